@@ -1,0 +1,1 @@
+"""Backends: each lowers a program to something that runs."""

@@ -1,0 +1,233 @@
+"""The body of a kernel as the backend sees it: primitive nodes over named arguments.
+
+Nodes are not terms, because they need not obey the typing of terms: a broadcast under a
+pointwise op is left to NumPy, and halves are computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernel import VIEWS, Kernel, inner
+from eqsat.op import CONSTANT, HALF, Op
+from eqsat.term import Shape, Term, Weak
+
+from .interpret import Array, evaluate
+
+WIDE = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """``op(*args)``, or a leaf when there is no op."""
+
+    op: Op | None
+    args: tuple[Node | float, ...]
+    attrs: Mapping[str, Any]
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the op; empty for a leaf."""
+        return self.op.name if self.op else ""
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The arguments that are no bare numbers."""
+        return [a for a in self.args if isinstance(a, Node)]
+
+    @property
+    def is_view(self) -> bool:
+        return self.name in VIEWS
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.op is not None and self.op.kind == "pointwise"
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a kernel computes: ``root`` from ``leaves``."""
+
+    root: Node
+    nodes: tuple[Node, ...]
+    """All nodes but leaves, arguments before users; the last is ``root``."""
+    leaves: Mapping[Term, Node]
+    constants: Mapping[Node, Array] = field(default_factory=dict)
+    """Leaves whose value is part of the body, such as a causal mask."""
+    shown: tuple[Node, ...] = ()
+    """Views of ``root`` that the result is, the last first."""
+
+    def users(self) -> dict[Node, list[Node]]:
+        """Each node and leaf to the nodes that read it."""
+        found: dict[Node, list[Node]] = {}
+        for n in self.nodes:
+            for a in dict.fromkeys(n.nodes):
+                found.setdefault(a, []).append(n)
+        return found
+
+
+def leaf(shape: Shape, dtype: np.dtype[Any]) -> Node:
+    """A value from outside."""
+    return Node(None, (), {}, shape, dtype)
+
+
+def body_of(kernel: Kernel) -> Body:
+    """The body of ``kernel`` in nodes, halves widened where the references do so."""
+    return _Opening(kernel).body()
+
+
+class _Opening:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.terms = inner(kernel.body, kernel.term.args)
+        self.widened = _is_widened(self.terms)
+        self.leaves: dict[Term, Node] = {}
+        self.made: dict[Term, Node | float] = {}
+        self.nodes: list[Node] = []
+        self.constants: dict[Node, Array] = {}
+        for t in kernel.inputs:
+            self.leaves[t] = leaf(t.shape, cast("np.dtype[Any]", t.dtype))
+
+    def body(self) -> Body:
+        for t, n in self.leaves.items():
+            self.made[t] = self._cast(n, self._dtype(t))
+        fixed = self._fixed()
+        for t in self.terms:
+            if t not in fixed:
+                self.made[t] = self._node(t, [self._value(a, fixed) for a in t.args])
+        root = self._value(self.kernel.body, fixed)
+        return self._rooted(root)
+
+    def _rooted(self, root: Node | float) -> Body:
+        """The body with the result of the kernel's dtype in a node of its own."""
+        term = self.kernel.term
+        shape, dtype = term.shape, cast("np.dtype[Any]", term.dtype)
+        shown: list[Node] = []
+        if isinstance(root, Node):
+            root = self._cast(root, dtype)
+            shown = _outer_views(root)
+            root = shown[-1].nodes[0] if shown else root
+            shape = root.shape
+        if not isinstance(root, Node) or root.op is None or root.is_view:
+            root = self._add("copy", [root], {}, shape, dtype)
+        used = _below(root)
+        nodes = tuple(n for n in self.nodes if n in used)
+        constants = {n: v for n, v in self.constants.items() if n in used}
+        return Body(root, nodes, self.leaves, constants, tuple(shown))
+
+    def _fixed(self) -> set[Term]:
+        """Terms of the body that depend on no argument."""
+        fixed: set[Term] = set()
+        for t in self.terms:
+            if all(a in fixed or self._is_bare(a) for a in t.args):
+                fixed.add(t)
+        return fixed
+
+    def _is_bare(self, term: Term) -> bool:
+        """Whether ``term``, no node of the body, is known: a number or a constant."""
+        known = isinstance(term.dtype, Weak) or term.op is CONSTANT
+        return known and term not in self.leaves
+
+    def _dtype(self, term: Term) -> np.dtype[Any]:
+        dtype = cast("np.dtype[Any]", term.dtype)
+        return WIDE if self.widened and dtype in HALF else dtype
+
+    def _value(self, term: Term, fixed: set[Term]) -> Node | float:
+        if term not in self.made:
+            assert term in fixed or self._is_bare(term)
+            value = evaluate([term], {})[term]
+            if not isinstance(value, np.ndarray):
+                self.made[term] = value
+            else:
+                if not isinstance(term.dtype, Weak):
+                    value = value.astype(self._dtype(term), copy=False)
+                node = leaf(value.shape, value.dtype)
+                self.constants[node] = value
+                self.made[term] = node
+        return self.made[term]
+
+    def _node(self, term: Term, args: Sequence[Node | float]) -> Node:
+        op = cast(Op, term.op)
+        attrs = op.attr_dict(term)
+        dtype = self._dtype(term)
+        if op.kind == "pointwise":
+            args = [_unbroadcast(a) for a in args]
+        if op.name == "cast" and isinstance(args[0], Node):
+            return self._cast(args[0], dtype, term.shape)
+        if op.name == "power" and args[1] in (2, 2.0):
+            return self._add("square", args[:1], {}, term.shape, dtype)
+        return self._add(op.name, args, attrs, term.shape, dtype, op)
+
+    def _cast(self, node: Node, dtype: np.dtype[Any], shape: Shape | None = None) -> Node:
+        shape = node.shape if shape is None else shape
+        if node.dtype == dtype and node.shape == shape:
+            return node
+        return self._add("cast", [node], {"dtype": dtype.name}, shape, dtype)
+
+    def _add(
+        self,
+        name: str,
+        args: Sequence[Node | float],
+        attrs: Mapping[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        op: Op | None = None,
+    ) -> Node:
+        node = Node(op or Op.registry[name], tuple(args), attrs, shape, dtype)
+        self.nodes.append(node)
+        return node
+
+
+def _outer_views(root: Node) -> list[Node]:
+    """Views at the root that can be undone on packed memory: reshapes, then transposes."""
+    found: list[Node] = []
+    while root.name in ("reshape", "transpose"):
+        if root.name == "reshape" and any(v.name == "transpose" for v in found):
+            break
+        found.append(root)
+        (root,) = root.nodes
+    return found
+
+
+def _below(root: Node) -> set[Node]:
+    """``root`` and all that it needs."""
+    found = {root}
+    stack = [root]
+    while stack:
+        new = [a for a in stack.pop().nodes if a not in found]
+        found.update(new)
+        stack.extend(new)
+    return found
+
+
+def _unbroadcast(arg: Node | float) -> Node | float:
+    """What an explicit broadcast shows, for ops that broadcast by themselves."""
+    while isinstance(arg, Node) and arg.name == "broadcast_to":
+        arg = arg.args[0]
+    return arg
+
+
+def _is_widened(terms: Sequence[Term]) -> bool:
+    """Whether halves are computed in float32: in composites, and where sums are taken.
+
+    One ufunc rounds its own result, and moving elements needs no arithmetic.
+    """
+    if len(terms) != 1:
+        return True
+    op = cast(Op, terms[0].op)
+    moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take", "pad")
+    return op.ufunc is None and not moves and op.name not in ("max", "min")

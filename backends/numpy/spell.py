@@ -1,0 +1,260 @@
+"""How each op is written as a NumPy call: the only place that knows their spelling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.op import BF16, HALF, Op
+
+from .body import Node
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node to be written: expressions of its arguments, and the array it goes to."""
+
+    node: Node
+    args: tuple[str, ...]
+    out: str
+    over: tuple[bool, ...]
+    """Which arguments are in the memory of ``out``, element by element."""
+    rows: str | None = None
+    """For a product: rows of all leading axes together, when they can be one axis."""
+
+    @property
+    def attrs(self) -> Any:
+        return self.node.attrs
+
+
+def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
+    """Lines that compute ``call``; what they name beyond NumPy goes into ``namespace``."""
+    node = call.node
+    assert node.op is not None
+    rule = _RULES.get(node.name)
+    lines = rule(call) if rule else None
+    if lines is not None:
+        return lines
+    ufunc = _ufunc(node.op, node, namespace)
+    if ufunc is not None:
+        return [f"{ufunc}({', '.join(call.args)}, out={call.out})"]
+    return [f"{call.out}[...] = {_by_reference(call, namespace)}"]
+
+
+def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str:
+    """A bare number; in bfloat16 it is rounded first, as NumPy does in its own dtypes."""
+    if math.isnan(value):
+        text = "np.nan"
+    elif math.isinf(value):
+        text = "np.inf" if value > 0 else "-np.inf"
+    else:
+        text = repr(value)
+    if dtype == BF16 and isinstance(value, float):
+        namespace["bfloat16"] = BF16.type
+        return f"bfloat16({text})"
+    return text
+
+
+RESERVED = frozenset({"np", "special", "bfloat16", "program", "out", "range", "min"})
+"""Names that generated text uses for something else."""
+
+
+def _ufunc(op: Op, node: Node, namespace: dict[str, Any]) -> str | None:
+    """The ufunc of ``op``, where its loops are those of the reference."""
+    wide = all(a.dtype not in HALF for a in node.nodes)
+    if op.name == "erf" and wide:
+        import scipy.special
+
+        namespace["special"] = scipy.special
+        return "special.erf"
+    if op.ufunc is None:
+        return None
+    name = op.ufunc.__name__
+    if getattr(np, name, None) is op.ufunc:
+        return f"np.{name}"
+    namespace[f"{name}_ufunc"] = op.ufunc
+    return f"{name}_ufunc"
+
+
+def _by_reference(call: Call, namespace: dict[str, Any]) -> str:
+    op = call.node.op
+    assert op is not None
+    name = f"{op.name}_reference"
+    namespace[name] = op.reference
+    attrs = [f"{n}={v!r}" for n, v in call.attrs.items()]
+    return f"{name}({', '.join([*call.args, *attrs])})"
+
+
+# -- views -----------------------------------------------------------------------------
+
+
+def view(node: Node, arg: str, shape: Sequence[str]) -> str:
+    """The expression of a view of ``arg``; ``shape`` is that of the result."""
+    if node.name == "reshape":
+        return f"{arg}.reshape({dims(shape)})"
+    if node.name == "broadcast_to":
+        return f"np.broadcast_to({arg}, {dims(shape)})"
+    if node.name == "transpose":
+        return transposed(arg, len(node.shape), node.attrs["perm"])
+    parts = [
+        _part(start, size, step)
+        for start, size, step in zip(
+            node.attrs["starts"], node.attrs["sizes"], node.attrs["steps"], strict=True
+        )
+    ]
+    lead = len(node.shape) - len(parts)
+    return f"{arg}[{', '.join([':'] * lead + parts)}]"
+
+
+def dims(shape: Sequence[str]) -> str:
+    """A shape as a tuple."""
+    return f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"
+
+
+def transposed(arg: str, ndim: int, perm: Sequence[int]) -> str:
+    """``arg`` with its trailing axes in the order ``perm``."""
+    if tuple(perm) == (-1, -2):
+        return f"{arg}.mT"
+    lead = ndim - len(perm)
+    return f"{arg}.transpose({', '.join(map(str, [*range(lead), *(ndim + p for p in perm)]))})"
+
+
+def _part(start: int, size: int, step: int) -> str:
+    stop = start + size * step
+    end = "" if stop < 0 else str(stop)
+    return f"{start}:{end}" + (f":{step}" if step != 1 else "")
+
+
+# -- statements ------------------------------------------------------------------------
+
+
+def _cast(call: Call) -> list[str]:
+    return [f'np.copyto({call.out}, {call.args[0]}, casting="unsafe")']
+
+
+def _copy(call: Call) -> list[str]:
+    return [f"np.copyto({call.out}, {call.args[0]})"]
+
+
+def _where(call: Call) -> list[str] | None:
+    condition, x, y = call.args
+    mask = call.node.args[0]
+    if call.over[0] or not isinstance(mask, Node) or mask.dtype != np.dtype(bool):
+        return None
+    if call.over[1]:
+        return [f"np.copyto({call.out}, {y}, where=np.logical_not({condition}))"]
+    first = [] if call.over[2] else [f"np.copyto({call.out}, {y})"]
+    return [*first, f"np.copyto({call.out}, {x}, where={condition})"]
+
+
+def _rsqrt(call: Call) -> list[str] | None:
+    if call.node.dtype in HALF:
+        return None
+    out = call.out
+    return [f"np.sqrt({call.args[0]}, out={out})", f"np.divide(1, {out}, out={out})"]
+
+
+def _sigmoid(call: Call) -> list[str] | None:
+    """1 / (1 + e⁻ˣ): for x < -88 in float32, e⁻ˣ = inf and the result 0 are right."""
+    if call.node.dtype in HALF:
+        return None
+    out = call.out
+    return [
+        f"np.negative({call.args[0]}, out={out})",
+        f"np.exp({out}, out={out})",
+        f"np.add({out}, 1, out={out})",
+        f"np.divide(1, {out}, out={out})",
+    ]
+
+
+def _matmul(call: Call) -> list[str]:
+    x, y = call.args
+    if call.rows is None:
+        return [f"np.matmul({x}, {y}, out={call.out})"]
+    left, right = call.node.nodes
+    k, n = left.shape[-1], right.shape[-1]
+    return [
+        f"np.matmul({x}.reshape({call.rows}, {k}), {y}, "
+        f"out={call.out}.reshape({call.rows}, {n}))"
+    ]
+
+
+def _reduction(name: str) -> Callable[[Call], list[str]]:
+    def lines(call: Call) -> list[str]:
+        return [f"np.{name}({call.args[0]}, {_axes(call)}, keepdims=True, out={call.out})"]
+
+    return lines
+
+
+def _mean(call: Call) -> list[str]:
+    (arg,) = call.node.nodes
+    count = math.prod(arg.shape[a] for a in call.attrs["axis"])
+    return [
+        *_reduction("sum")(call),
+        f"np.divide({call.out}, {count}, out={call.out})",
+    ]
+
+
+def _position(name: str) -> Callable[[Call], list[str]]:
+    def lines(call: Call) -> list[str]:
+        axis = call.attrs["axis"][0]
+        return [f"np.{name}({call.args[0]}, axis={axis}, keepdims=True, out={call.out})"]
+
+    return lines
+
+
+def _axes(call: Call) -> str:
+    axes = call.attrs["axis"]
+    return f"axis={axes[0] if len(axes) == 1 else tuple(axes)}"
+
+
+def _concatenate(call: Call) -> list[str] | None:
+    if len(call.node.nodes) < len(call.args):
+        return None
+    return [
+        f"np.concatenate(({', '.join(call.args)},), axis={call.attrs['axis']}, "
+        f"out={call.out})"
+    ]
+
+
+def _take(call: Call) -> list[str]:
+    x, indices = call.args
+    return [f"np.take({x}, {indices}, axis={call.attrs['axis']}, out={call.out})"]
+
+
+def _pad(call: Call) -> list[str]:
+    x, value = call.args
+    (arg, *_) = call.node.nodes
+    low = call.attrs["low"]
+    sizes = arg.shape[len(arg.shape) - len(low) :]
+    parts = [f"{a}:{a + n}" for a, n in zip(low, sizes, strict=True)]
+    return [
+        f'np.copyto({call.out}, {value}, casting="unsafe")',
+        f"{call.out}[..., {', '.join(parts)}] = {x}",
+    ]
+
+
+_RULES: dict[str, Callable[[Call], list[str] | None]] = {
+    "cast": _cast,
+    "copy": _copy,
+    "where": _where,
+    "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid,
+    "matmul": _matmul,
+    "sum": _reduction("sum"),
+    "prod": _reduction("prod"),
+    "max": _reduction("max"),
+    "min": _reduction("min"),
+    "any": _reduction("any"),
+    "all": _reduction("all"),
+    "mean": _mean,
+    "argmax": _position("argmax"),
+    "argmin": _position("argmin"),
+    "concatenate": _concatenate,
+    "take": _take,
+    "pad": _pad,
+}

@@ -1,0 +1,93 @@
+"""eqsat: the cheapest program that computes the same thing.
+
+    import numpy as np, eqsat as eq
+
+    @eq.jit
+    def ffn(x, w, b):
+        return eq.gelu(x @ w + b)
+
+A function over arrays is traced to terms, the terms go into an e-graph, rewrite rules are applied to
+all of it at once, a cost model chooses the cheapest program, and a backend runs it.
+"""
+
+from eqsat.errors import (
+    BackendError,
+    BudgetWarning,
+    DTypeError,
+    EngineError,
+    EqsatError,
+    OptionError,
+    RuleError,
+    ShapeError,
+    TraceError,
+)
+from eqsat.explain import Explanation
+from eqsat.jit import Jit, Lowered, jit
+from eqsat.ops import (
+    attention,
+    batch_norm,
+    conv2d,
+    gelu,
+    gelu_sigmoid,
+    gelu_tanh,
+    group_norm,
+    layer_norm,
+    leaky_relu,
+    linear,
+    log_softmax,
+    logsumexp,
+    lora,
+    relu,
+    rms_norm,
+    rope,
+    sigmoid,
+    silu,
+    softmax,
+)
+from eqsat.options import Options
+from eqsat.rule import Rule, RuleSet, default_rules, load_rules, rule
+from eqsat.trace import Spec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "BudgetWarning",
+    "DTypeError",
+    "EngineError",
+    "EqsatError",
+    "Explanation",
+    "Jit",
+    "Lowered",
+    "OptionError",
+    "Options",
+    "Rule",
+    "RuleError",
+    "RuleSet",
+    "ShapeError",
+    "Spec",
+    "TraceError",
+    "attention",
+    "batch_norm",
+    "conv2d",
+    "default_rules",
+    "gelu",
+    "gelu_sigmoid",
+    "gelu_tanh",
+    "group_norm",
+    "jit",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "load_rules",
+    "log_softmax",
+    "logsumexp",
+    "lora",
+    "relu",
+    "rms_norm",
+    "rope",
+    "rule",
+    "sigmoid",
+    "silu",
+    "softmax",
+]

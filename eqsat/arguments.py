@@ -1,0 +1,201 @@
+"""The arguments of a call: which are arrays, of which types, and which are constant."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eqsat import tree
+from eqsat.errors import DTypeError, TraceError, at, caller_line
+from eqsat.numpy_api.operands import refuse_subclass
+from eqsat.op import Traced
+from eqsat.term import Shape
+from eqsat.tracer import Tracer
+from eqsat.typerule import dtype_code
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The shape and dtype of an array argument, to trace a function without data.
+
+    >>> Spec((2, 3), "float32")
+    Spec(shape=(2, 3), dtype=dtype('float32'))
+    """
+
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: int | Iterable[int], dtype: Any) -> None:
+        """Raises :class:`DTypeError` for a dtype that is not supported."""
+        sizes = shape if isinstance(shape, Iterable) else (shape,)
+        object.__setattr__(self, "shape", tuple(operator.index(s) for s in sizes))
+        object.__setattr__(self, "dtype", np.dtype(dtype))
+        dtype_code(self.dtype)
+
+
+class Leaf(NamedTuple):
+    """One array argument. ``path`` is how one would write it: ``params['w'][0]``."""
+
+    path: str
+    value: Any
+    dtype: np.dtype[Any]
+    shape: Shape
+    constant: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """The arguments of one call: the arrays, and the structure that they are in."""
+
+    structure: tree.Structure
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays that may change between calls, in order."""
+        return [leaf.value for leaf in self.leaves if not leaf.constant]
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for calls of one program: same structure, types and constants.
+
+        Constants count by ``id``, which holds for as long as they are alive.
+        """
+        types = tuple(
+            ("constant", id(leaf.value)) if leaf.constant else (leaf.dtype, leaf.shape)
+            for leaf in self.leaves
+        )
+        return self.structure, types
+
+
+def flatten_arguments(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    constants: Collection[str | int] = (),
+) -> Arguments:
+    """The arrays in the arguments of ``fn(*args, **kwargs)``.
+
+    Parameters whose names or positions are in ``constants``, and arrays that nobody can
+    write to, are constant. Raises :class:`DTypeError` that names the argument whose
+    dtype is not supported, and :class:`TraceError` for masked arrays, matrices and
+    names that are no parameters.
+    """
+    fixed = _constant_names(fn, constants) if constants else ()
+    leaves: list[Leaf] = []
+    parts: list[tree.Structure] = []
+    n = len(args)
+    names = (*_names(fn, n), *kwargs)
+    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
+        found, structure = tree.flatten(value, is_array, name)
+        parts.append(structure)
+        constant = bool(fixed) and name.partition("[")[0] in fixed
+        leaves.extend(_leaf(path, v, constant) for path, v in found)
+    positional = tree.Node(tuple, tuple(range(n)), tuple(parts[:n]))
+    named = tree.Node(dict, tuple(kwargs), tuple(parts[n:]))
+    return Arguments(tree.Node(tuple, (0, 1), (positional, named)), tuple(leaves))
+
+
+def _names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """What the first ``count`` positional arguments of ``fn`` are called."""
+    if isinstance(fn, FunctionType) and not hasattr(fn, "__wrapped__"):
+        code = fn.__code__
+        if count <= code.co_argcount:
+            return code.co_varnames[:count]
+    names: list[str] = []
+    for p in _parameters(fn):
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}[{i}]" for i in range(count - len(names))]
+        elif p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD:
+            names.append(p.name)
+    return (*names, *map(str, range(len(names), count)))[:count]
+
+
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of ``fn``; none when it does not tell."""
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _constant_names(
+    fn: Callable[..., Any], constants: Collection[str | int]
+) -> set[str]:
+    """``constants``, names and positions, as names."""
+    parameters = _parameters(fn)
+    names = [p.name for p in parameters]
+    found: set[str] = set()
+    for c in constants:
+        if not names:
+            found.add(str(c))
+        elif isinstance(c, int) and c < len(names):
+            found.add(names[c])
+        elif c in names or any(p.kind is p.VAR_KEYWORD for p in parameters):
+            found.add(str(c))
+        else:
+            called = getattr(fn, "__name__", repr(fn))
+            raise TraceError(
+                f"constants: {c!r} is no parameter of {called}({', '.join(names)})"
+            )
+    return found
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array, of NumPy or of another library."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return not isinstance(value, (str, bytes))
+    return isinstance(value, (Spec, Traced)) or hasattr(type(value), "__dlpack__")
+
+
+def _leaf(path: str, value: Any, constant: bool) -> Leaf:
+    if isinstance(value, Traced) and not isinstance(value, Tracer):
+        raise TraceError(f"argument {path} is a {type(value).__name__}, not an array")
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), f"argument {path}")
+    if constant and isinstance(value, (Spec, Tracer)):
+        raise TraceError(f"argument {path} is constant and needs data, not a {value!r}")
+    dtype = dtype_of_array(f"argument {path}", value)
+    frozen = isinstance(value, np.ndarray) and _never_written(value)
+    return Leaf(path, value, dtype, tuple(value.shape), constant or frozen)
+
+
+_SWAP = ", whose bytes x.astype(x.dtype.newbyteorder('=')) swaps"
+
+
+def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
+    """The dtype of an array of any library.
+
+    Raises :class:`DTypeError` that says ``what`` it is.
+    """
+    dtype = value.dtype
+    if not isinstance(dtype, np.dtype):
+        name = str(dtype).rpartition(".")[2]
+        try:
+            dtype = np.dtype(name)
+        except TypeError:
+            raise DTypeError(
+                f"{what}: dtype {dtype} is not supported{at(caller_line())}"
+            ) from None
+    try:
+        dtype_code(dtype)
+    except DTypeError as error:
+        hint = "" if dtype.isnative else _SWAP
+        raise DTypeError(f"{what}{hint}: {error}") from None
+    return dtype
+
+
+def _never_written(array: Any) -> bool:
+    """Whether ``array`` and all arrays that it is a view of are read-only."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return True

@@ -1,0 +1,228 @@
+"""Conditions of rules: facts when the rule rewrites, tests when it runs on arrays.
+
+A rule says ``where=lambda x, c: (nonzero(c), at_least(x, 0))``. Called with pattern values each
+condition is a fact about the e-graph; called with arrays it is a bool, and :meth:`Held.mend` bends a
+drawn array into the domain so that property tests reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import RuleError
+from eqsat.op import Traced
+from eqsat.pattern import Expr, Pattern, as_pattern
+
+TINY = 1e-30
+"""A divisor of at least this size has a reciprocal that is a normal float32."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A condition on patterns; ``text`` has ``{0}``, ``{1}`` … for the e-graph's variables."""
+
+    text: str
+    subjects: tuple[Pattern | Expr, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Held:
+    """A condition on arrays: whether it holds, and how to bend the arrays so that it does."""
+
+    holds: bool
+    mend: Callable[[], None]
+    name: str
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+
+def _subject(value: Any) -> Pattern | Expr:
+    return value if isinstance(value, Expr) else as_pattern(value)
+
+
+def _condition(
+    name: str,
+    text: str,
+    test: Callable[..., bool],
+    mend: Callable[..., None],
+    *values: Any,
+) -> Fact | Held:
+    if any(isinstance(v, (Expr, Traced)) for v in values):
+        return Fact(text, tuple(_subject(v) for v in values), name)
+    return Held(bool(test(*values)), lambda: mend(*values), name)
+
+
+def _unbendable(*values: Any) -> None:
+    """Nothing to bend: the caller draws again."""
+
+
+def nonzero(c: Any) -> Fact | Held:
+    """The number ``c`` is not 0."""
+    return _condition("nonzero", "(!= {0} 0.0)", lambda v: v != 0, _unbendable, c)
+
+
+def normal(c: Any) -> Fact | Held:
+    """The number ``c`` and its reciprocal are normal float32 numbers: 1e-30 ≤ \\|c\\| ≤ 1e30."""
+    return _condition(
+        "normal",
+        f"(>= (abs {{0}}) {TINY}) (<= (abs {{0}}) {1 / TINY})",
+        lambda v: TINY <= abs(v) <= 1 / TINY,
+        _unbendable,
+        c,
+    )
+
+
+def at_most(c: Any, limit: float) -> Fact | Held:
+    """The number ``c`` is at most ``limit``."""
+    return _condition(
+        f"at most {limit:g}", f"(<= {{0}} {limit!r})", lambda v: v <= limit, _unbendable, c
+    )
+
+
+def at_least(x: Any, limit: float) -> Fact | Held:
+    """Every element of ``x`` is known to be at least ``limit`` (or NaN)."""
+
+    def mend(v: Any) -> None:
+        if isinstance(v, np.ndarray):
+            np.maximum(np.abs(v), limit, out=v)
+
+    return _condition(
+        f"at least {limit:g}",
+        f"(>= (lower {{0}}) {float(limit)!r})",
+        lambda v: bool(np.all(~(np.asarray(v) < limit))),
+        mend,
+        x,
+    )
+
+
+def equal(a: Any, b: Any) -> Fact | Held:
+    """Two sizes or numbers are equal."""
+    return _condition("equal", "(= {0} {1})", lambda u, v: u == v, _unbendable, a, b)
+
+
+def not_scalar(x: Any) -> Fact | Held:
+    """``x`` has at least one axis. Keeps rules from turning numbers round for nothing."""
+    return _condition(
+        "not scalar", "(d1 {0})", lambda v: True, _unbendable, x
+    )
+
+
+def same_shape(x: Any, shape: Any) -> Fact | Held:
+    """``x`` has the shape ``shape``."""
+    return _condition(
+        "same shape",
+        "(= (type {0}) (vec-append (vec-of (vec-get (type {0}) 0)) {1}))",
+        lambda v, s: np.shape(v) == tuple(s),
+        _unbendable,
+        x,
+        shape,
+    )
+
+
+def constant(x: Any) -> Fact | Held:
+    """``x`` is known when the program is compiled. A matter of profit that arrays cannot show."""
+    return _condition("constant", "(constant {0})", lambda v: True, _unbendable, x)
+
+
+def before(a: Any, b: Any) -> Fact | Held:
+    """Leaf ``a`` comes before leaf ``b``: breaks the symmetry of rules over several products."""
+    return _condition(
+        "before", "(< (order {0}) (order {1}))", lambda u, v: True, _unbendable, a, b
+    )
+
+
+def causal(mask: Any) -> Fact | Held:
+    """``mask`` (… m n, bool) is true exactly where column ≤ row + n - m."""
+
+    def is_causal(v: Any) -> bool:
+        v = np.asarray(v)
+        return v.ndim >= 2 and bool(np.all(v == causal_mask(v.shape[-2], v.shape[-1])))
+
+    def mend(v: Any) -> None:
+        if isinstance(v, np.ndarray) and v.ndim >= 2:
+            v[...] = causal_mask(v.shape[-2], v.shape[-1])
+
+    return _condition("causal", "(causal {0})", is_causal, mend, mask)
+
+
+def causal_bias(mask: Any) -> Fact | Held:
+    """``mask`` (… m n) is 0 where column ≤ row + n - m and -inf elsewhere."""
+
+    def wanted(v: Any) -> Any:
+        return np.where(causal_mask(v.shape[-2], v.shape[-1]), 0.0, -np.inf)
+
+    def is_causal(v: Any) -> bool:
+        return np.ndim(v) >= 2 and bool(np.all(v == wanted(v)))
+
+    def mend(v: Any) -> None:
+        if isinstance(v, np.ndarray) and v.ndim >= 2:
+            v[...] = wanted(v)
+
+    return _condition("causal bias", "(causal-bias {0})", is_causal, mend, mask)
+
+
+def hides_future(mask: Any) -> Fact | Held:
+    """``mask`` (… m n, bool) is true exactly where column > row + n - m."""
+
+    def hides(v: Any) -> bool:
+        v = np.asarray(v)
+        return v.ndim >= 2 and bool(np.all(v != causal_mask(v.shape[-2], v.shape[-1])))
+
+    def mend(v: Any) -> None:
+        if isinstance(v, np.ndarray) and v.ndim >= 2:
+            v[...] = ~causal_mask(v.shape[-2], v.shape[-1])
+
+    return _condition("hides the future", "(hides-future {0})", hides, mend, mask)
+
+
+def causal_mask(m: int, n: int) -> np.ndarray[Any, Any]:
+    """Which of ``n`` keys each of ``m`` queries may see, the last query seeing all."""
+    return np.tri(m, n, n - m, dtype=bool)
+
+
+LEAF_FACTS: dict[str, Callable[[np.ndarray[Any, Any]], bool]] = {
+    "causal": lambda v: v.dtype == bool and bool(causal(v)),
+    "hides-future": lambda v: v.dtype == bool and bool(hides_future(v)),
+    "causal-bias": lambda v: v.dtype.kind == "f" and bool(causal_bias(v)),
+}
+"""Relations of the e-graph that are read off the values of constant arrays."""
+
+
+def as_facts(conditions: Any, who: str) -> list[Fact]:
+    """The result of a ``where`` function called on patterns, as a list."""
+    if conditions is None:
+        return []
+    listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
+    for c in listed:
+        if not isinstance(c, Fact):
+            raise RuleError(
+                f"{who}: where= must return conditions of eqsat.condition, got {c!r}"
+            )
+    return list(listed)
+
+
+__all__ = [
+    "Fact",
+    "Held",
+    "at_least",
+    "at_most",
+    "before",
+    "causal",
+    "causal_bias",
+    "constant",
+    "equal",
+    "hides_future",
+    "nonzero",
+    "normal",
+    "not_scalar",
+    "same_shape",
+]

@@ -1,0 +1,1 @@
+"""What ``eqsat demo`` runs: transformer blocks, and a real model."""

@@ -1,0 +1,99 @@
+"""Every exception that eqsat raises on purpose, and how an error names the user's line."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+
+class EqsatError(Exception):
+    """Base class of all errors of this library."""
+
+
+class TraceError(EqsatError, TypeError):
+    """A function does something that cannot be recorded as a term."""
+
+
+class TraceAttributeError(TraceError, AttributeError):
+    """A traced array lacks an attribute that arrays have."""
+
+
+class ShapeError(EqsatError, ValueError):
+    """Shapes do not fit an op or a signature."""
+
+
+class DTypeError(EqsatError, TypeError):
+    """A dtype is not supported, or does not fit an op."""
+
+
+class RuleError(EqsatError, ValueError):
+    """A rule, or a file of rules, is wrong."""
+
+
+class EngineError(EqsatError, RuntimeError):
+    """The e-graph engine refused a command or found a contradiction."""
+
+
+class OptionError(EqsatError, ValueError):
+    """An option has a value that it cannot take."""
+
+
+class BackendError(EqsatError, RuntimeError):
+    """A backend is missing or cannot run a program."""
+
+
+class BudgetWarning(UserWarning):
+    """A budget ran out: the program is correct, but a cheaper one may exist."""
+
+
+class SourceLine(NamedTuple):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        """The line itself, stripped; empty when the source is not at hand."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+_HERE = str(Path(__file__).resolve().parent) + os.sep
+_SKIPPED = (
+    _HERE,
+    str(Path(sysconfig.get_paths()["purelib"]) / "numpy") + os.sep,
+    str(Path(sysconfig.get_paths()["purelib"]) / "scipy") + os.sep,
+)
+
+
+_KNOWN: dict[str, bool] = {}
+"""Files seen so far, and whether they are passed over: every traced operation asks."""
+
+
+def caller_line() -> SourceLine | None:
+    """The innermost line of the call stack outside eqsat, NumPy and SciPy."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        skipped = _KNOWN.get(name)
+        if skipped is None:
+            skipped = _KNOWN[name] = name.startswith(_SKIPPED) or name.startswith("<")
+        if not skipped:
+            return SourceLine(name, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def at(line: SourceLine | None) -> str:
+    """``line`` as the tail of an error message."""
+    if line is None:
+        return ""
+    return f"\n  at {line}" + (f"\n     {line.text}" if line.text else "")

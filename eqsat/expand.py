@@ -1,0 +1,47 @@
+"""Composites opened: the body of an op as terms, one level or down to primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eqsat.op import Op
+from eqsat.term import Term
+from eqsat.trace import Tracer
+
+
+def body_of(term: Term) -> Term | None:
+    """The body of a composite applied to its arguments; None for a primitive."""
+    op = term.op
+    assert isinstance(op, Op)
+    if op.body is None:
+        return None
+    out = op.body(*(Tracer(a) for a in term.args), **op.attr_dict(term))
+    assert isinstance(out, Tracer)
+    return out.term
+
+
+def primitives(root: Term, leaves: Mapping[Term, Term] | None = None) -> Term:
+    """``root`` with every composite above ``leaves`` opened; ``leaves`` are replaced as given."""
+    done: dict[Term, Term] = dict(leaves or {})
+    bodies: dict[Term, Term | None] = {}
+    stack = [root]
+    while stack:
+        term = stack[-1]
+        if term in done:
+            stack.pop()
+            continue
+        if term not in bodies:
+            bodies[term] = body_of(term)
+        body = bodies[term]
+        needs = [body] if body is not None else [a for a in term.args if a not in done]
+        missing = [t for t in needs if t not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if body is not None:
+            done[term] = done[body]
+        else:
+            args = [done[a] for a in term.args]
+            done[term] = term.graph.node(term.op, args, term.attrs, term.type)
+    return done[root]

@@ -1,0 +1,280 @@
+"""Extraction: the cheapest program in an e-graph, shared values paid once.
+
+The objective is DAG cost. Tree-greedy (Knuth 1977) gives a start; each shared class is then priced as
+already paid and the greedy choice repeated, which finds merges that pay only when all their users
+take part (Q, K and V as one product). An integer program is the exact alternative for small graphs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.egraph import Budget, EGraph
+from eqsat.errors import EngineError, OptionError
+
+SUNK = 1e-6
+"""Factor on the price of a class that is taken to be paid already."""
+CANDIDATES = 24
+"""Shared classes tried by the local search."""
+
+
+@dataclass
+class Choice:
+    """One e-node for each class that the roots need."""
+
+    nodes: dict[int, int]
+    """Class to index into ``EGraph.nodes``."""
+    cost_s: float
+    gap: float | None = None
+    """Exact mode: relative distance to the proven bound."""
+
+
+@dataclass
+class _Problem:
+    """The part of an e-graph below some roots, in dense numbers and without dominated nodes."""
+
+    roots: list[int]
+    classes: list[int]
+    """The e-graph's number of each class."""
+    cls: list[int]
+    """Class of each node."""
+    kids: list[tuple[int, ...]]
+    """Distinct classes below each node."""
+    weight: list[float]
+    origin: list[int]
+    """Index of each node in the e-graph."""
+    members: list[list[int]]
+    """Nodes of each class."""
+    parents: list[list[int]]
+    """Nodes that use each class."""
+
+
+def extract(
+    graph: EGraph, weights: Sequence[float], roots: Sequence[int], budget: Budget
+) -> Choice:
+    """The cheapest choice found for ``roots``. ``weights``: seconds of each e-node as a kernel.
+
+    Deterministic; stops improving when the budget ends. Raises :class:`EngineError` when a root
+    cannot be computed from leaves.
+    """
+    problem = _problem(graph, weights, roots)
+    best = _tree_greedy(problem, problem.weight)
+    cost, _ = _dag_cost(problem, best)
+    cost, best = _sunk_search(problem, best, cost, budget)
+    return _choice(problem, best, cost)
+
+
+def _problem(graph: EGraph, weights: Sequence[float], roots: Sequence[int]) -> _Problem:
+    number: dict[int, int] = {}
+    stack = list(reversed(roots))
+    while stack:
+        c = stack.pop()
+        if c in number:
+            continue
+        number[c] = len(number)
+        for i in graph.classes[c]:
+            stack.extend(k for k in graph.nodes[i].children if k not in number)
+    p = _Problem(
+        roots=[number[r] for r in roots], classes=list(number), cls=[], kids=[], weight=[],
+        origin=[], members=[[] for _ in number], parents=[[] for _ in number],
+    )
+    for c, dense in number.items():
+        for i, kids in _undominated(graph, weights, c):
+            n = len(p.cls)
+            p.cls.append(dense)
+            p.kids.append(tuple(number[k] for k in kids))
+            p.weight.append(weights[i])
+            p.origin.append(i)
+            p.members[dense].append(n)
+            for k in kids:
+                p.parents[number[k]].append(n)
+    return p
+
+
+def _undominated(
+    graph: EGraph, weights: Sequence[float], c: int
+) -> list[tuple[int, list[int]]]:
+    """Nodes of a class that no other node beats with fewer needs at no higher price."""
+    entries = []
+    for i in graph.classes[c]:
+        kids = list(dict.fromkeys(graph.nodes[i].children))
+        if c not in kids:
+            entries.append((weights[i], len(kids), i, kids))
+    entries.sort(key=lambda e: e[:3])
+    kept: list[tuple[int, list[int]]] = []
+    sets: list[set[int]] = []
+    for _, _, i, kids in entries:
+        mine = set(kids)
+        if not any(s <= mine for s in sets):
+            kept.append((i, kids))
+            sets.append(mine)
+    return kept
+
+
+def _tree_greedy(p: _Problem, weight: Sequence[float]) -> list[int]:
+    """The cheapest tree for every class; -1 where there is none. Acyclic by construction."""
+    missing = [len(k) for k in p.kids]
+    total = list(weight)
+    best = [-1] * len(p.members)
+    heap = [(total[n], n) for n, m in enumerate(missing) if m == 0]
+    heapq.heapify(heap)
+    while heap:
+        cost, n = heapq.heappop(heap)
+        c = p.cls[n]
+        if best[c] >= 0:
+            continue
+        best[c] = n
+        for user in p.parents[c]:
+            total[user] += cost
+            missing[user] -= 1
+            if missing[user] == 0:
+                heapq.heappush(heap, (total[user], user))
+    return best
+
+
+def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
+    """Price of a choice, and the classes it uses."""
+    seen = [False] * len(best)
+    stack = list(p.roots)
+    used = []
+    cost = 0.0
+    while stack:
+        c = stack.pop()
+        if seen[c]:
+            continue
+        seen[c] = True
+        used.append(c)
+        n = best[c]
+        if n < 0:
+            raise EngineError("a class that the program needs cannot be computed from its leaves")
+        cost += p.weight[n]
+        stack.extend(p.kids[n])
+    return cost, used
+
+
+def _sunk_search(
+    p: _Problem, best: list[int], cost: float, budget: Budget
+) -> tuple[float, list[int]]:
+    """Pretend that a shared class is paid, choose greedily again, keep what lowers the DAG cost."""
+    own = [min((p.weight[n] for n in m), default=0.0) for m in p.members]
+    users = [len({p.cls[n] for n in parents}) for parents in p.parents]
+    shared = [c for c, u in enumerate(users) if u > 1 and own[c] > 1e-6]
+    shared.sort(key=lambda c: (-own[c], c))
+    paid: set[int] = set()
+    improved = True
+    while improved:
+        improved = False
+        for c in shared[:CANDIDATES]:
+            if c in paid or not budget.left():
+                continue
+            weight = list(p.weight)
+            for f in (*paid, c):
+                for n in p.members[f]:
+                    weight[n] *= SUNK
+            trial = _tree_greedy(p, weight)
+            trial_cost, used = _dag_cost(p, trial)
+            if trial_cost < cost * (1 - 1e-9):
+                cost, best, improved = trial_cost, trial, True
+                paid = (paid | {c}) & set(used)
+    return cost, best
+
+
+def _choice(p: _Problem, best: Sequence[int], cost: float) -> Choice:
+    _, used = _dag_cost(p, best)
+    return Choice({p.classes[c]: p.origin[best[c]] for c in used}, cost)
+
+
+# -- exact -----------------------------------------------------------------------------------------
+
+
+def extract_exact(
+    graph: EGraph,
+    weights: Sequence[float],
+    roots: Sequence[int],
+    budget: Budget,
+    time_limit_s: float = 60.0,
+) -> Choice:
+    """The optimum by an integer program (HiGHS through SciPy), or the best found with its gap.
+
+    One binary for each node, one for each class; a node needs its classes, a class needs a node, and
+    levels forbid cycles inside strongly connected parts.
+    """
+    try:
+        import numpy as np
+        import scipy.sparse as sp
+        from scipy.optimize import Bounds, LinearConstraint, milp
+    except ImportError as error:
+        raise OptionError("extract='exact' needs SciPy") from error
+    p = _problem(graph, weights, roots)
+    n, m = len(p.cls), len(p.members)
+    part, size = _components(p)
+    levels = {c: n + m + i for i, c in enumerate(c for c in range(m) if size[part[c]] > 1)}
+    rows: list[int] = []
+    cols: list[int] = []
+    data: list[float] = []
+    low: list[float] = []
+
+    def constrain(terms: Sequence[tuple[int, float]], least: float) -> None:
+        for col, value in terms:
+            rows.append(len(low))
+            cols.append(col)
+            data.append(value)
+        low.append(least)
+
+    for c, members in enumerate(p.members):
+        constrain([(i, 1.0) for i in members] + [(n + c, -1.0)], 0.0)
+    for i, kids in enumerate(p.kids):
+        c = p.cls[i]
+        for k in kids:
+            constrain([(i, -1.0), (n + k, 1.0)], 0.0)
+            if c in levels and k in levels and part[c] == part[k]:
+                big = float(size[part[c]])
+                constrain([(levels[c], 1.0), (levels[k], -1.0), (i, -big)], 1.0 - big)
+    count = n + m + len(levels)
+    price = np.zeros(count)
+    price[:n] = [w * 1e6 for w in p.weight]
+    lower, upper = np.zeros(count), np.ones(count)
+    for c, v in levels.items():
+        upper[v] = size[part[c]]
+    lower[[n + r for r in p.roots]] = 1
+    integral = np.zeros(count)
+    integral[:n] = 1
+    matrix = sp.csr_matrix((data, (rows, cols)), shape=(len(low), count))
+    result = milp(
+        price,
+        constraints=LinearConstraint(matrix, low, np.inf),
+        bounds=Bounds(lower, upper),
+        integrality=integral,
+        options={"time_limit": time_limit_s, "mip_rel_gap": 1e-6},
+    )
+    if result.x is None:
+        budget.spent = budget.spent or "time"
+        return extract(graph, weights, roots, budget)
+    best = [-1] * m
+    for i in range(n):
+        if result.x[i] > 0.5:
+            c = p.cls[i]
+            if best[c] < 0 or p.weight[i] < p.weight[best[c]]:
+                best[c] = i
+    cost, _ = _dag_cost(p, best)
+    choice = _choice(p, best, cost)
+    choice.gap = float(result.mip_gap or 0.0)
+    return choice
+
+
+def _components(p: _Problem) -> tuple[list[int], list[int]]:
+    """Strongly connected components of the classes, and their sizes."""
+    import numpy as np
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
+
+    edges = [(p.cls[i], k) for i, kids in enumerate(p.kids) for k in kids]
+    m = len(p.members)
+    if not edges:
+        return list(range(m)), [1] * m
+    a, b = zip(*edges, strict=True)
+    graph = sp.csr_matrix((np.ones(len(a)), (a, b)), shape=(m, m))
+    _, part = connected_components(graph, directed=True, connection="strong")
+    return list(part), list(np.bincount(part))

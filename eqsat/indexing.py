@@ -1,0 +1,220 @@
+"""Indexing: ``x[key]`` as slices, reshapes and takes, with NumPy's meaning.
+
+Integers, slices, ``...`` and ``None`` become one slice and one reshape. Integer arrays,
+traced or not, become a take; several of them become one take along their joined axes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import ShapeError, TraceError, at, caller_line
+from eqsat.op import Traced
+from eqsat.ops.view import window
+
+_WHOLE = slice(None)
+
+
+def getitem(x: Any, key: Any) -> Any:
+    """``x[key]`` for a traced array ``x``.
+
+    Raises :class:`TraceError` for a traced boolean mask, whose result has no fixed
+    shape, and :class:`ShapeError` for an index out of bounds.
+    """
+    keys = [_key(k) for k in (key if isinstance(key, tuple) else (key,))]
+    items: list[Any] = []
+    axis = 0
+    for i, k in enumerate(keys):
+        items.extend(_mask(k, x.shape, axis) if _is_mask(k) else [k])
+        later = sum(_width(other) for other in keys[i + 1 :])
+        axis = len(x.shape) - later if k is Ellipsis else axis + _width(k)
+    parts = _whole_axes(items, x.shape)
+    y, axes = _basic(x, parts)
+    if not axes:
+        return y
+    advanced = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
+    together = advanced[-1] - advanced[0] == len(advanced) - 1
+    return _gather(y, axes, [k for k in parts if _is_array(k)], together)
+
+
+def take_along_axis(x: Any, indices: Any, axis: int) -> Any:
+    """One index along ``axis`` for every place of the other axes; as
+    ``np.take_along_axis``."""
+    axis = axis % len(x.shape)
+    key = [
+        indices
+        if a == axis
+        else np.arange(n).reshape((-1,) + (1,) * (len(x.shape) - a - 1))
+        for a, n in enumerate(indices.shape)
+    ]
+    return getitem(x, tuple(key))
+
+
+def _key(k: Any) -> Any:
+    """One part of a key: an int, a slice, None, ``...``, an integer array or a mask."""
+    if k is None or k is Ellipsis or isinstance(k, slice):
+        return k
+    if isinstance(k, Traced):
+        return _traced_index(k)
+    if isinstance(k, list):
+        k = np.asarray(k, dtype=None if k else np.intp)
+    if isinstance(k, np.ndarray) and k.ndim and (_is_mask(k) or k.dtype.kind in "iu"):
+        return k if _is_mask(k) else k.astype(np.intp)
+    index = None if isinstance(k, (bool, np.bool_)) else _as_int(k)
+    if index is not None:
+        return index
+    what = f"{k.dtype} array" if isinstance(k, np.ndarray) else f"{type(k).__name__!r}"
+    raise TraceError(
+        f"a traced array cannot be indexed by a {what}; use integers, slices, `...`, "
+        f"None, or integer arrays{at(caller_line())}"
+    )
+
+
+def _as_int(k: Any) -> int | None:
+    try:
+        return operator.index(k)
+    except TypeError:
+        return None
+
+
+def _is_mask(k: Any) -> bool:
+    return isinstance(k, np.ndarray) and k.dtype == np.dtype(bool)
+
+
+def _width(k: Any) -> int:
+    """How many axes a part of a key takes up."""
+    return 0 if k is None or k is Ellipsis else k.ndim if _is_mask(k) else 1
+
+
+def _traced_index(k: Any) -> Any:
+    if k.dtype == np.dtype(bool):
+        raise TraceError(
+            "x[mask] cannot be traced: the shape of its result depends on data\n"
+            "  use np.where(mask, x, 0), which keeps the shape, or index outside the "
+            f"traced function{at(caller_line())}"
+        )
+    if k.dtype.kind not in "iu":
+        raise TraceError(
+            f"a traced array cannot be indexed by a traced {k.dtype} array; use "
+            f"k.astype(int){at(caller_line())}"
+        )
+    return k
+
+
+def _mask(mask: np.ndarray[Any, Any], shape: Sequence[int], axis: int) -> list[Any]:
+    """A mask that is known when tracing, as the positions that it selects."""
+    if mask.ndim == 0 or mask.shape != tuple(shape[axis : axis + mask.ndim]):
+        raise ShapeError(
+            f"a boolean index of shape {mask.shape} does not fit axes {axis} to "
+            f"{axis + mask.ndim} of an array of shape {tuple(shape)}"
+            f"{at(caller_line())}"
+        )
+    return list(mask.nonzero())
+
+
+def _is_array(k: Any) -> bool:
+    return isinstance(k, (np.ndarray, Traced))
+
+
+def _whole_axes(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+    """``items`` with ``...`` and missing axes written out as whole slices."""
+    count = sum(1 for k in items if k is not None and k is not Ellipsis)
+    places = [i for i, k in enumerate(items) if k is Ellipsis]
+    if len(places) > 1:
+        raise ShapeError(f"an index has more than one `...`{at(caller_line())}")
+    if count > len(shape):
+        raise ShapeError(
+            f"{count} indices for an array of {len(shape)} axes, shape {tuple(shape)}"
+            f"{at(caller_line())}"
+        )
+    i = places[0] if places else len(items)
+    return [*items[:i], *[_WHOLE] * (len(shape) - count), *items[i + 1 :]]
+
+
+def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
+    """``x`` indexed by all parts but the arrays, and the axes that wait for those."""
+    starts: list[int] = []
+    sizes: list[int] = []
+    steps: list[int] = []
+    shape: list[int] = []
+    waiting: list[int] = []
+    for k in parts:
+        if k is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        n = x.shape[axis]
+        if isinstance(k, int):
+            row = range(i := _in_bounds(k, n, axis), i + 1)
+        else:
+            row = range(*k.indices(n)) if isinstance(k, slice) else range(n)
+            shape.append(len(row))
+        if _is_array(k):
+            waiting.append(len(shape) - 1)
+        starts.append(row.start)
+        sizes.append(len(row))
+        steps.append(row.step)
+    return ops.reshape(window(x, starts, sizes, steps), tuple(shape)), waiting
+
+
+def _in_bounds(i: int, n: int, axis: int) -> int:
+    if not -n <= i < n:
+        raise ShapeError(
+            f"index {i} is out of bounds for axis {axis} of size {n}{at(caller_line())}"
+        )
+    return i % n
+
+
+def _gather(y: Any, axes: Sequence[int], indices: Sequence[Any], together: bool) -> Any:
+    """``y`` with ``axes`` replaced by those of ``indices``, in front unless
+    ``together``."""
+    try:
+        rank = len(np.broadcast_shapes(*(i.shape for i in indices)))
+    except ValueError:
+        shapes = ", ".join(str(tuple(i.shape)) for i in indices)
+        raise ShapeError(
+            f"index arrays of shapes {shapes} do not broadcast{at(caller_line())}"
+        ) from None
+    sizes = [y.shape[a] for a in axes]
+    checked = [_checked(i, n, a) for i, n, a in zip(indices, sizes, axes, strict=True)]
+    first = axes[0]
+    if len(axes) == 1:
+        z = ops.take(y, checked[0], axis=first)
+        return (
+            z if together else ops.moveaxis(z, range(first, first + rank), range(rank))
+        )
+    if not together:
+        y = ops.moveaxis(y, axes, range(len(axes)))
+        first = 0
+    shape = tuple(y.shape)
+    joined = (*shape[:first], math.prod(sizes), *shape[first + len(axes) :])
+    return ops.take(ops.reshape(y, joined), _ravelled(checked, sizes), axis=first)
+
+
+def _checked(index: Any, n: int, axis: int) -> Any:
+    if isinstance(index, np.ndarray) and index.size:
+        _in_bounds(int(index.min()), n, axis)
+        _in_bounds(int(index.max()), n, axis)
+    return index
+
+
+def _ravelled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Flat positions in shape ``sizes``; out of bounds when any index is."""
+    flat: Any = 0
+    valid: Any = None
+    for index, n in zip(indices, sizes, strict=True):
+        if isinstance(index, np.ndarray):
+            flat = flat * n + np.where(index < 0, index + n, index)
+            continue
+        index = index.astype(np.int64)
+        index = ops.where(index < 0, index + n, index)
+        inside = (index >= 0) & (index < n)
+        valid = inside if valid is None else valid & inside
+        flat = flat * n + index
+    return flat if valid is None else ops.where(valid, flat, math.prod(sizes))

@@ -1,0 +1,213 @@
+"""The pipeline, top to bottom: a Python function to a cheaper program that runs.
+
+    trace → optimise (regions, e-graph, rules, extraction) → program → backend → call
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from eqsat.cost import CostModel
+from eqsat.errors import BackendError, BudgetWarning, OptionError
+from eqsat.explain import Explanation, explain
+from eqsat.op import Op
+from eqsat.optimise import Optimised, optimise
+from eqsat.options import Options
+from eqsat.program import Program
+from eqsat.rule import Rule, RuleSet, default_rules
+from eqsat.term import Term
+from eqsat.trace import Arguments, Trace, flatten_arguments, trace
+
+
+class Executable(Protocol):
+    """A program that a backend has lowered."""
+
+    @property
+    def source(self) -> str: ...
+
+    def __call__(self, *arrays: Any) -> list[Any]: ...
+
+
+class Backend(Protocol):
+    """What the entry-point group ``eqsat.backends`` names."""
+
+    @property
+    def name(self) -> str: ...
+
+    def lower(self, program: Program) -> Executable: ...
+
+    def realises(self, op: Op) -> bool: ...
+
+
+@lru_cache(maxsize=None)
+def backend_named(name: str) -> Backend:
+    """The backend of that name. Raises :class:`BackendError` that lists those installed."""
+    found = {e.name: e for e in entry_points(group="eqsat.backends")}
+    if name not in found:
+        raise BackendError(
+            f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
+        )
+    backend: Backend = found[name].load()
+    return backend
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One function for one signature, from its terms to what runs."""
+
+    trace: Trace
+    optimised: Optimised
+    program: Program
+    backend: Backend
+    rules: RuleSet
+    seconds: Mapping[str, float]
+    """Seconds of each phase."""
+
+    @property
+    def term(self) -> tuple[Term, ...]:
+        """The chosen terms, one for each result."""
+        return tuple(self.optimised.roots)
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        """The program, compiled by its backend."""
+        return self.backend.lower(self.program)
+
+    def compile(self) -> Executable:
+        """The program as a callable over flat arrays."""
+        return self.executable
+
+    def source(self, language: str | None = None) -> str:
+        """The source that ``language`` (a backend's name) gives the program.
+
+        Raises :class:`BackendError` when no backend of that name is installed.
+        """
+        if language is None or language == self.backend.name:
+            return self.executable.source
+        return backend_named(language).lower(self.program).source
+
+    def explain(self) -> Explanation:
+        """What was done, and what it is estimated to save."""
+        written = Program.of(self.trace.outputs, self.trace.inputs)
+        model = CostModel()
+        done = explain(self.optimised, self.program, written, self.rules, model)
+        return done
+
+
+class Jit:
+    """A function that is optimised for each signature it is called with. Made by :func:`jit`."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        backend: str | None,
+        rules: RuleSet | None,
+        options: Options,
+        constants: Collection[str | int],
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.backend = backend_named(backend or "numpy")
+        self.options = options
+        self.constants = frozenset(constants)
+        self._rules = rules
+        self._lowered: dict[Any, Lowered] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules in use."""
+        return default_rules() if self._rules is None else self._rules
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the optimised program; the first call of a signature compiles it."""
+        call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        low = self._find(call)
+        return low.trace.unflatten(low.executable(*call.arrays))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The optimised program for these arguments; a :class:`Spec` can stand for an array."""
+        return self._find(flatten_arguments(self.fn, args, kwargs, self.constants))
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What optimising for these arguments did."""
+        return self.lower(*args, **kwargs).explain()
+
+    def _find(self, call: Arguments) -> Lowered:
+        low = self._lowered.get(call.key)
+        if low is None:
+            with self._lock:
+                low = self._lowered.get(call.key)
+                if low is None:
+                    low = self._lowered[call.key] = self._lower(call)
+        return low
+
+    def _lower(self, call: Arguments) -> Lowered:
+        start = time.perf_counter()
+        rules = self.rules
+        loaded = time.perf_counter()
+        traced = trace(self.fn, call)
+        recorded = time.perf_counter()
+        done = optimise(traced.outputs, rules, self.options, CostModel())
+        if done.cut_short:
+            warnings.warn(
+                f"eqsat: the search for {self.__name__!r} was cut short: {done.cut_short}; "
+                f"the program is correct, a cheaper one may exist",
+                BudgetWarning,
+                stacklevel=4,
+            )
+        found = time.perf_counter()
+        program = Program.of(done.roots, traced.inputs, traced.names)
+        done.phases_s = {
+            "load rules": loaded - start,
+            "trace": recorded - loaded,
+            **done.phases_s,
+            "program": time.perf_counter() - found,
+        }
+        return Lowered(traced, done, program, self.backend, rules, done.phases_s)
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    backend: str | None = None,
+    rules: RuleSet | Iterable[Rule] | None = None,
+    options: Options | None = None,
+    constants: Collection[str | int] = (),
+) -> Any:
+    """A function that computes what ``fn`` does with the cheapest program found.
+
+    ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as one likes;
+    numbers, strings and None are part of the signature. ``backend``: a backend's name (default
+    ``numpy``). ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names or
+    positions of parameters that never change; read-only arrays and arrays that the function
+    closes over are constants too. Constants are folded once.
+
+    Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the user's line;
+    warns :class:`BudgetWarning` when a budget of ``options`` runs out.
+
+    Usable as ``@eq.jit`` and as ``@eq.jit(options=…)``.
+    """
+    if fn is None:
+        return functools.partial(
+            jit, backend=backend, rules=rules, options=options, constants=constants
+        )
+    if not callable(fn):
+        raise OptionError(f"jit: expected a function, got {type(fn).__name__!r}")
+    if isinstance(constants, (str, int)):
+        raise OptionError(
+            f"jit: constants={constants!r}, expected a collection of names or positions"
+        )
+    chosen = rules if rules is None or isinstance(rules, RuleSet) else RuleSet(tuple(rules))
+    return Jit(fn, backend, chosen, options or Options(), constants)

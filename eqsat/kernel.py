@@ -1,0 +1,171 @@
+"""Kernels and views: what each node of an extracted term costs and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.expand import primitives
+from eqsat.op import CONSTANT, INPUT, SCALAR, Op
+from eqsat.term import Shape, Term, Weak
+
+VIEWS = ("reshape", "broadcast_to", "transpose", "slice")
+"""Ops that only map indices. A reshape is a view where strides allow it, else a kernel."""
+
+MAP, ROW, CONTRACT, ATTENTION, LIBRARY = (
+    "map", "row", "contract", "attention", "library",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One pass over memory: ``term``, whose arguments are in memory already."""
+
+    name: str
+    op: Op
+    kind: str
+    """``map`` (pointwise over one domain), ``row`` (reductions over trailing axes and
+    pointwise), ``contract`` (a product with prologue and epilogue), ``attention`` (two
+    products with a reduction between them) or ``library`` (anything else)."""
+    term: Term
+    body: Term
+    """``term`` in primitives over ``term.args``; ``term`` itself for a primitive."""
+    inputs: tuple[Term, ...]
+    """The distinct arrays that it reads: values in memory or views of them."""
+    flops: float
+    """Floating operations (flop)."""
+    bytes: int
+    """Each value read once, the result written once (bytes)."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """``term`` is the value ``base`` under another index map; it costs nothing."""
+
+    name: str
+    term: Term
+    base: Term
+
+
+Step = Kernel | View
+
+
+def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator[Step]:
+    """A step for each term that is no leaf; ``live`` has arguments before users.
+
+    ``name`` gives a term its identifier, near a wanted one. Inputs, constants and the
+    results of kernels are taken to be packed in C order.
+    """
+    strides: dict[Term, tuple[int, ...]] = {}
+    base: dict[Term, Term] = {}
+    number = 0
+    for t in live:
+        if t.op is INPUT:
+            continue
+        called = name(t, f"{t.op.name}_{number}")
+        number += 1
+        seen = _view_strides(t, strides) if t.op.name in VIEWS else None
+        if seen is None:
+            yield _kernel(called, t, base)
+        else:
+            strides[t] = seen
+            base[t] = base.get(t.args[0], t.args[0])
+            yield View(called, t, base[t])
+
+
+def packed(shape: Shape) -> tuple[int, ...]:
+    """C-order strides of ``shape``, in elements."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _view_strides(
+    term: Term, known: Mapping[Term, tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """Strides of a view in elements; None when a reshape has to copy."""
+    if term.size == 0:
+        return packed(term.shape)
+    op = cast(Op, term.op)
+    source = term.args[0]
+    # One byte an element, never read: NumPy works out the strides.
+    probe = np.lib.stride_tricks.as_strided(
+        np.empty(1, np.int8), source.shape, known.get(source, packed(source.shape))
+    )
+    if op.name == "reshape":
+        try:
+            return np.reshape(probe, term.shape, copy=False).strides
+        except ValueError:
+            return None
+    seen: np.ndarray[Any, Any] = op.reference(probe, **op.attr_dict(term))
+    return seen.strides
+
+
+def _kernel(name: str, term: Term, base: Mapping[Term, Term]) -> Kernel:
+    op = cast(Op, term.op)
+    arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
+    inputs = tuple(dict.fromkeys(arrays))
+    body = primitives(term, {a: a for a in term.args})
+    nodes = inner(body, term.args)
+    return Kernel(
+        name, op, kind_of(nodes), term, body, inputs,
+        flops=sum(_flops(n) for n in nodes),
+        bytes=_read_bytes(inputs, base) + term.nbytes,
+    )
+
+
+def inner(root: Term, leaves: Iterable[Term]) -> list[Term]:
+    """The terms of a body above its ``leaves``, arguments first, without constants."""
+    done = set(leaves)
+    out: list[Term] = []
+    stack = [root]
+    while stack:
+        term = stack[-1]
+        if term not in done:
+            missing = [a for a in reversed(term.args) if a not in done]
+            if missing:
+                stack.extend(missing)
+                continue
+            done.add(term)
+            if term.op is not SCALAR and term.op is not CONSTANT:
+                out.append(term)
+        stack.pop()
+    return out
+
+
+def kind_of(nodes: Sequence[Term]) -> str:
+    """The kind of the kernel whose body has ``nodes``, arguments before users."""
+    kinds = [cast(Op, t.op).kind for t in nodes if t.args]
+    products = [i for i, k in enumerate(kinds) if k == "contract"]
+    if products:
+        between = kinds[products[0] : products[-1]]
+        return ATTENTION if "reduce" in between else CONTRACT
+    if "library" in kinds:
+        return LIBRARY
+    reductions = [t for t in nodes if cast(Op, t.op).kind == "reduce"]
+    if not reductions:
+        return MAP
+    return ROW if all(_is_trailing(t) for t in reductions) else LIBRARY
+
+
+def _is_trailing(term: Term) -> bool:
+    axes = cast(Op, term.op).attr_dict(term).get("axis", ())
+    return tuple(axes) == tuple(range(-len(axes), 0))
+
+
+def _flops(term: Term) -> float:
+    op = cast(Op, term.op)
+    if op.flops is None:
+        return 0.0
+    return op.flops([a.type for a in term.args], op.attr_dict(term), term.type)
+
+
+def _read_bytes(inputs: Sequence[Term], base: Mapping[Term, Term]) -> int:
+    """What views show of each value, and at most all of it (bytes)."""
+    seen: dict[Term, int] = {}
+    for t in inputs:
+        b = base.get(t, t)
+        seen[b] = min(b.nbytes, seen.get(b, 0) + t.nbytes)
+    return sum(seen.values())

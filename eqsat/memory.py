@@ -1,0 +1,157 @@
+"""The memory of a program: lifetimes, writing in place, and slots that values share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from eqsat.kernel import Kernel, Step, View, inner
+from eqsat.op import Op
+from eqsat.term import Term
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Memory that values take turns in, from step ``first`` to step ``last``."""
+
+    values: tuple[Term, ...]
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where values live, and for how long. Steps are numbered; the return is the last."""
+
+    slots: tuple[Slot, ...]
+    slot_of: Mapping[Term, int]
+    in_place: Mapping[Term, Term]
+    """A kernel's term to the argument that it overwrites while reading it."""
+    last_use: Mapping[Term, int]
+    """A value in memory to the last step that reads it or a view of it."""
+    peak_bytes: int
+    """Most memory of intermediates and results alive at once (bytes)."""
+    naive_peak_bytes: int
+    """The same when every intermediate is kept (bytes)."""
+
+
+def plan(roots: Sequence[Term], steps: Sequence[Step], copies: Collection[int]) -> Plan:
+    """The plan of ``steps``; the roots at the positions ``copies`` are copied at the end.
+
+    A pointwise kernel overwrites an argument of its own shape and dtype that nothing reads
+    later. A value takes over the slot of an earlier one of its shape and dtype wherever
+    holding that memory in between does not raise the peak.
+    """
+    base = bases_of(steps)
+    last: dict[Term, int] = {}
+    for i, step in enumerate(steps):
+        for a in step.term.args:
+            last[base.get(a, a)] = i
+    for r in roots:
+        last[base.get(r, r)] = len(steps)
+    in_place: dict[Term, Term] = {}
+    slots: list[Slot] = []
+    where: dict[Term, int] = {}
+    for i, step in enumerate(steps):
+        if isinstance(step, View):
+            continue
+        t = step.term
+        operand = _overwritable(step, i, last, base, where)
+        if operand is None:
+            where[t] = len(slots)
+            slots.append(Slot((t,), t.nbytes, i, last[t]))
+        else:
+            in_place[t] = operand
+            n = where[t] = where[base.get(operand, operand)]
+            old = slots[n]
+            slots[n] = Slot((*old.values, t), t.nbytes, old.first, last[t])
+    extra = sum(roots[i].nbytes for i in copies)
+    slots, peak = _share(slots, len(steps), extra)
+    where = {t: i for i, s in enumerate(slots) for t in s.values}
+    naive = extra + sum(s.term.nbytes for s in steps if isinstance(s, Kernel))
+    return Plan(tuple(slots), where, in_place, last, peak, naive)
+
+
+def bases_of(steps: Sequence[Step]) -> dict[Term, Term]:
+    """Each view to the value in memory that it shows."""
+    return {s.term: s.base for s in steps if isinstance(s, View)}
+
+
+def roots_to_copy(roots: Sequence[Term], steps: Sequence[Step]) -> Iterator[int]:
+    """Positions of the roots that are not a fresh whole array of their own."""
+    base = bases_of(steps)
+    made = {s.term for s in steps if isinstance(s, Kernel)}
+    taken: set[Term] = set()
+    for i, r in enumerate(roots):
+        b = base.get(r, r)
+        if b not in made or b in taken or not _is_whole(r, b):
+            yield i
+        else:
+            taken.add(b)
+
+
+def _is_whole(view: Term, base: Term) -> bool:
+    """Whether ``view`` shows each element of ``base`` once."""
+    while view is not base:
+        if view.size != base.size:
+            return False
+        view = view.args[0]
+    return True
+
+
+def _overwritable(
+    kernel: Kernel,
+    step: int,
+    last: Mapping[Term, int],
+    bases: Mapping[Term, Term],
+    where: Mapping[Term, int],
+) -> Term | None:
+    """An argument that dies here and whose elements a pointwise kernel may replace."""
+    t = kernel.term
+    if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.body, t.args)):
+        return None
+    for a in kernel.inputs:
+        b = bases.get(a, a)
+        readers = [x for x in kernel.inputs if bases.get(x, x) is b]
+        if b not in where or last[b] != step or a.type != t.type or len(readers) > 1:
+            continue
+        if _is_flat(a, b):
+            return a
+    return None
+
+
+def _is_flat(view: Term, base: Term) -> bool:
+    """Whether ``view`` is ``base`` or only reshapes of it."""
+    while view is not base:
+        if view.op.name != "reshape":
+            return False
+        view = view.args[0]
+    return True
+
+
+def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int]:
+    """Slots that follow one another made one, and the peak; ``extra`` bytes live at the end."""
+    alive = [0] * end + [extra]
+    for s in slots:
+        for i in range(s.first, s.last + 1):
+            alive[i] += s.nbytes
+    peak = max(alive)
+    out: list[Slot] = []
+    for s in slots:
+        fits = [
+            j
+            for j, e in enumerate(out)
+            if e.last < s.first
+            and e.values[-1].type == s.values[0].type
+            and all(n + s.nbytes <= peak for n in alive[e.last + 1 : s.first])
+        ]
+        if not fits:
+            out.append(s)
+            continue
+        j = max(fits, key=lambda j: out[j].last)
+        for i in range(out[j].last + 1, s.first):
+            alive[i] += s.nbytes
+        out[j] = Slot((*out[j].values, *s.values), s.nbytes, out[j].first, s.last)
+    return out, peak

@@ -1,0 +1,296 @@
+"""NumPy's functions that arrange: shapes, joins, cuts and choices."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import ShapeError, TraceError, at, caller_line
+from eqsat.indexing import getitem, take_along_axis
+from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.table import Handler, covers
+from eqsat.op import Traced
+from eqsat.ops.support import dtype_of, known_sizes, negative_axis
+
+_SAME_SIGNATURE = (
+    "all any argmax argmin array_split broadcast_to clip expand_dims flip max mean min "
+    "moveaxis pad prod repeat roll split squeeze std sum swapaxes take tensordot tile "
+    "transpose tril triu var"
+)
+for _name in _SAME_SIGNATURE.split():
+    covers(_name)(getattr(ops, _name))
+covers("amax")(ops.max)
+covers("amin")(ops.min)
+covers("permute_dims")(ops.transpose)
+covers("concat")(ops.concatenate)
+covers("linalg.matrix_transpose")(ops.matrix_transpose)
+covers("matrix_transpose")(ops.matrix_transpose)
+covers("linalg.tensordot")(ops.tensordot)
+covers("take_along_axis")(take_along_axis)
+covers("einsum", direct=True)(ops.einsum)
+covers("fix")(ops.trunc)
+
+
+@covers("astype")
+def astype(x: Any, dtype: Any) -> Any:
+    """``x`` rounded to ``dtype``."""
+    return x.astype(dtype)
+
+
+# -- what is known while tracing -------------------------------------------------------
+
+
+@covers("shape")
+def shape(a: Any) -> tuple[int, ...]:
+    """Sizes of the axes."""
+    return known_sizes("np.shape", a)
+
+
+@covers("ndim")
+def ndim(a: Any) -> int:
+    """Number of axes."""
+    return len(shape(a))
+
+
+@covers("size")
+def size(a: Any, axis: int | None = None) -> int:
+    """Number of elements, in all or along ``axis``."""
+    return math.prod(shape(a)) if axis is None else shape(a)[axis]
+
+
+@covers("result_type", direct=True)
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    """The dtype in which the arguments meet."""
+    return np.result_type(
+        *(dtype_of(v) if isinstance(v, Traced) else v for v in arrays_and_dtypes)
+    )
+
+
+@covers("iscomplexobj")
+def iscomplexobj(x: Any) -> bool:
+    """False: no traced array is complex."""
+    return False
+
+
+@covers("isrealobj")
+def isrealobj(x: Any) -> bool:
+    """True: no traced array is complex."""
+    return True
+
+
+# -- making and arranging --------------------------------------------------------------
+
+
+@covers("copy", "real", "ascontiguousarray")
+def same(a: Any) -> Any:
+    """The array: a traced value never changes, so that it is its own copy."""
+    return a
+
+
+@covers("full_like")
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """``fill_value`` in the shape of ``a``."""
+    return ops.full_like(a, fill_value, dtype=dtype, **_shape(shape))
+
+
+@covers("zeros_like", "empty_like")
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """0 in the shape of ``a``."""
+    return ops.zeros_like(a, dtype=dtype, **_shape(shape))
+
+
+@covers("ones_like")
+def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """1 in the shape of ``a``."""
+    return ops.ones_like(a, dtype=dtype, **_shape(shape))
+
+
+def _shape(given: Any) -> dict[str, Any]:
+    return {} if given is None else {"shape": sizes_of(given)}
+
+
+def sizes_of(given: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints; one int is a shape of one axis."""
+    try:
+        return (operator.index(given),)
+    except TypeError:
+        return tuple(operator.index(s) for s in given)
+
+
+@covers("reshape")
+def reshape(a: Any, shape: Any) -> Any:
+    """``a`` in another shape."""
+    return ops.reshape(a, sizes_of(shape))
+
+
+@covers("ravel")
+def ravel(a: Any) -> Any:
+    """``a`` with one axis."""
+    return ops.ravel(a)
+
+
+@covers("rollaxis")
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """``a`` with ``axis`` moved before ``start``."""
+    n = len(shape(a))
+    axis = negative_axis("np.rollaxis", axis, n) + n
+    start = start + n if start < 0 else start
+    return ops.moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+@covers("fliplr")
+def fliplr(m: Any) -> Any:
+    """``m`` with its second axis reversed."""
+    return ops.flip(m, 1)
+
+
+@covers("flipud")
+def flipud(m: Any) -> Any:
+    """``m`` with its first axis reversed."""
+    return ops.flip(m, 0)
+
+
+@covers("where")
+def where(condition: Any, *choices: Any) -> Any:
+    """x where the condition holds, else y."""
+    if len(choices) != 2:
+        raise TraceError(
+            "np.where with one argument cannot be traced: the shape of its result "
+            f"depends on data; use np.where(condition, a, b){at(caller_line())}"
+        )
+    return ops.where(array(condition), *map(array, choices))
+
+
+@covers("select")
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """The choice of the first condition that holds, else ``default``."""
+    chosen = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        chosen = ops.where(condition, choice, chosen)
+    return chosen
+
+
+# -- joining and cutting ---------------------------------------------------------------
+
+
+@covers("concatenate")
+def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Any:
+    """The arrays one after the other."""
+    joined = ops.concatenate([array(a) for a in arrays], axis)
+    return joined if dtype is None else ops.cast(joined, dtype)
+
+
+@covers("stack")
+def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Any:
+    """The arrays along a new axis."""
+    joined = ops.stack([array(a) for a in arrays], axis)
+    return joined if dtype is None else ops.cast(joined, dtype)
+
+
+@covers("vstack")
+def vstack(tup: Sequence[Any]) -> Any:
+    """The arrays below each other."""
+    return ops.concatenate([atleast_2d(a) for a in tup], 0)
+
+
+@covers("hstack")
+def hstack(tup: Sequence[Any]) -> Any:
+    """The arrays beside each other."""
+    parts = [atleast_1d(a) for a in tup]
+    return ops.concatenate(parts, 0 if len(shape(parts[0])) == 1 else 1)
+
+
+@covers("dstack")
+def dstack(tup: Sequence[Any]) -> Any:
+    """The arrays behind each other."""
+    return ops.concatenate([atleast_3d(a) for a in tup], 2)
+
+
+@covers("column_stack")
+def column_stack(tup: Sequence[Any]) -> Any:
+    """Arrays of one axis as columns."""
+    columns = [
+        ops.reshape(a, (-1, 1)) if len(shape(a)) < 2 else a for a in map(array, tup)
+    ]
+    return ops.concatenate(columns, 1)
+
+
+@covers("vsplit")
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the first axis."""
+    return ops.split(ary, indices_or_sections, 0)
+
+
+@covers("hsplit")
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the second axis; the first of an array of one axis."""
+    return ops.split(ary, indices_or_sections, 0 if len(shape(ary)) == 1 else 1)
+
+
+@covers("dsplit")
+def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the third axis."""
+    return ops.split(ary, indices_or_sections, 2)
+
+
+def _each(fit: Handler, arys: Sequence[Any]) -> Any:
+    fitted = tuple(fit(array(a)) for a in arys)
+    return fitted[0] if len(fitted) == 1 else fitted
+
+
+@covers("atleast_1d", direct=True)
+def atleast_1d(*arys: Any) -> Any:
+    """The arrays with at least one axis."""
+    return _each(lambda a: ops.reshape(a, shape(a) or (1,)), arys)
+
+
+@covers("atleast_2d", direct=True)
+def atleast_2d(*arys: Any) -> Any:
+    """The arrays with at least two axes; new ones in front."""
+    return _each(lambda a: ops.reshape(a, (1,) * (2 - len(shape(a))) + shape(a)), arys)
+
+
+@covers("atleast_3d", direct=True)
+def atleast_3d(*arys: Any) -> Any:
+    """The arrays with at least three axes: (1, n, 1) and (m, n, 1)."""
+    return _each(lambda a: ops.reshape(a, _three(shape(a))), arys)
+
+
+def _three(s: tuple[int, ...]) -> tuple[int, ...]:
+    return (
+        s if len(s) > 2 else (*s, 1) if len(s) == 2 else (1, *s, 1) if s else (1, 1, 1)
+    )
+
+
+@covers("broadcast_arrays", direct=True)
+def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
+    """The arrays in their common shape."""
+    arrays = [array(a) for a in args]
+    shapes = [shape(a) for a in arrays]
+    try:
+        common = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(
+            f"np.broadcast_arrays: shapes {', '.join(map(str, shapes))} do not "
+            f"broadcast{at(caller_line())}"
+        ) from None
+    return tuple(ops.broadcast_to(a, common) for a in arrays)
+
+
+@covers("diff")
+def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
+    """a[i + 1] - a[i] along ``axis``, n times."""
+    k = negative_axis("np.diff", axis, len(shape(a)))
+    for _ in range(n):
+        rest = (slice(None),) * (-k - 1)
+        later, earlier = (
+            getitem(a, (..., slice(1, None), *rest)),
+            getitem(a, (..., slice(-1), *rest)),
+        )
+        a = later != earlier if dtype_of(a) == np.dtype(bool) else later - earlier
+    return a

@@ -1,0 +1,212 @@
+"""Functions of NumPy that compute: products, norms, rounding, comparison of whole
+arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.table import covers
+from eqsat.op import Traced
+from eqsat.ops.support import dtype_of, known_sizes
+
+_BOOL = np.dtype(bool)
+
+
+@covers("dot")
+def dot(a: Any, b: Any) -> Any:
+    """Sum of products over the last axis of ``a`` and the last but one of ``b``."""
+    return ops.dot(_strong(a), _strong(b))
+
+
+@covers("vdot")
+def vdot(a: Any, b: Any) -> Any:
+    """Sum of products of all elements."""
+    return ops.vdot(_strong(a), _strong(b))
+
+
+@covers("inner")
+def inner(a: Any, b: Any) -> Any:
+    """Sum of products over the last axes."""
+    return ops.inner(_strong(a), _strong(b))
+
+
+@covers("outer", "linalg.outer")
+def outer(a: Any, b: Any) -> Any:
+    """Products of every element with every other."""
+    return ops.outer(_strong(a), _strong(b))
+
+
+def _strong(x: Any) -> Any:
+    """``x`` as products of arrays take it: a bare number counts as an array."""
+    return x if isinstance(x, Traced) else array(np.asanyarray(x))
+
+
+@covers("linalg.matmul")
+def matmul(x1: Any, x2: Any) -> Any:
+    """Matrix product."""
+    return ops.matmul(x1, x2)
+
+
+@covers("linalg.vecdot")
+def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
+    """Sum of products along ``axis``."""
+    x1, x2 = ops.moveaxis(x1, axis, -1), ops.moveaxis(x2, axis, -1)
+    y = ops.matmul(ops.expand_dims(x1, -2), ops.expand_dims(x2, -1))
+    return ops.squeeze(y, (-2, -1))
+
+
+@covers("average")
+def average(
+    a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False
+) -> Any:
+    """Mean with weights; those of one axis lie along ``axis``."""
+    if weights is None:
+        return ops.mean(a, axis=axis, keepdims=keepdims)
+    a, weights = array(a), array(weights)
+    if shape(weights) != shape(a):
+        if not isinstance(axis, int) or len(shape(weights)) != 1:
+            raise TraceError(
+                f"np.average: weights of shape {shape(weights)} need an int axis of an "
+                f"array of shape {shape(a)}{at(caller_line())}"
+            )
+        beside = [1] * len(shape(a))
+        beside[axis] = -1
+        weights = ops.reshape(weights, tuple(beside))
+    own = dtype_of(a) or np.dtype(float)
+    least = own if own.kind not in "biu" else np.dtype(float)
+    dtype = np.result_type(own, dtype_of(weights) or own, least)
+    weights = ops.broadcast_to(_cast(weights, dtype), shape(a))
+    total = ops.sum(_cast(a, dtype) * weights, axis=axis, keepdims=keepdims)
+    return total / ops.sum(weights, axis=axis, keepdims=keepdims)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return ops.cast(x, dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
+
+
+@covers("ptp")
+def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Largest minus smallest."""
+    return ops.max(a, axis=axis, keepdims=keepdims) - ops.min(
+        a, axis=axis, keepdims=keepdims
+    )
+
+
+@covers("count_nonzero")
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """How many elements are not 0."""
+    return ops.sum(a if dtype_of(a) == _BOOL else a != 0, axis=axis, keepdims=keepdims)
+
+
+@covers("linalg.norm")
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """√Σ|x|² of vectors and matrices; of vectors also with another ``ord``."""
+    ndim = len(known_sizes("np.linalg.norm", x))
+    vector = isinstance(axis, int) or (axis is None and (ord is None or ndim == 1))
+    if not vector and ord not in (None, "fro"):
+        raise TraceError(
+            f"np.linalg.norm: ord={ord!r} of a matrix is not supported in a traced "
+            f"function; ord=None and ord='fro' are{at(caller_line())}"
+        )
+    return vector_norm(
+        x, axis=axis, keepdims=keepdims, ord=2 if ord in (None, "fro") else ord
+    )
+
+
+@covers("linalg.vector_norm")
+def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """(Σ|x|ᵖ)^(1/p), p = ``ord``; the largest |x| for inf, how many are not 0 for 0."""
+    dtype = dtype_of(x)
+    x = ops.cast(x, float) if dtype is not None and dtype.kind in "biu" else x
+    size = ops.absolute(x)
+    if ord == 2:
+        return ops.sqrt(ops.sum(ops.square(x), axis=axis, keepdims=keepdims))
+    if ord == 1:
+        return ops.sum(size, axis=axis, keepdims=keepdims)
+    if ord == 0:
+        return ops.sum(ops.cast(x != 0, x.dtype), axis=axis, keepdims=keepdims)
+    if ord in (math.inf, -math.inf):
+        return (ops.max if ord > 0 else ops.min)(size, axis=axis, keepdims=keepdims)
+    return ops.sum(size**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
+
+
+@covers("linalg.matrix_norm")
+def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """√Σ|x|² over the last two axes."""
+    return norm(x, ord=ord, axis=(-2, -1), keepdims=keepdims)
+
+
+@covers("nan_to_num")
+def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """NaN and ±inf replaced; by 0 and the largest finite numbers unless given."""
+    dtype = dtype_of(x)
+    if dtype is None or dtype.kind in "biu":
+        return x
+    import ml_dtypes
+
+    finite = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    high = float(finite.max) if posinf is None else posinf
+    low = float(finite.min) if neginf is None else neginf
+    y = ops.where(ops.isnan(x), nan, x)
+    y = ops.where(x == math.inf, high, y)
+    return ops.where(x == -math.inf, low, y)
+
+
+@covers("round", "around")
+def round(a: Any, decimals: int = 0) -> Any:
+    """The nearest integers; of two, the even one."""
+    dtype = dtype_of(a)
+    if dtype is not None and dtype.kind in "iu" and decimals >= 0:
+        return a
+    if decimals:
+        raise TraceError(
+            f"np.round: decimals={decimals} is not supported in a traced function; "
+            f"scale first: np.round(x * 10**n) / 10**n{at(caller_line())}"
+        )
+    return ops.rint(a)
+
+
+@covers("isclose")
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    """|a - b| ≤ atol + rtol |b| where b is finite, a = b elsewhere."""
+    a, b = array(a), array(b)
+    near = ops.absolute(a - b) <= atol + rtol * ops.absolute(b)
+    close = (near & ops.isfinite(b)) | (a == b)
+    return close | (ops.isnan(a) & ops.isnan(b)) if equal_nan else close
+
+
+@covers("allclose")
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    """Whether :func:`isclose` holds everywhere: a traced bool, not a Python one."""
+    return ops.all(isclose(a, b, rtol, atol, equal_nan))
+
+
+@covers("array_equal")
+def array_equal(a1: Any, a2: Any) -> Any:
+    """Whether shapes and all elements are equal: a traced bool unless the shapes
+    differ."""
+    a1, a2 = array(a1), array(a2)
+    return ops.all(a1 == a2) if shape(a1) == shape(a2) else False
+
+
+@covers("isposinf")
+def isposinf(x: Any) -> Any:
+    """Whether x is +∞."""
+    return x == math.inf
+
+
+@covers("isneginf")
+def isneginf(x: Any) -> Any:
+    """Whether x is -∞."""
+    return x == -math.inf

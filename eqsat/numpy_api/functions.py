@@ -1,0 +1,106 @@
+"""NumPy's functions on traced values (NEP 18).
+
+Arguments are bound by NumPy's own signature: those that are required are passed on by
+position, the others by NumPy's names, and only when they differ from NumPy's defaults.
+A handler therefore lists what it supports, and everything else is refused by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from eqsat.numpy_api import arrange, compute  # noqa: F401
+from eqsat.numpy_api.operands import (
+    name_of,
+    refuse_argument,
+    refuse_function,
+    refuse_subclass,
+)
+from eqsat.numpy_api.table import DIRECT, FUNCTIONS
+from eqsat.numpy_api.ufuncs import supported_ufuncs
+from eqsat.op import Traced
+
+_WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
+"""Arguments that say nothing about values."""
+
+
+def call_function(
+    function: Callable[..., Any],
+    types: Sequence[type],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """``function(*args, **kwargs)`` on traced values.
+
+    Raises :class:`TraceError` for a function or an argument that cannot be recorded.
+    """
+    name = name_of(function)
+    handler = FUNCTIONS.get(function)
+    if handler is None:
+        refuse_function(name)
+    for kind in types:
+        if issubclass(kind, np.ndarray):
+            refuse_subclass(kind, f"{name}: an argument")
+        elif not issubclass(kind, Traced):
+            return NotImplemented
+    if function in DIRECT:
+        given = {
+            k: v
+            for k, v in kwargs.items()
+            if k not in _WITHOUT_MEANING and v is not None
+        }
+        for key in given:
+            refuse_argument(name, key)
+        return handler(*args)
+    return _bound(function, handler, name, args, kwargs)
+
+
+def _bound(
+    function: Callable[..., Any],
+    handler: Callable[..., Any],
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    parameters = _signature(function).parameters
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for key, value in _signature(function).bind(*args, **kwargs).arguments.items():
+        p = parameters[key]
+        if p.kind is p.VAR_POSITIONAL:
+            positional.extend(value)
+        elif p.kind is p.VAR_KEYWORD:
+            named.update(value)
+        elif p.default is p.empty or p.kind is p.POSITIONAL_ONLY:
+            positional.append(value)
+        elif value is not p.default and key not in _WITHOUT_MEANING:
+            named[key] = value
+    accepted = _signature(handler).parameters
+    for key in named:
+        if key not in accepted:
+            if _same(
+                named[key], parameters[key].default if key in parameters else None
+            ):
+                continue
+            refuse_argument(name, key)
+    return handler(*positional, **{k: v for k, v in named.items() if k in accepted})
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether ``value`` equals a default that is a number, a string or None."""
+    return isinstance(value, (bool, int, float, str)) and bool(value == default)
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def supported_functions() -> list[str]:
+    """Names of all functions and ufuncs of NumPy that can be traced."""
+    return sorted({*map(name_of, FUNCTIONS), *supported_ufuncs()})

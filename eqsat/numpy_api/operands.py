@@ -1,0 +1,124 @@
+"""What may stand beside a traced value, what is refused, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.op import AttrVar, Traced
+
+_PLAIN = (np.ndarray, np.memmap)
+_HINTS = {
+    "MaskedArray": "fill it first: x.filled(value)",
+    "matrix": "np.asarray(x) makes it an array",
+}
+ELSEWHERE = (
+    "compute it outside the traced function and pass the result in, or write it with "
+    "supported functions"
+)
+_SHAPES = frozenset(
+    "argwhere compress extract flatnonzero intersect1d nonzero setdiff1d setxor1d "
+    "trim_zeros union1d unique unique_all unique_counts unique_inverse "
+    "unique_values".split()
+)
+INSTEAD = {
+    "append": "np.concatenate",
+    "apply_along_axis": "the function for all rows at once, with axis=",
+    "choose": "np.select",
+    "copyto": "np.where(mask, y, x)",
+    "cumsum": "np.tril(np.ones((n, n), x.dtype)) @ x",
+    "delete": "np.concatenate of slices",
+    "diagonal": "x[..., np.arange(n), np.arange(n)]",
+    "divmod": "x // y and x % y",
+    "gradient": "np.diff",
+    "insert": "np.concatenate of slices",
+    "isin": "np.any(x[..., None] == values, axis=-1)",
+    "kron": "np.einsum",
+    "linalg.multi_dot": "x @ y @ z",
+    "modf": "np.trunc(x) and x - np.trunc(x)",
+    "nanmax": "np.max(np.where(np.isnan(x), -np.inf, x))",
+    "nanmin": "np.min(np.where(np.isnan(x), np.inf, x))",
+    "nansum": "np.sum(np.where(np.isnan(x), 0, x))",
+    "piecewise": "np.select",
+    "putmask": "np.where(mask, y, x)",
+    "rot90": "np.flip and np.swapaxes",
+    "sinc": "np.sin(np.pi * x) / (np.pi * x)",
+    "trace": "np.sum(x * np.eye(n))",
+}
+"""What to write in the place of functions that cannot be traced."""
+
+
+def operand(value: Any) -> Any:
+    """``value`` as an argument of an op; ``NotImplemented`` when it cannot be one."""
+    if isinstance(value, (Traced, AttrVar, int, float, np.generic)):
+        return value
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return array(value)
+    return NotImplemented
+
+
+def array(value: Any) -> Any:
+    """``value`` with lists and subclasses of arrays made plain.
+
+    Raises :class:`TraceError` for masked arrays, matrices and other arrays that bring a
+    meaning of their own.
+    """
+    if isinstance(value, (list, tuple)):
+        return np.asarray(value)
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), "an operand")
+        return value if type(value) is np.ndarray else value.view(np.ndarray)
+    return value
+
+
+def refuse_subclass(kind: type, what: str) -> None:
+    """Raise :class:`TraceError` unless ``kind`` is a plain array type."""
+    if kind in _PLAIN:
+        return
+    hint = _HINTS.get(kind.__name__, "np.asarray(x) drops what it adds to an array")
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    raise TraceError(
+        f"{what} is a {name}, which cannot be traced; {hint}{at(caller_line())}"
+    )
+
+
+def refuse_function(name: str) -> NoReturn:
+    """Raise :class:`TraceError` for a function, with what to write instead."""
+    last = name.removeprefix("np.")
+    if last in _SHAPES:
+        raise TraceError(
+            f"{name} cannot be traced: the shape of its result depends on data\n"
+            "  compute it outside the traced function, or keep the shape with "
+            f"np.where(mask, x, 0){at(caller_line())}"
+        )
+    advice = f"write {INSTEAD[last]}" if last in INSTEAD else ELSEWHERE
+    raise TraceError(
+        f"{name} is not supported in a traced function\n  {advice}{at(caller_line())}"
+    )
+
+
+def refuse_argument(name: str, argument: str) -> NoReturn:
+    """Raise :class:`TraceError` for an argument of a supported function."""
+    if argument == "out":
+        raise TraceError(
+            f"{name}(out=...) writes into an array, which cannot be traced\n"
+            f"  write y = {name}(...), and x = x + y instead of x += y"
+            f"{at(caller_line())}"
+        )
+    hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE
+    raise TraceError(
+        f"{name}: argument {argument!r} is not supported in a traced function\n"
+        f"  {hint}{at(caller_line())}"
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """How users write ``function``: ``np.linalg.norm``."""
+    name = getattr(function, "__name__", repr(function))
+    module = getattr(function, "__module__", None) or "numpy"
+    if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:
+        return f"ufunc {name!r}"
+    return f"{module}.{name}".replace("numpy", "np", 1)

@@ -1,0 +1,205 @@
+"""Operators and methods of an array, for values that record what is done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.numpy_api.functions import call_function
+from eqsat.numpy_api.operands import operand
+from eqsat.numpy_api.ufuncs import call_ufunc, power
+from eqsat.op import Traced
+from eqsat.typerule import dtype_code
+
+Method = Callable[..., Any]
+
+
+def _binary(op: Callable[[Any, Any], Any]) -> tuple[Method, Method]:
+    """``x + y`` and the reflected ``y + x``."""
+
+    def forward(self: Any, other: Any) -> Any:
+        other = operand(other)
+        return other if other is NotImplemented else op(self, other)
+
+    def reflected(self: Any, other: Any) -> Any:
+        other = operand(other)
+        return other if other is NotImplemented else op(other, self)
+
+    return forward, reflected
+
+
+def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> Method:
+    """``x == y``, element by element, also where Python would fall back on identity."""
+
+    def compare(self: Any, other: Any) -> Any:
+        if other is None or isinstance(other, (str, bytes)):
+            advice = "use `is`" if other is None else "only numbers can be equal to it"
+            raise TraceError(
+                f"`{symbol}` of a traced array and a {type(other).__name__!r}; "
+                f"{advice}{at(caller_line())}"
+            )
+        other = operand(other)
+        return other if other is NotImplemented else op(self, other)
+
+    return compare
+
+
+def _inplace(symbol: str) -> Method:
+    def refuse(self: Any, other: Any) -> NoReturn:
+        raise TraceError(
+            f"x {symbol}= y changes an array in place, which cannot be traced\n"
+            f"  write x = x {symbol} y{at(caller_line())}"
+        )
+
+    return refuse
+
+
+def _method(function: Callable[..., Any]) -> Method:
+    """The method that is ``function`` with the array as its first argument."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call_function(function, (), (self, *args), kwargs)
+
+    method.__name__ = function.__name__
+    method.__doc__ = f"As ``np.{function.__name__}``."
+    return method
+
+
+class Operators(Traced):
+    """Python's operators, and NumPy's methods, ufuncs and functions, recorded.
+
+    Needs no shape: values of unknown rank inherit it too.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+    __hash__ = None  # type: ignore[assignment]
+
+    __add__, __radd__ = _binary(ops.add)
+    __sub__, __rsub__ = _binary(ops.subtract)
+    __mul__, __rmul__ = _binary(ops.multiply)
+    __truediv__, __rtruediv__ = _binary(ops.divide)
+    __floordiv__, __rfloordiv__ = _binary(ops.floor_divide)
+    __mod__, __rmod__ = _binary(ops.remainder)
+    __matmul__, __rmatmul__ = _binary(ops.matmul)
+    __and__, __rand__ = _binary(ops.bitwise_and)
+    __or__, __ror__ = _binary(ops.bitwise_or)
+    __xor__, __rxor__ = _binary(ops.bitwise_xor)
+    __lshift__, __rlshift__ = _binary(ops.left_shift)
+    __rshift__, __rrshift__ = _binary(ops.right_shift)
+    __lt__, __gt__ = _binary(ops.less)[0], _binary(ops.greater)[0]
+    __le__, __ge__ = _binary(ops.less_equal)[0], _binary(ops.greater_equal)[0]
+    __eq__ = _comparison("==", ops.equal)
+    __ne__ = _comparison("!=", ops.not_equal)
+    _power, __rpow__ = _binary(power)
+
+    __iadd__, __isub__, __imul__ = _inplace("+"), _inplace("-"), _inplace("*")
+    __itruediv__, __ifloordiv__, __imod__ = _inplace("/"), _inplace("//"), _inplace("%")
+    __ipow__, __imatmul__ = _inplace("**"), _inplace("@")
+    __iand__, __ior__, __ixor__ = _inplace("&"), _inplace("|"), _inplace("^")
+    __ilshift__, __irshift__ = _inplace("<<"), _inplace(">>")
+
+    def __pow__(self, exponent: Any) -> Any:
+        """xʸ; as in NumPy, 2, 0.5 and -1 mean square, sqrt and reciprocal."""
+        if type(exponent) in (int, float) and self._is_float():
+            if exponent == 2:
+                return ops.square(self)
+            if exponent == 0.5:
+                return ops.sqrt(self)
+            if exponent == -1:
+                return ops.reciprocal(self)
+        return self._power(exponent)
+
+    def __neg__(self) -> Any:
+        return ops.negative(self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return ops.absolute(self)
+
+    def __invert__(self) -> Any:
+        return ops.invert(self)
+
+    def _is_float(self) -> bool:
+        return True
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        return call_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        return call_function(function, types, args, kwargs)
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return ops.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return ops.matrix_transpose(self)
+
+    @property
+    def real(self) -> Any:
+        """The array itself: none is complex."""
+        return self
+
+    all = _method(np.all)
+    any = _method(np.any)
+    argmax = _method(np.argmax)
+    argmin = _method(np.argmin)
+    clip = _method(np.clip)
+    copy = _method(np.copy)
+    dot = _method(np.dot)
+    flatten = _method(np.ravel)
+    max = _method(np.max)
+    mean = _method(np.mean)
+    min = _method(np.min)
+    prod = _method(np.prod)
+    ravel = _method(np.ravel)
+    repeat = _method(np.repeat)
+    round = _method(np.round)
+    squeeze = _method(np.squeeze)
+    std = _method(np.std)
+    sum = _method(np.sum)
+    swapaxes = _method(np.swapaxes)
+    take = _method(np.take)
+    var = _method(np.var)
+
+    def astype(
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: str = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
+    ) -> Any:
+        """The values rounded to ``dtype``; the other arguments mean nothing here."""
+        dtype_code(np.dtype(dtype))
+        return ops.cast(self, dtype)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """The elements in another shape, given as ints or as a tuple."""
+        sizes = shape[0] if len(shape) == 1 else shape
+        return call_function(np.reshape, (), (self, sizes), kwargs)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order, ints or a tuple; reversed by default."""
+        order = (
+            axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        )
+        return ops.transpose(self, order)

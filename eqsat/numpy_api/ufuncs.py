@@ -1,0 +1,207 @@
+"""NumPy's and SciPy's ufuncs on traced values (NEP 13)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import DTypeError, TraceError, at, caller_line
+from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
+from eqsat.op import Op, Traced
+from eqsat.ops.support import dtype_of
+
+Handler = Callable[..., Any]
+
+_IGNORED = frozenset({"casting", "order", "subok"})
+
+_REDUCTIONS: dict[str, Handler] = {
+    "add": ops.sum,
+    "multiply": ops.prod,
+    "maximum": ops.max,
+    "minimum": ops.min,
+    "logical_and": ops.all,
+    "logical_or": ops.any,
+}
+
+
+def power(x: Any, y: Any) -> Any:
+    """xʸ. Raises :class:`TraceError` for integers to a negative number, as NumPy."""
+    base = dtype_of(x)
+    if type(y) is int and y < 0 and base is not None and base.kind in "biu":
+        raise TraceError(
+            f"integers ({base}) to the negative power {y} are not integers; use x ** "
+            f"{float(y)}{at(caller_line())}"
+        )
+    return ops.power(x, y)
+
+
+def _logaddexp2(x: Any, y: Any) -> Any:
+    return ops.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
+
+
+def _heaviside(x: Any, y: Any) -> Any:
+    step = ops.where(ops.isnan(x), x, ops.cast(x > 0, dtype_of(x)))
+    return ops.where(x == 0, y, step)
+
+
+_NUMPY: dict[str, Handler] = {
+    "clip": ops.clip,
+    "conjugate": lambda x: x,
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "degrees": lambda x: x * (180 / math.pi),
+    "fabs": ops.absolute,
+    "float_power": ops.power,
+    "heaviside": _heaviside,
+    "logaddexp2": _logaddexp2,
+    "matmul": ops.matmul,
+    "matvec": lambda a, x: ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1),
+    "power": power,
+    "positive": lambda x: x,
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "radians": lambda x: x * (math.pi / 180),
+    "signbit": lambda x: ops.copysign(1.0, x) < 0,
+    "vecdot": lambda x, y: ops.squeeze(
+        ops.matmul(x[..., None, :], y[..., None]), (-2, -1)
+    ),
+    "vecmat": lambda x, a: ops.squeeze(ops.matmul(ops.expand_dims(x, -2), a), -2),
+}
+"""Ufuncs of NumPy that are more than an op, or none."""
+
+_SCIPY: dict[str, Handler] = {
+    "cbrt": ops.cbrt,
+    "entr": lambda x: ops.where(
+        x > 0, -x * ops.log(ops.where(x > 0, x, 1.0)), ops.where(x < 0, -math.inf, x)
+    ),
+    "erf": ops.erf,
+    "exp10": lambda x: ops.power(10.0, x),
+    "exp2": ops.exp2,
+    "expit": ops.sigmoid,
+    "expm1": ops.expm1,
+    "log1p": ops.log1p,
+    "log_expit": lambda x: -ops.logaddexp(-x, 0.0),
+    "logit": lambda x: ops.log(x / (1.0 - x)),
+    "ndtr": lambda x: 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))),
+    "softplus": lambda x: ops.logaddexp(x, 0.0),
+    "xlogy": lambda x, y: ops.where(
+        (x == 0) & ~ops.isnan(y), 0.0, x * ops.log(ops.where(x == 0, 1.0, y))
+    ),
+}
+"""Ufuncs of ``scipy.special``, which is recognised by name and never imported."""
+
+
+def call_ufunc(
+    ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """``getattr(ufunc, method)(*inputs, **kwargs)`` on traced values.
+
+    Raises :class:`TraceError` for a ufunc, a method or an argument that cannot be
+    recorded.
+    """
+    name = name_of(ufunc)
+    given = {
+        k: v for k, v in kwargs.items() if k not in _IGNORED and not _default(k, v)
+    }
+    for k in ("out", "where"):
+        if k in given:
+            refuse_argument(name, k)
+    values = [operand(v) for v in inputs]
+    for i, v in enumerate(inputs):
+        if values[i] is NotImplemented:
+            if hasattr(type(v), "__array_ufunc__"):
+                return NotImplemented
+            raise TraceError(
+                f"{name}: argument {i} is {type(v).__name__!r}, expected an array or a "
+                f"number{at(caller_line())}"
+            )
+    if method == "reduce":
+        return _reduce(ufunc, name, values, given)
+    if method == "outer":
+        a, b = values
+        first = ops.reshape(a, (*np.shape(a), *(1,) * np.ndim(b)))
+        return call_ufunc(ufunc, "__call__", (first, b), kwargs)
+    if method != "__call__":
+        refuse_function(f"{name}.{method}")
+    return _call(ufunc, name, values, given)
+
+
+def _default(key: str, value: Any) -> bool:
+    """Whether an argument of a ufunc says nothing."""
+    if key == "where":
+        return value is True
+    if key not in ("out", "dtype", "signature", "initial"):
+        return False
+    unset = value if isinstance(value, tuple) else (value,)
+    return all(v is None or v is np._NoValue for v in unset)
+
+
+def _call(ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]) -> Any:
+    handler = _handler(ufunc)
+    if handler is None:
+        refuse_function(name)
+    dtype = given.pop("dtype", None)
+    for k in given:
+        refuse_argument(name, k)
+    if dtype is not None:
+        values = [_cast(v, dtype) for v in values]
+    elif not isinstance(handler, Op) or handler.ufunc is not ufunc:
+        values = _as_resolved(ufunc, name, values)
+    return handler(*values)
+
+
+def _reduce(
+    ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]
+) -> Any:
+    handler = _REDUCTIONS.get(ufunc.__name__)
+    if handler is None:
+        refuse_function(f"{name}.reduce")
+    x, *rest = values
+    options = dict(zip(("axis", "dtype"), rest, strict=False)) | given
+    for k in options:
+        if k not in ("axis", "dtype", "keepdims"):
+            refuse_argument(f"{name}.reduce", k)
+    if (dtype := options.pop("dtype", None)) is not None:
+        x = _cast(x, dtype)
+    return handler(x, **({"axis": 0} | options))
+
+
+def _handler(ufunc: np.ufunc) -> Handler | None:
+    name = ufunc.__name__
+    if getattr(np, name, None) is not ufunc and name != "clip":
+        return _SCIPY.get(name)
+    return _NUMPY.get(name) or Op.registry.get(name)
+
+
+def supported_ufuncs() -> list[str]:
+    """Names of the ufuncs of NumPy that can be traced."""
+    named = [o.ufunc.__name__ for o in Op.registry.values() if o.ufunc is not None]
+    return sorted(f"np.{n}" for n in {*named, *_NUMPY} if hasattr(np, n))
+
+
+def _as_resolved(ufunc: np.ufunc, name: str, values: list[Any]) -> list[Any]:
+    """``values`` in the dtypes of the loop that ``ufunc`` would run."""
+    known = [dtype_of(v) or type(v) for v in values]
+    if ufunc.signature is not None or any(
+        issubclass(k, Traced) for k in known if isinstance(k, type)
+    ):
+        return values
+    try:
+        wanted = ufunc.resolve_dtypes((*known, None))
+    except TypeError:
+        shown = ", ".join(k.__name__ if isinstance(k, type) else str(k) for k in known)
+        raise DTypeError(
+            f"{name}: no loop for dtypes ({shown}){at(caller_line())}"
+        ) from None
+    return [
+        v if isinstance(k, type) else _cast(v, w)
+        for v, k, w in zip(values, known, wanted, strict=False)
+    ]
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    if not isinstance(value, Traced):
+        return np.asarray(value, dtype)
+    return ops.cast(value, dtype)

@@ -1,0 +1,167 @@
+"""Contractions: the matrix product and the convolution.
+
+float16 and bfloat16 are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ShapeError, at, caller_line
+from eqsat.op import HALF, AttrVar, Ints, op
+from eqsat.ops.pointwise import cast, multiply
+from eqsat.ops.reduce import sum_op
+from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank
+from eqsat.ops.view import expand_dims, reshape, squeeze
+from eqsat.term import Type
+from eqsat.typerule import Custom, common
+
+# -- matrix product --------------------------------------------------------------------
+
+
+@op(
+    "... m k, ... k n -> ... m n", kind="contract", name="matmul", flops="2*batch*m*k*n"
+)
+@in_float32
+def matmul_op(x: Any, y: Any) -> Any:
+    """z[i, j] = Σₖ x[i, k] y[k, j] over the last two axes; the others broadcast."""
+    return np.matmul(x, y)
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """The matrix product, with NumPy's rules for arrays of one axis.
+
+    Raises :class:`ShapeError` that names the argument whose axes do not fit.
+    """
+    if not is_traced(x, y):
+        return matmul_op.reference(np.asarray(x), np.asarray(y))
+    rx, ry = rank(x), rank(y)
+    if rx == 1 and ry == 1:
+        a, b = known_sizes("matmul", x), known_sizes("matmul", y)
+        if a != b:
+            raise ShapeError(f"matmul: shapes {a} and {b} differ{at(caller_line())}")
+        return sum_of_products(x, y, 1)
+    if rx == 1:
+        return squeeze(matmul_op(expand_dims(x, 0), y), -2)
+    if ry == 1:
+        return squeeze(matmul_op(x, expand_dims(y, -1)), -1)
+    return matmul_op(x, y)
+
+
+def sum_of_products(x: Any, y: Any, axes: int) -> Any:
+    """Σ x y over that many trailing axes, in the dtype of the products."""
+    dtypes = {dtype_of(x), dtype_of(y)}
+    half = dtypes.pop() if len(dtypes) == 1 and dtypes <= HALF else None
+    if half is not None:
+        x, y = cast(x, np.float32), cast(y, np.float32)
+    product = multiply(x, y)
+    total = sum_op(product, axis=tuple(range(-axes, 0)))
+    shape = known_sizes("sum", product)
+    z = reshape(total, shape[: len(shape) - axes])
+    return z if half is None else cast(z, half)
+
+
+# -- convolution -----------------------------------------------------------------------
+
+
+def _conv_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+    """(n, c, h, w) and (o, c / groups, i, j) to (n, o, h', w')."""
+    (_, x), (_, w) = types
+    if len(x) != 4 or len(w) != 4:
+        raise ShapeError(
+            f"{who}: arguments 'x' and 'w' have shapes {x} and {w}, expected n c h w "
+            f"and o c/groups i j{at(caller_line())}"
+        )
+    groups = attrs["groups"]
+    if groups < 1 or x[1] != w[1] * groups or w[0] % groups:
+        raise ShapeError(
+            f"{who}: argument 'w' has shape {w}, expected (o, c/groups, i, j) with "
+            f"c={x[1]}, groups={groups}{at(caller_line())}"
+        )
+    stride, padding, dilation = attrs["stride"], attrs["padding"], attrs["dilation"]
+    rows = zip(x[2:], w[2:], padding, dilation, strict=True)
+    room = [n + 2 * p - d * (k - 1) - 1 for n, k, p, d in rows]
+    if min(*room, *padding) < 0 or min(*stride, *dilation) < 1:
+        raise ShapeError(
+            f"{who}: a kernel of {w[2:]} does not fit in an image of {x[2:]} with "
+            f"stride {stride}, padding {padding} and dilation {dilation}"
+            f"{at(caller_line())}"
+        )
+    out = (n // s + 1 for n, s in zip(room, stride, strict=True))
+    return common(types, who), (x[0], w[0], *out)
+
+
+def _conv_flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> float:
+    return (
+        2
+        * float(np.prod(out[1], dtype=float))
+        * float(np.prod(types[1][1][1:], dtype=float))
+    )
+
+
+@op(Custom(_conv_type), kind="contract", name="conv2d", flops=_conv_flops)
+@in_float32
+def conv2d_op(
+    x: Any,
+    w: Any,
+    *,
+    stride: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
+    groups: int = 1,
+) -> Any:
+    """y[n, o, r, s] = Σ x[n, c, r·stride + i·dilation, …] w[o, c, i, j] over c, i, j.
+
+    Images are n c h w, with ``padding`` zeros on both sides of h and w; kernels are
+    o c/groups i j.
+    """
+    (sh, sw), (ph, pw), (dh, dw) = stride, padding, dilation
+    n = x.shape[0]
+    o, each, kh, kw = w.shape
+    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    reach = ((kh - 1) * dh + 1, (kw - 1) * dw + 1)
+    views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(2, 3))
+    views = views[:, :, ::sh, ::sw, ::dh, ::dw]
+    h, v = views.shape[2:4]
+    views = views.reshape(n, groups, each, h, v, kh, kw)
+    columns = views.transpose(0, 1, 3, 4, 2, 5, 6)
+    columns = columns.reshape(n, groups, h * v, each * kh * kw)
+    kernels = w.reshape(groups, o // groups, each * kh * kw)
+    y = np.matmul(kernels, columns.mT)
+    return y.reshape(n, o, h, v)
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> Any:
+    """Convolution of images n c h w with kernels o c/groups i j, as :data:`conv2d_op`.
+
+    ``stride``, ``padding`` and ``dilation`` are one int, or one for h and one for w.
+    Raises :class:`ShapeError` when channels do not fit, or a kernel exceeds its image.
+    """
+    attrs = {
+        "stride": _pair(stride),
+        "padding": _pair(padding),
+        "dilation": _pair(dilation),
+    }
+    if not is_traced(x, w):
+        x, w = np.asarray(x), np.asarray(w)
+        dtype = np.result_type(x, w)
+        _conv_type(
+            "conv2d", [(dtype, x.shape), (dtype, w.shape)], attrs | {"groups": groups}
+        )
+    return conv2d_op(x, w, groups=groups, **attrs)
+
+
+def _pair(value: Any) -> Any:
+    if isinstance(value, AttrVar):
+        return value
+    return (value, value) if isinstance(value, int) else tuple(value)

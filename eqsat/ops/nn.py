@@ -1,0 +1,145 @@
+"""Activations, softmax and other small parts of networks, written with other ops.
+
+The bodies are their meaning: a float16 or bfloat16 array is computed in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.op import Axis, composite
+from eqsat.ops.pointwise import (
+    absolute,
+    cast,
+    erf,
+    exp,
+    isfinite,
+    log,
+    log1p,
+    maximum,
+    negative,
+    sigmoid,
+    tanh,
+    where,
+)
+from eqsat.ops.reduce import max, sum
+from eqsat.ops.support import dtype_of, known_sizes
+from eqsat.ops.view import concatenate, expand_dims, reshape, window
+from eqsat.signature import Bindings
+from eqsat.typerule import BOOL, Reduced
+
+# -- activations -----------------------------------------------------------------------
+
+
+@composite("... -> ...", promotion="common")
+def relu(x: Any) -> Any:
+    """max(x, 0), of the dtype of x: bools stay as they are."""
+    return x if dtype_of(x) == BOOL else maximum(x, 0)
+
+
+@composite("..., -> ...")
+def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
+    """x where x ≥ 0, else slope x. Maas et al. 2013."""
+    return where(x >= 0, x, x * slope)
+
+
+@composite("... -> ...")
+def silu(x: Any) -> Any:
+    """x σ(x). Elfwing et al. 2017, arXiv:1702.03118."""
+    return x * sigmoid(x)
+
+
+@composite("... -> ...")
+def gelu(x: Any) -> Any:
+    """x Φ(x) = x (1 + erf(x / √2)) / 2. Hendrycks & Gimpel 2016, arXiv:1606.08415."""
+    return 0.5 * x * (1 + erf(x * 0.7071067811865476))
+
+
+@composite("... -> ...")
+def gelu_tanh(x: Any) -> Any:
+    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2. Hendrycks & Gimpel 2016, §2."""
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+@composite("... -> ...")
+def gelu_sigmoid(x: Any) -> Any:
+    """x σ(1.702 x). Hendrycks & Gimpel 2016, §2."""
+    return x * sigmoid(1.702 * x)
+
+
+@composite("... -> ...")
+def softplus(x: Any) -> Any:
+    """ln(1 + eˣ), as max(x, 0) + ln(1 + e^-|x|), which does not overflow."""
+    return maximum(x, 0) + log1p(exp(negative(absolute(x))))
+
+
+# -- softmax ---------------------------------------------------------------------------
+
+
+@composite("... -> ...")
+def softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
+    """eˣ / Σ eˣ over the axes, after subtracting the largest x."""
+    e = exp(x - max(x, axis, keepdims=True))
+    return e / sum(e, axis, keepdims=True)
+
+
+@composite("... -> ...")
+def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
+    """ln softmax(x) = d - ln Σ eᵈ over the axes, where d is x less its largest."""
+    d = x - max(x, axis, keepdims=True)
+    return d - log(sum(exp(d), axis, keepdims=True))
+
+
+@composite(Reduced(nonempty=True))
+def logsumexp(x: Any, *, axis: Axis = (-1,)) -> Any:
+    """ln Σ eˣ over the axes, kept with size 1; its limit where x is infinite."""
+    top = max(x, axis, keepdims=True)
+    finite = where(isfinite(top), top, 0.0)
+    return log(sum(exp(x - finite), axis, keepdims=True)) + finite
+
+
+# -- positions and quantities ----------------------------------------------------------
+
+
+def _even(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    d = bound["d"]
+    return (
+        f"axis d is {d}, expected an even size"
+        if isinstance(d, int) and d % 2
+        else None
+    )
+
+
+@composite("... s d, s d, s d -> ... s d", check=_even)
+def rope(x: Any, cos: Any, sin: Any) -> Any:
+    """x cos + (-x₂, x₁) sin, of halves x = (x₁, x₂).
+
+    Su et al. 2021, arXiv:2104.09864.
+    """
+    d = x.shape[-1]
+    half = d // 2
+    first = window(x, (0,), (half,))
+    second = window(x, (half,), (d - half,))
+    return x * cos + concatenate([negative(second), first], -1) * sin
+
+
+def _groups(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    n, g = bound["n"], bound["g"]
+    whole = isinstance(n, int) and isinstance(g, int) and (n % g == 0 if g else n == 0)
+    return None if whole else f"axis n is {n}, expected a multiple of g={g}"
+
+
+@composite("... n, ... g, ... g -> ... n", recognised=False, check=_groups)
+def dequantize(q: int, scale: Any, zero_point: int) -> Any:
+    """(q - zero_point) scale, with one scale and one zero point for n/g neighbours.
+
+    q and zero_point are integers; the result has the dtype of the scale.
+    """
+    dtype = dtype_of(scale) or np.dtype(np.float64)
+    *batch, n = known_sizes("dequantize", q)
+    g = scale.shape[-1]
+    grouped = reshape(cast(q, dtype), (*batch, g, n // g if g else 0))
+    shift = expand_dims(cast(zero_point, dtype), -1)
+    return reshape((grouped - shift) * expand_dims(scale, -1), (*batch, n))

@@ -1,0 +1,184 @@
+"""Ops that know positions: take, pad, iota, triangles, and arrays of one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.op import DTypeName, Ints, Traced, op
+from eqsat.ops.pointwise import (
+    add,
+    cast,
+    cast_op,
+    greater_equal,
+    less_equal,
+    logical_and,
+    where,
+)
+from eqsat.ops.support import (
+    dtype_of,
+    is_traced,
+    known_sizes,
+    negative_axis,
+    rank,
+    sizes,
+)
+from eqsat.ops.view import broadcast_to, ravel, reshape
+from eqsat.typerule import BOOL, Gathered, Padded, ToShape
+
+# -- nodes -----------------------------------------------------------------------------
+
+
+@op(Gathered(), name="take", promotion="first", flops=0)
+def take_op(x: Any, indices: int, *, axis: int) -> Any:
+    """The slices of x at the indices, which may count from the end, along an axis."""
+    return np.take(x, indices, axis=axis)
+
+
+@op(Padded(), kind="view", name="pad", flops=0)
+def pad_op(x: Any, value: Any, *, low: Ints, high: Ints) -> Any:
+    """x with the value low times before and high times behind along trailing axes."""
+    lead = np.ndim(x) - len(low)
+    rows = list(zip(low, x.shape[lead:], high, strict=True))
+    y = np.full((*x.shape[:lead], *(a + n + b for a, n, b in rows)), value, x.dtype)
+    inside: list[Any] = [slice(a, a + n) for a, n, _ in rows]
+    y[(..., *inside)] = x
+    return y
+
+
+@op(ToShape(dtype_attr="dtype"), name="iota", promotion="first", flops=1)
+def iota_op(*, shape: Ints, dtype: DTypeName) -> Any:
+    """y[i] = i, for a shape of one axis."""
+    return np.arange(*shape, dtype=dtype)
+
+
+# -- public functions ------------------------------------------------------------------
+
+
+def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+    """The slices of ``x`` at ``indices`` along ``axis``; of ``x`` ravelled by default.
+
+    Negative indices count from the end. Raises :class:`DTypeError` for indices that are
+    not integers; an index out of bounds is an error when the program runs.
+    """
+    if not is_traced(x, indices):
+        return np.take(x, indices, axis=axis, mode=mode)  # type: ignore[call-overload]
+    if mode != "raise":
+        raise TraceError(f"take: mode {mode!r} cannot be traced{at(caller_line())}")
+    if not is_traced(indices):
+        indices = np.asarray(indices)
+        if indices.dtype.kind not in "biu":
+            raise DTypeError(
+                f"take: indices have dtype {indices.dtype}, expected integers"
+                f"{at(caller_line())}"
+            )
+        indices = indices.astype(np.int64)
+    elif dtype_of(indices) == BOOL:
+        indices = cast(indices, np.int64)
+    if axis is None:
+        return take(ravel(x), indices, 0)
+    return take_op(x, indices, axis=negative_axis("take", axis, rank(x)))
+
+
+def pad(
+    x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0
+) -> Any:
+    """``x`` with ``constant_values`` around it; ``pad_width`` as of ``np.pad``.
+
+    Only ``mode="constant"`` and one value can be traced.
+    """
+    if not is_traced(x, constant_values):
+        return np.pad(x, pad_width, mode, constant_values=constant_values)  # type: ignore[call-overload]
+    if mode != "constant" or not (
+        is_traced(constant_values) or np.ndim(constant_values) == 0
+    ):
+        raise TraceError(
+            f"pad: mode {mode!r} with values {constant_values!r} cannot be traced, "
+            f"only mode='constant' with one value{at(caller_line())}"
+        )
+    ndim = len(known_sizes("pad", x))
+    rows = [
+        (int(a), int(b)) for a, b in np.broadcast_to(np.asarray(pad_width), (ndim, 2))
+    ]
+    while rows and rows[0] == (0, 0):
+        del rows[0]
+    if not rows:
+        return x
+    low, high = zip(*rows, strict=True)
+    return pad_op(x, _of_dtype(constant_values, dtype_of(x)), low=low, high=high)
+
+
+def _of_dtype(value: Any, dtype: np.dtype[Any] | None) -> Any:
+    """A number, or a traced value, as ``dtype`` would hold it."""
+    if dtype is None:
+        return value
+    if is_traced(value):
+        return cast(value, dtype)
+    return np.asarray(value).astype(dtype)
+
+
+def iota(n: int, like: Any = None) -> Any:
+    """0, 1, …, n - 1 as int64; recorded when ``like`` is traced."""
+    attrs = {"shape": (n,), "dtype": "int64"}
+    return like.lift(iota_op, [], attrs) if is_traced(like) else iota_op(**attrs)
+
+
+def tril(x: Any, k: int = 0) -> Any:
+    """``x`` with 0 above diagonal ``k`` of its last two axes."""
+    return _triangle(x, k, True) if is_traced(x) else np.tril(x, k)
+
+
+def triu(x: Any, k: int = 0) -> Any:
+    """``x`` with 0 below diagonal ``k`` of its last two axes."""
+    return _triangle(x, k, False) if is_traced(x) else np.triu(x, k)
+
+
+def _triangle(x: Any, k: int, lower: bool) -> Any:
+    ndim = rank(x)
+    if ndim == 0:
+        raise ShapeError(
+            f"{'tril' if lower else 'triu'}: 0 dimensions{at(caller_line())}"
+        )
+    m, n = x.shape[-1 if ndim == 1 else -2], x.shape[-1]
+    keep = diagonal_band(m, n, k, lower=lower, like=x)
+    return logical_and(x, keep) if dtype_of(x) == BOOL else where(keep, x, 0)
+
+
+def diagonal_band(
+    m: int, n: int, k: Any, *, lower: bool = True, like: Any = None
+) -> Any:
+    """keep[i, j] = j ≤ i + k, or j ≥ i + k when not ``lower``; bools over m n."""
+    rows = reshape(iota(m, like), (m, 1))
+    compare = less_equal if lower else greater_equal
+    return compare(iota(n, like), add(rows, k))
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """An array of ``shape`` that holds ``fill_value`` everywhere."""
+    if not is_traced(fill_value):
+        return np.full(shape, fill_value, dtype)
+    return broadcast_to(fill_value if dtype is None else cast(fill_value, dtype), shape)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """An array of the shape and dtype of ``x`` that holds ``fill_value`` everywhere."""
+    if not is_traced(x, fill_value):
+        return np.full_like(x, fill_value, dtype=dtype, shape=shape)
+    dtype = dtype_of(x) if dtype is None else np.dtype(dtype)
+    if dtype is None:
+        raise TraceError("full_like: a pattern has no dtype; name one")
+    like = x if isinstance(x, Traced) else fill_value
+    one = like.lift(cast_op, [fill_value], {"dtype": dtype.name})
+    return broadcast_to(one, sizes(x) if shape is None else shape)
+
+
+def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """An array of the shape and dtype of ``x`` that holds 0."""
+    return full_like(x, 0, dtype, shape)
+
+
+def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """An array of the shape and dtype of ``x`` that holds 1."""
+    return full_like(x, 1, dtype, shape)

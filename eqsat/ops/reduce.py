@@ -1,0 +1,257 @@
+"""Reductions: many elements to one, along any axes.
+
+The nodes keep the reduced axes with size 1; the public functions have NumPy's
+signatures and drop them with a reshape unless ``keepdims``. float16 and bfloat16 add up
+in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import TraceError
+from eqsat.op import AttrVar, Axis, Op, normal_axes, op
+from eqsat.ops.pointwise import cast, multiply, sqrt, subtract
+from eqsat.ops.support import (
+    dtype_of,
+    in_float32,
+    is_traced,
+    known_sizes,
+    per_input,
+    rank,
+)
+from eqsat.ops.view import reshape
+from eqsat.typerule import BOOL, Reduced
+
+_INDEX = np.dtype(np.int64)
+
+# -- nodes -----------------------------------------------------------------------------
+
+
+@op(Reduced(), kind="reduce", name="sum", flops=per_input(1))
+@in_float32
+def sum_op(x: Any, *, axis: Axis) -> Any:
+    """Σ x over the axes, kept with size 1; of the dtype of x."""
+    return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
+
+
+@op(Reduced(), kind="reduce", name="prod", flops=per_input(1))
+@in_float32
+def prod_op(x: Any, *, axis: Axis) -> Any:
+    """Π x over the axes, kept with size 1; of the dtype of x."""
+    return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
+
+
+@op(Reduced(), kind="reduce", name="mean", promotion="float", flops=per_input(1))
+@in_float32
+def mean_op(x: Any, *, axis: Axis) -> Any:
+    """Σ x / n over the axes, kept with size 1; NaN when they are empty."""
+    total = np.add.reduce(x, axis=axis, keepdims=True)
+    return total / math.prod(x.shape[a] for a in axis)
+
+
+@op(Reduced(nonempty=True), kind="reduce", name="max", flops=per_input(1))
+def max_op(x: Any, *, axis: Axis) -> Any:
+    """The largest element over the axes, kept with size 1; NaN if there is one."""
+    return np.maximum.reduce(x, axis=axis, keepdims=True)
+
+
+@op(Reduced(nonempty=True), kind="reduce", name="min", flops=per_input(1))
+def min_op(x: Any, *, axis: Axis) -> Any:
+    """The smallest element over the axes, kept with size 1; NaN if there is one."""
+    return np.minimum.reduce(x, axis=axis, keepdims=True)
+
+
+@op(Reduced(BOOL), kind="reduce", name="any", flops=per_input(1))
+def any_op(x: Any, *, axis: Axis) -> Any:
+    """Whether an element over the axes, kept with size 1, is not 0."""
+    return np.any(x, axis=axis, keepdims=True)
+
+
+@op(Reduced(BOOL), kind="reduce", name="all", flops=per_input(1))
+def all_op(x: Any, *, axis: Axis) -> Any:
+    """Whether all elements over the axes, kept with size 1, are not 0."""
+    return np.all(x, axis=axis, keepdims=True)
+
+
+@op(Reduced(_INDEX, nonempty=True), kind="reduce", name="argmax", flops=per_input(2))
+def argmax_op(x: Any, *, axis: Axis) -> Any:
+    """int64 index of the first largest element along one axis, kept with size 1."""
+    return np.argmax(x, axis=axis[0], keepdims=True)
+
+
+@op(Reduced(_INDEX, nonempty=True), kind="reduce", name="argmin", flops=per_input(2))
+def argmin_op(x: Any, *, axis: Axis) -> Any:
+    """int64 index of the first smallest element along one axis, kept with size 1."""
+    return np.argmin(x, axis=axis[0], keepdims=True)
+
+
+# -- public functions ------------------------------------------------------------------
+
+
+def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Σ x over ``axis``, all by default. Small integers and bools give (u)int64."""
+    if not is_traced(x):
+        return _wide(np.sum, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return _reduced(sum_op, _counting(x, dtype), axis, keepdims)
+
+
+def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Π x over ``axis``, all by default. Small integers and bools give (u)int64."""
+    if not is_traced(x):
+        return _wide(np.prod, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return _reduced(prod_op, _counting(x, dtype), axis, keepdims)
+
+
+def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Σ x / n over ``axis``, all axes by default. Integers give float64."""
+    if not is_traced(x):
+        return _wide(np.mean, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return _reduced(mean_op, _floating(x, dtype), axis, keepdims)
+
+
+def var(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Any:
+    """Σ (x - mean)² / (n - ddof) over ``axis``, all by default; float64 of integers."""
+    if not is_traced(x):
+        fn = _wide(np.var, dtype)
+        return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    x = _floating(x, dtype)
+    d = subtract(x, mean(x, axis, keepdims=True))
+    y = mean(multiply(d, d), axis, keepdims=keepdims)
+    if not ddof:
+        return y
+    shape = known_sizes("var", x)
+    n = math.prod(shape[a] for a in normal_axes("var", axis, len(shape)))
+    return multiply(y, n / (n - ddof) if n > ddof else math.inf)
+
+
+def std(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Any:
+    """The square root of :func:`var`."""
+    if not is_traced(x):
+        fn = _wide(np.std, dtype)
+        return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    return sqrt(var(x, axis, dtype, ddof=ddof, keepdims=keepdims))
+
+
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The largest element over ``axis``, all axes by default; NaN if there is one.
+
+    Raises :class:`ShapeError` when there is no element.
+    """
+    if not is_traced(x):
+        return np.max(x, axis=axis, keepdims=keepdims)
+    return _reduced(max_op, x, axis, keepdims)
+
+
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The smallest element over ``axis``, all axes by default; NaN if there is one.
+
+    Raises :class:`ShapeError` when there is no element.
+    """
+    if not is_traced(x):
+        return np.min(x, axis=axis, keepdims=keepdims)
+    return _reduced(min_op, x, axis, keepdims)
+
+
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether an element over ``axis``, all axes by default, is not 0."""
+    if not is_traced(x):
+        return np.any(x, axis=axis, keepdims=keepdims)
+    y = _reduced(any_op, x, axis, keepdims)
+    return cast(x, bool) if y is x else y
+
+
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether all elements over ``axis``, all axes by default, are not 0."""
+    if not is_traced(x):
+        return np.all(x, axis=axis, keepdims=keepdims)
+    y = _reduced(all_op, x, axis, keepdims)
+    return cast(x, bool) if y is x else y
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """int64 index of the first largest element along ``axis``, or of all, ravelled."""
+    if not is_traced(x):
+        return np.argmax(x, axis=axis, keepdims=keepdims)
+    return _position(argmax_op, x, axis, keepdims)
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """int64 index of the first smallest element along ``axis``, or of all, ravelled."""
+    if not is_traced(x):
+        return np.argmin(x, axis=axis, keepdims=keepdims)
+    return _position(argmin_op, x, axis, keepdims)
+
+
+# -- helpers ---------------------------------------------------------------------------
+
+
+def _wide(function: Any, dtype: Any) -> Any:
+    return function if dtype is not None else in_float32(function)
+
+
+def _reduced(node: Op, x: Any, axis: Any, keepdims: bool) -> Any:
+    if isinstance(axis, AttrVar):
+        axes: Any = axis
+        if not keepdims:
+            raise TraceError(f"{node.name}: an axis of a pattern needs keepdims=True")
+    else:
+        ndim = rank(x)
+        axes = (
+            () if ndim == 0 and axis in (0, -1) else normal_axes(node.name, axis, ndim)
+        )
+    y = node(x, axis=axes) if axes != () else x
+    if keepdims or axes == ():
+        return y
+    shape = known_sizes(f"{node.name} without keepdims", x)
+    return reshape(
+        y, tuple(s for a, s in enumerate(shape, -len(shape)) if a not in axes)
+    )
+
+
+def _position(node: Op, x: Any, axis: int | None, keepdims: bool) -> Any:
+    if axis is not None and rank(x) != 0:
+        return _reduced(node, x, axis, keepdims)
+    if axis not in (None, 0, -1):
+        normal_axes(node.name, axis, 0)
+    ndim = len(known_sizes(node.name, x))
+    y = node(reshape(x, (-1,)), axis=(-1,))
+    return reshape(y, (1,) * ndim if keepdims else ())
+
+
+def _counting(x: Any, dtype: Any) -> Any:
+    """``x`` in the dtype in which NumPy adds up: of integers at least a machine's."""
+    known = dtype_of(x)
+    if (
+        dtype is None
+        and known is not None
+        and known.kind in "biu"
+        and known.itemsize < 8
+    ):
+        dtype = np.uint64 if known.kind == "u" else np.int64
+    return x if dtype is None else cast(x, dtype)
+
+
+def _floating(x: Any, dtype: Any) -> Any:
+    """``x`` in the dtype in which NumPy takes a mean."""
+    known = dtype_of(x)
+    if dtype is None and known is not None and known.kind in "biu":
+        dtype = np.float64
+    return x if dtype is None else cast(x, dtype)

@@ -1,0 +1,415 @@
+"""From traced terms to the cheapest terms found: regions, e-graph, rules, extraction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from eqsat.cost import CostModel
+from eqsat.egraph import Budget, EGraph, Engine, ENode, Inserted, attr_values, fusions
+from eqsat.ematch import fuse
+from eqsat.errors import EngineError, SourceLine
+from eqsat.expand import body_of
+from eqsat.extract import Choice, extract, extract_exact
+from eqsat.op import INPUT, SCALAR, Op, infer, make, scalar
+from eqsat.options import Options
+from eqsat.regions import Region, is_constant, split
+from eqsat.rule import RuleSet
+from eqsat.term import Graph, Term, postorder
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an extracted term comes from."""
+
+    rules: tuple[str, ...]
+    """The rules that built its e-node and, below it, the parts of its body that the user did not
+    write; empty when the user wrote the node."""
+    lines: tuple[SourceLine, ...]
+    """The user's lines whose work it does."""
+
+
+@dataclass
+class Optimised:
+    """The outcome of one optimisation."""
+
+    roots: list[Term]
+    find_origins: Callable[[], dict[Term, Origin]]
+    """Where the terms come from; worked out when somebody asks."""
+    fired: dict[str, int]
+    """Matches of each rule over all phases."""
+    cost_s: float
+    baseline_cost_s: float
+    phases_s: dict[str, float]
+    cut_short: str
+    """What ran out, in words; empty when nothing did."""
+    regions: int = 0
+    distinct_regions: int = 0
+    classes: int = 0
+    nodes: int = 0
+    optimal_gap: float | None = None
+    dump: Callable[[], str] = lambda: ""
+    """The e-graph as egglog text."""
+
+    @cached_property
+    def origins(self) -> dict[Term, Origin]:
+        """Where each term of the program comes from."""
+        return self.find_origins()
+
+
+@dataclass
+class _Clock:
+    phases: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.phases[name] = self.phases.get(name, 0.0) + now - self.last
+        self.last = now
+
+
+@dataclass
+class _Piece:
+    """A distinct region with its place in the e-graph."""
+
+    instances: list[Region]
+    base: int
+    first_leaf: int
+    classes: list[int] = field(default_factory=list)
+    """The class of each term of the sample, after saturation."""
+
+    @property
+    def sample(self) -> Region:
+        return self.instances[0]
+
+
+def optimise(
+    roots: Sequence[Term],
+    rules: RuleSet,
+    options: Options,
+    model: CostModel,
+    provenance: bool = False,
+) -> Optimised:
+    """The cheapest program found for ``roots`` within the budget of ``options``.
+
+    ``provenance``: also keep which rules built each node (half as much time again).
+    Always returns a correct program: when the budget ends before anything was found, the one that
+    the user wrote. Raises :class:`EngineError` when rules contradict each other.
+    """
+    clock = _Clock()
+    constant = is_constant(roots)
+    baseline = model.program(roots, constant)
+    budget = Budget(time.perf_counter() + options.deadline_s, options.max_nodes)
+    regions = split(roots, constant, whole=not options.regions)
+    pieces = _distinct(regions)
+    clock.lap("regions")
+    unchanged = Optimised(
+        list(roots), lambda: _own_origins(roots), {}, baseline, baseline, clock.phases, "",
+        len(regions), len(pieces),
+    )
+    if not pieces or not budget.left():
+        unchanged.cut_short = _spent(budget, options)
+        return unchanged
+    admitted = _admitted(rules, options)
+    engine = Engine(admitted, _ops(pieces), provenance)
+    clock.lap("rules")
+    inserted = [_inserted(piece) for piece in pieces]
+    for what in inserted:
+        engine.insert(what)
+    clock.lap("insert")
+    engine.saturate(budget)
+    clock.lap("saturate")
+    graph = engine.read()
+    for piece, what in zip(pieces, inserted, strict=True):
+        piece.classes = graph.classes_of(what)
+    clock.lap("read")
+    fired = dict(engine.fired)
+    if options.fusion and budget.left():
+        fired |= fuse(graph, fusions(admitted))
+    clock.lap("fuse")
+    weights = _weights(graph, model)
+    result = _extract_all(graph, weights, pieces, roots, options, budget)
+    clock.lap("extract")
+    result.fired = fired
+    result.baseline_cost_s = baseline
+    result.cost_s = model.program(result.roots, is_constant(result.roots))
+    result.cut_short = _spent(budget, options)
+    result.regions, result.distinct_regions = len(regions), len(pieces)
+    result.classes, result.nodes = len(graph.classes), len(graph.nodes)
+    result.phases_s = clock.phases
+    result.dump = engine.dump
+    if result.cost_s > baseline:
+        unchanged.fired, unchanged.cut_short = result.fired, result.cut_short
+        unchanged.classes, unchanged.nodes = result.classes, result.nodes
+        unchanged.dump = engine.dump
+        return unchanged
+    return result
+
+
+def _spent(budget: Budget, options: Options) -> str:
+    if budget.spent == "time":
+        return f"deadline_s={options.deadline_s:g} ran out"
+    if budget.spent == "nodes":
+        return f"the e-graph reached max_nodes={options.max_nodes}"
+    return ""
+
+
+_ADMITTED: dict[tuple[int, str, frozenset[str]], tuple[RuleSet, RuleSet]] = {}
+
+
+def _admitted(rules: RuleSet, options: Options) -> RuleSet:
+    """The rules that the options allow; the same object for the same question."""
+    key = (id(rules), options.numerics, options.disable)
+    known = _ADMITTED.get(key)
+    if known is None or known[0] is not rules:
+        for name in options.disable:
+            rules[name]
+        chosen = RuleSet(
+            tuple(
+                r for r in rules if options.admits(r.numerics) and r.name not in options.disable
+            )
+        )
+        if len(_ADMITTED) > 32:
+            _ADMITTED.clear()
+        known = _ADMITTED[key] = (rules, chosen)
+    return known[1]
+
+
+def _distinct(regions: Sequence[Region]) -> list[_Piece]:
+    by_key: dict[tuple[object, ...], list[Region]] = {}
+    for region in regions:
+        by_key.setdefault(region.key, []).append(region)
+    pieces = []
+    base = leaf = 0
+    for instances in by_key.values():
+        pieces.append(_Piece(instances, base, leaf))
+        base += len(instances[0].terms)
+        leaf += len(instances[0].leaves)
+    return pieces
+
+
+def _ops(pieces: Sequence[_Piece]) -> dict[tuple[str, int], Op]:
+    found: dict[tuple[str, int], Op] = {}
+    for piece in pieces:
+        leaves = set(piece.sample.leaves)
+        for t in piece.sample.terms:
+            if t not in leaves and t.op is not SCALAR:
+                assert isinstance(t.op, Op)
+                found[t.op.name, len(t.args)] = t.op
+    return dict(sorted(found.items()))
+
+
+def _inserted(piece: _Piece) -> Inserted:
+    region, first = piece.sample, piece.first_leaf
+    return Inserted(
+        region.terms,
+        {t: first + i for i, t in enumerate(region.leaves)},
+        frozenset(first + i for i in region.constants),
+        {first + i: names for i, names in region.facts.items()},
+        piece.base,
+    )
+
+
+def _weights(graph: EGraph, model: CostModel) -> list[float]:
+    """Seconds of each e-node as a kernel; what is known at compile time costs next to nothing."""
+    weights = []
+    for node in graph.nodes:
+        out = graph.types[node.cls]
+        types = [graph.types[c] for c in node.children]
+        if graph.constant[node.cls]:
+            weights.append(0.0 if node.op.kind == "leaf" else 1e-12)
+        elif out is None or None in types:
+            weights.append(1e3)
+        else:
+            known = [t for t in types if t is not None]
+            weights.append(model.price(node.op, attr_values(node), known, node.children, out))
+    return weights
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The e-class that a term of the chosen program stands for."""
+
+    piece: _Piece
+    choice: Choice
+    region: Region
+    cls: int
+
+
+def _extract_all(
+    graph: EGraph,
+    weights: Sequence[float],
+    pieces: Sequence[_Piece],
+    roots: Sequence[Term],
+    options: Options,
+    budget: Budget,
+) -> Optimised:
+    done: dict[Term, Term] = {}
+    places: dict[Term, _Place] = {}
+    gaps: list[float] = []
+    choices = []
+    for piece in pieces:
+        wanted = _root_classes(piece, piece.sample)
+        if options.extract == "exact":
+            choice = extract_exact(graph, weights, wanted, budget)
+        else:
+            choice = extract(graph, weights, wanted, budget)
+        if choice.gap is not None:
+            gaps.append(choice.gap)
+        choices.append(choice)
+    in_order = sorted(
+        ((r.terms[-1].id, piece, choice, r) for piece, choice in zip(pieces, choices, strict=True)
+         for r in piece.instances),
+        key=lambda e: e[0],
+    )
+    for _, piece, choice, region in in_order:
+        _instantiate(graph, piece, choice, region, done, places)
+    out = [done.get(r, r) for r in roots]
+    return Optimised(
+        out, lambda: {t: _origin(graph, p) for t, p in places.items()}, {}, 0.0, 0.0, {}, "", optimal_gap=max(gaps) if gaps else None
+    )
+
+
+def _instantiate(
+    graph: EGraph,
+    piece: _Piece,
+    choice: Choice,
+    region: Region,
+    done: dict[Term, Term],
+    places: dict[Term, _Place],
+) -> None:
+    """Build the chosen terms of one instance of a region over its own leaves."""
+    made: dict[int, Term] = {}
+    for cls in _postorder(graph, choice, _root_classes(piece, region)):
+        node = graph.nodes[choice.nodes[cls]]
+        target = region.terms[0].graph
+        if node.op is SCALAR:
+            made[cls] = scalar(target, node.attrs[0])
+        elif node.op.kind == "leaf":
+            leaf = region.leaves[node.attrs[0] - piece.first_leaf]
+            made[cls] = done.get(leaf, leaf)
+        else:
+            args = [made[c] for c in node.children]
+            attrs = attr_values(node)
+            type_ = infer(node.op, tuple(a.type for a in args), attrs)
+            if type_ != graph.types[cls]:
+                raise EngineError(f"{node.op.name}: {type_} extracted for {graph.types[cls]}")
+            made[cls] = target.node(node.op, args, attrs, type_)
+            places.setdefault(made[cls], _Place(piece, choice, region, cls))
+    for t, cls in zip(region.roots, _root_classes(piece, region), strict=True):
+        done[t] = made[cls]
+
+
+def _origin(graph: EGraph, place: _Place) -> Origin:
+    written: dict[int, Term] = {}
+    for cls, t in zip(place.piece.classes, place.region.terms, strict=True):
+        written.setdefault(cls, t)
+    node = graph.nodes[place.choice.nodes[place.cls]]
+    return Origin(_rules(graph, node), _lines(graph, place.choice, place.cls, written))
+
+
+def _root_classes(piece: _Piece, region: Region) -> list[int]:
+    place = {t: cls for t, cls in zip(region.terms, piece.classes, strict=True)}
+    return [place[r] for r in region.roots]
+
+
+def _postorder(graph: EGraph, choice: Choice, roots: Sequence[int]) -> Iterator[int]:
+    seen: set[int] = set()
+    for root in roots:
+        stack = [(root, 0)]
+        while stack:
+            cls, i = stack.pop()
+            if cls in seen:
+                continue
+            kids = graph.nodes[choice.nodes[cls]].children
+            if i < len(kids):
+                stack.append((cls, i + 1))
+                if kids[i] not in seen:
+                    stack.append((kids[i], 0))
+            else:
+                seen.add(cls)
+                yield cls
+
+
+def _lines(
+    graph: EGraph, choice: Choice, cls: int, written: dict[int, Term]
+) -> tuple[SourceLine, ...]:
+    """Lines of the terms that a chosen node stands for: those above its operands."""
+    stop = {
+        id(written[c]) for c in graph.nodes[choice.nodes[cls]].children if c in written
+    }
+    start = written.get(cls)
+    found: dict[SourceLine, None] = {}
+    stack = [start] if start is not None else []
+    seen: set[int] = set()
+    while stack:
+        t = stack.pop()
+        if id(t) in seen or id(t) in stop or not t.args:
+            continue
+        seen.add(id(t))
+        if t.source is not None:
+            found[t.source] = None
+        stack.extend(t.args)
+        if len(seen) > 64:
+            break
+    return tuple(sorted(found))
+
+
+def _rules(graph: EGraph, node: ENode) -> tuple[str, ...]:
+    """The rule of ``node``, then those of composites that its body goes through.
+
+    A body is followed in the e-graph: ``linear[gelu]`` was built on a ``gelu`` node, which the rule
+    that recognises gelu may have built.
+    """
+    first = node.rule
+    if not first:
+        return ()
+    names = {first: None}
+    left = first.split("[")[0]
+    if left == node.op.name and node.op.body is not None:
+        for inner in _composites_below(graph, node):
+            if rule := inner.rule:
+                names[rule] = None
+    return tuple(names)
+
+
+def _composites_below(graph: EGraph, node: ENode) -> Iterator[ENode]:
+    """Composite nodes of the e-graph that the body of ``node`` applies to its operands."""
+    types = [graph.types[c] for c in node.children]
+    scratch = Graph(sources=False)
+    leaves = [
+        scratch.node(INPUT, (), (i,), t) for i, t in enumerate(types) if t is not None
+    ]
+    if len(leaves) < len(types):
+        return
+    named = dict(zip(node.op.attrs, attr_values(node), strict=True))
+    body = body_of(make(node.op, scratch, leaves, named))
+    assert body is not None
+    bound = dict(zip(leaves, node.children, strict=True))
+    yield from _followed(graph, body, node.cls, bound)
+
+
+def _followed(
+    graph: EGraph, body: Term, cls: int, bound: dict[Term, int]
+) -> Iterator[ENode]:
+    for i in graph.classes[cls]:
+        node = graph.nodes[i]
+        if node.op is not body.op or len(node.children) != len(body.args):
+            continue
+        if any(bound.get(a, c) != c for a, c in zip(body.args, node.children, strict=True)):
+            continue
+        if node.op.body is not None:
+            yield node
+        for a, c in zip(body.args, node.children, strict=True):
+            if a not in bound and a.args:
+                bound[a] = c
+                yield from _followed(graph, a, c, bound)
+        return
+
+
+def _own_origins(roots: Sequence[Term]) -> dict[Term, Origin]:
+    return {
+        t: Origin((), (t.source,) if t.source is not None else ()) for t in postorder(roots)
+    }

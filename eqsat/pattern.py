@@ -1,0 +1,373 @@
+"""Patterns: what a rule's function builds when it is called with pattern variables.
+
+A pattern is a term whose leaves are variables of unknown rank. The same function that computes on
+arrays builds it, because pattern values carry the same operators as traced arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from eqsat.errors import RuleError
+from eqsat.op import AttrVar, Op
+from eqsat.signature import ELLIPSIS, Axes
+from eqsat.numpy_api import Operators
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Expr(AttrVar):
+    """Arithmetic over axis sizes and number parameters: ``name``, ``a*b``, ``1.0/n``.
+
+    ``kind`` is ``int``, ``float`` or ``ints`` (a whole tuple-valued attribute).
+    """
+
+    head: str
+    args: tuple[Expr | Number, ...] = ()
+    kind: str = "int"
+
+    def _join(self, op: str, a: Any, b: Any) -> Any:
+        if isinstance(a, PatternValue) or isinstance(b, PatternValue):
+            return NotImplemented
+        kinds = {x.kind if isinstance(x, Expr) else type(x).__name__ for x in (a, b)}
+        if "ints" in kinds:
+            raise RuleError(f"{self}: a tuple parameter has no arithmetic; use a helper")
+        kind = "float" if "float" in kinds or op == "/" else "int"
+        return Expr(op, (a, b), kind)
+
+    def __add__(self, o: Any) -> Any:
+        return self._join("+", self, o)
+
+    def __radd__(self, o: Any) -> Any:
+        return self._join("+", o, self)
+
+    def __sub__(self, o: Any) -> Any:
+        return self._join("-", self, o)
+
+    def __rsub__(self, o: Any) -> Any:
+        return self._join("-", o, self)
+
+    def __mul__(self, o: Any) -> Any:
+        return self._join("*", self, o)
+
+    def __rmul__(self, o: Any) -> Any:
+        return self._join("*", o, self)
+
+    def __truediv__(self, o: Any) -> Any:
+        return self._join("/", self, o)
+
+    def __rtruediv__(self, o: Any) -> Any:
+        return self._join("/", o, self)
+
+    def __floordiv__(self, o: Any) -> Any:
+        return self._join("//", self, o)
+
+    def __neg__(self) -> Expr:
+        return Expr("-", (0.0 if self.kind == "float" else 0, self), self.kind)
+
+    def __index__(self) -> int:
+        raise RuleError(f"the size {self} of a pattern is not known when the rule is built")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables in this expression."""
+        if not self.args:
+            return frozenset([self.head])
+        return frozenset().union(*(a.names for a in self.args if isinstance(a, Expr)))
+
+    def value(self, bound: Mapping[str, Number]) -> Number:
+        """The number this stands for under ``bound``."""
+        if not self.args:
+            return bound[self.head]
+        a, b = (x.value(bound) if isinstance(x, Expr) else x for x in self.args)
+        return _ARITHMETIC[self.head](a, b)
+
+    def __str__(self) -> str:
+        if not self.args:
+            return self.head
+        return f"({self.args[0]} {self.head} {self.args[1]})"
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+}
+
+
+class _Interned:
+    """Patterns are hash-consed: equal ones are one object, so they hash and compare by identity."""
+
+    __slots__ = ()
+    _made: ClassVar[dict[tuple[Any, ...], Any]] = {}
+
+    @classmethod
+    def _intern(cls, key: tuple[Any, ...]) -> Any:
+        """The object of that key, and whether it is new."""
+        whole = (cls, *key)
+        found = cls._made.get(whole)
+        if found is not None:
+            return found, False
+        found = cls._made[whole] = object.__new__(cls)
+        return found, True
+
+
+class Var(_Interned):
+    """A variable that stands for any array of the given axes.
+
+    ``dtype`` is ``float``, ``bool`` or ``any``.
+    """
+
+    __slots__ = ("axes", "dtype", "name")
+    name: str
+    axes: Axes
+    dtype: str
+
+    def __new__(cls, name: str, axes: Axes, dtype: str = "float") -> Var:
+        self, new = cls._intern((name, axes, dtype))
+        if new:
+            self.name, self.axes, self.dtype = name, axes, dtype
+        return cast(Var, self)
+
+
+class Num(_Interned):
+    """A bare number: a literal, or an expression over sizes and number parameters."""
+
+    __slots__ = ("value",)
+    value: Number | Expr
+
+    def __new__(cls, value: Number | Expr) -> Num:
+        self, new = cls._intern((type(value), value))
+        if new:
+            self.value = value
+        return cast(Num, self)
+
+
+class Node(_Interned):
+    """``op(*args, **attrs)``; attribute values are literals, :class:`Expr`, or tuples of these."""
+
+    __slots__ = ("args", "attrs", "op")
+    op: Op
+    args: tuple[Pattern, ...]
+    attrs: tuple[Any, ...]
+
+    def __new__(
+        cls, op: Op, args: tuple[Pattern, ...], attrs: tuple[Any, ...] = ()
+    ) -> Node:
+        self, new = cls._intern((op, args, attrs))
+        if new:
+            self.op, self.args, self.attrs = op, args, attrs
+        return cast(Node, self)
+
+
+Pattern = Var | Num | Node
+
+
+class PatternValue(Operators):
+    """A pattern under construction, with the operators and methods of an array."""
+
+    __slots__ = ("pattern",)
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+
+    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> PatternValue:
+        settled = op.settle(attrs, None)
+        return PatternValue(
+            Node(op, tuple(as_pattern(a) for a in args), tuple(settled.values()))
+        )
+
+    @property
+    def shape(self) -> _Sizes:
+        """Sizes of a variable's named axes."""
+        if not isinstance(self.pattern, Var):
+            raise RuleError(f"{self}: only a variable has a shape in a rule, not an expression")
+        return _Sizes(self.pattern)
+
+    @property
+    def ndim(self) -> int:
+        sizes = self.shape
+        if sizes.var.axes.variadic:
+            raise RuleError(f"{self}: the rank of {sizes.var.axes} is not fixed")
+        return sizes.var.axes.rank
+
+    def __repr__(self) -> str:
+        return show(self.pattern)
+
+    def __bool__(self) -> bool:
+        raise RuleError(f"{self}: a rule cannot branch on the value of an array")
+
+
+class _Sizes:
+    def __init__(self, var: Var) -> None:
+        self.var = var
+
+    def __getitem__(self, i: int) -> Expr | int:
+        axes = self.var.axes
+        tokens = axes.tokens
+        try:
+            token = tokens[i]
+        except IndexError:
+            token = ELLIPSIS
+        if token == ELLIPSIS or (axes.variadic and (i >= 0 or -i > len(axes.after))):
+            raise RuleError(f"{self.var.name}: axis {i} of {axes} is not named")
+        return token if isinstance(token, int) else Expr(token)
+
+    def __iter__(self) -> Iterator[Expr | int]:
+        if self.var.axes.variadic:
+            raise RuleError(f"{self.var.name}: the rank of {self.var.axes} is not fixed")
+        return iter([self[i] for i in range(self.var.axes.rank)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def as_pattern(value: Any) -> Pattern:
+    """A pattern from what a rule's function handles: pattern values, numbers, expressions."""
+    if isinstance(value, PatternValue):
+        return value.pattern
+    if isinstance(value, Expr):
+        return Num(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise RuleError(
+            f"a rule may use its parameters and numbers, not {type(value).__name__!r} {value!r:.60}"
+        )
+    return Num(float(value))
+
+
+def nodes(pattern: Pattern) -> list[Pattern]:
+    """Every distinct part of ``pattern``, arguments first."""
+    seen: dict[Pattern, None] = {}
+
+    def walk(p: Pattern) -> None:
+        if p not in seen:
+            if isinstance(p, Node):
+                for a in p.args:
+                    walk(a)
+            seen[p] = None
+
+    walk(pattern)
+    return list(seen)
+
+
+def exprs(pattern: Pattern) -> Iterator[Expr]:
+    """Every number expression in ``pattern``."""
+    for p in nodes(pattern):
+        if isinstance(p, Num) and isinstance(p.value, Expr):
+            yield p.value
+        if isinstance(p, Node):
+            for value in p.attrs:
+                yield from _exprs_in(value)
+
+
+def _exprs_in(value: Any) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _exprs_in(v)
+
+
+def show(pattern: Pattern) -> str:
+    """A pattern as a readable expression."""
+    if isinstance(pattern, Var):
+        return pattern.name
+    if isinstance(pattern, Num):
+        return f"{pattern.value:g}" if isinstance(pattern.value, float) else str(pattern.value)
+    inside = [show(a) for a in pattern.args]
+    inside += [f"{n}={v}" for n, v in zip(pattern.op.attrs, pattern.attrs, strict=True)]
+    return f"{pattern.op.name}({', '.join(inside)})"
+
+
+# -- matching patterns against patterns, to bring the sides of a rule to normal form ---------------
+
+Substitution = dict[str, Any]
+
+
+def match(pattern: Pattern, subject: Pattern, found: Substitution | None = None) -> Substitution | None:
+    """Bindings of the variables of ``pattern`` that make it ``subject``, or None.
+
+    Number parameters bind only to numbers that are known when the rule is applied: literals and
+    axis sizes.
+    """
+    found = {} if found is None else found
+    if isinstance(pattern, Var):
+        if isinstance(subject, Num) and pattern.axes.tokens and not pattern.axes.variadic:
+            return None
+        if pattern.axes.tokens == () and not _is_scalar(subject):
+            return None
+        return _bind(found, pattern.name, subject)
+    if isinstance(pattern, Num):
+        if not isinstance(subject, Num):
+            return None
+        if isinstance(pattern.value, Expr):
+            if pattern.value.args:
+                return None
+            return _bind(found, pattern.value.head, subject.value)
+        return found if pattern.value == subject.value else None
+    if not isinstance(subject, Node) or subject.op is not pattern.op:
+        return None
+    if len(subject.args) != len(pattern.args):
+        return None
+    for p, s in zip(pattern.attrs, subject.attrs, strict=True):
+        if isinstance(p, Expr) and not p.args:
+            if _bind(found, p.head, s) is None:
+                return None
+        elif p != s:
+            return None
+    for p, s in zip(pattern.args, subject.args, strict=True):
+        if match(p, s, found) is None:
+            return None
+    return found
+
+
+def _is_scalar(subject: Pattern) -> bool:
+    if isinstance(subject, Node):
+        return subject.op.kind == "pointwise" and all(_is_scalar(a) for a in subject.args)
+    return isinstance(subject, Num) or not subject.axes.tokens
+
+
+def _bind(found: Substitution, name: str, value: Any) -> Substitution | None:
+    if name in found and found[name] != value:
+        return None
+    found[name] = value
+    return found
+
+
+def substitute(pattern: Pattern, found: Substitution) -> Pattern:
+    """``pattern`` with its variables replaced."""
+    if isinstance(pattern, Var):
+        return found[pattern.name]  # type: ignore[no-any-return]
+    if isinstance(pattern, Num):
+        return Num(evaluate(pattern.value, found))
+    attrs = tuple(_substitute_attr(a, found) for a in pattern.attrs)
+    return Node(pattern.op, tuple(substitute(a, found) for a in pattern.args), attrs)
+
+
+def _substitute_attr(value: Any, found: Substitution) -> Any:
+    if isinstance(value, Expr):
+        return evaluate(value, found)
+    if isinstance(value, tuple):
+        return tuple(_substitute_attr(v, found) for v in value)
+    return value
+
+
+def evaluate(value: Number | Expr, found: Substitution) -> Any:
+    """``value`` under ``found``, whose values may be expressions themselves."""
+    if not isinstance(value, Expr):
+        return value
+    if not value.args:
+        return found.get(value.head, value)
+    a, b = (evaluate(x, found) for x in value.args)
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return Expr(value.head, (a, b), value.kind)
+    try:
+        return _ARITHMETIC[value.head](a, b)
+    except ZeroDivisionError:
+        return math.nan

@@ -1,0 +1,400 @@
+"""Rules: one function that is the rewrite and its test, and the files that hold them.
+
+    @rule("m k, k n, n")
+    def bias_gelu(x, w, b):
+        "gelu(x w + b) is one kernel."
+        return gelu(x @ w + b), linear(x, w, b, act="gelu")
+
+Called with pattern values the function gives the two sides of a rewrite; called with arrays it gives
+two results that must agree. Parameters annotated ``float``, ``int``, ``Ints`` or ``Axis`` are
+numbers and attributes, not arrays, and have no place in the signature.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from eqsat.condition import Fact, as_facts
+from eqsat.errors import EqsatError, RuleError, caller_line
+from eqsat.op import Op
+from eqsat.options import NUMERICS
+from eqsat.pattern import (
+    Expr,
+    Node,
+    Num,
+    Pattern,
+    PatternValue,
+    Var,
+    as_pattern,
+    exprs,
+    match,
+    nodes,
+    show,
+)
+from eqsat.signature import Signature, parse
+
+PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
+"""When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default: ``user``."""
+
+_NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rewrite that is also its own test. Made by :func:`rule`."""
+
+    name: str
+    function: Callable[..., Any]
+    """Arguments to the pair (left side, right side); each side one value or a tuple of values."""
+    signature: Signature
+    params: tuple[str, ...]
+    """All parameters in order."""
+    numbers: dict[str, str]
+    """Parameters that are numbers or attributes, with their kinds."""
+    where: Callable[..., Any] | None
+    numerics: str
+    phase: str
+    dtypes: str
+    masks: frozenset[str]
+    file: str
+    line: int
+    left: tuple[Pattern, ...] = ()
+    right: tuple[Pattern, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        """The formula, as its docstring gives it."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Parameters that are arrays, in the order of the signature."""
+        return tuple(p for p in self.params if p not in self.numbers)
+
+    @property
+    def is_fusion(self) -> bool:
+        """Whether it runs in the phase ``fuse``: it adds one node to a saturated e-graph."""
+        return self.phase == "fuse"
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name} at {self.place}>"
+
+    def __str__(self) -> str:
+        return f"{' , '.join(map(show, self.left))}  →  {' , '.join(map(show, self.right))}"
+
+    def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
+        """Names of the ops in ``side``; bare numbers count as ``scalar``."""
+        found = set()
+        for root in side:
+            for p in nodes(root):
+                if isinstance(p, Node):
+                    found.add(p.op.name)
+        return frozenset(found)
+
+
+def rule(
+    signature: str,
+    *,
+    where: Callable[..., Any] | None = None,
+    numerics: str = "reassociate",
+    phase: str | None = None,
+    dtypes: str = "float",
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of a function that returns ``(left, right)``.
+
+    ``signature``: the axes of the array parameters. A named axis is one size wherever it appears;
+    the axes of ``...`` broadcast. ``where``: a function of the same parameters that returns
+    conditions (:mod:`eqsat.condition`). ``numerics``: ``exact``, ``reassociate`` or
+    ``approximate(tol)``. ``dtypes``: ``float`` or ``any``. Raises :class:`RuleError` with file and
+    line when the rule is not well formed.
+    """
+
+    def define(function: Callable[..., Any]) -> Rule:
+        code = function.__code__
+        made = Rule(
+            name=name or function.__name__,
+            function=function,
+            signature=parse(signature),
+            params=tuple(inspect.signature(function).parameters),
+            numbers=_numbers(function),
+            where=where,
+            numerics=numerics,
+            phase=phase or function.__globals__.get("PHASE", "user"),
+            dtypes=dtypes,
+            masks=frozenset(p for p, a in _annotations(function).items() if a == "bool"),
+            file=code.co_filename,
+            line=code.co_firstlineno,
+        )
+        return _built(made)
+
+    return define
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, str]:
+    return {
+        p: a if isinstance(a, str) else getattr(a, "__name__", str(a))
+        for p, a in function.__annotations__.items()
+    }
+
+
+def _numbers(function: Callable[..., Any]) -> dict[str, str]:
+    known = _annotations(function)
+    return {p: _NUMBER_KINDS[a] for p, a in known.items() if a in _NUMBER_KINDS}
+
+
+def _built(r: Rule) -> Rule:
+    who = f"{r.place}: rule {r.name!r}"
+    if r.numerics.split("(")[0] not in NUMERICS:
+        raise RuleError(f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}")
+    if r.phase not in PHASES:
+        raise RuleError(f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}")
+    if len(r.tensors) != len(r.signature.inputs):
+        raise RuleError(
+            f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} arguments, the "
+            f"function has {len(r.tensors)} ({', '.join(r.tensors)})"
+        )
+    values = pattern_values(r)
+    try:
+        sides = r.function(*values)
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+    except EqsatError as error:
+        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
+    if not isinstance(sides, tuple) or len(sides) != 2:
+        raise RuleError(f"{who}: must return (left, right), returned {type(sides).__name__!r}")
+    left, right = (_side(s, who) for s in sides)
+    if len(left) != len(right):
+        raise RuleError(f"{who}: {len(left)} left sides, {len(right)} right sides")
+    for root in left:
+        if not isinstance(root, Node):
+            raise RuleError(f"{who}: the left side is {show(root)}, expected an operation")
+    facts = as_facts(r.where(*values), who) if r.where else []
+    made = replace(r, left=left, right=right, facts=tuple(facts))
+    _check_bound(made, who)
+    return made
+
+
+def pattern_values(r: Rule) -> list[Any]:
+    """What the rule's function is called with to build its sides."""
+    axes = iter(r.signature.inputs)
+    values: list[Any] = []
+    for p in r.params:
+        if p in r.numbers:
+            values.append(Expr(p, (), r.numbers[p]))
+        else:
+            dtype = "bool" if p in r.masks else r.dtypes
+            values.append(PatternValue(Var(p, next(axes), dtype)))
+    return values
+
+
+def _side(side: Any, who: str) -> tuple[Pattern, ...]:
+    try:
+        return tuple(as_pattern(s) for s in (side if isinstance(side, (tuple, list)) else (side,)))
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+
+
+def _variables(side: tuple[Pattern, ...]) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for root in side:
+        for p in nodes(root):
+            if isinstance(p, Var):
+                found[p.name] = None
+        for e in exprs(root):
+            for n in sorted(e.names):
+                found[n] = None
+    return found
+
+
+def _check_bound(r: Rule, who: str) -> None:
+    bound = _variables(r.left)
+    for root in r.left:
+        for p in nodes(root):
+            if isinstance(p, Var):
+                bound.update((a, None) for a in p.axes.tokens if isinstance(a, str))
+    free = [v for v in _variables(r.right) if v not in bound]
+    if free:
+        raise RuleError(
+            f"{who}: the right side uses {', '.join(map(repr, free))}, which the left side lacks\n"
+            f"  left:  {' , '.join(map(show, r.left))}\n"
+            f"  right: {' , '.join(map(show, r.right))}"
+        )
+    unused = [p for p in r.params if p not in bound]
+    if unused:
+        raise RuleError(f"{who}: parameter {unused[0]!r} is not used by the left side")
+
+
+def recognition(op: Op) -> Iterator[Rule]:
+    """The rules that a composite's body is: ``body → op``, one for each choice of attributes."""
+    signature = getattr(op.type_rule, "signature", None)
+    if op.body is None or not op.recognised or signature is None:
+        return
+    body = op.body
+    axes = [a for a in op.attrs if op.attrs[a] == "Axis" and a not in op.choices]
+    fixed: list[dict[str, Any]] = [{}]
+    for attr, values in op.choices.items():
+        fixed = [{**f, attr: v} for f in fixed for v in values]
+    for choice in fixed:
+        yield _recognition(op, body, signature, axes, choice)
+
+
+def _recognition(
+    op: Op, body: Callable[..., Any], signature: Signature, axes: list[str], choice: dict[str, Any]
+) -> Rule:
+    def sides(*args: Any) -> Any:
+        arrays, named = args[: len(op.params)], dict(zip(axes, args[len(op.params) :], strict=True))
+        return body(*arrays, **choice, **named), op(*arrays, **choice, **named)
+
+    sides.__doc__ = op.doc.split("\n")[0]
+    code = body.__code__
+    tag = "".join(f"[{v or 'plain'}]" for v in choice.values())
+    masks = frozenset(p for p, a in _annotations(body).items() if a == "bool")
+    inputs = Signature(signature.text, signature.inputs, ())
+    return _built(
+        Rule(
+            name=f"{op.name}{tag}", function=sides, signature=inputs,
+            params=(*op.params, *axes), numbers=dict.fromkeys(axes, "ints"), where=None,
+            numerics="reassociate", phase="fuse" if op.kind == "fused" else "recognise",
+            dtypes="float", masks=masks, file=code.co_filename, line=code.co_firstlineno,
+        )
+    )
+
+
+# -- sets of rules ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in order, with unique names. ``+`` joins two sets."""
+
+    rules: tuple[Rule, ...] = ()
+    _by_name: dict[str, Rule] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for r in self.rules:
+            other = self._by_name.setdefault(r.name, r)
+            if other is not r:
+                raise RuleError(
+                    f"{r.place}: rule {r.name!r} is already defined at {other.place}"
+                )
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, name: str) -> Rule:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise RuleError(f"no rule {name!r}{_nearest(name, self._by_name)}") from None
+
+    def __add__(self, other: RuleSet | Iterable[Rule]) -> RuleSet:
+        more = [r for r in other if self._by_name.get(r.name) is not r]
+        return RuleSet((*self.rules, *more))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def load_rules(*paths: str | Path) -> RuleSet:
+    """The rules of Python files, in order; a folder stands for its ``*.py`` files.
+
+    Each file is run as a module of its own. Raises :class:`RuleError` that names the file when it
+    is missing, cannot be read, or holds no rule; nothing is kept of a file that fails.
+    """
+    rules: list[Rule] = []
+    for path in paths:
+        p = Path(path)
+        if p.is_dir():
+            files = sorted(f for f in p.glob("*.py") if f.name != "__init__.py")
+        elif p.exists():
+            files = [p]
+        else:
+            raise RuleError(f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})")
+        for f in files:
+            rules += _load_file(f)
+    return RuleSet(tuple(rules))
+
+
+def _load_file(path: Path) -> list[Rule]:
+    if path.suffix != ".py":
+        raise RuleError(f"rule file {str(path)!r}: expected a .py file")
+    name = f"eqsat_rules_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    ops_before = dict(Op.registry)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        Op.registry.clear()
+        Op.registry.update(ops_before)
+        if isinstance(error, RuleError) or not isinstance(error, Exception):
+            raise
+        line = caller_line_of(error, str(path))
+        raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
+    found = collect(vars(module).values())
+    if not found:
+        del sys.modules[name]
+        raise RuleError(f"rule file {str(path)!r} defines no rule")
+    return found
+
+
+@lru_cache(maxsize=1)
+def default_rules() -> RuleSet:
+    """The stock rules, and the body of every composite of the catalogue as the rule that finds it."""
+    folder = importlib.util.find_spec("eqsat.rules")
+    if folder is None or not folder.submodule_search_locations:
+        raise RuleError("the stock rules (package eqsat.rules) are not installed")
+    files = load_rules(*folder.submodule_search_locations)
+    bodies = [r for op in list(Op.registry.values()) for r in recognition(op)]
+    return files + bodies
+
+
+def collect(values: Iterable[Any]) -> list[Rule]:
+    """Rules among ``values``, looking into lists and tuples."""
+    found: list[Rule] = []
+    for v in values:
+        if isinstance(v, Rule):
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            found += [r for r in v if isinstance(r, Rule)]
+    return list(dict.fromkeys(found))
+
+
+def caller_line_of(error: BaseException, file: str) -> int:
+    """The line of ``file`` that ``error`` came through last."""
+    line = getattr(error, "lineno", None) or 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return int(line)
+
+
+__all__ = ["PHASES", "Rule", "RuleSet", "default_rules", "load_rules", "recognition", "rule"]

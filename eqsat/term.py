@@ -1,0 +1,146 @@
+"""Terms: frozen, hash-consed expressions over arrays.
+
+A term is an op applied to terms, with static attributes. Within one :class:`Graph` equal terms are
+the same object, so identity is equality. Shapes are concrete and dtypes are known when a term is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from eqsat.errors import EqsatError, SourceLine, at, caller_line
+
+Shape = tuple[int, ...]
+
+
+class Weak(Enum):
+    """The dtype of a bare Python number: it takes on the dtype of what it meets (NEP 50)."""
+
+    FLOAT = float
+    INT = int
+
+    def __str__(self) -> str:
+        return f"python {self.value.__name__}"
+
+
+DType = np.dtype[Any] | Weak
+Type = tuple[DType, Shape]
+
+
+class Operator(Protocol):
+    """What a term needs to know of its op."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Term:
+    """``op(*args, **attrs)`` with its ``shape`` and ``dtype``; made by a :class:`Graph` only."""
+
+    __slots__ = ("args", "attrs", "dtype", "graph", "id", "op", "shape", "source")
+
+    op: Operator
+    args: tuple[Term, ...]
+    attrs: tuple[Hashable, ...]
+    shape: Shape
+    dtype: DType
+    graph: Graph
+    id: int
+    source: SourceLine | None
+
+    def __init__(self) -> None:
+        raise EqsatError("terms are made by calling ops, not directly")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Term is frozen; cannot set {name!r}")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value, packed; 0 for a bare Python number."""
+        return 0 if isinstance(self.dtype, Weak) else self.size * self.dtype.itemsize
+
+    @property
+    def type(self) -> Type:
+        return self.dtype, self.shape
+
+    def __repr__(self) -> str:
+        dims = "×".join(map(str, self.shape)) or "scalar"
+        return f"<{self.op.name} #{self.id}: {dims} {self.dtype}>"
+
+
+class Graph:
+    """The terms of one trace. Hash-consing is by graph, so nothing is shared between traces."""
+
+    def __init__(self, sources: bool = True) -> None:
+        self.sources = sources
+        """Whether terms remember the line of the user's code that made them."""
+        self.terms: list[Term] = []
+        self._table: dict[tuple[Any, ...], Term] = {}
+        self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        """Arrays by ``id``, kept alive for as long as the terms that name them."""
+
+    def node(
+        self, op: Operator, args: Sequence[Term], attrs: tuple[Hashable, ...], type_: Type
+    ) -> Term:
+        """The term ``op(*args, **attrs)``, interned. Raises when an argument is of another graph."""
+        for i, a in enumerate(args):
+            if a.graph is not self:
+                raise EqsatError(
+                    f"{op.name}: argument {i} belongs to another trace; an array made while tracing "
+                    f"one function cannot be used in another{at(caller_line())}"
+                )
+        key = (op.name, tuple(a.id for a in args), _key(attrs))
+        found = self._table.get(key)
+        if found is None:
+            found = object.__new__(Term)
+            put = object.__setattr__
+            put(found, "op", op)
+            put(found, "args", tuple(args))
+            put(found, "attrs", attrs)
+            put(found, "dtype", type_[0])
+            put(found, "shape", type_[1])
+            put(found, "graph", self)
+            put(found, "id", len(self.terms))
+            put(found, "source", caller_line() if self.sources else None)
+            self._table[key] = found
+            self.terms.append(found)
+        return found
+
+
+def _key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different attributes."""
+    return tuple((a.__class__, str(a) if isinstance(a, float) else a) for a in attrs)
+
+
+def postorder(roots: Iterable[Term]) -> Iterator[Term]:
+    """Every term below ``roots`` once, arguments before their users, in a deterministic order."""
+    seen: set[int] = set()
+    for root in roots:
+        stack: list[tuple[Term, int]] = [(root, 0)]
+        while stack:
+            term, i = stack.pop()
+            if i == 0 and id(term) in seen:
+                continue
+            if i < len(term.args):
+                stack.append((term, i + 1))
+                if id(term.args[i]) not in seen:
+                    stack.append((term.args[i], 0))
+            elif id(term) not in seen:
+                seen.add(id(term))
+                yield term

@@ -1,0 +1,193 @@
+"""Tracing: a Python function, run once on stand-ins for its arrays, as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from eqsat import tree
+from eqsat.arguments import (
+    Arguments,
+    Leaf,
+    Spec,
+    dtype_of_array,
+    flatten_arguments,
+    is_array,
+)
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.numpy_api import Operators
+from eqsat.numpy_api.operands import refuse_subclass
+from eqsat.op import CONSTANT, INPUT, Traced, constant
+from eqsat.term import Graph, Term
+from eqsat.tracer import Tracer
+
+__all__ = [
+    "Arguments",
+    "Leaf",
+    "Operators",
+    "Spec",
+    "Trace",
+    "Tracer",
+    "flatten_arguments",
+    "trace",
+]
+
+_PLAIN = (
+    *(int, float, complex, str, bytes, type(None)),
+    *(Enum, np.dtype, type, slice, range),
+)
+"""Types of results that are handed back as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a function computes: terms from inputs to outputs, and how they nest."""
+
+    graph: Graph
+    inputs: list[Term]
+    """INPUT leaves in the order of :attr:`Arguments.arrays`, the unused ones too."""
+    names: list[str]
+    """Paths of the inputs: ``params['w'][0]``."""
+    outputs: list[Term]
+    out_tree: tree.Structure
+    constants: list[Any]
+    """Arguments that are constant, kept alive for as long as their ``id`` counts."""
+
+    def unflatten(self, arrays: Iterable[Any]) -> Any:
+        """What the function returns, with ``arrays`` in the places of ``outputs``."""
+        return tree.unflatten(self.out_tree, arrays)
+
+
+def trace(
+    fn: Callable[..., Any],
+    args: Arguments | Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    constants: Collection[str | int] = (),
+) -> Trace:
+    """Run ``fn(*args, **kwargs)`` on stand-ins for its arrays and record what it does.
+
+    Arrays may be nested in dicts, lists, tuples and dataclasses, and may be given as
+    :class:`Spec`. They become inputs; parameters whose names or positions are in
+    ``constants``, arrays that nobody can write to, and arrays that ``fn`` closes over
+    become constants. Numbers, strings and None are part of the program. An exception of
+    ``fn`` passes through. What :func:`flatten_arguments` made may stand for the
+    arguments.
+
+    Raises :class:`TraceError` for what cannot be recorded and :class:`DTypeError` for
+    dtypes that are not supported, with the argument or the user's line.
+
+    >>> trace(lambda x: x + x, [Spec((2, 3), "float32")]).outputs
+    [<add #1: 2×3 float32>]
+    """
+    if not isinstance(args, Arguments):
+        args = flatten_arguments(fn, args, kwargs or {}, constants)
+    graph = Graph()
+    used = graph.arrays = _Constants()
+    inputs: list[Term] = []
+    stand_ins = [Tracer(_leaf_term(graph, leaf, inputs)) for leaf in args.leaves]
+    positional, named = tree.unflatten(args.structure, stand_ins)
+    result = fn(*positional, **named)
+    _check_arguments(args, (positional, named), stand_ins)
+    found, out_tree = tree.flatten(result, is_array, "result")
+    _check_plain(out_tree)
+    outputs = [_output_term(graph, f.path, f.value) for f in found]
+    used.check(graph)
+    names = [leaf.path for leaf in args.leaves if not leaf.constant]
+    fixed = [leaf.value for leaf in args.leaves if leaf.constant]
+    return Trace(graph, inputs, names, outputs, out_tree, fixed)
+
+
+def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
+    if leaf.constant:
+        return constant(graph, np.asarray(leaf.value))
+    term = graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape))
+    inputs.append(term)
+    return term
+
+
+def _output_term(graph: Graph, path: str, value: Any) -> Term:
+    if isinstance(value, Tracer):
+        if value.term.graph is not graph:
+            raise TraceError(
+                f"{path} was made while tracing another function{at(caller_line())}"
+            )
+        return value.term
+    if isinstance(value, (Traced, Spec)):
+        raise TraceError(
+            f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"
+        )
+    dtype_of_array(path, value)
+    refuse_subclass(type(np.asanyarray(value)), path)
+    return constant(graph, np.asarray(value))
+
+
+def _check_arguments(
+    given: Arguments, passed: Any, stand_ins: Sequence[Tracer]
+) -> None:
+    """Refuse a function that replaced a part of its arguments."""
+    found, structure = tree.flatten(passed, is_array)
+    if structure != given.structure:
+        raise TraceError(
+            "an argument was changed while tracing, which the caller would not see\n"
+            f"  copy the dict or list first, and return it{at(caller_line())}"
+        )
+    for leaf, now, before in zip(given.leaves, found, stand_ins, strict=True):
+        if now.value is not before:
+            raise TraceError(
+                f"argument {leaf.path} was replaced while tracing, which the caller "
+                f"would not see\n  return the new value{at(caller_line())}"
+            )
+
+
+def _check_plain(out_tree: tree.Structure) -> None:
+    for path, value in tree.statics(out_tree, "result"):
+        if not isinstance(value, _PLAIN):
+            if hasattr(value, "close"):
+                value.close()
+            raise TraceError(
+                f"{path} is a {type(value).__name__!r}; a traced function returns "
+                "arrays, numbers, strings, None, and dicts, lists, tuples and "
+                f"dataclasses of them{at(caller_line())}"
+            )
+
+
+class _Constants(dict[int, "np.ndarray[Any, Any]"]):
+    """The arrays that a trace uses, with what they held when it first used them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[int, int] = {}
+
+    def __setitem__(self, key: int, array: np.ndarray[Any, Any]) -> None:
+        if key not in self and array.flags.writeable:
+            self._held[key] = _digest(array)
+        super().__setitem__(key, array)
+
+    def check(self, graph: Graph) -> None:
+        """Raise :class:`TraceError` when an array has changed since."""
+        for key, before in self._held.items():
+            if _digest(self[key]) != before:
+                line = next(
+                    t.source
+                    for t in graph.terms
+                    if t.op is CONSTANT and t.attrs[0] == key
+                )
+                raise TraceError(
+                    f"an array of shape {self[key].shape} was changed in place after "
+                    "the program used it as a constant\n"
+                    f"  use x.copy() there{at(line)}"
+                )
+
+
+_SAMPLE = 16_384
+"""Elements of a constant that are compared; more are sampled."""
+
+
+def _digest(array: np.ndarray[Any, Any]) -> int:
+    step = 1 if array.size <= _SAMPLE else -(-array.size // _SAMPLE)
+    return hash(array.flat[::step].tobytes())

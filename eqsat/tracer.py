@@ -1,0 +1,160 @@
+"""Stand-ins for arrays while a function is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from eqsat.errors import TraceAttributeError, TraceError, at, caller_line
+from eqsat.indexing import getitem
+from eqsat.numpy_api import Operators
+from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
+from eqsat.op import Op, apply
+from eqsat.term import Shape, Term, Weak
+from eqsat.typerule import is_float
+
+_IN_PLACE = frozenset(
+    "byteswap fill partition put resize setfield setflags sort".split()
+)
+_VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
+_MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
+
+
+class Tracer(Operators):
+    """Stands for an array: shape and dtype are known while tracing, values are not."""
+
+    __slots__ = ("term",)
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+
+    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
+        """The traced array ``op(*args, **attrs)``."""
+        terms = [a.term if isinstance(a, Tracer) else a for a in args]
+        return Tracer(apply(op, self.term.graph, terms, attrs))
+
+    # -- what is known -----------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        return self.term.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.term.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.term.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype; that of a bare Python number is the one that NumPy gives it."""
+        dtype = self.term.dtype
+        return np.dtype(dtype.value) if isinstance(dtype, Weak) else dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    def _is_float(self) -> bool:
+        return is_float(self.term.dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TraceError(f"len() of a traced array without axes{at(caller_line())}")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TraceError(
+                f"iteration over a traced array without axes{at(caller_line())}"
+            )
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return getitem(self, key)
+
+    def __repr__(self) -> str:
+        return f"Tracer(shape={self.shape}, dtype={self.dtype})"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        return self
+
+    # -- what is not -------------------------------------------------------------------
+
+    def _refuse(self, what: str, advice: str) -> NoReturn:
+        raise TraceError(
+            f"{what} of a traced array ({self.dtype}, shape {self.shape}) is not known "
+            f"while tracing\n  {advice}{at(caller_line())}"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse(
+            "the truth value",
+            "if, while, and, or, not, in, max() and min() need it; use "
+            "np.where(condition, a, b), & and |, np.maximum and np.minimum",
+        )
+
+    def __float__(self) -> float:
+        self._refuse("the float", "use np.exp(x), not math.exp(x), and so on")
+
+    def __int__(self) -> int:
+        self._refuse("the int", "use x.astype(int), or pass a Python int")
+
+    def __complex__(self) -> complex:
+        self._refuse("the complex value", "complex numbers cannot be traced")
+
+    def __index__(self) -> int:
+        self._refuse(
+            "the index",
+            "range(), bounds of slices, shapes and lists need it; pass a Python int, "
+            "or index an array by an array: x[i]",
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self._refuse(
+            "the data",
+            "np.asarray and functions that are not traced need it; np.stack joins "
+            "traced arrays, and eqsat has softmax, log_softmax and logsumexp",
+        )
+
+    def __contains__(self, value: object) -> bool:
+        self._refuse("the content", "use np.any(x == value)")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError(
+            "x[...] = y changes an array in place, which cannot be traced\n"
+            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"'Tracer' object has no attribute {name!r}")
+        if name in _IN_PLACE:
+            why = "changes an array in place, which cannot be traced; make a new array"
+        elif name in _VALUES:
+            why = "is not known while tracing; return the array and ask the result"
+        elif name in _MEMORY:
+            why = "tells of memory, which a traced array does not have"
+        else:
+            advice = f"write {INSTEAD[name]}" if name in INSTEAD else ELSEWHERE
+            why = f"is not supported in a traced function\n  {advice}"
+        raise TraceAttributeError(f"x.{name} {why}{at(caller_line())}")

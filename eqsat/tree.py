@@ -1,0 +1,178 @@
+"""Nested arguments: the arrays inside dicts, lists, tuples and dataclasses, and what
+holds them.
+
+``flatten`` splits a value into its arrays, in order and each with its path, and a
+hashable :class:`Structure` with everything else; ``unflatten`` puts arrays back.
+``None``, numbers, strings and other hashable objects belong to the structure: they are
+static.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+from eqsat.errors import TraceError, at, caller_line
+
+
+class Found(NamedTuple):
+    """One array and where it was: ``x['w'][0]``."""
+
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class ArrayAt:
+    """The place of an array."""
+
+
+@dataclass(frozen=True)
+class Static:
+    """A value that is part of the structure; 1, 1.0 and True are different ones."""
+
+    key: Hashable
+    value: Any = dataclasses.field(compare=False)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A container: its type, what tells its children apart, and the children."""
+
+    type: type
+    keys: tuple[Hashable, ...]
+    children: tuple[Structure, ...]
+    extra: Hashable = None
+    """The factory of a ``defaultdict``."""
+
+
+Structure = ArrayAt | Static | Node
+_ARRAY = ArrayAt()
+
+
+def flatten(
+    value: Any, is_array: Callable[[Any], bool], path: str = ""
+) -> tuple[list[Found], Structure]:
+    """The arrays in ``value``, depth first, and the structure around them.
+
+    ``path`` is the name of ``value`` in error messages. Raises :class:`TraceError` for
+    a container that holds itself and for a static value that is not hashable.
+    """
+    if is_array(value):
+        return [Found(path, value)], _ARRAY
+    found: list[Found] = []
+    open_: list[int] = []
+
+    def walk(v: Any, where: str) -> Structure:
+        if is_array(v):
+            found.append(Found(where, v))
+            return _ARRAY
+        parts = _parts(v)
+        if parts is None:
+            return _static(v, where)
+        if id(v) in open_:
+            raise TraceError(
+                f"{where or 'the value'} contains itself{at(caller_line())}"
+            )
+        open_.append(id(v))
+        children = tuple(walk(child, where + step) for _, step, child in parts)
+        open_.pop()
+        extra = v.default_factory if isinstance(v, defaultdict) else None
+        return Node(type(v), tuple(key for key, _, _ in parts), children, extra)
+
+    structure = walk(value, path)
+    return found, structure
+
+
+def unflatten(structure: Structure, arrays: Iterable[Any]) -> Any:
+    """The value with ``arrays`` in the places of its arrays; the inverse of
+    :func:`flatten`."""
+    return _build(structure, iter(arrays))
+
+
+def statics(structure: Structure, path: str = "") -> Iterator[Found]:
+    """Every static value of ``structure`` with its path."""
+    if isinstance(structure, Static):
+        yield Found(path, structure.value)
+    elif isinstance(structure, Node):
+        for key, child in zip(structure.keys, structure.children, strict=True):
+            yield from statics(child, path + _step(structure.type, key))
+
+
+def _parts(value: Any) -> list[tuple[Hashable, str, Any]] | None:
+    """Keys, steps of the path and children of a container; None for anything else."""
+    kind = type(value)
+    items: Iterable[tuple[Hashable, Any]]
+    if isinstance(value, dict):
+        items = value.items()
+    elif kind in (list, tuple):
+        items = enumerate(value)
+    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
+        items = zip(kind._fields, value, strict=True)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = dict.fromkeys(
+            [*(f.name for f in dataclasses.fields(value)), *_own(value)]
+        )
+        items = [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+    else:
+        return None
+    return [(key, _step(kind, key), child) for key, child in items]
+
+
+def _own(value: Any) -> list[str]:
+    """Attributes that are no fields and not computed from them."""
+    return [
+        name
+        for name in getattr(value, "__dict__", ())
+        if not isinstance(getattr(type(value), name, None), cached_property)
+    ]
+
+
+def _step(kind: type, key: Hashable) -> str:
+    return (
+        f"[{key!r}]" if issubclass(kind, (dict, list)) or kind is tuple else f".{key}"
+    )
+
+
+def _static(value: Any, where: str) -> Static:
+    if isinstance(value, (float, complex)):
+        return Static((type(value), repr(value)), value)
+    key = frozenset(value) if isinstance(value, set) else value
+    try:
+        hash(key)
+    except TypeError:
+        raise TraceError(
+            f"{where or 'the value'} is a {type(value).__name__!r}, which is neither "
+            "an array nor hashable; pass arrays, or dicts, lists, tuples and "
+            f"dataclasses of arrays{at(caller_line())}"
+        ) from None
+    return Static((type(value), key), value)
+
+
+def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
+    if isinstance(structure, Static):
+        return structure.value
+    if isinstance(structure, ArrayAt):
+        return next(arrays)
+    children = [_build(c, arrays) for c in structure.children]
+    kind = structure.type
+    if issubclass(kind, defaultdict):
+        return kind(
+            cast(Any, structure.extra), zip(structure.keys, children, strict=True)
+        )
+    if kind is dict or issubclass(kind, OrderedDict):
+        return kind(zip(structure.keys, children, strict=True))
+    if issubclass(kind, dict):
+        return kind(dict(zip(structure.keys, children, strict=True)))
+    if kind in (list, tuple):
+        return kind(children)
+    if issubclass(kind, tuple):
+        return kind(*children)
+    made = object.__new__(kind)
+    for name, child in zip(structure.keys, children, strict=True):
+        object.__setattr__(made, str(name), child)
+    return made

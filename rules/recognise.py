@@ -1,0 +1,111 @@
+"""Other spellings of what the catalogue has a name for.
+
+The body of a composite is its first rule; these are the forms that NumPy users write besides.
+"""
+
+from eqsat import rule
+from eqsat.ops import (
+    exp,
+    gelu,
+    gelu_sigmoid,
+    gelu_tanh,
+    log,
+    log_softmax,
+    logsumexp,
+    max,
+    mean,
+    sigmoid,
+    silu,
+    softmax,
+    sum,
+    tanh,
+)
+
+PHASE = "recognise"
+
+
+@rule("...")
+def sigmoid_of_exp(x):
+    """1 / (1 + e⁻ˣ) = σ(x)."""
+    return 1.0 / (1.0 + exp(-x)), sigmoid(x)
+
+
+@rule("...")
+def sigmoid_of_tanh(x):
+    """½ (1 + tanh(x/2)) = σ(x)."""
+    return 0.5 * (1.0 + tanh(0.5 * x)), sigmoid(x)
+
+
+@rule("...")
+def silu_of_quotient(x):
+    """x / (1 + e⁻ˣ) = silu(x)."""
+    return x / (1.0 + exp(-x)), silu(x)
+
+
+@rule("...")
+def gelu_sigmoid_of_quotient(x):
+    """x / (1 + e^(-1.702 x)) = gelu_sigmoid(x)."""
+    return x / (1.0 + exp(-1.702 * x)), gelu_sigmoid(x)
+
+
+@rule("...")
+def gelu_tanh_factored(x):
+    """½ x (1 + tanh(√(2/π) x (1 + 0.044715 x²))) = gelu_tanh(x)."""
+    inner = 0.7978845608028654 * (x * (1.0 + 0.044715 * (x * x)))
+    return 0.5 * (x * (1.0 + tanh(inner))), gelu_tanh(x)
+
+
+@rule("...")
+def gelu_tanh_of_sigmoid(x):
+    """x σ(2 √(2/π) (x + 0.044715 x³)) = gelu_tanh(x)."""
+    return (
+        x * sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x))),
+        gelu_tanh(x),
+    )
+
+
+@rule("...")
+def gelu_summed(x):
+    """½ x + ½ x erf(x/√2) = gelu(x)."""
+    from eqsat.ops import erf
+
+    return x * 0.5 + x * erf(x * 0.7071067811865476) * 0.5, gelu(x)
+
+
+@rule("...")
+def softmax_of_reciprocal(x, axis: "Axis"):
+    """e (1 / Σ e) = softmax(x), where e = exp(x - max x)."""
+    e = exp(x - max(x, axis=axis, keepdims=True))
+    return e * (1.0 / sum(e, axis=axis, keepdims=True)), softmax(x, axis=axis)
+
+
+@rule("...")
+def softmax_of_logsumexp(x, axis: "Axis"):
+    """exp(x - logsumexp x) = softmax(x)."""
+    return exp(x - logsumexp(x, axis=axis)), softmax(x, axis=axis)
+
+
+@rule("...")
+def log_softmax_of_logsumexp(x, axis: "Axis"):
+    """x - logsumexp x = log_softmax(x)."""
+    return x - logsumexp(x, axis=axis), log_softmax(x, axis=axis)
+
+
+@rule("...")
+def log_softmax_shifted(x, axis: "Axis"):
+    """(x - m) - log Σ exp(x - m) = log_softmax(x), where m = max x."""
+    d = x - max(x, axis=axis, keepdims=True)
+    return d - log(sum(exp(d), axis=axis, keepdims=True)), log_softmax(x, axis=axis)
+
+
+@rule("... n")
+def mean_of_last_axis(x):
+    """Σ x / n = mean(x) over the last axis."""
+    return sum(x, axis=-1, keepdims=True) / x.shape[-1], mean(x, axis=-1, keepdims=True)
+
+
+@rule("... n")
+def mean_of_quotient(x):
+    """Σ (x / n) = mean(x) over the last axis."""
+    n = x.shape[-1]
+    return sum(x * (1.0 / n), axis=-1, keepdims=True), mean(x, axis=-1, keepdims=True)
