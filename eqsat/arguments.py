@@ -144,6 +144,7 @@ def _constant_names(
             called = getattr(fn, "__name__", repr(fn))
             raise TraceError(
                 f"constants: {c!r} is no parameter of {called}({', '.join(names)})"
+                f"{at(caller_line())}"
             )
     return found
 
@@ -157,11 +158,17 @@ def is_array(value: Any) -> bool:
 
 def _leaf(path: str, value: Any, constant: bool) -> Leaf:
     if isinstance(value, Traced) and not isinstance(value, Tracer):
-        raise TraceError(f"argument {path} is a {type(value).__name__}, not an array")
+        raise TraceError(
+            f"argument {path} is a {type(value).__name__}, not an array"
+            f"{at(caller_line())}"
+        )
     if isinstance(value, np.ndarray):
         refuse_subclass(type(value), f"argument {path}")
     if constant and isinstance(value, (Spec, Tracer)):
-        raise TraceError(f"argument {path} is constant and needs data, not a {value!r}")
+        raise TraceError(
+            f"argument {path} is constant and needs data, not a {type(value).__name__}"
+            f"{at(caller_line())}"
+        )
     dtype = dtype_of_array(f"argument {path}", value)
     frozen = isinstance(value, np.ndarray) and _never_written(value)
     return Leaf(path, value, dtype, tuple(value.shape), constant or frozen)

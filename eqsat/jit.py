@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from eqsat.cost import CostModel
@@ -51,6 +50,8 @@ class Backend(Protocol):
 @lru_cache(maxsize=None)
 def backend_named(name: str) -> Backend:
     """The backend of that name. Raises :class:`BackendError` that lists those installed."""
+    from importlib.metadata import entry_points  # 30 ms, not needed before the first jit
+
     found = {e.name: e for e in entry_points(group="eqsat.backends")}
     if name not in found:
         raise BackendError(

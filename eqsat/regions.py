@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.condition import LEAF_FACTS
-from eqsat.op import CONSTANT, INPUT, SCALAR
+from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Term, postorder
 
 LEAST, MOST = 24, 110
 """Terms in a region. 110 hold a transformer block as NumPy users write it (70 to 100 terms)."""
-FACT_LIMIT = 1 << 24
+FACT_LIMIT = 1 << 22
 """Constant arrays of more elements than this are not searched for structure."""
 
 
@@ -139,8 +139,26 @@ def _is_plain(t: Term) -> bool:
 
 
 def _facts(t: Term) -> tuple[str, ...]:
-    """Relations that the value of a constant array satisfies."""
-    if t.op is not CONSTANT or t.ndim < 2 or t.size > FACT_LIMIT:
+    """Relations that the value of a constant satisfies."""
+    if t.ndim < 2 or t.size > FACT_LIMIT:
         return ()
-    array = t.graph.arrays[t.attrs[0]]  # type: ignore[index]
+    array = _value(t)
+    if array is None:
+        return ()
     return tuple(name for name, test in LEAF_FACTS.items() if test(array))
+
+
+def _value(t: Term) -> np.ndarray[Any, Any] | None:
+    """The value of a constant that takes no more than views and pointwise work, or None."""
+    if t.op is CONSTANT:
+        return t.graph.arrays[t.attrs[0]]  # type: ignore[index]
+    op = t.op
+    assert isinstance(op, Op)
+    if op is SCALAR:
+        return np.asarray(t.attrs[0])
+    if op.kind not in ("view", "pointwise") or not t.args:
+        return None
+    values = [_value(a) for a in t.args]
+    if any(v is None for v in values):
+        return None
+    return np.asarray(op.reference(*values, **op.attr_dict(t)))

@@ -180,7 +180,7 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
                 raise TraceError(
                     f"an array of shape {self[key].shape} was changed in place after "
                     "the program used it as a constant\n"
-                    f"  use x.copy() there{at(line)}"
+                    f"  make a copy there: x.copy(){at(line)}"
                 )
 
 

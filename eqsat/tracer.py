@@ -114,17 +114,17 @@ class Tracer(Operators):
         )
 
     def __float__(self) -> float:
-        self._refuse("the float", "use np.exp(x), not math.exp(x), and so on")
+        self._refuse("the float value", "use np.exp(x), not math.exp(x), and so on")
 
     def __int__(self) -> int:
-        self._refuse("the int", "use x.astype(int), or pass a Python int")
+        self._refuse("the int value", "use x.astype(int), or pass a Python int")
 
     def __complex__(self) -> complex:
         self._refuse("the complex value", "complex numbers cannot be traced")
 
     def __index__(self) -> int:
         self._refuse(
-            "the index",
+            "the value as an index",
             "range(), bounds of slices, shapes and lists need it; pass a Python int, "
             "or index an array by an array: x[i]",
         )

@@ -80,6 +80,13 @@ def softmax_of_reciprocal(x, axis: "Axis"):
 
 
 @rule("...")
+def logsumexp_shifted(x, axis: "Axis"):
+    """m + log Σ exp(x - m) = logsumexp(x), where m = max x."""
+    m = max(x, axis=axis, keepdims=True)
+    return m + log(sum(exp(x - m), axis=axis, keepdims=True)), logsumexp(x, axis=axis)
+
+
+@rule("...")
 def softmax_of_logsumexp(x, axis: "Axis"):
     """exp(x - logsumexp x) = softmax(x)."""
     return exp(x - logsumexp(x, axis=axis)), softmax(x, axis=axis)

@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 from eqsat import rule
 from eqsat.condition import same_shape
-from eqsat.ops import exp, log, rsqrt, sqrt, tanh
+from eqsat.ops import add, divide, exp, log, multiply, rsqrt, sqrt, subtract, tanh
 from eqsat.ops.view import reshape_op, transpose_op
 
 PHASE = "canonicalise"
@@ -43,6 +43,18 @@ reshapes = [
     _number_inside("product", lambda x, a: x * a),
     *map(_reshape_inside, (exp, log, rsqrt, sqrt)),
 ]
+
+
+def _dropped_axis(op):
+    def sides(x, s):
+        """A leading axis of size 1 may be dropped: it broadcasts back."""
+        return op(x, reshape_op(s, shape=(s.shape[1],))), op(x, s)
+
+    name = f"{op.name}_without_leading_axis"
+    return rule("... m n, 1 n", numerics="exact", phase=PHASE, name=name)(sides)
+
+
+dropped = [_dropped_axis(op) for op in (add, subtract, multiply, divide)]
 
 
 def minimal(perm):

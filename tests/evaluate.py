@@ -1,14 +1,15 @@
-"""What terms compute, by the NumPy references of their ops alone."""
+"""What terms and traced functions compute, by the NumPy references of ops alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Term, postorder
+from eqsat.trace import flatten_arguments, trace
 
 
 def evaluate(outputs: Sequence[Term], inputs: Sequence[Any]) -> list[Any]:
@@ -34,3 +35,27 @@ def _value(term: Term, args: Sequence[Any], inputs: Sequence[Any]) -> Any:
         return term.attrs[0]
     assert isinstance(term.op, Op)
     return term.op.reference(*args, **term.op.attr_dict(term))
+
+
+def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What ``f`` computes when it is traced and its terms are evaluated."""
+    done = trace(f, args, kwargs)
+    arrays = flatten_arguments(f, args, kwargs).arrays
+    return done.unflatten(evaluate(done.outputs, arrays))
+
+
+def assert_same(got: Any, want: Any, rtol: float = 2e-6) -> None:
+    """Equal structure, shapes, dtypes, and values up to rounding."""
+    if isinstance(want, (tuple, list)):
+        assert type(got) is type(want) and len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            assert_same(g, w, rtol)
+        return
+    g, w = np.asarray(got), np.asarray(want)
+    assert (g.dtype, g.shape) == (w.dtype, w.shape)
+    if w.dtype.kind in "biuUO":
+        np.testing.assert_array_equal(g, w)
+    else:
+        near = 2e-3 if w.dtype.itemsize == 2 else rtol
+        g, w = g.astype(np.float64), w.astype(np.float64)
+        np.testing.assert_allclose(g, w, rtol=near, atol=near)

@@ -6,456 +6,135 @@ i int64 (3) below 3, b bool (3, 4) and h float16 (3, 4), all traced, and of C fl
 """
 
 OPERATORS = """
-x+1
-1+x
-x-2.5
-2.5-x
-x*2
-x/3
-3/x
-x//2
-x%2
-x**2
-x**3
-x**0.5
-x**-1
-2**x
--x
-+x
-abs(x)
-x<0
-x<=0
-x>0.5
-x>=0
-x==0
-x!=0
-0<x
-(x>0)&(x<1)
-(x>0)|(x<-1)
-(x>0)^(x<1)
-~(x>0)
-x*np.float64(2)
-x+[1, 2, 3, 4]
-[1, 2, 3, 4]*x
-x+True
-(x>0).all(1)
-x[None].squeeze()
-x[None].squeeze(0)
-x+np.zeros(4, np.result_type(x, np.float64))
-sum([x, x])
-sum(x)
-len(x)
-[r.sum() for r in x]
-(lambda a, b, c: a+b+c)(*x)
-~i
+x+1; 1+x; x-2.5; 2.5-x; x*2; x/3; 3/x; x//2; x%2; x**2; x**3; x**0.5; x**-1; 2**x; -x;
++x; abs(x); x<0; x<=0; x>0.5; x>=0; x==0; x!=0; 0<x; (x>0)&(x<1); (x>0)|(x<-1);
+(x>0)^(x<1); ~(x>0); x*np.float64(2); x+[1, 2, 3, 4]; [1, 2, 3, 4]*x; x+True;
+(x>0).all(1); x[None].squeeze(); x[None].squeeze(0);
+x+np.zeros(4, np.result_type(x, np.float64)); sum([x, x]); sum(x); len(x);
+[r.sum() for r in x]; (lambda a, b, c: a+b+c)(*x); ~i;
 x - x.max(axis=-1, keepdims=True)
-""".strip().splitlines()
+"""
 """Python's operators, and what else Python does to an array."""
 
 METHODS = """
-x.sum()
-x.sum(0)
-x.sum(-1, keepdims=True)
-x.sum(axis=(0, 1))
-x.sum(axis=1, dtype=np.float64)
-x.mean()
-x.mean(1)
-x.max()
-x.max(axis=0)
-x.min(1)
-x.prod()
-x.var()
-x.var(1, ddof=1)
-x.std(0)
-x.any()
-x.argmax()
-x.argmax(1)
-x.argmin(0)
-x.argmax(0, keepdims=True)
-x.reshape(4, 3)
-x.reshape((2, 6))
-x.reshape(-1)
-x.reshape(2, -1)
-x.transpose()
-x.transpose(1, 0)
-x.transpose((1, 0))
-x.swapaxes(0, 1)
-x.ravel()
-x.flatten()
-x.astype(np.float64)
-x.astype(int)
-x.astype("float16")
-x.astype(bool)
-x.clip(-1, 1)
-x.clip(0)
-x.clip(max=0.5)
-x.clip(min=0)
-x.copy()
-x.take([0, 2], axis=1)
-x.take([0, 5])
-x.repeat(2)
-x.repeat(2, axis=1)
-x.round()
-x.T
-x.mT
-x.real
-x.shape
-x.size
-x.nbytes
-x.max(-1)[..., None]
-y.sum((0, 2))
-y.transpose(0, 2, 1)
-y.transpose(2, 0, 1)
-y.mT
-y.T
-y.reshape(2, -1)
-y.argmax()
-y.argmax(1)
+x.sum(); x.sum(0); x.sum(-1, keepdims=True); x.sum(axis=(0, 1));
+x.sum(axis=1, dtype=np.float64); x.mean(); x.mean(1); x.max(); x.max(axis=0);
+x.min(1); x.prod(); x.var(); x.var(1, ddof=1); x.std(0); x.any(); x.argmax();
+x.argmax(1); x.argmin(0); x.argmax(0, keepdims=True); x.reshape(4, 3);
+x.reshape((2, 6)); x.reshape(-1); x.reshape(2, -1); x.transpose(); x.transpose(1, 0);
+x.transpose((1, 0)); x.swapaxes(0, 1); x.ravel(); x.flatten(); x.astype(np.float64);
+x.astype(int); x.astype("float16"); x.astype(bool); x.clip(-1, 1); x.clip(0);
+x.clip(max=0.5); x.clip(min=0); x.copy(); x.take([0, 2], axis=1); x.take([0, 5]);
+x.repeat(2); x.repeat(2, axis=1); x.round(); x.T; x.mT; x.real; x.shape; x.size;
+x.nbytes; x.max(-1)[..., None]; y.sum((0, 2)); y.transpose(0, 2, 1);
+y.transpose(2, 0, 1); y.mT; y.T; y.reshape(2, -1); y.argmax(); y.argmax(1);
 x.sum(axis=())
-""".strip().splitlines()
+"""
 """Methods and properties."""
 
 UFUNCS = """
-np.add(x, 1)
-np.add(x, x, dtype=np.float64)
-np.add.reduce(x)
-np.add.reduce(x, axis=1)
-np.add.reduce(x, axis=None)
-np.multiply.reduce(x, axis=1, keepdims=True)
-np.maximum.reduce(x)
-np.minimum.reduce(x, 1)
-np.logical_and.reduce(x>0)
-np.logical_or.reduce(x>0, axis=1)
-np.square(x)
-np.reciprocal(x)
-np.heaviside(x, 0.5)
-np.float_power(x, 2)
-np.degrees(x)
-np.radians(x)
-np.deg2rad(x)
-np.rad2deg(x)
-np.fabs(x)
-np.positive(x)
-np.signbit(x)
-np.conjugate(x)
-np.logaddexp(x, 0)
-np.logaddexp2(x, x)
-np.exp(x)
-np.log1p(abs(x))
-np.maximum(x, 0)
-np.fmax(x, v)
-np.hypot(x, v)
-np.arctan2(x, v)
-np.copysign(x, v)
-np.sign(x)
-np.isnan(np.log(x))
-np.isfinite(x)
-np.floor(x)
-np.rint(x)
-np.trunc(x)
-np.ceil(x)
-np.remainder(x, v)
-np.fmod(x, v)
-np.floor_divide(x, v)
-np.logical_not(x)
-np.logical_and(x, v)
-np.minimum(x, np.float64(1))
-np.add(x, np.int64(1))
-np.power(x, 2)
-np.power(i, 2)
-""".strip().splitlines()
+np.add(x, 1); np.add(x, x, dtype=np.float64); np.add.reduce(x);
+np.add.reduce(x, axis=1); np.add.reduce(x, axis=None);
+np.multiply.reduce(x, axis=1, keepdims=True); np.maximum.reduce(x);
+np.minimum.reduce(x, 1); np.logical_and.reduce(x>0);
+np.logical_or.reduce(x>0, axis=1); np.square(x); np.reciprocal(x);
+np.heaviside(x, 0.5); np.float_power(x, 2); np.degrees(x); np.radians(x);
+np.deg2rad(x); np.rad2deg(x); np.fabs(x); np.positive(x); np.signbit(x);
+np.conjugate(x); np.logaddexp(x, 0); np.logaddexp2(x, x); np.exp(x); np.log1p(abs(x));
+np.maximum(x, 0); np.fmax(x, v); np.hypot(x, v); np.arctan2(x, v); np.copysign(x, v);
+np.sign(x); np.isnan(np.log(x)); np.isfinite(x); np.floor(x); np.rint(x); np.trunc(x);
+np.ceil(x); np.remainder(x, v); np.fmod(x, v); np.floor_divide(x, v);
+np.logical_not(x); np.logical_and(x, v); np.minimum(x, np.float64(1));
+np.add(x, np.int64(1)); np.power(x, 2); np.power(i, 2)
+"""
 """Ufuncs of NumPy."""
 
 FUNCTIONS = """
-np.float32(2)*x
-np.float64(2)*x
-np.float16(2)*x
-np.sum(x)
-np.sum(x, 0)
-np.sum(x, axis=1, keepdims=True)
-np.mean(x, axis=-1)
-np.prod(x)
-np.max(x, 1)
-np.amax(x, 1)
-np.min(x)
-np.amin(x, 0)
-np.real(x)
-np.isrealobj(x)
-np.var(x, axis=0)
-np.std(x)
-np.any(x>1)
-np.all(x>1, axis=0)
-np.argmax(x, axis=1)
-np.argmin(x)
-np.reshape(x, (4, 3))
-np.reshape(x, -1)
-np.transpose(x)
-np.swapaxes(x, 0, 1)
-np.moveaxis(x, 0, -1)
-np.matrix_transpose(x)
-np.expand_dims(x, 1)
-np.expand_dims(x, (0, 2))
-np.squeeze(x[None])
-np.ravel(x)
-np.broadcast_to(v, (3, 4))
-np.flip(x)
-np.flip(x, 0)
-np.flip(x, (0, 1))
-np.fliplr(x)
-np.flipud(x)
-np.roll(x, 1)
-np.roll(x, 1, axis=1)
-np.roll(x, (1, 2), axis=(0, 1))
-np.concatenate([x, x])
-np.concatenate([x, x], axis=1)
-np.concatenate([x, np.ones((3, 2))], axis=1)
-np.concatenate([x, x], axis=None)
-np.concat([x, x])
-np.stack([x, x])
-np.stack([x, x], axis=-1)
-np.split(x, 2, axis=1)
-np.split(x, [1], axis=0)
-np.array_split(x, 3, axis=1)
-np.vsplit(x, 3)
-np.hsplit(x, 2)
-np.vstack([x, v])
-np.hstack([x, x])
-np.hstack([v, v])
-np.dstack([x, x])
-np.column_stack([v, v])
-np.repeat(x, 3)
-np.repeat(x, 3, axis=0)
-np.tile(x, 2)
-np.tile(x, (2, 1))
-np.tile(v, (2, 3))
-np.pad(x, 1)
-np.pad(x, ((0, 0), (1, 2)), constant_values=3)
-np.take(x, [0, 1], axis=0)
-np.take(x, i, axis=0)
-np.take(x, 2, axis=0)
-np.clip(x, -1, 1)
-np.clip(x, a_min=None, a_max=1)
-np.clip(x, min=-1, max=0.1)
-np.where(x>0, x, 0)
-np.where(x>0, 1.0, 2.0)
-np.where(b, x, -x)
-np.where(b, 1, x)
-np.tril(x)
-np.triu(x, 1)
-np.full_like(x, 3)
-np.full_like(x, 3, dtype=int)
-np.zeros_like(x)
-np.ones_like(x, dtype=bool)
-np.ones_like(x, shape=(2,))
-np.linalg.matrix_transpose(x)
-np.average(x)
-np.average(x, axis=1)
-np.average(x, axis=1, weights=v)
-np.average(x, axis=1, weights=np.arange(4))
-np.average(x, weights=abs(x))
-np.ptp(x)
-np.ptp(x, axis=1)
-np.astype(x, np.float64)
-np.permute_dims(x, (1, 0))
-np.count_nonzero(x>0)
-np.count_nonzero(x, axis=1)
-np.nan_to_num(x)
-np.nan_to_num(np.log(x))
-np.nan_to_num(x/0)
-np.diff(x)
-np.diff(x, axis=0)
-np.diff(x, 2)
-np.diff(x>0)
-np.shape(x)
-np.ndim(x)
-np.size(x)
-np.size(x, 0)
-np.empty_like(x)*0
-np.broadcast_arrays(x, v)
-np.isclose(x, x+1e-9)
-np.isclose(x, 1, equal_nan=True)
-np.rollaxis(x, 1)
-np.copy(x)
-np.ascontiguousarray(np.ones(3))+x[:, :3]
-np.atleast_1d(x.sum())
-np.atleast_2d(v)
-np.atleast_3d(x)
-np.round(x)
-np.around(x)
-np.fix(x)
-np.select([x>0, x<-1], [x, -x], 5.0)
-np.allclose(x, x)
-np.array_equal(x, x)
-np.isposinf(x)
-np.isneginf(x)
-np.take_along_axis(x, np.argmax(x, axis=1)[:, None], axis=1)
-np.take_along_axis(x, np.argsort(C, 1), axis=1)
-np.swapaxes(x, -1, -2)
-np.moveaxis(y, (0, 1), (1, 0))
-np.rollaxis(y, 2)
-np.rollaxis(y, 0, 3)
-np.dsplit(y, 2)
-np.tril(y)
-np.flip(y, 1)
-np.trace(np.eye(3))+x
-np.iscomplexobj(x)
-np.pad(x, [(1, 0), (0, 1)])
-np.stack([x[0], np.arange(4)])
-np.where(x>0, x, np.zeros(4))
-np.expand_dims(x, -1)*v
-np.ones(3)[:, None]+x
-""".strip().splitlines()
+np.float32(2)*x; np.float64(2)*x; np.float16(2)*x; np.sum(x); np.sum(x, 0);
+np.sum(x, axis=1, keepdims=True); np.mean(x, axis=-1); np.prod(x); np.max(x, 1);
+np.amax(x, 1); np.min(x); np.amin(x, 0); np.real(x); np.isrealobj(x);
+np.var(x, axis=0); np.std(x); np.any(x>1); np.all(x>1, axis=0); np.argmax(x, axis=1);
+np.argmin(x); np.reshape(x, (4, 3)); np.reshape(x, -1); np.transpose(x);
+np.swapaxes(x, 0, 1); np.moveaxis(x, 0, -1); np.matrix_transpose(x);
+np.expand_dims(x, 1); np.expand_dims(x, (0, 2)); np.squeeze(x[None]); np.ravel(x);
+np.broadcast_to(v, (3, 4)); np.flip(x); np.flip(x, 0); np.flip(x, (0, 1));
+np.fliplr(x); np.flipud(x); np.roll(x, 1); np.roll(x, 1, axis=1);
+np.roll(x, (1, 2), axis=(0, 1)); np.concatenate([x, x]);
+np.concatenate([x, x], axis=1); np.concatenate([x, np.ones((3, 2))], axis=1);
+np.concatenate([x, x], axis=None); np.concat([x, x]); np.stack([x, x]);
+np.stack([x, x], axis=-1); np.split(x, 2, axis=1); np.split(x, [1], axis=0);
+np.array_split(x, 3, axis=1); np.vsplit(x, 3); np.hsplit(x, 2); np.vstack([x, v]);
+np.hstack([x, x]); np.hstack([v, v]); np.dstack([x, x]); np.column_stack([v, v]);
+np.repeat(x, 3); np.repeat(x, 3, axis=0); np.tile(x, 2); np.tile(x, (2, 1));
+np.tile(v, (2, 3)); np.pad(x, 1); np.pad(x, ((0, 0), (1, 2)), constant_values=3);
+np.take(x, [0, 1], axis=0); np.take(x, i, axis=0); np.take(x, 2, axis=0);
+np.clip(x, -1, 1); np.clip(x, a_min=None, a_max=1); np.clip(x, min=-1, max=0.1);
+np.where(x>0, x, 0); np.where(x>0, 1.0, 2.0); np.where(b, x, -x); np.where(b, 1, x);
+np.tril(x); np.triu(x, 1); np.full_like(x, 3); np.full_like(x, 3, dtype=int);
+np.zeros_like(x); np.ones_like(x, dtype=bool); np.ones_like(x, shape=(2,));
+np.linalg.matrix_transpose(x); np.average(x); np.average(x, axis=1);
+np.average(x, axis=1, weights=v); np.average(x, axis=1, weights=np.arange(4));
+np.average(x, weights=abs(x)); np.ptp(x); np.ptp(x, axis=1); np.astype(x, np.float64);
+np.permute_dims(x, (1, 0)); np.count_nonzero(x>0); np.count_nonzero(x, axis=1);
+np.nan_to_num(x); np.nan_to_num(np.log(x)); np.nan_to_num(x/0); np.diff(x);
+np.diff(x, axis=0); np.diff(x, 2); np.diff(x>0); np.shape(x); np.ndim(x); np.size(x);
+np.size(x, 0); np.empty_like(x)*0; np.broadcast_arrays(x, v); np.isclose(x, x+1e-9);
+np.isclose(x, 1, equal_nan=True); np.rollaxis(x, 1); np.copy(x);
+np.ascontiguousarray(np.ones(3))+x[:, :3]; np.atleast_1d(x.sum()); np.atleast_2d(v);
+np.atleast_3d(x); np.round(x); np.around(x); np.fix(x);
+np.select([x>0, x<-1], [x, -x], 5.0); np.allclose(x, x); np.array_equal(x, x);
+np.isposinf(x); np.isneginf(x);
+np.take_along_axis(x, np.argmax(x, axis=1)[:, None], axis=1);
+np.take_along_axis(x, np.argsort(C, 1), axis=1); np.swapaxes(x, -1, -2);
+np.moveaxis(y, (0, 1), (1, 0)); np.rollaxis(y, 2); np.rollaxis(y, 0, 3);
+np.dsplit(y, 2); np.tril(y); np.flip(y, 1); np.trace(np.eye(3))+x; np.iscomplexobj(x);
+np.pad(x, [(1, 0), (0, 1)]); np.stack([x[0], np.arange(4)]);
+np.where(x>0, x, np.zeros(4)); np.expand_dims(x, -1)*v; np.ones(3)[:, None]+x
+"""
 """Functions of NumPy."""
 
 PRODUCTS = """
-x@m
-x@v
-v@m
-v@v
-x.dot(m)
-np.multiply.outer(v, x)
-np.add.outer(v, np.arange(3.))
-np.einsum("ij,jk->ik", x, m)
-np.einsum("ij->ji", x)
-np.einsum("ij,j", x, v)
-np.einsum("ij->", x)
-np.dot(x, m)
-np.dot(v, v)
-np.dot(x, 2.0)
-np.vdot(x, x)
-np.inner(x, x)
-np.outer(v, v)
-np.tensordot(x, m, axes=1)
-np.tensordot(x, m, axes=([1], [0]))
-np.tensordot(x, x)
-np.linalg.tensordot(x, m, axes=1)
-np.matmul(x, m)
-np.linalg.matmul(x, m)
-np.linalg.outer(v, v)
-np.linalg.vecdot(x, x)
-np.vecdot(x, x)
-np.matvec(x, v)
-np.vecmat(v, m)
-np.linalg.norm(x)
-np.linalg.norm(x, axis=1)
-np.linalg.norm(x, axis=1, keepdims=True)
-np.linalg.norm(v, 1)
-np.linalg.norm(v, np.inf)
-np.linalg.norm(v, 3)
-np.linalg.norm(x, axis=(0, 1))
-np.linalg.vector_norm(x, axis=1)
-np.linalg.matrix_norm(x)
-np.matmul(y, m)
-np.einsum("bij,jk->bik", y, m)
-np.einsum("...ij->...ji", y)
-np.array([1., 2, 3, 4])@x.T
-np.ones((2, 3))@x
-""".strip().splitlines()
+x@m; x@v; v@m; v@v; x.dot(m); np.multiply.outer(v, x); np.add.outer(v, np.arange(3.));
+np.einsum("ij,jk->ik", x, m); np.einsum("ij->ji", x); np.einsum("ij,j", x, v);
+np.einsum("ij->", x); np.dot(x, m); np.dot(v, v); np.dot(x, 2.0); np.vdot(x, x);
+np.inner(x, x); np.outer(v, v); np.tensordot(x, m, axes=1);
+np.tensordot(x, m, axes=([1], [0])); np.tensordot(x, x);
+np.linalg.tensordot(x, m, axes=1); np.matmul(x, m); np.linalg.matmul(x, m);
+np.linalg.outer(v, v); np.linalg.vecdot(x, x); np.vecdot(x, x); np.matvec(x, v);
+np.vecmat(v, m); np.linalg.norm(x); np.linalg.norm(x, axis=1);
+np.linalg.norm(x, axis=1, keepdims=True); np.linalg.norm(v, 1);
+np.linalg.norm(v, np.inf); np.linalg.norm(v, 3); np.linalg.norm(x, axis=(0, 1));
+np.linalg.vector_norm(x, axis=1); np.linalg.matrix_norm(x); np.matmul(y, m);
+np.einsum("bij,jk->bik", y, m); np.einsum("...ij->...ji", y);
+np.array([1., 2, 3, 4])@x.T; np.ones((2, 3))@x
+"""
 """Products and norms."""
 
 INDEXING = """
-x[0]
-x[-1]
-x[0, 1]
-x[:, 1]
-x[1:]
-x[::2]
-x[::-1]
-x[:, ::-2]
-x[..., 0]
-x[None]
-x[:, None]
-x[..., None]
-x[...]
-x[1:1]
-x[5:]
-x[[0, 2]]
-x[[0, 2], [1, 3]]
-x[:, [0, 0, 1]]
-x[i]
-x[i[0]]
-x[i, i]
-x[:, i]
-x[np.arange(3), i]
-x[i, 0]
-x[0, i]
-x[i[:, None], i]
-x[i][:, i]
-x[C>0]
-x[np.array([True, False, True])]
-x[:, np.array([True, False, True, True])]
-x[0, None, i]
-x[i, None]
-x[i, 1:3]
-x[1:, i]
-y[:, 0, i]
-y[0, :, i]
-y[i%2, :, i]
-y[:, i, i]
-y[..., i]
-y[i%2, ..., 0]
-y[None, :, i]
-y[:, 1][..., i]
-y[0, ..., i]
-y[:, 0, ..., i]
-y[np.array([True, False]), :, i[:1]]
-y[:, np.ones((3, 4), bool)]
-x[np.int64(1)]
-x[np.array(1)]
-x[()]
-""".strip().splitlines()
+x[0]; x[-1]; x[0, 1]; x[:, 1]; x[1:]; x[::2]; x[::-1]; x[:, ::-2]; x[..., 0]; x[None];
+x[:, None]; x[..., None]; x[...]; x[1:1]; x[5:]; x[[0, 2]]; x[[0, 2], [1, 3]];
+x[:, [0, 0, 1]]; x[i]; x[i[0]]; x[i, i]; x[:, i]; x[np.arange(3), i]; x[i, 0];
+x[0, i]; x[i[:, None], i]; x[i][:, i]; x[C>0]; x[np.array([True, False, True])];
+x[:, np.array([True, False, True, True])]; x[0, None, i]; x[i, None]; x[i, 1:3];
+x[1:, i]; y[:, 0, i]; y[0, :, i]; y[i%2, :, i]; y[:, i, i]; y[..., i]; y[i%2, ..., 0];
+y[None, :, i]; y[:, 1][..., i]; y[0, ..., i]; y[:, 0, ..., i];
+y[np.array([True, False]), :, i[:1]]; y[:, np.ones((3, 4), bool)]; x[np.int64(1)];
+x[np.array(1)]; x[()]
+"""
 """Indices of every kind."""
 
 DTYPES = """
-np.linalg.norm(i)
-b.sum()
-b.mean()
-b.astype(int).sum()
-b+b
-b*x
-i+1
-i/2
-i*x.T
-i**2
-i//2
-i%2
-i<<1
-i>>1
-i&3
-i+1.5
-i.mean()
-i.astype(np.int8).sum()
-i.astype(np.uint8).sum()
-np.sqrt(i)
-np.exp(i.astype(np.int8))
-h+1
-h*2.5
-h@h.T
-h.sum()
-h.mean(0)
-np.exp(h)
-h+x
-h.var()
-np.degrees(i.astype(np.int8))
-np.linalg.norm(h)
-np.maximum(h, 0)
-np.where(h>0, h, 1e-3)
-""".strip().splitlines()
+np.linalg.norm(i); b.sum(); b.mean(); b.astype(int).sum(); b+b; b*x; i+1; i/2; i*x.T;
+i**2; i//2; i%2; i<<1; i>>1; i&3; i+1.5; i.mean(); i.astype(np.int8).sum();
+i.astype(np.uint8).sum(); np.sqrt(i); np.exp(i.astype(np.int8)); h+1; h*2.5; h@h.T;
+h.sum(); h.mean(0); np.exp(h); h+x; h.var(); np.degrees(i.astype(np.int8));
+np.linalg.norm(h); np.maximum(h, 0); np.where(h>0, h, 1e-3)
+"""
 """Integers, bools and float16."""
 
 SCIPY = """
-sp.erf(x)
-sp.expit(x)
-sp.ndtr(x)
-sp.log_expit(x)
-sp.xlogy(abs(x), abs(v))
-sp.logit(sp.expit(x))
-sp.exp2(x)
-sp.expm1(x)
-sp.log1p(abs(x))
-sp.cbrt(x)
-sp.entr(abs(x))
-sp.exp10(x)
-sp.erf(h)
-""".strip().splitlines()
+sp.erf(x); sp.expit(x); sp.ndtr(x); sp.log_expit(x); sp.xlogy(abs(x), abs(v));
+sp.logit(sp.expit(x)); sp.exp2(x); sp.expm1(x); sp.log1p(abs(x)); sp.cbrt(x);
+sp.entr(abs(x)); sp.exp10(x); sp.erf(h)
+"""
 """Ufuncs of SciPy, recognised by name."""

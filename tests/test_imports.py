@@ -14,14 +14,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ORDER = (
     "errors options term signature typerule op ops indexing numpy_api tree tracer "
-    "arguments trace expand grad pattern condition rule check encode egraph regions "
-    "kernel memory cost cover extract optimise program explain jit . demo cli __main__"
+    "arguments trace expand grad pattern condition rule check encode egraph ematch "
+    "regions kernel memory cost cover extract optimise program explain jit . demo cli "
+    "__main__"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 
 BACKENDS_MAY_NOT = (
-    "pattern condition rule check encode egraph regions cost cover extract optimise "
-    "explain jit . demo cli __main__"
+    "pattern condition rule check encode egraph ematch regions cost cover extract "
+    "optimise explain jit . demo cli __main__"
 ).split()
 
 

@@ -16,6 +16,7 @@ from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
 from eqsat import ops
 from eqsat.op import Op
 from eqsat.ops.support import in_float32
+from eqsat.term import Term
 
 quick = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
@@ -234,6 +235,28 @@ def test_a_view_is_numpys(name: str, seed: int, shape: Any, dtype: Any) -> None:
     agree(lambda v: call(ops, v), lambda v: call(np, v), x)
 
 
+MIXED: list[Callable[[Any, Any, Any], Any]] = [
+    lambda m, x, c: m.add(x, c),
+    lambda m, x, c: m.where(c > 0, x, c),
+    lambda m, x, c: m.concatenate([c, x, c], -1),
+    lambda m, x, c: m.stack([c, x]),
+    lambda m, x, c: m.matmul(c, m.swapaxes(x, 0, 1)),
+    lambda m, x, c: m.einsum("ij,kj->ik", x, c),
+    lambda m, x, c: m.tensordot(c, x, ((1,), (1,))),
+    lambda m, x, c: m.take(c, m.argmax(x, 1), axis=1),
+    lambda m, x, c: m.outer(c, x),
+]
+
+
+@pytest.mark.parametrize("call", MIXED)
+def test_an_array_beside_a_traced_one_is_a_constant(
+    call: Callable[[Any, Any, Any], Any],
+) -> None:
+    c = drawn(1, (3, 4), np.dtype("f8"), special=False)
+    x = drawn(2, (3, 4), np.dtype("f4"), special=False)
+    agree(lambda v: call(ops, v, c), lambda v: call(np, v, c), x, tol=4)
+
+
 def test_views_have_one_form() -> None:
     (x,) = traced(np.zeros((2, 3, 5)))
     assert ops.transpose(x, (0, 1, 2)) is x and ops.reshape(x, (2, 3, 5)) is x
@@ -243,3 +266,28 @@ def test_views_have_one_form() -> None:
     assert ops.flip(x, 2).term.attrs == ((4,), (5,), (-1,))
     assert ops.split(x, [0, 3], 1)[1] is x
     assert ops.split(x, [1], 1)[0].term.attrs == ((0, 0), (1, 5), (1, 1))
+
+
+@pytest.mark.parametrize("name", Op.registry)
+def test_an_op_has_a_meaning_and_a_cost(name: str) -> None:
+    op = Op.registry[name]
+    assert op.doc and op.name == name
+    assert op.flops is not None or op.body is not None or op.kind == "leaf"
+
+
+def test_costs_count_elements_and_products() -> None:
+    x, w = traced(np.zeros((2, 3, 4)), np.zeros((4, 5)))
+    image, kernel = traced(np.zeros((1, 4, 5, 5)), np.zeros((6, 2, 3, 3)))
+    found = [
+        cost(ops.matmul(x, w).term),
+        cost(ops.exp(x).term),
+        cost(ops.sum(x, 0, keepdims=True).term),
+        cost(ops.conv2d(image, kernel, groups=2).term),
+    ]
+    assert found == [2 * 2 * 3 * 4 * 5, 8 * 24, 24, 2 * 6 * 3 * 3 * 2 * 3 * 3]
+
+
+def cost(term: Term) -> float:
+    op = term.op
+    assert isinstance(op, Op) and op.flops is not None
+    return op.flops([a.type for a in term.args], op.attr_dict(term), term.type)

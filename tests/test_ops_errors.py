@@ -1,4 +1,4 @@
-"""What ops say of wrong arguments: the op, the argument, what was expected, the line."""
+"""What ops say of wrong arguments: op, argument, what was expected, the line."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ERRORS: list[
         lambda x, w: ops.conv2d(x, w),
         [(1, 3, 5, 5), (2, 4, 3, 3)],
         ShapeError,
-        "conv2d: argument 'w' has shape (2, 4, 3, 3), expected (o, c/groups, i, j) with",
+        "conv2d: argument 'w' has shape (2, 4, 3, 3), expected (o, c/groups, i, j)",
     ),
     (
         lambda x, w: ops.conv2d(x, w),

@@ -128,7 +128,14 @@ def test_einsum_is_numpys(case: tuple[str, list[tuple[int, ...]]], seed: int) ->
 
 @pytest.mark.parametrize(
     "text",
-    ["...i,...i", "...i,...i->...", "i...,...->...i", "...ij,kj", "a...b,b->...a", "...->"],
+    [
+        "...i,...i",
+        "...i,...i->...",
+        "i...,...->...i",
+        "...ij,kj",
+        "a...b,b->...a",
+        "...->",
+    ],
 )
 def test_an_ellipsis_broadcasts(text: str) -> None:
     shapes = {"...i,...i": ((4, 1, 3), (5, 3)), "...i,...i->...": ((5, 3), (4, 1, 3))}
@@ -204,4 +211,28 @@ def test_conv2d_is_its_definition(
         x,
         w,
         tol=20,
+    )
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.dtype("i4")], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 7, 6), (0, 1, 4, 4)])
+def test_pooling_is_its_definition(dtype: Any, shape: tuple[int, ...]) -> None:
+    x = normal(0, *shape, dtype=dtype)
+
+    def windows(v: Array, fill: float, p: int) -> Array:
+        v = np.pad(v, ((0, 0), (0, 0), (p, p), (p, p)), constant_values=fill)
+        views = np.lib.stride_tricks.sliding_window_view(v, (3, 2), axis=(2, 3))
+        return views[:, :, ::2, ::2]
+
+    low = np.iinfo(dtype).min if dtype.kind == "i" else -np.inf
+    agree(
+        lambda v: ops.max_pool2d(v, (3, 2), 2, 1),
+        lambda v: windows(v, low, 1).max((-1, -2)),
+        x,
+    )
+    agree(
+        lambda v: ops.avg_pool2d(v, (3, 2), (2, 2)),
+        rounded(lambda v: windows(v, 0, 0).mean((-1, -2))),
+        x,
+        tol=8,
     )

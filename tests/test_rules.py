@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -16,16 +17,20 @@ from eqsat.pattern import Expr, Node, nodes
 from eqsat.rule import Rule
 
 RULES = list(eq.default_rules())
+NUMBERS = [-2.0, -1.0, 0.5, 3.0, 0.0, -math.inf]
 
 
 @st.composite
 def arguments(draw: st.DrawFn, rule: Rule) -> list[Any]:
     """Arguments of a rule: named axes of distinct sizes, broadcast ellipses, numbers."""
-    sizes = draw(st.permutations([2, 3, 4, 5, 6, 7, 8, 9]))
+    sizes = draw(st.permutations([2, 3, 4, 5, 6, 7]))
     names = dict.fromkeys(
         a for axes in rule.signature.inputs for a in axes.tokens if a != "..."
     )
     size = dict(zip(names, sizes, strict=False))
+    groups = draw(st.sampled_from([1, 2]))
+    if "conv2d" in rule.ops(rule.left):
+        size |= {"j": 3, "i": 3 * groups, "o": 2 * groups, "p": 1, "q": 2, "h": 4, "v": 5}
     batch = draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=2))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     arrays: dict[str, np.ndarray] = {}
@@ -46,9 +51,9 @@ def arguments(draw: st.DrawFn, rule: Rule) -> list[Any]:
         if p not in rule.numbers:
             made.append(arrays[p])
         elif rule.numbers[p] == "float":
-            made.append(draw(st.sampled_from([-2.0, -1.0, 0.5, 3.0, -math.inf, 0.0])))
+            made.append(draw(st.sampled_from(NUMBERS[:-1])))
         elif rule.numbers[p] == "int":
-            made.append(draw(st.sampled_from([1, 2])))
+            made.append(groups)
         else:
             made.append(draw(_attribute(rule, p, arrays, rank)))
     return made
@@ -74,20 +79,34 @@ def _attribute(
     return st.integers(-rank, -1).map(lambda a: (a,))
 
 
+def _inside_domain(rule: Rule, args: list[Any]) -> list[Any]:
+    """The arguments bent into the rule's domain; empty when that cannot be done."""
+    assert rule.where is not None
+    floats = [i for i, p in enumerate(rule.params) if rule.numbers.get(p) == "float"]
+    for numbers in itertools.product(*([args[i], *NUMBERS] for i in floats)):
+        tried = list(args)
+        for i, number in zip(floats, numbers, strict=True):
+            tried[i] = number
+        for _ in range(2):
+            held = rule.where(*tried)
+            conditions = held if isinstance(held, tuple) else (held,)
+            assert all(isinstance(h, Held) for h in conditions)
+            if all(conditions):
+                return tried
+            for h in conditions:
+                if not h:
+                    h.mend()
+    return []
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_sides_agree(rule: Rule, data: st.DataObject) -> None:
     args = data.draw(arguments(rule))
     if rule.where is not None:
-        for _ in range(2):
-            held = rule.where(*args)
-            for h in held if isinstance(held, tuple) else (held,):
-                assert isinstance(h, Held)
-                if not h:
-                    h.mend()
-        held = rule.where(*args)
-        assume(all(map(bool, held)) if isinstance(held, tuple) else bool(held))
+        args = _inside_domain(rule, args)
+        assume(bool(args))
     with np.errstate(all="ignore"):
         left, right = rule(*args)
     pairs = zip(left, right, strict=True) if isinstance(left, tuple) else [(left, right)]

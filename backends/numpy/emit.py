@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.program import show_bytes
 
 from .body import Body, Node
-from .schedule import OUT, Register, Schedule, Spot, wanted_spots
+from .schedule import OUT, Register, Schedule, Spot, level_of, wanted_spots
 from .spell import Call, dims, number, statements, transposed, view
 
 INDENT = "    "
@@ -86,7 +86,12 @@ class _Writer:
         self.users = self.body.users()
         self._show_out()
         self.places = {r: self._allocate(r) for r in self.plan.registers}
-        mains = [[line for n in nodes for line in self._node(n)] for nodes in self.plan.levels]
+        mains: list[list[str]] = []
+        for nodes in self.plan.levels:
+            self.main: list[str] = []
+            mains.append(self.main)
+            for n in nodes:
+                self.main += self._node(n)
         return Text(self.start + self._nest(mains), self.simple and not self.plan.loops)
 
     def _nest(self, mains: list[list[str]]) -> list[str]:
@@ -212,8 +217,9 @@ class _Writer:
             )
             stem = base if base.isidentifier() else "view"
             name = self.slices[key] = self.names.fresh(f"{stem}_{letters}")
-            level = max(i for i, a in enumerate(more) if a is not None) + 1
-            self.heads[level].append(f"{name} = {base}[{', '.join(index)}]")
+            level = level_of(more)
+            lines = self.heads[level] if level > level_of(spot) else self.main
+            lines.append(f"{name} = {base}[{', '.join(index)}]")
         return self.slices[key]
 
     # -- extents -------------------------------------------------------------------------

@@ -152,6 +152,11 @@ def _slice_bytes(node: Node, spot: Spot, schedule: Schedule) -> int:
     return n
 
 
+def level_of(spot: Spot) -> int:
+    """The number of loops around a value that runs along ``spot``."""
+    return max((i + 1 for i, a in enumerate(spot) if a is not None), default=0)
+
+
 def wanted_spots(node: Node, spot: Spot) -> list[Spot]:
     """For each argument of ``node`` the slice that the slice ``spot`` of it reads."""
     columns = []
@@ -260,7 +265,7 @@ class _Layout:
 
     def level(self, n: Node) -> int:
         """The number of loops around ``n``."""
-        return max((i + 1 for i, a in enumerate(self.spots[n]) if a is not None), default=0)
+        return level_of(self.spots[n])
 
     def schedule(self, rows: int) -> Schedule:
         """The schedule with blocks of ``rows`` indices in the innermost loop."""

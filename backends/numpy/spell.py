@@ -151,6 +151,15 @@ def _where(call: Call) -> list[str] | None:
     return [*first, f"np.copyto({call.out}, {x}, where={condition})"]
 
 
+def _negative(call: Call) -> list[str] | None:
+    """NumPy 2.4 negates strided arrays in place wrongly, so there it is a product."""
+    if not call.over[0]:
+        return None
+    if call.node.dtype.kind == "u":
+        return [f"np.subtract(0, {call.args[0]}, out={call.out})"]
+    return [f"np.multiply({call.args[0]}, -1, out={call.out})"]
+
+
 def _rsqrt(call: Call) -> list[str] | None:
     if call.node.dtype in HALF:
         return None
@@ -164,7 +173,7 @@ def _sigmoid(call: Call) -> list[str] | None:
         return None
     out = call.out
     return [
-        f"np.negative({call.args[0]}, out={out})",
+        f"np.multiply({call.args[0]}, -1, out={out})",
         f"np.exp({out}, out={out})",
         f"np.add({out}, 1, out={out})",
         f"np.divide(1, {out}, out={out})",
@@ -242,6 +251,7 @@ _RULES: dict[str, Callable[[Call], list[str] | None]] = {
     "cast": _cast,
     "copy": _copy,
     "where": _where,
+    "negative": _negative,
     "rsqrt": _rsqrt,
     "sigmoid": _sigmoid,
     "matmul": _matmul,

@@ -26,10 +26,10 @@ _SHAPES = frozenset(
 )
 INSTEAD = {
     "append": "np.concatenate",
-    "apply_along_axis": "the function for all rows at once, with axis=",
+    "apply_along_axis": "what the function does with axis= or broadcasting",
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
-    "cumsum": "np.tril(np.ones((n, n), x.dtype)) @ x",
+    "cumsum": "np.tril(np.ones((n, n), x.dtype)) @ x, along the first axis",
     "delete": "np.concatenate of slices",
     "diagonal": "x[..., np.arange(n), np.arange(n)]",
     "divmod": "x // y and x % y",

@@ -138,6 +138,10 @@ from eqsat.ops.pointwise import (
     trunc,
     where,
 )
+from eqsat.ops.pool import (
+    avg_pool2d,
+    max_pool2d,
+)
 from eqsat.ops.position import (
     full,
     full_like,
@@ -205,6 +209,7 @@ __all__ = [
     "attention_residual",
     "attention_scaled",
     "attention_where",
+    "avg_pool2d",
     "batch_norm",
     "binary_act",
     "bitwise_and",
@@ -285,6 +290,7 @@ __all__ = [
     "matmul_rms_norm",
     "matrix_transpose",
     "max",
+    "max_pool2d",
     "maximum",
     "mean",
     "min",
