@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from eqsat.expand import primitives
+from eqsat.expand import body_of
 from eqsat.op import INPUT, Op, make
 from eqsat.term import Graph, Term, Type, Weak, postorder
 
@@ -60,8 +60,9 @@ def flops(op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type) ->
 def _composite_flops(op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...]) -> float:
     graph = Graph(sources=False)
     args = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
-    root = make(op, graph, args, dict(zip(op.attrs, attrs, strict=True)))
-    return sum(term_flops(t) for t in postorder([primitives(root)]))
+    body = body_of(make(op, graph, args, dict(zip(op.attrs, attrs, strict=True))))
+    assert body is not None
+    return sum(term_flops(t) for t in postorder([body]))
 
 
 def term_flops(term: Term) -> float:

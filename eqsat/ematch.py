@@ -117,8 +117,8 @@ class Matcher:
         if isinstance(want, Expr):
             if want.args:
                 return None
-            known = bound.setdefault(f"number:{want.head}", value)
-            return bound if known == value else None
+            name = f"number:{want.head}"
+            return bound | {name: value} if bound.get(name, value) == value else None
         dtype = bound.get("dtype:")
         slack = rounding(dtype) if dtype is not None else 0.0
         return bound if abs(value - want) <= slack * abs(want) or value == want else None

@@ -1,4 +1,4 @@
-"""Every exception that eqsat raises on purpose, and how an error names the user's line."""
+"""Every exception that eqsat raises on purpose, and how it names the user's line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Extraction: the cheapest program in an e-graph, shared values paid once.
 
-The objective is DAG cost. Tree-greedy (Knuth 1977) gives a start; each shared class is then priced as
-already paid and the greedy choice repeated, which finds merges that pay only when all their users
-take part (Q, K and V as one product). An integer program is the exact alternative for small graphs.
+The objective is DAG cost. Tree-greedy (Knuth 1977) gives a start, exact-area recovery improves one
+class at a time, and then groups of classes are priced as already paid and the greedy choice repeated,
+which finds merges that pay only when all their users take part (Q, K and V as one product). An integer program is the exact alternative for small graphs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from eqsat.errors import EngineError, OptionError
 
 SUNK = 1e-6
 """Factor on the price of a class that is taken to be paid already."""
-CANDIDATES = 24
-"""Shared classes tried by the local search."""
+CANDIDATES = 12
+"""Groups of classes that the local search tries after each improvement."""
+MOST_TRIES = 96
+"""Greedy choices that the local search makes in all."""
 
 
 @dataclass
@@ -60,8 +62,7 @@ def extract(
     cannot be computed from leaves.
     """
     problem = _problem(graph, weights, roots)
-    best = _tree_greedy(problem, problem.weight)
-    cost, _ = _dag_cost(problem, best)
+    cost, best = _recovered(problem, _tree_greedy(problem, problem.weight), budget)
     cost, best = _sunk_search(problem, best, cost, budget)
     return _choice(problem, best, cost)
 
@@ -157,28 +158,140 @@ def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
 def _sunk_search(
     p: _Problem, best: list[int], cost: float, budget: Budget
 ) -> tuple[float, list[int]]:
-    """Pretend that a shared class is paid, choose greedily again, keep what lowers the DAG cost."""
+    """Pretend that a class is paid, choose greedily again, keep what lowers the DAG cost.
+
+    Candidates come in the order of what they promise: a class that several chosen ones could use
+    saves the sum of what they now cost. Taking the first that helps, in order of price, merged two
+    of Q, K and V and then could not merge three.
+    """
     own = [min((p.weight[n] for n in m), default=0.0) for m in p.members]
-    users = [len({p.cls[n] for n in parents}) for parents in p.parents]
-    shared = [c for c, u in enumerate(users) if u > 1 and own[c] > 1e-6]
-    shared.sort(key=lambda c: (-own[c], c))
     paid: set[int] = set()
+    tried: set[frozenset[int]] = set()
+    tries = 0
     improved = True
     while improved:
         improved = False
-        for c in shared[:CANDIDATES]:
-            if c in paid or not budget.left():
+        for group in _promising(p, best, own):
+            trial_paid = paid | group
+            key = frozenset(trial_paid)
+            if key in tried:
                 continue
-            weight = list(p.weight)
-            for f in (*paid, c):
-                for n in p.members[f]:
-                    weight[n] *= SUNK
-            trial = _tree_greedy(p, weight)
-            trial_cost, used = _dag_cost(p, trial)
+            if tries >= MOST_TRIES or not budget.left():
+                break
+            tried.add(key)
+            tries += 1
+            trial_cost, trial = _recovered(p, _tree_greedy(p, _sunk(p, trial_paid)), budget)
             if trial_cost < cost * (1 - 1e-9):
                 cost, best, improved = trial_cost, trial, True
-                paid = (paid | {c}) & set(used)
+                paid = trial_paid & set(_dag_cost(p, trial)[1])
+                break
     return cost, best
+
+
+def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, list[int]]:
+    """Exact-area recovery (as in technology mapping): give each class the node that costs least
+    given what all others use, until nothing changes. The DAG cost never rises.
+    """
+    cost, used = _dag_cost(p, best)
+    best = list(best)
+    refs = [0] * len(p.members)
+    for r in p.roots:
+        refs[r] += 1
+    for c in used:
+        for k in p.kids[best[c]]:
+            refs[k] += 1
+    improved = True
+    while improved:
+        improved = False
+        for c in used:
+            if refs[c] == 0 or len(p.members[c]) == 1 or not budget.left():
+                continue
+            freed = _release(p, best, refs, c)
+            choice, least = best[c], None
+            for n in p.members[c]:
+                needed = _acquire(p, best, refs, c, n)
+                if needed is None:
+                    continue
+                _undo(p, best, refs, n)
+                if least is None or needed < least * (1 - 1e-12):
+                    choice, least = n, needed
+            assert least is not None
+            improved |= least < freed * (1 - 1e-9)
+            best[c] = choice
+            _acquire(p, best, refs, c, choice)
+        cost, used = _dag_cost(p, best)
+    return cost, best
+
+
+def _release(p: _Problem, best: Sequence[int], refs: list[int], c: int) -> float:
+    """Take back the references of the node of ``c``; the cost that nothing else needs."""
+    return p.weight[best[c]] + _undo(p, best, refs, best[c])
+
+
+def _undo(p: _Problem, best: Sequence[int], refs: list[int], n: int) -> float:
+    freed = 0.0
+    stack = list(p.kids[n])
+    while stack:
+        k = stack.pop()
+        refs[k] -= 1
+        if refs[k] == 0:
+            freed += p.weight[best[k]]
+            stack.extend(p.kids[best[k]])
+    return freed
+
+
+def _acquire(
+    p: _Problem, best: Sequence[int], refs: list[int], c: int, n: int
+) -> float | None:
+    """Reference the needs of node ``n`` of class ``c``; what they cost, or None (and nothing
+    changed) when they need ``c`` itself."""
+    needed = p.weight[n]
+    taken: list[int] = []
+    stack = list(p.kids[n])
+    while stack:
+        k = stack.pop()
+        if k == c or best[k] < 0:
+            for t in taken:
+                refs[t] -= 1
+            return None
+        refs[k] += 1
+        taken.append(k)
+        if refs[k] == 1:
+            needed += p.weight[best[k]]
+            stack.extend(p.kids[best[k]])
+    return needed
+
+
+def _sunk(p: _Problem, paid: set[int]) -> list[float]:
+    weight = list(p.weight)
+    for c in paid:
+        for n in p.members[c]:
+            weight[n] *= SUNK
+    return weight
+
+
+def _promising(p: _Problem, best: Sequence[int], own: Sequence[float]) -> list[set[int]]:
+    """Groups of classes that would save something if they were paid, the best first."""
+    _, chosen = _dag_cost(p, best)
+    used = set(chosen)
+    savings: dict[frozenset[int], float] = {}
+    for k in chosen:
+        now = p.weight[best[k]]
+        mine: dict[frozenset[int], float] = {}
+        for n in p.members[k]:
+            saved = now - p.weight[n]
+            if n != best[k] and saved > 0:
+                missing = frozenset(c for c in p.kids[n] if c not in used)
+                group = missing or frozenset(p.kids[n])
+                mine[group] = max(mine.get(group, 0.0), saved)
+        for group, saved in mine.items():
+            savings[group] = savings.get(group, 0.0) + saved
+    net = [
+        (saved - sum(own[c] for c in group if c not in used), sorted(group))
+        for group, saved in savings.items()
+    ]
+    ranked = sorted((-gain, group) for gain, group in net if gain > 0)
+    return [set(group) for _, group in ranked[:CANDIDATES]]
 
 
 def _choice(p: _Problem, best: Sequence[int], cost: float) -> Choice:

@@ -43,16 +43,18 @@ def getitem(x: Any, key: Any) -> Any:
     return _gather(y, axes, [k for k in parts if _is_array(k)], together)
 
 
-def take_along_axis(x: Any, indices: Any, axis: int) -> Any:
-    """One index along ``axis`` for every place of the other axes; as
-    ``np.take_along_axis``."""
-    axis = axis % len(x.shape)
-    key = [
-        indices
-        if a == axis
-        else np.arange(n).reshape((-1,) + (1,) * (len(x.shape) - a - 1))
-        for a, n in enumerate(indices.shape)
-    ]
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+    """One index along ``axis`` for every place of the others, as NumPy has it."""
+    if axis is None:
+        return take_along_axis(ops.ravel(x), indices, 0)
+    n = len(x.shape)
+    if len(indices.shape) != n:
+        raise ShapeError(
+            f"np.take_along_axis: {len(indices.shape)} axes of indices for an array of "
+            f"{n}{at(caller_line())}"
+        )
+    places = np.ogrid[tuple(slice(size) for size in x.shape)]
+    key = [indices if a == axis % n else places[a] for a in range(n)]
     return getitem(x, tuple(key))
 
 

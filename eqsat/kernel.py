@@ -14,10 +14,14 @@ from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Shape, Term, Weak
 
 VIEWS = ("reshape", "broadcast_to", "transpose", "slice")
-"""Ops that only map indices. A reshape is a view where strides allow it, else a kernel."""
+"""Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
 
 MAP, ROW, CONTRACT, ATTENTION, LIBRARY = (
-    "map", "row", "contract", "attention", "library",
+    "map",
+    "row",
+    "contract",
+    "attention",
+    "library",
 )
 
 
@@ -110,7 +114,12 @@ def _kernel(name: str, term: Term, base: Mapping[Term, Term]) -> Kernel:
     body = primitives(term, {a: a for a in term.args})
     nodes = inner(body, term.args)
     return Kernel(
-        name, op, kind_of(nodes), term, body, inputs,
+        name,
+        op,
+        kind_of(nodes),
+        term,
+        body,
+        inputs,
         flops=sum(_flops(n) for n in nodes),
         bytes=_read_bytes(inputs, base) + term.nbytes,
     )

@@ -23,7 +23,7 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where values live, and for how long. Steps are numbered; the return is the last."""
+    """Where values live, and for how long. Steps are numbered; the last returns."""
 
     slots: tuple[Slot, ...]
     slot_of: Mapping[Term, int]
@@ -38,11 +38,11 @@ class Plan:
 
 
 def plan(roots: Sequence[Term], steps: Sequence[Step], copies: Collection[int]) -> Plan:
-    """The plan of ``steps``; the roots at the positions ``copies`` are copied at the end.
+    """The plan of ``steps``; the roots at positions ``copies`` are copied at the end.
 
-    A pointwise kernel overwrites an argument of its own shape and dtype that nothing reads
-    later. A value takes over the slot of an earlier one of its shape and dtype wherever
-    holding that memory in between does not raise the peak.
+    A pointwise kernel overwrites an argument of its own shape and dtype that nothing
+    reads later. A value takes over the slot of an earlier one of its shape and dtype
+    wherever holding that memory in between does not raise the peak.
     """
     base = bases_of(steps)
     last: dict[Term, int] = {}
@@ -132,7 +132,7 @@ def _is_flat(view: Term, base: Term) -> bool:
 
 
 def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int]:
-    """Slots that follow one another made one, and the peak; ``extra`` bytes live at the end."""
+    """Slots joined in sequence, and the peak; ``extra`` bytes are alive at the end."""
     alive = [0] * end + [extra]
     for s in slots:
         for i in range(s.first, s.last + 1):

@@ -1,8 +1,8 @@
 """Programs: kernels in order, the views between them, and a plan of their memory.
 
-An extracted term is a DAG. Each node of it that is neither a leaf nor a view is one kernel,
-which reads values from memory and writes one. What depends on constants only is folded when
-the program is compiled.
+An extracted term is a DAG. Each node of it that is neither a leaf nor a view is one
+kernel, which reads values from memory and writes one. What depends on constants only is
+folded when the program is compiled.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from eqsat.term import Term, Weak, postorder
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Kernels and views in order, made by :meth:`of`. Equal terms give equal programs."""
+    """Kernels and views in order, made by :meth:`of`. Equal terms, equal programs."""
 
     inputs: tuple[Term, ...]
     roots: tuple[Term, ...]
     constants: tuple[Term, ...]
     """Constant arrays that steps or roots name."""
     folded: tuple[Term, ...]
-    """Maximal terms over constants only: computed once, when the program is compiled."""
+    """Maximal terms over constants: computed once, when the program is compiled."""
     steps: tuple[Step, ...]
     names: Mapping[Term, str]
     """Identifiers of the inputs, constants, folded terms and steps."""
@@ -44,7 +44,7 @@ class Program:
         inputs: Sequence[Term],
         names: Sequence[str] | None = None,
     ) -> Program:
-        """The program that computes ``roots`` from ``inputs``: INPUT leaves, by ``names``.
+        """The program that computes ``roots`` from INPUT leaves, called ``names``.
 
         Raises :class:`EqsatError` when a root needs an input that is not given.
         """
@@ -67,8 +67,14 @@ class Program:
                 called.give(t, f"{kind}_{i}")
         copies = frozenset(roots_to_copy(roots, steps))
         return cls(
-            tuple(inputs), tuple(roots), arrays, folded, tuple(steps), called.names,
-            copies, plan(roots, steps, copies),
+            tuple(inputs),
+            tuple(roots),
+            arrays,
+            folded,
+            tuple(steps),
+            called.names,
+            copies,
+            plan(roots, steps, copies),
         )
 
     @property
@@ -87,7 +93,7 @@ class Program:
 
     @property
     def peak_bytes(self) -> int:
-        """Most memory of intermediates and results alive at once, as planned (bytes)."""
+        """Most memory of intermediates and results at once, as planned (bytes)."""
         return self.plan.peak_bytes
 
     @property
@@ -107,7 +113,7 @@ class _Names:
         self._taken = {"np", "program", "out"}
 
     def give(self, term: Term, wanted: str) -> str:
-        """The name of ``term``: ``wanted``, changed where it is taken or no identifier."""
+        """The name of ``term``: ``wanted``, changed if taken or no identifier."""
         if term in self.names:
             return self.names[term]
         stem = re.sub(r"\W+", "_", wanted).strip("_")
@@ -172,7 +178,10 @@ def listing(program: Program) -> str:
     peaks = show_bytes(program.peak_bytes), show_bytes(program.naive_peak_bytes)
     return "\n".join(
         [f"program({params})"]
-        + [f"  {a:{wide[0]}}  {b:{wide[1]}}  {c:{wide[2]}}  {d}".rstrip() for a, b, c, d in lines]
+        + [
+            f"  {a:{wide[0]}}  {b:{wide[1]}}  {c:{wide[2]}}  {d}".rstrip()
+            for a, b, c, d in lines
+        ]
         + [f"  return {', '.join(called[r] for r in program.roots)}"]
         + [f"peak {peaks[0]}; {peaks[1]} with every intermediate kept"]
     )

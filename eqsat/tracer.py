@@ -12,7 +12,7 @@ from eqsat.indexing import getitem
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
 from eqsat.op import Op, apply
-from eqsat.term import Shape, Term, Weak
+from eqsat.term import Shape, Term
 from eqsat.typerule import is_float
 
 _IN_PLACE = frozenset(
@@ -53,20 +53,20 @@ class Tracer(Operators):
         return self.term.size
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype; that of a bare Python number is the one that NumPy gives it."""
-        dtype = self.term.dtype
-        return np.dtype(dtype.value) if isinstance(dtype, Weak) else dtype
+    def dtype(self) -> Any:
+        """The dtype; bare Python numbers, which only bodies of ops see, have none."""
+        return self.term.dtype
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return self.dtype.itemsize
+        size: int = self.dtype.itemsize
+        return size
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self.itemsize
+        return self.term.nbytes
 
     def _is_float(self) -> bool:
         return is_float(self.term.dtype)
@@ -130,10 +130,16 @@ class Tracer(Operators):
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        advice = {
+            "b": "np.where(x, a, b) chooses by it",
+            "i": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
+            "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
+        }
+        other = "np.stack joins traced arrays, and eqsat has softmax and logsumexp"
         self._refuse(
             "the data",
-            "np.asarray and functions that are not traced need it; np.stack joins "
-            "traced arrays, and eqsat has softmax, log_softmax and logsumexp",
+            "np.asarray and functions that are not traced need it; "
+            + advice.get(self.dtype.kind, other),
         )
 
     def __contains__(self, value: object) -> bool:

@@ -9,6 +9,7 @@ from eqsat.condition import at_most, causal, causal_bias, hides_future
 from eqsat.ops import (
     attention_causal,
     attention_masked,
+    attention_padded,
     attention_scaled,
     attention_where,
     logical_not,
@@ -42,6 +43,18 @@ def attention_of_masked(q, kt, v, s, mask):
 def attention_of_masked_unscaled(q, kt, v, mask):
     """softmax(q kᵀ + mask) v."""
     return softmax(q @ kt + mask) @ v, attention_masked(q, kt.mT, v, 1.0, mask)
+
+
+@rule(f"{Q_KT_V}, , ... 1 n")
+def attention_of_padded(q, kt, v, s, bias):
+    """softmax(s q kᵀ + bias) v with one bias for each key."""
+    return softmax((q @ kt) * s + bias) @ v, attention_padded(q, kt.mT, v, s, bias)
+
+
+@rule(f"{Q_KT_V}, ... 1 n")
+def attention_of_padded_unscaled(q, kt, v, bias):
+    """softmax(q kᵀ + bias) v with one bias for each key."""
+    return softmax(q @ kt + bias) @ v, attention_padded(q, kt.mT, v, 1.0, bias)
 
 
 @rule(f"{Q_KT_V}, , ... m n, ")

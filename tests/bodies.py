@@ -1,7 +1,7 @@
 """Random functions over arrays, for kernels that nobody wrote.
 
-A body decides by shapes and a seed alone, so that it does the same on arrays and on traced
-values, and keeps its values small.
+A body decides by shapes and a seed alone, so that it does the same on arrays and on
+traced values, and keeps its values small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.op import INPUT, Op
-from eqsat.ops.pointwise import erf, exp, less, maximum, rsqrt, sigmoid, sqrt, tanh, where
+from eqsat.ops.pointwise import (
+    erf,
+    exp,
+    less,
+    maximum,
+    rsqrt,
+    sigmoid,
+    sqrt,
+    tanh,
+    where,
+)
 from eqsat.ops.position import diagonal_band, pad, take
 from eqsat.ops.view import broadcast_to, concatenate, flip, permute, reshape, window
 from eqsat.signature import broadcast
@@ -158,4 +168,15 @@ def _view(rng: Random, x: Any, pool: Sequence[Any]) -> Any:
     return take(x, np.array([rng.randrange(n) for _ in range(3)]), a)
 
 
-_STEPS = [_unary, _unary, _binary, _binary, _binary, _reduction, _product, _attention, _view, _view]
+_STEPS = [
+    _unary,
+    _unary,
+    _binary,
+    _binary,
+    _binary,
+    _reduction,
+    _product,
+    _attention,
+    _view,
+    _view,
+]

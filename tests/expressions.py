@@ -85,6 +85,7 @@ np.atleast_3d(x); np.round(x); np.around(x); np.fix(x);
 np.select([x>0, x<-1], [x, -x], 5.0); np.allclose(x, x); np.array_equal(x, x);
 np.isposinf(x); np.isneginf(x);
 np.take_along_axis(x, np.argmax(x, axis=1)[:, None], axis=1);
+np.take_along_axis(x, i[None, :1], axis=1); np.take_along_axis(x, i, axis=None);
 np.take_along_axis(x, np.argsort(C, 1), axis=1); np.swapaxes(x, -1, -2);
 np.moveaxis(y, (0, 1), (1, 0)); np.rollaxis(y, 2); np.rollaxis(y, 0, 3);
 np.dsplit(y, 2); np.tril(y); np.flip(y, 1); np.trace(np.eye(3))+x; np.iscomplexobj(x);

@@ -1,7 +1,7 @@
 """The NumPy backend: programs as readable Python that runs anywhere.
 
-It is what a user reads when debugging, and its :func:`interpret` is the oracle of the other
-backends.
+It is what a user reads when debugging, and its :func:`interpret` is the oracle of the
+other backends.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,15 @@ from eqsat.program import Program
 from .interpret import evaluate, interpret
 from .lower import Lowered, lower, realises
 
-__all__ = ["Backend", "Lowered", "backend", "evaluate", "interpret", "lower", "realises"]
+__all__ = [
+    "Backend",
+    "Lowered",
+    "backend",
+    "evaluate",
+    "interpret",
+    "lower",
+    "realises",
+]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Axis = int | None
 
 
 def argument_axes(node: Node, axis: int) -> Sequence[Axis] | None:
-    """For a slice of ``node`` along ``axis``: the axis of each argument to slice with it.
+    """The axis of each argument to slice for a slice of ``node`` along ``axis``.
 
     None when no slices of the arguments give a slice of the node.
     """

@@ -172,7 +172,9 @@ class _Opening:
             return self._add("square", args[:1], {}, term.shape, dtype)
         return self._add(op.name, args, attrs, term.shape, dtype, op)
 
-    def _cast(self, node: Node, dtype: np.dtype[Any], shape: Shape | None = None) -> Node:
+    def _cast(
+        self, node: Node, dtype: np.dtype[Any], shape: Shape | None = None
+    ) -> Node:
         shape = node.shape if shape is None else shape
         if node.dtype == dtype and node.shape == shape:
             return node
@@ -193,7 +195,7 @@ class _Opening:
 
 
 def _outer_views(root: Node) -> list[Node]:
-    """Views at the root that can be undone on packed memory: reshapes, then transposes."""
+    """Views at the root that packed memory can undo: reshapes, then transposes."""
     found: list[Node] = []
     while root.name in ("reshape", "transpose"):
         if root.name == "reshape" and any(v.name == "transpose" for v in found):

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from eqsat.program import show_bytes
+from eqsat.typerule import BF16
 
 from .body import Body, Node
-from .schedule import OUT, Register, Schedule, Spot, level_of, wanted_spots
+from .layout import Spot, level_of, wanted_spots
+from .registers import OUT, Loop, Place, Register
+from .schedule import Schedule
 from .spell import Call, dims, number, statements, transposed, view
 
 INDENT = "    "
@@ -32,7 +37,7 @@ class Names:
         return name
 
 
-@dataclass
+@dataclass(frozen=True)
 class Text:
     """What was written for a body."""
 
@@ -48,20 +53,47 @@ def write(
     out: str,
     names: Names,
     namespace: dict[str, Any],
-    over: Node | None = None,
 ) -> Text:
-    """Lines that compute ``body`` into the array ``out`` from leaves ``called`` by name.
+    """Lines that compute ``body`` into the array ``out`` from ``called`` leaves.
 
-    ``over`` is the leaf whose memory ``out`` is. Objects beyond NumPy that the lines name
-    go into ``namespace``.
+    Objects beyond NumPy that the lines name go into ``namespace``.
     """
-    return _Writer(body, plan, dict(called), out, names, namespace, over).text()
+    return _Writer(body, plan, dict(called), out, names, namespace).text()
 
 
-def dtype_text(node: Node) -> str:
-    """The dtype of ``node`` as an argument of ``np.empty``."""
-    name = node.dtype.name
-    return name if name == "bfloat16" else f"np.{name}"
+def new_array(
+    shape: tuple[int, ...], dtype: np.dtype[Any], namespace: dict[str, Any]
+) -> str:
+    """The expression of a fresh array."""
+    name = f"np.{dtype.name}"
+    if dtype == BF16:
+        name = "bfloat16"
+        namespace[name] = dtype.type
+    return f"np.empty({shape}, {name})"
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A loop with the names of the first index of a turn and of the first after it."""
+
+    loop: Loop
+    first: str
+    end: str
+
+    def lines(self) -> list[str]:
+        loop = self.loop
+        every = f"0, {loop.size}, {loop.rows}" if loop.rows > 1 else f"{loop.size}"
+        stop = f"{self.first} + {loop.rows}"
+        stop = stop if loop.is_even else f"min({stop}, {loop.size})"
+        return [
+            f"for {self.first} in range({every}):",
+            f"{INDENT}{self.end} = {stop}",
+        ]
+
+    @property
+    def rows(self) -> str:
+        loop = self.loop
+        return str(loop.rows) if loop.is_even else f"({self.end} - {self.first})"
 
 
 @dataclass
@@ -72,122 +104,107 @@ class _Writer:
     out: str
     names: Names
     namespace: dict[str, Any]
-    over: Node | None
     start: list[str] = field(default_factory=list)
     simple: bool = True
 
-    def text(self) -> Text:
-        self.loops = [
-            (self.names.fresh(f"{a}0"), self.names.fresh(f"{a}1"))
-            for a, _ in zip(_LETTERS, self.plan.loops, strict=False)
+    def __post_init__(self) -> None:
+        self.spots = self.plan.layout.spots
+        self.users = self.body.users()
+        self.slices: dict[tuple[str, Spot], str] = {}
+        self.turns = [
+            _Turn(loop, self.names.fresh(f"{a}0"), self.names.fresh(f"{a}1"))
+            for a, loop in zip(_LETTERS, self.plan.loops, strict=False)
         ]
         self.heads: list[list[str]] = [[] for _ in self.plan.levels]
-        self.slices: dict[tuple[str, Spot], str] = {}
-        self.users = self.body.users()
+        """The slices that each loop starts with."""
+        self.mains: list[list[str]] = [[] for _ in self.plan.levels]
+        self.main = self.mains[0]
+
+    def text(self) -> Text:
         self._show_out()
-        self.places = {r: self._allocate(r) for r in self.plan.registers}
-        mains: list[list[str]] = []
-        for nodes in self.plan.levels:
-            self.main: list[str] = []
-            mains.append(self.main)
+        self.arrays = {r: self._allocate(r) for r in self.plan.registers}
+        for level, nodes in enumerate(self.plan.levels):
+            self.main = self.mains[level]
             for n in nodes:
                 self.main += self._node(n)
-        return Text(self.start + self._nest(mains), self.simple and not self.plan.loops)
-
-    def _nest(self, mains: list[list[str]]) -> list[str]:
-        lines: list[str] = []
-        for level, main in enumerate(mains):
-            pad = INDENT * level
+        lines = list(self.start)
+        for level, main in enumerate(self.mains):
             if level:
-                loop, (first, end) = self.plan.loops[level - 1], self.loops[level - 1]
-                step = f"{first} + {loop.rows}"
-                stop = step if loop.is_even else f"min({step}, {loop.size})"
-                every = f"0, {loop.size}, {loop.rows}" if loop.rows > 1 else f"{loop.size}"
-                lines.append(f"{INDENT * (level - 1)}for {first} in range({every}):")
-                lines.append(f"{pad}{end} = {stop}")
-            lines += [pad + line for line in self.heads[level] + main]
-        return lines
+                lines += _indented(level - 1, self.turns[level - 1].lines())
+            lines += _indented(level, self.heads[level] + main)
+        return Text(lines, self.simple and not self.plan.loops)
 
-    # -- arrays --------------------------------------------------------------------------
+    # -- arrays ------------------------------------------------------------------------
 
     def _show_out(self) -> None:
         """The result under the views that the body ends with, undone."""
-        self.packed = True
+        self.packed = not any(v.name == "transpose" for v in self.body.shown)
         for v in self.body.shown:
-            (arg,) = v.nodes
             if v.name == "reshape":
-                text = f"{self.out}.reshape({dims([str(d) for d in arg.shape])})"
+                shape = dims([str(d) for d in v.nodes[0].shape])
+                self.out = f"{self.out}.reshape({shape})"
             else:
                 perm = v.attrs["perm"]
                 back = [perm.index(i) - len(perm) for i in range(-len(perm), 0)]
-                text = transposed(self.out, len(v.shape), back)
-                self.packed = False
-            self.out = text
+                self.out = transposed(self.out, len(v.shape), back)
         if self.body.shown:
             name = self.names.fresh("result")
             self.start.append(f"{name} = {self.out}")
             self.out, self.simple = name, False
 
     def _allocate(self, register: Register) -> str:
-        """Allocate an array; its name in the loops, where the last turn may use a part."""
+        """Allocate an array; its name in the loops, whose last turn may use a part."""
         self.simple = False
+        form = register.form
         name = self.names.fresh(f"t{len(self.start)}")
-        shape = dims([str(d) for d in register.shape])
-        node = Node(None, (), {}, register.shape, register.dtype)
-        size = show_bytes(register.nbytes)
-        self.start.append(f"{name} = np.empty({shape}, {self._dtype(node)})  # {size}")
-        spot = register.spot
-        if not spot or spot[-1] is None or self.plan.loops[-1].is_even:
+        new = new_array(form.shape, form.dtype, self.namespace)
+        self.start.append(f"{name} = {new}  # {show_bytes(form.nbytes)}")
+        axis = form.spot[-1] if form.spot else None
+        if axis is None or self.turns[-1].loop.is_even:
             return name
-        first, end = self.loops[-1]
-        part = self.names.fresh(f"{name}_{first[0]}")
-        index = [":"] * spot[-1] + [f": {end} - {first}"]
-        self.heads[register.level].append(f"{part} = {name}[{', '.join(index)}]")
+        turn = self.turns[-1]
+        part = self.names.fresh(f"{name}_{turn.first[0]}")
+        index = ", ".join([":"] * axis + [f": {turn.end} - {turn.first}"])
+        self.heads[form.level].append(f"{part} = {name}[{index}]")
         return part
 
-    def _dtype(self, node: Node) -> str:
-        text = dtype_text(node)
-        if text == "bfloat16":
-            self.namespace[text] = node.dtype.type
-        return text
+    def _place(self, node: Node) -> Place | Node:
+        """Where a value is; a leaf, unless overwritten, is a place of its own."""
+        over = OUT if node is self.plan.layout.over else node
+        return self.plan.store.get(node, over)
 
-    def _place(self, node: Node) -> Register | None | object:
-        if node is self.over:
-            return OUT
-        return self.plan.store.get(node, node)
-
-    # -- nodes ---------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------
 
     def _node(self, node: Node) -> list[str]:
-        spot = self.plan.spots[node]
+        spot = self.spots[node]
         wanted = wanted_spots(node, spot)
         if node.is_view:
-            return self._view(node, spot, wanted[0])
+            return self._view(node, spot, self._argument(node.nodes[0], wanted[0]))
         place = self.plan.store[node]
-        if place is not OUT:
-            out = self.places[place]
-        else:
-            out = self._sliced(self.out, (None,) * len(spot), spot)
-        self.value[node] = self.out if node is self.plan.whole else out
+        whole: Spot = (None,) * len(spot)
+        out = (
+            self._sliced(self.out, whole, spot) if place is OUT else self.arrays[place]
+        )
+        self.value[node] = out
         operand = next((a.dtype for a in node.nodes), node.dtype)
         args = tuple(
-            self._argument(a, w) if isinstance(a, Node) else number(a, operand, self.namespace)
+            self._argument(a, w)
+            if isinstance(a, Node)
+            else number(a, operand, self.namespace)
             for a, w in zip(node.args, wanted, strict=True)
         )
         over = tuple(
             isinstance(a, Node) and not a.is_view and self._place(a) is place
             for a in node.args
         )
-        call = Call(node, args, out, over, self._rows(node, spot))
+        call = Call(node, args, out, over, self._flat(node, spot))
         return statements(call, self.namespace)
 
-    def _view(self, node: Node, spot: Spot, wanted: Spot) -> list[str]:
-        (arg,) = node.nodes
-        base = self._argument(arg, wanted)
+    def _view(self, node: Node, spot: Spot, base: str) -> list[str]:
         text = view(node, base, self._shape(node, spot))
         users = self.users[node]
         if len(users) == 1 and users[0].nodes.count(node) == 1:
-            if self.plan.spots[users[0]] == spot or not self.plan.loops:
+            if self.spots[users[0]] == spot:
                 self.value[node] = text
                 return []
         name = self.names.fresh(f"{base}_view" if base.isidentifier() else "view")
@@ -195,54 +212,57 @@ class _Writer:
         return [f"{name} = {text}"]
 
     def _argument(self, node: Node, wanted: Spot) -> str:
-        return self._sliced(self.value[node], self.plan.spots[node], wanted)
+        return self._sliced(self.value[node], self.spots[node], wanted)
 
     def _sliced(self, base: str, spot: Spot, wanted: Spot) -> str:
         """``base``, a slice along ``spot``, further cut to ``wanted``."""
         more = tuple(
             w if s is None else None for s, w in zip(spot, wanted, strict=True)
         )
-        if set(more) <= {None}:
+        axes = [a for a in more if a is not None]
+        if not axes:
             return base
-        key = (base, more)
-        if key not in self.slices:
-            index: list[str] = [":"] * (max(a for a in more if a is not None) + 1)
-            for (first, end), axis in zip(self.loops, more, strict=True):
+        if (base, more) not in self.slices:
+            index = [":"] * (max(axes) + 1)
+            letters = ""
+            for turn, axis in zip(self.turns, more, strict=True):
                 if axis is not None:
-                    index[axis] = f"{first}:{end}"
-            letters = "".join(
-                first[0]
-                for (first, _), a in zip(self.loops, more, strict=True)
-                if a is not None
-            )
-            stem = base if base.isidentifier() else "view"
-            name = self.slices[key] = self.names.fresh(f"{stem}_{letters}")
+                    index[axis] = f"{turn.first}:{turn.end}"
+                    letters += turn.first[0]
+            name = self.names.fresh(f"{base}_{letters}")
             level = level_of(more)
             lines = self.heads[level] if level > level_of(spot) else self.main
             lines.append(f"{name} = {base}[{', '.join(index)}]")
-        return self.slices[key]
+            self.slices[base, more] = name
+        return self.slices[base, more]
 
-    # -- extents -------------------------------------------------------------------------
+    # -- extents -----------------------------------------------------------------------
 
     def _shape(self, node: Node, spot: Spot) -> list[str]:
         """The shape of a block of ``node`` as expressions."""
         shape = [str(d) for d in node.shape]
-        for loop, axis, (first, end) in zip(
-            self.plan.loops, spot, self.loops, strict=True
-        ):
+        for turn, axis in zip(self.turns, spot, strict=True):
             if axis is not None:
-                shape[axis] = str(loop.rows) if loop.is_even else f"({end} - {first})"
+                shape[axis] = turn.rows
         return shape
 
-    def _rows(self, node: Node, spot: Spot) -> str | None:
-        """Rows of a product with its leading axes as one; None where they do not merge."""
-        if node.name != "matmul" or len(node.shape) < 3 or len(node.nodes[1].shape) != 2:
+    def _flat(self, node: Node, spot: Spot) -> tuple[str, str] | None:
+        """The shape of a product by one matrix as a matrix itself.
+
+        None where there is no need, or where the leading axes do not merge in memory.
+        """
+        if node.name != "matmul" or len(node.shape) < 3:
+            return None
+        if len(node.nodes[1].shape) > 2:
             return None
         if self.plan.store[node] is OUT and not self.packed:
             return None
-        lead = self._shape(node, spot)[:-1]
+        *lead, columns = self._shape(node, spot)
         cut = [a for a in spot if a is not None and a < len(lead)]
         if cut and any(d != "1" for d in lead[: max(cut)]):
             return None
-        many = [d for d in lead if d != "1"] or ["1"]
-        return " * ".join(many)
+        return " * ".join(d for d in lead if d != "1") or "1", columns
+
+
+def _indented(level: int, lines: list[str]) -> list[str]:
+    return [INDENT * level + line for line in lines]

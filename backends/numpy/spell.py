@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.op import BF16, HALF, Op
+from eqsat.op import HALF, Op
+from eqsat.typerule import BF16
 
 from .body import Node
 
@@ -23,8 +24,8 @@ class Call:
     out: str
     over: tuple[bool, ...]
     """Which arguments are in the memory of ``out``, element by element."""
-    rows: str | None = None
-    """For a product: rows of all leading axes together, when they can be one axis."""
+    flat: tuple[str, str] | None = None
+    """For a product: its shape with all leading axes as one, where they can be one."""
 
     @property
     def attrs(self) -> Any:
@@ -32,7 +33,7 @@ class Call:
 
 
 def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
-    """Lines that compute ``call``; what they name beyond NumPy goes into ``namespace``."""
+    """Lines that compute ``call``; what else they name goes into ``namespace``."""
     node = call.node
     assert node.op is not None
     rule = _RULES.get(node.name)
@@ -46,7 +47,7 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
 
 
 def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str:
-    """A bare number; in bfloat16 it is rounded first, as NumPy does in its own dtypes."""
+    """A bare number; for bfloat16 rounded first, as NumPy does for its own dtypes."""
     if math.isnan(value):
         text = "np.nan"
     elif math.isinf(value):
@@ -120,7 +121,8 @@ def transposed(arg: str, ndim: int, perm: Sequence[int]) -> str:
     if tuple(perm) == (-1, -2):
         return f"{arg}.mT"
     lead = ndim - len(perm)
-    return f"{arg}.transpose({', '.join(map(str, [*range(lead), *(ndim + p for p in perm)]))})"
+    order = [*range(lead), *(ndim + p for p in perm)]
+    return f"{arg}.transpose({', '.join(map(str, order))})"
 
 
 def _part(start: int, size: int, step: int) -> str:
@@ -151,10 +153,8 @@ def _where(call: Call) -> list[str] | None:
     return [*first, f"np.copyto({call.out}, {x}, where={condition})"]
 
 
-def _negative(call: Call) -> list[str] | None:
-    """NumPy 2.4 negates strided arrays in place wrongly, so there it is a product."""
-    if not call.over[0]:
-        return None
+def _negative(call: Call) -> list[str]:
+    """As a product: NumPy 2.4 negates strided arrays into strided ones wrongly."""
     if call.node.dtype.kind == "u":
         return [f"np.subtract(0, {call.args[0]}, out={call.out})"]
     return [f"np.multiply({call.args[0]}, -1, out={call.out})"]
@@ -182,19 +182,21 @@ def _sigmoid(call: Call) -> list[str] | None:
 
 def _matmul(call: Call) -> list[str]:
     x, y = call.args
-    if call.rows is None:
+    if call.flat is None:
         return [f"np.matmul({x}, {y}, out={call.out})"]
-    left, right = call.node.nodes
-    k, n = left.shape[-1], right.shape[-1]
+    rows, columns = call.flat
+    k = call.node.nodes[0].shape[-1]
     return [
-        f"np.matmul({x}.reshape({call.rows}, {k}), {y}, "
-        f"out={call.out}.reshape({call.rows}, {n}))"
+        f"np.matmul({x}.reshape({rows}, {k}), {y}, "
+        f"out={call.out}.reshape({rows}, {columns}))"
     ]
 
 
 def _reduction(name: str) -> Callable[[Call], list[str]]:
     def lines(call: Call) -> list[str]:
-        return [f"np.{name}({call.args[0]}, {_axes(call)}, keepdims=True, out={call.out})"]
+        return [
+            f"np.{name}({call.args[0]}, {_axes(call)}, keepdims=True, out={call.out})"
+        ]
 
     return lines
 
@@ -211,7 +213,9 @@ def _mean(call: Call) -> list[str]:
 def _position(name: str) -> Callable[[Call], list[str]]:
     def lines(call: Call) -> list[str]:
         axis = call.attrs["axis"][0]
-        return [f"np.{name}({call.args[0]}, axis={axis}, keepdims=True, out={call.out})"]
+        return [
+            f"np.{name}({call.args[0]}, axis={axis}, keepdims=True, out={call.out})"
+        ]
 
     return lines
 

@@ -4,6 +4,7 @@ from eqsat.ops.attention import (
     attention,
     attention_causal,
     attention_masked,
+    attention_padded,
     attention_scaled,
     attention_where,
 )
@@ -205,6 +206,7 @@ __all__ = [
     "attention_causal",
     "attention_causal_residual",
     "attention_masked",
+    "attention_padded",
     "attention_masked_residual",
     "attention_residual",
     "attention_scaled",

@@ -36,6 +36,12 @@ def attention_masked(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
     return matmul(softmax(_scores(q, k, scale) + mask), v)
 
 
+@composite("... m d, ... n d, ... n e, , ... 1 n -> ... m e", recognised=False)
+def attention_padded(q: Any, k: Any, v: Any, scale: Any, bias: Any) -> Any:
+    """softmax(scale q kᵀ + bias) v, with one bias for each key: a padding mask."""
+    return matmul(softmax(_scores(q, k, scale) + bias), v)
+
+
 @composite("... m d, ... n d, ... n e,  -> ... m e")
 def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ where j ≤ i + n - m, else -∞) v: no query sees later keys."""
