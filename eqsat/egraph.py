@@ -12,7 +12,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -215,6 +215,8 @@ class Engine:
         self._b = b
         self._egg = b.EGraph()
         self._span = b.RustSpan("", 0, 0)
+        types = b.Run(self._span, b.RunConfig("_types", None))
+        self._types = b.RunSchedule(b.Saturate(self._span, types))
         self._forms: list[str] = []
         self._ctors: dict[str, tuple[Op, int]] = {
             "Leaf": (INPUT, 0), "Scalar": (SCALAR, 0), "ScalarInt": (SCALAR, 0)
@@ -224,11 +226,12 @@ class Engine:
         self._flows: set[tuple[str, str]] = set()
         self._free: set[str] = set()
         self._shapes: set[Shape] = set()
-        normal = normal_forms(self.rules)
-        self._waiting: dict[str, list[Entry]] = {phase: [] for phase in PHASES}
+        self._normal = normal_forms(self.rules)
+        self._waiting: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
         for r in self.rules:
-            self._waiting[r.phase].append((r, *normal[r.name]))
+            self._waiting[r.phase].append(r)
         self._loaded: set[str] = set()
+        self._active: set[str] = set()
         forms = list(encode.PRELUDE)
         for (_, arity), op in self.ops.items():
             forms += self._declared(op, arity)
@@ -262,13 +265,17 @@ class Engine:
         and some array has the axes that it names.
         """
         present = {name for name, n in self._sizes() if n}
+        names = {self._ctors[name][0].name for name in present}
         waiting = []
         forms: list[str] = []
-        for entry in self._waiting[phase]:
-            if not self._can_match(entry, present):
-                waiting.append(entry)
+        for r in self._waiting[phase]:
+            if not self._normal.fits(r, names):
+                waiting.append(r)
                 continue
-            r, left, right = entry
+            _, left, right = entry = self._normal(r)
+            if not self._can_match(entry, present):
+                waiting.append(r)
+                continue
             for op, n in ops_of(right):
                 forms += self._declared(op, n)
             for op, n in _inner_ops(right):
@@ -280,9 +287,10 @@ class Engine:
             self._note_attrs(left, right)
             forms += encode.rule_forms(r, left, right, self.signed)
             self._loaded.add(r.name)
+            self._active.add(phase)
         self._waiting[phase] = waiting
         if forms:
-            self._run(self._parse(forms))
+            self._run([*self._parse(forms), self._types])
 
     def _note_attrs(self, left: Sequence[Pattern], right: Sequence[Pattern]) -> None:
         """Keep track of the attributes that nodes built by a rule can have."""
@@ -350,29 +358,29 @@ class Engine:
                 b.RuleCommand(b.Rule(span, head, body, name, name)),
                 b.RunSchedule(b.Run(span, b.RunConfig(name, None))),
             ]
-        types = b.Saturate(span, b.Run(span, b.RunConfig("_types", None)))
-        self._run([*commands, b.RunSchedule(types)])
+        self._run([*commands, self._types])
 
     # -- running ---------------------------------------------------------------------------------
 
     def step(self, phase: str) -> bool:
         """One iteration of a phase, then types. Whether anything changed."""
-        b = self._b
         self.history.append(phase)
-        run = b.RunSchedule(b.Run(self._span, b.RunConfig(f"_{phase}", None)))
-        types = b.RunSchedule(
-            b.Saturate(self._span, b.Run(self._span, b.RunConfig("_types", None)))
-        )
-        changed = False
-        for output in self._run([run, types]):
-            report = getattr(output, "report", None)
-            if report is None:
-                continue
-            changed |= bool(report.updated)
-            for name, n in report.num_matches_per_rule.items():
-                if n and name in self._loaded:
-                    self.fired[name] = self.fired.get(name, 0) + n
+        changed = self._advance(self._schedule(phase))
+        if changed:
+            self._advance(self._types)
         return changed
+
+    def _schedule(self, phase: str) -> Any:
+        b = self._b
+        return b.RunSchedule(b.Run(self._span, b.RunConfig(f"_{phase}", None)))
+
+    def _advance(self, schedule: Any) -> bool:
+        (output,) = self._run([schedule])
+        report = output.report
+        for name, n in report.num_matches_per_rule.items():
+            if n and name in self._loaded:
+                self.fired[name] = self.fired.get(name, 0) + n
+        return bool(report.updated)
 
     def _sizes(self) -> list[tuple[str, int]]:
         (out,) = self._run([self._b.PrintSize(self._span, None)])
@@ -388,7 +396,7 @@ class Engine:
         self._rounds(
             budget, 3, (("algebra", 1), ("user", 1), ("canonicalise", 2), ("recognise", 2))
         )
-        self._rounds(budget, 1, (("merge", 1), ("canonicalise", 1)))
+        self._rounds(budget, 1, (("merge", 1),))
 
     def _rounds(
         self, budget: Budget, rounds: int, phases: Sequence[tuple[str, int]]
@@ -400,7 +408,7 @@ class Engine:
                     if not budget.left():
                         return
                     self._wake(phase)
-                    if not self.step(phase):
+                    if phase not in self._active or not self.step(phase):
                         break
                     changed = True
                     if self.size() > budget.max_nodes:
@@ -497,9 +505,11 @@ def _chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], li
             needed[i] = None
         return b.Var(span, f"x{i}")
 
+    @lru_cache(maxsize=None)
     def integer(i: int) -> Any:
         return b.Lit(span, b.Int(i))
 
+    @lru_cache(maxsize=None)
     def vector(values: Sequence[int]) -> Any:
         if not values:
             return b.Call(span, "vec-empty", [])
@@ -650,43 +660,69 @@ def ops_of(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
 
 # -- normal forms of patterns ----------------------------------------------------------------------
 
-_NORMAL: dict[int, tuple[RuleSet, dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]]]] = {}
-
-
-def normal_forms(rules: RuleSet) -> dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]]:
-    """Both sides of each rule, brought to the form in which the e-graph will hold terms.
+class NormalForms:
+    """Both sides of rules in the form in which the e-graph will hold terms, worked out when asked.
 
     Canonicalising rules are applied to the patterns of the others as oriented rewrites, so that a
     rule may be written as its author likes: ``x / 2`` in a pattern meets ``0.5 * x`` in a program.
     """
-    known = _NORMAL.get(id(rules))
-    if known is None or known[0] is not rules:
-        if len(_NORMAL) > 16:
-            _NORMAL.clear()
-        oriented: dict[Op, list[Rule]] = {}
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._oriented: dict[Op, list[Rule]] = {}
         for r in rules:
             if r.phase == "canonicalise" and _is_oriented(r):
                 root = r.left[0]
                 assert isinstance(root, Node)
-                oriented.setdefault(root.op, []).append(r)
-        done: dict[Pattern, Pattern] = {}
-        forms = {}
-        for r in rules:
-            if r.phase == "canonicalise":
-                forms[r.name] = (r.left, r.right)
-            else:
-                forms[r.name] = (
-                    tuple(_normal(p, oriented, done) for p in r.left),
-                    tuple(_normal(p, oriented, done) for p in r.right),
-                )
-        known = _NORMAL[id(rules)] = (rules, forms)
+                self._oriented.setdefault(root.op, []).append(r)
+        self._done: dict[Pattern, Pattern] = {}
+        self._removed = frozenset(
+            op.name
+            for op, rs in self._oriented.items()
+            if any(op.name not in r.ops(r.right) for r in rs)
+        )
+        self._lasting: dict[str, frozenset[str]] = {}
+
+    def fits(self, r: Rule, present: Set[str]) -> bool:
+        """Whether the ops of the left side that no normal form removes are all ``present``."""
+        if not r.hint <= present:
+            return False
+        lasting = self._lasting.get(r.name)
+        if lasting is None:
+            removed = frozenset() if r.phase == "canonicalise" else self._removed
+            lasting = self._lasting[r.name] = r.ops(r.left) - removed
+        return lasting <= present
+
+    def __call__(self, r: Rule) -> Entry:
+        """The rule with the normal forms of its left and right sides."""
+        if r.phase == "canonicalise":
+            return r, r.left, r.right
+        left = tuple(_normal(p, self._oriented, self._done) for p in r.left)
+        right = tuple(_normal(p, self._oriented, self._done) for p in r.right)
+        return r, left, right
+
+
+_NORMAL: dict[int, tuple[RuleSet, NormalForms]] = {}
+
+
+def normal_forms(rules: RuleSet) -> NormalForms:
+    """The normal forms of a set of rules; kept for the next graph."""
+    known = _NORMAL.get(id(rules))
+    if known is None or known[0] is not rules:
+        if len(_NORMAL) > 16:
+            _NORMAL.clear()
+        known = _NORMAL[id(rules)] = (rules, NormalForms(rules))
     return known[1]
 
 
-def fusions(rules: RuleSet) -> list[tuple[Rule, Pattern, Pattern]]:
-    """The rules of the phase ``fuse`` with the normal forms of their sides."""
+def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:
+    """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their sides."""
     normal = normal_forms(rules)
-    return [(r, normal[r.name][0][0], normal[r.name][1][0]) for r in rules if r.is_fusion]
+    found = []
+    for r in rules:
+        if r.is_fusion and normal.fits(r, present):
+            _, left, right = normal(r)
+            found.append((r, left[0], right[0]))
+    return found
 
 
 def _is_oriented(r: Rule) -> bool:

@@ -127,7 +127,7 @@ def optimise(
     clock.lap("read")
     fired = dict(engine.fired)
     if options.fusion and budget.left():
-        fired |= fuse(graph, fusions(admitted))
+        fired |= fuse(graph, fusions(admitted, {n.op.name for n in graph.nodes}))
     clock.lap("fuse")
     weights = _weights(graph, model)
     result = _extract_all(graph, weights, pieces, roots, options, budget)

@@ -256,22 +256,19 @@ def nodes(pattern: Pattern) -> list[Pattern]:
     return list(seen)
 
 
-def exprs(pattern: Pattern) -> Iterator[Expr]:
+def own_exprs(pattern: Pattern) -> list[Expr]:
+    """The number expressions of ``pattern`` itself, not of its arguments."""
+    if isinstance(pattern, Num):
+        return [pattern.value] if isinstance(pattern.value, Expr) else []
+    if not isinstance(pattern, Node) or not pattern.attrs:
+        return []
+    flat = [v for a in pattern.attrs for v in (a if isinstance(a, tuple) else (a,))]
+    return [v for v in flat if isinstance(v, Expr)]
+
+
+def exprs(pattern: Pattern) -> list[Expr]:
     """Every number expression in ``pattern``."""
-    for p in nodes(pattern):
-        if isinstance(p, Num) and isinstance(p.value, Expr):
-            yield p.value
-        if isinstance(p, Node):
-            for value in p.attrs:
-                yield from _exprs_in(value)
-
-
-def _exprs_in(value: Any) -> Iterator[Expr]:
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _exprs_in(v)
+    return [e for p in nodes(pattern) for e in own_exprs(p)]
 
 
 def show(pattern: Pattern) -> str:

@@ -16,10 +16,10 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.condition import Fact, as_facts
 from eqsat.errors import EqsatError, RuleError, caller_line
@@ -33,8 +33,7 @@ from eqsat.pattern import (
     PatternValue,
     Var,
     as_pattern,
-    exprs,
-    match,
+    own_exprs,
     nodes,
     show,
 )
@@ -46,7 +45,15 @@ PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
 _NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
 
 
-@dataclass(frozen=True, eq=False)
+class Sides(NamedTuple):
+    """A rule as patterns."""
+
+    left: tuple[Pattern, ...]
+    right: tuple[Pattern, ...]
+    facts: tuple[Fact, ...]
+
+
+@dataclass(eq=False)
 class Rule:
     """A rewrite that is also its own test. Made by :func:`rule`."""
 
@@ -65,9 +72,25 @@ class Rule:
     masks: frozenset[str]
     file: str
     line: int
-    left: tuple[Pattern, ...] = ()
-    right: tuple[Pattern, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    hint: frozenset[str] = frozenset()
+    """Ops that its left side is known to have before it is built."""
+
+    @cached_property
+    def sides(self) -> Sides:
+        """Both sides and the conditions as patterns. Raises :class:`RuleError` when ill formed."""
+        return _build(self)
+
+    @property
+    def left(self) -> tuple[Pattern, ...]:
+        return self.sides.left
+
+    @property
+    def right(self) -> tuple[Pattern, ...]:
+        return self.sides.right
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        return self.sides.facts
 
     @property
     def doc(self) -> str:
@@ -131,7 +154,7 @@ def rule(
             name=name or function.__name__,
             function=function,
             signature=parse(signature),
-            params=tuple(inspect.signature(function).parameters),
+            params=code.co_varnames[: code.co_argcount],
             numbers=_numbers(function),
             where=where,
             numerics=numerics,
@@ -141,7 +164,8 @@ def rule(
             file=code.co_filename,
             line=code.co_firstlineno,
         )
-        return _built(made)
+        made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
+        return made
 
     return define
 
@@ -158,7 +182,7 @@ def _numbers(function: Callable[..., Any]) -> dict[str, str]:
     return {p: _NUMBER_KINDS[a] for p, a in known.items() if a in _NUMBER_KINDS}
 
 
-def _built(r: Rule) -> Rule:
+def _build(r: Rule) -> Sides:
     who = f"{r.place}: rule {r.name!r}"
     if r.numerics.split("(")[0] not in NUMERICS:
         raise RuleError(f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}")
@@ -185,8 +209,8 @@ def _built(r: Rule) -> Rule:
         if not isinstance(root, Node):
             raise RuleError(f"{who}: the left side is {show(root)}, expected an operation")
     facts = as_facts(r.where(*values), who) if r.where else []
-    made = replace(r, left=left, right=right, facts=tuple(facts))
-    _check_bound(made, who)
+    made = Sides(left, right, tuple(facts))
+    _check_bound(r, made, who)
     return made
 
 
@@ -210,30 +234,29 @@ def _side(side: Any, who: str) -> tuple[Pattern, ...]:
         raise RuleError(f"{who}: {error}") from None
 
 
-def _variables(side: tuple[Pattern, ...]) -> dict[str, None]:
+def _variables(side: tuple[Pattern, ...], axes: bool = False) -> dict[str, None]:
+    """Names of the variables in ``side``, and of the axes that they bind."""
     found: dict[str, None] = {}
     for root in side:
         for p in nodes(root):
             if isinstance(p, Var):
                 found[p.name] = None
-        for e in exprs(root):
-            for n in sorted(e.names):
-                found[n] = None
+                if axes:
+                    found.update((a, None) for a in p.axes.tokens if isinstance(a, str))
+            else:
+                for e in own_exprs(p):
+                    found.update((n, None) for n in sorted(e.names))
     return found
 
 
-def _check_bound(r: Rule, who: str) -> None:
-    bound = _variables(r.left)
-    for root in r.left:
-        for p in nodes(root):
-            if isinstance(p, Var):
-                bound.update((a, None) for a in p.axes.tokens if isinstance(a, str))
-    free = [v for v in _variables(r.right) if v not in bound]
+def _check_bound(r: Rule, made: Sides, who: str) -> None:
+    bound = _variables(made.left, axes=True)
+    free = [v for v in _variables(made.right) if v not in bound]
     if free:
         raise RuleError(
             f"{who}: the right side uses {', '.join(map(repr, free))}, which the left side lacks\n"
-            f"  left:  {' , '.join(map(show, r.left))}\n"
-            f"  right: {' , '.join(map(show, r.right))}"
+            f"  left:  {' , '.join(map(show, made.left))}\n"
+            f"  right: {' , '.join(map(show, made.right))}"
         )
     unused = [p for p in r.params if p not in bound]
     if unused:
@@ -266,13 +289,20 @@ def _recognition(
     tag = "".join(f"[{v or 'plain'}]" for v in choice.values())
     masks = frozenset(p for p, a in _annotations(body).items() if a == "bool")
     inputs = Signature(signature.text, signature.inputs, ())
-    return _built(
-        Rule(
-            name=f"{op.name}{tag}", function=sides, signature=inputs,
-            params=(*op.params, *axes), numbers=dict.fromkeys(axes, "ints"), where=None,
-            numerics="reassociate", phase="fuse" if op.kind == "fused" else "recognise",
-            dtypes="float", masks=masks, file=code.co_filename, line=code.co_firstlineno,
-        )
+    return Rule(
+        name=f"{op.name}{tag}",
+        function=sides,
+        signature=inputs,
+        params=(*op.params, *axes),
+        numbers=dict.fromkeys(axes, "ints"),
+        where=None,
+        numerics="reassociate",
+        phase="fuse" if op.kind == "fused" else "recognise",
+        dtypes="float",
+        masks=masks,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        hint=frozenset(v for v in choice.values() if v in Op.registry),
     )
 
 

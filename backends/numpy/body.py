@@ -195,13 +195,19 @@ class _Opening:
 
 
 def _outer_views(root: Node) -> list[Node]:
-    """Views at the root that packed memory can undo: reshapes, then transposes."""
+    """Views at the root that packed memory can undo: reshapes, then transposes.
+
+    A convolution writes packed images only, so nothing is transposed under it.
+    """
     found: list[Node] = []
     while root.name in ("reshape", "transpose"):
+        (arg,) = root.nodes
         if root.name == "reshape" and any(v.name == "transpose" for v in found):
             break
+        if root.name == "transpose" and arg.name == "conv2d":
+            break
         found.append(root)
-        (root,) = root.nodes
+        root = arg
     return found
 
 

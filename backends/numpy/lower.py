@@ -187,9 +187,9 @@ def _is_same(a: Array, b: Array) -> bool:
 
 def _title(kernel: Kernel, plan: Schedule) -> str:
     """What a function computes and how, in a line."""
-    term = kernel.term
+    term, usual = kernel.term, kernel.op.attr_defaults
     named = kernel.op.attr_dict(term).items()
-    attrs = ", ".join(f"{n}={v}" for n, v in named if v != "")
+    attrs = ", ".join(f"{n}={v}" for n, v in named if usual.get(n) != v)
     text = f"{kernel.op.name}{f'[{attrs}]' if attrs else ''}, {show_type(term)}"
     turns = [
         f"{-(-loop.size // loop.rows)} blocks of {loop.rows}"

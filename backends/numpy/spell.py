@@ -13,6 +13,7 @@ from eqsat.op import HALF, Op
 from eqsat.typerule import BF16
 
 from .body import Node
+from .conv import conv2d
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
     lines = rule(call) if rule else None
     if lines is not None:
         return lines
+    if node.name == "conv2d" and node.dtype not in HALF:
+        namespace["conv2d"] = conv2d
+        return [f"conv2d({', '.join([*call.args, call.out, *_attrs(call)])})"]
     ufunc = _ufunc(node.op, node, namespace)
     if ufunc is not None:
         return [f"{ufunc}({', '.join(call.args)}, out={call.out})"]
@@ -60,7 +64,9 @@ def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str
     return text
 
 
-RESERVED = frozenset({"np", "special", "bfloat16", "program", "out", "range", "min"})
+RESERVED = frozenset(
+    {"np", "special", "bfloat16", "conv2d", "program", "out", "range", "min"}
+)
 """Names that generated text uses for something else."""
 
 
@@ -86,8 +92,11 @@ def _by_reference(call: Call, namespace: dict[str, Any]) -> str:
     assert op is not None
     name = f"{op.name}_reference"
     namespace[name] = op.reference
-    attrs = [f"{n}={v!r}" for n, v in call.attrs.items()]
-    return f"{name}({', '.join([*call.args, *attrs])})"
+    return f"{name}({', '.join([*call.args, *_attrs(call)])})"
+
+
+def _attrs(call: Call) -> list[str]:
+    return [f"{n}={v!r}" for n, v in call.attrs.items()]
 
 
 # -- views -----------------------------------------------------------------------------
