@@ -84,7 +84,11 @@ def normal(c: Any) -> Fact | Held:
 def at_most(c: Any, limit: float) -> Fact | Held:
     """The number ``c`` is at most ``limit``."""
     return _condition(
-        f"at most {limit:g}", f"(<= {{0}} {limit!r})", lambda v: v <= limit, _unbendable, c
+        f"at most {limit:g}",
+        f"(<= {{0}} {limit!r})",
+        lambda v: v <= limit,
+        _unbendable,
+        c,
     )
 
 
@@ -111,9 +115,7 @@ def equal(a: Any, b: Any) -> Fact | Held:
 
 def not_scalar(x: Any) -> Fact | Held:
     """``x`` has at least one axis. Keeps rules from turning numbers round for nothing."""
-    return _condition(
-        "not scalar", "(d1 {0})", lambda v: True, _unbendable, x
-    )
+    return _condition("not scalar", "(d1 {0})", lambda v: True, _unbendable, x)
 
 
 def same_shape(x: Any, shape: Any) -> Fact | Held:

@@ -102,7 +102,12 @@ class CostModel:
     device: Device = CPU
 
     def price(
-        self, op: Op, attrs: tuple[Any, ...], types: Sequence[Type], children: Sequence[int], out: Type
+        self,
+        op: Op,
+        attrs: tuple[Any, ...],
+        types: Sequence[Type],
+        children: Sequence[int],
+        out: Type,
     ) -> float:
         """Seconds of the node as one kernel; ``children`` tells equal operands apart."""
         places = tuple(children.index(c) for c in children)
@@ -117,7 +122,11 @@ class CostModel:
         op = term.op
         assert isinstance(op, Op)
         return self.price(
-            op, term.attrs, [a.type for a in term.args], [a.id for a in term.args], term.type
+            op,
+            term.attrs,
+            [a.type for a in term.args],
+            [a.id for a in term.args],
+            term.type,
         )
 
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:

@@ -1,9 +1,10 @@
 """The e-graph: the only module that touches egglog.
 
-``egglog.bindings`` is loaded alone: running ``egglog/__init__.py`` costs 0.3 to 0.7 s, the bindings
-30 ms. Terms go in as rules of about 64 actions (one big program is quadratic, because the bindings
-copy the source text into every syntax node), and come back through ``freeze()``. egglog's own
-extractor is never used: it minimises tree cost, which doubles at every residual.
+``egglog.bindings`` is loaded alone: running ``egglog/__init__.py`` costs 0.3 to 0.7 s,
+the bindings 30 ms. Terms go in as rules of about 64 actions (one big program is quadratic,
+because the bindings copy the source text into every syntax node), and come back through
+``freeze()``. egglog's own extractor is never used: it minimises tree cost, which doubles at
+every residual.
 """
 
 from __future__ import annotations
@@ -11,28 +12,30 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from eqsat import encode
 from eqsat.errors import EngineError
-from eqsat.op import CONSTANT, INPUT, SCALAR, Op
-from eqsat.pattern import Expr, Node, Pattern, Var, match, nodes, substitute
+from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
+from eqsat.normal import (
+    Entry,
+    fits,
+    inner_ops,
+    literal_attrs,
+    needs,
+    normal_forms,
+    ops_of,
+)
+from eqsat.op import INPUT, SCALAR, Op
+from eqsat.pattern import Expr, Node, Pattern, nodes
 from eqsat.rule import PHASES, Rule, RuleSet
-from eqsat.signature import Axes
-from eqsat.term import Shape, Term, Type, Weak
-from eqsat.typerule import decode, dtype_code, dtype_of_code
+from eqsat.term import Shape, Type, Weak
+from eqsat.typerule import decode
 from eqsat.typerule import encode as encode_type
-
-CHUNK = 64
-Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
-"""A rule with the normal forms of its two sides."""
 
 
 @lru_cache(maxsize=1)
@@ -54,144 +57,6 @@ def bindings() -> Any:
                 spec.loader.exec_module(module)
                 return module
     raise EngineError("egglog is not installed; eqsat needs egglog >=13.2,<14")
-
-
-class ENode(NamedTuple):
-    """One e-node: ``op(*children, **attrs)`` in the class ``cls``."""
-
-    cls: int
-    op: Op
-    attrs: tuple[Any, ...]
-    children: tuple[int, ...]
-    rule: str
-    """The rule that built it first, where the engine kept it; empty for a node of the input."""
-
-
-@dataclass
-class EGraph:
-    """A saturated e-graph, read back: plain lists, indexed by class."""
-
-    types: list[Type | None]
-    classes: list[list[int]]
-    """Indices into ``nodes`` for each class."""
-    nodes: list[ENode]
-    constant: list[bool]
-    """Whether the value of a class is known when the program is compiled."""
-
-    def add(self, node: ENode) -> None:
-        """Add a node to its class."""
-        self.classes[node.cls].append(len(self.nodes))
-        self.nodes.append(node)
-
-    def number(self, value: float) -> int:
-        """The class of a bare number, new where there is none."""
-        for node in self.nodes:
-            if node.op is SCALAR and node.attrs[0] == value:
-                return node.cls
-        self.types.append((Weak.FLOAT, ()))
-        self.classes.append([])
-        self.constant.append(True)
-        self.add(ENode(len(self.types) - 1, SCALAR, (value,), (), ""))
-        return len(self.types) - 1
-
-    def classes_of(self, what: Inserted) -> list[int]:
-        """The class of each inserted term, found again by congruence."""
-        table = {(n.op, n.attrs, n.children): n.cls for n in self.nodes}
-        found: dict[Term, int] = {}
-        for t in what.terms:
-            leaf = what.leaves.get(t)
-            if leaf is not None:
-                found[t] = table[INPUT, (leaf,), ()]
-            else:
-                op = t.op
-                assert isinstance(op, Op)
-                attrs = t.attrs if op is SCALAR else _engine_attrs(op, t.attrs)
-                found[t] = table[op, attrs, tuple(found[a] for a in t.args)]
-        return [found[t] for t in what.terms]
-
-    def complete(self) -> None:
-        """Fill ``classes``, and what follows from children: missing types and constants."""
-        for i, node in enumerate(self.nodes):
-            self.classes[node.cls].append(i)
-            if node.op is SCALAR:
-                self.constant[node.cls] = True
-        changed = True
-        while changed:
-            changed = False
-            for node in self.nodes:
-                if node.op.kind == "leaf":
-                    continue
-                if not self.constant[node.cls] and all(
-                    self.constant[c] for c in node.children
-                ):
-                    self.constant[node.cls] = changed = bool(node.children)
-                if self.types[node.cls] is None:
-                    self.types[node.cls] = self._infer(node)
-                    changed |= self.types[node.cls] is not None
-
-    def _infer(self, node: ENode) -> Type | None:
-        types = [t for c in node.children if (t := self.types[c]) is not None]
-        if len(types) < len(node.children):
-            return None
-        attrs = dict(zip(node.op.attrs, attr_values(node), strict=True))
-        return node.op.type_rule.infer(node.op.name, types, attrs)
-
-
-def _engine_attrs(op: Op, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        dtype_code(np.dtype(v)) if kind == "DTypeName" else v
-        for kind, v in zip(op.attrs.values(), attrs, strict=True)
-    )
-
-
-def attr_values(node: ENode) -> tuple[Any, ...]:
-    """The attributes of an e-node as those of a term."""
-    return tuple(
-        str(dtype_of_code(v)) if kind == "DTypeName" else v
-        for kind, v in zip(node.op.attrs.values(), node.attrs, strict=True)
-    )
-
-
-@dataclass
-class Budget:
-    """Time and size that may be spent; ``spent`` names what ran out."""
-
-    deadline: float
-    """Moment of :func:`time.perf_counter` after which no more work starts."""
-    max_nodes: int
-    spent: str = ""
-
-    def left(self) -> bool:
-        """Whether there is time left."""
-        if not self.spent and time.perf_counter() > self.deadline:
-            self.spent = "time"
-        return not self.spent
-
-
-@dataclass
-class Inserted:
-    """A term graph to insert: terms in order, and what stands for its leaves."""
-
-    terms: Sequence[Term]
-    leaves: Mapping[Term, int]
-    """Terms that are opaque, with their number."""
-    constants: frozenset[int]
-    """Numbers of leaves that are known when the program is compiled."""
-    facts: Mapping[int, tuple[str, ...]]
-    """Relations that hold for constant leaves."""
-    base: int
-    """First key for the terms; a term's key is ``base`` plus its place."""
-
-    def used_in_later_chunks(self) -> set[int]:
-        """Places of terms that a later chunk refers to."""
-        place = {t: i for i, t in enumerate(self.terms)}
-        return {
-            place[a]
-            for i, t in enumerate(self.terms)
-            if t not in self.leaves
-            for a in t.args
-            if place[a] // CHUNK != i // CHUNK
-        }
 
 
 @dataclass
@@ -219,7 +84,9 @@ class Engine:
         self._types = b.RunSchedule(b.Saturate(self._span, types))
         self._forms: list[str] = []
         self._ctors: dict[str, tuple[Op, int]] = {
-            "Leaf": (INPUT, 0), "Scalar": (SCALAR, 0), "ScalarInt": (SCALAR, 0)
+            "Leaf": (INPUT, 0),
+            "Scalar": (SCALAR, 0),
+            "ScalarInt": (SCALAR, 0),
         }
         self._typed: set[str] = set()
         self._attrs: set[tuple[str, Any]] = set()
@@ -278,7 +145,7 @@ class Engine:
                 continue
             for op, n in ops_of(right):
                 forms += self._declared(op, n)
-            for op, n in _inner_ops(right):
+            for op, n in inner_ops(right):
                 # A root has the type of the class that it joins; only what is inside needs one.
                 name = encode.constructor(op, n)
                 if name not in self._typed:
@@ -298,15 +165,23 @@ class Engine:
             p.attrs[0].head: p.op.name
             for root in left
             for p in nodes(root)
-            if isinstance(p, Node) and len(p.attrs) == 1 and isinstance(p.attrs[0], Expr)
+            if isinstance(p, Node)
+            and len(p.attrs) == 1
+            and isinstance(p.attrs[0], Expr)
         }
         for root in right:
-            self._attrs.update(_literal_attrs(root))
+            self._attrs.update(literal_attrs(root))
             for p in nodes(root):
-                if not isinstance(p, Node) or not p.attrs or (p.op.name, p.attrs) in self._attrs:
+                if (
+                    not isinstance(p, Node)
+                    or not p.attrs
+                    or (p.op.name, p.attrs) in self._attrs
+                ):
                     continue
                 first = p.attrs[0]
-                passed = isinstance(first, Expr) and not first.args and len(p.attrs) == 1
+                passed = (
+                    isinstance(first, Expr) and not first.args and len(p.attrs) == 1
+                )
                 if passed and isinstance(first, Expr) and first.head in source:
                     self._flows.add((source[first.head], p.op.name))
                 else:
@@ -324,11 +199,11 @@ class Engine:
 
     def _can_match(self, entry: Entry, present: set[str]) -> bool:
         r, left, _ = entry
-        need = _needs(r, left)
+        need = needs(r, left)
         return (
             need.ops <= present
             and all(a in self._attrs or a[0] in self._free for a in need.attrs)
-            and all(any(_fits(axes, s) for s in self._shapes) for axes in need.axes)
+            and all(any(fits(axes, s) for s in self._shapes) for axes in need.axes)
         )
 
     def _run(self, commands: Iterable[Any]) -> list[Any]:
@@ -394,7 +269,9 @@ class Engine:
         """All phases but fusion, each bounded in iterations, the whole in time and size."""
         self._rounds(budget, 3, (("canonicalise", 3), ("recognise", 1)))
         self._rounds(
-            budget, 3, (("algebra", 1), ("user", 1), ("canonicalise", 2), ("recognise", 2))
+            budget,
+            3,
+            (("algebra", 1), ("user", 1), ("canonicalise", 2), ("recognise", 2)),
         )
         self._rounds(budget, 1, (("merge", 1),))
 
@@ -492,7 +369,9 @@ class _Reader:
         return self._memo[key]
 
 
-def _chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], list[Any]]:
+def _chunk(
+    b: Any, span: Any, what: Inserted, start: int
+) -> tuple[list[Any], list[Any]]:
     """Actions that insert one chunk of terms, and the facts that look up earlier ones."""
     place = {t: i for i, t in enumerate(what.terms)}
     end = min(start + CHUNK, len(what.terms))
@@ -505,11 +384,11 @@ def _chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], li
             needed[i] = None
         return b.Var(span, f"x{i}")
 
-    @lru_cache(maxsize=None)
+    @cache
     def integer(i: int) -> Any:
         return b.Lit(span, b.Int(i))
 
-    @lru_cache(maxsize=None)
+    @cache
     def vector(values: Sequence[int]) -> Any:
         if not values:
             return b.Call(span, "vec-empty", [])
@@ -527,7 +406,7 @@ def _chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], li
             if t.dtype is Weak.FLOAT:
                 made = b.Call(span, "Scalar", [b.Lit(span, b.Float(number))])
             else:
-                made = b.Call(span, "ScalarInt", [integer(number)])  # type: ignore[arg-type]
+                made = b.Call(span, "ScalarInt", [integer(number)])
         else:
             args = [var(place[a]) for a in t.args]
             for kind, value in zip(op.attrs.values(), t.attrs, strict=True):
@@ -579,12 +458,16 @@ def _inserted_text(what: Inserted) -> Iterable[str]:
             call = f"Scalar {encode.number(number)}" if weak else f"ScalarInt {number}"
         else:
             attrs = zip(op.attrs.values(), t.attrs, strict=True)
-            words = [f"$x{place[a]}" for a in t.args] + [encode.literal(k, v) for k, v in attrs]
+            words = [f"$x{place[a]}" for a in t.args] + [
+                encode.literal(k, v) for k, v in attrs
+            ]
             call = f"{encode.constructor(op, len(t.args))} {' '.join(words)}"
         dims = " ".join(map(str, encode_type(t.type)))
         yield f"(let $x{i} ({call})) (set (type $x{i}) (vec-of {dims})) (set (node {i}) $x{i})"
         if leaf is not None:
-            known = ["constant"] * (leaf in what.constants) + list(what.facts.get(leaf, ()))
+            known = ["constant"] * (leaf in what.constants) + list(
+                what.facts.get(leaf, ())
+            )
             facts = " ".join(f"({fact} $x{i})" for fact in known)
             yield f"(set (order $x{i}) {leaf}) {facts}"
 
@@ -601,169 +484,3 @@ def _explain(message: str, fired: Mapping[str, int]) -> str:
 
 
 _PARSED: dict[str, tuple[Any, ...]] = {}
-
-
-class _Need(NamedTuple):
-    """What must be in a graph before a rule can match."""
-
-    ops: frozenset[str]
-    attrs: frozenset[tuple[str, Any]]
-    axes: tuple[Axes, ...]
-    """Axes of variables of fixed rank."""
-
-
-_NEEDS: dict[tuple[Pattern, ...], _Need] = {}
-
-
-def _needs(r: Rule, left: Sequence[Pattern]) -> _Need:
-    key = tuple(left)
-    known = _NEEDS.get(key)
-    if known is None:
-        parts = [p for root in left for p in nodes(root)]
-        fixed = (p.axes for p in parts if isinstance(p, Var) and not p.axes.variadic)
-        known = _NEEDS[key] = _Need(
-            frozenset(encode.constructor(op, n) for op, n in ops_of(left)),
-            frozenset(a for root in left for a in _literal_attrs(root)),
-            tuple(dict.fromkeys(axes for axes in fixed if axes.rank > 1)),
-        )
-    return known
-
-
-def _literal_attrs(pattern: Pattern) -> Iterable[tuple[str, Any]]:
-    """Attributes in ``pattern`` that have no variables."""
-    for p in nodes(pattern):
-        if isinstance(p, Node) and p.attrs:
-            flat = [v for a in p.attrs for v in (a if isinstance(a, tuple) else (a,))]
-            if not any(isinstance(v, Expr) for v in flat):
-                yield p.op.name, p.attrs
-
-
-def _fits(axes: Axes, shape: Shape) -> bool:
-    return len(shape) == axes.rank and all(
-        a == size for a, size in zip(axes.tokens, shape, strict=True) if isinstance(a, int)
-    )
-
-
-def _inner_ops(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
-    for root in side:
-        if isinstance(root, Node):
-            yield from ops_of(root.args)
-
-
-def ops_of(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
-    """The ops in some patterns, with their numbers of arguments."""
-    for root in side:
-        for p in nodes(root):
-            if isinstance(p, Node):
-                yield p.op, len(p.args)
-
-
-# -- normal forms of patterns ----------------------------------------------------------------------
-
-class NormalForms:
-    """Both sides of rules in the form in which the e-graph will hold terms, worked out when asked.
-
-    Canonicalising rules are applied to the patterns of the others as oriented rewrites, so that a
-    rule may be written as its author likes: ``x / 2`` in a pattern meets ``0.5 * x`` in a program.
-    """
-
-    def __init__(self, rules: RuleSet) -> None:
-        self._oriented: dict[Op, list[Rule]] = {}
-        for r in rules:
-            if r.phase == "canonicalise" and _is_oriented(r):
-                root = r.left[0]
-                assert isinstance(root, Node)
-                self._oriented.setdefault(root.op, []).append(r)
-        self._done: dict[Pattern, Pattern] = {}
-        self._removed = frozenset(
-            op.name
-            for op, rs in self._oriented.items()
-            if any(op.name not in r.ops(r.right) for r in rs)
-        )
-        self._lasting: dict[str, frozenset[str]] = {}
-
-    def fits(self, r: Rule, present: Set[str]) -> bool:
-        """Whether the ops of the left side that no normal form removes are all ``present``."""
-        if not r.hint <= present:
-            return False
-        lasting = self._lasting.get(r.name)
-        if lasting is None:
-            removed = frozenset() if r.phase == "canonicalise" else self._removed
-            lasting = self._lasting[r.name] = r.ops(r.left) - removed
-        return lasting <= present
-
-    def __call__(self, r: Rule) -> Entry:
-        """The rule with the normal forms of its left and right sides."""
-        if r.phase == "canonicalise":
-            return r, r.left, r.right
-        left = tuple(_normal(p, self._oriented, self._done) for p in r.left)
-        right = tuple(_normal(p, self._oriented, self._done) for p in r.right)
-        return r, left, right
-
-
-_NORMAL: dict[int, tuple[RuleSet, NormalForms]] = {}
-
-
-def normal_forms(rules: RuleSet) -> NormalForms:
-    """The normal forms of a set of rules; kept for the next graph."""
-    known = _NORMAL.get(id(rules))
-    if known is None or known[0] is not rules:
-        if len(_NORMAL) > 16:
-            _NORMAL.clear()
-        known = _NORMAL[id(rules)] = (rules, NormalForms(rules))
-    return known[1]
-
-
-def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:
-    """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their sides."""
-    normal = normal_forms(rules)
-    found = []
-    for r in rules:
-        if r.is_fusion and normal.fits(r, present):
-            _, left, right = normal(r)
-            found.append((r, left[0], right[0]))
-    return found
-
-
-def _is_oriented(r: Rule) -> bool:
-    plain = all(set(axes.tokens) <= {"..."} for axes in r.signature.inputs)
-    return plain and len(r.left) == 1 and match(r.left[0], r.right[0]) is None
-
-
-def _normal(
-    pattern: Pattern, rules: Mapping[Op, Sequence[Rule]], done: dict[Pattern, Pattern]
-) -> Pattern:
-    start = pattern
-    if start in done or not isinstance(start, Node):
-        return done.get(start, start)
-    seen = set()
-    while pattern not in seen:
-        seen.add(pattern)
-        if not isinstance(pattern, Node):
-            break
-        args = tuple(_normal(a, rules, done) for a in pattern.args)
-        pattern = Node(pattern.op, args, pattern.attrs)
-        for r in rules.get(pattern.op, ()):
-            bound = match(r.left[0], pattern)
-            if bound is not None and _known_to_hold(r, bound):
-                pattern = substitute(r.right[0], bound)
-                break
-    done[start] = pattern
-    return pattern
-
-
-def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
-    """Whether the conditions of a rule hold for the numbers it is applied to.
-
-    Conditions on arrays cannot be decided here; a number made of axis sizes counts as good.
-    """
-    if r.where is None:
-        return True
-    if not all(isinstance(s, Expr) for fact in r.facts for s in fact.subjects):
-        return False
-    values = [bound[p] for p in r.params]
-    if any(isinstance(bound[p], Expr) for p in r.numbers):
-        return True
-    conditions = r.where(*values)
-    listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
-    return all(bool(c) for c in listed)

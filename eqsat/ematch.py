@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.egraph import EGraph, ENode
+from eqsat.frozen import EGraph, ENode
 from eqsat.op import SCALAR, Op
 from eqsat.pattern import Expr, Node, Num, Pattern, Var, nodes
 from eqsat.rule import Rule
@@ -73,7 +73,11 @@ class Matcher:
         yield from self._arguments(pattern.args, node.children, 0, bound)
 
     def _arguments(
-        self, patterns: Sequence[Pattern], classes: Sequence[int], i: int, bound: Binding
+        self,
+        patterns: Sequence[Pattern],
+        classes: Sequence[int],
+        i: int,
+        bound: Binding,
     ) -> Iterator[Binding]:
         if i == len(patterns):
             yield bound
@@ -104,7 +108,11 @@ class Matcher:
         for axis, size in zip(tail, shape[len(shape) - len(tail) :], strict=True):
             if axis == ELLIPSIS:
                 continue
-            want = axis if isinstance(axis, int) else found.setdefault(f"axis:{axis}", size)
+            want = (
+                axis
+                if isinstance(axis, int)
+                else found.setdefault(f"axis:{axis}", size)
+            )
             if want != size:
                 return None
         return found
@@ -121,7 +129,9 @@ class Matcher:
             return bound | {name: value} if bound.get(name, value) == value else None
         dtype = bound.get("dtype:")
         slack = rounding(dtype) if dtype is not None else 0.0
-        return bound if abs(value - want) <= slack * abs(want) or value == want else None
+        return (
+            bound if abs(value - want) <= slack * abs(want) or value == want else None
+        )
 
 
 def _attributes(
@@ -138,7 +148,9 @@ def _attributes(
     return bound
 
 
-def fuse(graph: EGraph, rules: Sequence[tuple[Rule, Pattern, Pattern]]) -> dict[str, int]:
+def fuse(
+    graph: EGraph, rules: Sequence[tuple[Rule, Pattern, Pattern]]
+) -> dict[str, int]:
     """Add the e-nodes that fusions build; how often each rule matched.
 
     Each rule comes with the normal forms of its sides. The right side is one op over variables.
@@ -181,7 +193,11 @@ def _built(
             children.append(bound[a.name])
         else:
             assert isinstance(a, Num)
-            value = bound[f"number:{a.value.head}"] if isinstance(a.value, Expr) else a.value
+            value = (
+                bound[f"number:{a.value.head}"]
+                if isinstance(a.value, Expr)
+                else a.value
+            )
             children.append(matcher.graph.number(float(value)))
     attrs = tuple(
         bound[f"number:{v.head}"] if isinstance(v, Expr) else v for v in right.attrs

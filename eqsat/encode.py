@@ -30,8 +30,13 @@ from eqsat.term import Weak
 from eqsat.typerule import BF16, FLOAT_CODE, dtype_code, rounding
 
 SORTS = {
-    "Axis": "Dims", "Ints": "Dims", "int": "i64", "bool": "i64", "DTypeName": "i64",
-    "str": "String", "float": "f64",
+    "Axis": "Dims",
+    "Ints": "Dims",
+    "int": "i64",
+    "bool": "i64",
+    "DTypeName": "i64",
+    "str": "String",
+    "float": "f64",
 }
 
 MAX_NAMED = 6
@@ -42,7 +47,7 @@ _TOLERANCES = [
     for d in (Weak.FLOAT, np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8"))
 ]
 _SIZE_RULE = (
-    '(rule ((= t (type e)) (> (vec-length t) {k})) '
+    "(rule ((= t (type e)) (> (vec-length t) {k})) "
     '((set (d{k} e) (vec-get t (- (vec-length t) {k})))) :ruleset _types :name "type-d{k}")'
 )
 _PRELUDE = f"""
@@ -242,7 +247,8 @@ class _Writer:
             args = [self.match(a) for a in pattern.args]
             kinds = pattern.op.attrs.values()
             args += [
-                self._match_attr(k, v) for k, v in zip(kinds, pattern.attrs, strict=True)
+                self._match_attr(k, v)
+                for k, v in zip(kinds, pattern.attrs, strict=True)
             ]
             name = f"n{len(self.names)}"
             call = constructor(pattern.op, len(pattern.args))
@@ -253,7 +259,11 @@ class _Writer:
     def _match_number(self, pattern: Num) -> str:
         name = f"n{len(self.names)}"
         value = pattern.value
-        if isinstance(value, Expr) and not value.args and value.head in self.rule.numbers:
+        if (
+            isinstance(value, Expr)
+            and not value.args
+            and value.head in self.rule.numbers
+        ):
             self.facts.append(f"(= {name} (Scalar c_{value.head}))")
         elif not isinstance(value, Expr) and _is_exact(float(value)):
             self.facts.append(f"(= {name} (Scalar {number(value)}))")
@@ -263,7 +273,9 @@ class _Writer:
             self.facts.append(f"(<= (abs (- k_{name} {want})) (* tol (abs {want})))")
             self.tolerant = True
         else:
-            self.facts.append(f"(= {name} (Scalar k_{name})) (near k_{name} {number(value)} dt)")
+            self.facts.append(
+                f"(= {name} (Scalar k_{name})) (near k_{name} {number(value)} dt)"
+            )
             self.literals.append(float(value))
             self.tolerant = True
         return name
@@ -287,7 +299,9 @@ class _Writer:
         for pattern in list(self.names):
             if not isinstance(pattern, Var):
                 continue
-            float_guard = not checked and pattern.dtype == "float" and bool(pattern.axes.tokens)
+            float_guard = (
+                not checked and pattern.dtype == "float" and bool(pattern.axes.tokens)
+            )
             checked |= float_guard
             self._guard_var(pattern, wanted, float_guard)
         for fact in self.rule.facts:
@@ -297,7 +311,9 @@ class _Writer:
             ]
             self.facts.append(fact.text.format(*subjects))
 
-    def _guard_var(self, var: Var, wanted: Mapping[str, int], float_guard: bool) -> None:
+    def _guard_var(
+        self, var: Var, wanted: Mapping[str, int], float_guard: bool
+    ) -> None:
         v = f"v_{var.name}"
         if var.dtype == "bool":
             self.facts.append(f"(= 0 (dtype {v}))")
@@ -320,12 +336,16 @@ class _Writer:
             return self.built[pattern]
         if isinstance(pattern, Num):
             value = pattern.value
-            inside = expression(value, "float") if isinstance(value, Expr) else number(value)
+            inside = (
+                expression(value, "float") if isinstance(value, Expr) else number(value)
+            )
             name = f"(Scalar {inside})"
         else:
             assert isinstance(pattern, Node)
             args = [self._make(a) for a in pattern.args]
-            for kind, value in zip(pattern.op.attrs.values(), pattern.attrs, strict=True):
+            for kind, value in zip(
+                pattern.op.attrs.values(), pattern.attrs, strict=True
+            ):
                 args.append(_attr(kind, value))
             call = constructor(pattern.op, len(pattern.args))
             inside = f"{call} {' '.join(args)}"
@@ -400,4 +420,4 @@ def _variable(e: Expr) -> str:
 
 def _is_exact(value: float) -> bool:
     """Whether a literal is written exactly in every floating dtype, so that it is matched as is."""
-    return math.isinf(value) or (value * 256).is_integer() and abs(value) <= 2048
+    return math.isinf(value) or ((value * 256).is_integer() and abs(value) <= 2048)

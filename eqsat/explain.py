@@ -102,14 +102,20 @@ class Explanation:
         return {
             "kernels": [
                 {
-                    "name": k.name, "kind": k.kind, "ops": list(k.ops), "rules": list(k.rules),
-                    "cost_s": k.cost_s, "flops": k.flops, "bytes": k.bytes,
+                    "name": k.name,
+                    "kind": k.kind,
+                    "ops": list(k.ops),
+                    "rules": list(k.rules),
+                    "cost_s": k.cost_s,
+                    "flops": k.flops,
+                    "bytes": k.bytes,
                     "lines": [str(s) for s in k.lines],
                 }
                 for k in self.kernels
             ],
             "rules": {
-                n: {"fired": r.fired, "in_winner": r.in_winner} for n, r in self.rules.items()
+                n: {"fired": r.fired, "in_winner": r.in_winner}
+                for n, r in self.rules.items()
             },
             "cost_s": self.cost_s,
             "baseline_cost_s": self.baseline_cost_s,
@@ -130,13 +136,21 @@ class Explanation:
         for k in self.kernels:
             rows.append(
                 (
-                    k.name, k.kind, f"{k.cost_s * 1e6:.1f}", f"{k.flops / 1e6:.1f}",
-                    show_bytes(k.bytes), " ← ".join(k.rules) or "as written",
+                    k.name,
+                    k.kind,
+                    f"{k.cost_s * 1e6:.1f}",
+                    f"{k.flops / 1e6:.1f}",
+                    show_bytes(k.bytes),
+                    " ← ".join(k.rules) or "as written",
                 )
             )
         wide = [max(len(r[i]) for r in rows) for i in range(5)]
-        table = ["  ".join((*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[5])).rstrip()
-                 for r in rows]
+        table = [
+            "  ".join(
+                (*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[5])
+            ).rstrip()
+            for r in rows
+        ]
         saved = self.baseline_cost_s / self.cost_s if self.cost_s else 1.0
         table.append(
             f"{len(self.kernels)} kernels, {self.cost_s * 1e6:.1f} µs estimated; as written "
@@ -157,7 +171,11 @@ class Explanation:
 
 
 def explain(
-    done: Optimised, program: Program, baseline: Program, rules: RuleSet, model: CostModel
+    done: Optimised,
+    program: Program,
+    baseline: Program,
+    rules: RuleSet,
+    model: CostModel,
 ) -> Explanation:
     """The explanation of one optimisation, lowered as ``program``."""
     won: dict[str, int] = {}

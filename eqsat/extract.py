@@ -11,8 +11,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.egraph import Budget, EGraph
 from eqsat.errors import EngineError, OptionError
+from eqsat.frozen import Budget, EGraph
 
 SUNK = 1e-6
 """Factor on the price of a class that is taken to be paid already."""
@@ -78,8 +78,14 @@ def _problem(graph: EGraph, weights: Sequence[float], roots: Sequence[int]) -> _
         for i in graph.classes[c]:
             stack.extend(k for k in graph.nodes[i].children if k not in number)
     p = _Problem(
-        roots=[number[r] for r in roots], classes=list(number), cls=[], kids=[], weight=[],
-        origin=[], members=[[] for _ in number], parents=[[] for _ in number],
+        roots=[number[r] for r in roots],
+        classes=list(number),
+        cls=[],
+        kids=[],
+        weight=[],
+        origin=[],
+        members=[[] for _ in number],
+        parents=[[] for _ in number],
     )
     for c, dense in number.items():
         for i, kids in _undominated(graph, weights, c):
@@ -149,7 +155,9 @@ def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
         used.append(c)
         n = best[c]
         if n < 0:
-            raise EngineError("a class that the program needs cannot be computed from its leaves")
+            raise EngineError(
+                "a class that the program needs cannot be computed from its leaves"
+            )
         cost += p.weight[n]
         stack.extend(p.kids[n])
     return cost, used
@@ -180,7 +188,9 @@ def _sunk_search(
                 break
             tried.add(key)
             tries += 1
-            trial_cost, trial = _recovered(p, _tree_greedy(p, _sunk(p, trial_paid)), budget)
+            trial_cost, trial = _recovered(
+                p, _tree_greedy(p, _sunk(p, trial_paid)), budget
+            )
             if trial_cost < cost * (1 - 1e-9):
                 cost, best, improved = trial_cost, trial, True
                 paid = trial_paid & set(_dag_cost(p, trial)[1])
@@ -270,7 +280,9 @@ def _sunk(p: _Problem, paid: set[int]) -> list[float]:
     return weight
 
 
-def _promising(p: _Problem, best: Sequence[int], own: Sequence[float]) -> list[set[int]]:
+def _promising(
+    p: _Problem, best: Sequence[int], own: Sequence[float]
+) -> list[set[int]]:
     """Groups of classes that would save something if they were paid, the best first."""
     _, chosen = _dag_cost(p, best)
     used = set(chosen)
@@ -323,7 +335,9 @@ def extract_exact(
     p = _problem(graph, weights, roots)
     n, m = len(p.cls), len(p.members)
     part, size = _components(p)
-    levels = {c: n + m + i for i, c in enumerate(c for c in range(m) if size[part[c]] > 1)}
+    levels = {
+        c: n + m + i for i, c in enumerate(c for c in range(m) if size[part[c]] > 1)
+    }
     rows: list[int] = []
     cols: list[int] = []
     data: list[float] = []

@@ -1,6 +1,6 @@
 """The pipeline, top to bottom: a Python function to a cheaper program that runs.
 
-    trace → optimise (regions, e-graph, rules, extraction) → program → backend → call
+trace → optimise (regions, e-graph, rules, extraction) → program → backend → call
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 from eqsat.cost import CostModel
@@ -49,10 +48,12 @@ class Backend(Protocol):
     def realises(self, op: Op) -> bool: ...
 
 
-@lru_cache(maxsize=None)
+@functools.cache
 def backend_named(name: str) -> Backend:
     """The backend of that name. Raises :class:`BackendError` that lists those installed."""
-    from importlib.metadata import entry_points  # 30 ms, not needed before the first jit
+    from importlib.metadata import (
+        entry_points,  # 30 ms, not needed before the first jit
+    )
 
     found = {e.name: e for e in entry_points(group="eqsat.backends")}
     if name not in found:
@@ -132,6 +133,7 @@ class Jit:
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
+        self.name = str(getattr(fn, "__name__", type(fn).__name__))
         self.backend = backend_named(backend or "numpy")
         self.options = options
         self.constants = frozenset(constants)
@@ -180,7 +182,7 @@ class Jit:
         done = optimise(traced.outputs, rules, self.options, CostModel())
         if done.cut_short:
             warnings.warn(
-                f"eqsat: the search for {self.__name__!r} was cut short: {done.cut_short}; "
+                f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
                 f"the program is correct, a cheaper one may exist",
                 BudgetWarning,
                 stacklevel=4,
@@ -226,5 +228,7 @@ def jit(
         raise OptionError(
             f"jit: constants={constants!r}, expected a collection of names or positions"
         )
-    chosen = rules if rules is None or isinstance(rules, RuleSet) else RuleSet(tuple(rules))
+    chosen = (
+        rules if rules is None or isinstance(rules, RuleSet) else RuleSet(tuple(rules))
+    )
     return Jit(fn, backend, chosen, options or Options(), constants)

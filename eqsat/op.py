@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -29,16 +29,25 @@ from eqsat.typerule import (
     is_float,
 )
 
-Axis = tuple[int, ...]
+Axis = Annotated[tuple[int, ...], "Axis"]
 """Annotation of an attribute that is a set of axes, held as sorted negative numbers."""
-Ints = tuple[int, ...]
+Ints = Annotated[tuple[int, ...], "Ints"]
 """Annotation of an attribute that is a tuple of integers."""
-DTypeName = str
+DTypeName = Annotated[str, "DTypeName"]
 """Annotation of an attribute that is a dtype, held as its name."""
 HALF = frozenset([np.dtype("f2"), BF16])
 """Dtypes whose sums are computed in float32."""
 
-KINDS = ("leaf", "pointwise", "reduce", "view", "contract", "library", "composite", "fused")
+KINDS = (
+    "leaf",
+    "pointwise",
+    "reduce",
+    "view",
+    "contract",
+    "library",
+    "composite",
+    "fused",
+)
 
 
 class Traced:
@@ -96,8 +105,13 @@ class Op:
     def __post_init__(self) -> None:
         assert self.kind in KINDS
         known = Op.registry.get(self.name)
-        if known is not None and known.reference.__module__ != self.reference.__module__:
-            raise EqsatError(f"op {self.name!r} is already defined in {known.reference.__module__}")
+        if (
+            known is not None
+            and known.reference.__module__ != self.reference.__module__
+        ):
+            raise EqsatError(
+                f"op {self.name!r} is already defined in {known.reference.__module__}"
+            )
         Op.registry[self.name] = self
 
     @property
@@ -138,7 +152,9 @@ class Op:
                 elif p in self.defaults:
                     values.append(self.defaults[p])
                 else:
-                    raise TraceError(f"{self.name}: argument {p!r} is missing{at(caller_line())}")
+                    raise TraceError(
+                        f"{self.name}: argument {p!r} is missing{at(caller_line())}"
+                    )
         attrs = {}
         for name in self.attrs:
             if name in kwargs:
@@ -146,10 +162,14 @@ class Op:
             elif name in self.attr_defaults:
                 attrs[name] = self.attr_defaults[name]
             else:
-                raise TraceError(f"{self.name}: attribute {name!r} is missing{at(caller_line())}")
+                raise TraceError(
+                    f"{self.name}: attribute {name!r} is missing{at(caller_line())}"
+                )
         for name in kwargs:
             if name not in self.attrs and (self.variadic or name not in self.params):
-                raise TraceError(f"{self.name}: no argument {name!r}{at(caller_line())}")
+                raise TraceError(
+                    f"{self.name}: no argument {name!r}{at(caller_line())}"
+                )
         return values, attrs
 
     def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
@@ -182,9 +202,17 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     if ndim is None:
         axes = (axis,) if isinstance(axis, int) else axis
         if axes is None or any(a >= 0 for a in axes):
-            raise ShapeError(f"{who}: a pattern of any rank needs negative axes, got {axis}")
+            raise ShapeError(
+                f"{who}: a pattern of any rank needs negative axes, got {axis}"
+            )
         return tuple(sorted(axes))
-    axes = range(ndim) if axis is None else axis if isinstance(axis, (tuple, list, range)) else [axis]
+    axes = (
+        range(ndim)
+        if axis is None
+        else axis
+        if isinstance(axis, (tuple, list, range))
+        else [axis]
+    )
     out = set()
     for a in axes:
         a = int(a)
@@ -293,7 +321,9 @@ def _check_range(who: str, value: Any, dtype: np.dtype[Any] | None) -> None:
     if type(value) is int and dtype is not None and dtype.kind in "iu":
         held = np.iinfo(dtype)
         if not held.min <= value <= held.max:
-            raise DTypeError(f"{who}: {value} is out of bounds for {dtype}{at(caller_line())}")
+            raise DTypeError(
+                f"{who}: {value} is out of bounds for {dtype}{at(caller_line())}"
+            )
 
 
 def _ufunc_dtypes(op: Op, known: Sequence[DType]) -> Sequence[np.dtype[Any]]:
@@ -333,7 +363,9 @@ def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
             return value
         return cast_to(value, dtype)
     if isinstance(value, (int, float)) and not isinstance(value, (bool, np.generic)):
-        return scalar(graph, float(value) if dtype is not None and is_float(dtype) else value)
+        return scalar(
+            graph, float(value) if dtype is not None and is_float(dtype) else value
+        )
     array = np.asarray(value)
     if array.ndim == 0 and dtype is not None and dtype != np.dtype(bool):
         rounded = array.astype(dtype)
@@ -369,8 +401,15 @@ def op(
 
     def define(reference: Callable[..., Any]) -> Op:
         return _make_op(
-            reference, signature, kind, name=name, flops=flops, promotion=promotion, dtype=dtype,
-            ufunc=ufunc, variadic=variadic,
+            reference,
+            signature,
+            kind,
+            name=name,
+            flops=flops,
+            promotion=promotion,
+            dtype=dtype,
+            ufunc=ufunc,
+            variadic=variadic,
         )
 
     return define
@@ -393,8 +432,14 @@ def composite(
 
     def define(body: Callable[..., Any]) -> Op:
         return _make_op(
-            body, signature, kind, promotion=promotion, body=body, choices=choices or {},
-            recognised=recognised, check=check,
+            body,
+            signature,
+            kind,
+            promotion=promotion,
+            body=body,
+            choices=choices or {},
+            recognised=recognised,
+            check=check,
         )
 
     return define
@@ -409,7 +454,11 @@ def fused(
 ) -> Callable[[Callable[..., Any]], Op]:
     """A composite that users do not write: a named fusion, chosen by cost."""
     return composite(
-        signature, promotion=promotion, choices=choices, kind="fused", recognised=recognised
+        signature,
+        promotion=promotion,
+        choices=choices,
+        kind="fused",
+        recognised=recognised,
     )
 
 
@@ -468,7 +517,9 @@ def _by_body(
         dtype = _common(name, promotion, known)
         wide = np.dtype("f4") if dtype in HALF else dtype
         ready = [
-            a.astype(wide, copy=False) if isinstance(a, np.ndarray) and i not in own else a
+            a.astype(wide, copy=False)
+            if isinstance(a, np.ndarray) and i not in own
+            else a
             for i, a in enumerate(arrays)
         ]
         return np.asarray(body(*ready, **attrs)).astype(dtype, copy=False)[()]
@@ -498,12 +549,16 @@ def _make_op(
     result = np.dtype(dtype) if dtype is not None else None
     sig = parse(signature) if isinstance(signature, str) else None
     names = tuple(p.name for p in arrays)
-    own = frozenset(i for i, p in enumerate(arrays) if _annotation(p) in ("bool", "int"))
+    own = frozenset(
+        i for i, p in enumerate(arrays) if annotation_name(p.annotation) in ("bool", "int")
+    )
     rule = signature
     if isinstance(rule, str):
         rule = BySignature(parse(rule), result, names, own, check)
     if sig and not variadic and len(sig.inputs) != len(arrays):
-        raise ShapeError(f"op {fn.__name__}: {len(arrays)} parameters, signature {sig.text!r}")
+        raise ShapeError(
+            f"op {fn.__name__}: {len(arrays)} parameters, signature {sig.text!r}"
+        )
     return Op(
         name=name or fn.__name__,
         kind=kind,
@@ -525,12 +580,16 @@ def _make_op(
     )
 
 
-def _annotation(p: inspect.Parameter) -> str:
-    return p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", "")
+def annotation_name(annotation: Any) -> str:
+    """The name of an annotation, evaluated or not: ``Ints``, ``bool``."""
+    if isinstance(annotation, str):
+        return annotation
+    marks = getattr(annotation, "__metadata__", None)
+    return str(marks[0]) if marks else getattr(annotation, "__name__", str(annotation))
 
 
 def _attr_kind(fn: Callable[..., Any], p: inspect.Parameter) -> str:
-    kind = _annotation(p)
+    kind = annotation_name(p.annotation)
     if kind not in ("Axis", "Ints", "int", "bool", "str", "float", "DTypeName"):
         raise EqsatError(
             f"op {fn.__name__}: attribute {p.name!r} needs an annotation: Axis, Ints, int, bool, "
@@ -551,7 +610,9 @@ def _flops(
 
         def by_axes(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> float:
             bound = known.bind([t[1] for t in types], "flops")
-            sizes: dict[str, Any] = {k: v for k, v in bound.items() if isinstance(v, int)}
+            sizes: dict[str, Any] = {
+                k: v for k, v in bound.items() if isinstance(v, int)
+            }
             batch = bound.get("...", ())
             assert isinstance(batch, tuple)
             sizes["batch"] = float(np.prod(batch, dtype=float))
@@ -575,8 +636,13 @@ def _leaf(name: str, kind: str) -> Op:
     from eqsat.typerule import Custom
 
     return Op(
-        name=name, kind="leaf", type_rule=Custom(no_rule), reference=no_reference, params=(),
-        attrs={"value": kind}, doc=f"Leaf: {name}.",
+        name=name,
+        kind="leaf",
+        type_rule=Custom(no_rule),
+        reference=no_reference,
+        params=(),
+        attrs={"value": kind},
+        doc=f"Leaf: {name}.",
     )
 
 

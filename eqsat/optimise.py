@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from eqsat.cost import CostModel
-from eqsat.egraph import Budget, EGraph, Engine, ENode, Inserted, attr_values, fusions
+from eqsat.egraph import Engine
 from eqsat.ematch import fuse
 from eqsat.errors import EngineError, SourceLine
 from eqsat.expand import body_of
 from eqsat.extract import Choice, extract, extract_exact
+from eqsat.frozen import Budget, EGraph, ENode, Inserted, attr_values
+from eqsat.normal import fusions
 from eqsat.op import INPUT, SCALAR, Op, infer, make, scalar
 from eqsat.options import Options
 from eqsat.regions import Region, is_constant, split
@@ -106,8 +108,15 @@ def optimise(
     pieces = _distinct(regions)
     clock.lap("regions")
     unchanged = Optimised(
-        list(roots), lambda: _own_origins(roots), {}, baseline, baseline, clock.phases, "",
-        len(regions), len(pieces),
+        list(roots),
+        lambda: _own_origins(roots),
+        {},
+        baseline,
+        baseline,
+        clock.phases,
+        "",
+        len(regions),
+        len(pieces),
     )
     if not pieces or not budget.left():
         unchanged.cut_short = _spent(budget, options)
@@ -168,7 +177,9 @@ def _admitted(rules: RuleSet, options: Options) -> RuleSet:
             rules[name]
         chosen = RuleSet(
             tuple(
-                r for r in rules if options.admits(r.numerics) and r.name not in options.disable
+                r
+                for r in rules
+                if options.admits(r.numerics) and r.name not in options.disable
             )
         )
         if len(_ADMITTED) > 32:
@@ -224,7 +235,9 @@ def _weights(graph: EGraph, model: CostModel) -> list[float]:
             weights.append(1e3)
         else:
             known = [t for t in types if t is not None]
-            weights.append(model.price(node.op, attr_values(node), known, node.children, out))
+            weights.append(
+                model.price(node.op, attr_values(node), known, node.children, out)
+            )
     return weights
 
 
@@ -260,15 +273,25 @@ def _extract_all(
             gaps.append(choice.gap)
         choices.append(choice)
     in_order = sorted(
-        ((r.terms[-1].id, piece, choice, r) for piece, choice in zip(pieces, choices, strict=True)
-         for r in piece.instances),
+        (
+            (r.terms[-1].id, piece, choice, r)
+            for piece, choice in zip(pieces, choices, strict=True)
+            for r in piece.instances
+        ),
         key=lambda e: e[0],
     )
     for _, piece, choice, region in in_order:
         _instantiate(graph, piece, choice, region, done, places)
     out = [done.get(r, r) for r in roots]
     return Optimised(
-        out, lambda: {t: _origin(graph, p) for t, p in places.items()}, {}, 0.0, 0.0, {}, "", optimal_gap=max(gaps) if gaps else None
+        out,
+        lambda: {t: _origin(graph, p) for t, p in places.items()},
+        {},
+        0.0,
+        0.0,
+        {},
+        "",
+        optimal_gap=max(gaps) if gaps else None,
     )
 
 
@@ -295,7 +318,9 @@ def _instantiate(
             attrs = attr_values(node)
             type_ = infer(node.op, tuple(a.type for a in args), attrs)
             if type_ != graph.types[cls]:
-                raise EngineError(f"{node.op.name}: {type_} extracted for {graph.types[cls]}")
+                raise EngineError(
+                    f"{node.op.name}: {type_} extracted for {graph.types[cls]}"
+                )
             made[cls] = target.node(node.op, args, attrs, type_)
             places.setdefault(made[cls], _Place(piece, choice, region, cls))
     for t, cls in zip(region.roots, _root_classes(piece, region), strict=True):
@@ -398,7 +423,9 @@ def _followed(
         node = graph.nodes[i]
         if node.op is not body.op or len(node.children) != len(body.args):
             continue
-        if any(bound.get(a, c) != c for a, c in zip(body.args, node.children, strict=True)):
+        if any(
+            bound.get(a, c) != c for a, c in zip(body.args, node.children, strict=True)
+        ):
             continue
         if node.op.body is not None:
             yield node
@@ -411,5 +438,6 @@ def _followed(
 
 def _own_origins(roots: Sequence[Term]) -> dict[Term, Origin]:
     return {
-        t: Origin((), (t.source,) if t.source is not None else ()) for t in postorder(roots)
+        t: Origin((), (t.source,) if t.source is not None else ())
+        for t in postorder(roots)
     }

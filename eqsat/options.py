@@ -51,15 +51,27 @@ class Options:
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("extract", self.extract, EXTRACTORS)
         if isinstance(self.disable, str):
-            raise OptionError(f"disable={self.disable!r}: expected a set of rule names, got a string")
+            raise OptionError(
+                f"disable={self.disable!r}: expected a set of rule names, got a string"
+            )
         object.__setattr__(self, "disable", frozenset(self.disable))
         for name in ("deadline_s", "max_nodes"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-                raise OptionError(f"{name}={value!r}: expected a number that is not negative")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not value >= 0
+            ):
+                raise OptionError(
+                    f"{name}={value!r}: expected a number that is not negative"
+                )
         for f in fields(self):
-            if f.name in ("regions", "fusion") and not isinstance(getattr(self, f.name), bool):
-                raise OptionError(f"{f.name}={getattr(self, f.name)!r}: expected True or False")
+            if f.name in ("regions", "fusion") and not isinstance(
+                getattr(self, f.name), bool
+            ):
+                raise OptionError(
+                    f"{f.name}={getattr(self, f.name)!r}: expected True or False"
+                )
 
     def admits(self, numerics: str) -> bool:
         """Whether rules of class ``numerics`` are used; ``approximate(1e-6)`` counts by its name."""
@@ -69,4 +81,6 @@ class Options:
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise OptionError(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}")
+        raise OptionError(
+            f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}"
+        )

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from eqsat.errors import RuleError
+from eqsat.numpy_api import Operators
 from eqsat.op import AttrVar, Op
 from eqsat.signature import ELLIPSIS, Axes
-from eqsat.numpy_api import Operators
 
 Number = int | float
 
@@ -35,7 +35,9 @@ class Expr(AttrVar):
             return NotImplemented
         kinds = {x.kind if isinstance(x, Expr) else type(x).__name__ for x in (a, b)}
         if "ints" in kinds:
-            raise RuleError(f"{self}: a tuple parameter has no arithmetic; use a helper")
+            raise RuleError(
+                f"{self}: a tuple parameter has no arithmetic; use a helper"
+            )
         kind = "float" if "float" in kinds or op == "/" else "int"
         return Expr(op, (a, b), kind)
 
@@ -70,7 +72,9 @@ class Expr(AttrVar):
         return Expr("-", (0.0 if self.kind == "float" else 0, self), self.kind)
 
     def __index__(self) -> int:
-        raise RuleError(f"the size {self} of a pattern is not known when the rule is built")
+        raise RuleError(
+            f"the size {self} of a pattern is not known when the rule is built"
+        )
 
     @property
     def names(self) -> frozenset[str]:
@@ -177,7 +181,9 @@ class PatternValue(Operators):
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
 
-    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> PatternValue:
+    def lift(
+        self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> PatternValue:
         settled = op.settle(attrs, None)
         return PatternValue(
             Node(op, tuple(as_pattern(a) for a in args), tuple(settled.values()))
@@ -187,7 +193,9 @@ class PatternValue(Operators):
     def shape(self) -> _Sizes:
         """Sizes of a variable's named axes."""
         if not isinstance(self.pattern, Var):
-            raise RuleError(f"{self}: only a variable has a shape in a rule, not an expression")
+            raise RuleError(
+                f"{self}: only a variable has a shape in a rule, not an expression"
+            )
         return _Sizes(self.pattern)
 
     @property
@@ -221,7 +229,9 @@ class _Sizes:
 
     def __iter__(self) -> Iterator[Expr | int]:
         if self.var.axes.variadic:
-            raise RuleError(f"{self.var.name}: the rank of {self.var.axes} is not fixed")
+            raise RuleError(
+                f"{self.var.name}: the rank of {self.var.axes} is not fixed"
+            )
         return iter([self[i] for i in range(self.var.axes.rank)])
 
     def __len__(self) -> int:
@@ -276,7 +286,11 @@ def show(pattern: Pattern) -> str:
     if isinstance(pattern, Var):
         return pattern.name
     if isinstance(pattern, Num):
-        return f"{pattern.value:g}" if isinstance(pattern.value, float) else str(pattern.value)
+        return (
+            f"{pattern.value:g}"
+            if isinstance(pattern.value, float)
+            else str(pattern.value)
+        )
     inside = [show(a) for a in pattern.args]
     inside += [f"{n}={v}" for n, v in zip(pattern.op.attrs, pattern.attrs, strict=True)]
     return f"{pattern.op.name}({', '.join(inside)})"
@@ -287,7 +301,9 @@ def show(pattern: Pattern) -> str:
 Substitution = dict[str, Any]
 
 
-def match(pattern: Pattern, subject: Pattern, found: Substitution | None = None) -> Substitution | None:
+def match(
+    pattern: Pattern, subject: Pattern, found: Substitution | None = None
+) -> Substitution | None:
     """Bindings of the variables of ``pattern`` that make it ``subject``, or None.
 
     Number parameters bind only to numbers that are known when the rule is applied: literals and
@@ -295,7 +311,11 @@ def match(pattern: Pattern, subject: Pattern, found: Substitution | None = None)
     """
     found = {} if found is None else found
     if isinstance(pattern, Var):
-        if isinstance(subject, Num) and pattern.axes.tokens and not pattern.axes.variadic:
+        if (
+            isinstance(subject, Num)
+            and pattern.axes.tokens
+            and not pattern.axes.variadic
+        ):
             return None
         if pattern.axes.tokens == () and not _is_scalar(subject):
             return None
@@ -326,7 +346,9 @@ def match(pattern: Pattern, subject: Pattern, found: Substitution | None = None)
 
 def _is_scalar(subject: Pattern) -> bool:
     if isinstance(subject, Node):
-        return subject.op.kind == "pointwise" and all(_is_scalar(a) for a in subject.args)
+        return subject.op.kind == "pointwise" and all(
+            _is_scalar(a) for a in subject.args
+        )
     return isinstance(subject, Num) or not subject.axes.tokens
 
 

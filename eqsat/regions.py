@@ -100,7 +100,9 @@ def _borders(
     return [*borders, n - 1]
 
 
-def _region(piece: Sequence[Term], later: set[Term], constant: dict[Term, bool]) -> Region:
+def _region(
+    piece: Sequence[Term], later: set[Term], constant: dict[Term, bool]
+) -> Region:
     inside = set(piece)
     local: dict[Term, int] = {}
     leaves: list[Term] = []
@@ -126,7 +128,12 @@ def _region(piece: Sequence[Term], later: set[Term], constant: dict[Term, bool])
         signature.append((t.op.name, t.attrs, args, t in later))
     numbers = frozenset(i for i, t in enumerate(leaves) if constant[t])
     return Region(
-        list(local), leaves, numbers, facts, [t for t in piece if t in later], tuple(signature)
+        list(local),
+        leaves,
+        numbers,
+        facts,
+        [t for t in piece if t in later],
+        tuple(signature),
     )
 
 
@@ -134,7 +141,9 @@ def _is_plain(t: Term) -> bool:
     """Whether a bare number can be a number of the engine: finite or infinite, not -0.0, 64 bits."""
     value = t.attrs[0]
     if isinstance(value, float):
-        return not math.isnan(value) and not (value == 0 and math.copysign(1, value) < 0)
+        return not math.isnan(value) and not (
+            value == 0 and math.copysign(1, value) < 0
+        )
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 

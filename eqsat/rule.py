@@ -15,26 +15,25 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from eqsat.condition import Fact, as_facts
-from eqsat.errors import EqsatError, RuleError, caller_line
-from eqsat.op import Op
+from eqsat.errors import EqsatError, RuleError
+from eqsat.op import Op, annotation_name
 from eqsat.options import NUMERICS
 from eqsat.pattern import (
     Expr,
     Node,
-    Num,
     Pattern,
     PatternValue,
     Var,
     as_pattern,
-    own_exprs,
     nodes,
+    own_exprs,
     show,
 )
 from eqsat.signature import Signature, parse
@@ -160,7 +159,9 @@ def rule(
             numerics=numerics,
             phase=phase or function.__globals__.get("PHASE", "user"),
             dtypes=dtypes,
-            masks=frozenset(p for p, a in _annotations(function).items() if a == "bool"),
+            masks=frozenset(
+                p for p, a in _annotations(function).items() if a == "bool"
+            ),
             file=code.co_filename,
             line=code.co_firstlineno,
         )
@@ -171,10 +172,7 @@ def rule(
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, str]:
-    return {
-        p: a if isinstance(a, str) else getattr(a, "__name__", str(a))
-        for p, a in function.__annotations__.items()
-    }
+    return {p: annotation_name(a) for p, a in function.__annotations__.items()}
 
 
 def _numbers(function: Callable[..., Any]) -> dict[str, str]:
@@ -185,9 +183,13 @@ def _numbers(function: Callable[..., Any]) -> dict[str, str]:
 def _build(r: Rule) -> Sides:
     who = f"{r.place}: rule {r.name!r}"
     if r.numerics.split("(")[0] not in NUMERICS:
-        raise RuleError(f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}")
+        raise RuleError(
+            f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}"
+        )
     if r.phase not in PHASES:
-        raise RuleError(f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}")
+        raise RuleError(
+            f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}"
+        )
     if len(r.tensors) != len(r.signature.inputs):
         raise RuleError(
             f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} arguments, the "
@@ -201,13 +203,17 @@ def _build(r: Rule) -> Sides:
     except EqsatError as error:
         raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
     if not isinstance(sides, tuple) or len(sides) != 2:
-        raise RuleError(f"{who}: must return (left, right), returned {type(sides).__name__!r}")
+        raise RuleError(
+            f"{who}: must return (left, right), returned {type(sides).__name__!r}"
+        )
     left, right = (_side(s, who) for s in sides)
     if len(left) != len(right):
         raise RuleError(f"{who}: {len(left)} left sides, {len(right)} right sides")
     for root in left:
         if not isinstance(root, Node):
-            raise RuleError(f"{who}: the left side is {show(root)}, expected an operation")
+            raise RuleError(
+                f"{who}: the left side is {show(root)}, expected an operation"
+            )
     facts = as_facts(r.where(*values), who) if r.where else []
     made = Sides(left, right, tuple(facts))
     _check_bound(r, made, who)
@@ -229,7 +235,10 @@ def pattern_values(r: Rule) -> list[Any]:
 
 def _side(side: Any, who: str) -> tuple[Pattern, ...]:
     try:
-        return tuple(as_pattern(s) for s in (side if isinstance(side, (tuple, list)) else (side,)))
+        return tuple(
+            as_pattern(s)
+            for s in (side if isinstance(side, (tuple, list)) else (side,))
+        )
     except RuleError as error:
         raise RuleError(f"{who}: {error}") from None
 
@@ -278,10 +287,17 @@ def recognition(op: Op) -> Iterator[Rule]:
 
 
 def _recognition(
-    op: Op, body: Callable[..., Any], signature: Signature, axes: list[str], choice: dict[str, Any]
+    op: Op,
+    body: Callable[..., Any],
+    signature: Signature,
+    axes: list[str],
+    choice: dict[str, Any],
 ) -> Rule:
     def sides(*args: Any) -> Any:
-        arrays, named = args[: len(op.params)], dict(zip(axes, args[len(op.params) :], strict=True))
+        arrays, named = (
+            args[: len(op.params)],
+            dict(zip(axes, args[len(op.params) :], strict=True)),
+        )
         return body(*arrays, **choice, **named), op(*arrays, **choice, **named)
 
     sides.__doc__ = op.doc.split("\n")[0]
@@ -334,7 +350,9 @@ class RuleSet:
         try:
             return self._by_name[name]
         except KeyError:
-            raise RuleError(f"no rule {name!r}{_nearest(name, self._by_name)}") from None
+            raise RuleError(
+                f"no rule {name!r}{_nearest(name, self._by_name)}"
+            ) from None
 
     def __add__(self, other: RuleSet | Iterable[Rule]) -> RuleSet:
         more = [r for r in other if self._by_name.get(r.name) is not r]
@@ -362,7 +380,9 @@ def load_rules(*paths: str | Path) -> RuleSet:
         elif p.exists():
             files = [p]
         else:
-            raise RuleError(f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})")
+            raise RuleError(
+                f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})"
+            )
         for f in files:
             rules += _load_file(f)
     return RuleSet(tuple(rules))
@@ -427,4 +447,12 @@ def caller_line_of(error: BaseException, file: str) -> int:
     return int(line)
 
 
-__all__ = ["PHASES", "Rule", "RuleSet", "default_rules", "load_rules", "recognition", "rule"]
+__all__ = [
+    "PHASES",
+    "Rule",
+    "RuleSet",
+    "default_rules",
+    "load_rules",
+    "recognition",
+    "rule",
+]

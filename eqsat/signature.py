@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from eqsat.errors import ShapeError, at, caller_line
 
@@ -29,7 +29,9 @@ class Axes:
     @property
     def before(self) -> tuple[Axis, ...]:
         """The axes before the ellipsis; all of them when there is none."""
-        return self.tokens[: self.tokens.index(ELLIPSIS)] if self.variadic else self.tokens
+        return (
+            self.tokens[: self.tokens.index(ELLIPSIS)] if self.variadic else self.tokens
+        )
 
     @property
     def after(self) -> tuple[Axis, ...]:
@@ -81,14 +83,18 @@ class Signature:
         head, tail = axes.before, axes.after
         if len(shape) < axes.rank or (not axes.variadic and len(shape) > axes.rank):
             least = "at least " if axes.variadic else ""
-            raise self._error(what, axes, shape, bound, f"needs {least}{axes.rank} axes")
+            raise self._error(
+                what, axes, shape, bound, f"needs {least}{axes.rank} axes"
+            )
         fixed = list(zip(head, shape, strict=False))
         if tail:
             fixed += zip(tail, shape[len(shape) - len(tail) :], strict=True)
         for axis, size in fixed:
             want = axis if isinstance(axis, int) else bound.setdefault(axis, size)
             if want != size:
-                raise self._error(what, axes, shape, bound, f"axis {axis} is {size}, not {want}")
+                raise self._error(
+                    what, axes, shape, bound, f"axis {axis} is {size}, not {want}"
+                )
         if axes.variadic:
             rest = shape[len(head) : len(shape) - len(tail)]
             so_far = bound.get(ELLIPSIS, ())
@@ -136,21 +142,31 @@ def broadcast(a: Shape, b: Shape) -> Shape | None:
 _TOKEN = re.compile(r"\.\.\.|[A-Za-z_][A-Za-z_0-9]*|[0-9]+")
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text: str) -> Signature:
     """Parse a signature. Raises :class:`ShapeError` that shows the wrong part."""
     sides = text.split("->")
     if len(sides) > 2:
         raise ShapeError(f"signature {text!r}: more than one '->'")
-    inputs = tuple(_parse_axes(p, text) for p in sides[0].split(",")) if sides[0].strip() else ()
+    inputs = (
+        tuple(_parse_axes(p, text) for p in sides[0].split(","))
+        if sides[0].strip()
+        else ()
+    )
     if not sides[0].strip() and len(sides) == 1:
         inputs = (Axes(()),)
-    outputs = tuple(_parse_axes(p, text) for p in sides[1].split(",")) if len(sides) == 2 else ()
+    outputs = (
+        tuple(_parse_axes(p, text) for p in sides[1].split(","))
+        if len(sides) == 2
+        else ()
+    )
     known = {a for axes in inputs for a in axes.tokens if isinstance(a, str)}
     for axes in outputs:
         for a in axes.tokens:
             if isinstance(a, str) and a not in known:
-                raise ShapeError(f"signature {text!r}: result axis {a!r} is in no argument")
+                raise ShapeError(
+                    f"signature {text!r}: result axis {a!r} is in no argument"
+                )
     return Signature(text, inputs, outputs)
 
 
@@ -163,5 +179,7 @@ def _parse_axes(part: str, text: str) -> Axes:
             )
         tokens.append(int(word) if word.isdigit() else word)
     if tokens.count(ELLIPSIS) > 1:
-        raise ShapeError(f"signature {text!r}: {part.strip()!r} has more than one '...'")
+        raise ShapeError(
+            f"signature {text!r}: {part.strip()!r} has more than one '...'"
+        )
     return Axes(tuple(tokens))

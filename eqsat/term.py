@@ -96,7 +96,11 @@ class Graph:
         """Arrays by ``id``, kept alive for as long as the terms that name them."""
 
     def node(
-        self, op: Operator, args: Sequence[Term], attrs: tuple[Hashable, ...], type_: Type
+        self,
+        op: Operator,
+        args: Sequence[Term],
+        attrs: tuple[Hashable, ...],
+        type_: Type,
     ) -> Term:
         """The term ``op(*args, **attrs)``, interned. Raises when an argument is of another graph."""
         for i, a in enumerate(args):

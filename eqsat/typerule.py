@@ -19,10 +19,7 @@ from eqsat.term import DType, Shape, Type, Weak
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 _CODES: dict[DType, int] = {Weak.FLOAT: -1, Weak.INT: -2}
-_CODES |= {
-    np.dtype(n): i
-    for i, n in enumerate("bool i1 u1 i2 u2 i4 u4 i8 u8".split())
-}
+_CODES |= {np.dtype(n): i for i, n in enumerate("bool i1 u1 i2 u2 i4 u4 i8 u8".split())}
 FLOAT_CODE = 16
 """The least dtype code of a floating dtype."""
 _CODES |= {np.dtype("f2"): 16, BF16: 17, np.dtype("f4"): 18, np.dtype("f8"): 19}
@@ -60,10 +57,17 @@ def decode(vector: Sequence[int]) -> Type:
 
 def is_float(dtype: DType) -> bool:
     """Whether ``dtype`` is a floating dtype or a bare Python float."""
-    return dtype is Weak.FLOAT or (dtype is not Weak.INT and dtype_code(dtype) >= FLOAT_CODE)
+    return dtype is Weak.FLOAT or (
+        dtype is not Weak.INT and dtype_code(dtype) >= FLOAT_CODE
+    )
 
 
-_ROUNDING = {np.dtype("f2"): 4.9e-4, BF16: 3.9e-3, np.dtype("f4"): 6e-8, np.dtype("f8"): 2.3e-16}
+_ROUNDING = {
+    np.dtype("f2"): 4.9e-4,
+    BF16: 3.9e-3,
+    np.dtype("f4"): 6e-8,
+    np.dtype("f8"): 2.3e-16,
+}
 
 
 def rounding(dtype: DType) -> float:
@@ -71,7 +75,7 @@ def rounding(dtype: DType) -> float:
 
     0 for other dtypes.
     """
-    return 4e-16 if dtype is Weak.FLOAT else _ROUNDING.get(dtype, 0.0)  # type: ignore[call-overload,no-any-return]
+    return 4e-16 if dtype is Weak.FLOAT else _ROUNDING.get(dtype, 0.0)
 
 
 def common(types: Sequence[Type], who: str) -> DType:
@@ -81,7 +85,9 @@ def common(types: Sequence[Type], who: str) -> DType:
         return Weak.FLOAT if any(t[0] is Weak.FLOAT for t in types) else Weak.INT
     for other in strong[1:]:
         if other != strong[0]:
-            raise DTypeError(f"{who}: dtypes {strong[0]} and {other} differ{at(caller_line())}")
+            raise DTypeError(
+                f"{who}: dtypes {strong[0]} and {other} differ{at(caller_line())}"
+            )
     return strong[0]
 
 
@@ -91,7 +97,9 @@ class TypeRule(Protocol):
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         """The type, or a :class:`ShapeError` or :class:`DTypeError`."""
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         """Rule bodies and heads ``"facts => type"`` for the e-graph; None when Python must infer.
 
         ``call`` is the pattern of the node, with variables ``args`` and ``attrs``.
@@ -129,7 +137,9 @@ class Pointwise:
         dtype = common(types[1:] if self.mask else types, who)
         return self.dtype or dtype, shape
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         ts = [f"t{i}" for i in range(len(args))]
         facts = " ".join(f"(= {t} (type {a}))" for t, a in zip(ts, args, strict=True))
         if self.mask:
@@ -172,7 +182,9 @@ class BySignature:
         counted = [types[i] for i in arrays if i not in self.own]
         return self.dtype or common(counted or types, who), self.signature.output(bound)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         if any(a.variadic and a.before for a in self.signature.inputs):
             return None
         facts: list[str] = []
@@ -204,7 +216,9 @@ class BySignature:
             facts += f" (= b{i} (bcast {prefix} {p}))"
             prefix = f"b{i}"
         out = self.signature.outputs[0]
-        result = prefix if out.variadic or not prefixes else f"(vec-of (vec-get {prefix} 0))"
+        result = (
+            prefix if out.variadic or not prefixes else f"(vec-of (vec-get {prefix} 0))"
+        )
         for axis in out.after if out.variadic else out.tokens:
             size = axis if isinstance(axis, int) else f"a_{axis}"
             result = f"(vec-push {result} {size})"
@@ -243,7 +257,9 @@ class Reduced:
             shape[a] = 1
         return self.dtype or types[0][0], tuple(shape)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         rules = []
         for n in range(MAX_AXES):
             result = "t"
@@ -265,17 +281,23 @@ class Permuted:
         perm = attrs["perm"]
         n = len(perm)
         if sorted(perm) != list(range(-n, 0)) or n > len(shape):
-            raise ShapeError(f"{who}: {perm} does not permute shape {shape}{at(caller_line())}")
+            raise ShapeError(
+                f"{who}: {perm} does not permute shape {shape}{at(caller_line())}"
+            )
         return dtype, shape[: len(shape) - n] + tuple(shape[p] for p in perm)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         p = attrs[0]
         rules = []
         for n in range(2, MAX_AXES):
             result = "(vec-pop " * n + "t" + ")" * n
             for i in range(n):
                 result = f"(vec-push {result} (vec-get t (+ r (vec-get {p} {i}))))"
-            facts = f"(= t (type {args[0]})) (= {n} (vec-length {p})) (= r (vec-length t))"
+            facts = (
+                f"(= t (type {args[0]})) (= {n} (vec-length {p})) (= r (vec-length t))"
+            )
             rules.append(_typing(call, facts + f" (> r {n})", result))
         return rules
 
@@ -291,14 +313,18 @@ class Sliced:
             zip(attrs["starts"], sizes, attrs["steps"], strict=True), -len(sizes)
         ):
             last = start + (size - 1) * step
-            if size < 0 or (size and not (0 <= start < shape[a] and 0 <= last < shape[a])):
+            if size < 0 or (
+                size and not (0 <= start < shape[a] and 0 <= last < shape[a])
+            ):
                 raise ShapeError(
                     f"{who}: start {start}, size {size}, step {step} leave axis {a} of {shape}"
                     f"{at(caller_line())}"
                 )
         return dtype, shape[: len(shape) - len(sizes)] + tuple(sizes)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         rules = []
         for n in range(1, MAX_AXES):
             head = "(vec-pop " * n + "t" + ")" * n
@@ -320,9 +346,13 @@ class ToShape:
             raise ShapeError(
                 f"{who}: shape {types[0][1]} cannot become {shape}{at(caller_line())}"
             )
-        return np.dtype(attrs[self.dtype_attr]) if self.dtype_attr else types[0][0], shape
+        return np.dtype(attrs[self.dtype_attr]) if self.dtype_attr else types[0][
+            0
+        ], shape
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         if self.dtype_attr:
             result = f"(vec-append (vec-of {attrs[1]}) {attrs[0]})"
             return [_typing(call, "", result)]
@@ -337,7 +367,9 @@ class ToDType:
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         return np.dtype(attrs["dtype"]), types[0][1]
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         return [_typing(call, f"(= t (type {args[0]}))", f"(vec-set t 0 {attrs[0]})")]
 
 
@@ -350,7 +382,11 @@ class Joined:
         first = types[0][1]
         rest = [s[:axis] + s[len(s) + axis + 1 :] for _, s in types]
         for i, (_, s) in enumerate(types):
-            if len(s) != len(first) or not -len(first) <= axis < 0 or rest[i] != rest[0]:
+            if (
+                len(s) != len(first)
+                or not -len(first) <= axis < 0
+                or rest[i] != rest[0]
+            ):
                 raise ShapeError(
                     f"{who}: argument {i} of shape {s} does not join {first} along axis {axis}"
                     f"{at(caller_line())}"
@@ -359,7 +395,9 @@ class Joined:
         shape = first[: len(first) + axis] + (total,) + first[len(first) + axis + 1 :]
         return common(types, who), shape
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         facts = " ".join(f"(= t{i} (type {a}))" for i, a in enumerate(args))
         facts += f" (= k (+ (vec-length t0) {attrs[0]}))"
         total = "(vec-get t0 k)"
@@ -384,7 +422,9 @@ class Padded:
         tail = zip(low, shape[len(shape) - n :], high, strict=True)
         return dtype, shape[: len(shape) - n] + tuple(a + s + b for a, s, b in tail)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         low, high = attrs
         rules = []
         for n in range(1, MAX_AXES):
@@ -416,7 +456,9 @@ class Gathered:
         k = len(shape) + axis
         return dtype, shape[:k] + index_shape + shape[k + 1 :]
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         rules = []
         for n in range(1, MAX_AXES):
             head = "(vec-pop " * n + "t" + ")" * n
@@ -424,7 +466,9 @@ class Gathered:
             for k in range(n - 1, 0, -1):
                 result = f"(vec-push {result} (vec-get t (- r {k})))"
             facts = f"(= t (type {args[0]})) (= i (type {args[1]})) (= {attrs[0]} -{n})"
-            rules.append(_typing(call, f"{facts} (= r (vec-length t)) (> r {n})", result))
+            rules.append(
+                _typing(call, f"{facts} (= r (vec-length t)) (> r {n})", result)
+            )
         return rules
 
 
@@ -438,5 +482,7 @@ class Custom:
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         return self.rule(who, types, attrs)
 
-    def egg(self, call: str, args: Sequence[str], attrs: Sequence[str]) -> list[str] | None:
+    def egg(
+        self, call: str, args: Sequence[str], attrs: Sequence[str]
+    ) -> list[str] | None:
         return self.text(call, args, attrs) if self.text else None

@@ -75,7 +75,10 @@ def attention_of_hidden(q, kt, v, s, hide: "bool", fill):
     )
 
 
-@rule(f"{Q_KT_V}, , m n", where=lambda q, kt, v, s, mask, f: (causal(mask), at_most(f, -1e30)))
+@rule(
+    f"{Q_KT_V}, , m n",
+    where=lambda q, kt, v, s, mask, f: (causal(mask), at_most(f, -1e30)),
+)
 def attention_of_causal(q, kt, v, s, mask: "bool", f: float):
     """softmax(s q kᵀ on and below the diagonal, else -∞) v."""
     return (

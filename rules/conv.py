@@ -1,6 +1,7 @@
 """Convolution is linear in its kernel: scales, shifts and batch norm fold into weights and a bias."""
 
 from eqsat import rule
+from eqsat.op import Ints
 from eqsat.ops import batch_norm, conv2d, sqrt
 from eqsat.ops.fused import ACTIVATIONS, conv2d_act
 from eqsat.ops.view import reshape_op
@@ -15,7 +16,7 @@ def column(s, w):
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}")
-def scale_into_kernel(x, w, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def scale_into_kernel(x, w, s, r: Ints, p: Ints, d: Ints, g: int):
     """conv(x, w) s = conv(x, w s)."""
     return (
         conv2d(x, w, r, p, d, g) * s,
@@ -24,7 +25,7 @@ def scale_into_kernel(x, w, s, r: "Ints", p: "Ints", d: "Ints", g: int):
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}")
-def divisor_into_kernel(x, w, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def divisor_into_kernel(x, w, s, r: Ints, p: Ints, d: Ints, g: int):
     """conv(x, w) / s = conv(x, w / s)."""
     return (
         conv2d(x, w, r, p, d, g) / s,
@@ -33,7 +34,7 @@ def divisor_into_kernel(x, w, s, r: "Ints", p: "Ints", d: "Ints", g: int):
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def scale_of_sum_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def scale_of_sum_into_kernel(x, w, t, s, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) + t) s = conv(x, w s) + t s."""
     return (
         (conv2d(x, w, r, p, d, g) + t) * s,
@@ -42,7 +43,7 @@ def scale_of_sum_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: int
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def scale_of_difference_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def scale_of_difference_into_kernel(x, w, t, s, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) - t) s = conv(x, w s) - t s."""
     return (
         (conv2d(x, w, r, p, d, g) - t) * s,
@@ -51,7 +52,7 @@ def scale_of_difference_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints",
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def divisor_of_sum_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def divisor_of_sum_into_kernel(x, w, t, s, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) + t) / s = conv(x, w / s) + t / s."""
     return (
         (conv2d(x, w, r, p, d, g) + t) / s,
@@ -60,7 +61,7 @@ def divisor_of_sum_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: i
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def divisor_of_difference_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints", g: int):
+def divisor_of_difference_into_kernel(x, w, t, s, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) - t) / s = conv(x, w / s) - t / s."""
     return (
         (conv2d(x, w, r, p, d, g) - t) / s,
@@ -69,14 +70,14 @@ def divisor_of_difference_into_kernel(x, w, t, s, r: "Ints", p: "Ints", d: "Ints
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def shifts_of_conv_merge(x, w, t, c, r: "Ints", p: "Ints", d: "Ints", g: int):
+def shifts_of_conv_merge(x, w, t, c, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) - t) + c = conv(x, w) + (c - t)."""
     y = conv2d(x, w, r, p, d, g)
     return (y - t) + c, y + (c - t)
 
 
 @rule(f"{IMAGES}, {KERNELS}, {CHANNELS}, {CHANNELS}")
-def biases_of_conv_merge(x, w, t, c, r: "Ints", p: "Ints", d: "Ints", g: int):
+def biases_of_conv_merge(x, w, t, c, r: Ints, p: Ints, d: Ints, g: int):
     """(conv(x, w) + t) + c = conv(x, w) + (t + c)."""
     y = conv2d(x, w, r, p, d, g)
     return (y + t) + c, y + (t + c)
@@ -94,7 +95,7 @@ def batch_norm_is_affine(x, mean, var, w, b, eps):
 
 
 def _conv_act(act):
-    def sides(x, w, t, r: "Ints", p: "Ints", d: "Ints", g: int):
+    def sides(x, w, t, r: Ints, p: Ints, d: Ints, g: int):
         """act(conv(x, w) + t) is one kernel."""
         return (
             ACTIVATIONS[act](conv2d(x, w, r, p, d, g) + t),

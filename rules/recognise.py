@@ -4,6 +4,7 @@ The body of a composite is its first rule; these are the forms that NumPy users 
 """
 
 from eqsat import rule
+from eqsat.op import Axis
 from eqsat.ops import (
     exp,
     gelu,
@@ -73,33 +74,33 @@ def gelu_summed(x):
 
 
 @rule("...")
-def softmax_of_reciprocal(x, axis: "Axis"):
+def softmax_of_reciprocal(x, axis: Axis):
     """e (1 / Σ e) = softmax(x), where e = exp(x - max x)."""
     e = exp(x - max(x, axis=axis, keepdims=True))
     return e * (1.0 / sum(e, axis=axis, keepdims=True)), softmax(x, axis=axis)
 
 
 @rule("...")
-def logsumexp_shifted(x, axis: "Axis"):
+def logsumexp_shifted(x, axis: Axis):
     """m + log Σ exp(x - m) = logsumexp(x), where m = max x."""
     m = max(x, axis=axis, keepdims=True)
     return m + log(sum(exp(x - m), axis=axis, keepdims=True)), logsumexp(x, axis=axis)
 
 
 @rule("...")
-def softmax_of_logsumexp(x, axis: "Axis"):
+def softmax_of_logsumexp(x, axis: Axis):
     """exp(x - logsumexp x) = softmax(x)."""
     return exp(x - logsumexp(x, axis=axis)), softmax(x, axis=axis)
 
 
 @rule("...")
-def log_softmax_of_logsumexp(x, axis: "Axis"):
+def log_softmax_of_logsumexp(x, axis: Axis):
     """x - logsumexp x = log_softmax(x)."""
     return x - logsumexp(x, axis=axis), log_softmax(x, axis=axis)
 
 
 @rule("...")
-def log_softmax_shifted(x, axis: "Axis"):
+def log_softmax_shifted(x, axis: Axis):
     """(x - m) - log Σ exp(x - m) = log_softmax(x), where m = max x."""
     d = x - max(x, axis=axis, keepdims=True)
     return d - log(sum(exp(d), axis=axis, keepdims=True)), log_softmax(x, axis=axis)

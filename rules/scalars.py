@@ -5,6 +5,7 @@
 
 from eqsat import rule
 from eqsat.condition import at_least, normal, not_scalar
+from eqsat.op import Axis
 from eqsat.ops import divide, negative, power, reciprocal, rsqrt, sqrt, square
 from eqsat.ops.view import transpose_op
 
@@ -162,6 +163,6 @@ def scale_out_of_right_operand(x, y, s):
 
 
 @rule("...", numerics="exact")
-def factor_out_of_transpose(x, a: float, p: "Axis"):
+def factor_out_of_transpose(x, a: float, p: Axis):
     """(x a)ᵀ = xᵀ a."""
     return transpose_op(x * a, perm=p), transpose_op(x, perm=p) * a

@@ -4,6 +4,7 @@ from itertools import permutations, product
 
 from eqsat import rule
 from eqsat.condition import same_shape
+from eqsat.op import Axis, Ints
 from eqsat.ops import add, divide, exp, log, multiply, rsqrt, sqrt, subtract, tanh
 from eqsat.ops.view import reshape_op, transpose_op
 
@@ -11,19 +12,19 @@ PHASE = "canonicalise"
 
 
 @rule("...", dtypes="any", numerics="exact")
-def reshape_of_reshape(x, a: "Ints", b: "Ints"):
+def reshape_of_reshape(x, a: Ints, b: Ints):
     """Only the last shape counts."""
     return reshape_op(reshape_op(x, shape=a), shape=b), reshape_op(x, shape=b)
 
 
 @rule("...", dtypes="any", numerics="exact", where=lambda x, a: same_shape(x, a))
-def reshape_to_same(x, a: "Ints"):
+def reshape_to_same(x, a: Ints):
     """A reshape to the shape that x has is x."""
     return reshape_op(x, shape=a), x
 
 
 def _number_inside(name, combine):
-    def sides(x, a: float, s: "Ints"):
+    def sides(x, a: float, s: Ints):
         """A number may be applied before or after a reshape."""
         return reshape_op(combine(x, a), shape=s), combine(reshape_op(x, shape=s), a)
 
@@ -31,11 +32,13 @@ def _number_inside(name, combine):
 
 
 def _reshape_inside(op):
-    def sides(x, s: "Ints"):
+    def sides(x, s: Ints):
         """f(x) reshaped is f of x reshaped, for a pointwise f."""
         return reshape_op(op(x), shape=s), op(reshape_op(x, shape=s))
 
-    return rule("...", numerics="exact", phase=PHASE, name=f"reshape_of_{op.name}")(sides)
+    return rule("...", numerics="exact", phase=PHASE, name=f"reshape_of_{op.name}")(
+        sides
+    )
 
 
 reshapes = [
@@ -110,11 +113,13 @@ def product_of_transposes(x, y):
 
 
 def _past(op):
-    def sides(x, p: "Axis"):
+    def sides(x, p: Axis):
         """f(xᵀ) = f(x)ᵀ for a pointwise f."""
         return op(transpose_op(x, perm=p)), transpose_op(op(x), perm=p)
 
-    return rule("...", numerics="exact", phase="algebra", name=f"{op.name}_of_transpose")(sides)
+    return rule(
+        "...", numerics="exact", phase="algebra", name=f"{op.name}_of_transpose"
+    )(sides)
 
 
 pointwise_of_transpose = [_past(op) for op in (exp, tanh)]

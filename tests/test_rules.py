@@ -30,7 +30,15 @@ def arguments(draw: st.DrawFn, rule: Rule) -> list[Any]:
     size = dict(zip(names, sizes, strict=False))
     groups = draw(st.sampled_from([1, 2]))
     if "conv2d" in rule.ops(rule.left):
-        size |= {"j": 3, "i": 3 * groups, "o": 2 * groups, "p": 1, "q": 2, "h": 4, "v": 5}
+        size |= {
+            "j": 3,
+            "i": 3 * groups,
+            "o": 2 * groups,
+            "p": 1,
+            "q": 2,
+            "h": 4,
+            "v": 5,
+        }
     batch = draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=2))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     arrays: dict[str, np.ndarray] = {}
@@ -109,7 +117,9 @@ def test_sides_agree(rule: Rule, data: st.DataObject) -> None:
         assume(bool(args))
     with np.errstate(all="ignore"):
         left, right = rule(*args)
-    pairs = zip(left, right, strict=True) if isinstance(left, tuple) else [(left, right)]
+    pairs = (
+        zip(left, right, strict=True) if isinstance(left, tuple) else [(left, right)]
+    )
     for a, b in pairs:
         assert np.shape(a) == np.shape(b)
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)

@@ -48,7 +48,9 @@ GELU = {
     "summed": lambda x: 0.5 * x + 0.5 * x * erf(x / np.sqrt(2)),
 }
 GELU_TANH = {
-    "textbook": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "textbook": lambda x: (
+        0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    ),
     "products": lambda x: (
         x * 0.5 * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
     ),
@@ -56,7 +58,9 @@ GELU_TANH = {
         0.5 * x * (1 + np.tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x)))
     ),
     "power": lambda x: (
-        0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * np.power(x, 3))))
+        0.5
+        * x
+        * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * np.power(x, 3))))
     ),
     "sigmoid": lambda x: x * expit(2 * 0.7978845608028654 * (x + 0.044715 * x**3)),
 }
@@ -159,13 +163,21 @@ LAYER_NORM = {
 }
 RMS_NORM = {
     "quotient": lambda x, g: x / np.sqrt(np.mean(x**2, -1, keepdims=True) + 1e-6) * g,
-    "weight first": lambda x, g: g * x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6),
-    "power": lambda x, g: x * (np.mean(x * x, axis=-1, keepdims=True) + 1e-6) ** -0.5 * g,
+    "weight first": lambda x, g: (
+        g * x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+    ),
+    "power": lambda x, g: (
+        x * (np.mean(x * x, axis=-1, keepdims=True) + 1e-6) ** -0.5 * g
+    ),
     "sums": lambda x, g: (
-        x * (1 / np.sqrt(np.sum(np.square(x), -1, keepdims=True) / x.shape[-1] + 1e-6)) * g
+        x
+        * (1 / np.sqrt(np.sum(np.square(x), -1, keepdims=True) / x.shape[-1] + 1e-6))
+        * g
     ),
     "newaxis": lambda x, g: (x / np.sqrt((x**2).mean(-1) + 1e-6)[:, None]) * g,
-    "grouped": lambda x, g: x * (g * (1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-6))),
+    "grouped": lambda x, g: (
+        x * (g * (1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-6)))
+    ),
 }
 
 
@@ -177,7 +189,9 @@ def _softmax(s: Any) -> Any:
 ATTENTION = {
     "divided": lambda q, k, v: _softmax(q @ k.swapaxes(-1, -2) / np.sqrt(D)) @ v,
     "multiplied": lambda q, k, v: _softmax(D**-0.5 * (q @ k.mT)) @ v,
-    "scaled query": lambda q, k, v: _softmax((q * D**-0.5) @ k.transpose(0, 1, 3, 2)) @ v,
+    "scaled query": lambda q, k, v: (
+        _softmax((q * D**-0.5) @ k.transpose(0, 1, 3, 2)) @ v
+    ),
     "einsum": lambda q, k, v: np.einsum(
         "bhqk,bhkd->bhqd", _softmax(np.einsum("bhqd,bhkd->bhqk", q, k) / D**0.5), v
     ),
@@ -255,20 +269,26 @@ def test_attention_with_mask() -> None:
 @pytest.mark.parametrize(
     "f",
     [
-        lambda q, k, v: _softmax(
-            np.where(np.tri(N, dtype=bool), q @ k.mT / 4.0, -np.inf)
-        ) @ v,
-        lambda q, k, v: _softmax(
-            np.where(np.triu(np.ones((N, N), bool), 1), -np.inf, q @ k.mT / 4.0)
-        ) @ v,
-        lambda q, k, v: _softmax(
-            q @ k.mT / 4.0 + np.triu(np.full((N, N), -np.inf, np.float32), 1)
-        ) @ v,
+        lambda q, k, v: (
+            _softmax(np.where(np.tri(N, dtype=bool), q @ k.mT / 4.0, -np.inf)) @ v
+        ),
+        lambda q, k, v: (
+            _softmax(
+                np.where(np.triu(np.ones((N, N), bool), 1), -np.inf, q @ k.mT / 4.0)
+            )
+            @ v
+        ),
+        lambda q, k, v: (
+            _softmax(q @ k.mT / 4.0 + np.triu(np.full((N, N), -np.inf, np.float32), 1))
+            @ v
+        ),
     ],
     ids=["where kept", "where hidden", "added"],
 )
 def test_causal_attention(f: Any) -> None:
-    assert ops_of(f, draw(3, N, D), draw(3, N, D), draw(3, N, D)) == ["attention_causal"]
+    assert ops_of(f, draw(3, N, D), draw(3, N, D), draw(3, N, D)) == [
+        "attention_causal"
+    ]
 
 
 def test_log_softmax() -> None:
@@ -287,56 +307,87 @@ NEAR_MISSES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "gelu, wrong shift": (lambda x: 0.5 * x * (1.1 + erf(x / 2**0.5)), (X,), "gelu"),
     "gelu_tanh, wrong cubic": (
         lambda x: 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.0447 * x**3))),
-        (X,), "gelu_tanh",
+        (X,),
+        "gelu_tanh",
     ),
     "gelu of another factor": (
-        lambda x, y: 0.5 * y * (1 + erf(x / 2**0.5)), (X, draw(N, D)), "gelu",
+        lambda x, y: 0.5 * y * (1 + erf(x / 2**0.5)),
+        (X, draw(N, D)),
+        "gelu",
     ),
     "silu, wrong sign": (lambda x: x / (1 + np.exp(x)), (X,), "silu"),
     "softmax, sum over another axis": (
-        lambda x: np.exp(x - x.max(-1, keepdims=True))
-        / np.exp(x - x.max(-1, keepdims=True)).sum(0, keepdims=True),
-        (X,), "softmax",
+        lambda x: (
+            np.exp(x - x.max(-1, keepdims=True))
+            / np.exp(x - x.max(-1, keepdims=True)).sum(0, keepdims=True)
+        ),
+        (X,),
+        "softmax",
     ),
     "softmax, squared sum": (
-        lambda x: np.exp(x - x.max(-1, keepdims=True))
-        / (np.exp(x - x.max(-1, keepdims=True)) ** 2).sum(-1, keepdims=True),
-        (X,), "softmax",
+        lambda x: (
+            np.exp(x - x.max(-1, keepdims=True))
+            / (np.exp(x - x.max(-1, keepdims=True)) ** 2).sum(-1, keepdims=True)
+        ),
+        (X,),
+        "softmax",
     ),
     "layer_norm, eps outside the root": (
-        lambda x, g, c: (x - x.mean(-1, keepdims=True))
-        / (x.std(-1, keepdims=True) + 1e-5) * g + c,
-        (X, G, C), "layer_norm",
+        lambda x, g, c: (
+            (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5) * g + c
+        ),
+        (X, G, C),
+        "layer_norm",
     ),
     "layer_norm, mean over another axis": (
-        lambda x, g, c: (x - x.mean(0)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g + c,
-        (X, G, C), "layer_norm",
+        lambda x, g, c: (
+            (x - x.mean(0)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g + c
+        ),
+        (X, G, C),
+        "layer_norm",
     ),
     "layer_norm, unbiased variance": (
-        lambda x, g, c: (x - x.mean(-1, keepdims=True))
-        / np.sqrt(x.var(-1, keepdims=True, ddof=1) + 1e-5) * g + c,
-        (X, G, C), "layer_norm",
+        lambda x, g, c: (
+            (x - x.mean(-1, keepdims=True))
+            / np.sqrt(x.var(-1, keepdims=True, ddof=1) + 1e-5)
+            * g
+            + c
+        ),
+        (X, G, C),
+        "layer_norm",
     ),
     "rms_norm, mean of another array": (
         lambda x, g: x / np.sqrt(np.mean(g * g, -1, keepdims=True) + 1e-6) * g,
-        (X, G), "rms_norm",
+        (X, G),
+        "rms_norm",
     ),
     "attention, softmax over queries": (
         lambda q, k, v: (
-            np.exp(q @ k.mT - (q @ k.mT).max(-2, keepdims=True))
-            / np.exp(q @ k.mT - (q @ k.mT).max(-2, keepdims=True)).sum(-2, keepdims=True)
-        ) @ v,
-        (Q, K, V), "attention_scaled",
+            (
+                np.exp(q @ k.mT - (q @ k.mT).max(-2, keepdims=True))
+                / np.exp(q @ k.mT - (q @ k.mT).max(-2, keepdims=True)).sum(
+                    -2, keepdims=True
+                )
+            )
+            @ v
+        ),
+        (Q, K, V),
+        "attention_scaled",
     ),
     "attention, probabilities returned too": (
         lambda q, k, v: (_softmax(q @ k.mT / 4.0), _softmax(q @ k.mT / 4.0) @ v),
-        (draw(4, 128, 64), draw(4, 128, 64), draw(4, 128, 64)), "attention_scaled",
+        (draw(4, 128, 64), draw(4, 128, 64), draw(4, 128, 64)),
+        "attention_scaled",
     ),
     "linear, residual in place of a bias": (
-        lambda x, w, r: x @ w + r, (X, W, draw(N, M)), "linear",
+        lambda x, w, r: x @ w + r,
+        (X, W, draw(N, M)),
+        "linear",
     ),
     "linear, bias along the rows": (
-        lambda x, w, b: x @ w + b, (X, W, draw(N, 1)), "linear",
+        lambda x, w, b: x @ w + b,
+        (X, W, draw(N, 1)),
+        "linear",
     ),
 }
 

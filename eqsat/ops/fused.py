@@ -172,6 +172,12 @@ def binary_act(x: Any, y: Any, *, op: str, act: str) -> Any:
     return ACTIVATIONS[act](_BINARY[op](x, y))
 
 
+@fused("..., ... -> ...", choices={"act": _SOME})
+def gated(x: Any, y: Any, *, act: str) -> Any:
+    """act(x) y: the gate of GLU, GEGLU and SwiGLU. Shazeer 2020, arXiv:2002.05202."""
+    return ACTIVATIONS[act](x) * y
+
+
 @fused(
     Custom(lambda who, types, attrs: conv2d_op.type_rule.infer(who, types[:2], attrs)),
     choices={"act": _ANY},

@@ -1,0 +1,185 @@
+"""Patterns in the form in which the e-graph holds terms, and what a rule needs before it can match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+from eqsat import encode
+from eqsat.op import Op
+from eqsat.pattern import Expr, Node, Pattern, Var, match, nodes, substitute
+from eqsat.rule import Rule, RuleSet
+from eqsat.signature import Axes
+from eqsat.term import Shape
+
+Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
+"""A rule with the normal forms of its two sides."""
+
+
+class Need(NamedTuple):
+    """What must be in a graph before a rule can match."""
+
+    ops: frozenset[str]
+    attrs: frozenset[tuple[str, Any]]
+    axes: tuple[Axes, ...]
+    """Axes of variables of fixed rank."""
+
+
+_NEEDS: dict[tuple[Pattern, ...], Need] = {}
+
+
+def needs(r: Rule, left: Sequence[Pattern]) -> Need:
+    key = tuple(left)
+    known = _NEEDS.get(key)
+    if known is None:
+        parts = [p for root in left for p in nodes(root)]
+        fixed = (p.axes for p in parts if isinstance(p, Var) and not p.axes.variadic)
+        known = _NEEDS[key] = Need(
+            frozenset(encode.constructor(op, n) for op, n in ops_of(left)),
+            frozenset(a for root in left for a in literal_attrs(root)),
+            tuple(dict.fromkeys(axes for axes in fixed if axes.rank > 1)),
+        )
+    return known
+
+
+def literal_attrs(pattern: Pattern) -> Iterable[tuple[str, Any]]:
+    """Attributes in ``pattern`` that have no variables."""
+    for p in nodes(pattern):
+        if isinstance(p, Node) and p.attrs:
+            flat = [v for a in p.attrs for v in (a if isinstance(a, tuple) else (a,))]
+            if not any(isinstance(v, Expr) for v in flat):
+                yield p.op.name, p.attrs
+
+
+def fits(axes: Axes, shape: Shape) -> bool:
+    return len(shape) == axes.rank and all(
+        a == size
+        for a, size in zip(axes.tokens, shape, strict=True)
+        if isinstance(a, int)
+    )
+
+
+def inner_ops(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
+    for root in side:
+        if isinstance(root, Node):
+            yield from ops_of(root.args)
+
+
+def ops_of(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
+    """The ops in some patterns, with their numbers of arguments."""
+    for root in side:
+        for p in nodes(root):
+            if isinstance(p, Node):
+                yield p.op, len(p.args)
+
+
+
+
+class NormalForms:
+    """Both sides of rules in the form in which the e-graph will hold terms, worked out when asked.
+
+    Canonicalising rules are applied to the patterns of the others as oriented rewrites, so that a
+    rule may be written as its author likes: ``x / 2`` in a pattern meets ``0.5 * x`` in a program.
+    """
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._oriented: dict[Op, list[Rule]] = {}
+        for r in rules:
+            if r.phase == "canonicalise" and _is_oriented(r):
+                root = r.left[0]
+                assert isinstance(root, Node)
+                self._oriented.setdefault(root.op, []).append(r)
+        self._done: dict[Pattern, Pattern] = {}
+        self._removed = frozenset(
+            op.name
+            for op, rs in self._oriented.items()
+            if any(op.name not in r.ops(r.right) for r in rs)
+        )
+        self._lasting: dict[str, frozenset[str]] = {}
+
+    def fits(self, r: Rule, present: Set[str]) -> bool:
+        """Whether the ops of the left side that no normal form removes are all ``present``."""
+        if not r.hint <= present:
+            return False
+        lasting = self._lasting.get(r.name)
+        if lasting is None:
+            removed = frozenset() if r.phase == "canonicalise" else self._removed
+            lasting = self._lasting[r.name] = r.ops(r.left) - removed
+        return lasting <= present
+
+    def __call__(self, r: Rule) -> Entry:
+        """The rule with the normal forms of its left and right sides."""
+        if r.phase == "canonicalise":
+            return r, r.left, r.right
+        left = tuple(_normal(p, self._oriented, self._done) for p in r.left)
+        right = tuple(_normal(p, self._oriented, self._done) for p in r.right)
+        return r, left, right
+
+
+_NORMAL: dict[int, tuple[RuleSet, NormalForms]] = {}
+
+
+def normal_forms(rules: RuleSet) -> NormalForms:
+    """The normal forms of a set of rules; kept for the next graph."""
+    known = _NORMAL.get(id(rules))
+    if known is None or known[0] is not rules:
+        if len(_NORMAL) > 16:
+            _NORMAL.clear()
+        known = _NORMAL[id(rules)] = (rules, NormalForms(rules))
+    return known[1]
+
+
+def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:
+    """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their sides."""
+    normal = normal_forms(rules)
+    found = []
+    for r in rules:
+        if r.is_fusion and normal.fits(r, present):
+            _, left, right = normal(r)
+            found.append((r, left[0], right[0]))
+    return found
+
+
+def _is_oriented(r: Rule) -> bool:
+    plain = all(set(axes.tokens) <= {"..."} for axes in r.signature.inputs)
+    return plain and len(r.left) == 1 and match(r.left[0], r.right[0]) is None
+
+
+def _normal(
+    pattern: Pattern, rules: Mapping[Op, Sequence[Rule]], done: dict[Pattern, Pattern]
+) -> Pattern:
+    start = pattern
+    if start in done or not isinstance(start, Node):
+        return done.get(start, start)
+    seen = set()
+    while pattern not in seen:
+        seen.add(pattern)
+        if not isinstance(pattern, Node):
+            break
+        args = tuple(_normal(a, rules, done) for a in pattern.args)
+        pattern = Node(pattern.op, args, pattern.attrs)
+        for r in rules.get(pattern.op, ()):
+            bound = match(r.left[0], pattern)
+            if bound is not None and _known_to_hold(r, bound):
+                pattern = substitute(r.right[0], bound)
+                break
+    done[start] = pattern
+    return pattern
+
+
+def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
+    """Whether the conditions of a rule hold for the numbers it is applied to.
+
+    Conditions on arrays cannot be decided here; a number made of axis sizes counts as good.
+    """
+    if r.where is None:
+        return True
+    if not all(isinstance(s, Expr) for fact in r.facts for s in fact.subjects):
+        return False
+    values = [bound[p] for p in r.params]
+    if any(isinstance(bound[p], Expr) for p in r.numbers):
+        return True
+    conditions = r.where(*values)
+    listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
+    return all(bool(c) for c in listed)

@@ -1,0 +1,86 @@
+"""Programs of traced functions, for tests of programs and backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from eqsat.backends.numpy import interpret, lower, schedule
+from eqsat.op import INPUT, constant
+from eqsat.program import Program
+from eqsat.term import Graph, Term
+from eqsat.trace import Tracer
+
+Array = np.ndarray[Any, Any]
+ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-10}
+
+
+def terms_of(
+    f: Callable[..., Any], arrays: Sequence[Any], constants: Sequence[Array] = ()
+) -> tuple[list[Term], list[Term]]:
+    """The roots that ``f`` records over ``arrays`` and ``constants``, and its inputs."""
+    graph = Graph()
+    inputs = [
+        graph.node(INPUT, (), (i,), (x.dtype, x.shape)) for i, x in enumerate(arrays)
+    ]
+    fixed = [constant(graph, c) for c in constants]
+    results = f(*map(Tracer, [*inputs, *fixed]))
+    many = results if isinstance(results, (tuple, list)) else [results]
+    return [r.term for r in many], inputs
+
+
+def program_of(
+    f: Callable[..., Any], *arrays: Any, constants: Sequence[Array] = ()
+) -> Program:
+    """The program of ``f`` as it is written, one kernel an op."""
+    roots, inputs = terms_of(f, arrays, constants)
+    return Program.of(roots, inputs)
+
+
+def assert_lowered(
+    f: Callable[..., Any],
+    *arrays: Array,
+    constants: Sequence[Array] = (),
+    tol: float = 1,
+) -> str:
+    """The NumPy program of ``f`` gives what the oracle gives, in arrays of its own.
+
+    ``tol`` is in roundings of the dtype. Returns the source.
+    """
+    program = program_of(f, *arrays, constants=constants)
+    low = lower(program)
+    before = [x.copy() for x in arrays]
+    got = low(*arrays)
+    want = interpret(program.roots, arrays)
+    for x, kept in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(x, kept)
+    for i, (g, w, root) in enumerate(zip(got, want, program.roots, strict=True)):
+        assert type(g) is np.ndarray
+        assert (g.dtype, g.shape) == (w.dtype, w.shape) == root.type
+        assert g.flags.writeable
+        others = [*arrays, *got[:i], *root.graph.arrays.values()]
+        assert not any(np.may_share_memory(g, o) for o in others)
+        assert_near(g, w, tol)
+    return low.source
+
+
+def assert_near(got: Array, want: Array, tol: float) -> None:
+    """Equal up to ``tol`` roundings, absolute and relative; NaN and ∞ in the same places."""
+    rounding = tol * ROUNDING.get(want.dtype.name, 0)
+    if rounding:
+        got, want = got.astype(float), want.astype(float)
+    np.testing.assert_allclose(got, want, rtol=rounding, atol=rounding)
+
+
+@contextmanager
+def small_cache(room: int, rows: int = 2) -> Iterator[None]:
+    """Blocks for a cache of ``room`` bytes, and products of at least ``rows`` rows."""
+    known = schedule.CACHE_BYTES, schedule.GEMM_ROWS
+    schedule.CACHE_BYTES, schedule.GEMM_ROWS = room, rows
+    try:
+        yield
+    finally:
+        schedule.CACHE_BYTES, schedule.GEMM_ROWS = known

@@ -1,0 +1,489 @@
+"""The NumPy backend against the references of the ops, with caches of every size."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import tracemalloc
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import bodies
+import expressions
+import numpy as np
+import pytest
+import scipy.special as sp
+from agreement import DTYPES, FLOATS, drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import assert_lowered, assert_near, program_of, small_cache, terms_of
+
+from eqsat import ops
+from eqsat.backends.numpy import backend, interpret, lower, schedule
+from eqsat.backends.numpy.conv import conv2d
+from eqsat.errors import BackendError
+from eqsat.op import Op, apply
+from eqsat.ops.contract import conv2d_op
+from eqsat.ops.pointwise import cast, exp, rsqrt, sigmoid, tanh, where
+from eqsat.ops.view import broadcast_to, concatenate, flip, reshape
+from eqsat.program import Program
+from eqsat.term import Graph
+from eqsat.trace import trace
+
+seeds = st.integers(0, 2**32 - 1)
+rooms = st.sampled_from([1, 64, 256, 1024, 4096, 1 << 20])
+quick = settings(max_examples=20)
+rng = np.random.default_rng(0)
+
+
+def draw(*shape: int, dtype: str = "f4") -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+# -- every op --------------------------------------------------------------------------
+
+POINTWISE = sorted(o.name for o in Op.registry.values() if o.kind == "pointwise")
+
+
+def accepts(op: Op, dtypes: Sequence[Any]) -> bool:
+    try:
+        graph = Graph()
+        arrays = [np.ones(1, d) for d in dtypes]
+        apply(op, graph, arrays, {"dtype": "float32"} if op.attrs else {})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+@quick
+@given(seeds, st.sampled_from(DTYPES), st.booleans())
+def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
+    op = Op.registry[name]
+    if not accepts(op, [dtype] * len(op.params)):
+        return
+    attrs = {"dtype": "float16"} if op.attrs else {}
+    shapes = [(3, 5), (5,), (3, 1)]
+    if "shift" in name:
+        arrays = [np.ones(s, dtype) for s in shapes]
+    else:
+        arrays = [drawn(seed + i, s, dtype) for i, s in enumerate(shapes)]
+    if strided:
+        arrays = [np.repeat(x, 4, axis=-1)[..., ::4] for x in arrays]
+    count = len(op.params)
+    with np.errstate(all="ignore"):
+        assert_lowered(lambda *xs: op(*xs, **attrs), *arrays[:count])
+
+
+GROUPS = [name for name in vars(expressions) if name.isupper()]
+NUMPY_ARGUMENTS = {
+    "x": draw(3, 4),
+    "y": draw(2, 3, 4),
+    "v": draw(4),
+    "m": draw(4, 5),
+    "i": np.array([2, 0, 1]),
+    "b": rng.random((3, 4)) > 0.5,
+    "h": draw(3, 4, dtype="f2"),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_numpy_users_write(group: str) -> None:
+    known = {"np": np, "sp": sp, "C": draw(3, 4)}
+    arrays = [*NUMPY_ARGUMENTS.values()]
+    for text in getattr(expressions, group).split(";"):
+        f = eval(f"lambda {', '.join(NUMPY_ARGUMENTS)}: {text.strip()}", known)
+        done = trace(f, arrays, {})
+        low = lower(Program.of(done.outputs, done.inputs, done.names))
+        want = interpret(done.outputs, arrays)
+        for g, w in zip(low(*arrays), want, strict=True):
+            assert (g.dtype, g.shape) == (w.dtype, w.shape), text
+            assert_near(g, w, 1)
+            assert not any(np.may_share_memory(g, a) for a in [*arrays, known["C"]])
+
+
+def heads(n: int, d: int) -> tuple[int, ...]:
+    return 2, 3, n, d
+
+
+NETWORKS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "softmax": (ops.softmax, [(7, 5)]),
+    "softmax, first axis": (lambda x: ops.softmax(x, axis=0), [(7, 5, 3)]),
+    "log_softmax": (ops.log_softmax, [(7, 5)]),
+    "logsumexp": (ops.logsumexp, [(7, 5)]),
+    "gelu": (ops.gelu, [(3, 11)]),
+    "gelu_tanh": (ops.gelu_tanh, [(3, 11)]),
+    "gelu_sigmoid": (ops.gelu_sigmoid, [(3, 11)]),
+    "silu": (ops.silu, [(33,)]),
+    "softplus": (ops.softplus, [(33,)]),
+    "leaky_relu": (ops.leaky_relu, [(5, 3)]),
+    "layer_norm": (ops.layer_norm, [(7, 6), (6,), (6,)]),
+    "rms_norm": (ops.rms_norm, [(2, 7, 6), (6,)]),
+    "group_norm": (
+        lambda *xs: ops.group_norm(*xs, groups=2),
+        [(3, 4, 2, 5), (4,), (4,)],
+    ),
+    "batch_norm": (
+        lambda x, m, v, w, b: ops.batch_norm(x, m, v * v, w, b),
+        [(3, 4, 2, 5), (4,), (4,), (4,), (4,)],
+    ),
+    "attention": (ops.attention, [heads(5, 4), heads(7, 4), heads(7, 6)]),
+    "attention of groups": (
+        ops.attention,
+        [(2, 6, 5, 4), heads(7, 4), heads(7, 4)],
+    ),
+    "attention, causal": (
+        lambda *xs: ops.attention(*xs, causal=True),
+        [heads(5, 4), heads(7, 4), heads(7, 6)],
+    ),
+    "attention, masked": (
+        lambda q, k, v, m: ops.attention(q, k, v, mask=m),
+        [heads(5, 4), heads(7, 4), heads(7, 6), (5, 7)],
+    ),
+    "attention of one head": (ops.attention, [(6, 6), (6, 6), (6, 6)]),
+    "linear": (
+        lambda *xs: ops.linear(*xs, act="silu"),
+        [(2, 5, 3), (3, 4), (4,)],
+    ),
+    "linear_residual": (ops.linear_residual, [(2, 5, 3), (3, 4), (4,), (2, 5, 4)]),
+    "linear_layer_norm": (
+        lambda x, w, b, g, c: ops.linear_layer_norm(x, w, b, g, c, 1e-5),
+        [(5, 3), (3, 4), (4,), (4,), (4,)],
+    ),
+    "layer_norm_linear": (
+        lambda x, g, c, w, b: ops.layer_norm_linear(x, g, c, 1e-5, w, b, act="gelu"),
+        [(3, 5, 6), (6,), (6,), (6, 4), (4,)],
+    ),
+    "lora": (
+        lambda x, w, a, b: ops.lora(x, w, a, b, 0.5),
+        [(7, 6), (6, 4), (6, 2), (2, 4)],
+    ),
+    "rope": (ops.rope, [(2, 3, 5, 6), (5, 6), (5, 6)]),
+    "conv2d": (
+        lambda x, w, b: ops.conv2d_act(x, w, b, padding=(1, 1), act="relu"),
+        [(3, 4, 5, 6), (2, 4, 3, 3), (2, 1, 1)],
+    ),
+    "conv2d, transposed": (
+        lambda x, w: tanh(ops.conv2d(x, w).transpose(0, 2, 3, 1)),
+        [(3, 4, 5, 6), (2, 4, 1, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@quick
+@given(seeds, st.sampled_from(FLOATS), rooms, st.booleans())
+def test_networks(name: str, seed: int, dtype: Any, room: int, special: bool) -> None:
+    f, shapes = NETWORKS[name]
+    arrays = [drawn(seed + i, s, dtype, special) for i, s in enumerate(shapes)]
+    with small_cache(room), np.errstate(all="ignore"):
+        assert_lowered(f, *arrays, tol=4)
+
+
+def test_dequantize_takes_integers_and_halves() -> None:
+    q = rng.integers(-8, 8, (6, 12)).astype("i1")
+    scale, zero = draw(6, 3, dtype="f2"), rng.integers(-2, 2, (6, 3)).astype("i1")
+    with small_cache(64):
+        assert_lowered(ops.dequantize, q, scale, zero)
+
+
+@settings(max_examples=100)
+@given(seeds, st.integers(1, 16), rooms, st.sampled_from(["f4", "f8"]), st.booleans())
+def test_kernels_that_nobody_wrote(
+    seed: int, count: int, room: int, dtype: str, fused: bool
+) -> None:
+    """A random body, as one kernel and as a kernel an op."""
+    draws = Random(seed)
+    base = [draws.randint(1, 7) for _ in range(draws.randint(1, 4))]
+    shapes = [tuple(base)]
+    for _ in range(draws.randint(0, 2)):
+        kept = base[draws.randint(0, len(base)) :]
+        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    arrays = [drawn(seed + i, s, np.dtype(dtype), False) for i, s in enumerate(shapes)]
+    run: Any = bodies.body(seed, count)
+    f = bodies.fused_op("nobodys_body", run, len(arrays)) if fused else run
+    with small_cache(room, draws.choice([1, 3, 8])):
+        assert_lowered(f, *arrays, tol=10)
+
+
+@quick
+@given(seeds, st.sampled_from([(1, 1), (2, 3)]), st.sampled_from([(0, 0), (2, 1)]))
+def test_convolution_is_its_reference(seed: int, stride: Any, padding: Any) -> None:
+    x = drawn(seed, (2, 4, 7, 6), np.dtype("f8"), False)
+    for groups, size in ((1, (3, 2)), (2, (1, 1)), (4, (2, 3))):
+        w = drawn(seed, (4, 4 // groups, *size), np.dtype("f8"), False)
+        for dilation in ((1, 1), (2, 1)):
+            attrs = {"stride": stride, "padding": padding, "dilation": dilation}
+            want = conv2d_op.reference(x, w, groups=groups, **attrs)
+            out = np.empty_like(want)
+            conv2d(x, w, out, groups=groups, **attrs)
+            np.testing.assert_allclose(out, want, rtol=1e-12, atol=1e-12)
+
+
+# -- blocks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 64, 67])
+@pytest.mark.parametrize("room", [1, 100, 1000, 1 << 20])
+def test_any_number_of_rows(rows: int, room: int) -> None:
+    with small_cache(room):
+        assert_lowered(ops.softmax, draw(rows, 5))
+        assert_lowered(ops.layer_norm, draw(2, rows, 3), draw(3), draw(3))
+        assert_lowered(ops.linear, draw(rows, 5), draw(5, 3), draw(3))
+
+
+def test_reductions_over_nothing() -> None:
+    empty = draw(3, 0)
+    with small_cache(1):
+        assert_lowered(lambda x: tanh(ops.sum(exp(x), -1)) + 1.0, empty)
+        assert_lowered(lambda x, y: tanh(x @ y) * 2.0, empty, draw(0, 4))
+
+
+def one_kernel(f: Callable[..., Any], *arrays: np.ndarray) -> str:
+    """The source of ``f`` as one kernel, after checking what it computes."""
+    return assert_lowered(bodies.fused_op("one_kernel", f, len(arrays)), *arrays, tol=4)
+
+
+def loops(source: str) -> list[str]:
+    return re.findall(r"range\((.*)\)", source)
+
+
+def test_a_leaf_can_be_read_whole_and_by_rows() -> None:
+    x = draw(8, 8)
+    with small_cache(200):
+        source = one_kernel(lambda x: tanh(x @ x.mT) + x.mT * x, x)
+    assert loops(source) == ["8"]
+
+
+def test_broadcast_leaves_are_read_whole() -> None:
+    arrays = draw(8, 6), draw(6), draw(8, 1), draw(1, 6), draw()
+    with small_cache(200):
+        source = one_kernel(lambda a, b, c, d, e: tanh(a + b) * exp(c + d) * e, *arrays)
+    assert loops(source) == ["0, 8, 2"] or loops(source) == ["8"]
+    assert "b[" not in source and "d[" not in source and "c[i0:i1]" in source
+
+
+def test_what_does_not_depend_on_the_loop_is_computed_before_it() -> None:
+    with small_cache(300):
+        source = one_kernel(lambda x, w: tanh(x * exp(w)) + 1.0, draw(64, 4), draw(4))
+    assert source.index("np.exp(b") < source.index("for i0") < source.index("np.tanh")
+
+
+def test_an_axis_that_is_reduced_is_not_cut() -> None:
+    x = draw(6, 5, 4)
+    with small_cache(100):
+        source = one_kernel(lambda x: x - tanh(ops.mean(x, 0, keepdims=True)), x)
+    assert loops(source)[0] == "5" and "range(6" not in source
+
+
+def test_a_body_without_such_an_axis_runs_in_one_block() -> None:
+    with small_cache(1):
+        source = one_kernel(lambda x: x - tanh(ops.mean(x)), draw(9))
+    assert loops(source) == []
+
+
+def test_attention_runs_over_heads_and_queries() -> None:
+    q, k, v = draw(2, 4, 256, 8), draw(2, 4, 512, 8), draw(2, 4, 512, 8)
+    low = lower(program_of(ops.attention, q, k, v))
+    assert loops(low.source) == ["2", "4"]
+    with small_cache(200 << 10):
+        low = lower(program_of(ops.attention, q, k, v))
+        assert loops(low.source) == ["2", "4", "0, 256, 64"]
+        assert_lowered(ops.attention, q, k, v)
+
+
+def test_blocks_fit_the_cache() -> None:
+    x = draw(1000, 300)
+    source = lower(program_of(ops.layer_norm, x, x[0], x[0])).source
+    sizes = re.findall(r"np\.empty\(\((\d+), 300\)", source)
+    assert 1 < int(sizes[0]) and int(sizes[0]) * 300 * 4 * 3 <= schedule.CACHE_BYTES
+
+
+def test_a_product_by_weights_is_not_cut() -> None:
+    f = lambda *xs: ops.linear(*xs, act="gelu")  # noqa: E731
+    with small_cache(4096):
+        source = assert_lowered(f, draw(2, 50, 8), draw(8, 16), draw(16))
+    before, _, after = source.partition("for i0")
+    assert "np.matmul(x.reshape(2 * 50, 8), w, out=out.reshape(2 * 50, 16))" in before
+    assert "np.matmul" not in after
+
+
+def test_intermediates_take_no_memory_of_the_size_of_the_result() -> None:
+    x = draw(1 << 20)
+    low = lower(program_of(ops.gelu_tanh, x))
+    tracemalloc.start()
+    low(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < x.nbytes + schedule.CACHE_BYTES
+
+
+def test_equal_kernels_are_one_function() -> None:
+    def f(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = ops.softmax(ops.gelu(x @ w))
+        return x
+
+    source = assert_lowered(f, draw(64, 64), draw(64, 64))
+    assert source.count("def gelu(") == source.count("def softmax(") == 1
+    assert source.count("softmax(gelu_") == 3 or source.count("\n    softmax") == 3
+
+
+# -- what is asked of results ----------------------------------------------------------
+
+
+def test_results_never_share_memory() -> None:
+    w = draw(4)
+
+    def f(x: Any, w: Any) -> Any:
+        y = tanh(x)
+        many = x, x.mT, x[::2], y, y, y.mT, y[1:], flip(y, 0), w, exp(w), x + w
+        return *many, broadcast_to(exp(x), (2, 3, 4)), reshape(exp(x).mT, (12,))
+
+    assert_lowered(f, draw(3, 4), constants=[w])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: np.asfortranarray(x),
+        lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+        lambda x: x[::-1, ::-1],
+        lambda x: np.broadcast_to(x[:1], x.shape),
+    ],
+    ids=["fortran", "strided", "reversed", "broadcast"],
+)
+def test_inputs_in_any_memory(make: Callable[[np.ndarray], np.ndarray]) -> None:
+    x = make(draw(6, 4))
+    x.flags.writeable = False
+
+    def f(x: Any) -> Any:
+        y = reshape(x, (24,))
+        return tanh(y), ops.softmax(x), x @ x.mT, -x, sigmoid(reshape(x, (2, 3, 4)))
+
+    with small_cache(64):
+        assert_lowered(f, x)
+
+
+def test_arrays_without_axes() -> None:
+    x = np.array(0.5, np.float32)
+    with small_cache(1):
+        assert_lowered(lambda x: (tanh(x) * 2.0, x, where(x > 0, x, 1.0)), x)
+        assert_lowered(lambda x: ops.sum(x), draw(3))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, "bfloat16"])
+def test_numbers_have_no_dtype(dtype: Any) -> None:
+    """Arithmetic of bare numbers alone must not widen what it meets."""
+    import ml_dtypes
+
+    x = draw(3, 4).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    def f(x: Any) -> Any:
+        graph = x.term.graph
+        two = apply(Op.registry["multiply"], graph, [0.5, 4.0], {})
+        return type(x)(apply(Op.registry["add"], graph, [x.term, two], {})) * 0.1 + 3
+
+    assert_lowered(f, x)
+    assert_lowered(lambda x: cast(rsqrt(abs(x) + 1.0), "f8"), x)
+
+
+def test_results_in_place_of_dead_values() -> None:
+    def f(x: Any, m: Any) -> Any:
+        y = where(m, tanh(x), exp(x))
+        z = where(x > 0, 1.0, -tanh(y))
+        return where(tanh(z) > exp(z), z, sigmoid(z)), concatenate([y, y], 0)
+
+    assert_lowered(f, draw(5, 4), rng.random((5, 4)) > 0.5)
+
+
+def test_calls_from_many_threads() -> None:
+    f = lambda q, k, v: ops.attention(ops.gelu(q), tanh(k), v)  # noqa: E731
+    arrays = [[draw(3, 40, 8) for _ in range(3)] for _ in range(8)]
+    with small_cache(2000):
+        low = lower(program_of(f, *arrays[0]))
+    want = [low(*a)[0] for a in arrays]
+    start = threading.Barrier(4)
+
+    def run(k: int) -> bool:
+        start.wait()
+        many = range(k, k + 40)
+        return all(
+            np.array_equal(low(*arrays[i % 8])[0], want[i % 8], equal_nan=True)
+            for i in many
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
+
+
+def test_no_warnings_where_numpy_would_give_some() -> None:
+    x = np.array([0.0, -1.0, 1e30], np.float32)
+    assert_lowered(lambda x: (exp(x), 1.0 / x, sigmoid(-x), ops.softmax(x * 1e20)), x)
+
+
+# -- the text --------------------------------------------------------------------------
+
+
+def test_the_source_is_python_and_readable(golden: Callable[[str, str], None]) -> None:
+    def ffn(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
+        h = ops.linear(x, w, b, act="gelu_tanh")
+        return ops.layer_norm(x + ops.linear(h, v, c), c, c)
+
+    arrays = draw(512, 256), draw(256, 1024), draw(1024), draw(1024, 256), draw(256)
+    roots, inputs = terms_of(ffn, arrays)
+    low = lower(Program.of(roots, inputs, ["x", "w", "b", "v", "c"]))
+    golden("ffn.py", low.source)
+    tree = ast.parse(low.source)
+    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]
+    assert functions == ["linear", "layer_norm", "program"]
+    assert all(len(line) <= 120 for line in low.source.splitlines())
+    (got,), (want,) = low(*arrays), interpret(roots, arrays)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_the_function_is_that_of_the_text() -> None:
+    x = draw(40, 30)
+    low = lower(program_of(ops.softmax, x))
+    scope: dict[str, Any] = {}
+    exec(low.source, scope)
+    np.testing.assert_array_equal(scope["program"](x)[0], low(x)[0])
+
+
+def test_inputs_may_be_called_anything() -> None:
+    x = draw(4, 4)
+    roots, inputs = terms_of(lambda *xs: ops.softmax(sum(xs)) * 2.0, [x] * 6)
+    names = ["min", "range", "softmax", "i0", "t0", "special"]
+    with small_cache(40):
+        (got,) = lower(Program.of(roots, inputs, names))(*[x] * 6)
+    assert_near(got, interpret(roots, [x] * 6)[0], 1)
+
+
+# -- the record and the oracle ---------------------------------------------------------
+
+
+def test_the_backend_realises_every_op_but_leaves() -> None:
+    assert backend.name == "numpy"
+    for op in Op.registry.values():
+        assert backend.realises(op) == (op.kind != "leaf")
+    x = draw(3)
+    np.testing.assert_array_equal(backend.lower(program_of(exp, x))(x)[0], np.exp(x))
+
+
+def test_the_oracle_holds_references_to_their_type() -> None:
+    def wrong(x: Any) -> Any:
+        return np.asarray(x, np.float64)
+
+    op = Op.registry["tanh"]
+    bad = Op("wrong_tanh", "pointwise", op.type_rule, wrong, ("x",))
+    roots, _ = terms_of(lambda x: bad(x), [draw(3)])
+    with pytest.raises(BackendError, match="wrong_tanh: the reference gave float64"):
+        interpret(roots, [draw(3)])
+    short = Op("short_tanh", "pointwise", op.type_rule, lambda x: x[:1], ("x",))
+    roots, _ = terms_of(lambda x: short(x), [draw(3)])
+    with pytest.raises(BackendError, match=r"gave shape \(1,\), not \(3,\)"):
+        interpret(roots, [draw(3)])
