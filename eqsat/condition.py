@@ -113,6 +113,13 @@ def equal(a: Any, b: Any) -> Fact | Held:
     return _condition("equal", "(= {0} {1})", lambda u, v: u == v, _unbendable, a, b)
 
 
+def length(values: Any, n: int) -> Fact | Held:
+    """The attribute ``values`` has ``n`` entries."""
+    return _condition(
+        f"length {n}", f"(= {n} (vec-length {{0}}))", lambda v: len(v) == n, _unbendable, values
+    )
+
+
 def not_scalar(x: Any) -> Fact | Held:
     """``x`` has at least one axis. Keeps rules from turning numbers round for nothing."""
     return _condition("not scalar", "(d1 {0})", lambda v: True, _unbendable, x)
@@ -225,6 +232,7 @@ __all__ = [
     "constant",
     "equal",
     "hides_future",
+    "length",
     "nonzero",
     "normal",
     "not_scalar",

@@ -91,8 +91,11 @@ def _price(
         return 0.0
     if op.kind == "view" and op.name not in ("concatenate", "pad"):
         return device.view_s
-    read = sum(nbytes(t) for i, t in enumerate(types) if places[i] == i)
-    return roofline(device, flops(op, attrs, types, out), read + nbytes(out))
+    written = nbytes(out)
+    read = sum(
+        op.bytes_read(i, nbytes(t), written) for i, t in enumerate(types) if places[i] == i
+    )
+    return roofline(device, flops(op, attrs, types, out), read + written)
 
 
 @dataclass

@@ -99,10 +99,17 @@ class Engine:
             self._waiting[r.phase].append(r)
         self._loaded: set[str] = set()
         self._active: set[str] = set()
-        forms = list(encode.PRELUDE)
+        self._named = 0
+        forms = [*encode.PRELUDE, *self._sizes_named(2)]
         for (_, arity), op in self.ops.items():
             forms += self._declared(op, arity)
         self._run(self._parse(forms))
+
+    def _sizes_named(self, k: int) -> list[str]:
+        """Tables of sizes up to the ``k``-th from the end, where they are new."""
+        new = [f for i in range(self._named + 1, k + 1) for f in encode.size_table(i)]
+        self._named = max(self._named, k)
+        return new
 
     def _parse(self, forms: Iterable[str]) -> list[Any]:
         commands: list[Any] = []
@@ -152,6 +159,8 @@ class Engine:
                     self._typed.add(name)
                     forms += encode.analyses(op, n)
             self._note_attrs(left, right)
+            most = max((axes.rank for axes in r.signature.inputs), default=0)
+            forms += self._sizes_named(most)
             forms += encode.rule_forms(r, left, right, self.signed)
             self._loaded.add(r.name)
             self._active.add(phase)

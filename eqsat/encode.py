@@ -39,9 +39,11 @@ SORTS = {
     "float": "f64",
 }
 
-MAX_NAMED = 6
-"""Axes from the end that a rule can name."""
 NEWLINE = chr(10)
+_TOLERANCES = [
+    f"(set (tolerance {dtype_code(d)}) {rounding(d)})"
+    for d in (Weak.FLOAT, np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8"))
+]
 _TOLERANCES = [
     f"(set (tolerance {dtype_code(d)}) {rounding(d)})"
     for d in (Weak.FLOAT, np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8"))
@@ -63,7 +65,6 @@ _PRELUDE = f"""
 (function bcast (Dims Dims) Dims :no-merge)
 (function rank (T) i64 :no-merge)
 (function dtype (T) i64 :no-merge)
-{NEWLINE.join(f"(function d{k} (T) i64 :no-merge)" for k in range(1, MAX_NAMED + 1))}
 (relation float (T))
 (relation literal (f64))
 (relation near (f64 f64 i64))
@@ -80,7 +81,6 @@ _PRELUDE = f"""
 (rule ((= t (type e))) ((set (rank e) (- (vec-length t) 1)) (set (dtype e) (vec-get t 0)))
  :ruleset _types :name "type-rank")
 (rule ((= d (dtype e)) (>= d {FLOAT_CODE})) ((float e)) :ruleset _types :name "type-float")
-{NEWLINE.join(_SIZE_RULE.format(k=k) for k in range(1, MAX_NAMED + 1))}
 (rule ((= e (Scalar c)) (literal l) (= tol (tolerance d)) (<= (abs (- c l)) (* tol (abs l))))
  ((near c l d)) :ruleset _types :name "near-literal")
 (rule ((need s t) (= s t)) ((set (bcast s t) s)) :ruleset _types :name "bcast-same")
@@ -132,6 +132,16 @@ _LOWER: dict[str, tuple[str, str, str]] = {
     "transpose": ("x a", *_SAME),
     "broadcast_to": ("x a", *_SAME),
 }
+
+
+def size_table(k: int) -> list[str]:
+    """The table of the ``k``-th size from the end, and the rule that fills it."""
+    return [
+        f"(function d{k} (T) i64 :no-merge)\n",
+        f"(rule ((= t (type e)) (> (vec-length t) {k})) "
+        f"((set (d{k} e) (vec-get t (- (vec-length t) {k})))) "
+        f':ruleset _types :name "type-d{k}")\n',
+    ]
 
 
 def constructor(op: Op, arity: int) -> str:
@@ -407,6 +417,10 @@ def expression(e: Expr | int | float, kind: str) -> str:
         return number(e) if kind == "float" else str(e)
     if not e.args:
         inside = _variable(e)
+    elif e.head == "entry":
+        values, i = e.args
+        assert isinstance(values, Expr)
+        inside = f"(vec-get {_variable(values)} {i})"
     else:
         a, b = (expression(x, e.kind) for x in e.args)
         head = "/" if e.head == "//" else e.head

@@ -121,7 +121,7 @@ def _kernel(name: str, term: Term, base: Mapping[Term, Term]) -> Kernel:
         body,
         inputs,
         flops=sum(_flops(n) for n in nodes),
-        bytes=_read_bytes(inputs, base) + term.nbytes,
+        bytes=_read_bytes(op, term, inputs, base) + term.nbytes,
     )
 
 
@@ -171,10 +171,13 @@ def _flops(term: Term) -> float:
     return op.flops([a.type for a in term.args], op.attr_dict(term), term.type)
 
 
-def _read_bytes(inputs: Sequence[Term], base: Mapping[Term, Term]) -> int:
+def _read_bytes(
+    op: Op, term: Term, inputs: Sequence[Term], base: Mapping[Term, Term]
+) -> int:
     """What views show of each value, and at most all of it (bytes)."""
     seen: dict[Term, int] = {}
     for t in inputs:
         b = base.get(t, t)
-        seen[b] = min(b.nbytes, seen.get(b, 0) + t.nbytes)
+        read = int(op.bytes_read(term.args.index(t), t.nbytes, term.nbytes))
+        seen[b] = min(b.nbytes, seen.get(b, 0) + read)
     return sum(seen.values())

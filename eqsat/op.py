@@ -23,6 +23,7 @@ from eqsat.term import DType, Graph, Term, Type, Weak
 from eqsat.typerule import (
     BF16,
     BySignature,
+    Gathered,
     Pointwise,
     TypeRule,
     dtype_code,
@@ -171,6 +172,14 @@ class Op:
                     f"{self.name}: no argument {name!r}{at(caller_line())}"
                 )
         return values, attrs
+
+    def bytes_read(self, i: int, size: float, written: float) -> float:
+        """Bytes of argument ``i`` (``size``) that are read to write ``written`` bytes.
+
+        Of a table no more is read than is written.
+        """
+        table = isinstance(self.type_rule, Gathered) and i == 0
+        return min(size, written) if table else size
 
     def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
         """Attributes in their one normal form. ``ndim`` is the rank of the first argument."""

@@ -102,7 +102,13 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
     "*": lambda a, b: a * b,
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
+    "entry": lambda a, b: a[b],
 }
+
+
+def entry(values: tuple[int, ...] | Expr, i: int) -> Any:
+    """Entry ``i`` of a tuple-valued parameter, counted from the front."""
+    return Expr("entry", (values, i)) if isinstance(values, Expr) else values[i]
 
 
 class _Interned:

@@ -1,10 +1,11 @@
 """Views: reshapes and transposes that meet, cancel, or move past what they do not touch."""
 
-from itertools import permutations, product
+from itertools import permutations
 
 from eqsat import rule
-from eqsat.condition import same_shape
+from eqsat.condition import length, same_shape
 from eqsat.op import Axis, Ints
+from eqsat.pattern import entry
 from eqsat.ops import add, divide, exp, log, multiply, rsqrt, sqrt, subtract, tanh
 from eqsat.ops.view import reshape_op, transpose_op
 
@@ -60,6 +61,12 @@ def _dropped_axis(op):
 dropped = [_dropped_axis(op) for op in (add, subtract, multiply, divide)]
 
 
+MT = (-1, -2)
+"""The permutation that exchanges the last two axes."""
+THREE = list(permutations((-3, -2, -1)))
+"""Permutations of three axes, those that leave the first one alone among them."""
+
+
 def minimal(perm):
     """``perm`` (negative axes) without the leading axes that stay."""
     while perm and perm[0] == -len(perm):
@@ -67,37 +74,59 @@ def minimal(perm):
     return perm
 
 
-def composed(first, then):
-    """The permutation of ``first`` followed by ``then``."""
-    n = max(len(first), len(then))
-    first = tuple(range(-n, -len(first))) + first
-    then = tuple(range(-n, -len(then))) + then
-    return minimal(tuple(first[a] for a in then))
-
-
-PERMUTATIONS = [
-    p for n in (2, 3) for p in permutations(range(-n, 0)) if minimal(p) == p and p
-]
-
-
-def _transpose_of_transpose(first, then):
-    both = composed(first, then)
-
-    def sides(x):
-        """Two transposes are one."""
-        left = transpose_op(transpose_op(x, perm=first), perm=then)
-        return left, transpose_op(x, perm=both) if both else x
-
-    axes = "... " + " ".join("pqr"[: max(len(first), len(then))])
-    name = f"transpose_{_spell(first)}_then_{_spell(then)}"
-    return rule(axes, dtypes="any", numerics="exact", phase=PHASE, name=name)(sides)
-
-
 def _spell(perm):
     return "".join(str(-a) for a in perm)
 
 
-transposes = [_transpose_of_transpose(p, q) for p, q in product(PERMUTATIONS, repeat=2)]
+def _three_then(then):
+    def sides(x, p: Ints):
+        """A permutation of three axes, then another, is one permutation."""
+        both = tuple(entry(p, 3 + a) for a in then)
+        left = transpose_op(transpose_op(x, perm=p), perm=minimal(then))
+        return left, transpose_op(x, perm=both)
+
+    return rule(
+        "... i j k",
+        where=lambda x, p: length(p, 3),
+        dtypes="any",
+        numerics="exact",
+        name=f"transpose_then_{_spell(then)}",
+    )(sides)
+
+
+def _mt_then(then):
+    both = tuple((-3, *MT)[3 + a] for a in then)
+
+    def sides(x):
+        """The matrix transpose, then a permutation of three axes, is one permutation."""
+        left = transpose_op(transpose_op(x, perm=MT), perm=minimal(then))
+        return left, transpose_op(x, perm=minimal(both)) if minimal(both) else x
+
+    name = f"matrix_transpose_then_{_spell(then)}"
+    return rule("... i j k", dtypes="any", numerics="exact", name=name)(sides)
+
+
+@rule("... j k", dtypes="any", numerics="exact")
+def matrix_transpose_twice(x):
+    """xᵀᵀ = x."""
+    return x.mT.mT, x
+
+
+@rule("... i j k", dtypes="any", numerics="exact")
+def transpose_of_nothing(x):
+    """The permutation that leaves all axes where they are."""
+    return transpose_op(x, perm=(-3, -2, -1)), x
+
+
+@rule("... i j k", dtypes="any", numerics="exact")
+def transpose_of_last_two(x):
+    """A permutation that leaves the first of three axes where it is."""
+    return transpose_op(x, perm=(-3, -1, -2)), x.mT
+
+
+transposes = [_three_then(p) for p in THREE if minimal(p)] + [
+    _mt_then(p) for p in THREE if len(minimal(p)) == 3
+]
 
 
 @rule("... m k, ... k n", phase="algebra")

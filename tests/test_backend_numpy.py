@@ -67,7 +67,7 @@ def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
         return
     attrs = {"dtype": "float16"} if op.attrs else {}
     shapes = [(3, 5), (5,), (3, 1)]
-    if "shift" in name:
+    if "shift" in name or (name == "power" and dtype.kind in "iu"):
         arrays = [np.ones(s, dtype) for s in shapes]
     else:
         arrays = [drawn(seed + i, s, dtype) for i, s in enumerate(shapes)]
@@ -256,14 +256,14 @@ def test_a_leaf_can_be_read_whole_and_by_rows() -> None:
     x = draw(8, 8)
     with small_cache(200):
         source = one_kernel(lambda x: tanh(x @ x.mT) + x.mT * x, x)
-    assert loops(source) == ["8"]
+    assert loops(source) == ["0, 8, 2"]
 
 
 def test_broadcast_leaves_are_read_whole() -> None:
     arrays = draw(8, 6), draw(6), draw(8, 1), draw(1, 6), draw()
     with small_cache(200):
         source = one_kernel(lambda a, b, c, d, e: tanh(a + b) * exp(c + d) * e, *arrays)
-    assert loops(source) == ["0, 8, 2"] or loops(source) == ["8"]
+    assert loops(source) == ["0, 8, 2"]
     assert "b[" not in source and "d[" not in source and "c[i0:i1]" in source
 
 
@@ -447,8 +447,9 @@ def test_the_source_is_python_and_readable(golden: Callable[[str, str], None]) -
 
 
 def test_the_function_is_that_of_the_text() -> None:
-    x = draw(40, 30)
+    x = draw(400, 1000)
     low = lower(program_of(ops.softmax, x))
+    assert "for i0 in" in low.source
     scope: dict[str, Any] = {}
     exec(low.source, scope)
     np.testing.assert_array_equal(scope["program"](x)[0], low(x)[0])

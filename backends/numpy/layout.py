@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from .axes import argument_axes
 from .body import Body, Node
@@ -83,22 +84,28 @@ class Layout:
         """The number of loops around ``n``."""
         return level_of(self.spots[n])
 
-    def inner_bytes(self) -> tuple[int, int]:
-        """Bytes of nodes that the innermost loop cuts, and of those that it does not.
+    def inner_cost(self) -> tuple[int, int, int]:
+        """What the innermost loop does, for one turn of the loops around it.
 
-        Counted for one turn of the loops around it, without nodes outside all of them.
+        The number of nodes that it cuts, their bytes, and the bytes of those that it does
+        not, of which a node has its own or those of the leaves that it reads, if more.
         """
-        cut = kept = 0
+        count = cut = kept = 0
         for n in self.body.nodes:
             *around, last = self.spots[n]
             outside = bool(around) and not level_of(tuple(around))
             if n.is_view or n is self.whole or outside:
                 continue
-            each = n.nbytes
-            for axis in around:
-                each //= 1 if axis is None else n.shape[axis]
-            cut, kept = (cut, kept + each) if last is None else (cut + each, kept)
-        return cut, kept
+            if last is None:
+                read = sum(a.nbytes for a in n.nodes if a.op is None)
+                kept += max(n.nbytes, read) // self._turns(around, n)
+            else:
+                count += 1
+                cut += n.nbytes // self._turns(around, n)
+        return count, cut, kept
+
+    def _turns(self, around: list[int | None], n: Node) -> int:
+        return prod(n.shape[a] for a in around if a is not None)
 
     def rows_each(self, n: Node) -> int:
         """Rows of a product that one index of every loop computes."""

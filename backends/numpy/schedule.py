@@ -71,6 +71,8 @@ def schedule(body: Body, over: Node | None = None) -> Schedule:
     axes: tuple[int, ...] = ()
     for axis, size in enumerate(body.root.shape):
         layout = Layout(body, (*axes, axis), over)
+        if layout.whole is not None and layout.inner_cost()[0] < 2:
+            return best
         if size == 1 or not _pays(layout):
             continue
         axes, outer = layout.axes, best
@@ -100,9 +102,10 @@ def _scheduled(layout: Layout, rows: int) -> Schedule:
 
 def _pays(layout: Layout) -> bool:
     """Whether the innermost loop cuts most of what the loops around it compute."""
-    cut, kept = layout.inner_bytes()
-    whole = layout.spots[layout.body.root] != layout.axes
-    return not whole and kept <= max(CACHE_BYTES, cut // 3)
+    if layout.spots[layout.body.root] != layout.axes:
+        return False
+    count, cut, kept = layout.inner_cost()
+    return count > 1 and kept <= max(CACHE_BYTES, cut // 3)
 
 
 def _least_rows(layout: Layout) -> int:
