@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from eqsat.build import make
 from eqsat.expand import body_of
-from eqsat.op import INPUT, Op, make
+from eqsat.op import INPUT, Op
 from eqsat.term import Graph, Term, Type, Weak, postorder
 
 

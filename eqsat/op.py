@@ -12,14 +12,14 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from eqsat.errors import DTypeError, EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.errors import EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.promote import common_dtype, dtype_of
 from eqsat.signature import Bindings, Signature, parse
-from eqsat.term import DType, Graph, Term, Type, Weak
+from eqsat.term import Term, Type
 from eqsat.typerule import (
     BF16,
     BySignature,
@@ -27,7 +27,6 @@ from eqsat.typerule import (
     Pointwise,
     TypeRule,
     dtype_code,
-    is_float,
 )
 
 Axis = Annotated[tuple[int, ...], "Axis"]
@@ -236,153 +235,6 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     return tuple(sorted(out))
 
 
-def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
-    """The term ``op(*args, **attrs)``; ``args`` may be terms, arrays and numbers.
-
-    Dtypes meet as NumPy's do: casts are inserted, and a scalar becomes a bare number wherever that
-    changes nothing. Raises :class:`ShapeError` and :class:`DTypeError` with the user's line.
-    """
-    values = _promote(op, graph, args)
-    settled = op.settle(attrs, values[0].ndim if values else 0)
-    return make(op, graph, values, settled)
-
-
-def make(op: Op, graph: Graph, args: Sequence[Term], attrs: Mapping[str, Any]) -> Term:
-    """The node itself: no promotion, attributes already in normal form."""
-    values = tuple(attrs[n] for n in op.attrs)
-    return graph.node(op, args, values, infer(op, tuple(a.type for a in args), values))
-
-
-@lru_cache(maxsize=1 << 14)
-def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
-    """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are kept."""
-    type_ = op.type_rule.infer(op.name, types, dict(zip(op.attrs, attrs, strict=True)))
-    dtype_code(type_[0])
-    return type_
-
-
-def constant(graph: Graph, array: np.ndarray[Any, Any]) -> Term:
-    """An array known when tracing, held by identity."""
-    dtype_code(array.dtype)
-    graph.arrays[id(array)] = array
-    return graph.node(CONSTANT, (), (id(array),), (array.dtype, array.shape))
-
-
-def scalar(graph: Graph, value: float) -> Term:
-    """A bare Python number, without a dtype of its own."""
-    if isinstance(value, bool):
-        return constant(graph, np.asarray(value))
-    weak = Weak.FLOAT if isinstance(value, float) else Weak.INT
-    return graph.node(SCALAR, (), (value,), (weak, ()))
-
-
-def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
-    """``term`` with ``dtype``; itself when it has it already."""
-    if term.dtype == dtype:
-        return term
-    return make(Op.registry["cast"], term.graph, [term], {"dtype": dtype.name})
-
-
-def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
-    """Arguments as terms of the dtypes in which ``op`` computes."""
-    known = [_dtype_of(op.name, i, a) for i, a in enumerate(args)]
-    if op.promotion == "first" or not args:
-        return [_as_term(graph, a, None) for a in args]
-    wanted = _wanted(op, tuple(known))
-    for a, w in zip(args, wanted, strict=True):
-        _check_range(op.name, a, w)
-    terms = [_as_term(graph, a, w) for a, w in zip(args, wanted, strict=True)]
-    pairs = list(zip(terms, wanted, strict=True))
-    if all(isinstance(t.dtype, Weak) for t, w in pairs if w is not None):
-        terms = [t if w is None else cast_to(t, w) for t, w in pairs]
-    return terms
-
-
-@lru_cache(maxsize=4096)
-def _wanted(op: Op, known: tuple[DType, ...]) -> list[np.dtype[Any] | None]:
-    """The dtype in which ``op`` takes each argument; None for those of their own."""
-    if op.promotion == "ufunc":
-        return list(_ufunc_dtypes(op, known))
-    counted = [d for i, d in enumerate(known) if i not in op.own]
-    dtype = _common(op.name, op.promotion, counted)
-    return [None if i in op.own else dtype for i in range(len(known))]
-
-
-def _dtype_of(who: str, i: int, value: Any) -> DType:
-    if isinstance(value, Term):
-        return value.dtype
-    if isinstance(value, (bool, np.ndarray, np.generic)):
-        dtype = np.asarray(value).dtype
-        dtype_code(dtype)
-        return dtype
-    if isinstance(value, (int, float)):
-        return Weak.FLOAT if isinstance(value, float) else Weak.INT
-    raise TraceError(
-        f"{who}: argument {i} is {type(value).__name__!r}, expected an array or a number"
-        f"{at(caller_line())}"
-    )
-
-
-def _check_range(who: str, value: Any, dtype: np.dtype[Any] | None) -> None:
-    """Raise :class:`DTypeError` for a bare integer that ``dtype`` cannot hold, as NumPy does."""
-    if isinstance(value, Term) and value.op is SCALAR:
-        value = value.attrs[0]
-    if type(value) is int and dtype is not None and dtype.kind in "iu":
-        held = np.iinfo(dtype)
-        if not held.min <= value <= held.max:
-            raise DTypeError(
-                f"{who}: {value} is out of bounds for {dtype}{at(caller_line())}"
-            )
-
-
-def _ufunc_dtypes(op: Op, known: Sequence[DType]) -> Sequence[np.dtype[Any]]:
-    assert op.ufunc is not None
-    asked = tuple(_weak_type(d, known) if isinstance(d, Weak) else d for d in known)
-    try:
-        return op.ufunc.resolve_dtypes((*asked, None))[: len(known)]
-    except TypeError as error:
-        raise DTypeError(
-            f"{op.name}: no loop for dtypes ({', '.join(map(str, known))}){at(caller_line())}"
-        ) from error
-
-
-def _weak_type(weak: Weak, met: Sequence[DType]) -> type:
-    """What NumPy is asked about a bare number: a float would widen bfloat16, unlike every dtype
-    of NumPy's own, so there it stands as an int."""
-    return int if BF16 in met else weak.value
-
-
-def _common(who: str, promotion: str, known: Sequence[DType]) -> np.dtype[Any]:
-    parts = [_weak_type(d, known)(1) if isinstance(d, Weak) else d for d in known]
-    try:
-        dtype = np.result_type(*parts)
-    except TypeError as error:
-        raise DTypeError(f"{who}: {error}{at(caller_line())}") from error
-    return np.dtype("f8") if promotion == "float" and not is_float(dtype) else dtype
-
-
-def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
-    if isinstance(value, Term):
-        if dtype is None:
-            return value
-        if isinstance(value.dtype, Weak):
-            number = value.attrs[0] if value.op is SCALAR else None
-            if is_float(dtype) and isinstance(number, int):
-                return scalar(graph, float(number))
-            return value
-        return cast_to(value, dtype)
-    if isinstance(value, (int, float)) and not isinstance(value, (bool, np.generic)):
-        return scalar(
-            graph, float(value) if dtype is not None and is_float(dtype) else value
-        )
-    array = np.asarray(value)
-    if array.ndim == 0 and dtype is not None and dtype != np.dtype(bool):
-        rounded = array.astype(dtype)
-        return scalar(graph, float(rounded) if is_float(dtype) else int(rounded))
-    term = constant(graph, array)
-    return term if dtype is None else cast_to(term, dtype)
-
-
 # -- making ops ------------------------------------------------------------------------------------
 
 Flops = str | float | Callable[[Sequence[Type], dict[str, Any], Type], float] | None
@@ -522,8 +374,8 @@ def _by_body(
     @functools.wraps(body)
     def reference(*values: Any, **attrs: Any) -> Any:
         arrays = [v if type(v) in (int, float) else np.asarray(v) for v in values]
-        known = [_dtype_of(name, i, a) for i, a in enumerate(arrays) if i not in own]
-        dtype = _common(name, promotion, known)
+        known = [dtype_of(name, i, a) for i, a in enumerate(arrays) if i not in own]
+        dtype = common_dtype(name, promotion, known)
         wide = np.dtype("f4") if dtype in HALF else dtype
         ready = [
             a.astype(wide, copy=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from eqsat.build import infer, make, scalar
 from eqsat.cost import CostModel
 from eqsat.egraph import Engine
 from eqsat.ematch import fuse
@@ -15,7 +16,7 @@ from eqsat.expand import body_of
 from eqsat.extract import Choice, extract, extract_exact
 from eqsat.frozen import Budget, EGraph, ENode, Inserted, attr_values
 from eqsat.normal import fusions
-from eqsat.op import INPUT, SCALAR, Op, infer, make, scalar
+from eqsat.op import INPUT, SCALAR, Op
 from eqsat.options import Options
 from eqsat.regions import Region, is_constant, split
 from eqsat.rule import RuleSet

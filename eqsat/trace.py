@@ -18,10 +18,11 @@ from eqsat.arguments import (
     flatten_arguments,
     is_array,
 )
+from eqsat.build import constant
 from eqsat.errors import TraceError, at, caller_line
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import refuse_subclass
-from eqsat.op import CONSTANT, INPUT, Traced, constant
+from eqsat.op import CONSTANT, INPUT, Traced
 from eqsat.term import Graph, Term
 from eqsat.tracer import Tracer
 

@@ -7,11 +7,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from eqsat.build import apply
 from eqsat.errors import TraceAttributeError, TraceError, at, caller_line
 from eqsat.indexing import getitem
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
-from eqsat.op import Op, apply
+from eqsat.op import Op
 from eqsat.term import Shape, Term
 from eqsat.typerule import is_float
 

@@ -5,9 +5,9 @@ from itertools import permutations
 from eqsat import rule
 from eqsat.condition import length, same_shape
 from eqsat.op import Axis, Ints
-from eqsat.pattern import entry
 from eqsat.ops import add, divide, exp, log, multiply, rsqrt, sqrt, subtract, tanh
 from eqsat.ops.view import reshape_op, transpose_op
+from eqsat.pattern import entry
 
 PHASE = "canonicalise"
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.numpy import interpret, lower, schedule
-from eqsat.op import INPUT, constant
+from eqsat.build import constant
+from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term
 from eqsat.trace import Tracer

@@ -87,8 +87,8 @@ class Layout:
     def inner_cost(self) -> tuple[int, int, int]:
         """What the innermost loop does, for one turn of the loops around it.
 
-        The number of nodes that it cuts, their bytes, and the bytes of those that it does
-        not, of which a node has its own or those of the leaves that it reads, if more.
+        The number of nodes that it cuts, their bytes, and the bytes of those that it
+        does not: of a node its own or those of the leaves that it reads, if more.
         """
         count = cut = kept = 0
         for n in self.body.nodes:
