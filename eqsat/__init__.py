@@ -6,8 +6,9 @@
     def ffn(x, w, b):
         return eq.gelu(x @ w + b)
 
-A function over arrays is traced to terms, the terms go into an e-graph, rewrite rules are applied to
-all of it at once, a cost model chooses the cheapest program, and a backend runs it.
+A function over arrays is traced to terms, the terms go into an e-graph, rewrite rules
+are applied to all of it at once, a cost model chooses the cheapest program, and a
+backend runs it.
 """
 
 from eqsat.errors import (

@@ -1,4 +1,5 @@
-"""Terms made of ops: dtypes meet, attributes take their normal form, types are inferred."""
+"""Terms made of ops: dtypes meet, attributes take their normal form, types are
+inferred."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from eqsat.typerule import dtype_code, is_float
 def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
     """The term ``op(*args, **attrs)``; ``args`` may be terms, arrays and numbers.
 
-    Dtypes meet as NumPy's do: casts are inserted, and a scalar becomes a bare number wherever that
-    changes nothing. Raises :class:`ShapeError` and :class:`DTypeError` with the user's line.
+    Dtypes meet as NumPy's do: casts are inserted, and a scalar becomes a bare number
+    wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
+    with the user's line.
     """
     values = _promote(op, graph, args)
     settled = op.settle(attrs, values[0].ndim if values else 0)
@@ -33,7 +35,8 @@ def make(op: Op, graph: Graph, args: Sequence[Term], attrs: Mapping[str, Any]) -
 
 @lru_cache(maxsize=1 << 14)
 def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
-    """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are kept."""
+    """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are
+    kept."""
     type_ = op.type_rule.infer(op.name, types, dict(zip(op.attrs, attrs, strict=True)))
     dtype_code(type_[0])
     return type_

@@ -1,8 +1,8 @@
 """Conditions of rules: facts when the rule rewrites, tests when it runs on arrays.
 
-A rule says ``where=lambda x, c: (nonzero(c), at_least(x, 0))``. Called with pattern values each
-condition is a fact about the e-graph; called with arrays it is a bool, and :meth:`Held.mend` bends a
-drawn array into the domain so that property tests reach it.
+A rule says ``where=lambda x, c: (nonzero(c), at_least(x, 0))``. Called with pattern
+values each condition is a fact about the e-graph; called with arrays it is a bool, and
+:meth:`Held.mend` bends a drawn array into the domain so that property tests reach it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Fact:
-    """A condition on patterns; ``text`` has ``{0}``, ``{1}`` … for the e-graph's variables."""
+    """A condition on patterns; ``text`` has ``{0}``, ``{1}`` … for the e-graph's
+    variables."""
 
     text: str
     subjects: tuple[Pattern | Expr, ...]
@@ -35,7 +36,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class Held:
-    """A condition on arrays: whether it holds, and how to bend the arrays so that it does."""
+    """A condition on arrays: whether it holds, and how to bend the arrays so that it
+    does."""
 
     holds: bool
     mend: Callable[[], None]
@@ -71,7 +73,8 @@ def nonzero(c: Any) -> Fact | Held:
 
 
 def normal(c: Any) -> Fact | Held:
-    """The number ``c`` and its reciprocal are normal float32 numbers: 1e-30 ≤ \\|c\\| ≤ 1e30."""
+    """The number ``c`` and its reciprocal are normal float32 numbers: 1e-30 ≤ \\|c\\| ≤
+    1e30."""
     return _condition(
         "normal",
         f"(>= (abs {{0}}) {TINY}) (<= (abs {{0}}) {1 / TINY})",
@@ -116,12 +119,17 @@ def equal(a: Any, b: Any) -> Fact | Held:
 def length(values: Any, n: int) -> Fact | Held:
     """The attribute ``values`` has ``n`` entries."""
     return _condition(
-        f"length {n}", f"(= {n} (vec-length {{0}}))", lambda v: len(v) == n, _unbendable, values
+        f"length {n}",
+        f"(= {n} (vec-length {{0}}))",
+        lambda v: len(v) == n,
+        _unbendable,
+        values,
     )
 
 
 def not_scalar(x: Any) -> Fact | Held:
-    """``x`` has at least one axis. Keeps rules from turning numbers round for nothing."""
+    """``x`` has at least one axis. Keeps rules from turning numbers round for "
+    "nothing."""
     return _condition("not scalar", "(d1 {0})", lambda v: True, _unbendable, x)
 
 
@@ -138,12 +146,14 @@ def same_shape(x: Any, shape: Any) -> Fact | Held:
 
 
 def constant(x: Any) -> Fact | Held:
-    """``x`` is known when the program is compiled. A matter of profit that arrays cannot show."""
+    """``x`` is known when the program is compiled. A matter of profit that arrays
+    cannot show."""
     return _condition("constant", "(constant {0})", lambda v: True, _unbendable, x)
 
 
 def before(a: Any, b: Any) -> Fact | Held:
-    """Leaf ``a`` comes before leaf ``b``: breaks the symmetry of rules over several products."""
+    """Leaf ``a`` comes before leaf ``b``: breaks the symmetry of rules over several
+    products."""
     return _condition(
         "before", "(< (order {0}) (order {1}))", lambda u, v: True, _unbendable, a, b
     )

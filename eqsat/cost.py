@@ -1,8 +1,8 @@
 """Cost models: seconds of a kernel from its floating operations and the bytes it moves.
 
-A kernel costs ``launch + max(flops / peak, bytes / bandwidth)``. Each distinct operand is read once,
-the result written once; a view costs nothing but a name; what is known at compile time is folded and
-free.
+A kernel costs ``launch + max(flops / peak, bytes / bandwidth)``. Each distinct operand
+is read once, the result written once; a view costs nothing but a name; what is known at
+compile time is folded and free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Device:
 
 
 CPU = Device("cpu", launch_s=1.5e-6, flops_per_s=1e11, bytes_per_s=1.8e10)
-"""One core of a 2.4 GHz server: FMA peak 98 GFLOP/s, stream 17 to 21 GB/s, both measured."""
+"""One core of a 2.4 GHz server: FMA peak 98 GFLOP/s, stream 17 to 21 GB/s, both
+measured."""
 
 
 def nbytes(type_: Type) -> float:
@@ -49,7 +50,8 @@ def nbytes(type_: Type) -> float:
 
 
 def flops(op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type) -> float:
-    """Floating operations of one node (flop); a composite counts the primitives of its body."""
+    """Floating operations of one node (flop); a composite counts the primitives of its
+    body."""
     if op.body is not None:
         return _composite_flops(op, attrs, types)
     if op.flops is None:
@@ -94,7 +96,9 @@ def _price(
         return device.view_s
     written = nbytes(out)
     read = sum(
-        op.bytes_read(i, nbytes(t), written) for i, t in enumerate(types) if places[i] == i
+        op.bytes_read(i, nbytes(t), written)
+        for i, t in enumerate(types)
+        if places[i] == i
     )
     return roofline(device, flops(op, attrs, types, out), read + written)
 
@@ -113,7 +117,8 @@ class CostModel:
         children: Sequence[int],
         out: Type,
     ) -> float:
-        """Seconds of the node as one kernel; ``children`` tells equal operands apart."""
+        """Seconds of the node as one kernel; ``children`` tells equal operands "
+        "apart."""
         places = tuple(children.index(c) for c in children)
         return _price(self.device, op, attrs, tuple(types), places, out)
 

@@ -1,10 +1,10 @@
 """The e-graph: the only module that touches egglog.
 
 ``egglog.bindings`` is loaded alone: running ``egglog/__init__.py`` costs 0.3 to 0.7 s,
-the bindings 30 ms. Terms go in as rules of about 64 actions (one big program is quadratic,
-because the bindings copy the source text into every syntax node), and come back through
-``freeze()``. egglog's own extractor is never used: it minimises tree cost, which doubles at
-every residual.
+the bindings 30 ms. Terms go in as rules of about 64 actions (one big program is
+quadratic, because the bindings copy the source text into every syntax node), and come
+back through ``freeze()``. egglog's own extractor is never used: it minimises tree cost,
+which doubles at every residual.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def bindings() -> Any:
 class Engine:
     """One e-graph with the rules that can matter to the ops in it.
 
-    Raises :class:`EngineError` when rules contradict each other (a class with two types).
+    Raises :class:`EngineError` when rules contradict each other (a class with two
+    types).
     """
 
     rules: RuleSet
@@ -134,9 +135,9 @@ class Engine:
     def _wake(self, phase: str) -> None:
         """Load the rules of a phase that can match by now.
 
-        Most rules never can match a given program, and a rule costs 0.1 to 0.7 ms to load. A rule
-        waits until all ops of its left side are in the graph, with the attributes that it names,
-        and some array has the axes that it names.
+        Most rules never can match a given program, and a rule costs 0.1 to 0.7 ms to
+        load. A rule waits until all ops of its left side are in the graph, with the
+        attributes that it names, and some array has the axes that it names.
         """
         present = {name for name, n in self._sizes() if n}
         names = {self._ctors[name][0].name for name in present}
@@ -153,7 +154,8 @@ class Engine:
             for op, n in ops_of(right):
                 forms += self._declared(op, n)
             for op, n in inner_ops(right):
-                # A root has the type of the class that it joins; only what is inside needs one.
+                # A root has the type of the class that it joins; only what is inside
+                # needs one.
                 name = encode.constructor(op, n)
                 if name not in self._typed:
                     self._typed.add(name)
@@ -223,7 +225,7 @@ class Engine:
                 raise
             raise EngineError(_explain(str(error), self.fired)) from error
 
-    # -- inserting -------------------------------------------------------------------------------
+    # -- inserting ---------------------------------------------------------------------
 
     def insert(self, what: Inserted) -> None:
         """Put terms into the graph; :meth:`EGraph.classes_of` finds them again."""
@@ -244,7 +246,7 @@ class Engine:
             ]
         self._run([*commands, self._types])
 
-    # -- running ---------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------
 
     def step(self, phase: str) -> bool:
         """One iteration of a phase, then types. Whether anything changed."""
@@ -275,7 +277,8 @@ class Engine:
         return sum(n for _, n in self._sizes())
 
     def saturate(self, budget: Budget) -> None:
-        """All phases but fusion, each bounded in iterations, the whole in time and size."""
+        """All phases but fusion, each bounded in iterations, the whole in time and
+        size."""
         self._rounds(budget, 3, (("canonicalise", 3), ("recognise", 1)))
         self._rounds(
             budget,
@@ -303,10 +306,11 @@ class Engine:
             if not changed:
                 return
 
-    # -- reading ---------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------
 
     def read(self) -> EGraph:
-        """The whole graph as plain lists, in an order that does not depend on hashing."""
+        """The whole graph as plain lists, in an order that does not depend on "
+        "hashing."""
         egg = self._egg
         functions = egg.freeze().functions
         reader = _Reader(egg)
@@ -381,7 +385,8 @@ class _Reader:
 def _chunk(
     b: Any, span: Any, what: Inserted, start: int
 ) -> tuple[list[Any], list[Any]]:
-    """Actions that insert one chunk of terms, and the facts that look up earlier ones."""
+    """Actions that insert one chunk of terms, and the facts that look up earlier "
+    "ones."""
     place = {t: i for i, t in enumerate(what.terms)}
     end = min(start + CHUNK, len(what.terms))
     again = what.used_in_later_chunks()
@@ -472,7 +477,8 @@ def _inserted_text(what: Inserted) -> Iterable[str]:
             ]
             call = f"{encode.constructor(op, len(t.args))} {' '.join(words)}"
         dims = " ".join(map(str, encode_type(t.type)))
-        yield f"(let $x{i} ({call})) (set (type $x{i}) (vec-of {dims})) (set (node {i}) $x{i})"
+        yield f"(let $x{i} ({call}))"
+        yield f"(set (type $x{i}) (vec-of {dims})) (set (node {i}) $x{i})"
         if leaf is not None:
             known = ["constant"] * (leaf in what.constants) + list(
                 what.facts.get(leaf, ())
@@ -486,7 +492,8 @@ def _explain(message: str, fired: Mapping[str, int]) -> str:
     if "Illegal merge" in message or "merge" in message:
         names = ", ".join(sorted(fired)) or "none"
         return (
-            f"two values of different shape or dtype were made equal by a rule, so that no program "
+            f"two values of different shape or dtype were made equal by a rule, so "
+            f"that no program "
             f"can be trusted ({first})\n  rules that fired: {names}"
         )
     return f"the e-graph engine refused: {first}"

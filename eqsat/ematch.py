@@ -1,7 +1,8 @@
 """Matching patterns against an e-graph that was read back, in plain Python.
 
-Fusions are matched here: a fusion adds one e-node and nothing follows from it, so it needs no
-saturation. About a hundred of them cost the engine 0.1 s to load and 3 ms to match here.
+Fusions are matched here: a fusion adds one e-node and nothing follows from it, so it
+needs no saturation. About a hundred of them cost the engine 0.1 s to load and 3 ms to
+match here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from eqsat.term import Weak
 from eqsat.typerule import BOOL, is_float, rounding
 
 Binding = dict[str, Any]
-"""Variables to classes; axes, numbers and attributes to their values (``axis:n``, ``number:a``)."""
+"""Variables to classes; axes, numbers and attributes to their values (``axis:n``,
+``number:a``)."""
 
 
 @dataclass
@@ -153,7 +155,8 @@ def fuse(
 ) -> dict[str, int]:
     """Add the e-nodes that fusions build; how often each rule matched.
 
-    Each rule comes with the normal forms of its sides. The right side is one op over variables.
+    Each rule comes with the normal forms of its sides. The right side is one op over
+    variables.
     """
     matcher = Matcher(graph)
     present = {op.name for op in matcher.by_op}
@@ -206,7 +209,8 @@ def _built(
 
 
 def is_fusion(rule: Rule) -> bool:
-    """Whether a rule can be matched here: one left side, and one op over variables on the right."""
+    """Whether a rule can be matched here: one left side, and one op over variables on
+    the right."""
     if len(rule.left) != 1 or rule.facts:
         return False
     right = rule.right[0]

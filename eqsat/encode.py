@@ -1,13 +1,14 @@
 """Ops, types and rules as egglog text.
 
-Every op is a constructor named in CamelCase (``layer_norm`` → ``LayerNorm``; ``concatenate`` of three
-arrays → ``Concatenate3``); a bare number is ``(Scalar 0.5)`` or ``(ScalarInt 2)``, a leaf ``(Leaf 3)``.
-Tables: ``type`` (``[dtype code, sizes…]``), ``lower`` (a lower bound of every element), ``order`` of
-leaves, and the relations of :mod:`eqsat.condition`. Guards read ``rank``, ``dtype``, ``d1`` (the
-last size), ``d2`` … and ``near`` (a number that rounds to a literal), all derived from these, because
-each overloaded primitive (``-``, ``>=``, ``abs``) in a rule costs the engine 0.15 ms of type
-inference: with them written out, 168 rules took 0.28 s to load. With provenance, each constructor has a
-table ``by-…`` that names the rule which built a node first.
+Every op is a constructor named in CamelCase (``layer_norm`` → ``LayerNorm``;
+``concatenate`` of three arrays → ``Concatenate3``); a bare number is ``(Scalar 0.5)``
+or ``(ScalarInt 2)``, a leaf ``(Leaf 3)``. Tables: ``type`` (``[dtype code, sizes…]``),
+``lower`` (a lower bound of every element), ``order`` of leaves, and the relations of
+:mod:`eqsat.condition`. Guards read ``rank``, ``dtype``, ``d1`` (the last size), ``d2``
+… and ``near`` (a number that rounds to a literal), all derived from these, because each
+overloaded primitive (``-``, ``>=``, ``abs``) in a rule costs the engine 0.15 ms of type
+inference: with them written out, 168 rules took 0.28 s to load. With provenance, each
+constructor has a table ``by-…`` that names the rule which built a node first.
 """
 
 from __future__ import annotations
@@ -48,10 +49,6 @@ _TOLERANCES = [
     f"(set (tolerance {dtype_code(d)}) {rounding(d)})"
     for d in (Weak.FLOAT, np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8"))
 ]
-_SIZE_RULE = (
-    "(rule ((= t (type e)) (> (vec-length t) {k})) "
-    '((set (d{k} e) (vec-get t (- (vec-length t) {k})))) :ruleset _types :name "type-d{k}")'
-)
 _PRELUDE = f"""
 (sort Dims (Vec i64))
 (sort T)
@@ -77,11 +74,13 @@ _PRELUDE = f"""
 {NEWLINE.join(_TOLERANCES)}
 (rule ((= e (Scalar c))) ((set (type e) (vec-of -1)) (set (lower e) c))
  :ruleset _types :name "type-scalar")
-(rule ((= e (ScalarInt c))) ((set (type e) (vec-of -2))) :ruleset _types :name "type-int")
-(rule ((= t (type e))) ((set (rank e) (- (vec-length t) 1)) (set (dtype e) (vec-get t 0)))
+(rule ((= e (ScalarInt c))) ((set (type e) (vec-of -2))) :ruleset _types :name
+"type-int") (rule ((= t (type e))) ((set (rank e) (- (vec-length t) 1)) (set (dtype e)
+(vec-get t 0)))
  :ruleset _types :name "type-rank")
-(rule ((= d (dtype e)) (>= d {FLOAT_CODE})) ((float e)) :ruleset _types :name "type-float")
-(rule ((= e (Scalar c)) (literal l) (= tol (tolerance d)) (<= (abs (- c l)) (* tol (abs l))))
+(rule ((= d (dtype e)) (>= d {FLOAT_CODE})) ((float e)) :ruleset _types :name
+"type-float") (rule ((= e (Scalar c)) (literal l) (= tol (tolerance d)) (<= (abs (- c
+l)) (* tol (abs l))))
  ((near c l d)) :ruleset _types :name "near-literal")
 (rule ((need s t) (= s t)) ((set (bcast s t) s)) :ruleset _types :name "bcast-same")
 (rule ((need s t) (!= s t) (> (vec-length s) 1) (> (vec-length t) 1))
@@ -108,7 +107,8 @@ _PRELUDE = f"""
 PRELUDE = tuple(f"{form}\n" for form in re.split(r"\n(?=\()", _PRELUDE.strip()))
 """Sorts, tables and the rules of broadcasting, a form each."""
 
-# Lower bounds that need no more than the bounds of the arguments. NaN is not excluded by a bound.
+# Lower bounds that need no more than the bounds of the arguments. NaN is not excluded
+# by a bound.
 _SAME = "(= l (lower x))", "l"
 _LOWER: dict[str, tuple[str, str, str]] = {
     # op: arguments, facts, bound
@@ -433,5 +433,6 @@ def _variable(e: Expr) -> str:
 
 
 def _is_exact(value: float) -> bool:
-    """Whether a literal is written exactly in every floating dtype, so that it is matched as is."""
+    """Whether a literal is written exactly in every floating dtype, so that it is
+    matched as is."""
     return math.isinf(value) or ((value * 256).is_integer() and abs(value) <= 2048)

@@ -21,7 +21,8 @@ def body_of(term: Term) -> Term | None:
 
 
 def primitives(root: Term, leaves: Mapping[Term, Term] | None = None) -> Term:
-    """``root`` with every composite above ``leaves`` opened; ``leaves`` are replaced as given."""
+    """``root`` with every composite above ``leaves`` opened; ``leaves`` are replaced as
+    given."""
     done: dict[Term, Term] = dict(leaves or {})
     bodies: dict[Term, Term | None] = {}
     stack = [root]

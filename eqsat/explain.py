@@ -49,8 +49,8 @@ class RuleInfo:
 class Explanation:
     """The chosen program beside the one that the user wrote, and how it was found.
 
-    Costs are estimates of the cost model in seconds; ``baseline`` is the traced function with one
-    kernel an operation.
+    Costs are estimates of the cost model in seconds; ``baseline`` is the traced
+    function with one kernel an operation.
     """
 
     kernels: tuple[KernelInfo, ...]
@@ -153,7 +153,8 @@ class Explanation:
         ]
         saved = self.baseline_cost_s / self.cost_s if self.cost_s else 1.0
         table.append(
-            f"{len(self.kernels)} kernels, {self.cost_s * 1e6:.1f} µs estimated; as written "
+            f"{len(self.kernels)} kernels, {self.cost_s * 1e6:.1f} µs estimated; as "
+            f"written "
             f"{self.baseline_kernels} kernels, {self.baseline_cost_s * 1e6:.1f} µs "
             f"({saved:.2f} times as much)"
         )

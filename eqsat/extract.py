@@ -1,8 +1,10 @@
 """Extraction: the cheapest program in an e-graph, shared values paid once.
 
-The objective is DAG cost. Tree-greedy (Knuth 1977) gives a start, exact-area recovery improves one
-class at a time, and then groups of classes are priced as already paid and the greedy choice repeated,
-which finds merges that pay only when all their users take part (Q, K and V as one product). An integer program is the exact alternative for small graphs.
+The objective is DAG cost. Tree-greedy (Knuth 1977) gives a start, exact-area recovery
+improves one class at a time, and then groups of classes are priced as already paid and
+the greedy choice repeated, which finds merges that pay only when all their users take
+part (Q, K and V as one product). An integer program is the exact alternative for small
+graphs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Choice:
 
 @dataclass
 class _Problem:
-    """The part of an e-graph below some roots, in dense numbers and without dominated nodes."""
+    """The part of an e-graph below some roots, in dense numbers and without dominated
+    nodes."""
 
     roots: list[int]
     classes: list[int]
@@ -56,10 +59,11 @@ class _Problem:
 def extract(
     graph: EGraph, weights: Sequence[float], roots: Sequence[int], budget: Budget
 ) -> Choice:
-    """The cheapest choice found for ``roots``. ``weights``: seconds of each e-node as a kernel.
+    """The cheapest choice found for ``roots``. ``weights``: seconds of each e-node as a
+    kernel.
 
-    Deterministic; stops improving when the budget ends. Raises :class:`EngineError` when a root
-    cannot be computed from leaves.
+    Deterministic; stops improving when the budget ends. Raises :class:`EngineError`
+    when a root cannot be computed from leaves.
     """
     problem = _problem(graph, weights, roots)
     cost, best = _recovered(problem, _tree_greedy(problem, problem.weight), budget)
@@ -121,7 +125,8 @@ def _undominated(
 
 
 def _tree_greedy(p: _Problem, weight: Sequence[float]) -> list[int]:
-    """The cheapest tree for every class; -1 where there is none. Acyclic by construction."""
+    """The cheapest tree for every class; -1 where there is none. Acyclic by
+    construction."""
     missing = [len(k) for k in p.kids]
     total = list(weight)
     best = [-1] * len(p.members)
@@ -166,11 +171,12 @@ def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
 def _sunk_search(
     p: _Problem, best: list[int], cost: float, budget: Budget
 ) -> tuple[float, list[int]]:
-    """Pretend that a class is paid, choose greedily again, keep what lowers the DAG cost.
+    """Pretend that a class is paid, choose greedily again, keep what lowers the DAG
+    cost.
 
-    Candidates come in the order of what they promise: a class that several chosen ones could use
-    saves the sum of what they now cost. Taking the first that helps, in order of price, merged two
-    of Q, K and V and then could not merge three.
+    Candidates come in the order of what they promise: a class that several chosen ones
+    could use saves the sum of what they now cost. Taking the first that helps, in order
+    of price, merged two of Q, K and V and then could not merge three.
     """
     own = [min((p.weight[n] for n in m), default=0.0) for m in p.members]
     paid: set[int] = set()
@@ -199,8 +205,9 @@ def _sunk_search(
 
 
 def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, list[int]]:
-    """Exact-area recovery (as in technology mapping): give each class the node that costs least
-    given what all others use, until nothing changes. The DAG cost never rises.
+    """Exact-area recovery (as in technology mapping): give each class the node that
+    costs least given what all others use, until nothing changes. The DAG cost never
+    rises.
     """
     cost, used = _dag_cost(p, best)
     best = list(best)
@@ -234,7 +241,8 @@ def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, lis
 
 
 def _release(p: _Problem, best: Sequence[int], refs: list[int], c: int) -> float:
-    """Take back the references of the node of ``c``; the cost that nothing else needs."""
+    """Take back the references of the node of ``c``; the cost that nothing else "
+    "needs."""
     return p.weight[best[c]] + _undo(p, best, refs, best[c])
 
 
@@ -253,8 +261,8 @@ def _undo(p: _Problem, best: Sequence[int], refs: list[int], n: int) -> float:
 def _acquire(
     p: _Problem, best: Sequence[int], refs: list[int], c: int, n: int
 ) -> float | None:
-    """Reference the needs of node ``n`` of class ``c``; what they cost, or None (and nothing
-    changed) when they need ``c`` itself."""
+    """Reference the needs of node ``n`` of class ``c``; what they cost, or None (and
+    nothing changed) when they need ``c`` itself."""
     needed = p.weight[n]
     taken: list[int] = []
     stack = list(p.kids[n])
@@ -311,7 +319,7 @@ def _choice(p: _Problem, best: Sequence[int], cost: float) -> Choice:
     return Choice({p.classes[c]: p.origin[best[c]] for c in used}, cost)
 
 
-# -- exact -----------------------------------------------------------------------------------------
+# -- exact -----------------------------------------------------------------------------
 
 
 def extract_exact(
@@ -321,10 +329,11 @@ def extract_exact(
     budget: Budget,
     time_limit_s: float = 60.0,
 ) -> Choice:
-    """The optimum by an integer program (HiGHS through SciPy), or the best found with its gap.
+    """The optimum by an integer program (HiGHS through SciPy), or the best found with
+    its gap.
 
-    One binary for each node, one for each class; a node needs its classes, a class needs a node, and
-    levels forbid cycles inside strongly connected parts.
+    One binary for each node, one for each class; a node needs its classes, a class
+    needs a node, and levels forbid cycles inside strongly connected parts.
     """
     try:
         import numpy as np

@@ -25,7 +25,8 @@ class ENode(NamedTuple):
     attrs: tuple[Any, ...]
     children: tuple[int, ...]
     rule: str
-    """The rule that built it first, where the engine kept it; empty for a node of the input."""
+    """The rule that built it first, where the engine kept it; empty for a node of the
+    input."""
 
 
 @dataclass
@@ -71,7 +72,8 @@ class EGraph:
         return [found[t] for t in what.terms]
 
     def complete(self) -> None:
-        """Fill ``classes``, and what follows from children: missing types and constants."""
+        """Fill ``classes``, and what follows from children: missing types and
+        constants."""
         for i, node in enumerate(self.nodes):
             self.classes[node.cls].append(i)
             if node.op is SCALAR:

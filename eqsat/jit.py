@@ -50,7 +50,8 @@ class Backend(Protocol):
 
 @functools.cache
 def backend_named(name: str) -> Backend:
-    """The backend of that name. Raises :class:`BackendError` that lists those installed."""
+    """The backend of that name. Raises :class:`BackendError` that lists those
+    installed."""
     from importlib.metadata import (
         entry_points,  # 30 ms, not needed before the first jit
     )
@@ -109,8 +110,9 @@ class Lowered:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: compiling makes many objects that live on, and one full
-    collection in the middle costs 15 ms, a tenth of compiling a transformer block."""
+    """No cyclic garbage collection inside: compiling makes many objects that live on,
+    and one full collection in the middle costs 15 ms, a tenth of compiling a
+    transformer block."""
     paused = gc.isenabled()
     gc.disable()
     try:
@@ -121,7 +123,8 @@ def _collection_paused() -> Iterator[None]:
 
 
 class Jit:
-    """A function that is optimised for each signature it is called with. Made by :func:`jit`."""
+    """A function that is optimised for each signature it is called with. Made by
+    :func:`jit`."""
 
     def __init__(
         self,
@@ -156,7 +159,8 @@ class Jit:
         return self if instance is None else types.MethodType(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The optimised program for these arguments; a :class:`Spec` can stand for an array."""
+        """The optimised program for these arguments; a :class:`Spec` can stand for an
+        array."""
         return self._find(flatten_arguments(self.fn, args, kwargs, self.constants))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -207,14 +211,15 @@ def jit(
 ) -> Any:
     """A function that computes what ``fn`` does with the cheapest program found.
 
-    ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as one likes;
-    numbers, strings and None are part of the signature. ``backend``: a backend's name (default
-    ``numpy``). ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names or
-    positions of parameters that never change; read-only arrays and arrays that the function
-    closes over are constants too. Constants are folded once.
+    ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
+    one likes; numbers, strings and None are part of the signature. ``backend``: a
+    backend's name (default ``numpy``). ``rules``: a :class:`RuleSet` (default
+    :func:`default_rules`). ``constants``: names or positions of parameters that never
+    change; read-only arrays and arrays that the function closes over are constants too.
+    Constants are folded once.
 
-    Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the user's line;
-    warns :class:`BudgetWarning` when a budget of ``options`` runs out.
+    Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the
+    user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out.
 
     Usable as ``@eq.jit`` and as ``@eq.jit(options=…)``.
     """

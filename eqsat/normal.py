@@ -1,5 +1,5 @@
-"""Patterns in the form in which the e-graph holds terms, and what a rule needs before it can match.
-"""
+"""Patterns in the form in which the e-graph holds terms, and what a rule needs before
+it can match."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def ops_of(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
                 yield p.op, len(p.args)
 
 
-
-
 class NormalForms:
-    """Both sides of rules in the form in which the e-graph will hold terms, worked out when asked.
+    """Both sides of rules in the form in which the e-graph will hold terms, worked out
+    when asked.
 
-    Canonicalising rules are applied to the patterns of the others as oriented rewrites, so that a
-    rule may be written as its author likes: ``x / 2`` in a pattern meets ``0.5 * x`` in a program.
+    Canonicalising rules are applied to the patterns of the others as oriented rewrites,
+    so that a rule may be written as its author likes: ``x / 2`` in a pattern meets
+    ``0.5 * x`` in a program.
     """
 
     def __init__(self, rules: RuleSet) -> None:
@@ -99,7 +99,8 @@ class NormalForms:
         self._lasting: dict[str, frozenset[str]] = {}
 
     def fits(self, r: Rule, present: Set[str]) -> bool:
-        """Whether the ops of the left side that no normal form removes are all ``present``."""
+        """Whether the ops of the left side that no normal form removes are all
+        ``present``."""
         if not r.hint <= present:
             return False
         lasting = self._lasting.get(r.name)
@@ -131,7 +132,8 @@ def normal_forms(rules: RuleSet) -> NormalForms:
 
 
 def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:
-    """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their sides."""
+    """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their
+    sides."""
     normal = normal_forms(rules)
     found = []
     for r in rules:
@@ -171,7 +173,8 @@ def _normal(
 def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
     """Whether the conditions of a rule hold for the numbers it is applied to.
 
-    Conditions on arrays cannot be decided here; a number made of axis sizes counts as good.
+    Conditions on arrays cannot be decided here; a number made of axis sizes counts as
+    good.
     """
     if r.where is None:
         return True

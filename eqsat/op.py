@@ -1,9 +1,10 @@
-"""Ops: the record that holds all eqsat knows of an operation, and the decorators that make one.
+"""Ops: the record that holds all eqsat knows of an operation, and the decorators that
+make one.
 
-An op has one home. Called on arrays it computes its NumPy reference; called on traced values it
-builds a term; called on pattern variables of a rule it builds a pattern. A *composite* is an op
-whose body is written with other ops: the body is its meaning, its default lowering, and the rule
-that recognises it.
+An op has one home. Called on arrays it computes its NumPy reference; called on traced
+values it builds a term; called on pattern variables of a rule it builds a pattern. A
+*composite* is an op whose body is written with other ops: the body is its meaning, its
+default lowering, and the rule that recognises it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class AttrVar:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """An operation. Made by :func:`op`, :func:`pointwise`, :func:`composite` and :func:`fused`."""
+    """An operation. Made by :func:`op`, :func:`pointwise`, :func:`composite` and
+    :func:`fused`."""
 
     name: str
     kind: str
@@ -90,8 +92,8 @@ class Op:
     variadic: bool = False
     commutative: bool = False
     promotion: str = "common"
-    """How argument dtypes meet: ``ufunc``, ``common``, ``float`` (integers become float64), ``first``
-    (each for itself)."""
+    """How argument dtypes meet: ``ufunc``, ``common``, ``float`` (integers become
+    float64), ``first`` (each for itself)."""
     own: frozenset[int] = frozenset()
     """Arguments, masks and integers, that keep their own dtype and do not count."""
     flops: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None
@@ -181,7 +183,8 @@ class Op:
         return min(size, written) if table else size
 
     def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
-        """Attributes in their one normal form. ``ndim`` is the rank of the first argument."""
+        """Attributes in their one normal form. ``ndim`` is the rank of the first
+        argument."""
         return {n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()}
 
     def attr_dict(self, term: Term) -> dict[str, Any]:
@@ -226,7 +229,8 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
         a = int(a)
         if not -ndim <= a < ndim:
             raise ShapeError(
-                f"{who}: axis {a} is out of bounds for {ndim} dimensions{at(caller_line())}"
+                f"{who}: axis {a} is out of bounds for {ndim} "
+                f"dimensions{at(caller_line())}"
             )
         negative = a - ndim if a >= 0 else a
         if negative in out:
@@ -235,7 +239,7 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     return tuple(sorted(out))
 
 
-# -- making ops ------------------------------------------------------------------------------------
+# -- making ops ------------------------------------------------------------------------
 
 Flops = str | float | Callable[[Sequence[Type], dict[str, Any], Type], float] | None
 
@@ -253,11 +257,11 @@ def op(
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an op of a NumPy reference.
 
-    ``signature`` is an axis signature or a type rule. Positional parameters of the reference are
-    arrays; keyword-only ones are static attributes, whose annotation is their kind. An array
-    annotated ``bool`` or ``int`` is a mask or integers that keep their own dtype. ``flops`` is a
-    number per output element or an expression over the axes (``"2*m*k*n"``; ``...`` counts as
-    ``batch``).
+    ``signature`` is an axis signature or a type rule. Positional parameters of the
+    reference are arrays; keyword-only ones are static attributes, whose annotation is
+    their kind. An array annotated ``bool`` or ``int`` is a mask or integers that keep
+    their own dtype. ``flops`` is a number per output element or an expression over the
+    axes (``"2*m*k*n"``; ``...`` counts as ``batch``).
     """
 
     def define(reference: Callable[..., Any]) -> Op:
@@ -285,10 +289,12 @@ def composite(
     recognised: bool = True,
     check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Make an op of a body written with other ops: its meaning, lowering and recognition.
+    """Make an op of a body written with other ops: its meaning, lowering and
+    recognition.
 
-    Called on arrays the body computes float16 and bfloat16 in float32 and rounds once. ``check``
-    gets axis sizes and attributes and says what is wrong with them, or nothing.
+    Called on arrays the body computes float16 and bfloat16 in float32 and rounds once.
+    ``check`` gets axis sizes and attributes and says what is wrong with them, or
+    nothing.
     """
 
     def define(body: Callable[..., Any]) -> Op:
@@ -334,7 +340,8 @@ def pointwise(
     doc: str = "",
     nin: int | None = None,
 ) -> Op:
-    """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an element."""
+    """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
+    element."""
     ufunc = reference if isinstance(reference, np.ufunc) else None
     count = nin or (ufunc.nin if ufunc is not None else 1)
     if ufunc is not None and count > 1:
@@ -354,8 +361,8 @@ def pointwise(
 
 
 def weak_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """``reference`` in which a bare float takes on the dtype of a bfloat16 array, as it does with
-    every dtype of NumPy's own (NEP 50)."""
+    """``reference`` in which a bare float takes on the dtype of a bfloat16 array, as it
+    does with every dtype of NumPy's own (NEP 50)."""
 
     @functools.wraps(reference)
     def weakly(*values: Any) -> Any:
@@ -369,7 +376,8 @@ def weak_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
 def _by_body(
     name: str, body: Callable[..., Any], promotion: str, own: frozenset[int]
 ) -> Callable[..., Any]:
-    """The reference of a composite: its body on arrays of one dtype, halves in float32."""
+    """The reference of a composite: its body on arrays of one dtype, halves in "
+    "float32."""
 
     @functools.wraps(body)
     def reference(*values: Any, **attrs: Any) -> Any:
@@ -411,7 +419,9 @@ def _make_op(
     sig = parse(signature) if isinstance(signature, str) else None
     names = tuple(p.name for p in arrays)
     own = frozenset(
-        i for i, p in enumerate(arrays) if annotation_name(p.annotation) in ("bool", "int")
+        i
+        for i, p in enumerate(arrays)
+        if annotation_name(p.annotation) in ("bool", "int")
     )
     rule = signature
     if isinstance(rule, str):
@@ -453,7 +463,8 @@ def _attr_kind(fn: Callable[..., Any], p: inspect.Parameter) -> str:
     kind = annotation_name(p.annotation)
     if kind not in ("Axis", "Ints", "int", "bool", "str", "float", "DTypeName"):
         raise EqsatError(
-            f"op {fn.__name__}: attribute {p.name!r} needs an annotation: Axis, Ints, int, bool, "
+            f"op {fn.__name__}: attribute {p.name!r} needs an annotation: Axis, Ints, "
+            f"int, bool, "
             f"str, float or DTypeName"
         )
     return kind
@@ -484,7 +495,7 @@ def _flops(
     return lambda types, attrs, out: each * float(np.prod(out[1], dtype=float))
 
 
-# -- leaves ----------------------------------------------------------------------------------------
+# -- leaves ----------------------------------------------------------------------------
 
 
 def _leaf(name: str, kind: str) -> Op:

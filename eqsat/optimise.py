@@ -1,4 +1,5 @@
-"""From traced terms to the cheapest terms found: regions, e-graph, rules, extraction."""
+"""From traced terms to the cheapest terms found: regions, e-graph, rules, "
+"extraction."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Origin:
     """Where an extracted term comes from."""
 
     rules: tuple[str, ...]
-    """The rules that built its e-node and, below it, the parts of its body that the user did not
-    write; empty when the user wrote the node."""
+    """The rules that built its e-node and, below it, the parts of its body that the
+    user did not write; empty when the user wrote the node."""
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
 
@@ -98,8 +99,9 @@ def optimise(
     """The cheapest program found for ``roots`` within the budget of ``options``.
 
     ``provenance``: also keep which rules built each node (half as much time again).
-    Always returns a correct program: when the budget ends before anything was found, the one that
-    the user wrote. Raises :class:`EngineError` when rules contradict each other.
+    Always returns a correct program: when the budget ends before anything was found,
+    the one that the user wrote. Raises :class:`EngineError` when rules contradict each
+    other.
     """
     clock = _Clock()
     constant = is_constant(roots)
@@ -225,7 +227,8 @@ def _inserted(piece: _Piece) -> Inserted:
 
 
 def _weights(graph: EGraph, model: CostModel) -> list[float]:
-    """Seconds of each e-node as a kernel; what is known at compile time costs next to nothing."""
+    """Seconds of each e-node as a kernel; what is known at compile time costs next to
+    nothing."""
     weights = []
     for node in graph.nodes:
         out = graph.types[node.cls]
@@ -386,8 +389,8 @@ def _lines(
 def _rules(graph: EGraph, node: ENode) -> tuple[str, ...]:
     """The rule of ``node``, then those of composites that its body goes through.
 
-    A body is followed in the e-graph: ``linear[gelu]`` was built on a ``gelu`` node, which the rule
-    that recognises gelu may have built.
+    A body is followed in the e-graph: ``linear[gelu]`` was built on a ``gelu`` node,
+    which the rule that recognises gelu may have built.
     """
     first = node.rule
     if not first:
@@ -402,7 +405,8 @@ def _rules(graph: EGraph, node: ENode) -> tuple[str, ...]:
 
 
 def _composites_below(graph: EGraph, node: ENode) -> Iterator[ENode]:
-    """Composite nodes of the e-graph that the body of ``node`` applies to its operands."""
+    """Composite nodes of the e-graph that the body of ``node`` applies to its "
+    "operands."""
     types = [graph.types[c] for c in node.children]
     scratch = Graph(sources=False)
     leaves = [

@@ -1,4 +1,5 @@
-"""Options of one optimisation, and the ``EQSAT_*`` environment variables that set their defaults."""
+"""Options of one optimisation, and the ``EQSAT_*`` environment variables that set their
+defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 from eqsat.errors import OptionError
 
 NUMERICS = ("exact", "reassociate", "approximate")
-"""Numerics classes, from the strictest: an option admits its class and those before it."""
+"""Numerics classes, from the strictest: an option admits its class and those before it.
+"""
 EXTRACTORS = ("greedy", "exact")
 
 
@@ -29,11 +31,12 @@ def _env(name: str, default: Any) -> Any:
 class Options:
     """Settings of one optimisation.
 
-    ``numerics``: the loosest class of rules to use (``exact``, ``reassociate``, ``approximate``).
-    ``deadline_s``: seconds for saturation and extraction together; the best program found by then
-    is returned. ``max_nodes``: size of one e-graph (e-nodes). ``extract``: ``greedy`` or ``exact``
-    (an integer program, for small graphs). ``regions``: split long programs and optimise each
-    distinct piece once. ``fusion``: use the named fusions. ``disable``: names of rules to leave out.
+    ``numerics``: the loosest class of rules to use (``exact``, ``reassociate``,
+    ``approximate``). ``deadline_s``: seconds for saturation and extraction together;
+    the best program found by then is returned. ``max_nodes``: size of one e-graph
+    (e-nodes). ``extract``: ``greedy`` or ``exact`` (an integer program, for small
+    graphs). ``regions``: split long programs and optimise each distinct piece once.
+    ``fusion``: use the named fusions. ``disable``: names of rules to leave out.
 
     Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``.
     Raises :class:`OptionError` for values out of range.
@@ -74,7 +77,8 @@ class Options:
                 )
 
     def admits(self, numerics: str) -> bool:
-        """Whether rules of class ``numerics`` are used; ``approximate(1e-6)`` counts by its name."""
+        """Whether rules of class ``numerics`` are used; ``approximate(1e-6)`` counts by
+        its name."""
         name = numerics.split("(")[0]
         return NUMERICS.index(name) <= NUMERICS.index(self.numerics)
 

@@ -1,7 +1,8 @@
 """Patterns: what a rule's function builds when it is called with pattern variables.
 
-A pattern is a term whose leaves are variables of unknown rank. The same function that computes on
-arrays builds it, because pattern values carry the same operators as traced arrays.
+A pattern is a term whose leaves are variables of unknown rank. The same function that
+computes on arrays builds it, because pattern values carry the same operators as traced
+arrays.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def entry(values: tuple[int, ...] | Expr, i: int) -> Any:
 
 
 class _Interned:
-    """Patterns are hash-consed: equal ones are one object, so they hash and compare by identity."""
+    """Patterns are hash-consed: equal ones are one object, so they hash and compare by
+    identity."""
 
     __slots__ = ()
     _made: ClassVar[dict[tuple[Any, ...], Any]] = {}
@@ -160,7 +162,8 @@ class Num(_Interned):
 
 
 class Node(_Interned):
-    """``op(*args, **attrs)``; attribute values are literals, :class:`Expr`, or tuples of these."""
+    """``op(*args, **attrs)``; attribute values are literals, :class:`Expr`, or tuples
+    of these."""
 
     __slots__ = ("args", "attrs", "op")
     op: Op
@@ -245,14 +248,16 @@ class _Sizes:
 
 
 def as_pattern(value: Any) -> Pattern:
-    """A pattern from what a rule's function handles: pattern values, numbers, expressions."""
+    """A pattern from what a rule's function handles: pattern values, numbers,
+    expressions."""
     if isinstance(value, PatternValue):
         return value.pattern
     if isinstance(value, Expr):
         return Num(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise RuleError(
-            f"a rule may use its parameters and numbers, not {type(value).__name__!r} {value!r:.60}"
+            f"a rule may use its parameters and numbers, not {type(value).__name__!r} "
+            f"{value!r:.60}"
         )
     return Num(float(value))
 
@@ -302,7 +307,7 @@ def show(pattern: Pattern) -> str:
     return f"{pattern.op.name}({', '.join(inside)})"
 
 
-# -- matching patterns against patterns, to bring the sides of a rule to normal form ---------------
+# -- matching patterns against patterns, to bring the sides of a rule to normal form ---
 
 Substitution = dict[str, Any]
 
@@ -312,8 +317,8 @@ def match(
 ) -> Substitution | None:
     """Bindings of the variables of ``pattern`` that make it ``subject``, or None.
 
-    Number parameters bind only to numbers that are known when the rule is applied: literals and
-    axis sizes.
+    Number parameters bind only to numbers that are known when the rule is applied:
+    literals and axis sizes.
     """
     found = {} if found is None else found
     if isinstance(pattern, Var):

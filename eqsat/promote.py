@@ -13,7 +13,8 @@ from eqsat.typerule import BF16, dtype_code, is_float
 
 
 def dtype_of(who: str, i: int, value: Any) -> DType:
-    """The dtype of an argument. Raises :class:`TraceError` for what is no array or number."""
+    """The dtype of an argument. Raises :class:`TraceError` for what is no array or
+    number."""
     if isinstance(value, Term):
         return value.dtype
     if isinstance(value, (bool, np.ndarray, np.generic)):
@@ -23,13 +24,15 @@ def dtype_of(who: str, i: int, value: Any) -> DType:
     if isinstance(value, (int, float)):
         return Weak.FLOAT if isinstance(value, float) else Weak.INT
     raise TraceError(
-        f"{who}: argument {i} is {type(value).__name__!r}, expected an array or a number"
+        f"{who}: argument {i} is {type(value).__name__!r}, expected an array or a "
+        f"number"
         f"{at(caller_line())}"
     )
 
 
 def check_range(who: str, value: Any, dtype: np.dtype[Any] | None) -> None:
-    """Raise :class:`DTypeError` for a bare integer that ``dtype`` cannot hold, as NumPy does."""
+    """Raise :class:`DTypeError` for a bare integer that ``dtype`` cannot hold, as NumPy
+    does."""
     if isinstance(value, Term) and value.op.name == "scalar":
         value = value.attrs[0]
     if type(value) is int and dtype is not None and dtype.kind in "iu":
@@ -49,13 +52,14 @@ def ufunc_dtypes(
         return ufunc.resolve_dtypes((*asked, None))[: len(known)]
     except TypeError as error:
         raise DTypeError(
-            f"{who}: no loop for dtypes ({', '.join(map(str, known))}){at(caller_line())}"
+            f"{who}: no loop for dtypes "
+            f"({', '.join(map(str, known))}){at(caller_line())}"
         ) from error
 
 
 def weak_type(weak: Weak, met: Sequence[DType]) -> type:
-    """What NumPy is asked about a bare number: a float would widen bfloat16, unlike every dtype
-    of NumPy's own, so there it stands as an int."""
+    """What NumPy is asked about a bare number: a float would widen bfloat16, unlike
+    every dtype of NumPy's own, so there it stands as an int."""
     return int if BF16 in met else weak.value
 
 

@@ -1,7 +1,8 @@
-"""Long programs in pieces: split where few values are live, optimise each distinct piece once.
+"""Long programs in pieces: split where few values are live, optimise each distinct
+piece once.
 
-A region is a run of terms in evaluation order. Its canonical key abstracts from which weights it uses,
-so the layers of a deep network collapse to a handful of regions.
+A region is a run of terms in evaluation order. Its canonical key abstracts from which
+weights it uses, so the layers of a deep network collapse to a handful of regions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Term, postorder
 
 LEAST, MOST = 24, 110
-"""Terms in a region. 110 hold a transformer block as NumPy users write it (70 to 100 terms)."""
+"""Terms in a region. 110 hold a transformer block as NumPy users write it (70 to 100
+terms)."""
 FACT_LIMIT = 1 << 22
 """Constant arrays of more elements than this are not searched for structure."""
 
@@ -52,7 +54,8 @@ def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
 def split(
     roots: Sequence[Term], constant: dict[Term, bool], whole: bool = False
 ) -> list[Region]:
-    """The regions of a program, in evaluation order. ``constant``: what :func:`is_constant` says."""
+    """The regions of a program, in evaluation order. ``constant``: what
+    :func:`is_constant` says."""
     order = [t for t in postorder(roots) if not constant[t] and t.op is not INPUT]
     if not order:
         return []
@@ -138,7 +141,8 @@ def _region(
 
 
 def _is_plain(t: Term) -> bool:
-    """Whether a bare number can be a number of the engine: finite or infinite, not -0.0, 64 bits."""
+    """Whether a bare number can be a number of the engine: finite or infinite, not
+    -0.0, 64 bits."""
     value = t.attrs[0]
     if isinstance(value, float):
         return not math.isnan(value) and not (
@@ -158,7 +162,8 @@ def _facts(t: Term) -> tuple[str, ...]:
 
 
 def _value(t: Term) -> np.ndarray[Any, Any] | None:
-    """The value of a constant that takes no more than views and pointwise work, or None."""
+    """The value of a constant that takes no more than views and pointwise work, or
+    None."""
     if t.op is CONSTANT:
         return t.graph.arrays[t.attrs[0]]  # type: ignore[index]
     op = t.op

@@ -5,9 +5,10 @@
         "gelu(x w + b) is one kernel."
         return gelu(x @ w + b), linear(x, w, b, act="gelu")
 
-Called with pattern values the function gives the two sides of a rewrite; called with arrays it gives
-two results that must agree. Parameters annotated ``float``, ``int``, ``Ints`` or ``Axis`` are
-numbers and attributes, not arrays, and have no place in the signature.
+Called with pattern values the function gives the two sides of a rewrite; called with
+arrays it gives two results that must agree. Parameters annotated ``float``, ``int``,
+``Ints`` or ``Axis`` are numbers and attributes, not arrays, and have no place in the
+signature.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from eqsat.pattern import (
 from eqsat.signature import Signature, parse
 
 PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
-"""When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default: ``user``."""
+"""When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default:
+``user``."""
 
 _NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
 
@@ -58,7 +60,8 @@ class Rule:
 
     name: str
     function: Callable[..., Any]
-    """Arguments to the pair (left side, right side); each side one value or a tuple of values."""
+    """Arguments to the pair (left side, right side); each side one value or a tuple of
+    values."""
     signature: Signature
     params: tuple[str, ...]
     """All parameters in order."""
@@ -76,7 +79,8 @@ class Rule:
 
     @cached_property
     def sides(self) -> Sides:
-        """Both sides and the conditions as patterns. Raises :class:`RuleError` when ill formed."""
+        """Both sides and the conditions as patterns. Raises :class:`RuleError` when ill
+        formed."""
         return _build(self)
 
     @property
@@ -107,7 +111,8 @@ class Rule:
 
     @property
     def is_fusion(self) -> bool:
-        """Whether it runs in the phase ``fuse``: it adds one node to a saturated e-graph."""
+        """Whether it runs in the phase ``fuse``: it adds one node to a saturated
+        e-graph."""
         return self.phase == "fuse"
 
     def __call__(self, *args: Any) -> Any:
@@ -117,7 +122,8 @@ class Rule:
         return f"<rule {self.name} at {self.place}>"
 
     def __str__(self) -> str:
-        return f"{' , '.join(map(show, self.left))}  →  {' , '.join(map(show, self.right))}"
+        left, right = (" , ".join(map(show, side)) for side in self.sides[:2])
+        return f"{left}  →  {right}"
 
     def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
         """Names of the ops in ``side``; bare numbers count as ``scalar``."""
@@ -140,11 +146,12 @@ def rule(
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a function that returns ``(left, right)``.
 
-    ``signature``: the axes of the array parameters. A named axis is one size wherever it appears;
-    the axes of ``...`` broadcast. ``where``: a function of the same parameters that returns
-    conditions (:mod:`eqsat.condition`). ``numerics``: ``exact``, ``reassociate`` or
-    ``approximate(tol)``. ``dtypes``: ``float`` or ``any``. Raises :class:`RuleError` with file and
-    line when the rule is not well formed.
+    ``signature``: the axes of the array parameters. A named axis is one size wherever
+    it appears; the axes of ``...`` broadcast. ``where``: a function of the same
+    parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
+    ``exact``, ``reassociate`` or ``approximate(tol)``. ``dtypes``: ``float`` or
+    ``any``. Raises :class:`RuleError` with file and line when the rule is not well
+    formed.
     """
 
     def define(function: Callable[..., Any]) -> Rule:
@@ -192,7 +199,8 @@ def _build(r: Rule) -> Sides:
         )
     if len(r.tensors) != len(r.signature.inputs):
         raise RuleError(
-            f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} arguments, the "
+            f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} "
+            f"arguments, the "
             f"function has {len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
@@ -263,7 +271,8 @@ def _check_bound(r: Rule, made: Sides, who: str) -> None:
     free = [v for v in _variables(made.right) if v not in bound]
     if free:
         raise RuleError(
-            f"{who}: the right side uses {', '.join(map(repr, free))}, which the left side lacks\n"
+            f"{who}: the right side uses {', '.join(map(repr, free))}, which the left "
+            f"side lacks\n"
             f"  left:  {' , '.join(map(show, made.left))}\n"
             f"  right: {' , '.join(map(show, made.right))}"
         )
@@ -273,7 +282,8 @@ def _check_bound(r: Rule, made: Sides, who: str) -> None:
 
 
 def recognition(op: Op) -> Iterator[Rule]:
-    """The rules that a composite's body is: ``body → op``, one for each choice of attributes."""
+    """The rules that a composite's body is: ``body → op``, one for each choice of
+    attributes."""
     signature = getattr(op.type_rule, "signature", None)
     if op.body is None or not op.recognised or signature is None:
         return
@@ -322,7 +332,7 @@ def _recognition(
     )
 
 
-# -- sets of rules ---------------------------------------------------------------------------------
+# -- sets of rules ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -369,8 +379,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def load_rules(*paths: str | Path) -> RuleSet:
     """The rules of Python files, in order; a folder stands for its ``*.py`` files.
 
-    Each file is run as a module of its own. Raises :class:`RuleError` that names the file when it
-    is missing, cannot be read, or holds no rule; nothing is kept of a file that fails.
+    Each file is run as a module of its own. Raises :class:`RuleError` that names the
+    file when it is missing, cannot be read, or holds no rule; nothing is kept of a file
+    that fails.
     """
     rules: list[Rule] = []
     for path in paths:
@@ -416,7 +427,8 @@ def _load_file(path: Path) -> list[Rule]:
 
 @lru_cache(maxsize=1)
 def default_rules() -> RuleSet:
-    """The stock rules, and the body of every composite of the catalogue as the rule that finds it."""
+    """The stock rules, and the body of every composite of the catalogue as the rule
+    that finds it."""
     folder = importlib.util.find_spec("eqsat.rules")
     if folder is None or not folder.submodule_search_locations:
         raise RuleError("the stock rules (package eqsat.rules) are not installed")

@@ -1,8 +1,8 @@
 """The axis grammar: ``"... m k, ... k n -> ... m n"``.
 
-Arguments are separated by commas, axes by spaces. An axis is a name, a literal size, or ``...`` for
-any number of axes. A name stands for one size wherever it appears; the axes of every ``...``
-broadcast together, as NumPy's do. An empty argument is a scalar.
+Arguments are separated by commas, axes by spaces. An axis is a name, a literal size, or
+``...`` for any number of axes. A name stands for one size wherever it appears; the axes
+of every ``...`` broadcast together, as NumPy's do. An empty argument is a scalar.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ class Signature:
     def bind(
         self, shapes: Sequence[Shape], who: str, names: Sequence[str] | None = None
     ) -> Bindings:
-        """Axis sizes that make ``shapes`` fit; the key ``"..."`` holds the broadcast ellipsis.
+        """Axis sizes that make ``shapes`` fit; the key ``"..."`` holds the broadcast
+        ellipsis.
 
-        Raises :class:`ShapeError` that names the argument, what was expected, and the sizes bound
-        so far.
+        Raises :class:`ShapeError` that names the argument, what was expected, and the
+        sizes bound so far.
         """
         if len(shapes) != len(self.inputs):
             raise ShapeError(
-                f"{who}: takes {len(self.inputs)} arrays ({self.text}), got {len(shapes)}"
+                f"{who}: takes {len(self.inputs)} arrays ({self.text}), got "
+                f"{len(shapes)}"
                 f"{at(caller_line())}"
             )
         bound: Bindings = {}

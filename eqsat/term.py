@@ -1,7 +1,8 @@
 """Terms: frozen, hash-consed expressions over arrays.
 
-A term is an op applied to terms, with static attributes. Within one :class:`Graph` equal terms are
-the same object, so identity is equality. Shapes are concrete and dtypes are known when a term is made.
+A term is an op applied to terms, with static attributes. Within one :class:`Graph`
+equal terms are the same object, so identity is equality. Shapes are concrete and dtypes
+are known when a term is made.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Shape = tuple[int, ...]
 
 
 class Weak(Enum):
-    """The dtype of a bare Python number: it takes on the dtype of what it meets (NEP 50)."""
+    """The dtype of a bare Python number: it takes on the dtype of what it meets (NEP
+    50)."""
 
     FLOAT = float
     INT = int
@@ -39,7 +41,8 @@ class Operator(Protocol):
 
 
 class Term:
-    """``op(*args, **attrs)`` with its ``shape`` and ``dtype``; made by a :class:`Graph` only."""
+    """``op(*args, **attrs)`` with its ``shape`` and ``dtype``; made by a :class:`Graph`
+    only."""
 
     __slots__ = ("args", "attrs", "dtype", "graph", "id", "op", "shape", "source")
 
@@ -85,7 +88,8 @@ class Term:
 
 
 class Graph:
-    """The terms of one trace. Hash-consing is by graph, so nothing is shared between traces."""
+    """The terms of one trace. Hash-consing is by graph, so nothing is shared between
+    traces."""
 
     def __init__(self, sources: bool = True) -> None:
         self.sources = sources
@@ -102,11 +106,13 @@ class Graph:
         attrs: tuple[Hashable, ...],
         type_: Type,
     ) -> Term:
-        """The term ``op(*args, **attrs)``, interned. Raises when an argument is of another graph."""
+        """The term ``op(*args, **attrs)``, interned. Raises when an argument is of
+        another graph."""
         for i, a in enumerate(args):
             if a.graph is not self:
                 raise EqsatError(
-                    f"{op.name}: argument {i} belongs to another trace; an array made while tracing "
+                    f"{op.name}: argument {i} belongs to another trace; an array made "
+                    f"while tracing "
                     f"one function cannot be used in another{at(caller_line())}"
                 )
         key = (op.name, tuple(a.id for a in args), _key(attrs))
@@ -128,12 +134,14 @@ class Graph:
 
 
 def _key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different attributes."""
+    """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different "
+    "attributes."""
     return tuple((a.__class__, str(a) if isinstance(a, float) else a) for a in attrs)
 
 
 def postorder(roots: Iterable[Term]) -> Iterator[Term]:
-    """Every term below ``roots`` once, arguments before their users, in a deterministic order."""
+    """Every term below ``roots`` once, arguments before their users, in a deterministic
+    order."""
     seen: set[int] = set()
     for root in roots:
         stack: list[tuple[Term, int]] = [(root, 0)]

@@ -1,7 +1,9 @@
-"""How the type of a node follows from its arguments: once for terms, once as e-graph facts.
+"""How the type of a node follows from its arguments: once for terms, once as e-graph
+facts.
 
-A type is ``(dtype, shape)``. In the e-graph it is one vector ``[dtype code, d0, d1, …]``, so that
-popping trailing axes leaves the dtype in front and one ``:no-merge`` table guards both.
+A type is ``(dtype, shape)``. In the e-graph it is one vector ``[dtype code, d0, d1,
+…]``, so that popping trailing axes leaves the dtype in front and one ``:no-merge``
+table guards both.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ INT_CODE = _CODES[np.dtype("i8")]
 
 
 def dtype_code(dtype: DType) -> int:
-    """The code of ``dtype`` in the e-graph. Raises :class:`DTypeError` for unsupported dtypes."""
+    """The code of ``dtype`` in the e-graph. Raises :class:`DTypeError` for unsupported
+    dtypes."""
     code = _CODES.get(dtype)
     if code is None:
         raise DTypeError(
-            f"dtype {dtype} is not supported; supported are bool, integers of 8 to 64 bits, "
+            f"dtype {dtype} is not supported; supported are bool, integers of 8 to 64 "
+            f"bits, "
             f"float16, bfloat16, float32 and float64{at(caller_line())}"
         )
     return code
@@ -71,7 +75,8 @@ _ROUNDING = {
 
 
 def rounding(dtype: DType) -> float:
-    """Half a unit in the last place of 1 in a floating dtype: numbers this close are one number.
+    """Half a unit in the last place of 1 in a floating dtype: numbers this close are
+    one number.
 
     0 for other dtypes.
     """
@@ -100,7 +105,8 @@ class TypeRule(Protocol):
     def egg(
         self, call: str, args: Sequence[str], attrs: Sequence[str]
     ) -> list[str] | None:
-        """Rule bodies and heads ``"facts => type"`` for the e-graph; None when Python must infer.
+        """Rule bodies and heads ``"facts => type"`` for the e-graph; None when Python
+        must infer.
 
         ``call`` is the pattern of the node, with variables ``args`` and ``attrs``.
         """
@@ -116,7 +122,8 @@ def _demand(call: str, facts: str, a: str, b: str) -> str:
 
 @dataclass(frozen=True)
 class Pointwise:
-    """All arguments broadcast together. ``dtype``: a fixed result dtype, else that of the arguments.
+    """All arguments broadcast together. ``dtype``: a fixed result dtype, else that of
+    the arguments.
 
     ``mask`` says that the first argument is a condition whose dtype does not count.
     """
@@ -159,10 +166,11 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class BySignature:
-    """Shapes by an axis signature; the dtype is that of the array arguments, or ``dtype``.
+    """Shapes by an axis signature; the dtype is that of the array arguments, or
+    ``dtype``.
 
-    ``names`` are the arguments' names, for errors; the dtypes of the arguments ``own`` do not
-    count. ``check`` says what is wrong with the sizes, or nothing.
+    ``names`` are the arguments' names, for errors; the dtypes of the arguments ``own``
+    do not count. ``check`` says what is wrong with the sizes, or nothing.
     """
 
     signature: Signature
@@ -247,11 +255,13 @@ class Reduced:
         for a in attrs["axis"]:
             if not -len(shape) <= a < 0:
                 raise ShapeError(
-                    f"{who}: axis {a} is out of bounds for shape {types[0][1]}{at(caller_line())}"
+                    f"{who}: axis {a} is out of bounds for shape "
+                    f"{types[0][1]}{at(caller_line())}"
                 )
             if self.nonempty and shape[a] == 0:
                 raise ShapeError(
-                    f"{who}: zero-size array to reduction operation {who} which has no identity: "
+                    f"{who}: zero-size array to reduction operation {who} which has no "
+                    f"identity: "
                     f"axis {a} of shape {types[0][1]} is empty{at(caller_line())}"
                 )
             shape[a] = 1
@@ -267,7 +277,10 @@ class Reduced:
                 result = f"(vec-set {result} (+ r (vec-get {attrs[0]} {i})) 1)"
             if self.dtype:
                 result = f"(vec-set {result} 0 {dtype_code(self.dtype)})"
-            facts = f"(= t (type {args[0]})) (= {n} (vec-length {attrs[0]})) (= r (vec-length t))"
+            facts = (
+                f"(= t (type {args[0]})) (= {n} (vec-length {attrs[0]})) "
+                "(= r (vec-length t))"
+            )
             rules.append(_typing(call, facts, result))
         return rules
 
@@ -317,7 +330,8 @@ class Sliced:
                 size and not (0 <= start < shape[a] and 0 <= last < shape[a])
             ):
                 raise ShapeError(
-                    f"{who}: start {start}, size {size}, step {step} leave axis {a} of {shape}"
+                    f"{who}: start {start}, size {size}, step {step} leave axis {a} of "
+                    f"{shape}"
                     f"{at(caller_line())}"
                 )
         return dtype, shape[: len(shape) - len(sizes)] + tuple(sizes)
@@ -328,14 +342,18 @@ class Sliced:
         rules = []
         for n in range(1, MAX_AXES):
             head = "(vec-pop " * n + "t" + ")" * n
-            facts = f"(= t (type {args[0]})) (= {n} (vec-length {attrs[1]})) (> (vec-length t) {n})"
+            facts = (
+                f"(= t (type {args[0]})) (= {n} (vec-length {attrs[1]})) "
+                f"(> (vec-length t) {n})"
+            )
             rules.append(_typing(call, facts, f"(vec-append {head} {attrs[1]})"))
         return rules
 
 
 @dataclass(frozen=True)
 class ToShape:
-    """The shape is the attribute ``shape``; ``dtype_attr`` names the attribute of the dtype."""
+    """The shape is the attribute ``shape``; ``dtype_attr`` names the attribute of the
+    dtype."""
 
     dtype_attr: str | None = None
     check: Callable[[Shape, Shape], bool] = lambda old, new: True
@@ -375,7 +393,8 @@ class ToDType:
 
 @dataclass(frozen=True)
 class Joined:
-    """Sizes along the attribute ``axis`` (negative) add up; the other axes are equal."""
+    """Sizes along the attribute ``axis`` (negative) add up; the other axes are "
+    "equal."""
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         axis = attrs["axis"]
@@ -388,11 +407,13 @@ class Joined:
                 or rest[i] != rest[0]
             ):
                 raise ShapeError(
-                    f"{who}: argument {i} of shape {s} does not join {first} along axis {axis}"
+                    f"{who}: argument {i} of shape {s} does not join {first} along "
+                    f"axis {axis}"
                     f"{at(caller_line())}"
                 )
         total = sum(s[axis] for _, s in types)
-        shape = first[: len(first) + axis] + (total,) + first[len(first) + axis + 1 :]
+        k = len(first) + axis
+        shape = (*first[:k], total, *first[k + 1 :])
         return common(types, who), shape
 
     def egg(
@@ -408,7 +429,8 @@ class Joined:
 
 @dataclass(frozen=True)
 class Padded:
-    """The trailing axes grow by the attributes ``low`` and ``high``, before and behind."""
+    """The trailing axes grow by the attributes ``low`` and ``high``, before and "
+    "behind."""
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         dtype, shape = types[0]
@@ -433,25 +455,31 @@ class Padded:
                 grown = f"(+ (vec-get {low} {i}) (vec-get {high} {i}))"
                 at_ = f"(- r {n - i})"
                 result = f"(vec-set {result} {at_} (+ (vec-get t {at_}) {grown}))"
-            facts = f"(= t (type {args[0]})) (= {n} (vec-length {low})) (= r (vec-length t))"
+            facts = (
+                f"(= t (type {args[0]})) (= {n} (vec-length {low})) "
+                "(= r (vec-length t))"
+            )
             rules.append(_typing(call, facts + f" (> r {n})", result))
         return rules
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The axes of the second argument, integers, in place of the attribute ``axis`` (negative)."""
+    """The axes of the second argument, integers, in place of the attribute ``axis``
+    (negative)."""
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         (dtype, shape), (index_dtype, index_shape) = types
         axis = attrs["axis"]
         if not -len(shape) <= axis < 0:
             raise ShapeError(
-                f"{who}: axis {axis} is out of bounds for shape {shape}{at(caller_line())}"
+                f"{who}: axis {axis} is out of bounds for shape "
+                f"{shape}{at(caller_line())}"
             )
         if is_float(index_dtype):
             raise DTypeError(
-                f"{who}: indices have dtype {index_dtype}, expected integers{at(caller_line())}"
+                f"{who}: indices have dtype {index_dtype}, expected "
+                f"integers{at(caller_line())}"
             )
         k = len(shape) + axis
         return dtype, shape[:k] + index_shape + shape[k + 1 :]
@@ -474,7 +502,8 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Custom:
-    """Any Python function of types and attributes; ``text`` optionally says it to the e-graph."""
+    """Any Python function of types and attributes; ``text`` optionally says it to the
+    e-graph."""
 
     rule: Callable[[str, Sequence[Type], dict[str, Any]], Type]
     text: Callable[[str, Sequence[str], Sequence[str]], list[str]] | None = None

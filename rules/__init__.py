@@ -1,1 +1,2 @@
-"""The stock rules, a file a subject. They load as any user's rule files do, through ``load_rules``."""
+"""The stock rules, a file a subject. They load as any user's rule files do, through
+``load_rules``."""

@@ -1,7 +1,8 @@
 """Attention from its parts. Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
 
-The keys are taken as they come: any right operand kt of the first product is the transpose of keys
-ktᵀ, and the rules of views remove the two transposes when the user wrote one.
+The keys are taken as they come: any right operand kt of the first product is the
+transpose of keys ktᵀ, and the rules of views remove the two transposes when the user
+wrote one.
 """
 
 from eqsat import rule
@@ -101,5 +102,6 @@ def attention_of_hidden_future(q, kt, v, s, mask: "bool", f: float):
 
 @rule(f"{Q_KT_V}, , m n", where=lambda q, kt, v, s, mask: causal_bias(mask))
 def attention_of_causal_bias(q, kt, v, s, mask):
-    """softmax(s q kᵀ + mask) v, where mask is 0 on and below the diagonal and -∞ above."""
+    """softmax(s q kᵀ + mask) v, where mask is 0 on and below the diagonal and -∞ "
+    "above."""
     return softmax((q @ kt) * s + mask) @ v, attention_causal(q, kt.mT, v, s)

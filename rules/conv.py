@@ -1,4 +1,5 @@
-"""Convolution is linear in its kernel: scales, shifts and batch norm fold into weights and a bias."""
+"""Convolution is linear in its kernel: scales, shifts and batch norm fold into weights
+and a bias."""
 
 from eqsat import rule
 from eqsat.op import Ints

@@ -1,4 +1,5 @@
-"""Products: parallel ones that share an input become one, and low-rank updates get their name."""
+"""Products: parallel ones that share an input become one, and low-rank updates get
+their name."""
 
 from eqsat import rule
 from eqsat.condition import before

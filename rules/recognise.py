@@ -1,6 +1,7 @@
 """Other spellings of what the catalogue has a name for.
 
-The body of a composite is its first rule; these are the forms that NumPy users write besides.
+The body of a composite is its first rule; these are the forms that NumPy users write
+besides.
 """
 
 from eqsat import rule

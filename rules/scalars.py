@@ -1,6 +1,7 @@
 """The normal form of bare numbers: on the right, multiplied once, outside products.
 
-``x / √2``, ``0.7071 * x`` and ``x * 0.7071`` meet here, and so do the patterns of every other rule.
+``x / √2``, ``0.7071 * x`` and ``x * 0.7071`` meet here, and so do the patterns of every
+other rule.
 """
 
 from eqsat import rule

@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 ORDER = (
-    "errors options term signature typerule promote op build ops indexing numpy_api tree tracer "
+    "errors options term signature typerule promote op build ops indexing numpy_api "
+    "tree tracer "
     "arguments trace expand pattern condition rule encode normal frozen egraph ematch "
     "regions kernel memory cost extract optimise program explain jit . demo cli "
     "__main__"

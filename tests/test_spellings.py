@@ -1,4 +1,5 @@
-"""Different spellings of one composite extract to the same op, and near-misses do not."""
+"""Different spellings of one composite extract to the same op, and near-misses do "
+"not."""
 
 from __future__ import annotations
 
@@ -300,7 +301,7 @@ def test_log_softmax() -> None:
     assert ops_of(lambda x: np.log(_softmax(x)), X) == ["log_softmax"]
 
 
-# -- near-misses: one thing is off, so the fused op would be wrong or would not pay ----------------
+# -- near-misses: one thing is off, so the fused op would be wrong or would not pay ----
 
 NEAR_MISSES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "gelu, wrong constant": (lambda x: 0.5 * x * (1 + erf(x / 1.4)), (X,), "gelu"),

@@ -147,7 +147,7 @@ class _Writer:
                 perm = v.attrs["perm"]
                 back = [perm.index(i) - len(perm) for i in range(-len(perm), 0)]
                 self.out = transposed(self.out, len(v.shape), back)
-        if self.body.shown:
+        if self.body.shown and len(self.body.nodes) > 1:
             name = self.names.fresh("result")
             self.start.append(f"{name} = {self.out}")
             self.out, self.simple = name, False

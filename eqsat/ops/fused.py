@@ -1,4 +1,5 @@
-"""Named fusions: composites that one kernel computes. Their bodies are the rules that find them.
+"""Named fusions: composites that one kernel computes. Their bodies are the rules that
+find them.
 
 Cost decides whether one is used; a body is never a promise of profit.
 """
@@ -120,7 +121,8 @@ def rms_norm_matmul(x: Any, g: Any, eps: Any, w: Any, *, act: str = "") -> Any:
 
 @fused("... k, k n, k j, j n,  -> ... n")
 def lora(x: Any, w: Any, a: Any, b: Any, s: Any) -> Any:
-    """x w + s (x a) b, the low-rank product in the cheap order. Hu et al. 2021, arXiv:2106.09685."""
+    """x w + s (x a) b, the low-rank product in the cheap order. Hu et al. 2021,
+    arXiv:2106.09685."""
     return x @ w + (x @ a) @ b * s
 
 
