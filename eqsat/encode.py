@@ -74,13 +74,15 @@ _PRELUDE = f"""
 {NEWLINE.join(_TOLERANCES)}
 (rule ((= e (Scalar c))) ((set (type e) (vec-of -1)) (set (lower e) c))
  :ruleset _types :name "type-scalar")
-(rule ((= e (ScalarInt c))) ((set (type e) (vec-of -2))) :ruleset _types :name
-"type-int") (rule ((= t (type e))) ((set (rank e) (- (vec-length t) 1)) (set (dtype e)
-(vec-get t 0)))
+(rule ((= e (ScalarInt c))) ((set (type e) (vec-of -2)))
+ :ruleset _types :name "type-int")
+(rule ((= t (type e)))
+ ((set (rank e) (- (vec-length t) 1)) (set (dtype e) (vec-get t 0)))
  :ruleset _types :name "type-rank")
-(rule ((= d (dtype e)) (>= d {FLOAT_CODE})) ((float e)) :ruleset _types :name
-"type-float") (rule ((= e (Scalar c)) (literal l) (= tol (tolerance d)) (<= (abs (- c
-l)) (* tol (abs l))))
+(rule ((= d (dtype e)) (>= d {FLOAT_CODE})) ((float e))
+ :ruleset _types :name "type-float")
+(rule ((= e (Scalar c)) (literal l) (= tol (tolerance d))
+  (<= (abs (- c l)) (* tol (abs l))))
  ((near c l d)) :ruleset _types :name "near-literal")
 (rule ((need s t) (= s t)) ((set (bcast s t) s)) :ruleset _types :name "bcast-same")
 (rule ((need s t) (!= s t) (> (vec-length s) 1) (> (vec-length t) 1))
