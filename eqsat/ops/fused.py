@@ -6,8 +6,10 @@ Cost decides whether one is used; a body is never a promise of profit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from eqsat.errors import ShapeError, at, caller_line
 from eqsat.op import Ints, Op, fused
 from eqsat.ops.attention import (
     attention_causal,
@@ -27,6 +29,7 @@ from eqsat.ops.pointwise import (
     subtract,
     tanh,
 )
+from eqsat.term import Type
 from eqsat.typerule import Custom
 
 ACTIVATIONS: dict[str, Any] = {
@@ -180,8 +183,18 @@ def gated(x: Any, y: Any, *, act: str) -> Any:
     return ACTIVATIONS[act](x) * y
 
 
+def _conv_act_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+    dtype, shape = conv2d_op.type_rule.infer(who, types[:2], attrs)
+    if types[2][1] != (shape[1], 1, 1):
+        raise ShapeError(
+            f"{who}: argument 'b' has shape {types[2][1]}, expected ({shape[1]}, 1, 1)"
+            f"{at(caller_line())}"
+        )
+    return dtype, shape
+
+
 @fused(
-    Custom(lambda who, types, attrs: conv2d_op.type_rule.infer(who, types[:2], attrs)),
+    Custom(_conv_act_type),
     choices={"act": _ANY},
     recognised=False,
 )
