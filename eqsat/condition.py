@@ -128,8 +128,8 @@ def length(values: Any, n: int) -> Fact | Held:
 
 
 def not_scalar(x: Any) -> Fact | Held:
-    """``x`` has at least one axis. Keeps rules from turning numbers round for "
-    "nothing."""
+    """``x`` has at least one axis. Keeps rules from turning numbers round for
+    nothing."""
     return _condition("not scalar", "(d1 {0})", lambda v: True, _unbendable, x)
 
 

@@ -117,8 +117,8 @@ class CostModel:
         children: Sequence[int],
         out: Type,
     ) -> float:
-        """Seconds of the node as one kernel; ``children`` tells equal operands "
-        "apart."""
+        """Seconds of the node as one kernel; ``children`` tells equal operands
+        apart."""
         places = tuple(children.index(c) for c in children)
         return _price(self.device, op, attrs, tuple(types), places, out)
 

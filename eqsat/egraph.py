@@ -312,8 +312,8 @@ class Engine:
     # -- reading -----------------------------------------------------------------------
 
     def read(self) -> EGraph:
-        """The whole graph as plain lists, in an order that does not depend on "
-        "hashing."""
+        """The whole graph as plain lists, in an order that does not depend on
+        hashing."""
         egg = self._egg
         functions = egg.freeze().functions
         reader = _Reader(egg)
@@ -388,8 +388,8 @@ class _Reader:
 def _chunk(
     b: Any, span: Any, what: Inserted, start: int
 ) -> tuple[list[Any], list[Any]]:
-    """Actions that insert one chunk of terms, and the facts that look up earlier "
-    "ones."""
+    """Actions that insert one chunk of terms, and the facts that look up earlier
+    ones."""
     place = {t: i for i, t in enumerate(what.terms)}
     end = min(start + CHUNK, len(what.terms))
     again = what.used_in_later_chunks()

@@ -241,8 +241,8 @@ def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, lis
 
 
 def _release(p: _Problem, best: Sequence[int], refs: list[int], c: int) -> float:
-    """Take back the references of the node of ``c``; the cost that nothing else "
-    "needs."""
+    """Take back the references of the node of ``c``; the cost that nothing else
+    needs."""
     return p.weight[best[c]] + _undo(p, best, refs, best[c])
 
 

@@ -376,8 +376,8 @@ def weak_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
 def _by_body(
     name: str, body: Callable[..., Any], promotion: str, own: frozenset[int]
 ) -> Callable[..., Any]:
-    """The reference of a composite: its body on arrays of one dtype, halves in "
-    "float32."""
+    """The reference of a composite: its body on arrays of one dtype, halves in
+    float32."""
 
     @functools.wraps(body)
     def reference(*values: Any, **attrs: Any) -> Any:

@@ -1,5 +1,5 @@
-"""From traced terms to the cheapest terms found: regions, e-graph, rules, "
-"extraction."""
+"""From traced terms to the cheapest terms found: regions, e-graph, rules,
+extraction."""
 
 from __future__ import annotations
 
@@ -392,21 +392,17 @@ def _rules(graph: EGraph, node: ENode) -> tuple[str, ...]:
     A body is followed in the e-graph: ``linear[gelu]`` was built on a ``gelu`` node,
     which the rule that recognises gelu may have built.
     """
-    first = node.rule
-    if not first:
+    if not node.rule:
         return ()
-    names = {first: None}
-    left = first.split("[")[0]
-    if left == node.op.name and node.op.body is not None:
-        for inner in _composites_below(graph, node):
-            if rule := inner.rule:
-                names[rule] = None
-    return tuple(names)
+    names = {node.rule: None}
+    if node.op.body is not None:
+        names.update((below.rule, None) for below in _body_nodes(graph, node))
+    return tuple(name for name in names if name)
 
 
-def _composites_below(graph: EGraph, node: ENode) -> Iterator[ENode]:
-    """Composite nodes of the e-graph that the body of ``node`` applies to its "
-    "operands."""
+def _body_nodes(graph: EGraph, node: ENode) -> Iterator[ENode]:
+    """Nodes of the e-graph that the body of ``node`` applies to its
+    operands."""
     types = [graph.types[c] for c in node.children]
     scratch = Graph(sources=False)
     leaves = [
@@ -424,7 +420,8 @@ def _composites_below(graph: EGraph, node: ENode) -> Iterator[ENode]:
 def _followed(
     graph: EGraph, body: Term, cls: int, bound: dict[Term, int]
 ) -> Iterator[ENode]:
-    for i in graph.classes[cls]:
+    # Nodes that the user wrote come first: a commuted twin explains nothing.
+    for i in sorted(graph.classes[cls], key=lambda i: graph.nodes[i].rule != ""):
         node = graph.nodes[i]
         if node.op is not body.op or len(node.children) != len(body.args):
             continue
@@ -432,8 +429,7 @@ def _followed(
             bound.get(a, c) != c for a, c in zip(body.args, node.children, strict=True)
         ):
             continue
-        if node.op.body is not None:
-            yield node
+        yield node
         for a, c in zip(body.args, node.children, strict=True):
             if a not in bound and a.args:
                 bound[a] = c

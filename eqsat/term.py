@@ -134,8 +134,8 @@ class Graph:
 
 
 def _key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different "
-    "attributes."""
+    """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different
+    attributes."""
     return tuple((a.__class__, str(a) if isinstance(a, float) else a) for a in attrs)
 
 

@@ -393,8 +393,8 @@ class ToDType:
 
 @dataclass(frozen=True)
 class Joined:
-    """Sizes along the attribute ``axis`` (negative) add up; the other axes are "
-    "equal."""
+    """Sizes along the attribute ``axis`` (negative) add up; the other axes are
+    equal."""
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         axis = attrs["axis"]
@@ -429,8 +429,8 @@ class Joined:
 
 @dataclass(frozen=True)
 class Padded:
-    """The trailing axes grow by the attributes ``low`` and ``high``, before and "
-    "behind."""
+    """The trailing axes grow by the attributes ``low`` and ``high``, before and
+    behind."""
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         dtype, shape = types[0]

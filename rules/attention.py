@@ -102,6 +102,6 @@ def attention_of_hidden_future(q, kt, v, s, mask: "bool", f: float):
 
 @rule(f"{Q_KT_V}, , m n", where=lambda q, kt, v, s, mask: causal_bias(mask))
 def attention_of_causal_bias(q, kt, v, s, mask):
-    """softmax(s q kᵀ + mask) v, where mask is 0 on and below the diagonal and -∞ "
-    "above."""
+    """softmax(s q kᵀ + mask) v, where mask is 0 on and below the diagonal and -∞
+    above."""
     return softmax((q @ kt) * s + mask) @ v, attention_causal(q, kt.mT, v, s)

@@ -99,8 +99,8 @@ def _mt_then(then):
     both = tuple((-3, *MT)[3 + a] for a in then)
 
     def sides(x):
-        """The matrix transpose, then a permutation of three axes, is one "
-        "permutation."""
+        """The matrix transpose, then a permutation of three axes, is one
+        permutation."""
         left = transpose_op(transpose_op(x, perm=MT), perm=minimal(then))
         return left, transpose_op(x, perm=minimal(both)) if minimal(both) else x
 

@@ -1,4 +1,4 @@
-"""Programs that rules make cheaper: which kernels come out, and that the values stay."""
+"""Which kernels come out where rules make a program cheaper; the values stay."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ NUMBERS = [-2.0, -1.0, 0.5, 3.0, 0.0, -math.inf]
 
 @st.composite
 def arguments(draw: st.DrawFn, rule: Rule) -> list[Any]:
-    """Arguments of a rule: named axes of distinct sizes, broadcast ellipses, "
-    "numbers."""
+    """Arguments of a rule: named axes of distinct sizes, broadcast ellipses,
+    numbers."""
     sizes = draw(st.permutations([2, 3, 4, 5, 6, 7]))
     names = dict.fromkeys(
         a for axes in rule.signature.inputs for a in axes.tokens if a != "..."

@@ -1,5 +1,5 @@
-"""Different spellings of one composite extract to the same op, and near-misses do "
-"not."""
+"""Different spellings of one composite extract to the same op, and near-misses do
+not."""
 
 from __future__ import annotations
 
