@@ -46,7 +46,8 @@ from eqsat.ops import (
     softmax,
 )
 from eqsat.options import Options
-from eqsat.rule import Rule, RuleSet, default_rules, load_rules, rule
+from eqsat.rule import Rule, RuleSet, load_rules, rule
+from eqsat.stock import default_rules
 from eqsat.trace import Spec
 
 __version__ = "0.1.0"

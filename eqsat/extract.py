@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.errors import EngineError, OptionError
+from eqsat.errors import EngineError
 from eqsat.frozen import Budget, EGraph
 
 SUNK = 1e-6
@@ -36,7 +36,7 @@ class Choice:
 
 
 @dataclass
-class _Problem:
+class Problem:
     """The part of an e-graph below some roots, in dense numbers and without dominated
     nodes."""
 
@@ -65,13 +65,15 @@ def extract(
     Deterministic; stops improving when the budget ends. Raises :class:`EngineError`
     when a root cannot be computed from leaves.
     """
-    problem = _problem(graph, weights, roots)
+    problem = dense_problem(graph, weights, roots)
     cost, best = _recovered(problem, _tree_greedy(problem, problem.weight), budget)
     cost, best = _sunk_search(problem, best, cost, budget)
-    return _choice(problem, best, cost)
+    return as_choice(problem, best, cost)
 
 
-def _problem(graph: EGraph, weights: Sequence[float], roots: Sequence[int]) -> _Problem:
+def dense_problem(
+    graph: EGraph, weights: Sequence[float], roots: Sequence[int]
+) -> Problem:
     number: dict[int, int] = {}
     stack = list(reversed(roots))
     while stack:
@@ -81,7 +83,7 @@ def _problem(graph: EGraph, weights: Sequence[float], roots: Sequence[int]) -> _
         number[c] = len(number)
         for i in graph.classes[c]:
             stack.extend(k for k in graph.nodes[i].children if k not in number)
-    p = _Problem(
+    p = Problem(
         roots=[number[r] for r in roots],
         classes=list(number),
         cls=[],
@@ -124,7 +126,7 @@ def _undominated(
     return kept
 
 
-def _tree_greedy(p: _Problem, weight: Sequence[float]) -> list[int]:
+def _tree_greedy(p: Problem, weight: Sequence[float]) -> list[int]:
     """The cheapest tree for every class; -1 where there is none. Acyclic by
     construction."""
     missing = [len(k) for k in p.kids]
@@ -146,7 +148,7 @@ def _tree_greedy(p: _Problem, weight: Sequence[float]) -> list[int]:
     return best
 
 
-def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
+def dag_cost(p: Problem, best: Sequence[int]) -> tuple[float, list[int]]:
     """Price of a choice, and the classes it uses."""
     seen = [False] * len(best)
     stack = list(p.roots)
@@ -169,7 +171,7 @@ def _dag_cost(p: _Problem, best: Sequence[int]) -> tuple[float, list[int]]:
 
 
 def _sunk_search(
-    p: _Problem, best: list[int], cost: float, budget: Budget
+    p: Problem, best: list[int], cost: float, budget: Budget
 ) -> tuple[float, list[int]]:
     """Pretend that a class is paid, choose greedily again, keep what lowers the DAG
     cost.
@@ -199,17 +201,17 @@ def _sunk_search(
             )
             if trial_cost < cost * (1 - 1e-9):
                 cost, best, improved = trial_cost, trial, True
-                paid = trial_paid & set(_dag_cost(p, trial)[1])
+                paid = trial_paid & set(dag_cost(p, trial)[1])
                 break
     return cost, best
 
 
-def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, list[int]]:
+def _recovered(p: Problem, best: list[int], budget: Budget) -> tuple[float, list[int]]:
     """Exact-area recovery (as in technology mapping): give each class the node that
     costs least given what all others use, until nothing changes. The DAG cost never
     rises.
     """
-    cost, used = _dag_cost(p, best)
+    cost, used = dag_cost(p, best)
     best = list(best)
     refs = [0] * len(p.members)
     for r in p.roots:
@@ -236,17 +238,17 @@ def _recovered(p: _Problem, best: list[int], budget: Budget) -> tuple[float, lis
             improved |= least < freed * (1 - 1e-9)
             best[c] = choice
             _acquire(p, best, refs, c, choice)
-        cost, used = _dag_cost(p, best)
+        cost, used = dag_cost(p, best)
     return cost, best
 
 
-def _release(p: _Problem, best: Sequence[int], refs: list[int], c: int) -> float:
+def _release(p: Problem, best: Sequence[int], refs: list[int], c: int) -> float:
     """Take back the references of the node of ``c``; the cost that nothing else
     needs."""
     return p.weight[best[c]] + _undo(p, best, refs, best[c])
 
 
-def _undo(p: _Problem, best: Sequence[int], refs: list[int], n: int) -> float:
+def _undo(p: Problem, best: Sequence[int], refs: list[int], n: int) -> float:
     freed = 0.0
     stack = list(p.kids[n])
     while stack:
@@ -259,7 +261,7 @@ def _undo(p: _Problem, best: Sequence[int], refs: list[int], n: int) -> float:
 
 
 def _acquire(
-    p: _Problem, best: Sequence[int], refs: list[int], c: int, n: int
+    p: Problem, best: Sequence[int], refs: list[int], c: int, n: int
 ) -> float | None:
     """Reference the needs of node ``n`` of class ``c``; what they cost, or None (and
     nothing changed) when they need ``c`` itself."""
@@ -280,7 +282,7 @@ def _acquire(
     return needed
 
 
-def _sunk(p: _Problem, paid: set[int]) -> list[float]:
+def _sunk(p: Problem, paid: set[int]) -> list[float]:
     weight = list(p.weight)
     for c in paid:
         for n in p.members[c]:
@@ -288,11 +290,9 @@ def _sunk(p: _Problem, paid: set[int]) -> list[float]:
     return weight
 
 
-def _promising(
-    p: _Problem, best: Sequence[int], own: Sequence[float]
-) -> list[set[int]]:
+def _promising(p: Problem, best: Sequence[int], own: Sequence[float]) -> list[set[int]]:
     """Groups of classes that would save something if they were paid, the best first."""
-    _, chosen = _dag_cost(p, best)
+    _, chosen = dag_cost(p, best)
     used = set(chosen)
     savings: dict[frozenset[int], float] = {}
     for k in chosen:
@@ -314,103 +314,6 @@ def _promising(
     return [set(group) for _, group in ranked[:CANDIDATES]]
 
 
-def _choice(p: _Problem, best: Sequence[int], cost: float) -> Choice:
-    _, used = _dag_cost(p, best)
+def as_choice(p: Problem, best: Sequence[int], cost: float) -> Choice:
+    _, used = dag_cost(p, best)
     return Choice({p.classes[c]: p.origin[best[c]] for c in used}, cost)
-
-
-# -- exact -----------------------------------------------------------------------------
-
-
-def extract_exact(
-    graph: EGraph,
-    weights: Sequence[float],
-    roots: Sequence[int],
-    budget: Budget,
-    time_limit_s: float = 60.0,
-) -> Choice:
-    """The optimum by an integer program (HiGHS through SciPy), or the best found with
-    its gap.
-
-    One binary for each node, one for each class; a node needs its classes, a class
-    needs a node, and levels forbid cycles inside strongly connected parts.
-    """
-    try:
-        import numpy as np
-        import scipy.sparse as sp
-        from scipy.optimize import Bounds, LinearConstraint, milp
-    except ImportError as error:
-        raise OptionError("extract='exact' needs SciPy") from error
-    p = _problem(graph, weights, roots)
-    n, m = len(p.cls), len(p.members)
-    part, size = _components(p)
-    levels = {
-        c: n + m + i for i, c in enumerate(c for c in range(m) if size[part[c]] > 1)
-    }
-    rows: list[int] = []
-    cols: list[int] = []
-    data: list[float] = []
-    low: list[float] = []
-
-    def constrain(terms: Sequence[tuple[int, float]], least: float) -> None:
-        for col, value in terms:
-            rows.append(len(low))
-            cols.append(col)
-            data.append(value)
-        low.append(least)
-
-    for c, members in enumerate(p.members):
-        constrain([(i, 1.0) for i in members] + [(n + c, -1.0)], 0.0)
-    for i, kids in enumerate(p.kids):
-        c = p.cls[i]
-        for k in kids:
-            constrain([(i, -1.0), (n + k, 1.0)], 0.0)
-            if c in levels and k in levels and part[c] == part[k]:
-                big = float(size[part[c]])
-                constrain([(levels[c], 1.0), (levels[k], -1.0), (i, -big)], 1.0 - big)
-    count = n + m + len(levels)
-    price = np.zeros(count)
-    price[:n] = [w * 1e6 for w in p.weight]
-    lower, upper = np.zeros(count), np.ones(count)
-    for c, v in levels.items():
-        upper[v] = size[part[c]]
-    lower[[n + r for r in p.roots]] = 1
-    integral = np.zeros(count)
-    integral[:n] = 1
-    matrix = sp.csr_matrix((data, (rows, cols)), shape=(len(low), count))
-    result = milp(
-        price,
-        constraints=LinearConstraint(matrix, low, np.inf),
-        bounds=Bounds(lower, upper),
-        integrality=integral,
-        options={"time_limit": time_limit_s, "mip_rel_gap": 1e-6},
-    )
-    if result.x is None:
-        budget.spent = budget.spent or "time"
-        return extract(graph, weights, roots, budget)
-    best = [-1] * m
-    for i in range(n):
-        if result.x[i] > 0.5:
-            c = p.cls[i]
-            if best[c] < 0 or p.weight[i] < p.weight[best[c]]:
-                best[c] = i
-    cost, _ = _dag_cost(p, best)
-    choice = _choice(p, best, cost)
-    choice.gap = float(result.mip_gap or 0.0)
-    return choice
-
-
-def _components(p: _Problem) -> tuple[list[int], list[int]]:
-    """Strongly connected components of the classes, and their sizes."""
-    import numpy as np
-    import scipy.sparse as sp
-    from scipy.sparse.csgraph import connected_components
-
-    edges = [(p.cls[i], k) for i, kids in enumerate(p.kids) for k in kids]
-    m = len(p.members)
-    if not edges:
-        return list(range(m)), [1] * m
-    a, b = zip(*edges, strict=True)
-    graph = sp.csr_matrix((np.ones(len(a)), (a, b)), shape=(m, m))
-    _, part = connected_components(graph, directed=True, connection="strong")
-    return list(part), list(np.bincount(part))

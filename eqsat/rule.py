@@ -18,7 +18,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,9 +166,7 @@ def rule(
             numerics=numerics,
             phase=phase or function.__globals__.get("PHASE", "user"),
             dtypes=dtypes,
-            masks=frozenset(
-                p for p, a in _annotations(function).items() if a == "bool"
-            ),
+            masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
             file=code.co_filename,
             line=code.co_firstlineno,
         )
@@ -178,12 +176,12 @@ def rule(
     return define
 
 
-def _annotations(function: Callable[..., Any]) -> dict[str, str]:
+def annotated(function: Callable[..., Any]) -> dict[str, str]:
     return {p: annotation_name(a) for p, a in function.__annotations__.items()}
 
 
 def _numbers(function: Callable[..., Any]) -> dict[str, str]:
-    known = _annotations(function)
+    known = annotated(function)
     return {p: _NUMBER_KINDS[a] for p, a in known.items() if a in _NUMBER_KINDS}
 
 
@@ -281,57 +279,6 @@ def _check_bound(r: Rule, made: Sides, who: str) -> None:
         raise RuleError(f"{who}: parameter {unused[0]!r} is not used by the left side")
 
 
-def recognition(op: Op) -> Iterator[Rule]:
-    """The rules that a composite's body is: ``body → op``, one for each choice of
-    attributes."""
-    signature = getattr(op.type_rule, "signature", None)
-    if op.body is None or not op.recognised or signature is None:
-        return
-    body = op.body
-    axes = [a for a in op.attrs if op.attrs[a] == "Axis" and a not in op.choices]
-    fixed: list[dict[str, Any]] = [{}]
-    for attr, values in op.choices.items():
-        fixed = [{**f, attr: v} for f in fixed for v in values]
-    for choice in fixed:
-        yield _recognition(op, body, signature, axes, choice)
-
-
-def _recognition(
-    op: Op,
-    body: Callable[..., Any],
-    signature: Signature,
-    axes: list[str],
-    choice: dict[str, Any],
-) -> Rule:
-    def sides(*args: Any) -> Any:
-        arrays, named = (
-            args[: len(op.params)],
-            dict(zip(axes, args[len(op.params) :], strict=True)),
-        )
-        return body(*arrays, **choice, **named), op(*arrays, **choice, **named)
-
-    sides.__doc__ = op.doc.split("\n")[0]
-    code = body.__code__
-    tag = "".join(f"[{v or 'plain'}]" for v in choice.values())
-    masks = frozenset(p for p, a in _annotations(body).items() if a == "bool")
-    inputs = Signature(signature.text, signature.inputs, ())
-    return Rule(
-        name=f"{op.name}{tag}",
-        function=sides,
-        signature=inputs,
-        params=(*op.params, *axes),
-        numbers=dict.fromkeys(axes, "ints"),
-        where=None,
-        numerics="reassociate",
-        phase="fuse" if op.kind == "fused" else "recognise",
-        dtypes="float",
-        masks=masks,
-        file=code.co_filename,
-        line=code.co_firstlineno,
-        hint=frozenset(v for v in choice.values() if v in Op.registry),
-    )
-
-
 # -- sets of rules ---------------------------------------------------------------------
 
 
@@ -425,18 +372,6 @@ def _load_file(path: Path) -> list[Rule]:
     return found
 
 
-@lru_cache(maxsize=1)
-def default_rules() -> RuleSet:
-    """The stock rules, and the body of every composite of the catalogue as the rule
-    that finds it."""
-    folder = importlib.util.find_spec("eqsat.rules")
-    if folder is None or not folder.submodule_search_locations:
-        raise RuleError("the stock rules (package eqsat.rules) are not installed")
-    files = load_rules(*folder.submodule_search_locations)
-    bodies = [r for op in list(Op.registry.values()) for r in recognition(op)]
-    return files + bodies
-
-
 def collect(values: Iterable[Any]) -> list[Rule]:
     """Rules among ``values``, looking into lists and tuples."""
     found: list[Rule] = []
@@ -457,14 +392,3 @@ def caller_line_of(error: BaseException, file: str) -> int:
             line = trace.tb_lineno
         trace = trace.tb_next
     return int(line)
-
-
-__all__ = [
-    "PHASES",
-    "Rule",
-    "RuleSet",
-    "default_rules",
-    "load_rules",
-    "recognition",
-    "rule",
-]

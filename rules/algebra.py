@@ -1,14 +1,15 @@
 """Linear algebra: the order of products, and sums that share a factor."""
 
 from eqsat import rule
+from eqsat.condition import not_scalar
 from eqsat.ops import exp, log, log_softmax, softmax
 
 PHASE = "algebra"
 
 
-@rule("..., ..., ...")
+@rule("..., ..., ...", where=lambda x, y, z: not_scalar(y))
 def multiply_associates(x, y, z):
-    """(x y) z = x (y z)."""
+    """(x y) z = x (y z), but for bare numbers y: x 1 1 1 … has no end."""
     return (x * y) * z, x * (y * z)
 
 

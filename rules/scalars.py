@@ -145,7 +145,7 @@ def factor_out_of_product(x, y, a: float):
     return (x * a) * y, (x * y) * a
 
 
-@rule("..., ...")
+@rule("..., ...", where=lambda x, y, a: not_scalar(y))
 def factor_out_of_quotient(x, y, a: float):
     """(x a) / y = (x / y) a."""
     return (x * a) / y, divide(x, y) * a

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from eqsat.define import composite
 from eqsat.errors import ShapeError, at, caller_line
-from eqsat.op import composite
 from eqsat.ops.contract import matmul
 from eqsat.ops.nn import softmax
 from eqsat.ops.pointwise import logical_and, where

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.define import op
 from eqsat.errors import ShapeError, at, caller_line
-from eqsat.op import HALF, AttrVar, Ints, op
+from eqsat.op import HALF, AttrVar, Ints
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from eqsat.define import fused
 from eqsat.errors import ShapeError, at, caller_line
-from eqsat.op import Ints, Op, fused
+from eqsat.op import Ints, Op
 from eqsat.ops.attention import (
     attention_causal,
     attention_masked,

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.op import Axis, composite
+from eqsat.define import composite
+from eqsat.op import Axis
 from eqsat.ops.pointwise import (
     absolute,
     cast,

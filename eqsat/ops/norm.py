@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat.op import composite
+from eqsat.define import composite
 from eqsat.ops.pointwise import rsqrt
 from eqsat.ops.reduce import mean, var
 from eqsat.ops.view import reshape

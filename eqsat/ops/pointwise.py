@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.op import DTypeName, op, pointwise, weak_floats
+from eqsat.define import op, pointwise, weak_floats
+from eqsat.op import DTypeName
 from eqsat.ops.support import dtype_of, in_float32, is_traced
 from eqsat.typerule import BF16, Pointwise, ToDType
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.define import op
 from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.op import DTypeName, Ints, Traced, op
+from eqsat.op import DTypeName, Ints, Traced
 from eqsat.ops.pointwise import (
     add,
     cast,
@@ -26,7 +27,8 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import broadcast_to, ravel, reshape
-from eqsat.typerule import BOOL, Gathered, Padded, ToShape
+from eqsat.typerule import BOOL
+from eqsat.viewrule import Gathered, Padded, ToShape
 
 # -- nodes -----------------------------------------------------------------------------
 

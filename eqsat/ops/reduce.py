@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.define import op
 from eqsat.errors import TraceError
-from eqsat.op import AttrVar, Axis, Op, normal_axes, op
+from eqsat.op import AttrVar, Axis, Op, normal_axes
 from eqsat.ops.pointwise import cast, multiply, sqrt, subtract
 from eqsat.ops.support import (
     dtype_of,

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.define import op
 from eqsat.errors import ShapeError, TraceError, at, caller_line
-from eqsat.op import AttrVar, Ints, Traced, normal_axes, op
+from eqsat.op import AttrVar, Ints, Traced, normal_axes
 from eqsat.ops.support import (
     is_traced,
     known_sizes,
@@ -24,7 +25,7 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.signature import broadcast
-from eqsat.typerule import Joined, Permuted, Sliced, ToShape
+from eqsat.viewrule import Joined, Permuted, Sliced, ToShape
 
 # -- nodes -----------------------------------------------------------------------------
 
