@@ -4,11 +4,22 @@ it can match."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eqsat import encode
 from eqsat.op import Op
-from eqsat.pattern import Expr, Node, Pattern, Var, match, nodes, substitute
+from eqsat.pattern import (
+    Expr,
+    Node,
+    Num,
+    Pattern,
+    Var,
+    match,
+    nodes,
+    own_exprs,
+    substitute,
+)
 from eqsat.rule import Rule, RuleSet
 from eqsat.signature import Axes
 from eqsat.term import Shape
@@ -17,11 +28,18 @@ Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
 """A rule with the normal forms of its two sides."""
 
 
+Edge = tuple[str, int, str]
+"""A constructor, the place of an argument, a constructor of that argument's class."""
+
+
 class Need(NamedTuple):
     """What must be in a graph before a rule can match."""
 
     ops: frozenset[str]
+    """Constructors."""
+    edges: frozenset[Edge]
     attrs: frozenset[tuple[str, Any]]
+    """Constructors with attributes that have no variables."""
     axes: tuple[Axes, ...]
     """Axes of variables of fixed rank."""
 
@@ -29,30 +47,65 @@ class Need(NamedTuple):
 _NEEDS: dict[tuple[Pattern, ...], Need] = {}
 
 
-def needs(r: Rule, left: Sequence[Pattern]) -> Need:
+def needs(left: Sequence[Pattern]) -> Need:
+    """What the normal form of a left side needs."""
     key = tuple(left)
     known = _NEEDS.get(key)
     if known is None:
         parts = [p for root in left for p in nodes(root)]
+        inner = [(p, _name(p)) for p in parts if isinstance(p, Node)]
         fixed = (p.axes for p in parts if isinstance(p, Var) and not p.axes.variadic)
         known = _NEEDS[key] = Need(
-            frozenset(encode.constructor(op, n) for op, n in ops_of(left)),
-            frozenset(a for root in left for a in literal_attrs(root)),
+            frozenset(name for _, name in inner),
+            frozenset(
+                (name, i, _name(a))
+                for p, name in inner
+                for i, a in enumerate(p.args)
+                if not isinstance(a, Var)
+            ),
+            frozenset((name, p.attrs) for p, name in inner if _is_literal(p)),
             tuple(dict.fromkeys(axes for axes in fixed if axes.rank > 1)),
         )
     return known
 
 
-def literal_attrs(pattern: Pattern) -> Iterable[tuple[str, Any]]:
-    """Attributes in ``pattern`` that have no variables."""
-    for p in nodes(pattern):
-        if isinstance(p, Node) and p.attrs:
-            flat = [v for a in p.attrs for v in (a if isinstance(a, tuple) else (a,))]
-            if not any(isinstance(v, Expr) for v in flat):
-                yield p.op.name, p.attrs
+def _name(pattern: Node | Num) -> str:
+    if isinstance(pattern, Num):
+        return "Scalar"
+    return encode.constructor(pattern.op, len(pattern.args))
+
+
+def _is_literal(pattern: Node) -> bool:
+    """Whether attributes are there, and are such as the engine holds them."""
+    kinds = pattern.op.attrs.values()
+    return bool(pattern.attrs) and "DTypeName" not in kinds and not own_exprs(pattern)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is in an e-graph. ``edges`` is None where nobody looked closely."""
+
+    constructors: Set[str]
+    names: frozenset[str]
+    """Names of the ops."""
+    edges: Set[Edge] | None = None
+    attrs: Set[tuple[str, Any]] = frozenset()
+    shapes: Set[Shape] = frozenset()
+
+    def admits(self, entry: Entry) -> bool:
+        """Whether the left side of a rule can match, as far as this tells."""
+        need = needs(entry[1])
+        if not need.ops <= self.constructors or self.edges is None:
+            return need.ops <= self.constructors
+        return (
+            need.edges <= self.edges
+            and need.attrs <= self.attrs
+            and all(any(fits(axes, s) for s in self.shapes) for axes in need.axes)
+        )
 
 
 def fits(axes: Axes, shape: Shape) -> bool:
+    """Whether ``shape`` has the rank and the literal sizes of ``axes``."""
     return len(shape) == axes.rank and all(
         a == size
         for a, size in zip(axes.tokens, shape, strict=True)
@@ -61,6 +114,7 @@ def fits(axes: Axes, shape: Shape) -> bool:
 
 
 def inner_ops(side: Iterable[Pattern]) -> Iterable[tuple[Op, int]]:
+    """The ops below the roots of some patterns, with their numbers of arguments."""
     for root in side:
         if isinstance(root, Node):
             yield from ops_of(root.args)
