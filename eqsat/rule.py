@@ -13,6 +13,7 @@ signature.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import sys
@@ -74,6 +75,8 @@ class Rule:
     masks: frozenset[str]
     file: str
     line: int
+    infers: bool = False
+    """Whether the check of rules finds out its numerics class."""
     hint: frozenset[str] = frozenset()
     """Ops that its left side is known to have before it is built."""
 
@@ -139,7 +142,7 @@ def rule(
     signature: str,
     *,
     where: Callable[..., Any] | None = None,
-    numerics: str = "reassociate",
+    numerics: str | None = "reassociate",
     phase: str | None = None,
     dtypes: str = "float",
     name: str | None = None,
@@ -149,9 +152,10 @@ def rule(
     ``signature``: the axes of the array parameters. A named axis is one size wherever
     it appears; the axes of ``...`` broadcast. ``where``: a function of the same
     parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
-    ``exact``, ``reassociate`` or ``approximate(tol)``. ``dtypes``: ``float`` or
-    ``any``. Raises :class:`RuleError` with file and line when the rule is not well
-    formed.
+    ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
+    infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
+    ``float`` or ``any``. Raises :class:`RuleError` with file and line when the rule is
+    not well formed.
     """
 
     def define(function: Callable[..., Any]) -> Rule:
@@ -163,7 +167,8 @@ def rule(
             params=code.co_varnames[: code.co_argcount],
             numbers=_numbers(function),
             where=where,
-            numerics=numerics,
+            numerics=numerics or "reassociate",
+            infers=numerics is None,
             phase=phase or function.__globals__.get("PHASE", "user"),
             dtypes=dtypes,
             masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
@@ -330,44 +335,53 @@ def load_rules(*paths: str | Path) -> RuleSet:
     file when it is missing, cannot be read, or holds no rule; nothing is kept of a file
     that fails.
     """
-    rules: list[Rule] = []
+    ops, modules = dict(Op.registry), set(sys.modules)
+    try:
+        return RuleSet(tuple(r for f in _files(paths) for r in _load_file(f)))
+    except BaseException:
+        Op.registry.clear()
+        Op.registry.update(ops)
+        for name in set(sys.modules) - modules:
+            if name.startswith(_MODULE):
+                del sys.modules[name]
+        raise
+
+
+_MODULE = "eqsat_rules_"
+"""How the names of modules begin that rule files are run as."""
+
+
+def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
     for path in paths:
         p = Path(path)
         if p.is_dir():
-            files = sorted(f for f in p.glob("*.py") if f.name != "__init__.py")
+            yield from sorted(f for f in p.glob("*.py") if f.name != "__init__.py")
         elif p.exists():
-            files = [p]
+            yield p
         else:
             raise RuleError(
                 f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})"
             )
-        for f in files:
-            rules += _load_file(f)
-    return RuleSet(tuple(rules))
 
 
 def _load_file(path: Path) -> list[Rule]:
     if path.suffix != ".py":
         raise RuleError(f"rule file {str(path)!r}: expected a .py file")
-    name = f"eqsat_rules_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    name = f"{_MODULE}{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    ops_before = dict(Op.registry)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        Op.registry.clear()
-        Op.registry.update(ops_before)
-        if isinstance(error, RuleError) or not isinstance(error, Exception):
-            raise
+    except RuleError:
+        raise
+    except Exception as error:
         line = caller_line_of(error, str(path))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     found = collect(vars(module).values())
     if not found:
-        del sys.modules[name]
         raise RuleError(f"rule file {str(path)!r} defines no rule")
     return found
 

@@ -1,0 +1,212 @@
+"""The face: what ``jit`` takes and gives, its errors and its budgets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+rng = np.random.default_rng(3)
+X = rng.standard_normal((8, 6)).astype(np.float32)
+W = rng.standard_normal((6, 4)).astype(np.float32)
+B = rng.standard_normal(4).astype(np.float32)
+
+
+def ffn(x: Any, w: Any, b: Any) -> Any:
+    return np.maximum(x @ w + b, 0)
+
+
+def near(a: Any, b: Any) -> None:
+    assert a.shape == b.shape and a.dtype == b.dtype
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_decorators_and_methods() -> None:
+    @eq.jit
+    def one(x: Any) -> Any:
+        """x + 1."""
+        return x + 1
+
+    @eq.jit(options=eq.Options(fusion=False))
+    def two(x: Any) -> Any:
+        return np.maximum(x + 1, 0)
+
+    class Layer:
+        def __init__(self) -> None:
+            self.w = W
+
+        @eq.jit
+        def forward(self, x: Any) -> Any:
+            return x @ self.w
+
+    near(one(X), X + 1)
+    assert one.__doc__ == "x + 1." and one.__name__ == "one"
+    near(two(X), np.maximum(X + 1, 0))
+    assert [k.op.name for k in two.lower(X).program.kernels] == ["add", "relu"]
+    near(Layer().forward(X), X @ W)
+
+
+@dataclass
+class Params:
+    w: Any
+    b: Any
+
+
+def test_nested_arguments_and_results() -> None:
+    @eq.jit
+    def f(p: Any, xs: Any, scale: float, *, flip: bool = False) -> Any:
+        ys = [x @ p["lin"].w * scale + p["lin"].b for x in xs]
+        return {"ys": tuple(ys), "n": len(ys), "last": -ys[-1] if flip else ys[-1]}
+
+    out = f({"lin": Params(W, B)}, [X, X * 2], 2.0, flip=True)
+    near(out["ys"][1], X * 2 @ W * 2 + B)
+    near(out["last"], -(X * 2 @ W * 2 + B))
+    assert out["n"] == 2 and isinstance(out["ys"], tuple)
+
+
+def test_results_are_fresh() -> None:
+    f = eq.jit(lambda x: (x, x.T, x, x.reshape(-1), W))
+    results = f(X)
+    for a in results:
+        assert not np.shares_memory(a, X) and not np.shares_memory(a, W)
+    for i, a in enumerate(results):
+        assert not any(np.shares_memory(a, b) for b in results[i + 1 :])
+
+
+def test_signatures_are_compiled_once_each() -> None:
+    calls = []
+
+    def f(x: Any, n: int) -> Any:
+        calls.append((x.shape, x.dtype, n))
+        return x * n
+
+    fast = eq.jit(f)
+    for x in (X, X + 1, X[:3], X.astype(float)):
+        near(fast(x, 2), x * 2)
+        near(fast(x, 3), x * 3)
+    assert len(calls) == 6
+
+
+def test_constants_are_folded() -> None:
+    frozen = W.copy()
+    frozen.flags.writeable = False
+
+    def f(x: Any, w: Any) -> Any:
+        return x @ np.exp(w)
+
+    def kernels(fast: Any, *args: Any) -> list[str]:
+        near(fast(*args), f(*args))
+        return [k.op.name for k in fast.lower(*args).program.kernels]
+
+    assert kernels(eq.jit(f), X, W) == ["exp", "matmul"]
+    assert kernels(eq.jit(f), X, frozen) == ["matmul"]
+    assert kernels(eq.jit(f, constants=("w",)), X, W) == ["matmul"]
+    assert kernels(eq.jit(f, constants=(1,)), X, W) == ["matmul"]
+    near(eq.jit(lambda x: f(x, W))(X), f(X, W))
+
+
+def test_lowering_without_data() -> None:
+    low = eq.jit(ffn).lower(*(eq.Spec(a.shape, a.dtype) for a in (X, W, B)))
+    assert [k.op.name for k in low.program.kernels] == ["linear"]
+    assert "def program(x, w, b):" in low.source("numpy")
+    (y,) = low.compile()(X, W, B)
+    near(y, ffn(X, W, B))
+
+
+def test_explanations() -> None:
+    e = eq.jit(ffn).explain(X, W, B)
+    (kernel,) = e.kernels
+    assert kernel.kind == "contract" and "matmul" in kernel.ops
+    assert kernel.rules[0] == "linear[relu]"
+    assert kernel.lines[0].text == "return np.maximum(x @ w + b, 0)"
+    assert e.cost_s < e.baseline_cost_s and e.baseline_kernels == 3
+    assert e.rules["linear[relu]"].in_winner == 1
+    record = json.loads(e.to_json())
+    assert record["kernels"][0]["rules"] == list(kernel.rules)
+    assert record["phases_s"].keys() >= {"trace", "saturate", "extract"}
+    assert kernel.name in str(e)
+    assert "rule linear[relu]" in e.why(kernel.name)
+    with pytest.raises(eq.EqsatError, match=f"no kernel 'x'; there are {kernel.name}"):
+        e.why("x")
+
+
+def test_exact_extraction_reports_its_gap() -> None:
+    exact = eq.jit(ffn, options=eq.Options(extract="exact"))
+    near(exact(X, W, B), ffn(X, W, B))
+    gap = exact.explain(X, W, B).optimal_gap
+    assert gap is not None and gap < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (eq.Options(deadline_s=0), "deadline_s=0 ran out"),
+        (eq.Options(max_nodes=4), "the e-graph reached max_nodes=4"),
+    ],
+)
+def test_a_budget_that_runs_out(options: eq.Options, said: str) -> None:
+    fast = eq.jit(ffn, options=options)
+    with pytest.warns(eq.BudgetWarning) as caught:
+        near(fast(X, W, B), ffn(X, W, B))
+    assert str(caught[0].message) == (
+        f"eqsat: the search for 'ffn' was cut short: {said}; the program is correct, a "
+        f"cheaper one may exist"
+    )
+    e = fast.explain(X, W, B)
+    assert e.cut_short == said
+    assert f"cut short: {said}; a cheaper program may exist" in str(e)
+
+
+MESSAGES = [
+    (
+        lambda: eq.Options(deadline_s=-1),
+        "deadline_s=-1: expected a number that is not ",
+    ),
+    (lambda: eq.Options(numerics="fast"), "numerics='fast': expected one of 'exact', "),
+    (lambda: eq.Options(extract="ilp"), "extract='ilp': expected one of 'greedy', "),
+    (lambda: eq.Options(fusion=1), "fusion=1: expected True or False"),  # type: ignore[arg-type]
+    (lambda: eq.Options(disable="x"), "disable='x': expected a set of rule names"),  # type: ignore[arg-type]
+    (lambda: eq.jit(3), "jit: expected a function, got 'int'"),
+    (lambda: eq.jit(ffn, constants="w"), "jit: constants='w', expected a collection"),
+    (lambda: eq.jit(ffn, backend="tpu"), "no backend 'tpu'; installed: numpy"),
+    (
+        lambda: eq.jit(ffn)(X, W.T, B),
+        "matmul: argument 'y' has shape (4, 6), expected ... k n: axis k is 4, not 6",
+    ),
+    (
+        lambda: eq.jit(ffn)(X.astype(complex), W, B),
+        "argument x: dtype complex128 is not supported; supported are bool, ",
+    ),
+    (lambda: eq.jit(ffn)(X, W), "ffn() missing 1 required positional argument: 'b'"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), MESSAGES, ids=[m[1][:20] for m in MESSAGES])
+def test_messages(call: Any, said: str) -> None:
+    with pytest.raises((eq.EqsatError, TypeError)) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_threads_share_one_function() -> None:
+    fast = eq.jit(ffn)
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        x = X[: i + 1] * i
+        for _ in range(5):
+            if not np.allclose(fast(x, W, B), ffn(x, W, B), atol=1e-5):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
