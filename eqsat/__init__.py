@@ -11,6 +11,7 @@ are applied to all of it at once, a cost model chooses the cheapest program, and
 backend runs it.
 """
 
+from eqsat.check import check
 from eqsat.errors import (
     BackendError,
     BudgetWarning,
@@ -23,6 +24,7 @@ from eqsat.errors import (
     TraceError,
 )
 from eqsat.explain import Explanation
+from eqsat.findings import Finding, Report
 from eqsat.jit import Jit, Lowered, jit
 from eqsat.ops import (
     attention,
@@ -59,10 +61,12 @@ __all__ = [
     "EngineError",
     "EqsatError",
     "Explanation",
+    "Finding",
     "Jit",
     "Lowered",
     "OptionError",
     "Options",
+    "Report",
     "Rule",
     "RuleError",
     "RuleSet",
@@ -71,6 +75,7 @@ __all__ = [
     "TraceError",
     "attention",
     "batch_norm",
+    "check",
     "conv2d",
     "default_rules",
     "gelu",

@@ -20,6 +20,7 @@ from eqsat.errors import EqsatError, OptionError
 
 if TYPE_CHECKING:
     from eqsat.demo.report import Record
+    from eqsat.findings import Finding, Report
     from eqsat.trace import Spec
 
 DTYPES = {
@@ -86,6 +87,43 @@ def explain(
         function = eq.jit(getattr(function, "__wrapped__", function), backend=backend)
     explanation = function.explain(*args, **named)
     click.echo(explanation.to_json() if as_json else str(explanation))
+
+
+@main.command()
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option(
+    "--examples",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Cases to draw for each rule.",
+)
+@click.option("--seed", default=0, show_default=True, help="Chooses the cases.")
+@_as_json
+@_clean_errors
+def check(files: tuple[str, ...], examples: int, seed: int, as_json: bool) -> None:
+    """Test the rules in FILEs, or in folders of them: draw arguments, compare both
+    sides.
+
+    Exits with status 1 when a rule is refused.
+    """
+    import eqsat as eq
+    from eqsat.findings import show, with_bar
+
+    rules = eq.load_rules(*files)
+
+    def run(progress: Callable[[Finding], None] | None) -> Report:
+        return eq.check(rules, examples=examples, seed=seed, progress=progress)
+
+    report = with_bar(run, len(rules)) if sys.stderr.isatty() else run(None)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        from rich.console import Console
+
+        show(report, Console())
+    if not report.ok:
+        sys.exit(1)
 
 
 @main.group()

@@ -16,7 +16,11 @@ import numpy as np
 from eqsat.errors import RuleError
 from eqsat.op import Traced
 from eqsat.pattern import Expr, Pattern, as_pattern
+from eqsat.typerule import dtype_code
 
+HALF = np.dtype(np.float16)
+SMALL = 2.0**-14
+"""A divisor of at least this size has a reciprocal that is a normal float16."""
 TINY = 1e-30
 """A divisor of at least this size has a reciprocal that is a normal float32."""
 
@@ -81,6 +85,28 @@ def normal(c: Any) -> Fact | Held:
         lambda v: TINY <= abs(v) <= 1 / TINY,
         _unbendable,
         c,
+    )
+
+
+def moderate(c: Any) -> Fact | Held:
+    """The number ``c`` and its reciprocal are normal float16 numbers."""
+    return _condition(
+        "moderate",
+        f"(>= (abs {{0}}) {SMALL}) (<= (abs {{0}}) {1 / SMALL})",
+        lambda v: SMALL <= abs(v) <= 1 / SMALL,
+        _unbendable,
+        c,
+    )
+
+
+def not_half(x: Any) -> Fact | Held:
+    """``x`` is not float16, whose numbers end at 65504."""
+    return _condition(
+        "not float16",
+        f"(!= {dtype_code(HALF)} (dtype {{0}}))",
+        lambda v: np.asarray(v).dtype != HALF,
+        _unbendable,
+        x,
     )
 
 
@@ -243,8 +269,10 @@ __all__ = [
     "equal",
     "hides_future",
     "length",
+    "moderate",
     "nonzero",
     "normal",
+    "not_half",
     "not_scalar",
     "same_shape",
 ]

@@ -14,16 +14,18 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from eqsat import encode
 from eqsat.errors import EngineError
 from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
-from eqsat.insertion import chunk, inserted_text
+from eqsat.insertion import Step, chunk, program_text, step_command
 from eqsat.normal import Edge, Entry, Seen, inner_ops, normal_forms, ops_of
 from eqsat.op import INPUT, SCALAR, Op
+from eqsat.pattern import Node, Pattern
 from eqsat.rule import PHASES, Rule, RuleSet
 from eqsat.term import Type
 from eqsat.typerule import decode
@@ -64,7 +66,7 @@ class Engine:
     """Keep which rule built each node: costs about half as much again."""
     fired: dict[str, int] = field(default_factory=dict)
     """Matches of each rule so far."""
-    history: list[Inserted | str] = field(default_factory=list)
+    history: list[Inserted | Step] = field(default_factory=list)
     """What was inserted and which phases ran, in order."""
 
     def __post_init__(self) -> None:
@@ -89,6 +91,9 @@ class Engine:
             self._waiting[r.phase].append(r)
         self._loaded: set[str] = set()
         self._active: set[str] = set()
+        self._matched: dict[str, int] = {}
+        self._roots: dict[str, list[tuple[str, ...]]] = {}
+        self._most = 5000
         self._named = 0
         forms = [*encode.PRELUDE, *self._sizes_named(2)]
         for (_, arity), op in self.ops.items():
@@ -141,6 +146,8 @@ class Engine:
             forms += self._forms_of(entry)
             self._loaded.add(r.name)
             self._active.add(phase)
+            if len(entry[1]) > 1:
+                self._roots.setdefault(phase, []).append(_root_names(entry[1]))
         if forms:
             self._run([*self._parse(forms), self._types])
 
@@ -197,7 +204,14 @@ class Engine:
         except BaseException as error:  # panics of the engine derive from BaseException
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
-            raise EngineError(_explain(str(error), self.fired)) from error
+            raise EngineError(_explain(str(error), self._suspects())) from error
+
+    def _suspects(self) -> list[str]:
+        """The rules of the phase that ran last."""
+        last = self.history[-1] if self.history else None
+        phase = getattr(last, "phase", "")
+        loaded = (r for r in self.rules if r.name in self._loaded)
+        return [r.name for r in loaded if r.phase == phase]
 
     # -- inserting ---------------------------------------------------------------------
 
@@ -221,23 +235,33 @@ class Engine:
 
     def step(self, phase: str) -> bool:
         """One iteration of a phase, then types. Whether anything changed."""
-        self.history.append(phase)
-        changed = self._advance(self._schedule(phase))
+        step = Step(phase, self._most if self._risky(phase) else None)
+        self.history.append(step)
+        changed = self._advance(step_command(self._b, self._span, step), phase)
         if changed:
             self._advance(self._types)
             self._seen = None
         return changed
 
-    def _schedule(self, phase: str) -> Any:
-        b = self._b
-        return b.RunSchedule(b.Run(self._span, b.RunConfig(f"_{phase}", None)))
+    def _risky(self, phase: str) -> bool:
+        """Whether one iteration might match more than a graph of this size can hold:
+        a rule matched often in the last one, or takes several nodes from anywhere."""
+        if self._matched.get(phase, 0) > CALM:
+            return True
+        several = self._roots.get(phase, ())
+        sizes = dict(self._sizes()) if several else {}
+        tuples = (prod(sizes.get(name, 0) for name in names) for names in several)
+        return max(tuples, default=0) > self._most
 
-    def _advance(self, schedule: Any) -> bool:
+    def _advance(self, schedule: Any, phase: str = "") -> bool:
         (output,) = self._run([schedule])
         report = output.report
-        for name, n in report.num_matches_per_rule.items():
+        matches = report.num_matches_per_rule
+        for name, n in matches.items():
             if n and name in self._loaded:
                 self.fired[name] = self.fired.get(name, 0) + n
+        most = max(matches.values(), default=0)
+        self._matched[phase] = max(most, self._matched.get(phase, 0))
         return bool(report.updated)
 
     def _sizes(self) -> list[tuple[str, int]]:
@@ -251,6 +275,7 @@ class Engine:
     def saturate(self, budget: Budget) -> None:
         """All phases but fusion, each bounded in iterations, the whole in time and
         size."""
+        self._most = max(100, budget.max_nodes // 8)
         self._rounds(budget, 3, (("canonicalise", 3), ("recognise", 1)))
         self._rounds(
             budget,
@@ -266,7 +291,7 @@ class Engine:
             changed = False
             for phase, times in phases:
                 for _ in range(times):
-                    if not budget.left():
+                    if budget.spent or not budget.left():
                         return
                     self._wake(phase)
                     if phase not in self._active or not self.step(phase):
@@ -319,16 +344,10 @@ class Engine:
         value = self._egg.lookup_function(f"by-{name}", list(inputs))
         return "" if value is None else str(self._egg.value_to_string(value))
 
-    def dump(self) -> str:
-        """The program that made this graph, as egglog text for a bug report."""
-        lines = list(self._forms)
-        for event in self.history:
-            if isinstance(event, str):
-                lines.append(f"(run _{event} 1) (run-schedule (saturate (run _types)))")
-            else:
-                lines += inserted_text(event)
-                lines.append("(run-schedule (saturate (run _types)))")
-        return "\n".join(lines) + "\n"
+    def dump(self) -> Callable[[], str]:
+        """What gives the program that made this graph, as egglog text for a bug report.
+        It does not keep the graph, which takes some MB, alive."""
+        return partial(program_text, self._forms, self.history)
 
 
 class _Reader:
@@ -354,18 +373,26 @@ class _Reader:
         return self._memo[key]
 
 
-def _explain(message: str, fired: Mapping[str, int]) -> str:
+def _root_names(left: Sequence[Pattern]) -> tuple[str, ...]:
+    """The constructors of a rule's left sides."""
+    return tuple(
+        encode.constructor(p.op, len(p.args)) for p in left if isinstance(p, Node)
+    )
+
+
+def _explain(message: str, suspects: Sequence[str]) -> str:
     first = message.strip().splitlines()[-1] if message.strip() else "unknown failure"
     if "Illegal merge" in message or "merge" in message:
-        names = ", ".join(sorted(fired)) or "none"
         return (
-            f"two values of different shape or dtype were made equal by a rule, so "
-            f"that no program "
-            f"can be trusted ({first})\n  rules that fired: {names}"
+            "two values of different shape or dtype were made equal by a rule, so that "
+            f"no program can be trusted ({first})\n"
+            f"  rules that ran: {', '.join(suspects) or 'none'}"
         )
     return f"the e-graph engine refused: {first}"
 
 
+CALM = 256
+"""Matches of a rule up to which the next iteration of its phase needs no bound."""
 SMALL = 1000
 """E-nodes up to which a graph is looked at closely before rules are loaded."""
 _PARSED: dict[str, tuple[Any, ...]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frozen import EGraph, ENode
+from eqsat.frozen import Budget, EGraph, ENode
 from eqsat.op import SCALAR, Op
 from eqsat.pattern import Expr, Node, Num, Pattern, Var, nodes
 from eqsat.rule import Rule
@@ -151,7 +151,7 @@ def _attributes(
 
 
 def fuse(
-    graph: EGraph, rules: Sequence[tuple[Rule, Pattern, Pattern]]
+    graph: EGraph, rules: Sequence[tuple[Rule, Pattern, Pattern]], budget: Budget
 ) -> dict[str, int]:
     """Add the e-nodes that fusions build; how often each rule matched.
 
@@ -163,6 +163,8 @@ def fuse(
     fired: dict[str, int] = {}
     made: dict[tuple[Any, ...], None] = {}
     for rule, left, right in rules:
+        if not budget.left():
+            break
         if not _op_names(left) <= present:
             continue
         for cls, bound in matcher.matches(left):

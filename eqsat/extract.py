@@ -10,8 +10,9 @@ graphs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 from eqsat.errors import EngineError
 from eqsat.frozen import Budget, EGraph
@@ -20,6 +21,9 @@ SUNK = 1e-6
 """Factor on the price of a class that is taken to be paid already."""
 CANDIDATES = 12
 """Groups of classes that the local search tries after each improvement."""
+PROMISE = 0.4
+"""Part of its cost that a group must save at once to be tried: the rest may come from
+fusions that it makes possible (gate and up as one product, then ``gated``)."""
 MOST_TRIES = 96
 """Greedy choices that the local search makes in all."""
 
@@ -117,13 +121,21 @@ def _undominated(
             entries.append((weights[i], len(kids), i, kids))
     entries.sort(key=lambda e: e[:3])
     kept: list[tuple[int, list[int]]] = []
-    sets: list[set[int]] = []
+    sets: set[frozenset[int]] = set()
     for _, _, i, kids in entries:
-        mine = set(kids)
-        if not any(s <= mine for s in sets):
+        if not _has_subset(sets, kids):
             kept.append((i, kids))
-            sets.append(mine)
+            sets.add(frozenset(kids))
     return kept
+
+
+def _has_subset(sets: set[frozenset[int]], of: Sequence[int]) -> bool:
+    """Whether one of ``sets`` lies within ``of``; looks in the cheaper of two ways."""
+    if len(sets) <= 1 << len(of):
+        whole = frozenset(of)
+        return any(s <= whole for s in sets)
+    parts = (combinations(of, n) for n in range(len(of) + 1))
+    return any(frozenset(part) in sets for part in chain.from_iterable(parts))
 
 
 def _tree_greedy(p: Problem, weight: Sequence[float]) -> list[int]:
@@ -180,14 +192,13 @@ def _sunk_search(
     could use saves the sum of what they now cost. Taking the first that helps, in order
     of price, merged two of Q, K and V and then could not merge three.
     """
-    own = [min((p.weight[n] for n in m), default=0.0) for m in p.members]
     paid: set[int] = set()
     tried: set[frozenset[int]] = set()
     tries = 0
     improved = True
     while improved:
         improved = False
-        for group in _promising(p, best, own):
+        for group in _promising(p, best):
             trial_paid = paid | group
             key = frozenset(trial_paid)
             if key in tried:
@@ -211,75 +222,129 @@ def _recovered(p: Problem, best: list[int], budget: Budget) -> tuple[float, list
     costs least given what all others use, until nothing changes. The DAG cost never
     rises.
     """
-    cost, used = dag_cost(p, best)
-    best = list(best)
-    refs = [0] * len(p.members)
-    for r in p.roots:
-        refs[r] += 1
-    for c in used:
-        for k in p.kids[best[c]]:
-            refs[k] += 1
+    state = _Recovery(p, list(best))
     improved = True
     while improved:
         improved = False
-        for c in used:
-            if refs[c] == 0 or len(p.members[c]) == 1 or not budget.left():
+        for c in dag_cost(p, state.best)[1]:
+            if state.refs[c] and len(p.members[c]) > 1 and budget.left():
+                improved |= state.improve(c)
+    return dag_cost(p, state.best)[0], state.best
+
+
+class _Recovery:
+    """A choice under improvement: how often each class is used, and in which order the
+    used ones can be computed."""
+
+    def __init__(self, p: Problem, best: list[int]) -> None:
+        self.p = p
+        self.best = best
+        self.refs = [0] * len(p.members)
+        for r in p.roots:
+            self.refs[r] += 1
+        for c in dag_cost(p, best)[1]:
+            for k in p.kids[best[c]]:
+                self.refs[k] += 1
+        self._rank: list[int] = []
+        self._above: set[int] | None = None
+
+    def improve(self, c: int) -> bool:
+        """Give ``c`` the node that costs least; whether that saved anything."""
+        p, old = self.p, self.best[c]
+        self._above = None
+        freed = p.weight[old] + self._release(old)
+        choice, least = old, None
+        for n in p.members[c]:
+            needed = self._acquire(c, n)
+            if needed is None:
                 continue
-            freed = _release(p, best, refs, c)
-            choice, least = best[c], None
-            for n in p.members[c]:
-                needed = _acquire(p, best, refs, c, n)
-                if needed is None:
-                    continue
-                _undo(p, best, refs, n)
-                if least is None or needed < least * (1 - 1e-12):
-                    choice, least = n, needed
-            assert least is not None
-            improved |= least < freed * (1 - 1e-9)
-            best[c] = choice
-            _acquire(p, best, refs, c, choice)
-        cost, used = dag_cost(p, best)
-    return cost, best
+            self._release(n)
+            if least is None or needed < least * (1 - 1e-12):
+                choice, least = n, needed
+        assert least is not None
+        self._acquire(c, choice)
+        if choice != old:
+            self.best[c] = choice
+            self._rank = []
+        return least < freed * (1 - 1e-9)
+
+    def _release(self, n: int) -> float:
+        """Take back the references of node ``n``; the cost that nothing else needs."""
+        p, freed = self.p, 0.0
+        stack = list(p.kids[n])
+        while stack:
+            k = stack.pop()
+            self.refs[k] -= 1
+            if self.refs[k] == 0:
+                freed += p.weight[self.best[k]]
+                stack.extend(p.kids[self.best[k]])
+        return freed
+
+    def _acquire(self, c: int, n: int) -> float | None:
+        """Reference the needs of node ``n`` of class ``c``; what they cost, or None
+        (and nothing changed) when they need ``c`` itself."""
+        p, best, refs = self.p, self.best, self.refs
+        needed = p.weight[n]
+        taken: list[int] = []
+        stack = list(p.kids[n])
+        while stack:
+            k = stack.pop()
+            if best[k] < 0 or (refs[k] and self._needs(k, c)):
+                for t in taken:
+                    refs[t] -= 1
+                return None
+            refs[k] += 1
+            taken.append(k)
+            if refs[k] == 1:
+                needed += p.weight[best[k]]
+                stack.extend(p.kids[best[k]])
+        return needed
+
+    def _needs(self, k: int, c: int) -> bool:
+        """Whether the used class ``k`` is computed from ``c``, or is ``c``."""
+        if not self._rank:
+            self._rank = [0] * len(self.best)
+            for i, used in enumerate(in_order(self.p, self.best)):
+                self._rank[used] = i
+        if self._rank[k] < self._rank[c]:
+            return False
+        if self._above is None:
+            self._above = {c}
+            stack = [c]
+            while stack:
+                for user in self.p.parents[stack.pop()]:
+                    above = self.p.cls[user]
+                    chosen = self.refs[above] and self.best[above] == user
+                    if chosen and above not in self._above:
+                        self._above.add(above)
+                        stack.append(above)
+        return k in self._above
 
 
-def _release(p: Problem, best: Sequence[int], refs: list[int], c: int) -> float:
-    """Take back the references of the node of ``c``; the cost that nothing else
-    needs."""
-    return p.weight[best[c]] + _undo(p, best, refs, best[c])
+def in_order(p: Problem, best: Sequence[int]) -> list[int]:
+    """The classes that a choice uses, each after those it needs.
 
-
-def _undo(p: Problem, best: Sequence[int], refs: list[int], n: int) -> float:
-    freed = 0.0
-    stack = list(p.kids[n])
-    while stack:
-        k = stack.pop()
-        refs[k] -= 1
-        if refs[k] == 0:
-            freed += p.weight[best[k]]
-            stack.extend(p.kids[best[k]])
-    return freed
-
-
-def _acquire(
-    p: Problem, best: Sequence[int], refs: list[int], c: int, n: int
-) -> float | None:
-    """Reference the needs of node ``n`` of class ``c``; what they cost, or None (and
-    nothing changed) when they need ``c`` itself."""
-    needed = p.weight[n]
-    taken: list[int] = []
-    stack = list(p.kids[n])
-    while stack:
-        k = stack.pop()
-        if k == c or best[k] < 0:
-            for t in taken:
-                refs[t] -= 1
-            return None
-        refs[k] += 1
-        taken.append(k)
-        if refs[k] == 1:
-            needed += p.weight[best[k]]
-            stack.extend(p.kids[best[k]])
-    return needed
+    Raises :class:`EngineError` when a class needs itself.
+    """
+    done: list[int] = []
+    state = [0] * len(best)
+    for root in p.roots:
+        stack = [root]
+        while stack:
+            c = stack[-1]
+            if state[c] == 0:
+                state[c] = 1
+                for k in p.kids[best[c]]:
+                    if state[k] == 1:
+                        raise EngineError("a chosen class needs its own value")
+                    if state[k] == 0:
+                        stack.append(k)
+            else:
+                stack.pop()
+                if state[c] == 1:
+                    state[c] = 2
+                    done.append(c)
+    return done
 
 
 def _sunk(p: Problem, paid: set[int]) -> list[float]:
@@ -290,8 +355,8 @@ def _sunk(p: Problem, paid: set[int]) -> list[float]:
     return weight
 
 
-def _promising(p: Problem, best: Sequence[int], own: Sequence[float]) -> list[set[int]]:
-    """Groups of classes that would save something if they were paid, the best first."""
+def _promising(p: Problem, best: Sequence[int]) -> list[set[int]]:
+    """Groups of classes that would save much if they were paid, the best first."""
     _, chosen = dag_cost(p, best)
     used = set(chosen)
     savings: dict[frozenset[int], float] = {}
@@ -306,14 +371,30 @@ def _promising(p: Problem, best: Sequence[int], own: Sequence[float]) -> list[se
                 mine[group] = max(mine.get(group, 0.0), saved)
         for group, saved in mine.items():
             savings[group] = savings.get(group, 0.0) + saved
-    net = [
-        (saved - sum(own[c] for c in group if c not in used), sorted(group))
-        for group, saved in savings.items()
-    ]
-    ranked = sorted((-gain, group) for gain, group in net if gain > 0)
-    return [set(group) for _, group in ranked[:CANDIDATES]]
+    net = []
+    for group, saved in savings.items():
+        needed = _unused(p, best, used, group)
+        cost = sum(p.weight[best[c]] for c in needed)
+        if saved > PROMISE * cost:
+            net.append((cost - saved, sorted(group | needed)))
+    return [set(group) for _, group in sorted(net)[:CANDIDATES]]
+
+
+def _unused(
+    p: Problem, best: Sequence[int], used: Set[int], group: Set[int]
+) -> set[int]:
+    """The classes that a group needs and that nothing has needed so far."""
+    found: set[int] = set()
+    stack = list(group)
+    while stack:
+        c = stack.pop()
+        if c not in used and c not in found and best[c] >= 0:
+            found.add(c)
+            stack.extend(p.kids[best[c]])
+    return found
 
 
 def as_choice(p: Problem, best: Sequence[int], cost: float) -> Choice:
-    _, used = dag_cost(p, best)
+    """The choice in the e-graph's numbers, checked to be free of cycles."""
+    used = in_order(p, best)
     return Choice({p.classes[c]: p.origin[best[c]] for c in used}, cost)

@@ -125,10 +125,11 @@ class Budget:
     spent: str = ""
 
     def left(self) -> bool:
-        """Whether there is time left."""
-        if not self.spent and time.perf_counter() > self.deadline:
-            self.spent = "time"
-        return not self.spent
+        """Whether there is time left. Size bounds the search for rewrites alone."""
+        if time.perf_counter() <= self.deadline:
+            return True
+        self.spent = self.spent or "time"
+        return False
 
 
 @dataclass

@@ -1,16 +1,46 @@
-"""Terms as commands of the engine, and as text that says the same."""
+"""Terms and steps as commands of the engine, and as text that says the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat import encode
 from eqsat.frozen import CHUNK, Inserted
 from eqsat.op import SCALAR, Op
 from eqsat.term import Weak
 from eqsat.typerule import encode as encode_type
+
+
+class Step(NamedTuple):
+    """One iteration of the rules of a phase."""
+
+    phase: str
+    most: int | None
+    """A rule with more matches sits it out; None for no bound."""
+
+
+def step_command(b: Any, span: Any, step: Step) -> Any:
+    """The command that runs ``step``."""
+    ruleset = f"_{step.phase}"
+    if step.most is None:
+        return b.RunSchedule(b.Run(span, b.RunConfig(ruleset, None)))
+    limit = [b.Var(span, ":match-limit"), b.Lit(span, b.Int(step.most))]
+    name = b.Var(span, "bounded")
+    parts = [
+        b.Call(span, "let-scheduler", [name, b.Call(span, "back-off", limit)]),
+        b.Call(span, "run-with", [name, b.Var(span, ruleset)]),
+    ]
+    return b.UserDefined(span, "run-schedule", parts)
+
+
+def step_text(step: Step) -> str:
+    """The same as text."""
+    if step.most is None:
+        return f"(run _{step.phase} 1)"
+    back_off = f"(let-scheduler bounded (back-off :match-limit {step.most}))"
+    return f"(run-schedule {back_off} (run-with bounded _{step.phase}))"
 
 
 def chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], list[Any]]:
@@ -114,3 +144,16 @@ def inserted_text(what: Inserted) -> Iterable[str]:
             )
             facts = " ".join(f"({fact} $x{i})" for fact in known)
             yield f"(set (order $x{i}) {leaf}) {facts}"
+
+
+def program_text(forms: Iterable[str], history: Iterable[Inserted | Step]) -> str:
+    """A program that makes an e-graph again: its rules, what was inserted, and the
+    steps."""
+    lines = list(forms)
+    for event in history:
+        if isinstance(event, Step):
+            lines.append(step_text(event))
+        else:
+            lines += inserted_text(event)
+        lines.append("(run-schedule (saturate (run _types)))")
+    return "\n".join(lines) + "\n"

@@ -129,7 +129,8 @@ def optimise(
     clock.lap("read")
     fired = dict(engine.fired)
     if options.fusion and budget.left():
-        fired |= fuse(graph, fusions(admitted, {n.op.name for n in graph.nodes}))
+        named = fusions(admitted, {n.op.name for n in graph.nodes})
+        fired |= fuse(graph, named, budget)
     clock.lap("fuse")
     weights = _weights(graph, model)
     result = _extract_all(graph, weights, pieces, roots, options, budget)
@@ -141,11 +142,11 @@ def optimise(
     result.regions, result.distinct_regions = len(regions), len(pieces)
     result.classes, result.nodes = len(graph.classes), len(graph.nodes)
     result.phases_s = clock.phases
-    result.dump = engine.dump
+    result.dump = engine.dump()
     if result.cost_s > baseline:
         unchanged.fired, unchanged.cut_short = result.fired, result.cut_short
         unchanged.classes, unchanged.nodes = result.classes, result.nodes
-        unchanged.dump = engine.dump
+        unchanged.dump = result.dump
         return unchanged
     return result
 

@@ -5,6 +5,7 @@ besides.
 """
 
 from eqsat import rule
+from eqsat.condition import equal
 from eqsat.op import Axis
 from eqsat.ops import (
     exp,
@@ -16,6 +17,7 @@ from eqsat.ops import (
     logsumexp,
     max,
     mean,
+    rope,
     sigmoid,
     silu,
     softmax,
@@ -118,3 +120,14 @@ def mean_of_quotient(x):
     """Σ (x / n) = mean(x) over the last axis."""
     n = x.shape[-1]
     return sum(x * (1.0 / n), axis=-1, keepdims=True), mean(x, axis=-1, keepdims=True)
+
+
+@rule(
+    "... s d, s d, s d",
+    where=lambda x, c, s: equal(x.shape[-1] // 2 * 2, x.shape[-1]),
+    name="rope",
+)
+def rope_of_halves(x, c, s):
+    """x c + (-x₂, x₁) s = rope(x), of two halves x₁, x₂ of the same size."""
+    assert rope.body is not None
+    return rope.body(x, c, s), rope(x, c, s)

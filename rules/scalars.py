@@ -5,7 +5,7 @@ other rule.
 """
 
 from eqsat import rule
-from eqsat.condition import at_least, normal, not_scalar
+from eqsat.condition import at_least, moderate, normal, not_half, not_scalar
 from eqsat.op import Axis
 from eqsat.ops import divide, negative, power, reciprocal, rsqrt, sqrt, square
 from eqsat.ops.view import transpose_op
@@ -55,9 +55,15 @@ def add_negative(x, y):
     return x + y * -1.0, x - y
 
 
-@rule("...", where=lambda x, a: normal(a))
+@rule("...", where=lambda x, a: moderate(a))
 def divide_by_number(x, a: float):
     """x / a = x (1/a)."""
+    return x / a, x * (1.0 / a)
+
+
+@rule("...", where=lambda x, a: (not_half(x), normal(a)))
+def divide_by_any_number(x, a: float):
+    """x / a = x (1/a), for a whose reciprocal float16 does not hold."""
     return x / a, x * (1.0 / a)
 
 

@@ -16,7 +16,9 @@ ORDER = (
     "errors options term signature typerule viewrule promote op define build "
     "ops indexing numpy_api tree tracer arguments trace expand pattern condition rule "
     "stock encode normal frozen insertion egraph ematch regions kernel memory cost "
-    "extract exact origin optimise program explain jit . demo cli __main__"
+    "extract exact origin optimise program explain jit "
+    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
+    ". demo cli __main__"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 

@@ -113,7 +113,7 @@ def _even(bound: Bindings, attrs: dict[str, Any]) -> str | None:
     )
 
 
-@composite("... s d, s d, s d -> ... s d", check=_even)
+@composite("... s d, s d, s d -> ... s d", recognised=False, check=_even)
 def rope(x: Any, cos: Any, sin: Any) -> Any:
     """x cos + (-x₂, x₁) sin, of halves x = (x₁, x₂).
 
