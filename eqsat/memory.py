@@ -93,9 +93,10 @@ def roots_to_copy(roots: Sequence[Term], steps: Sequence[Step]) -> Iterator[int]
 
 
 def _is_whole(view: Term, base: Term) -> bool:
-    """Whether ``view`` shows each element of ``base`` once."""
+    """Whether ``view`` shows each element of ``base`` once and may be written to: what
+    NumPy broadcasts is read-only, even where it only gains axes of size 1."""
     while view is not base:
-        if view.size != base.size:
+        if view.size != base.size or view.op.name == "broadcast_to":
             return False
         view = view.args[0]
     return True

@@ -133,7 +133,7 @@ def optimise(
         fired |= fuse(graph, named, budget)
     clock.lap("fuse")
     weights = _weights(graph, model)
-    result = _extract_all(graph, weights, pieces, roots, options, budget)
+    result = _extract_all(graph, weights, pieces, regions, roots, options, budget)
     clock.lap("extract")
     result.fired = fired
     result.baseline_cost_s = baseline
@@ -250,10 +250,12 @@ def _extract_all(
     graph: EGraph,
     weights: Sequence[float],
     pieces: Sequence[_Piece],
+    regions: Sequence[Region],
     roots: Sequence[Term],
     options: Options,
     budget: Budget,
 ) -> Optimised:
+    """The chosen terms of ``regions``, which are in evaluation order."""
     done: dict[Term, Term] = {}
     places: dict[Term, _Place] = {}
     gaps: list[float] = []
@@ -267,15 +269,13 @@ def _extract_all(
         if choice.gap is not None:
             gaps.append(choice.gap)
         choices.append(choice)
-    in_order = sorted(
-        (
-            (r.terms[-1].id, piece, choice, r)
-            for piece, choice in zip(pieces, choices, strict=True)
-            for r in piece.instances
-        ),
-        key=lambda e: e[0],
-    )
-    for _, piece, choice, region in in_order:
+    chosen = {
+        id(region): (piece, choice)
+        for piece, choice in zip(pieces, choices, strict=True)
+        for region in piece.instances
+    }
+    for region in regions:
+        piece, choice = chosen[id(region)]
         _instantiate(graph, piece, choice, region, done, places)
     out = [done.get(r, r) for r in roots]
     return Optimised(

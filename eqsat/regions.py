@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +24,8 @@ LEAST, MOST = 24, 110
 terms)."""
 FACT_LIMIT = 1 << 22
 """Constant arrays of more elements than this are not searched for structure."""
+FACT_TERMS = 64
+"""Nor are those that take more terms than this to compute."""
 
 
 @dataclass
@@ -162,17 +165,27 @@ def _facts(t: Term) -> tuple[str, ...]:
 
 
 def _value(t: Term) -> np.ndarray[Any, Any] | None:
-    """The value of a constant that takes no more than views and pointwise work, or
-    None."""
-    if t.op is CONSTANT:
-        return t.graph.arrays[t.attrs[0]]  # type: ignore[index]
-    op = t.op
-    assert isinstance(op, Op)
-    if op is SCALAR:
-        return np.asarray(t.attrs[0])
-    if op.kind not in ("view", "pointwise") or not t.args:
+    """The value of a constant that takes no more than some views and pointwise work,
+    or None."""
+    below = list(islice(postorder([t]), FACT_TERMS + 1))
+    if len(below) > FACT_TERMS or not all(map(_is_light, below)):
         return None
-    values = [_value(a) for a in t.args]
-    if any(v is None for v in values):
-        return None
-    return np.asarray(op.reference(*values, **op.attr_dict(t)))
+    values: dict[Term, Any] = {}
+    with np.errstate(all="ignore"):
+        for u in below:
+            if u.op is CONSTANT:
+                values[u] = u.graph.arrays[u.attrs[0]]  # type: ignore[index]
+            elif u.op is SCALAR:
+                values[u] = u.attrs[0]
+            else:
+                op = cast(Op, u.op)
+                args = [values[a] for a in u.args]
+                values[u] = op.reference(*args, **op.attr_dict(u))
+    return np.asarray(values[t])
+
+
+def _is_light(t: Term) -> bool:
+    op = cast(Op, t.op)
+    return op in (CONSTANT, SCALAR) or (
+        op.kind in ("view", "pointwise") and bool(t.args) and t.size <= FACT_LIMIT
+    )

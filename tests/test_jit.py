@@ -79,6 +79,12 @@ def test_results_are_fresh() -> None:
         assert not any(np.shares_memory(a, b) for b in results[i + 1 :])
 
 
+def test_results_can_be_written_to() -> None:
+    (y,) = eq.jit(lambda x: (np.broadcast_to(x * 2, (1, *x.shape)),))(X)
+    assert y.flags.writeable
+    y[...] = 0
+
+
 def test_signatures_are_compiled_once_each() -> None:
     calls = []
 
