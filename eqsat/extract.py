@@ -198,7 +198,12 @@ def _sunk_search(
     improved = True
     while improved:
         improved = False
-        for group in _promising(p, best):
+        for group, switches in _promising(p, best):
+            switched = _switched(p, best, switches, budget)
+            if switched is not None and switched[0] < cost * (1 - 1e-9):
+                (cost, best), improved = switched, True
+                paid = (paid | group) & set(dag_cost(p, best)[1])
+                break
             trial_paid = paid | group
             key = frozenset(trial_paid)
             if key in tried:
@@ -215,6 +220,24 @@ def _sunk_search(
                 paid = trial_paid & set(dag_cost(p, trial)[1])
                 break
     return cost, best
+
+
+def _switched(
+    p: Problem, best: Sequence[int], switches: dict[int, int], budget: Budget
+) -> tuple[float, list[int]] | None:
+    """The choice with some classes on other nodes, recovered; None when that is cyclic.
+
+    All else stays as it was: choosing greedily anew can lose elsewhere what it gains
+    here, as it did for the second of two blocks.
+    """
+    trial = list(best)
+    for c, n in switches.items():
+        trial[c] = n
+    try:
+        in_order(p, trial)
+    except EngineError:
+        return None
+    return _recovered(p, trial, budget)
 
 
 def _recovered(p: Problem, best: list[int], budget: Budget) -> tuple[float, list[int]]:
@@ -324,8 +347,9 @@ class _Recovery:
 def in_order(p: Problem, best: Sequence[int]) -> list[int]:
     """The classes that a choice uses, each after those it needs.
 
-    Raises :class:`EngineError` when a class needs itself.
+    Raises :class:`EngineError` when a class needs itself, or has no node.
     """
+    dag_cost(p, best)
     done: list[int] = []
     state = [0] * len(best)
     for root in p.roots:
@@ -355,11 +379,15 @@ def _sunk(p: Problem, paid: set[int]) -> list[float]:
     return weight
 
 
-def _promising(p: Problem, best: Sequence[int]) -> list[set[int]]:
-    """Groups of classes that would save much if they were paid, the best first."""
+def _promising(
+    p: Problem, best: Sequence[int]
+) -> list[tuple[set[int], dict[int, int]]]:
+    """Groups of classes that would save much if they were paid, the best first, each
+    with the nodes by which the chosen classes would use it."""
     _, chosen = dag_cost(p, best)
     used = set(chosen)
     savings: dict[frozenset[int], float] = {}
+    switches: dict[frozenset[int], dict[int, int]] = {}
     for k in chosen:
         now = p.weight[best[k]]
         mine: dict[frozenset[int], float] = {}
@@ -368,16 +396,24 @@ def _promising(p: Problem, best: Sequence[int]) -> list[set[int]]:
             if n != best[k] and saved > 0:
                 missing = frozenset(c for c in p.kids[n] if c not in used)
                 group = missing or frozenset(p.kids[n])
-                mine[group] = max(mine.get(group, 0.0), saved)
+                if saved > mine.get(group, 0.0):
+                    mine[group] = saved
+                    switches.setdefault(group, {})[k] = n
         for group, saved in mine.items():
             savings[group] = savings.get(group, 0.0) + saved
     net = []
     for group, saved in savings.items():
-        needed = _unused(p, best, used, group)
-        cost = sum(p.weight[best[c]] for c in needed)
+        cost = 0.0
+        picks: dict[int, int] = {}
+        for c in group:
+            extra, more = _cheapest(p, best, used, c, 2)
+            cost += extra
+            picks |= more
         if saved > PROMISE * cost:
-            net.append((cost - saved, sorted(group | needed)))
-    return [set(group) for _, group in sorted(net)[:CANDIDATES]]
+            moves = picks | switches[group]
+            net.append((cost - saved, sorted(group | picks.keys()), moves))
+    net.sort(key=lambda entry: entry[:2])
+    return [(set(group), moves) for _, group, moves in net[:CANDIDATES]]
 
 
 def _unused(
@@ -392,6 +428,31 @@ def _unused(
             found.add(c)
             stack.extend(p.kids[best[c]])
     return found
+
+
+def _cheapest(
+    p: Problem, best: Sequence[int], used: Set[int], c: int, depth: int
+) -> tuple[float, dict[int, int]]:
+    """What ``c`` would cost beside the ``used`` classes, and the nodes that do it.
+
+    The choice that a greedy pass made for a class that nothing uses yet says little: it
+    may compute again what is at hand.
+    """
+    if c in used:
+        return 0.0, {}
+    if depth == 0:
+        return sum(p.weight[best[k]] for k in _unused(p, best, used, {c})), {}
+    least, picks = float("inf"), {}
+    for n in p.members[c]:
+        cost, mine = p.weight[n], {c: n}
+        for k in p.kids[n]:
+            if cost < least and k not in mine:
+                extra, more = _cheapest(p, best, used, k, depth - 1)
+                cost += extra
+                mine |= more
+        if cost < least:
+            least, picks = cost, mine
+    return least, picks
 
 
 def as_choice(p: Problem, best: Sequence[int], cost: float) -> Choice:

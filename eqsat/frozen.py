@@ -48,7 +48,7 @@ class EGraph:
     def number(self, value: float) -> int:
         """The class of a bare number, new where there is none."""
         for node in self.nodes:
-            if node.op is SCALAR and node.attrs[0] == value:
+            if node.op is SCALAR and node.attrs == (value,) and _is_float(node.attrs):
                 return node.cls
         self.types.append((Weak.FLOAT, ()))
         self.classes.append([])
@@ -58,17 +58,17 @@ class EGraph:
 
     def classes_of(self, what: Inserted) -> list[int]:
         """The class of each inserted term, found again by congruence."""
-        table = {(n.op, n.attrs, n.children): n.cls for n in self.nodes}
+        table = {_key(n.op, n.attrs, n.children): n.cls for n in self.nodes}
         found: dict[Term, int] = {}
         for t in what.terms:
             leaf = what.leaves.get(t)
             if leaf is not None:
-                found[t] = table[INPUT, (leaf,), ()]
+                found[t] = table[_key(INPUT, (leaf,), ())]
             else:
                 op = t.op
                 assert isinstance(op, Op)
                 attrs = t.attrs if op is SCALAR else engine_attrs(op, t.attrs)
-                found[t] = table[op, attrs, tuple(found[a] for a in t.args)]
+                found[t] = table[_key(op, attrs, tuple(found[a] for a in t.args))]
         return [found[t] for t in what.terms]
 
     def complete(self) -> None:
@@ -98,6 +98,15 @@ class EGraph:
             return None
         attrs = dict(zip(node.op.attrs, attr_values(node), strict=True))
         return node.op.type_rule.infer(node.op.name, types, attrs)
+
+
+def _key(op: Op, attrs: tuple[Any, ...], children: tuple[int, ...]) -> tuple[Any, ...]:
+    """What makes a node; the bare numbers 2 and 2.0 are two."""
+    return op, attrs, children, op is SCALAR and _is_float(attrs)
+
+
+def _is_float(attrs: tuple[Any, ...]) -> bool:
+    return isinstance(attrs[0], float)
 
 
 def engine_attrs(op: Op, attrs: tuple[Any, ...]) -> tuple[Any, ...]:

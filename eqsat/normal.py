@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eqsat import encode
+from eqsat.condition import Fact
 from eqsat.op import Op
 from eqsat.pattern import (
     Expr,
@@ -15,6 +16,7 @@ from eqsat.pattern import (
     Num,
     Pattern,
     Var,
+    is_scalar,
     match,
     nodes,
     own_exprs,
@@ -232,11 +234,15 @@ def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
     """
     if r.where is None:
         return True
-    if not all(isinstance(s, Expr) for fact in r.facts for s in fact.subjects):
-        return False
+    for fact in r.facts:
+        for s in fact.subjects:
+            if isinstance(s, Expr):
+                continue
+            if fact.name != "not scalar" or is_scalar(substitute(s, dict(bound))):
+                return False
     values = [bound[p] for p in r.params]
     if any(isinstance(bound[p], Expr) for p in r.numbers):
         return True
     conditions = r.where(*values)
     listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
-    return all(bool(c) for c in listed)
+    return all(isinstance(c, Fact) or bool(c) for c in listed)

@@ -328,7 +328,7 @@ def match(
             and not pattern.axes.variadic
         ):
             return None
-        if pattern.axes.tokens == () and not _is_scalar(subject):
+        if pattern.axes.tokens == () and not is_scalar(subject):
             return None
         return _bind(found, pattern.name, subject)
     if isinstance(pattern, Num):
@@ -355,10 +355,11 @@ def match(
     return found
 
 
-def _is_scalar(subject: Pattern) -> bool:
+def is_scalar(subject: Pattern) -> bool:
+    """Whether a pattern is a number, or made of numbers and scalars alone."""
     if isinstance(subject, Node):
         return subject.op.kind == "pointwise" and all(
-            _is_scalar(a) for a in subject.args
+            is_scalar(a) for a in subject.args
         )
     return isinstance(subject, Num) or not subject.axes.tokens
 

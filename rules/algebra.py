@@ -7,9 +7,9 @@ from eqsat.ops import exp, log, log_softmax, softmax
 PHASE = "algebra"
 
 
-@rule("..., ..., ...", where=lambda x, y, z: not_scalar(y))
+@rule("..., ..., ...", where=lambda x, y, z: (not_scalar(y), not_scalar(z)))
 def multiply_associates(x, y, z):
-    """(x y) z = x (y z), but for bare numbers y: x 1 1 1 … has no end."""
+    """(x y) z = x (y z), but for bare numbers: x 1 1 1 … has no end."""
     return (x * y) * z, x * (y * z)
 
 

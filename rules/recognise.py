@@ -40,6 +40,12 @@ def sigmoid_of_tanh(x):
     return 0.5 * (1.0 + tanh(0.5 * x)), sigmoid(x)
 
 
+@rule("..., ...")
+def sigmoid_gate_of_tanh(x, y):
+    """½ y (1 + tanh(x/2)) = y σ(x)."""
+    return 0.5 * (y * (1.0 + tanh(0.5 * x))), y * sigmoid(x)
+
+
 @rule("...")
 def silu_of_quotient(x):
     """x / (1 + e⁻ˣ) = silu(x)."""

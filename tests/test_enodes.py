@@ -1,60 +1,157 @@
-"""Every e-node of whole graphs computes what its class computes, in float64."""
+"""Every e-node of whole graphs computes what its class computes, in float64.
+
+Axes that meet have sizes of their own, so that a broken rule cannot hide in a square.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from enodes import check, saturated
+import test_spellings as spellings
+from bodies import body
+from enodes import Values, check, saturated
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import erf
+from test_demo import small_batch, small_minilm
 
 import eqsat as eq
-from eqsat.demo import block
+from eqsat.demo import block, minilm
 
 rng = np.random.default_rng(2)
+BATCH, SEQ, HEADS, WIDTH, RANK = 2, 5, 3, 7, 4
+DIM = HEADS * WIDTH
 
 
 def draw(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape)
 
 
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+# -- transformer blocks ----------------------------------------------------------------
 
 
-def model(norm: str, lora: int) -> tuple[Any, np.ndarray, list[Any]]:
-    made, x, adapters = block.draw(
-        block.Config(layers=2, seq=5, dim=12, heads=3, norm=norm, lora=lora)
-    )
-    params = [{k: v.astype(float) for k, v in p.items()} for p in made.params]
-    wide = block.Model(made.config, params)
-    pairs = [(a.astype(float), b.astype(float)) for a, b in adapters]
-    return wide, x.astype(float), pairs
+def parameters(norm: str) -> dict[str, np.ndarray]:
+    config = block.Config(1, SEQ, DIM, HEADS, norm=norm)
+    (params,) = block.draw(config)[0].params
+    return {name: w.astype(float) for name, w in params.items()}
+
+
+def keep_past(scores: Any) -> Any:
+    return np.where(np.tri(SEQ, dtype=bool), scores, -np.inf)
+
+
+def hide_future(scores: Any) -> Any:
+    return scores + np.triu(np.full((SEQ, SEQ), -np.inf), 1)
+
+
+def hide_padding(scores: Any) -> Any:
+    return scores + np.where(np.arange(SEQ) < 3, 0.0, -1e9)
+
+
+MASKS = {
+    "all": lambda scores: scores,
+    "causal": keep_past,
+    "causal bias": hide_future,
+    "padding": hide_padding,
+}
+
+
+def transformer(mask: str) -> Any:
+    """Blocks whose attention is written out, so that scores can be masked."""
+
+    def split(y: Any) -> Any:
+        return y.reshape(BATCH, SEQ, HEADS, WIDTH).transpose(0, 2, 1, 3)
+
+    def attend(x: Any, p: Any, pair: Any) -> Any:
+        q, k, v = (split(block.linear(x, p, name)) for name in "qkv")
+        scores = MASKS[mask](q @ k.swapaxes(-1, -2) / math.sqrt(WIDTH))
+        mixed = minilm.softmax(scores) @ v
+        flat = mixed.transpose(0, 2, 1, 3).reshape(BATCH, SEQ, DIM)
+        out = block.linear(flat, p, "out")
+        return out if pair is None else out + flat @ (pair[0] @ pair[1])
+
+    def forward(x: Any, layers: Any, pairs: Any) -> Any:
+        for p, pair in zip(layers, pairs, strict=True):
+            x = x + attend(block.normalise(x, p, "norm1"), p, pair)
+            x = x + block.feed_forward(block.normalise(x, p, "norm2"), p)
+        return x
+
+    return forward
+
+
+def transformer_arguments(norm: str, lora: bool, layers: int = 2) -> tuple[Any, ...]:
+    pairs = [(draw(DIM, RANK), draw(RANK, DIM)) for _ in range(layers)]
+    params = [parameters(norm) for _ in range(layers)]
+    return draw(BATCH, SEQ, DIM), params, pairs if lora else [None] * layers
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("lora", [False, True], ids=["plain", "lora"])
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_blocks(norm: str, lora: bool, mask: str) -> None:
+    args = transformer_arguments(norm, lora)
+    s = saturated(transformer(mask), *args, constants=("layers",))
+    check(s)
+    assert len(s.graph.nodes) > 200
+    ops = {n.op.name for n in s.graph.nodes}
+    assert ops >= {f"{norm}_norm", "concatenate", "softmax"}
+    assert ("attention_causal" in ops) is mask.startswith("causal")
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-@pytest.mark.parametrize("lora", [0, 2])
-def test_blocks(norm: str, lora: int) -> None:
-    wide, x, adapters = model(norm, lora)
-    s = saturated(wide.forward, x, adapters)
-    check(s)
-    assert len(s.graph.nodes) > 150
+def test_blocks_whose_weights_are_arguments_and_in_one_piece(norm: str) -> None:
+    args = transformer_arguments(norm, lora=True)
+    options = eq.Options(regions=False, deadline_s=60)
+    check(saturated(transformer("all"), *args, options=options))
 
 
-def causal(q: Any, k: Any, v: Any) -> Any:
-    keep = np.tri(6, dtype=bool)
-    return softmax(np.where(keep, q @ k.mT / 4.0, -np.inf)) @ v
+def test_minilm() -> None:
+    w = small_minilm("float64", dim=20, hidden=33)
+    ids, mask = small_batch("float64")
+    args = (w, ids, mask, 4)
+    check(saturated(minilm.embed, *args, constants=("w",)))
+    check(saturated(minilm.embed, *args))
 
 
-def padded(q: Any, k: Any, v: Any, bias: Any) -> Any:
-    return softmax(q @ k.mT / 4.0 + bias[:, None, :]) @ v
+# -- spellings and other graphs --------------------------------------------------------
+
+N, M, D, E = 6, 10, 16, 9
+X, G, C = draw(N, D), draw(D), draw(D)
+Q, K, V = draw(2, 3, N, D), draw(2, 3, M, D), draw(2, 3, M, E)
+SPELLINGS = {
+    f"{family} {name}": (f, args)
+    for family, table, args in [
+        ("gelu", spellings.GELU, (X,)),
+        ("gelu_tanh", spellings.GELU_TANH, (X,)),
+        ("gelu_sigmoid", spellings.GELU_SIGMOID, (X,)),
+        ("silu", spellings.SILU, (X,)),
+        ("softmax", spellings.SOFTMAX, (X,)),
+        ("layer_norm", spellings.LAYER_NORM, (X, G, C)),
+        ("rms_norm", spellings.RMS_NORM, (X, G)),
+        ("attention", spellings.ATTENTION, (Q, K, V)),
+    ]
+    for name, f in table.items()
+}
+SPELLINGS |= {n: (f, args) for n, (f, args, _) in spellings.NEAR_MISSES.items()}
 
 
-def convolved(x: Any, w: Any, mean: Any, var: Any, g: Any, b: Any) -> Any:
-    m, v, s, t = (p[:, None, None] for p in (mean, var, g, b))
-    y = eq.conv2d(x, w, padding=1)
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings(name: str) -> None:
+    f, args = SPELLINGS[name]
+    check(saturated(f, *args))
+
+
+def convolved(x: Any, w: Any, b: Any, mean: Any, var: Any, g: Any, c: Any) -> Any:
+    y = eq.conv2d(x, w, stride=(1, 2), padding=(1, 0)) + b[:, None, None]
+    return np.maximum(eq.batch_norm(y, mean, var, g, c), 0)
+
+
+def convolved_by_hand(x: Any, w: Any, b: Any, mean: Any, var: Any, g: Any, c: Any) -> Any:
+    m, v, s, t, u = (p[None, :, None, None] for p in (mean, var, g, c, b))
+    y = eq.conv2d(x, w, padding=(0, 1)) + u
     return np.maximum((y - m) / np.sqrt(v + 1e-5) * s + t, 0)
 
 
@@ -63,6 +160,14 @@ def grouped(x: Any, w: Any, b: Any) -> Any:
     d = y - y.mean(-1, keepdims=True)
     y = d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)
     return y.reshape(x.shape) * w[:, None, None] + b[:, None, None]
+
+
+def grouped_over_axes(x: Any, w: Any, b: Any) -> Any:
+    n, k, h, v = x.shape
+    y = x.reshape(n, 2, k // 2, h, v)
+    d = y - y.mean((2, 3, 4), keepdims=True)
+    y = d / np.sqrt((d * d).mean((2, 3, 4), keepdims=True) + 1e-5)
+    return y.reshape(x.shape) * w[None, :, None, None] + b[None, :, None, None]
 
 
 def activations(x: Any) -> Any:
@@ -77,21 +182,15 @@ def transposed(x: Any, w: Any, v: Any) -> Any:
     return ((x @ w).mT * 3.0).mT @ v + x.reshape(2, 3, 5) @ (w @ v)
 
 
+CHANNELS = tuple(np.abs(draw(5)) for _ in range(5))
 GRAPHS = {
-    "causal": (causal, (draw(2, 6, 4), draw(2, 6, 4), draw(2, 6, 3))),
-    "padded": (padded, (draw(2, 5, 4), draw(2, 6, 4), draw(2, 6, 3), draw(2, 6))),
-    "convolved": (
-        convolved,
-        (
-            draw(2, 3, 5, 7),
-            draw(4, 3, 3, 3),
-            draw(4),
-            np.abs(draw(4)),
-            draw(4),
-            draw(4),
-        ),
+    "convolved": (convolved, (draw(2, 3, 7, 8), draw(5, 3, 2, 4), *CHANNELS)),
+    "convolved by hand": (
+        convolved_by_hand,
+        (draw(2, 3, 7, 8), draw(5, 3, 2, 4), *CHANNELS),
     ),
-    "grouped": (grouped, (draw(2, 4, 3, 5), draw(4), draw(4))),
+    "grouped": (grouped, (draw(2, 6, 4, 5), draw(6), draw(6))),
+    "grouped over axes": (grouped_over_axes, (draw(2, 6, 4, 5), draw(6), draw(6))),
     "activations": (activations, (draw(4, 7),)),
     "transposed": (transposed, (draw(2, 3, 5), draw(5, 4), draw(4, 6))),
 }
@@ -101,14 +200,48 @@ GRAPHS = {
 def test_graphs(name: str) -> None:
     f, args = GRAPHS[name]
     check(saturated(f, *args))
+    check(saturated(lambda x: f(x, *args[1:]), args[0]))
 
 
-def test_a_wrong_rule_is_caught() -> None:
-    @eq.rule("...", phase="algebra")
-    def square_of_square_root(x: Any) -> Any:
-        """exp x is not x + 1."""
-        return np.exp(x), x + 1.0
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), steps=st.integers(2, 24))
+def test_random_programs(seed: int, steps: int) -> None:
+    f, arrays = body(seed, steps), [draw(3, 4), draw(4), draw(2, 3, 4)]
+    s = saturated(lambda *xs: f(*xs) * 1.5 + xs[0][0, 0], *arrays)
+    assert not s.done.cut_short
+    check(s)
 
-    rules = eq.default_rules() + eq.RuleSet((square_of_square_root,))
-    with pytest.raises(AssertionError, match="square_of_square_root"):
+
+# -- what the check finds --------------------------------------------------------------
+
+
+def wrong(name: str, f: Any, signature: str = "...") -> eq.RuleSet:
+    rule = eq.rule(signature, phase="algebra", name=name)(f)
+    return eq.default_rules() + eq.RuleSet((rule,))
+
+
+def test_wrong_rules_of_the_right_shape_are_caught() -> None:
+    rules = wrong("exp_is_linear", lambda x: (np.exp(x), x + 1.0))
+    with pytest.raises(AssertionError, match="exp_is_linear"):
         check(saturated(activations, draw(4, 7), rules=rules))
+    args = transformer_arguments("layer", lora=True)
+    rules = wrong(
+        "products_commute",
+        lambda x, a, b: ((x @ a) @ b, (x @ b) @ a),
+        "... m k, k k, k k",
+    )
+    values = Values(*_parts(saturated(transformer("causal"), *args, rules=rules)))
+    assert not values.wrong, "no two square weights meet in a block"
+    square = (draw(3, 4), draw(4, 4), draw(4, 4))
+    with pytest.raises(AssertionError, match="products_commute"):
+        check(saturated(lambda x, a, b: (x @ a) @ b, *square, rules=rules))
+
+
+def test_a_rule_that_is_wrong_by_a_little_is_caught() -> None:
+    rules = wrong("nearly", lambda x: (np.tanh(x), np.tanh(x * (1 + 1e-8))))
+    with pytest.raises(AssertionError, match="nearly"):
+        check(saturated(activations, draw(4, 7), rules=rules))
+
+
+def _parts(s: Any) -> tuple[Any, Any]:
+    return s.graph, s.leaves

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import erf
 
 import eqsat as eq
+from eqsat.demo import block
 
 rng = np.random.default_rng(1)
 
@@ -184,3 +185,13 @@ def test_exact_numerics_leave_rounding_alone() -> None:
     strict = eq.jit(f, options=eq.Options(numerics="exact"))
     assert [k.op.name for k in strict.lower(X).program.kernels] == ["multiply"] * 2
     assert np.array_equal(strict(X), f(X))
+
+
+@pytest.mark.parametrize(("norm", "each"), [("layer", 6), ("rms", 7)])
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_every_block_is_as_cheap_as_one(norm: str, each: int, layers: int) -> None:
+    config = block.Config(layers=layers, seq=128, norm=norm)
+    model, x, _ = block.draw(config)
+    program = eq.jit(model.forward).lower(x).program
+    assert len(program.kernels) == each * layers
+    assert block.qkv_merged(program, config)
