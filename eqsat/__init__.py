@@ -11,7 +11,10 @@ are applied to all of it at once, a cost model chooses the cheapest program, and
 backend runs it.
 """
 
+from contextlib import suppress
+
 from eqsat.check import check
+from eqsat.egraph import bindings
 from eqsat.errors import (
     BackendError,
     BudgetWarning,
@@ -51,6 +54,12 @@ from eqsat.options import Options
 from eqsat.rule import Rule, RuleSet, load_rules, rule
 from eqsat.stock import default_rules
 from eqsat.trace import Spec
+
+# The engine and the stock rules take 30 and 15 ms to load: at import, not in the first
+# call. Where the rules are missing, the first use says so.
+bindings()
+with suppress(RuleError):
+    default_rules()
 
 __version__ = "0.1.0"
 
