@@ -52,6 +52,7 @@ def saturated(
         done = line.optimise(
             traced.outputs, rules or default_rules(), options, CostModel(), True
         )
+    assert seen, "nothing to optimise"
     ((graph, pieces),) = seen
     terms: dict[int, Term] = {}
     for piece in pieces:
@@ -147,14 +148,10 @@ def _near(a: Any, b: Any, rtol: float = 1e-9) -> bool:
 
 
 def check(s: Saturated) -> Values:
-    """The values of all classes. Raises when a node is wrong or none was reached."""
+    """The values of all classes. Raises when a node is wrong, or is not reached from
+    the leaves: that would be a cycle which no extraction can use."""
     values = Values(s.graph, s.leaves)
     assert not values.wrong, "\n".join(values.wrong[:20])
     unreached = len(s.graph.nodes) - values.reached
     assert unreached == 0, f"{unreached} of {len(s.graph.nodes)} nodes"
     return values
-
-
-def evaluated(s: Saturated, roots: Sequence[Term], arrays: Sequence[Any]) -> list[Any]:
-    """The values of the chosen program."""
-    return evaluate(roots, arrays)
