@@ -208,21 +208,3 @@ def _built(
         bound[f"number:{v.head}"] if isinstance(v, Expr) else v for v in right.attrs
     )
     return ENode(cls, right.op, attrs, tuple(children), rule.name)
-
-
-def is_fusion(rule: Rule) -> bool:
-    """Whether a rule can be matched here: one left side, and one op over variables on
-    the right."""
-    if len(rule.left) != 1 or rule.facts:
-        return False
-    right = rule.right[0]
-    if not isinstance(right, Node):
-        return False
-    plain = all(not isinstance(a, Node) for a in right.args)
-    simple = all(
-        not isinstance(e, Expr) or not e.args
-        for p in nodes(rule.left[0])
-        if isinstance(p, Node)
-        for e in p.attrs
-    )
-    return plain and simple

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eqsat.cost import CostModel
-from eqsat.errors import BackendError, BudgetWarning, OptionError
+from eqsat.errors import (
+    BackendError,
+    BudgetWarning,
+    OptionError,
+    TraceError,
+    at,
+    caller_line,
+)
 from eqsat.explain import Explanation, explain
 from eqsat.op import Op
 from eqsat.optimise import Optimised, optimise
@@ -26,7 +33,7 @@ from eqsat.program import Program
 from eqsat.rule import Rule, RuleSet
 from eqsat.stock import default_rules
 from eqsat.term import Term
-from eqsat.trace import Arguments, Trace, flatten_arguments, trace
+from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
 
 
 class Executable(Protocol):
@@ -166,8 +173,17 @@ class Jit:
         return default_rules() if self._rules is None else self._rules
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the optimised program; the first call of a signature compiles it."""
+        """Run the optimised program; the first call of a signature compiles it. While
+        another function is traced, its operations become part of that one."""
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        for leaf in call.leaves:
+            if isinstance(leaf.value, Tracer):
+                return self.fn(*args, **kwargs)
+            if isinstance(leaf.value, Spec):
+                raise TraceError(
+                    f"argument {leaf.path} is a Spec, which has no data; use lower() "
+                    f"or explain(){at(caller_line())}"
+                )
         low = self._find(call)
         return low.trace.unflatten(low.executable(*call.arrays))
 
@@ -251,7 +267,17 @@ def jit(
         raise OptionError(
             f"jit: constants={constants!r}, expected a collection of names or positions"
         )
-    chosen = (
-        rules if rules is None or isinstance(rules, RuleSet) else RuleSet(tuple(rules))
-    )
-    return Jit(fn, backend, chosen, options or Options(), constants)
+    if not isinstance(options, Options | None):
+        raise OptionError(f"jit: options={options!r}, expected eqsat.Options(...)")
+    return Jit(fn, backend, _as_set(rules), options or Options(), constants)
+
+
+def _as_set(rules: RuleSet | Iterable[Rule] | None) -> RuleSet | None:
+    if rules is None or isinstance(rules, RuleSet):
+        return rules
+    listed = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+    if not all(isinstance(r, Rule) for r in listed):
+        raise OptionError(
+            f"jit: rules={rules!r:.60}, expected rules; eqsat.load_rules reads a file"
+        )
+    return RuleSet(listed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from eqsat.build import infer, scalar
 from eqsat.cost import CostModel
 from eqsat.egraph import Engine
 from eqsat.ematch import fuse
-from eqsat.errors import EngineError
+from eqsat.errors import DTypeError, EngineError, ShapeError
 from eqsat.exact import extract_exact
 from eqsat.extract import Choice, extract
 from eqsat.frozen import Budget, EGraph, Inserted, attr_values
@@ -123,17 +124,18 @@ def optimise(
     clock.lap("insert")
     engine.saturate(budget)
     clock.lap("saturate")
-    graph = engine.read()
-    for piece, what in zip(pieces, inserted, strict=True):
-        piece.classes = graph.classes_of(what)
-    clock.lap("read")
-    fired = dict(engine.fired)
-    if options.fusion and budget.left():
-        named = fusions(admitted, {n.op.name for n in graph.nodes})
-        fired |= fuse(graph, named, budget)
-    clock.lap("fuse")
-    weights = _weights(graph, model)
-    result = _extract_all(graph, weights, pieces, regions, roots, options, budget)
+    with _blamed_on_rules(engine):
+        graph = engine.read()
+        for piece, what in zip(pieces, inserted, strict=True):
+            piece.classes = graph.classes_of(what)
+        clock.lap("read")
+        fired = dict(engine.fired)
+        if options.fusion and budget.left():
+            named = fusions(admitted, {n.op.name for n in graph.nodes})
+            fired |= fuse(graph, named, budget)
+        clock.lap("fuse")
+        weights = _weights(graph, model)
+        result = _extract_all(graph, weights, pieces, regions, roots, options, budget)
     clock.lap("extract")
     result.fired = fired
     result.baseline_cost_s = baseline
@@ -149,6 +151,18 @@ def optimise(
         unchanged.dump = result.dump
         return unchanged
     return result
+
+
+@contextmanager
+def _blamed_on_rules(engine: Engine) -> Iterator[None]:
+    """The user's terms are sound: what does not fit now was built by a rule."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as error:
+        raise EngineError(
+            f"a rule built a term that cannot be: {str(error).splitlines()[0]}\n"
+            f"  rules that fired: {', '.join(sorted(engine.fired))}"
+        ) from error
 
 
 def _spent(budget: Budget, options: Options) -> str:

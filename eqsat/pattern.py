@@ -259,6 +259,8 @@ def as_pattern(value: Any) -> Pattern:
             f"a rule may use its parameters and numbers, not {type(value).__name__!r} "
             f"{value!r:.60}"
         )
+    if math.isnan(value):
+        raise RuleError("a rule may not use NaN, which equals nothing")
     return Num(float(value))
 
 

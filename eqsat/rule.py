@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eqsat.condition import Fact, as_facts
-from eqsat.errors import EqsatError, RuleError
+from eqsat.errors import EqsatError, RuleError, caller_line
 from eqsat.op import Op, annotation_name
 from eqsat.options import NUMERICS
 from eqsat.pattern import (
@@ -34,6 +34,7 @@ from eqsat.pattern import (
     PatternValue,
     Var,
     as_pattern,
+    exprs,
     nodes,
     own_exprs,
     show,
@@ -43,6 +44,9 @@ from eqsat.signature import Signature, parse
 PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
 """When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default:
 ``user``."""
+
+DTYPES = ("float", "any")
+"""What the arrays of a rule may hold."""
 
 _NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
 
@@ -158,6 +162,11 @@ def rule(
     not well formed.
     """
 
+    if not isinstance(signature, str):
+        raise RuleError(
+            f'{caller_line()}: a rule needs the axes of its arrays: @rule("m k, k n")'
+        )
+
     def define(function: Callable[..., Any]) -> Rule:
         code = function.__code__
         made = Rule(
@@ -200,11 +209,19 @@ def _build(r: Rule) -> Sides:
         raise RuleError(
             f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}"
         )
+    if r.dtypes not in DTYPES:
+        raise RuleError(
+            f"{who}: dtypes={r.dtypes!r}, expected one of {', '.join(DTYPES)}"
+        )
+    for axes in r.signature.inputs:
+        if axes.variadic and axes.before:
+            raise RuleError(
+                f"{who}: axes {axes}: a rule names axes after '...', not before it"
+            )
     if len(r.tensors) != len(r.signature.inputs):
         raise RuleError(
             f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} "
-            f"arguments, the "
-            f"function has {len(r.tensors)} ({', '.join(r.tensors)})"
+            f"arguments, the function has {len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
     try:
@@ -228,6 +245,8 @@ def _build(r: Rule) -> Sides:
     facts = as_facts(r.where(*values), who) if r.where else []
     made = Sides(left, right, tuple(facts))
     _check_bound(r, made, who)
+    if r.is_fusion:
+        _check_fusion(r, made, who)
     return made
 
 
@@ -267,6 +286,23 @@ def _variables(side: tuple[Pattern, ...], axes: bool = False) -> dict[str, None]
                 for e in own_exprs(p):
                     found.update((n, None) for n in sorted(e.names))
     return found
+
+
+def _check_fusion(r: Rule, made: Sides, who: str) -> None:
+    """Fusions are matched outside the engine, so they are of one simple form."""
+    root, *more = made.right
+    plain = isinstance(root, Node) and not any(isinstance(a, Node) for a in root.args)
+    if more or made.facts or not plain:
+        raise RuleError(
+            f"{who}: a rule of the phase fuse has one left side, no conditions, and on "
+            f"the right one op over variables and numbers"
+        )
+    for e in (e for side in (*made.left, root) for e in exprs(side)):
+        if e.args or e.head not in r.numbers:
+            raise RuleError(
+                f"{who}: a rule of the phase fuse cannot use the number {e}, only "
+                f"parameters that are numbers"
+            )
 
 
 def _check_bound(r: Rule, made: Sides, who: str) -> None:
@@ -378,7 +414,7 @@ def _load_file(path: Path) -> list[Rule]:
     except RuleError:
         raise
     except Exception as error:
-        line = caller_line_of(error, str(path))
+        line = caller_line_of(error, str(spec.origin))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     found = collect(vars(module).values())
     if not found:

@@ -238,4 +238,3 @@ def test_a_rule_that_is_wrong_by_a_little_is_caught() -> None:
     rules = wrong("nearly", lambda x: (np.tanh(x), np.tanh(x * (1 + 1e-8))))
     with pytest.raises(AssertionError, match="nearly"):
         check(saturated(activations, draw(4, 7), rules=rules))
-

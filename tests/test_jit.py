@@ -70,6 +70,56 @@ def test_nested_arguments_and_results() -> None:
     assert out["n"] == 2 and isinstance(out["ys"], tuple)
 
 
+def test_arguments_by_name_position_and_number() -> None:
+    f = eq.jit(lambda x, *more, scale=2.0, **named: x * scale + sum(more) - named["z"])
+    near(f(X, X, X + 1, z=X), X * 2 + (X + X + 1) - X)
+    near(f(X, scale=3, z=X * 2), X * 3 - X * 2)
+    g = eq.jit(lambda x, kind, axes: {"a": x.sum, "b": x.max}[kind](axes))
+    near(g(X, "a", 1), X.sum(1))
+    near(g(X, "b", (0, 1)), np.asarray(X.max()))
+
+
+def test_results_without_work() -> None:
+    """Constants, inputs and plain values come back as NumPy would give them."""
+    f = eq.jit(lambda x: {"none": None, "n": 3.5, "w": W, "shape": x.shape, "x": x})
+    got = f(X)
+    assert (got["none"], got["n"], got["shape"]) == (None, 3.5, (8, 6))
+    near(got["w"], W)
+    near(got["x"], X)
+    near(eq.jit(lambda: np.ones(3) * 2)(), np.full(3, 2.0))
+
+
+def test_layouts_and_sizes() -> None:
+    f = eq.jit(lambda x: np.exp(x) @ W + 1)
+    for x in (X, np.asfortranarray(X), np.repeat(X, 2, 1)[:, ::2], X[::-1], X[:0]):
+        near(f(x), np.exp(x) @ W + 1)
+    number = np.float32(1.5)
+    near(eq.jit(lambda x: np.exp(x) * 2)(number), np.asarray(np.exp(number) * 2))
+
+
+def test_a_jitted_function_inside_another_is_a_part_of_it() -> None:
+    layer = eq.jit(ffn)
+    near(layer(X, W, B), ffn(X, W, B))
+    both = eq.jit(lambda x, w, b: np.tanh(layer(x, w, b)) + layer(x, w, b))
+    near(both(X, W, B), np.tanh(ffn(X, W, B)) + ffn(X, W, B))
+    assert "linear" in [k.op.name for k in both.lower(X, W, B).program.kernels]
+
+
+def test_an_error_while_tracing_leaves_nothing() -> None:
+    def f(x: Any) -> Any:
+        if fails:
+            raise KeyError("not yet")
+        return x + 1
+
+    fails = True
+    fast = eq.jit(f)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="not yet"):
+            fast(X)
+    fails = False
+    near(fast(X), X + 1)
+
+
 def test_results_are_fresh() -> None:
     f = eq.jit(lambda x: (x, x.T, x, x.reshape(-1), W))
     results = f(X)
@@ -181,6 +231,18 @@ MESSAGES = [
     (lambda: eq.jit(3), "jit: expected a function, got 'int'"),
     (lambda: eq.jit(ffn, constants="w"), "jit: constants='w', expected a collection"),
     (lambda: eq.jit(ffn, backend="tpu"), "no backend 'tpu'; installed: numpy"),
+    (lambda: eq.jit(ffn, options={}), "jit: options={}, expected eqsat.Options(...)"),
+    (lambda: eq.jit(ffn, rules="my.py"), "jit: rules='my.py', expected rules; eqsat."),
+    (lambda: eq.jit(ffn, rules=3), "jit: rules=3, expected rules; eqsat.load_rules"),
+    (
+        lambda: eq.jit(ffn, constants=("v",))(X, W, B),
+        "constants: 'v' is no parameter of ffn(x, w, b)",
+    ),
+    (
+        lambda: eq.jit(ffn)(X, eq.Spec(W.shape, W.dtype), B),
+        "argument w is a Spec, which has no data; use lower() or explain()",
+    ),
+    (lambda: eq.jit(ffn).lower(X, W, B).source("cuda"), "no backend 'cuda'; installed"),
     (
         lambda: eq.jit(ffn)(X, W.T, B),
         "matmul: argument 'y' has shape (4, 6), expected ... k n: axis k is 4, not 6",

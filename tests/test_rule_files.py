@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -40,6 +41,24 @@ BROKEN = {
         '@rule("n", where=lambda x: True)\ndef f(x):\n    return x + x, x * 2.0\n'
     ),
     "signature": '@rule("n n-1")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "dtypes": '@rule("n", dtypes="complex")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "axes before the rest": '@rule("n ...")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "not a number": '@rule("n")\ndef f(x):\n    return x + x, x * float("nan")\n',
+    "no signature": "@rule\ndef f(x):\n    return x + x, x * 2.0\n",
+    "fusion of two ops": (
+        '@rule("n", phase="fuse")\ndef f(x):\n    return x + x, exp(x) * 2.0\n'
+    ),
+    "fusion with a condition": (
+        "from eqsat.condition import at_least\n\n\n"
+        '@rule("n", phase="fuse", where=lambda x: at_least(x, 0))\n'
+        "def f(x):\n    return x + x, exp(x)\n"
+    ),
+    "fusion that computes": (
+        '@rule("n", phase="fuse")\ndef f(x):\n    return x + x, x * x.shape[0]\n'
+    ),
+    "condition fails": (
+        '@rule("n", where=lambda x: 1 / 0)\ndef f(x):\n    return x + x, x * 2.0\n'
+    ),
     "axis of any rank": (
         '@rule("...")\ndef f(x):\n    return x.sum(0, keepdims=True), x\n'
     ),
@@ -86,9 +105,72 @@ def test_nothing_stays_of_a_broken_file(tmp_path: Path) -> None:
     assert np.array_equal(eq.jit(lambda x: x + x)(x), x + x)
 
 
+def test_lines_are_known_of_relative_paths_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(HEAD + "1 / 0\n")
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules("mine.py")
+    assert str(caught.value) == "mine.py:5: ZeroDivisionError: division by zero"
+
+
+def test_folders(tmp_path: Path) -> None:
+    """A folder is its Python files in order; one that fails takes all along."""
+    assert len(eq.load_rules(tmp_path)) == 0
+    sides = "(x):\n    return x + x, x * 2.0\n"
+    for name in "ba":
+        (tmp_path / f"{name}.py").write_text(f'{HEAD}@rule("n")\ndef {name}{sides}')
+    (tmp_path / "__init__.py").write_text("1 / 0\n")
+    (tmp_path / "notes.txt").write_text("no rules\n")
+    assert [r.name for r in eq.load_rules(tmp_path)] == ["a", "b"]
+    modules = set(sys.modules)
+    (tmp_path / "c.py").write_text(f'{HEAD}@rule("n")\ndef a{sides}')
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'c.py'}:5: rule 'a' is already defined at {tmp_path / 'a.py'}:5"
+    )
+    assert set(sys.modules) == modules
+
+
+def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    for name in ("first", "second"):
+        path.write_text(
+            f'{HEAD}@rule("n")\ndef {name}(x):\n    return x + x, x * 2.0\n'
+        )
+        os.utime(path, (0, 0) if name == "first" else None)
+        assert [r.name for r in eq.load_rules(path)] == [name]
+
+
+def test_only_rules_of_the_wanted_numerics_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + "from eqsat.ops import cos, sin, tanh\n\n\n"
+        '@rule("...", numerics="exact")\ndef one(x):\n    return sin(x), exp(x)\n\n\n'
+        '@rule("...")\ndef two(x):\n    return cos(x), exp(x)\n\n\n'
+        '@rule("...", numerics="approximate(1e-3)")\ndef three(x):\n'
+        "    return tanh(x), exp(x)\n"
+    )
+    rules = eq.load_rules(path)
+    assert [r.numerics for r in rules] == ["exact", "reassociate", "approximate(1e-3)"]
+
+    def f(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return np.sin(x), np.cos(x), np.tanh(x)
+
+    for numerics, fired in (("exact", 1), ("reassociate", 2), ("approximate", 3)):
+        fast = eq.jit(f, rules=rules, options=eq.Options(numerics=numerics))
+        assert len(fast.lower(np.ones(3)).optimised.fired) == fired
+
+
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(eq.RuleError, match=r"rule file '.*none.py' does not exist"):
+    with pytest.raises(eq.RuleError) as caught:
         eq.load_rules(tmp_path / "none.py")
+    assert str(caught.value) == (
+        f"rule file {str(tmp_path / 'none.py')!r} does not exist "
+        f"(working folder {Path.cwd()})"
+    )
     (tmp_path / "rules.txt").write_text("")
     with pytest.raises(eq.RuleError, match=r"expected a \.py file"):
         eq.load_rules(tmp_path / "rules.txt")
@@ -145,3 +227,17 @@ def test_rules_that_contradict_each_other_are_an_error_not_a_number(
         eq.jit(lambda x: np.exp(x).sum(-1, keepdims=True), rules=rules)(x)
     assert "sum_is_nothing" in str(caught.value)
     assert eq.jit(lambda x: x.sum(-1))(x).tolist() == [4.0] * 3
+
+
+def test_a_rule_whose_right_side_cannot_be_is_an_error_of_the_rule() -> None:
+    """``m n`` does not say that x x exists; the user's line is not to blame."""
+
+    @eq.rule("m n")
+    def twice_is_square(x):  # type: ignore[no-untyped-def]
+        """x + x is not x x."""
+        return x + x, x @ x
+
+    rules = eq.default_rules() + eq.RuleSet((twice_is_square,))
+    with pytest.raises(eq.EngineError, match="built a term that cannot be") as caught:
+        eq.jit(lambda x: np.exp(x + x), rules=rules)(np.ones((3, 4)))
+    assert "twice_is_square" in str(caught.value)
