@@ -1,21 +1,25 @@
 """Cost models: seconds of a kernel from its floating operations and the bytes it moves.
 
-A kernel costs ``launch + max(flops / peak, bytes / bandwidth)``. Each distinct operand
-is read once, the result written once; a view costs nothing but a name; what is known at
-compile time is folded and free.
+A kernel costs ``launch + max(arithmetic, traffic)``. Arithmetic is the flops of its
+body over the peak of the device, products at the peak of fused multiply-adds, the rest
+at that of plain vector work. Traffic is each distinct operand read once and each result
+written once, every value at the bandwidth of the smallest memory that holds it. A view
+costs nothing but a name; what is known at compile time is folded and free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from eqsat.build import make
-from eqsat.expand import body_of
-from eqsat.op import INPUT, Op
-from eqsat.term import Graph, Term, Type, Weak, postorder
+from eqsat.body import KERNEL, RESULT, Body, Step
+from eqsat.build import infer
+from eqsat.domain import opened
+from eqsat.op import SCALAR, Op
+from eqsat.target import Target
+from eqsat.term import Term, Type, Weak, postorder
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,30 @@ class Device:
     """Seconds to start one kernel."""
     flops_per_s: float
     """Peak of fused multiply-adds, counted as two (flop/s)."""
-    bytes_per_s: float
-    """Stream bandwidth from memory (B/s)."""
+    map_flops_per_s: float
+    """Peak of arithmetic outside products (flop/s)."""
+    bandwidths: tuple[tuple[float, float], ...]
+    """Memories from the smallest: bytes that fit, and their bandwidth (B/s)."""
+    step_s: float = 0.0
+    """Seconds for each op in a kernel, where a kernel is a row of calls."""
     view_s: float = 2e-8
     """Seconds to make a view: not free, so that fewer views win a tie."""
 
+    def traffic_s(self, size: float) -> float:
+        """Seconds to read or write one value of ``size`` bytes."""
+        for room, rate in self.bandwidths:
+            if size <= room:
+                return size / rate
+        return size / self.bandwidths[-1][1]
 
-CPU = Device("cpu", launch_s=1.5e-6, flops_per_s=1e11, bytes_per_s=1.8e10)
+
+CPU = Device(
+    "cpu",
+    launch_s=1.5e-6,
+    flops_per_s=1e11,
+    map_flops_per_s=1e11,
+    bandwidths=((float("inf"), 1.8e10),),
+)
 """One core of a 2.4 GHz server: FMA peak 98 GFLOP/s, stream 17 to 21 GB/s, both
 measured."""
 
@@ -49,98 +70,122 @@ def nbytes(type_: Type) -> float:
     return n
 
 
-def flops(op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type) -> float:
-    """Floating operations of one node (flop); a composite counts the primitives of its
-    body."""
-    if op.body is not None:
-        return _composite_flops(op, attrs, types)
-    if op.flops is None:
-        return 0.0
-    return op.flops(types, dict(zip(op.attrs, attrs, strict=True)), out)
+@lru_cache(maxsize=1 << 14)
+def flops(
+    op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
+) -> tuple[float, float]:
+    """Floating operations of one node (flop): in products, and all others.
+
+    A composite counts the primitives of its body.
+    """
+    if op.body is None:
+        if op.flops is None:
+            return 0.0, 0.0
+        n = op.flops(types, dict(zip(op.attrs, attrs, strict=True)), out)
+        return (n, 0.0) if op.kind == "contract" else (0.0, n)
+    _, root = opened(op, attrs, types)
+    return _sum(term_flops(t) for t in postorder([root]))
 
 
-@lru_cache(maxsize=4096)
-def _composite_flops(op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...]) -> float:
-    graph = Graph(sources=False)
-    args = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
-    body = body_of(make(op, graph, args, dict(zip(op.attrs, attrs, strict=True))))
-    assert body is not None
-    return sum(term_flops(t) for t in postorder([body]))
+def _sum(pairs: Any) -> tuple[float, float]:
+    products = others = 0.0
+    for a, b in pairs:
+        products += a
+        others += b
+    return products, others
 
 
-def term_flops(term: Term) -> float:
-    """Floating operations of one term (flop)."""
+def term_flops(term: Term) -> tuple[float, float]:
+    """Floating operations of one term (flop): in products, and all others."""
     op = term.op
     assert isinstance(op, Op)
     return flops(op, term.attrs, tuple(a.type for a in term.args), term.type)
 
 
-def roofline(device: Device, work: float, moved: float) -> float:
-    """Seconds of a kernel of ``work`` flop that moves ``moved`` bytes."""
-    return device.launch_s + max(work / device.flops_per_s, moved / device.bytes_per_s)
-
-
-@lru_cache(maxsize=1 << 14)
-def _price(
-    device: Device,
-    op: Op,
-    attrs: tuple[Any, ...],
-    types: tuple[Type, ...],
-    places: tuple[int, ...],
-    out: Type,
-) -> float:
-    """Seconds of a node; ``places`` gives equal operands the same number, read once."""
-    if op.kind == "leaf":
-        return 0.0
-    if op.kind == "view" and op.name not in ("concatenate", "pad"):
-        return device.view_s
-    written = nbytes(out)
-    read = sum(
-        op.bytes_read(i, nbytes(t), written)
-        for i, t in enumerate(types)
-        if places[i] == i
-    )
-    return roofline(device, flops(op, attrs, types, out), read + written)
-
-
-@dataclass
+@dataclass(frozen=True)
 class CostModel:
-    """Prices nodes in seconds on a device."""
+    """Prices nodes and kernels in seconds on a device."""
 
     device: Device = CPU
+    target: Target = field(default_factory=Target)
+    """What one kernel may be."""
 
-    def price(
-        self,
-        op: Op,
-        attrs: tuple[Any, ...],
-        types: Sequence[Type],
-        children: Sequence[int],
-        out: Type,
+    def arithmetic_s(
+        self, op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
     ) -> float:
-        """Seconds of the node as one kernel; ``children`` tells equal operands
-        apart."""
-        places = tuple(children.index(c) for c in children)
-        return _price(self.device, op, attrs, tuple(types), places, out)
+        """Seconds of the arithmetic of one node."""
+        products, others = flops(op, attrs, types, out)
+        d = self.device
+        return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
-    def kernel(self, work: float, moved: float) -> float:
-        """Seconds of a kernel of ``work`` flop that moves ``moved`` bytes."""
-        return roofline(self.device, work, moved)
+    def kernel_s(self, arithmetic_s: float, traffic_s: float, views: int = 0) -> float:
+        """Seconds of a kernel that reads or writes through so many views."""
+        d = self.device
+        return d.launch_s + max(arithmetic_s, traffic_s) + views * d.view_s
 
     def term(self, term: Term) -> float:
         """Seconds of one term as a kernel."""
         op = term.op
         assert isinstance(op, Op)
-        return self.price(
-            op,
-            term.attrs,
-            [a.type for a in term.args],
-            [a.id for a in term.args],
-            term.type,
-        )
+        if op.kind == "leaf" or op is RESULT:
+            return 0.0
+        if op.name in VIEWS:
+            return self.device.view_s
+        if op is KERNEL:
+            body: Body = term.attrs[0]  # type: ignore[assignment]
+            steps, written = body.steps, body.types
+        else:
+            places = [term.args.index(a) for a in term.args]
+            steps, written = (Step(op, term.attrs, tuple(places)),), (term.type,)
+        types = tuple(a.type for a in term.args)
+        work, reads = self._work(steps, types)
+        traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
+        for a, read in zip(term.args, reads, strict=True):
+            traffic += self.device.traffic_s(min(read, shown_bytes(a)))
+        views = sum(s.op.name in VIEWS for s in steps)
+        return self.kernel_s(work, traffic, views)
+
+    def _work(
+        self, steps: Sequence[Step], types: tuple[Type, ...]
+    ) -> tuple[float, list[float]]:
+        """Seconds of the arithmetic of a body, and the bytes it reads of each
+        argument."""
+        known = list(types)
+        reads = [0.0] * len(types)
+        work = 0.0
+        for op, attrs, places in steps:
+            if op is SCALAR:
+                known.append((Weak.FLOAT, ()))
+                continue
+            inputs = tuple(known[i] for i in places)
+            out = infer(op, inputs, attrs)
+            work += self.arithmetic_s(op, attrs, inputs, out)
+            for j, i in enumerate(places):
+                if i < len(reads) and places.index(i) == j:
+                    reads[i] += read_bytes(op, j, nbytes(inputs[j]), nbytes(out))
+            known.append(out)
+        return work, reads
 
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:
         """Seconds of a program that runs each of its terms as one kernel."""
         return sum(self.term(t) for t in postorder(roots) if not constant[t])
 
 
-__all__ = ["CPU", "CostModel", "Device", "flops", "nbytes", "term_flops"]
+VIEWS = ("reshape", "broadcast_to", "transpose", "slice")
+"""Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
+
+
+def read_bytes(op: Op, i: int, size: float, written: float) -> float:
+    """Bytes of argument ``i`` (``size``) that ``op`` reads to write ``written``."""
+    if op.name == "slice":
+        return min(size, written)
+    return op.bytes_read(i, size, written)
+
+
+def shown_bytes(term: Term) -> float:
+    """Bytes to read of a value in memory: a broadcast shows fewer than it has."""
+    size = float(term.nbytes)
+    while term.op.name in ("broadcast_to", "reshape", "transpose"):
+        term = term.args[0]
+        size = min(size, float(term.nbytes))
+    return size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat.errors import OptionError
-from eqsat.extract import Choice, Problem, as_choice, dag_cost, dense_problem, extract
+from eqsat.extract import Choice, Problem, as_choice, dag_cost, dense_problem, solve
 from eqsat.frozen import Budget, EGraph
 
 
@@ -29,6 +29,16 @@ def extract_exact(
     except ImportError as error:
         raise OptionError("extract='exact' needs SciPy") from error
     p = dense_problem(graph, weights, roots)
+    best, cost, gap = solve_exact(p, budget, time_limit_s)
+    found = as_choice(p, best, cost)
+    found.gap = gap
+    return found
+
+
+def solve_exact(p, budget, time_limit_s=60.0):
+    import numpy as np
+    import scipy.sparse as sp
+    from scipy.optimize import Bounds, LinearConstraint, milp
     n, m = len(p.cls), len(p.members)
     part, size = _components(p)
     levels = {
@@ -74,7 +84,8 @@ def extract_exact(
     )
     if result.x is None:
         budget.spent = budget.spent or "time"
-        return extract(graph, weights, roots, budget)
+        best, cost = solve(p, budget)
+        return best, cost, 1.0
     best = [-1] * m
     for i in range(n):
         if result.x[i] > 0.5:
@@ -82,9 +93,7 @@ def extract_exact(
             if best[c] < 0 or p.weight[i] < p.weight[best[c]]:
                 best[c] = i
     cost, _ = dag_cost(p, best)
-    found = as_choice(p, best, cost)
-    found.gap = float(result.mip_gap or 0.0)
-    return found
+    return best, cost, float(result.mip_gap or 0.0)
 
 
 def _components(p: Problem) -> tuple[list[int], list[int]]:

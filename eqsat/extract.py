@@ -59,6 +59,15 @@ class Problem:
     parents: list[list[int]]
     """Nodes that use each class."""
 
+    @classmethod
+    def of(cls, count, node_cls, kids, weight, roots):
+        p = cls(list(roots), list(range(count)), list(node_cls), list(kids), list(weight), list(range(len(node_cls))), [[] for _ in range(count)], [[] for _ in range(count)])
+        for n, c in enumerate(p.cls):
+            p.members[c].append(n)
+            for k in p.kids[n]:
+                p.parents[k].append(n)
+        return p
+
 
 def extract(
     graph: EGraph, weights: Sequence[float], roots: Sequence[int], budget: Budget
@@ -73,6 +82,12 @@ def extract(
     cost, best = _recovered(problem, _tree_greedy(problem, problem.weight), budget)
     cost, best = _sunk_search(problem, best, cost, budget)
     return as_choice(problem, best, cost)
+
+
+def solve(problem, budget):
+    cost, best = _recovered(problem, _tree_greedy(problem, problem.weight), budget)
+    cost, best = _sunk_search(problem, best, cost, budget)
+    return best, cost
 
 
 def dense_problem(

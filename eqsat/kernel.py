@@ -9,20 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from eqsat.body import label
+from eqsat.cost import VIEWS
+from eqsat.domain import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.expand import primitives
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Shape, Term, Weak
 
-VIEWS = ("reshape", "broadcast_to", "transpose", "slice")
-"""Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
-
-MAP, ROW, CONTRACT, ATTENTION, LIBRARY = (
-    "map",
-    "row",
-    "contract",
-    "attention",
-    "library",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +25,7 @@ class Kernel:
     name: str
     op: Op
     kind: str
-    """``map`` (pointwise over one domain), ``row`` (reductions over trailing axes and
+    """``map`` (pointwise over one domain), ``row`` (reductions over some axes and
     pointwise), ``contract`` (a product with prologue and epilogue), ``attention`` (two
     products with a reduction between them) or ``library`` (anything else)."""
     term: Term
@@ -70,7 +63,7 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
     for t in live:
         if t.op is INPUT:
             continue
-        called = name(t, f"{t.op.name}_{number}")
+        called = name(t, f"{label(t)}_{number}")
         number += 1
         seen = _view_strides(t, strides) if t.op.name in VIEWS else None
         if seen is None:
@@ -94,16 +87,24 @@ def _view_strides(
         return packed(term.shape)
     op = cast(Op, term.op)
     source = term.args[0]
+    return strides_of_view(op, op.attr_dict(term), source.shape, known.get(source))
+
+
+def strides_of_view(
+    op: Op, attrs: Mapping[str, Any], shape: Shape, strides: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """Strides of a view of an array of ``shape`` and ``strides`` (packed when None), in
+    elements; None when a reshape has to copy."""
     # One byte an element, never read: NumPy works out the strides.
     probe = np.lib.stride_tricks.as_strided(
-        np.empty(1, np.int8), source.shape, known.get(source, packed(source.shape))
+        np.empty(1, np.int8), shape, packed(shape) if strides is None else strides
     )
     if op.name == "reshape":
         try:
-            return np.reshape(probe, term.shape, copy=False).strides
+            return np.reshape(probe, attrs["shape"], copy=False).strides
         except ValueError:
             return None
-    seen: np.ndarray[Any, Any] = op.reference(probe, **op.attr_dict(term))
+    seen: np.ndarray[Any, Any] = op.reference(probe, **attrs)
     return seen.strides
 
 
@@ -153,15 +154,7 @@ def kind_of(nodes: Sequence[Term]) -> str:
         return ATTENTION if "reduce" in between else CONTRACT
     if "library" in kinds:
         return LIBRARY
-    reductions = [t for t in nodes if cast(Op, t.op).kind == "reduce"]
-    if not reductions:
-        return MAP
-    return ROW if all(_is_trailing(t) for t in reductions) else LIBRARY
-
-
-def _is_trailing(term: Term) -> bool:
-    axes = cast(Op, term.op).attr_dict(term).get("axis", ())
-    return tuple(axes) == tuple(range(-len(axes), 0))
+    return ROW if "reduce" in kinds else MAP
 
 
 def _flops(term: Term) -> float:

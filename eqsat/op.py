@@ -38,6 +38,7 @@ KINDS = (
     "library",
     "composite",
     "fused",
+    "kernel",
 )
 
 

@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.build import infer, scalar
 from eqsat.cost import CostModel
+from eqsat.cover import Cover, Way, build, cover
 from eqsat.egraph import Engine
 from eqsat.ematch import fuse
-from eqsat.errors import DTypeError, EngineError, ShapeError
-from eqsat.exact import extract_exact
-from eqsat.extract import Choice, extract
-from eqsat.frozen import Budget, EGraph, Inserted, attr_values
+from eqsat.errors import DTypeError, EngineError, ShapeError, SourceLine
+from eqsat.frozen import Budget, EGraph, Inserted
 from eqsat.normal import fusions
 from eqsat.op import SCALAR, Op
 from eqsat.options import Options
@@ -134,8 +132,7 @@ def optimise(
             named = fusions(admitted, {n.op.name for n in graph.nodes})
             fired |= fuse(graph, named, budget)
         clock.lap("fuse")
-        weights = _weights(graph, model)
-        result = _extract_all(graph, weights, pieces, regions, roots, options, budget)
+        result = _cover_all(graph, model, pieces, regions, roots, options, budget)
     clock.lap("extract")
     result.fired = fired
     result.baseline_cost_s = baseline
@@ -231,38 +228,19 @@ def _inserted(piece: _Piece) -> Inserted:
     )
 
 
-def _weights(graph: EGraph, model: CostModel) -> list[float]:
-    """Seconds of each e-node as a kernel; what is known at compile time costs next to
-    nothing."""
-    weights = []
-    for node in graph.nodes:
-        out = graph.types[node.cls]
-        types = [graph.types[c] for c in node.children]
-        if graph.constant[node.cls]:
-            weights.append(0.0 if node.op.kind == "leaf" else 1e-12)
-        elif out is None or None in types:
-            weights.append(1e3)
-        else:
-            known = [t for t in types if t is not None]
-            weights.append(
-                model.price(node.op, attr_values(node), known, node.children, out)
-            )
-    return weights
-
-
 @dataclass(frozen=True)
 class _Place:
-    """The e-class that a term of the chosen program stands for."""
+    """How a term of the chosen program is computed."""
 
     piece: _Piece
-    choice: Choice
+    cover: Cover
     region: Region
-    cls: int
+    way: Way
 
 
-def _extract_all(
+def _cover_all(
     graph: EGraph,
-    weights: Sequence[float],
+    model: CostModel,
     pieces: Sequence[_Piece],
     regions: Sequence[Region],
     roots: Sequence[Term],
@@ -272,28 +250,32 @@ def _extract_all(
     """The chosen terms of ``regions``, which are in evaluation order."""
     done: dict[Term, Term] = {}
     places: dict[Term, _Place] = {}
+    chosen: dict[int, tuple[_Piece, Cover]] = {}
     gaps: list[float] = []
-    choices = []
     for piece in pieces:
-        wanted = _root_classes(piece, piece.sample)
-        if options.extract == "exact":
-            choice = extract_exact(graph, weights, wanted, budget)
-        else:
-            choice = extract(graph, weights, wanted, budget)
-        if choice.gap is not None:
-            gaps.append(choice.gap)
-        choices.append(choice)
-    chosen = {
-        id(region): (piece, choice)
-        for piece, choice in zip(pieces, choices, strict=True)
-        for region in piece.instances
-    }
+        found = cover(
+            graph,
+            model,
+            _root_classes(piece, piece.sample),
+            budget,
+            optimal=options.extract == "exact",
+            exact=options.numerics == "exact",
+        )
+        if found.gap is not None:
+            gaps.append(found.gap)
+        chosen.update((id(region), (piece, found)) for region in piece.instances)
     for region in regions:
-        piece, choice = chosen[id(region)]
-        _instantiate(graph, piece, choice, region, done, places)
-    out = [done.get(r, r) for r in roots]
+        piece, found = chosen[id(region)]
+        leaves = {
+            piece.first_leaf + i: done.get(leaf, leaf)
+            for i, leaf in enumerate(region.leaves)
+        }
+        made, ways = build(found, leaves, region.terms[0].graph)
+        done.update(zip(region.roots, made, strict=True))
+        for t, way in ways.items():
+            places.setdefault(t, _Place(piece, found, region, way))
     return Optimised(
-        out,
+        [done.get(r, r) for r in roots],
         lambda: {t: _origin(graph, p) for t, p in places.items()},
         {},
         0.0,
@@ -304,69 +286,27 @@ def _extract_all(
     )
 
 
-def _instantiate(
-    graph: EGraph,
-    piece: _Piece,
-    choice: Choice,
-    region: Region,
-    done: dict[Term, Term],
-    places: dict[Term, _Place],
-) -> None:
-    """Build the chosen terms of one instance of a region over its own leaves."""
-    made: dict[int, Term] = {}
-    for cls in _postorder(graph, choice, _root_classes(piece, region)):
-        node = graph.nodes[choice.nodes[cls]]
-        target = region.terms[0].graph
-        if node.op is SCALAR:
-            made[cls] = scalar(target, node.attrs[0])
-        elif node.op.kind == "leaf":
-            leaf = region.leaves[node.attrs[0] - piece.first_leaf]
-            made[cls] = done.get(leaf, leaf)
-        else:
-            args = [made[c] for c in node.children]
-            attrs = attr_values(node)
-            type_ = infer(node.op, tuple(a.type for a in args), attrs)
-            if type_ != graph.types[cls]:
-                raise EngineError(
-                    f"{node.op.name}: {type_} extracted for {graph.types[cls]}"
-                )
-            made[cls] = target.node(node.op, args, attrs, type_)
-            places.setdefault(made[cls], _Place(piece, choice, region, cls))
-    for t, cls in zip(region.roots, _root_classes(piece, region), strict=True):
-        done[t] = made[cls]
-
-
 def _origin(graph: EGraph, place: _Place) -> Origin:
     written: dict[int, Term] = {}
     for cls, t in zip(place.piece.classes, place.region.terms, strict=True):
         written.setdefault(cls, t)
-    node = graph.nodes[place.choice.nodes[place.cls]]
-    return Origin(
-        rules_behind(graph, node), lines_behind(graph, place.choice, place.cls, written)
-    )
+    cuts, way = place.cover.cuts, place.way
+    if way.cut is None:
+        node = graph.nodes[way.node]
+        return Origin(rules_behind(graph, node), lines_behind(node, written))
+    rules: dict[str, None] = {}
+    lines: dict[SourceLine, None] = {}
+    inside = cuts.choice(way.cut).values()
+    for n in inside:
+        node = graph.nodes[cuts.nodes[n].origin]
+        rules.update(dict.fromkeys(rules_behind(graph, node)))
+        lines.update(dict.fromkeys(lines_behind(node, written)))
+    return Origin(tuple(rules), tuple(sorted(lines)))
 
 
 def _root_classes(piece: _Piece, region: Region) -> list[int]:
     place = {t: cls for t, cls in zip(region.terms, piece.classes, strict=True)}
     return [place[r] for r in region.roots]
-
-
-def _postorder(graph: EGraph, choice: Choice, roots: Sequence[int]) -> Iterator[int]:
-    seen: set[int] = set()
-    for root in roots:
-        stack = [(root, 0)]
-        while stack:
-            cls, i = stack.pop()
-            if cls in seen:
-                continue
-            kids = graph.nodes[choice.nodes[cls]].children
-            if i < len(kids):
-                stack.append((cls, i + 1))
-                if kids[i] not in seen:
-                    stack.append((kids[i], 0))
-            else:
-                seen.add(cls)
-                yield cls
 
 
 def _own_origins(roots: Sequence[Term]) -> dict[Term, Origin]:

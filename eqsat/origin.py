@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from eqsat.build import make
 from eqsat.errors import SourceLine
 from eqsat.expand import body_of
-from eqsat.extract import Choice
 from eqsat.frozen import EGraph, ENode, attr_values
 from eqsat.op import INPUT
 from eqsat.term import Graph, Term
@@ -25,14 +24,10 @@ class Origin:
     """The user's lines whose work it does."""
 
 
-def lines_behind(
-    graph: EGraph, choice: Choice, cls: int, written: dict[int, Term]
-) -> tuple[SourceLine, ...]:
+def lines_behind(node: ENode, written: dict[int, Term]) -> tuple[SourceLine, ...]:
     """Lines of the terms that a chosen node stands for: those above its operands."""
-    stop = {
-        id(written[c]) for c in graph.nodes[choice.nodes[cls]].children if c in written
-    }
-    start = written.get(cls)
+    stop = {id(written[c]) for c in node.children if c in written}
+    start = written.get(node.cls)
     found: dict[SourceLine, None] = {}
     stack = [start] if start is not None else []
     seen: set[int] = set()

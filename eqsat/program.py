@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from eqsat.body import KERNEL
 from eqsat.errors import EqsatError
 from eqsat.kernel import Kernel, Step, steps_of
 from eqsat.memory import Plan, plan, roots_to_copy
@@ -192,6 +193,8 @@ def _call(term: Term, called: Mapping[Term, str]) -> str:
     if op is SCALAR:
         return f"{called[term]} = {term.attrs[0]!r}"
     parts = [_operand(a, called) for a in term.args]
+    if op is KERNEL:
+        return f"{called[term]} = {{{term.attrs[0]}}}({', '.join(parts)})"
     parts += [f"{n}={v}" for n, v in op.attr_dict(term).items()]
     return f"{called[term]} = {op.name}({', '.join(parts)})"
 

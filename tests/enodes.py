@@ -41,14 +41,14 @@ def saturated(
     call = flatten_arguments(f, args, {}, constants)
     traced = trace(f, call)
     seen: list[Any] = []
-    extract_all = line._extract_all
+    cover_all = line._cover_all
 
-    def spy(graph: EGraph, weights: Any, pieces: Any, *rest: Any) -> Any:
+    def spy(graph: EGraph, model: Any, pieces: Any, *rest: Any) -> Any:
         seen.append((graph, pieces))
-        return extract_all(graph, weights, pieces, *rest)
+        return cover_all(graph, model, pieces, *rest)
 
     options = options or Options(deadline_s=60)
-    with mock.patch.object(line, "_extract_all", spy):
+    with mock.patch.object(line, "_cover_all", spy):
         done = line.optimise(
             traced.outputs, rules or default_rules(), options, CostModel(), True
         )

@@ -38,7 +38,7 @@ KINDS: list[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]] = [
     ("row", lambda x: ops.sum(x, (0, 1), keepdims=True), (X,)),
     ("row", ops.softmax, (X,)),
     ("row", ops.layer_norm, (X, X[0], X[0])),
-    ("library", lambda x: ops.sum(x, 0, keepdims=True), (X,)),
+    ("row", lambda x: ops.sum(x, 0, keepdims=True), (X,)),
     ("library", lambda x: ops.take(x, np.array([1, 0]), 0), (X,)),
     ("contract", lambda x: x @ x.mT, (X,)),
     ("contract", ops.linear, (X, X.T, zeros(6))),

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernel import Kernel, View
+from eqsat.body import KERNEL, label
 from eqsat.op import CONSTANT, Op
 from eqsat.program import Program, show_bytes, show_type
 
@@ -165,7 +166,7 @@ class _Writer:
         rest = f"({', '.join([*params.values(), 'out'])}):\n"
         rest += "\n".join(INDENT + line for line in lines)
         if rest not in self.helpers:
-            self.helpers[rest] = self.names.fresh(kernel.op.name)
+            self.helpers[rest] = self.names.fresh(label(kernel.term))
         return self.helpers[rest]
 
     def _constant(self, value: Array) -> str:
@@ -190,7 +191,10 @@ def _title(kernel: Kernel, plan: Schedule) -> str:
     term, usual = kernel.term, kernel.op.attr_defaults
     named = kernel.op.attr_dict(term).items()
     attrs = ", ".join(f"{n}={v}" for n, v in named if usual.get(n) != v)
-    text = f"{kernel.op.name}{f'[{attrs}]' if attrs else ''}, {show_type(term)}"
+    text = f"{kernel.op.name}{f'[{attrs}]' if attrs else ''}"
+    if kernel.op is KERNEL:
+        text = str(term.attrs[0])
+    text += f", {show_type(term)}"
     turns = [
         f"{-(-loop.size // loop.rows)} blocks of {loop.rows}"
         if loop.rows > 1

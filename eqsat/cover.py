@@ -1,0 +1,279 @@
+"""Covers: the cheapest set of kernels and views that computes some classes.
+
+Every cut that was kept becomes a node of an ordinary extraction problem, whose operands
+are the leaves of the cut. A view is a node that costs next to nothing. Where a reshape
+needs its operand packed, it asks for a second class that only kernels can give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.body import Body, body_above, kernel_terms
+from eqsat.build import infer, scalar
+from eqsat.cost import VIEWS, CostModel
+from eqsat.cuts import Cut, Cuts, bits
+from eqsat.errors import EngineError
+from eqsat.exact import solve_exact
+from eqsat.extract import Problem, solve
+from eqsat.frozen import Budget, EGraph, attr_values
+from eqsat.kernel import strides_of_view
+from eqsat.op import SCALAR
+from eqsat.term import Term
+
+FOLDED_S = 1e-12
+"""Price of an op over constants (s): not free, so that fewer win a tie."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a class: a cut, or an e-node that is no kernel."""
+
+    cls: int
+    """The class, in the numbers of the cuts."""
+    cut: Cut | None = None
+    node: int = -1
+    """An e-node of the graph: a leaf, a view, or an op over constants."""
+
+
+@dataclass
+class Cover:
+    """The chosen way for each class that the roots need, operands first."""
+
+    cuts: Cuts
+    ways: list[tuple[int, Way]]
+    """Places and how they are computed; a place is a class, or a packed one."""
+    kids: dict[int, tuple[int, ...]]
+    """The places that each way reads."""
+    roots: list[int]
+    cost_s: float
+    gap: float | None = None
+    bodies: dict[int, tuple[Body, tuple[int, ...]]] = field(default_factory=dict)
+
+
+def cover(
+    graph: EGraph,
+    model: CostModel,
+    roots: Sequence[int],
+    budget: Budget,
+    *,
+    optimal: bool = False,
+    exact: bool = False,
+    most: int | None = None,
+) -> Cover:
+    """The cheapest cover of ``roots`` found within the budget.
+
+    ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
+    its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
+    """
+    more = {} if most is None else {"most": most}
+    cuts = Cuts(graph, model, roots, budget, exact, **more)
+    return _Covering(cuts, roots).solved(budget, optimal)
+
+
+class _Covering:
+    """The extraction problem of some cuts."""
+
+    def __init__(self, cuts: Cuts, roots: Sequence[int]) -> None:
+        self.cuts = cuts
+        self.ways: list[Way] = []
+        self.cls: list[int] = []
+        self.kids: list[tuple[int, ...]] = []
+        self.weight: list[float] = []
+        self.packed: dict[int, int] = {}
+        self.count = len(cuts.classes)
+        self.roots = [cuts.number[r] for r in roots]
+        self._add_constants()
+        for c in range(len(cuts.classes)):
+            self._add(c)
+        for c, place in list(self.packed.items()):
+            for cut in cuts.of[c]:
+                self._put(place, Way(c, cut), bits(cut.leaves), cut.price)
+
+    def _put(self, place: int, way: Way, kids: Sequence[int], weight: float) -> None:
+        self.ways.append(way)
+        self.cls.append(place)
+        self.kids.append(tuple(dict.fromkeys(kids)))
+        self.weight.append(weight)
+
+    def _add_constants(self) -> None:
+        """Give the classes below constants numbers: cuts do not look into them."""
+        cuts, graph = self.cuts, self.cuts.graph
+        stack = [c for c in cuts.classes if graph.constant[c]]
+        while stack:
+            for i in graph.classes[stack.pop()]:
+                for k in graph.nodes[i].children:
+                    if k not in cuts.number:
+                        cuts.number[k] = self.count
+                        self.count += 1
+                        cuts.classes.append(k)
+                        stack.append(k)
+
+    def _add(self, c: int) -> None:
+        cuts = self.cuts
+        graph, number = cuts.graph, cuts.number
+        cls = cuts.classes[c]
+        leaf = [i for i in graph.classes[cls] if graph.nodes[i].op.kind == "leaf"]
+        if leaf:
+            self._put(c, Way(c, node=leaf[0]), (), 0.0)
+            return
+        for i in graph.classes[cls]:
+            node = graph.nodes[i]
+            if graph.constant[cls]:
+                if cls not in node.children:
+                    kids = [number[k] for k in node.children]
+                    self._put(c, Way(c, node=i), kids, FOLDED_S)
+            elif node.op.name in VIEWS and cls not in node.children:
+                kid = number[node.children[0]]
+                if node.op.name == "reshape" and not self._shows(i):
+                    kid = self._packed(kid)
+                self._put(c, Way(c, node=i), (kid,), cuts.model.device.view_s)
+        if c < len(cuts.of):
+            for cut in cuts.of[c]:
+                if not cut.views_only or len(cuts.members[c]) == 0:
+                    self._put(c, Way(c, cut), bits(cut.leaves), cut.price)
+
+    def _packed(self, c: int) -> int:
+        place = self.packed.get(c)
+        if place is None:
+            place = self.packed[c] = self.count
+            self.count += 1
+        return place
+
+    def _shows(self, i: int) -> bool:
+        """Whether a reshape is a view of its operand however that is computed."""
+        graph = self.cuts.graph
+        node = graph.nodes[i]
+        below = node.children[0]
+        shape = attr_values(node)[0]
+        if any(graph.nodes[j].op.kind == "leaf" for j in graph.classes[below]):
+            return True  # what comes from outside costs nothing, and is packed
+        for j in graph.classes[below]:
+            view = graph.nodes[j]
+            if view.op.name not in VIEWS or view.op.name == "reshape":
+                continue
+            inside = graph.types[view.children[0]]
+            assert inside is not None
+            attrs = dict(zip(view.op.attrs, attr_values(view), strict=True))
+            strides = strides_of_view(view.op, attrs, inside[1], None)
+            outer = graph.types[below]
+            assert strides is not None and outer is not None
+            if strides_of_view(node.op, {"shape": shape}, outer[1], strides) is None:
+                return False
+        return True
+
+    def solved(self, budget: Budget, optimal: bool) -> Cover:
+        problem = Problem.of(self.count, self.cls, self.kids, self.weight, self.roots)
+        gap = None
+        if optimal:
+            best, cost, gap = solve_exact(problem, budget)
+        else:
+            best, cost = solve(problem, budget)
+        places: list[tuple[int, Way]] = []
+        kids: dict[int, tuple[int, ...]] = {}
+        for place in _in_order(self.roots, best, self.kids):
+            places.append((place, self.ways[best[place]]))
+            kids[place] = self.kids[best[place]]
+        return Cover(self.cuts, places, kids, self.roots, cost, gap)
+
+
+def _in_order(
+    roots: Sequence[int], best: Sequence[int], kids: Sequence[tuple[int, ...]]
+) -> Iterator[int]:
+    done: set[int] = set()
+    for root in roots:
+        stack = [(root, 0)]
+        while stack:
+            place, i = stack.pop()
+            if place in done:
+                continue
+            mine = kids[best[place]]
+            if i < len(mine):
+                stack.append((place, i + 1))
+                if mine[i] not in done:
+                    stack.append((mine[i], 0))
+            else:
+                done.add(place)
+                yield place
+
+
+def build(
+    cover: Cover, leaves: dict[int, Term], target: Any
+) -> tuple[list[Term], dict[Term, Way]]:
+    """The terms of a cover in the graph ``target``: its roots, and where each comes
+    from. ``leaves``: the terms of the e-graph's leaf numbers."""
+    graph = cover.cuts.graph
+    number = cover.cuts.number
+    made: dict[int, Term] = {}
+    ways: dict[Term, Way] = {}
+    for place, way in cover.ways:
+        if way.cut is not None:
+            body, reads = _body(cover, way.cut)
+            (term,) = kernel_terms(body, [made[k] for k in reads], target)
+        else:
+            node = graph.nodes[way.node]
+            if node.op is SCALAR:
+                term = scalar(target, node.attrs[0])
+            elif node.op.kind == "leaf":
+                term = leaves[node.attrs[0]]
+            else:
+                below = cover.kids[place]  # of a view it may be a packed operand
+                one = len(node.children) == 1
+                args = [made[below[0] if one else number[k]] for k in node.children]
+                attrs = attr_values(node)
+                type_ = infer(node.op, tuple(a.type for a in args), attrs)
+                term = target.node(node.op, args, attrs, type_)
+        wanted = graph.types[cover.cuts.classes[way.cls]]
+        if term.type != wanted and node_is_real(term):
+            raise EngineError(f"{term.op.name}: {term.type} extracted for {wanted}")
+        made[place] = term
+        if term.args:
+            ways.setdefault(term, way)
+    return [made[r] for r in cover.roots], ways
+
+
+def node_is_real(term: Term) -> bool:
+    return bool(term.args)
+
+
+def _body(cover: Cover, cut: Cut) -> tuple[Body, tuple[int, ...]]:
+    """The body of a cut and the classes that are its arguments, in the order in which
+    it reads them."""
+    known = cover.bodies.get(id(cut))
+    if known is not None:
+        return known
+    cuts = cover.cuts
+    inside = cuts.choice(cut)
+    chosen: dict[int, tuple[Any, tuple[Any, ...], tuple[int, ...]]] = {}
+    leaves: dict[int, None] = {}
+    root = cuts.nodes[cut.node].cls
+    stack = [root]
+    while stack:
+        k = stack.pop()
+        if k in chosen or k in leaves:
+            continue
+        value = _number(cuts, k) if k not in inside and cuts.bare[k] else None
+        if value is not None:
+            chosen[k] = (SCALAR, value, ())
+        elif k in inside:
+            node = cuts.nodes[inside[k]]
+            chosen[k] = (node.op, node.attrs, node.kids)
+            stack.extend(reversed(node.distinct))
+        else:
+            leaves[k] = None
+    type_ = cuts.types[root]
+    assert type_ is not None
+    body = body_above([root], chosen, tuple(leaves), {root: type_})
+    cover.bodies[id(cut)] = body, tuple(leaves)
+    return cover.bodies[id(cut)]
+
+
+def _number(cuts: Cuts, c: int) -> tuple[Any, ...] | None:
+    """The value of a class that is a bare number."""
+    graph = cuts.graph
+    for i in graph.classes[cuts.classes[c]]:
+        if graph.nodes[i].op is SCALAR:
+            return graph.nodes[i].attrs
+    return None

@@ -1,0 +1,606 @@
+"""Kernels as cuts of the e-graph.
+
+A cut of a class is a set of e-nodes, one for each class inside it, that one kernel can
+compute from leaf classes in memory: technology mapping with structural choices
+(Chatterjee et al. 2006), where the cells are kernels. Each class keeps its best cuts by
+area flow: the price of the kernel and of its leaves, these shared among their users.
+
+What a kernel may be is the business of :mod:`eqsat.domain`; each cut that is kept is
+priced exactly, its body counted once and distinct leaves read once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from eqsat.cost import VIEWS, CostModel, nbytes, read_bytes
+from eqsat.domain import LEAF, LIGHT, PLAIN, VIEW, State, join
+from eqsat.frozen import Budget, EGraph, attr_values
+from eqsat.op import HALF, SCALAR, Op
+from eqsat.term import Type
+
+PRIORITY = 6
+"""Cuts that a class keeps."""
+ROUNDS = 4
+"""Times that a node is looked at again because the cuts below it changed."""
+FEW = 2
+"""Cuts of each operand that are tried for ops of many operands."""
+
+
+class Cut:
+    """One kernel that computes a class."""
+
+    __slots__ = (
+        "_choice",
+        "alone",
+        "arithmetic",
+        "body",
+        "flow",
+        "leaves",
+        "node",
+        "nodes",
+        "part",
+        "price",
+        "serial",
+        "state",
+        "subs",
+        "traffic",
+        "views_only",
+    )
+    serial: int
+    """Which cut it is; 0 stands for none."""
+    node: int
+    """The e-node at its root, an index into :attr:`Cuts.nodes`."""
+    subs: tuple[Cut | None, ...]
+    """The cut that computes each distinct operand inside; None for leaves."""
+    leaves: int
+    """Classes that it reads, as bits."""
+    body: int
+    """Classes that it computes, as bits."""
+    nodes: int
+    """The e-nodes inside, as bits."""
+    part: dict[int, float] | None
+    """Bytes read of leaves that are not read whole."""
+    state: State
+    arithmetic: float
+    """Seconds of its arithmetic."""
+    traffic: float
+    """Seconds to read its leaves."""
+    price: float
+    flow: float
+    """Its price and the flows of its leaves, each shared among its users."""
+    alone: float
+    """The same when no leaf has another user."""
+    views_only: bool
+    """Whether it moves elements and does nothing else."""
+    _choice: dict[int, int] | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """An e-node in the numbers of :class:`Cuts`."""
+
+    cls: int
+    op: Op
+    attrs: tuple[Any, ...]
+    kids: tuple[int, ...]
+    """Operands in order."""
+    distinct: tuple[int, ...]
+    types: tuple[Type, ...]
+    arithmetic: float
+    reads: tuple[float, ...]
+    """Bytes that it reads of each distinct operand."""
+    origin: int
+    """Its place in the e-graph."""
+
+
+def bits(mask: int) -> list[int]:
+    """The places of the ones of ``mask``, ascending."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+@dataclass
+class Cuts:
+    """The cuts of the classes below some roots."""
+
+    graph: EGraph
+    model: CostModel
+    roots: Sequence[int]
+    budget: Budget
+    exact: bool = False
+    """Whether every rounding of the program must stay."""
+    most: int = PRIORITY
+    classes: list[int] = field(default_factory=list)
+    """The e-graph's number of each class."""
+    nodes: list[Node] = field(default_factory=list)
+    members: list[list[int]] = field(default_factory=list)
+    of: list[list[Cut]] = field(default_factory=list)
+    """Cuts of each class, those of least area flow first."""
+
+    def __post_init__(self) -> None:
+        self.number: dict[int, int] = {}
+        self._reach()
+        self._measure()
+        self._gather()
+        self.order = self._greedy()
+        self._enumerate()
+
+    # -- the graph in dense numbers ----------------------------------------------------
+
+    def _reach(self) -> None:
+        graph, number = self.graph, self.number
+        stack = list(reversed(self.roots))
+        while stack:
+            c = stack.pop()
+            if c in number:
+                continue
+            number[c] = len(number)
+            if not graph.constant[c]:
+                for i in graph.classes[c]:
+                    stack.extend(k for k in graph.nodes[i].children if k not in number)
+        self.classes = list(number)
+
+    def _measure(self) -> None:
+        """Sizes and times of each class."""
+        graph, device = self.graph, self.model.device
+        self.types = [graph.types[c] for c in self.classes]
+        self.constant = [graph.constant[c] for c in self.classes]
+        whole = [0.0 if t is None else nbytes(t) for t in self.types]
+        self.size = self._shown(list(whole))
+        self.read_s = [device.traffic_s(n) for n in self.size]
+        self.write_s = [device.traffic_s(n) for n in whole]
+        self.bare = [
+            any(graph.nodes[i].op is SCALAR for i in graph.classes[c])
+            for c in self.classes
+        ]
+        self._traffic: dict[int, float] = {0: 0.0}
+        self._arithmetic: dict[int, float] = {}
+        self._tried: set[tuple[int, ...]] = set()
+        self._states_of: dict[tuple[int, ...], State | None] = {}
+        self._numbers: dict[int, int] = {}
+        self._named: dict[State, int] = {}
+        self._alive: list[State] = []
+        self._views = 0
+        self._made = 0
+
+    def _is_leaf(self, c: int) -> bool:
+        """Whether a class of the e-graph comes from outside."""
+        graph = self.graph
+        return any(graph.nodes[i].op.kind == "leaf" for i in graph.classes[c])
+
+    def _shown(self, size: list[float]) -> list[float]:
+        """Bytes to read of each class: a broadcast shows fewer than it has."""
+        graph, number = self.graph, self.number
+        for c in reversed(self.classes):
+            for i in graph.classes[c]:
+                node = graph.nodes[i]
+                if node.op.name == "broadcast_to" and node.children[0] in number:
+                    at, below = number[c], number[node.children[0]]
+                    size[at] = min(size[at], size[below])
+        return size
+
+    def _gather(self) -> None:
+        graph, number = self.graph, self.number
+        self.members = [[] for _ in self.classes]
+        for c, at in number.items():
+            if graph.constant[c] or graph.types[c] is None or self._is_leaf(c):
+                continue
+            seen: set[Any] = set()
+            for i in graph.classes[c]:
+                e = graph.nodes[i]
+                if e.op.kind == "leaf" or c in e.children:
+                    continue
+                types = tuple(graph.types[k] for k in e.children)
+                kids = tuple(number[k] for k in e.children)
+                key = (e.op, e.attrs, tuple(sorted(kids)) if e.op.commutative else kids)
+                if key in seen or None in types:
+                    continue
+                seen.add(key)
+                self.members[at].append(len(self.nodes))
+                if e.op.name in VIEWS:
+                    self._views |= 1 << len(self.nodes)
+                self.nodes.append(self._node(at, i, kids, types))
+        self.users: list[list[int]] = [[] for _ in self.classes]
+        for n, node in enumerate(self.nodes):
+            for k in node.distinct:
+                self.users[k].append(n)
+
+    def _node(
+        self, at: int, origin: int, kids: tuple[int, ...], types: tuple[Any, ...]
+    ) -> Node:
+        e = self.graph.nodes[origin]
+        op, attrs, out = e.op, attr_values(e), self.types[at]
+        assert out is not None
+        distinct = tuple(dict.fromkeys(kids))
+        written = nbytes(out)
+        reads = tuple(
+            read_bytes(op, kids.index(k), self.size[k], written) for k in distinct
+        )
+        work = self.model.arithmetic_s(op, attrs, types, out)
+        return Node(at, op, attrs, kids, distinct, types, work, reads, origin)
+
+    # -- a first choice ----------------------------------------------------------------
+
+    def _greedy(self) -> list[int]:
+        """Nodes in an order of evaluation, and how many classes use each class when
+        every node is a kernel."""
+        missing = [len(n.distinct) for n in self.nodes]
+        total = [self._alone(n) for n in self.nodes]
+        best: list[int] = [-1] * len(self.classes)
+        heap: list[tuple[float, int]] = []
+        order: list[int] = []
+
+        def settle(c: int, cost: float) -> None:
+            for n in self.users[c]:
+                total[n] += cost
+                missing[n] -= 1
+                if missing[n] == 0:
+                    order.append(n)
+                    heapq.heappush(heap, (total[n], n))
+
+        done = [not m for m in self.members]
+        for c, empty in enumerate(done):
+            if empty:
+                settle(c, 0.0)
+        while heap:
+            cost, n = heapq.heappop(heap)
+            c = self.nodes[n].cls
+            if not done[c]:
+                done[c] = True
+                best[c] = n
+                settle(c, cost)
+        self.refs = [0] * len(self.classes)
+        stack = [self.number[r] for r in self.roots]
+        seen = set(stack)
+        while stack:
+            n = best[stack.pop()]
+            if n >= 0:
+                for k in self.nodes[n].distinct:
+                    self.refs[k] += 1
+                    if k not in seen:
+                        seen.add(k)
+                        stack.append(k)
+        return order
+
+    def _alone(self, n: Node) -> float:
+        if n.op.name in VIEWS:
+            return self.model.device.view_s
+        traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
+        return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
+
+    # -- enumeration -------------------------------------------------------------------
+
+    def _enumerate(self) -> None:
+        count = len(self.classes)
+        self.of = [[] for _ in range(count)]
+        self.flow = [float("inf") if m else 0.0 for m in self.members]
+        self.alone = list(self.flow)
+        rank = {n: i for i, n in enumerate(self.order)}
+        work = self.order
+        for _ in range(ROUNDS):
+            again: set[int] = set()
+            passed: set[int] = set()
+            for n in work:
+                passed.add(n)
+                if not self.budget.left():
+                    self._complete()
+                    return
+                c = self.nodes[n].cls
+                if self._try(n):
+                    again.update(u for u in self.users[c] if u in passed)
+            if not again:
+                return
+            work = sorted((n for n in again if n in rank), key=rank.__getitem__)
+
+    def _complete(self) -> None:
+        """When time is up: one kernel for each node that has none."""
+        for n in self.order:
+            node = self.nodes[n]
+            if not self.of[node.cls]:
+                cut = self._cut(n, (None,) * len(node.distinct))
+                if cut is not None:
+                    self._keep(node.cls, cut)
+
+    def _try(self, n: int) -> bool:
+        """Add the cuts with node ``n`` at the root; whether a list or a flow changed."""
+        node = self.nodes[n]
+        c = node.cls
+        flow = self.flow
+        before = flow[c]
+        if any(flow[k] == float("inf") for k in node.distinct):
+            return False
+        changed = False
+        if node.op.name in VIEWS:
+            below = flow[node.kids[0]] + self.model.device.view_s
+            flow[c] = min(flow[c], below / max(1, self.refs[c]))
+            below = self.alone[node.kids[0]] + self.model.device.view_s
+            self.alone[c] = min(self.alone[c], below)
+        tried = self._tried
+        for subs in product(*self._options(n)):
+            key = (n, *(0 if s is None else s.serial for s in subs))
+            if key in tried:
+                continue
+            tried.add(key)
+            cut = self._cut(n, subs)
+            if cut is not None:
+                changed |= self._keep(c, cut)
+        return changed or flow[c] < before * 0.99
+
+    def _options(self, n: int) -> list[list[Cut | None]]:
+        node = self.nodes[n]
+        options: list[list[Cut | None]] = []
+        for i, k in enumerate(node.distinct):
+            mine: list[Cut | None] = [None]
+            for cut in self.of[k]:
+                if self._fits(n, i, cut.state):
+                    mine.append(cut)
+            options.append(mine)
+        many = sum(len(o) > 1 for o in options)
+        if many > 2:
+            options = [o[: 1 + FEW] for o in options]
+        return options
+
+    def _fits(self, n: int, i: int, state: State) -> bool:
+        """Whether operand ``i`` can be computed inside when all others are leaves."""
+        node = self.nodes[n]
+        if state.kind in LIGHT and node.op.kind == "pointwise":
+            return True
+        states = [state if k == node.distinct[i] else LEAF for k in node.kids]
+        return self._state(n, states) is not None
+
+    def _state(self, n: int, states: Sequence[State]) -> State | None:
+        """The state of node ``n`` over operands in ``states``."""
+        key = (n, *(self._number_of(s) for s in states))
+        if key not in self._states_of:
+            node = self.nodes[n]
+            out = self.types[node.cls]
+            assert out is not None
+            target = self.model.target
+            self._states_of[key] = join(
+                node.op, node.attrs, node.types, out, states, target, node.cls
+            )
+        return self._states_of[key]
+
+    def _number_of(self, state: State) -> int:
+        """A number for a state; hashing one costs more than the rest of a look-up."""
+        known = self._numbers.get(id(state))
+        if known is None:
+            self._alive.append(state)
+            known = self._numbers[id(state)] = self._named.setdefault(
+                state, len(self._named)
+            )
+        return known
+
+    def _cut(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
+        """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
+        node = self.nodes[n]
+        me = 1 << node.cls
+        leaves, body, nodes, arithmetic = 0, me, 1 << n, node.arithmetic
+        light = True
+        for k, sub, read in zip(node.distinct, subs, node.reads, strict=True):
+            if sub is None:
+                if not self.bare[k]:
+                    leaves |= 1 << k
+                    if read < self.size[k]:
+                        return self._merged(n, subs)
+                continue
+            if sub.part is not None:
+                return self._merged(n, subs)
+            light &= sub.state.kind in LIGHT
+            twice = sub.body & body
+            if twice:
+                both = sub.nodes & nodes
+                if both.bit_count() != twice.bit_count():
+                    return self._merged(n, subs)
+                arithmetic -= self._working(both)
+            leaves |= sub.leaves
+            body |= sub.body
+            nodes |= sub.nodes
+            arithmetic += sub.arithmetic
+        if leaves & body:
+            if leaves & me or not light or sum(s is not None for s in subs) > 2:
+                return self._merged(n, subs)
+            if all(s is None or s.leaves & body for s in subs):
+                return self._merged(n, subs)
+            leaves &= ~body
+        target = self.model.target
+        if leaves.bit_count() >= target.most_arrays:
+            return None
+        if body.bit_count() > target.most_nodes:
+            return None
+        if light and node.op.kind == "pointwise":
+            state: State | None = PLAIN
+        else:
+            state = self._state(n, self._states(node, subs))
+        if state is None or not self._admits(state, body):
+            return None
+        return self._priced(n, subs, leaves, body, nodes, None, state, arithmetic)
+
+    def _working(self, nodes: int) -> float:
+        """Seconds of the arithmetic of some nodes."""
+        found = self._arithmetic.get(nodes)
+        if found is None:
+            found = sum(self.nodes[n].arithmetic for n in bits(nodes))
+            self._arithmetic[nodes] = found
+        return found
+
+    def _states(self, node: Node, subs: Sequence[Cut | None]) -> list[State]:
+        by = dict(zip(node.distinct, subs, strict=True))
+        states = []
+        for k in node.kids:
+            sub = by[k]
+            states.append(LEAF if sub is None else sub.state)
+        return states
+
+    def _admits(self, state: State, body: int) -> bool:
+        """Under exact numerics only what rounds as single ops do is one kernel."""
+        if not self.exact or body.bit_count() == 1:
+            return True
+        if state.kind not in LIGHT:
+            return False
+        types = (self.types[c] for c in bits(body))
+        return not any(t is not None and t[0] in HALF for t in types)
+
+    def _merged(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
+        """A cut whose operands share classes: each is computed once, by the first
+        choice, and what one reads that another computes is not read."""
+        node = self.nodes[n]
+        chosen = {node.cls: n}
+        for sub in subs:
+            if sub is not None:
+                for k, m in self.choice(sub).items():
+                    chosen.setdefault(k, m)
+        order = self._above(node.cls, chosen)
+        if order is None:
+            return None
+        leaves = body = nodes = 0
+        arithmetic = 0.0
+        reads: dict[int, float] = {}
+        states: dict[int, State] = {}
+        for k in order:
+            inner = self.nodes[chosen[k]]
+            body |= 1 << k
+            nodes |= 1 << chosen[k]
+            arithmetic += inner.arithmetic
+            for kid, read in zip(inner.distinct, inner.reads, strict=True):
+                if kid not in chosen and not self.bare[kid]:
+                    leaves |= 1 << kid
+                    reads[kid] = reads.get(kid, 0.0) + read
+            found = self._state(chosen[k], [states.get(j, LEAF) for j in inner.kids])
+            if found is None:
+                return None
+            states[k] = found
+        target = self.model.target
+        if leaves.bit_count() >= target.most_arrays:
+            return None
+        if body.bit_count() > target.most_nodes:
+            return None
+        state = states[node.cls]
+        if not self._admits(state, body):
+            return None
+        part = {k: r for k, r in reads.items() if r < self.size[k]} or None
+        cut = self._priced(n, subs, leaves, body, nodes, part, state, arithmetic)
+        cut._choice = {k: chosen[k] for k in order}
+        return cut
+
+    def _above(self, root: int, chosen: dict[int, int]) -> list[int] | None:
+        """The classes of ``chosen`` below ``root``, operands first; None for a
+        cycle."""
+        done: list[int] = []
+        state: dict[int, int] = {}
+        stack = [root]
+        while stack:
+            k = stack[-1]
+            if state.get(k) == 2:
+                stack.pop()
+                continue
+            if state.get(k) == 1:
+                state[k] = 2
+                done.append(k)
+                stack.pop()
+                continue
+            state[k] = 1
+            for j in reversed(self.nodes[chosen[k]].distinct):
+                if j in chosen:
+                    if state.get(j) == 1:
+                        return None
+                    if j not in state:
+                        stack.append(j)
+        return done
+
+    def _priced(
+        self,
+        n: int,
+        subs: tuple[Cut | None, ...],
+        leaves: int,
+        body: int,
+        nodes: int,
+        part: dict[int, float] | None,
+        state: State,
+        arithmetic: float,
+    ) -> Cut:
+        cut = Cut()
+        self._made += 1
+        cut.serial = self._made
+        cut.node, cut.subs, cut.nodes = n, subs, nodes
+        cut.leaves, cut.body = leaves, body
+        cut.part, cut.state, cut.arithmetic = part, state, arithmetic
+        cut.traffic = self._reading(leaves)
+        if part is not None:
+            for k, read in part.items():
+                whole = self.read_s[k]
+                cut.traffic += self.model.device.traffic_s(read) - whole
+        c = self.nodes[n].cls
+        views = (nodes & self._views).bit_count()
+        cut.price = self.model.kernel_s(
+            arithmetic, cut.traffic + self.write_s[c], views
+        )
+        below = bits(leaves)
+        cut.flow = cut.price + sum(self.flow[k] for k in below)
+        cut.alone = cut.price + sum(self.alone[k] for k in below)
+        cut.views_only = state.kind == VIEW.kind
+        cut._choice = None
+        return cut
+
+    def _reading(self, leaves: int) -> float:
+        found = self._traffic.get(leaves)
+        if found is None:
+            found = self._traffic[leaves] = sum(self.read_s[k] for k in bits(leaves))
+        return found
+
+    def _keep(self, c: int, cut: Cut) -> bool:
+        """Put ``cut`` among those of class ``c`` if it is one of the best."""
+        kept = self.of[c]
+        for other in kept:
+            if (
+                other.leaves & ~cut.leaves == 0
+                and other.price <= cut.price * (1 + 1e-12)
+                and (other.state == cut.state or other.state == PLAIN)
+                and other.views_only == cut.views_only
+            ):
+                return False
+        kept = [
+            o
+            for o in kept
+            if not (
+                cut.leaves & ~o.leaves == 0
+                and cut.price <= o.price * (1 + 1e-12)
+                and (o.state == cut.state or cut.state == PLAIN)
+                and o.views_only == cut.views_only
+            )
+        ]
+        kept.append(cut)
+        if len(kept) > self.most:
+            kept.sort(key=_alone)
+            half = self.most // 2
+            kept[half:] = sorted(kept[half:], key=_flow)[: self.most - half]
+        self.of[c] = kept
+        if not cut.views_only:
+            self.flow[c] = min(self.flow[c], cut.flow / max(1, self.refs[c]))
+            self.alone[c] = min(self.alone[c], cut.alone)
+        return cut in kept
+
+    # -- what a cut is -----------------------------------------------------------------
+
+    def choice(self, cut: Cut) -> dict[int, int]:
+        """The e-node of each class inside ``cut``."""
+        if cut._choice is None:
+            cut._choice = {self.nodes[n].cls: n for n in bits(cut.nodes)}
+        return cut._choice
+
+
+def _flow(cut: Cut) -> float:
+    return cut.flow
+
+
+def _alone(cut: Cut) -> float:
+    return cut.alone

@@ -1,0 +1,24 @@
+"""What a backend can run as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KINDS = ("map", "row", "contract", "attention")
+"""Kinds of kernels that cuts make."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The kernels that a backend can realise; cuts that it cannot do not exist."""
+
+    kinds: frozenset[str] = frozenset(KINDS)
+    """Kinds of kernels of more than one e-node."""
+    prologues: frozenset[str] = frozenset({"map", "row"})
+    """What the left operand of a product may be, computed as it is read."""
+    longest_row: int = 1 << 24
+    """Most elements that a row kernel may reduce to one."""
+    most_arrays: int = 16
+    """Most arrays that a kernel may read and write."""
+    most_nodes: int = 96
+    """Most e-nodes in a kernel."""
