@@ -133,38 +133,15 @@ class CostModel:
             return self.device.view_s
         if op is KERNEL:
             body: Body = term.attrs[0]  # type: ignore[assignment]
-            steps, written = body.steps, body.types
+            written: tuple[Type, ...] = body.types
         else:
-            places = [term.args.index(a) for a in term.args]
-            steps, written = (Step(op, term.attrs, tuple(places)),), (term.type,)
-        types = tuple(a.type for a in term.args)
-        work, reads = self._work(steps, types)
+            written = (term.type,)
+        steps, reads = account(term)
+        work = sum(self.arithmetic_s(*step) for step in steps)
         traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
-        for a, read in zip(term.args, reads, strict=True):
-            traffic += self.device.traffic_s(min(read, shown_bytes(a)))
-        views = sum(s.op.name in VIEWS for s in steps)
+        traffic += sum(self.device.traffic_s(n) for n in reads.values())
+        views = sum(step[0].name in VIEWS for step in steps)
         return self.kernel_s(work, traffic, views)
-
-    def _work(
-        self, steps: Sequence[Step], types: tuple[Type, ...]
-    ) -> tuple[float, list[float]]:
-        """Seconds of the arithmetic of a body, and the bytes it reads of each
-        argument."""
-        known = list(types)
-        reads = [0.0] * len(types)
-        work = 0.0
-        for op, attrs, places in steps:
-            if op is SCALAR:
-                known.append((Weak.FLOAT, ()))
-                continue
-            inputs = tuple(known[i] for i in places)
-            out = infer(op, inputs, attrs)
-            work += self.arithmetic_s(op, attrs, inputs, out)
-            for j, i in enumerate(places):
-                if i < len(reads) and places.index(i) == j:
-                    reads[i] += read_bytes(op, j, nbytes(inputs[j]), nbytes(out))
-            known.append(out)
-        return work, reads
 
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:
         """Seconds of a program that runs each of its terms as one kernel."""
@@ -189,3 +166,37 @@ def shown_bytes(term: Term) -> float:
         term = term.args[0]
         size = min(size, float(term.nbytes))
     return size
+
+
+Work = tuple[Op, tuple[Any, ...], tuple[Type, ...], Type]
+"""One op of a kernel: attributes, types of its arguments, its own type."""
+
+
+def account(term: Term) -> tuple[list[Work], dict[Term, float]]:
+    """What the kernel of ``term`` does: its ops, and the bytes it reads of each
+    argument."""
+    op = term.op
+    assert isinstance(op, Op)
+    args = list(dict.fromkeys(term.args))
+    places = {a: i for i, a in enumerate(args)}
+    body = term.attrs[0] if op is KERNEL else None
+    steps = (Step(op, term.attrs, tuple(places[a] for a in term.args)),)
+    if isinstance(body, Body):
+        steps, args = body.steps, list(term.args)
+    known = [a.type for a in args]
+    reads = dict.fromkeys(args, 0.0)
+    work: list[Work] = []
+    for inner, attrs, operands in steps:
+        if inner is SCALAR:
+            known.append((Weak.FLOAT, ()))
+            continue
+        types = tuple(known[i] for i in operands)
+        out = infer(inner, types, attrs)
+        work.append((inner, attrs, types, out))
+        for j, i in enumerate(operands):
+            if i < len(args) and operands.index(i) == j:
+                reads[args[i]] += read_bytes(inner, j, nbytes(types[j]), nbytes(out))
+        known.append(out)
+    for a in args:
+        reads[a] = min(reads[a], shown_bytes(a))
+    return work, reads

@@ -7,7 +7,7 @@ needs its operand packed, it asks for a second class that only kernels can give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
 from eqsat.extract import Problem, solve
 from eqsat.frozen import Budget, EGraph, attr_values
+from eqsat.joint import Joint, joints
 from eqsat.kernel import strides_of_view
 from eqsat.op import SCALAR
 from eqsat.term import Term
@@ -36,6 +37,8 @@ class Way:
     cut: Cut | None = None
     node: int = -1
     """An e-node of the graph: a leaf, a view, or an op over constants."""
+    joint: Joint | None = None
+    """A kernel of several results, of which the class is one."""
 
 
 @dataclass
@@ -171,16 +174,43 @@ class _Covering:
             best, cost, gap = solve_exact(problem, budget)
         else:
             best, cost = solve(problem, budget)
-        places: list[tuple[int, Way]] = []
-        kids: dict[int, tuple[int, ...]] = {}
-        for place in _in_order(self.roots, best, self.kids):
-            places.append((place, self.ways[best[place]]))
-            kids[place] = self.kids[best[place]]
+        ways = {c: self.ways[n] for c, n in enumerate(best) if n >= 0}
+        kids = {c: self.kids[n] for c, n in enumerate(best) if n >= 0}
+        order = list(_in_order(self.roots, kids))
+        if not self.cuts.exact:
+            cost -= self._joined(order, ways, kids, budget)
+            order = list(_in_order(self.roots, kids))
+        places = [(place, ways[place]) for place in order]
         return Cover(self.cuts, places, kids, self.roots, cost, gap)
+
+    def _joined(
+        self,
+        order: Sequence[int],
+        ways: dict[int, Way],
+        kids: dict[int, tuple[int, ...]],
+        budget: Budget,
+    ) -> float:
+        """Put kernels of several results into ``ways``; the seconds saved."""
+        cuts = self.cuts
+        kernels, others = [], []
+        for place in order:
+            cut = ways[place].cut
+            if cut is not None and place < len(cuts.of):
+                kernels.append((place, cuts.choice(cut), cut.leaves, cut.price))
+            elif kids[place]:
+                others.append((place, kids[place]))
+        saved = 0.0
+        price = {place: p for place, _, _, p in kernels}
+        for joint in joints(cuts, kernels, others, budget):
+            saved += sum(price[c] for c in joint.results) - joint.price
+            for c in joint.results:
+                ways[c] = Way(c, joint=joint)
+                kids[c] = tuple(bits(joint.leaves))
+        return saved
 
 
 def _in_order(
-    roots: Sequence[int], best: Sequence[int], kids: Sequence[tuple[int, ...]]
+    roots: Sequence[int], kids: Mapping[int, tuple[int, ...]]
 ) -> Iterator[int]:
     done: set[int] = set()
     for root in roots:
@@ -189,7 +219,7 @@ def _in_order(
             place, i = stack.pop()
             if place in done:
                 continue
-            mine = kids[best[place]]
+            mine = kids[place]
             if i < len(mine):
                 stack.append((place, i + 1))
                 if mine[i] not in done:
@@ -209,8 +239,19 @@ def build(
     made: dict[int, Term] = {}
     ways: dict[Term, Way] = {}
     for place, way in cover.ways:
+        if place in made:
+            continue
+        if way.joint is not None:
+            body, reads = _body(cover, way.joint, way.joint.results)
+            terms = kernel_terms(body, [made[k] for k in reads], target)
+            for c, term in zip(way.joint.results, terms, strict=True):
+                made[c] = term
+                ways.setdefault(term, way)
+            ways.setdefault(terms[0].args[0], way)
+            continue
         if way.cut is not None:
-            body, reads = _body(cover, way.cut)
+            root = cover.cuts.nodes[way.cut.node].cls
+            body, reads = _body(cover, way.cut, (root,))
             (term,) = kernel_terms(body, [made[k] for k in reads], target)
         else:
             node = graph.nodes[way.node]
@@ -238,36 +279,41 @@ def node_is_real(term: Term) -> bool:
     return bool(term.args)
 
 
-def _body(cover: Cover, cut: Cut) -> tuple[Body, tuple[int, ...]]:
-    """The body of a cut and the classes that are its arguments, in the order in which
-    it reads them."""
-    known = cover.bodies.get(id(cut))
+def inside(cuts: Cuts, kernel: Cut | Joint) -> Mapping[int, int]:
+    """The e-node of each class inside a kernel."""
+    return cuts.choice(kernel) if isinstance(kernel, Cut) else kernel.chosen
+
+
+def _body(
+    cover: Cover, kernel: Cut | Joint, results: Sequence[int]
+) -> tuple[Body, tuple[int, ...]]:
+    """The body of a kernel and the classes that are its arguments, in the order in
+    which it reads them."""
+    known = cover.bodies.get(id(kernel))
     if known is not None:
         return known
     cuts = cover.cuts
-    inside = cuts.choice(cut)
+    mine = inside(cuts, kernel)
     chosen: dict[int, tuple[Any, tuple[Any, ...], tuple[int, ...]]] = {}
     leaves: dict[int, None] = {}
-    root = cuts.nodes[cut.node].cls
-    stack = [root]
+    stack = list(results)[::-1]
     while stack:
         k = stack.pop()
         if k in chosen or k in leaves:
             continue
-        value = _number(cuts, k) if k not in inside and cuts.bare[k] else None
+        value = _number(cuts, k) if k not in mine and cuts.bare[k] else None
         if value is not None:
             chosen[k] = (SCALAR, value, ())
-        elif k in inside:
-            node = cuts.nodes[inside[k]]
+        elif k in mine:
+            node = cuts.nodes[mine[k]]
             chosen[k] = (node.op, node.attrs, node.kids)
             stack.extend(reversed(node.distinct))
         else:
             leaves[k] = None
-    type_ = cuts.types[root]
-    assert type_ is not None
-    body = body_above([root], chosen, tuple(leaves), {root: type_})
-    cover.bodies[id(cut)] = body, tuple(leaves)
-    return cover.bodies[id(cut)]
+    types = {k: t for k in results if (t := cuts.types[k]) is not None}
+    body = body_above(results, chosen, tuple(leaves), types)
+    cover.bodies[id(kernel)] = body, tuple(leaves)
+    return cover.bodies[id(kernel)]
 
 
 def _number(cuts: Cuts, c: int) -> tuple[Any, ...] | None:

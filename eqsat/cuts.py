@@ -12,7 +12,7 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -96,6 +96,21 @@ class Node:
     """Bytes that it reads of each distinct operand."""
     origin: int
     """Its place in the e-graph."""
+
+
+@dataclass(frozen=True)
+class Closure:
+    """What some nodes of a kernel need and do."""
+
+    order: list[int]
+    """The classes inside, operands first."""
+    states: dict[int, State]
+    leaves: int
+    part: dict[int, float] | None
+    arithmetic: float
+    traffic: float
+    """Seconds to read the leaves."""
+    views: int
 
 
 def bits(mask: int) -> list[int]:
@@ -453,51 +468,69 @@ class Cuts:
     def _merged(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
         """A cut whose operands share classes: each is computed once, by the first
         choice, and what one reads that another computes is not read."""
-        node = self.nodes[n]
-        chosen = {node.cls: n}
+        c = self.nodes[n].cls
+        chosen = {c: n}
         for sub in subs:
             if sub is not None:
                 for k, m in self.choice(sub).items():
                     chosen.setdefault(k, m)
-        order = self._above(node.cls, chosen)
-        if order is None:
+        found = self.closure([c], chosen)
+        target = self.model.target
+        if found is None or found.leaves.bit_count() >= target.most_arrays:
             return None
-        leaves = body = nodes = 0
+        state = found.states[c]
+        body = sum(1 << k for k in found.order)
+        if not self._admits(state, body):
+            return None
+        nodes = sum(1 << chosen[k] for k in found.order)
+        return self._priced(
+            n, subs, found.leaves, body, nodes, found.part, state, found.arithmetic
+        )
+
+    def closure(
+        self, results: Iterable[int], chosen: Mapping[int, int]
+    ) -> Closure | None:
+        """What computing ``results`` by the nodes ``chosen`` takes; None for a cycle
+        or where no kernel holds it."""
+        order = self._above(results, chosen)
+        if order is None or len(order) > self.model.target.most_nodes:
+            return None
+        leaves, views = 0, 0
         arithmetic = 0.0
         reads: dict[int, float] = {}
         states: dict[int, State] = {}
         for k in order:
             inner = self.nodes[chosen[k]]
-            body |= 1 << k
-            nodes |= 1 << chosen[k]
+            views += inner.op.name in VIEWS
             arithmetic += inner.arithmetic
             for kid, read in zip(inner.distinct, inner.reads, strict=True):
                 if kid not in chosen and not self.bare[kid]:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
-            found = self._state(chosen[k], [states.get(j, LEAF) for j in inner.kids])
+            kids = [states.get(j, LEAF) for j in inner.kids]
+            found = self._state(chosen[k], kids)
             if found is None:
                 return None
             states[k] = found
-        target = self.model.target
-        if leaves.bit_count() >= target.most_arrays:
-            return None
-        if body.bit_count() > target.most_nodes:
-            return None
-        state = states[node.cls]
-        if not self._admits(state, body):
-            return None
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
-        cut = self._priced(n, subs, leaves, body, nodes, part, state, arithmetic)
-        cut._choice = {k: chosen[k] for k in order}
-        return cut
+        traffic = self._reading(leaves) + self._saved(part)
+        return Closure(order, states, leaves, part, arithmetic, traffic, views)
 
-    def _above(self, root: int, chosen: dict[int, int]) -> list[int] | None:
-        """The classes of ``chosen`` below ``root``, operands first; None for a
+    def _saved(self, part: Mapping[int, float] | None) -> float:
+        """What reading only parts of some leaves changes (s); not positive."""
+        if part is None:
+            return 0.0
+        device = self.model.device
+        return sum(device.traffic_s(r) - self.read_s[k] for k, r in part.items())
+
+    def _above(
+        self, roots: Iterable[int], chosen: Mapping[int, int]
+    ) -> list[int] | None:
+        """The classes of ``chosen`` below ``roots``, operands first; None for a
         cycle."""
         done: list[int] = []
         state: dict[int, int] = {}
-        stack = [root]
+        stack = list(roots)
         while stack:
             k = stack[-1]
             if state.get(k) == 2:
@@ -534,11 +567,7 @@ class Cuts:
         cut.node, cut.subs, cut.nodes = n, subs, nodes
         cut.leaves, cut.body = leaves, body
         cut.part, cut.state, cut.arithmetic = part, state, arithmetic
-        cut.traffic = self._reading(leaves)
-        if part is not None:
-            for k, read in part.items():
-                whole = self.read_s[k]
-                cut.traffic += self.model.device.traffic_s(read) - whole
+        cut.traffic = self._reading(leaves) + self._saved(part)
         c = self.nodes[n].cls
         views = (nodes & self._views).bit_count()
         cut.price = self.model.kernel_s(

@@ -139,14 +139,14 @@ def _pointwise(types: Sequence[Type], out: Type, states: Sequence[State]) -> Sta
             continue
         if shape != out[1] and (s.moved != -1 or out[1] != s.dom):
             return None
-        merged = s if found is PLAIN else _merged(found, s)
-        if merged is None:
+        both = s if found is PLAIN else merged(found, s)
+        if both is None:
             return None
-        found = merged
+        found = both
     return found
 
 
-def _merged(a: State, b: State) -> State | None:
+def merged(a: State, b: State) -> State | None:
     """One kernel for two values over the same domain."""
     if a.dom != b.dom or a.moved != b.moved:
         return None

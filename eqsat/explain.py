@@ -208,7 +208,7 @@ def explain(
 
 def _kernel_info(kernel: Kernel, done: Optimised, model: CostModel) -> KernelInfo:
     origin = done.origins.get(kernel.term)
-    body: Sequence[Any] = inner(kernel.body, kernel.term.args)
+    body: Sequence[Any] = inner(kernel.bodies, kernel.term.args)
     return KernelInfo(
         name=kernel.name,
         kind=kernel.kind,

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.body import label
-from eqsat.cost import VIEWS
+from eqsat.body import RESULT, label
+from eqsat.cost import VIEWS, account, flops
 from eqsat.domain import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.expand import primitives
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.term import Shape, Term, Weak
-
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +28,21 @@ class Kernel:
     pointwise), ``contract`` (a product with prologue and epilogue), ``attention`` (two
     products with a reduction between them) or ``library`` (anything else)."""
     term: Term
-    body: Term
-    """``term`` in primitives over ``term.args``; ``term`` itself for a primitive."""
+    results: tuple[Term, ...]
+    """The values that it writes: ``term`` itself, or the terms that read it."""
+    bodies: tuple[Term, ...]
+    """The results in primitives over ``term.args``."""
     inputs: tuple[Term, ...]
     """The distinct arrays that it reads: values in memory or views of them."""
     flops: float
     """Floating operations (flop)."""
     bytes: int
-    """Each value read once, the result written once (bytes)."""
+    """Each value read once, each result written once (bytes)."""
+
+    @property
+    def body(self) -> Term:
+        """The first result in primitives over ``term.args``."""
+        return self.bodies[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +63,36 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
     ``name`` gives a term its identifier, near a wanted one. Inputs, constants and the
     results of kernels are taken to be packed in C order.
     """
+    terms = list(live)
+    several: dict[Term, list[Term]] = {}
+    for t in terms:
+        if t.op is RESULT:
+            several.setdefault(t.args[0], []).append(t)
     strides: dict[Term, tuple[int, ...]] = {}
     base: dict[Term, Term] = {}
     number = 0
-    for t in live:
-        if t.op is INPUT:
+    for t in terms:
+        if t.op is INPUT or t.op is RESULT:
             continue
         called = name(t, f"{label(t)}_{number}")
         number += 1
         seen = _view_strides(t, strides) if t.op.name in VIEWS else None
         if seen is None:
-            yield _kernel(called, t, base)
+            results = tuple(sorted(several.get(t, (t,)), key=_index))
+            for i, r in enumerate(results):
+                name(r, f"{called}{_LETTERS[i]}")
+            yield _kernel(called, t, results)
         else:
             strides[t] = seen
             base[t] = base.get(t.args[0], t.args[0])
             yield View(called, t, base[t])
+
+
+_LETTERS = "abcdefghijklmnop"
+
+
+def _index(result: Term) -> int:
+    return cast(int, result.attrs[0]) if result.op is RESULT else 0
 
 
 def packed(shape: Shape) -> tuple[int, ...]:
@@ -108,29 +129,33 @@ def strides_of_view(
     return seen.strides
 
 
-def _kernel(name: str, term: Term, base: Mapping[Term, Term]) -> Kernel:
+def _kernel(name: str, term: Term, results: tuple[Term, ...]) -> Kernel:
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
-    body = primitives(term, {a: a for a in term.args})
-    nodes = inner(body, term.args)
+    leaves = {a: a for a in term.args}
+    bodies = tuple(primitives(r, leaves) for r in results)
+    nodes = inner(bodies, term.args)
+    work, reads = account(term)
     return Kernel(
         name,
         op,
         kind_of(nodes),
         term,
-        body,
+        results,
+        bodies,
         inputs,
-        flops=sum(_flops(n) for n in nodes),
-        bytes=_read_bytes(op, term, inputs, base) + term.nbytes,
+        flops=sum(sum(flops(*step)) for step in work),
+        bytes=int(sum(reads.values())) + sum(r.nbytes for r in results),
     )
 
 
-def inner(root: Term, leaves: Iterable[Term]) -> list[Term]:
-    """The terms of a body above its ``leaves``, arguments first, without constants."""
+def inner(roots: Iterable[Term], leaves: Iterable[Term]) -> list[Term]:
+    """The terms of bodies above their ``leaves``, arguments first, without
+    constants."""
     done = set(leaves)
     out: list[Term] = []
-    stack = [root]
+    stack = list(roots)[::-1]
     while stack:
         term = stack[-1]
         if term not in done:
@@ -155,22 +180,3 @@ def kind_of(nodes: Sequence[Term]) -> str:
     if "library" in kinds:
         return LIBRARY
     return ROW if "reduce" in kinds else MAP
-
-
-def _flops(term: Term) -> float:
-    op = cast(Op, term.op)
-    if op.flops is None:
-        return 0.0
-    return op.flops([a.type for a in term.args], op.attr_dict(term), term.type)
-
-
-def _read_bytes(
-    op: Op, term: Term, inputs: Sequence[Term], base: Mapping[Term, Term]
-) -> int:
-    """What views show of each value, and at most all of it (bytes)."""
-    seen: dict[Term, int] = {}
-    for t in inputs:
-        b = base.get(t, t)
-        read = int(op.bytes_read(term.args.index(t), t.nbytes, term.nbytes))
-        seen[b] = min(b.nbytes, seen.get(b, 0) + read)
-    return sum(seen.values())

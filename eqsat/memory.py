@@ -57,12 +57,13 @@ def plan(roots: Sequence[Term], steps: Sequence[Step], copies: Collection[int]) 
     for i, step in enumerate(steps):
         if isinstance(step, View):
             continue
-        t = step.term
         operand = _overwritable(step, i, last, base, where)
         if operand is None:
-            where[t] = len(slots)
-            slots.append(Slot((t,), t.nbytes, i, last[t]))
+            for t in step.results:
+                where[t] = len(slots)
+                slots.append(Slot((t,), t.nbytes, i, last[t]))
         else:
+            t = step.term
             in_place[t] = operand
             n = where[t] = where[base.get(operand, operand)]
             old = slots[n]
@@ -70,7 +71,8 @@ def plan(roots: Sequence[Term], steps: Sequence[Step], copies: Collection[int]) 
     extra = sum(roots[i].nbytes for i in copies)
     slots, peak = _share(slots, len(steps), extra)
     where = {t: i for i, s in enumerate(slots) for t in s.values}
-    naive = extra + sum(s.term.nbytes for s in steps if isinstance(s, Kernel))
+    made = (r for s in steps if isinstance(s, Kernel) for r in s.results)
+    naive = extra + sum(r.nbytes for r in made)
     return Plan(tuple(slots), where, in_place, last, peak, naive)
 
 
@@ -82,7 +84,7 @@ def bases_of(steps: Sequence[Step]) -> dict[Term, Term]:
 def roots_to_copy(roots: Sequence[Term], steps: Sequence[Step]) -> Iterator[int]:
     """Positions of the roots that are not a fresh whole array of their own."""
     base = bases_of(steps)
-    made = {s.term for s in steps if isinstance(s, Kernel)}
+    made = {r for s in steps if isinstance(s, Kernel) for r in s.results}
     taken: set[Term] = set()
     for i, r in enumerate(roots):
         b = base.get(r, r)
@@ -111,7 +113,9 @@ def _overwritable(
 ) -> Term | None:
     """An argument that dies here and whose elements a pointwise kernel may replace."""
     t = kernel.term
-    if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.body, t.args)):
+    if len(kernel.results) > 1:
+        return None
+    if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.bodies, t.args)):
         return None
     for a in kernel.inputs:
         b = bases.get(a, a)

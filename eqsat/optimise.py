@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from eqsat.cost import CostModel
-from eqsat.cover import Cover, Way, build, cover
+from eqsat.cover import Cover, Way, build, cover, inside
 from eqsat.egraph import Engine
 from eqsat.ematch import fuse
 from eqsat.errors import DTypeError, EngineError, ShapeError, SourceLine
@@ -291,13 +291,13 @@ def _origin(graph: EGraph, place: _Place) -> Origin:
     for cls, t in zip(place.piece.classes, place.region.terms, strict=True):
         written.setdefault(cls, t)
     cuts, way = place.cover.cuts, place.way
-    if way.cut is None:
+    kernel = way.cut or way.joint
+    if kernel is None:
         node = graph.nodes[way.node]
         return Origin(rules_behind(graph, node), lines_behind(node, written))
     rules: dict[str, None] = {}
     lines: dict[SourceLine, None] = {}
-    inside = cuts.choice(way.cut).values()
-    for n in inside:
+    for n in inside(cuts, kernel).values():
         node = graph.nodes[cuts.nodes[n].origin]
         rules.update(dict.fromkeys(rules_behind(graph, node)))
         lines.update(dict.fromkeys(lines_behind(node, written)))

@@ -171,6 +171,8 @@ def listing(program: Program) -> str:
         kind, cost = "view", ""
         if isinstance(step, Kernel):
             kind, cost = step.kind, f"{step.flops:.3g} flop, {show_bytes(step.bytes)}"
+            more = [called[r] for r in step.results[1:]]
+            cost += f", with {', '.join(more)}" if more else ""
             over = program.plan.in_place.get(step.term)
             cost += f", in place of {called[over]}" if over is not None else ""
         lines.append((_call(step.term, called), kind, show_type(step.term), cost))

@@ -20,5 +20,7 @@ class Target:
     """Most elements that a row kernel may reduce to one."""
     most_arrays: int = 16
     """Most arrays that a kernel may read and write."""
+    most_results: int = 4
+    """Most values that one kernel may write."""
     most_nodes: int = 96
     """Most e-nodes in a kernel."""

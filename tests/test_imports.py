@@ -16,7 +16,7 @@ ORDER = (
     "errors options term signature typerule viewrule promote op define build "
     "ops indexing numpy_api tree tracer arguments trace body expand target domain cost "
     "kernel memory program pattern condition rule stock encode normal frozen insertion "
-    "egraph ematch regions extract exact cuts cover origin optimise explain jit "
+    "egraph ematch regions extract exact cuts joint cover origin optimise explain jit "
     "sides instantiate ball propagate bounds drawing verdict shrink findings check "
     ". demo cli __main__"
 ).split()
@@ -24,7 +24,7 @@ ORDER = (
 
 BACKENDS_MAY_NOT = (
     "pattern condition rule stock encode normal frozen insertion egraph ematch regions "
-    "extract exact cuts cover origin optimise explain jit . demo cli __main__"
+    "extract exact cuts joint cover origin optimise explain jit . demo cli __main__"
 ).split()
 
 

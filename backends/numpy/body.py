@@ -70,6 +70,8 @@ class Body:
     """Leaves whose value is part of the body, such as a causal mask."""
     shown: tuple[Node, ...] = ()
     """Views of ``root`` that the result is, the last first."""
+    more: tuple[Node, ...] = ()
+    """Nodes that are results too."""
 
     def users(self) -> dict[Node, list[Node]]:
         """Each node and leaf to the nodes that read it."""
@@ -93,7 +95,7 @@ def body_of(kernel: Kernel) -> Body:
 class _Opening:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.terms = inner(kernel.body, kernel.term.args)
+        self.terms = inner(kernel.bodies, kernel.term.args)
         self.widened = _is_widened(self.terms)
         self.leaves: dict[Term, Node] = {}
         self.made: dict[Term, Node | float] = {}
@@ -109,25 +111,46 @@ class _Opening:
         for t in self.terms:
             if t not in fixed:
                 self.made[t] = self._node(t, [self._value(a, fixed) for a in t.args])
-        root = self._value(self.kernel.body, fixed)
-        return self._rooted(root)
+        roots = [self._value(b, fixed) for b in self.kernel.bodies]
+        return self._rooted(roots)
 
-    def _rooted(self, root: Node | float) -> Body:
-        """The body with the result of the kernel's dtype in a node of its own."""
-        term = self.kernel.term
+    def _rooted(self, roots: Sequence[Node | float]) -> Body:
+        """The body with each result, of its dtype, in a node of its own."""
+        more: list[Node] = []
+        for value, result in zip(roots[1:], self.kernel.results[1:], strict=True):
+            node = self._result(value, result)
+            if node in more:
+                node = self._add("copy", [node], {}, node.shape, node.dtype)
+            more.append(node)
+        term, root = self.kernel.results[0], roots[0]
         shape, dtype = term.shape, cast("np.dtype[Any]", term.dtype)
         shown: list[Node] = []
         if isinstance(root, Node):
             root = self._cast(root, dtype)
-            shown = _outer_views(root)
+            shown = _outer_views(root) if not more else []
             root = shown[-1].nodes[0] if shown else root
             shape = root.shape
-        if not isinstance(root, Node) or root.op is None or root.is_view:
+        bare = not isinstance(root, Node) or root.op is None or root.is_view
+        read = more and any(root in n.nodes for n in self.nodes)
+        if bare or read or root in more:
             root = self._add("copy", [root], {}, shape, dtype)
-        used = _below(root)
-        nodes = tuple(n for n in self.nodes if n in used)
+        assert isinstance(root, Node)
+        used = _below([root, *more])
+        nodes = tuple(n for n in self.nodes if n in used and n is not root)
         constants = {n: v for n, v in self.constants.items() if n in used}
-        return Body(root, nodes, self.leaves, constants, tuple(shown))
+        leaves = self.leaves
+        return Body(
+            root, (*nodes, root), leaves, constants, tuple(shown), tuple(more)
+        )
+
+    def _result(self, value: Node | float, result: Term) -> Node:
+        """A node that computes a result, of its dtype."""
+        dtype = cast("np.dtype[Any]", result.dtype)
+        if isinstance(value, Node):
+            value = self._cast(value, dtype)
+            if value.op is not None and not value.is_view:
+                return value
+        return self._add("copy", [value], {}, result.shape, dtype)
 
     def _fixed(self) -> set[Term]:
         """Terms of the body that depend on no argument."""
@@ -211,10 +234,10 @@ def _outer_views(root: Node) -> list[Node]:
     return found
 
 
-def _below(root: Node) -> set[Node]:
-    """``root`` and all that it needs."""
-    found = {root}
-    stack = [root]
+def _below(roots: Sequence[Node]) -> set[Node]:
+    """``roots`` and all that they need."""
+    found = set(roots)
+    stack = list(roots)
     while stack:
         new = [a for a in stack.pop().nodes if a not in found]
         found.update(new)

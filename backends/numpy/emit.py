@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,15 +50,16 @@ def write(
     body: Body,
     plan: Schedule,
     called: Mapping[Node, str],
-    out: str,
+    outs: Sequence[str],
     names: Names,
     namespace: dict[str, Any],
 ) -> Text:
-    """Lines that compute ``body`` into the array ``out`` from ``called`` leaves.
+    """Lines that compute ``body`` into the arrays ``outs`` from ``called`` leaves.
 
     Objects beyond NumPy that the lines name go into ``namespace``.
     """
-    return _Writer(body, plan, dict(called), out, names, namespace).text()
+    out, *more = outs
+    return _Writer(body, plan, dict(called), out, more, names, namespace).text()
 
 
 def new_array(
@@ -102,6 +103,7 @@ class _Writer:
     plan: Schedule
     value: dict[Node, str]
     out: str
+    more: Sequence[str]
     names: Names
     namespace: dict[str, Any]
     start: list[str] = field(default_factory=list)
@@ -182,9 +184,11 @@ class _Writer:
             return self._view(node, spot, self._argument(node.nodes[0], wanted[0]))
         place = self.plan.store[node]
         whole: Spot = (None,) * len(spot)
-        out = (
-            self._sliced(self.out, whole, spot) if place is OUT else self.arrays[place]
-        )
+        if isinstance(place, Register):
+            out = self.arrays[place]
+        else:
+            kept = self.out if place is OUT else self.more[place.index]
+            out = self._sliced(kept, whole, spot)
         self.value[node] = out
         operand = next((a.dtype for a in node.nodes), node.dtype)
         args = tuple(

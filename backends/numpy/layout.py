@@ -48,6 +48,8 @@ class Layout:
     def _place(self) -> None:
         """Spots from the result down. What users want differently is computed whole."""
         asked: dict[Node, set[Spot]] = {self.body.root: {self.axes}}
+        for n in self.body.more:
+            asked.setdefault(n, set()).add(self._along(n))
         everything = (None,) * len(self.axes)
         self.spots = {}
         for n in reversed(self.body.nodes):
@@ -62,10 +64,18 @@ class Layout:
                     asked.setdefault(a, set()).add(wanted)
         self.spots |= {n: everything for n in asked if n.op is None}
 
+    def _along(self, n: Node) -> Spot:
+        """The slice of another result that a turn can write: where its axes are those
+        of the root."""
+        shape = self.body.root.shape
+        if len(n.shape) != len(shape):
+            return (None,) * len(self.axes)
+        return tuple(a if n.shape[a] == shape[a] else None for a in self.axes)
+
     def _can_be_whole(self, n: Node) -> bool:
         """A product by an uncut matrix, whose epilogue can replace it where it is."""
         root = self.body.root
-        if n.name != "matmul" or n is root or not self.axes:
+        if n.name != "matmul" or n is root or n in self.body.more or not self.axes:
             return False
         if (n.shape, n.dtype) != (root.shape, root.dtype) or self.spots[n] != self.axes:
             return False

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernel import Kernel, View
 from eqsat.body import KERNEL, label
+from eqsat.kernel import Kernel, View
 from eqsat.op import CONSTANT, Op
 from eqsat.program import Program, show_bytes, show_type
+from eqsat.term import Term
 
 from .body import Body, Node, body_of, leaf
 from .emit import INDENT, Names, new_array, write
@@ -109,18 +110,20 @@ class _Writer:
         """Forget what dies after ``step``, with all views of it."""
         dead = {t for s in self.program.plan.slots if s.last == step for t in s.values}
         names = [
-            s.name
+            self.called[t]
             for s in self.program.steps
-            if (s.base if isinstance(s, View) else s.term) in dead
+            for t in (s.results if isinstance(s, Kernel) else (s.term,))
+            if (s.base if isinstance(s, View) else t) in dead
         ]
         return [f"del {', '.join(names)}"] if names else []
 
     # -- kernels -----------------------------------------------------------------------
 
     def _kernel(self, kernel: Kernel) -> list[str]:
-        first = self._result(kernel)
-        if not kernel.term.size:
-            return [first]
+        made = [self._result(kernel, r) for r in kernel.results]
+        if not any(r.size for r in kernel.results):
+            return made
+        outs = [self.called[r] for r in kernel.results]
         body = body_of(kernel)
         operand = self.program.plan.in_place.get(kernel.term)
         plan = schedule(body, None if operand is None else body.leaves[operand])
@@ -128,28 +131,26 @@ class _Writer:
         if not plan.loops and not plan.registers:
             called = known | {n: self.called[t] for t, n in body.leaves.items()}
             names = Names({*self.names.taken, *self.namespace})
-            text = write(body, plan, called, kernel.name, names, self.namespace)
+            text = write(body, plan, called, outs, names, self.namespace)
             if text.is_simple and len(text.lines) <= _INLINE:
-                return [first, *text.lines]
+                return [*made, *text.lines]
         given = [self.called[t] for t in body.leaves]
         name = self._function(kernel, body, plan, known)
-        return [first, f"{name}({', '.join([*given, kernel.name])})"]
+        return [*made, f"{name}({', '.join([*given, *outs])})"]
 
-    def _result(self, kernel: Kernel) -> str:
-        """The array of the result: fresh, or that of a value that is dead."""
-        term, plan = kernel.term, self.program.plan
+    def _result(self, kernel: Kernel, term: Term) -> str:
+        """The array of a result: fresh, or that of a value that is dead."""
+        plan, name = self.program.plan, self.called[term]
         operand = plan.in_place.get(term)
         if operand is not None:
-            return f"{kernel.name} = {self.called[operand]}  # in place"
+            return f"{name} = {self.called[operand]}  # in place"
         values = plan.slots[plan.slot_of[term]].values
         before = values.index(term) - 1
         if before >= 0:
-            return (
-                f"{kernel.name} = {self.called[values[before]]}  # its memory, reused"
-            )
+            return f"{name} = {self.called[values[before]]}  # its memory, reused"
         dtype = cast("np.dtype[Any]", term.dtype)
         new = new_array(term.shape, dtype, self.namespace)
-        return f"{kernel.name} = {new}  # {show_bytes(term.nbytes)}"
+        return f"{name} = {new}  # {show_bytes(term.nbytes)}"
 
     def _function(
         self, kernel: Kernel, body: Body, plan: Schedule, known: dict[Node, str]
@@ -161,9 +162,11 @@ class _Writer:
             i = kernel.term.args.index(t)
             given = kernel.op.params
             params[n] = names.fresh(given[i] if i < len(given) else f"x{i}")
-        text = write(body, plan, known | params, "out", names, self.namespace)
+        count = range(1, len(kernel.results))
+        outs = ["out", *(names.fresh(f"out{i}") for i in count)]
+        text = write(body, plan, known | params, outs, names, self.namespace)
         lines = [f'"""{_title(kernel, plan)}"""', *text.lines]
-        rest = f"({', '.join([*params.values(), 'out'])}):\n"
+        rest = f"({', '.join([*params.values(), *outs])}):\n"
         rest += "\n".join(INDENT + line for line in lines)
         if rest not in self.helpers:
             self.helpers[rest] = self.names.fresh(label(kernel.term))

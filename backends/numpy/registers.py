@@ -48,9 +48,16 @@ class Register:
     form: Form
 
 
+@dataclass(frozen=True)
+class More:
+    """A result beside the first, which holds its value alone."""
+
+    index: int
+
+
 OUT = None
 """The place of values that are kept in the result."""
-Place = Register | None
+Place = Register | More | None
 
 
 def allocate(
@@ -104,12 +111,17 @@ class _Allocation:
         return last
 
     def _place(self, n: Node) -> Place:
-        if n in (self.root, self.layout.whole) or self._fits_out(n):
+        if n in (self.root, self.layout.whole):
             return OUT
+        if n not in self.layout.body.more and self._fits_out(n):
+            return OUT
+        if n in self.layout.body.more:
+            return More(self.layout.body.more.index(n))
         form = self._form(n)
         for a in dict.fromkeys(n.nodes):
             place = self.store.get(a)
-            if place is not None and place.form == form and self._dies_into(a, n):
+            held = isinstance(place, Register) and place.form == form
+            if isinstance(place, Register) and held and self._dies_into(a, n):
                 del self.last[a]
                 return place
         for r in self.free:
@@ -147,7 +159,7 @@ class _Allocation:
         """Free the arrays of values that ``n`` was the last to read."""
         for a in dict.fromkeys(map(_owner, n.nodes)):
             place = self.store.get(a)
-            if place is not None and self.last.get(a) == self.position[n]:
+            if isinstance(place, Register) and self.last.get(a) == self.position[n]:
                 self.free.append(place)
 
 

@@ -52,7 +52,8 @@ class Schedule:
     @property
     def registers(self) -> tuple[Register, ...]:
         """The arrays to allocate, in the order of their first use."""
-        return tuple(dict.fromkeys(p for p in self.store.values() if p is not None))
+        places = (p for p in self.store.values() if isinstance(p, Register))
+        return tuple(dict.fromkeys(places))
 
     @property
     def scratch_bytes(self) -> int:

@@ -1,0 +1,184 @@
+"""Kernels with several results.
+
+Two chosen kernels become one where that is cheaper: siblings that read the same value
+over one domain, or a kernel and the one that reads its result, when others need that
+result too. What both compute is computed once, what both read is read once, and one
+launch is saved. The best pair goes first, until none gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.cuts import Cuts, bits
+from eqsat.domain import LIGHT, State, merged
+from eqsat.frozen import Budget
+
+GAIN = 1e-9
+"""Part of its price that a pair must save."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """One kernel that computes several classes."""
+
+    results: tuple[int, ...]
+    """Classes, those that depend on others first."""
+    chosen: Mapping[int, int]
+    """The e-node of each class inside."""
+    leaves: int
+    price: float
+    kind: str
+
+
+def union(
+    cuts: Cuts, results: Iterable[int], chosen: Mapping[int, int]
+) -> Joint | None:
+    """The kernel that computes ``results`` by the nodes ``chosen``; None where no
+    kernel is it."""
+    part = cuts.closure(results, chosen)
+    if part is None:
+        return None
+    place = {k: i for i, k in enumerate(part.order)}
+    ordered = tuple(sorted(results, key=lambda k: -place[k]))
+    target = cuts.model.target
+    if part.leaves.bit_count() + len(ordered) > target.most_arrays:
+        return None
+    state = _together(cuts, ordered, [part.states[k] for k in ordered])
+    if state is None:
+        return None
+    traffic = part.traffic + sum(cuts.write_s[k] for k in ordered)
+    price = cuts.model.kernel_s(part.arithmetic, traffic, part.views)
+    inside = {k: chosen[k] for k in part.order}
+    return Joint(ordered, inside, part.leaves, price, state.kind)
+
+
+def _together(
+    cuts: Cuts, results: Sequence[int], states: Sequence[State]
+) -> State | None:
+    """The state of a kernel whose results are in ``states``; None for no kernel."""
+    shapes = [t[1] if (t := cuts.types[k]) is not None else () for k in results]
+    heavy = [s for s in states if s.kind not in LIGHT]
+    if not heavy:
+        return states[0] if len(set(shapes)) == 1 else None
+    state: State | None = heavy[0]
+    for s in heavy[1:]:
+        state = merged(state, s) if state is not None else None
+    if state is None or any(s.anchor != state.anchor for s in heavy):
+        return None
+    for s, shape in zip(states, shapes, strict=True):
+        if s.kind in LIGHT and (shape != state.dom or state.anchor != -1):
+            return None
+    return state
+
+
+@dataclass
+class _Kernel:
+    """A kernel of the program under improvement."""
+
+    results: tuple[int, ...]
+    chosen: Mapping[int, int]
+    leaves: int
+    price: float
+    joint: Joint | None = None
+
+
+def joints(
+    cuts: Cuts,
+    kernels: Sequence[tuple[int, Mapping[int, int], int, float]],
+    others: Sequence[tuple[int, Sequence[int]]],
+    budget: Budget,
+) -> list[Joint]:
+    """The kernels of several results that make a program cheaper.
+
+    ``kernels``: the class, nodes, leaves and price of each kernel; ``others``: what is
+    no kernel, and the classes that it reads.
+    """
+    live = [_Kernel((c,), *rest) for c, *rest in kernels]
+    tried: dict[tuple[tuple[int, ...], ...], Joint | None] = {}
+    while budget.left():
+        best: tuple[float, int, int, Joint] | None = None
+        needs = _needs(live, others)
+        for i in range(len(live)):
+            for j in range(i):
+                a, b = live[i], live[j]
+                joint = _pair(cuts, a, b, tried)
+                if joint is None:
+                    continue
+                gain = a.price + b.price - joint.price
+                if gain > GAIN * joint.price and (best is None or gain > best[0]):
+                    if not _cyclic(a, b, needs):
+                        best = gain, i, j, joint
+        if best is None:
+            break
+        _, i, j, joint = best
+        live[j] = _Kernel(
+            joint.results, joint.chosen, joint.leaves, joint.price, joint
+        )
+        del live[i]
+    return [k.joint for k in live if k.joint is not None]
+
+
+def _pair(
+    cuts: Cuts,
+    a: _Kernel,
+    b: _Kernel,
+    tried: dict[tuple[tuple[int, ...], ...], Joint | None],
+) -> Joint | None:
+    results = (*a.results, *b.results)
+    if len(results) > cuts.model.target.most_results:
+        return None
+    feeds = any((a.leaves >> r) & 1 for r in b.results)
+    feeds |= any((b.leaves >> r) & 1 for r in a.results)
+    shared = a.leaves & b.leaves
+    if not feeds and not any(cuts.size[k] for k in bits(shared)):
+        return None
+    key = (a.results, b.results)
+    if key not in tried:
+        tried[key] = union(cuts, results, {**b.chosen, **a.chosen})
+    return tried[key]
+
+
+def _needs(
+    live: Sequence[_Kernel], others: Sequence[tuple[int, Sequence[int]]]
+) -> dict[int, int]:
+    """The classes that each class is computed from, as bits."""
+    reads: dict[int, int] = {}
+    for k in live:
+        for r in k.results:
+            reads[r] = k.leaves
+    for c, kids in others:
+        mask = reads.get(c, 0)
+        for k in kids:
+            mask |= 1 << k
+        reads[c] = mask
+    known: dict[int, int] = {}
+    for root in reads:
+        stack = [root]
+        while stack:
+            c = stack[-1]
+            if c in known:
+                stack.pop()
+                continue
+            below = bits(reads.get(c, 0))
+            missing = [k for k in below if k not in known]
+            if missing:
+                stack.extend(missing)
+                continue
+            found = reads.get(c, 0)
+            for k in below:
+                found |= known[k]
+            known[c] = found
+            stack.pop()
+    return known
+
+
+def _cyclic(a: _Kernel, b: _Kernel, needs: Mapping[int, int]) -> bool:
+    """Whether a third kernel stands between the two."""
+    for x, y in ((a, b), (b, a)):
+        made = sum(1 << r for r in y.results)
+        for leaf in bits(x.leaves):
+            if not (made >> leaf) & 1 and needs[leaf] & made:
+                return True
+    return False
