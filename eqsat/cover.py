@@ -14,7 +14,7 @@ from typing import Any
 from eqsat.body import Body, body_above, kernel_terms
 from eqsat.build import infer, scalar
 from eqsat.cost import VIEWS, CostModel
-from eqsat.cuts import Cut, Cuts, bits
+from eqsat.cuts import PRIORITY, Cut, Cuts, bits
 from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
 from eqsat.extract import Problem, solve
@@ -64,15 +64,14 @@ def cover(
     *,
     optimal: bool = False,
     exact: bool = False,
-    most: int | None = None,
+    most: int = PRIORITY,
 ) -> Cover:
     """The cheapest cover of ``roots`` found within the budget.
 
     ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
-    its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
+    its ops do one by one. ``most``: cuts that a class keeps. Raises :class:`EngineError` when a root cannot be computed.
     """
-    more = {} if most is None else {"most": most}
-    cuts = Cuts(graph, model, roots, budget, exact, **more)
+    cuts = Cuts(graph, model, roots, budget, exact, most)
     return _Covering(cuts, roots).solved(budget, optimal)
 
 

@@ -18,7 +18,16 @@ from itertools import product
 from typing import Any
 
 from eqsat.cost import VIEWS, CostModel, nbytes, read_bytes
-from eqsat.domain import LEAF, LIGHT, PLAIN, VIEW, State, join
+from eqsat.domain import (
+    LEAF,
+    LIBRARY,
+    LIGHT,
+    PLAIN,
+    VIEW,
+    State,
+    join,
+    refusal,
+)
 from eqsat.frozen import Budget, EGraph, attr_values
 from eqsat.op import HALF, SCALAR, Op
 from eqsat.term import Type
@@ -185,12 +194,16 @@ class Cuts:
         self._named: dict[State, int] = {}
         self._alive: list[State] = []
         self._views = 0
+        self._allowed: dict[tuple[int, int], bool] = {}
         self._made = 0
 
     def _is_leaf(self, c: int) -> bool:
         """Whether a class of the e-graph comes from outside."""
         graph = self.graph
         return any(graph.nodes[i].op.kind == "leaf" for i in graph.classes[c])
+
+    def _is_primitive(self, i: int) -> bool:
+        return self.graph.nodes[i].op.body is None
 
     def _shown(self, size: list[float]) -> list[float]:
         """Bytes to read of each class: a broadcast shows fewer than it has."""
@@ -210,7 +223,8 @@ class Cuts:
             if graph.constant[c] or graph.types[c] is None or self._is_leaf(c):
                 continue
             seen: set[Any] = set()
-            for i in graph.classes[c]:
+            # Of two kernels that cost the same, the first stays: the named one.
+            for i in sorted(graph.classes[c], key=self._is_primitive):
                 e = graph.nodes[i]
                 if e.op.kind == "leaf" or c in e.children:
                     continue
@@ -249,7 +263,7 @@ class Cuts:
         """Nodes in an order of evaluation, and how many classes use each class when
         every node is a kernel."""
         missing = [len(n.distinct) for n in self.nodes]
-        total = [self._alone(n) for n in self.nodes]
+        total = [self._one_s(n) for n in self.nodes]
         best: list[int] = [-1] * len(self.classes)
         heap: list[tuple[float, int]] = []
         order: list[int] = []
@@ -286,7 +300,16 @@ class Cuts:
                         stack.append(k)
         return order
 
-    def _alone(self, n: Node) -> float:
+    def alone_s(self, n: int) -> float:
+        """Seconds of e-node ``n`` as a kernel of its own, or as a view."""
+        return self._one_s(self.nodes[n])
+
+    def bytes_of(self, c: int) -> float:
+        """Bytes of a value in memory."""
+        type_ = self.types[c]
+        return 0.0 if type_ is None else nbytes(type_)
+
+    def _one_s(self, n: Node) -> float:
         if n.op.name in VIEWS:
             return self.model.device.view_s
         traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
@@ -370,9 +393,9 @@ class Cuts:
         if state.kind in LIGHT and node.op.kind == "pointwise":
             return True
         states = [state if k == node.distinct[i] else LEAF for k in node.kids]
-        return self._state(n, states) is not None
+        return self.state(n, states) is not None
 
-    def _state(self, n: int, states: Sequence[State]) -> State | None:
+    def state(self, n: int, states: Sequence[State]) -> State | None:
         """The state of node ``n`` over operands in ``states``."""
         key = (n, *(self._number_of(s) for s in states))
         if key not in self._states_of:
@@ -435,8 +458,10 @@ class Cuts:
         if light and node.op.kind == "pointwise":
             state: State | None = PLAIN
         else:
-            state = self._state(n, self._states(node, subs))
-        if state is None or not self._admits(state, body):
+            state = self.state(n, self._states(node, subs))
+        if state is None and body == me:
+            state = State(LIBRARY)
+        if state is None or not self._admits(state, node.cls, body):
             return None
         return self._priced(n, subs, leaves, body, nodes, None, state, arithmetic)
 
@@ -456,10 +481,20 @@ class Cuts:
             states.append(LEAF if sub is None else sub.state)
         return states
 
-    def _admits(self, state: State, body: int) -> bool:
-        """Under exact numerics only what rounds as single ops do is one kernel."""
-        if not self.exact or body.bit_count() == 1:
+    def _admits(self, state: State, c: int, body: int) -> bool:
+        """Whether the target runs it. Under exact numerics only what rounds as single
+        ops do is one kernel."""
+        if body.bit_count() == 1:
             return True
+        key = (self._number_of(state), c)
+        allowed = self._allowed.get(key)
+        if allowed is None:
+            type_ = self.types[c]
+            shape = () if type_ is None else type_[1]
+            allowed = not refusal(state, shape, self.model.target)
+            self._allowed[key] = allowed
+        if not allowed or not self.exact:
+            return allowed
         if state.kind not in LIGHT:
             return False
         types = (self.types[c] for c in bits(body))
@@ -480,7 +515,7 @@ class Cuts:
             return None
         state = found.states[c]
         body = sum(1 << k for k in found.order)
-        if not self._admits(state, body):
+        if not self._admits(state, c, body):
             return None
         nodes = sum(1 << chosen[k] for k in found.order)
         return self._priced(
@@ -492,7 +527,7 @@ class Cuts:
     ) -> Closure | None:
         """What computing ``results`` by the nodes ``chosen`` takes; None for a cycle
         or where no kernel holds it."""
-        order = self._above(results, chosen)
+        order = self.above(results, chosen)
         if order is None or len(order) > self.model.target.most_nodes:
             return None
         leaves, views = 0, 0
@@ -508,7 +543,7 @@ class Cuts:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
             kids = [states.get(j, LEAF) for j in inner.kids]
-            found = self._state(chosen[k], kids)
+            found = self.state(chosen[k], kids)
             if found is None:
                 return None
             states[k] = found
@@ -523,7 +558,7 @@ class Cuts:
         device = self.model.device
         return sum(device.traffic_s(r) - self.read_s[k] for k, r in part.items())
 
-    def _above(
+    def above(
         self, roots: Iterable[int], chosen: Mapping[int, int]
     ) -> list[int] | None:
         """The classes of ``chosen`` below ``roots``, operands first; None for a

@@ -119,20 +119,31 @@ def _join(
         found = PLAIN if light else None
     else:
         found = State(LIBRARY) if all(s.kind in STORED for s in states) else None
-    return found if found is None or _allowed(found, target) else None
+    return found
 
 
-def _allowed(state: State, target: Target) -> bool:
-    if state.kind == LIBRARY or state.kind in STORED:
-        return True
+def refusal(state: State, shape: Shape, target: Target) -> str:
+    """Why the target does not run a kernel of several e-nodes in ``state`` whose result
+    has ``shape``; empty when it does."""
+    if state.kind in STORED:
+        return ""
     if state.kind not in target.kinds:
-        return False
-    if state.kind in (ROW, CONTRACT) and state.axes:
-        return prod(state.dom[a] for a in state.axes) <= target.longest_row
-    return True
+        return f"kernels of kind {state.kind!r} are off"
+    domain = shape if state.kind in LIGHT else state.dom
+    if prod(domain) < target.least_elements:
+        return (
+            f"its domain has {prod(domain)} elements, and fusion starts at "
+            f"{target.least_elements}"
+        )
+    if state.axes and prod(state.dom[a] for a in state.axes) > target.longest_row:
+        length = prod(state.dom[a] for a in state.axes)
+        return f"its rows have {length} elements, at most {target.longest_row} fit"
+    return ""
 
 
-def _pointwise(types: Sequence[Type], out: Type, states: Sequence[State]) -> State | None:
+def _pointwise(
+    types: Sequence[Type], out: Type, states: Sequence[State]
+) -> State | None:
     found = PLAIN
     for (_, shape), s in zip(types, states, strict=True):
         if s.kind in LIGHT:
@@ -222,34 +233,102 @@ def _interpreted(
     target: Target,
 ) -> State | None:
     leaves, root = opened(op, attrs, types)
-    known: dict[Term, State] = dict(zip(leaves, states, strict=True))
+    known = dict(zip(leaves, states, strict=True))
+    if _walked(known, root, target) is not None:
+        return None
+    end = known[root]
+    if end.kind in LIGHT:
+        return PLAIN
+    anchor = _ME if end.anchor >= _INSIDE else end.anchor
+    moved = _ME if end.moved >= _INSIDE else end.moved
+    return end._replace(anchor=anchor, moved=moved)
+
+
+_INSIDE = 1 << 20
+"""Names of values in the body of a composite begin here."""
+
+
+def _walked(known: dict[Term, State], root: Term, target: Target) -> Term | None:
+    """Fill in the states of all terms up to ``root``; the term that no kernel holds."""
     for t in postorder([root]):
         if t in known:
             continue
         if not t.args or t.op in (SCALAR, CONSTANT):
             known[t] = LEAF
             continue
-        inner = t.op
-        assert isinstance(inner, Op)
-        found = join(
-            inner,
-            t.attrs,
-            tuple(a.type for a in t.args),
-            t.type,
-            [known[a] for a in t.args],
-            target,
-            (1 << 20) + t.id,
-        )
+        found = join(*_asked(t, known), target, _INSIDE + t.id)
         if found is None:
-            return None
+            return t
         known[t] = found
-    end = known[root]
-    if end.kind in LIGHT:
-        return PLAIN
-    inside = 1 << 20
-    anchor = _ME if end.anchor >= inside else end.anchor
-    moved = _ME if end.moved >= inside else end.moved
-    return end._replace(anchor=anchor, moved=moved)
+    return None
+
+
+_Asked = tuple[Op, tuple[Any, ...], tuple[Type, ...], Type, list[State]]
+
+
+def _asked(t: Term, known: dict[Term, State]) -> _Asked:
+    types = tuple(a.type for a in t.args)
+    op = t.op
+    assert isinstance(op, Op)
+    return op, t.attrs, types, t.type, [known[a] for a in t.args]
+
+
+def hindrance(
+    op: Op,
+    attrs: tuple[Any, ...],
+    types: tuple[Type, ...],
+    out: Type,
+    states: Sequence[State],
+    target: Target,
+) -> str:
+    """Why no kernel holds ``op`` over arguments in ``states``, in words."""
+    if op.body is not None:
+        leaves, root = opened(op, attrs, types)
+        known = dict(zip(leaves, states, strict=True))
+        t = _walked(known, root, target)
+        if t is None:
+            return ""
+        return f"{op.name}: {hindrance(*_asked(t, known), target)}"
+    heavy = [
+        (t[1], s) for t, s in zip(types, states, strict=True) if s.kind not in LIGHT
+    ]
+    if op.kind == "pointwise":
+        return _pointwise_hindrance(out[1], heavy)
+    if op.kind == "reduce":
+        s, axes = heavy[0][1], attrs[list(op.attrs).index("axis")]
+        if s.dom != heavy[0][0] or s.moved != -1:
+            return f"{op.name} runs over another shape than the domain {s.dom}"
+        if s.anchor != -1 and tuple(axes) != (-1,):
+            return (
+                f"{op.name} of a product over axes {axes}; only the last can follow it"
+            )
+        return f"{op.name} reduces axes {axes}, the kernel before it {s.axes}"
+    if op.kind == "contract":
+        if any(s.kind not in STORED for s in states[1:]):
+            return f"{op.name} reads its right operand once for each row"
+        if op.name != "matmul":
+            return f"{op.name} reads its operands from memory"
+        left = states[0]
+        if left.kind in (MAP, ROW) and left.kind not in target.prologues:
+            return f"the backend does not compute a {left.kind} as it reads an operand"
+        if left.kind == CONTRACT:
+            return "two products without a reduction of whole rows between them"
+        return "its left operand is not computed by whole rows"
+    if op.kind == "view":
+        return f"{op.name} of a {heavy[0][1].kind} kernel is no view of its domain"
+    return f"{op.name} reads its arguments from memory"
+
+
+def _pointwise_hindrance(shape: Shape, heavy: Sequence[tuple[Shape, State]]) -> str:
+    for mine, s in heavy:
+        if mine != shape and (s.moved != -1 or shape != s.dom):
+            return f"values of shape {mine} would be computed again for all of {shape}"
+    (_, a), (_, b) = heavy[0], heavy[-1]
+    if a.dom != b.dom or a.moved != b.moved:
+        return f"two domains: {a.dom} and {b.dom}, or one under two views"
+    if a.anchor != b.anchor:
+        return "two products in one kernel"
+    return f"one part reduces axes {a.axes}, the other {b.axes}"
 
 
 @lru_cache(maxsize=4096)

@@ -39,6 +39,7 @@ def solve_exact(p, budget, time_limit_s=60.0):
     import numpy as np
     import scipy.sparse as sp
     from scipy.optimize import Bounds, LinearConstraint, milp
+
     n, m = len(p.cls), len(p.members)
     part, size = _components(p)
     levels = {

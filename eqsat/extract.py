@@ -61,7 +61,16 @@ class Problem:
 
     @classmethod
     def of(cls, count, node_cls, kids, weight, roots):
-        p = cls(list(roots), list(range(count)), list(node_cls), list(kids), list(weight), list(range(len(node_cls))), [[] for _ in range(count)], [[] for _ in range(count)])
+        p = cls(
+            list(roots),
+            list(range(count)),
+            list(node_cls),
+            list(kids),
+            list(weight),
+            list(range(len(node_cls))),
+            [[] for _ in range(count)],
+            [[] for _ in range(count)],
+        )
         for n, c in enumerate(p.cls):
             p.members[c].append(n)
             for k in p.kids[n]:

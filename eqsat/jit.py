@@ -53,6 +53,9 @@ class Backend(Protocol):
 
     def lower(self, program: Program) -> Executable: ...
 
+    @property
+    def model(self) -> CostModel: ...
+
     def realises(self, op: Op) -> bool: ...
 
 
@@ -83,6 +86,7 @@ class Lowered:
     backend: Backend
     rules: RuleSet
     options: Options
+    model: CostModel
     seconds: Mapping[str, float]
     """Seconds of each phase."""
 
@@ -116,13 +120,13 @@ class Lowered:
         leaves out: it takes half as long again.
         """
         written = Program.of(self.trace.outputs, self.trace.inputs)
-        return explain(self.derived, self.program, written, self.rules, CostModel())
+        return explain(self.derived, self.program, written, self.rules, self.model)
 
     @functools.cached_property
     def derived(self) -> Optimised:
         """The optimisation with the rules that built each node."""
         again = optimise(
-            self.trace.outputs, self.rules, self.options, CostModel(), provenance=True
+            self.trace.outputs, self.rules, self.options, self.model, provenance=True
         )
         if again.roots != self.optimised.roots:
             return self.optimised  # a deadline fell elsewhere: keep to what runs
@@ -161,7 +165,7 @@ class Jit:
         self.fn = fn
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
         self.backend = backend_named(backend or "numpy")
-        self.options = options
+        self.options = options.for_backend(self.backend.name)
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
@@ -215,7 +219,8 @@ class Jit:
         loaded = time.perf_counter()
         traced = trace(self.fn, call)
         recorded = time.perf_counter()
-        done = optimise(traced.outputs, rules, self.options, CostModel())
+        model = self.backend.model
+        done = optimise(traced.outputs, rules, self.options, model)
         if done.cut_short:
             warnings.warn(
                 f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
@@ -232,7 +237,14 @@ class Jit:
             "program": time.perf_counter() - found,
         }
         return Lowered(
-            traced, done, program, self.backend, rules, self.options, done.phases_s
+            traced,
+            done,
+            program,
+            self.backend,
+            rules,
+            self.options,
+            model,
+            done.phases_s,
         )
 
 

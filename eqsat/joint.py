@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.cuts import Cuts, bits
-from eqsat.domain import LIGHT, State, merged
+from eqsat.domain import LIGHT, State, merged, refusal
 from eqsat.frozen import Budget
 
 GAIN = 1e-9
@@ -45,8 +45,12 @@ def union(
     target = cuts.model.target
     if part.leaves.bit_count() + len(ordered) > target.most_arrays:
         return None
-    state = _together(cuts, ordered, [part.states[k] for k in ordered])
+    state = together(cuts, ordered, [part.states[k] for k in ordered])
     if state is None:
+        return None
+    type_ = cuts.types[ordered[0]]
+    shape = () if type_ is None else type_[1]
+    if refusal(state, shape, target):
         return None
     traffic = part.traffic + sum(cuts.write_s[k] for k in ordered)
     price = cuts.model.kernel_s(part.arithmetic, traffic, part.views)
@@ -54,7 +58,7 @@ def union(
     return Joint(ordered, inside, part.leaves, price, state.kind)
 
 
-def _together(
+def together(
     cuts: Cuts, results: Sequence[int], states: Sequence[State]
 ) -> State | None:
     """The state of a kernel whose results are in ``states``; None for no kernel."""
@@ -95,7 +99,7 @@ def joints(
     ``kernels``: the class, nodes, leaves and price of each kernel; ``others``: what is
     no kernel, and the classes that it reads.
     """
-    live = [_Kernel((c,), *rest) for c, *rest in kernels]
+    live = [_Kernel((c,), nodes, reads, price) for c, nodes, reads, price in kernels]
     tried: dict[tuple[tuple[int, ...], ...], Joint | None] = {}
     while budget.left():
         best: tuple[float, int, int, Joint] | None = None
@@ -113,9 +117,7 @@ def joints(
         if best is None:
             break
         _, i, j, joint = best
-        live[j] = _Kernel(
-            joint.results, joint.chosen, joint.leaves, joint.price, joint
-        )
+        live[j] = _Kernel(joint.results, joint.chosen, joint.leaves, joint.price, joint)
         del live[i]
     return [k.joint for k in live if k.joint is not None]
 
@@ -145,9 +147,9 @@ def _needs(
 ) -> dict[int, int]:
     """The classes that each class is computed from, as bits."""
     reads: dict[int, int] = {}
-    for k in live:
-        for r in k.results:
-            reads[r] = k.leaves
+    for kernel in live:
+        for r in kernel.results:
+            reads[r] = kernel.leaves
     for c, kids in others:
         mask = reads.get(c, 0)
         for k in kids:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from eqsat.cost import CostModel
 from eqsat.cover import Cover, Way, build, cover, inside
@@ -93,6 +94,7 @@ def optimise(
     other.
     """
     clock = _Clock()
+    model = model.under(options)
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
     budget = Budget(time.perf_counter() + options.deadline_s, options.max_nodes)
@@ -178,13 +180,15 @@ def _admitted(rules: RuleSet, options: Options) -> RuleSet:
     key = (id(rules), options.numerics, options.disable)
     known = _ADMITTED.get(key)
     if known is None or known[0] is not rules:
-        for name in options.disable:
+        files = {Path(r.file).name for r in rules}
+        for name in options.disable - files:
             rules[name]
         chosen = RuleSet(
             tuple(
                 r
                 for r in rules
-                if options.admits(r.numerics) and r.name not in options.disable
+                if options.admits(r.numerics)
+                and not options.disable & {r.name, Path(r.file).name}
             )
         )
         if len(_ADMITTED) > 32:

@@ -4,7 +4,8 @@ defaults."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from eqsat.errors import OptionError
@@ -13,6 +14,8 @@ NUMERICS = ("exact", "reassociate", "approximate")
 """Numerics classes, from the strictest: an option admits its class and those before it.
 """
 EXTRACTORS = ("greedy", "exact")
+KINDS = ("map", "row", "contract", "attention")
+"""Kinds of kernels of several ops."""
 
 
 def _env(name: str, default: Any) -> Any:
@@ -36,7 +39,11 @@ class Options:
     the best program found by then is returned. ``max_nodes``: size of one e-graph
     (e-nodes). ``extract``: ``greedy`` or ``exact`` (an integer program, for small
     graphs). ``regions``: split long programs and optimise each distinct piece once.
-    ``fusion``: use the named fusions. ``disable``: names of rules to leave out.
+    ``fusion``: let a kernel hold more than one op. ``disable``: names of rules and of
+    rule files (``attention.py``) to leave out. ``kinds``: kinds of kernels of several
+    ops (``map``, ``row``, ``contract``, ``attention``). ``least_elements``: size of the
+    domain from which ops are fused. ``backends``: fields that differ for a backend, by
+    its name: ``{"mlx": {"least_elements": 4096}}``.
 
     Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``.
     Raises :class:`OptionError` for values out of range.
@@ -49,16 +56,23 @@ class Options:
     regions: bool = True
     fusion: bool = True
     disable: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset(KINDS)
+    least_elements: int = 0
+    backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("extract", self.extract, EXTRACTORS)
-        if isinstance(self.disable, str):
-            raise OptionError(
-                f"disable={self.disable!r}: expected a set of rule names, got a string"
-            )
-        object.__setattr__(self, "disable", frozenset(self.disable))
-        for name in ("deadline_s", "max_nodes"):
+        for name, what in (("disable", "rule names"), ("kinds", "kinds of kernels")):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise OptionError(
+                    f"{name}={value!r}: expected a set of {what}, got a string"
+                )
+            object.__setattr__(self, name, frozenset(value))
+        for kind in sorted(self.kinds):
+            _one_of("kinds", kind, KINDS)
+        for name in ("deadline_s", "max_nodes", "least_elements"):
             value = getattr(self, name)
             if (
                 isinstance(value, bool)
@@ -75,6 +89,23 @@ class Options:
                 raise OptionError(
                     f"{f.name}={getattr(self, f.name)!r}: expected True or False"
                 )
+
+    def for_backend(self, name: str) -> Options:
+        """These options with what differs for the backend ``name``.
+
+        Raises :class:`OptionError` for a field that does not exist.
+        """
+        changes = self.backends.get(name)
+        if not changes:
+            return self
+        known = {f.name for f in fields(self)} - {"backends"}
+        for key in changes:
+            if key not in known:
+                raise OptionError(
+                    f"backends[{name!r}]: no option {key!r}; there are "
+                    f"{', '.join(sorted(known))}"
+                )
+        return replace(self, backends={}, **changes)
 
     def admits(self, numerics: str) -> bool:
         """Whether rules of class ``numerics`` are used; ``approximate(1e-6)`` counts by

@@ -6,6 +6,7 @@ other backends.
 
 from dataclasses import dataclass
 
+from eqsat.cost import CostModel
 from eqsat.op import Op
 from eqsat.program import Program
 
@@ -28,6 +29,11 @@ class Backend:
     """The record that the entry-point group ``eqsat.backends`` names."""
 
     name: str = "numpy"
+
+    @property
+    def model(self) -> CostModel:
+        """What kernels cost here."""
+        return CostModel()
 
     def lower(self, program: Program) -> Lowered:
         """``program`` as something that can be called."""

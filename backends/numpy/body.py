@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernel import VIEWS, Kernel, inner
+from eqsat.cost import VIEWS
+from eqsat.kernel import Kernel, inner
 from eqsat.op import CONSTANT, HALF, Op
 from eqsat.term import Shape, Term, Weak
 
@@ -139,9 +140,7 @@ class _Opening:
         nodes = tuple(n for n in self.nodes if n in used and n is not root)
         constants = {n: v for n, v in self.constants.items() if n in used}
         leaves = self.leaves
-        return Body(
-            root, (*nodes, root), leaves, constants, tuple(shown), tuple(more)
-        )
+        return Body(root, (*nodes, root), leaves, constants, tuple(shown), tuple(more))
 
     def _result(self, value: Node | float, result: Term) -> Node:
         """A node that computes a result, of its dtype."""
