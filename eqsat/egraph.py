@@ -1,55 +1,31 @@
-"""The e-graph: the only module that touches egglog.
+"""The e-graph: terms and rules go into egglog, classes come back.
 
-``egglog.bindings`` is loaded alone: running ``egglog/__init__.py`` costs 0.3 to 0.7 s,
-the bindings 30 ms. Terms go in as rules of about 64 actions (one big program is
-quadratic, because the bindings copy the source text into every syntax node), and come
-back through ``freeze()``. egglog's own extractor is never used: it minimises tree cost,
-which doubles at every residual.
+Terms go in as rules of about 64 actions (one big program is quadratic, because the
+bindings copy the source text into every syntax node), and come back through
+``freeze()``. egglog's own extractor is never used: it minimises tree cost, which
+doubles at every residual.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from eqsat import encode
+from eqsat.engine import bindings
 from eqsat.errors import EngineError
 from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
 from eqsat.insertion import Step, chunk, program_text, step_command
 from eqsat.normal import Edge, Entry, Seen, inner_ops, normal_forms, ops_of
 from eqsat.op import INPUT, SCALAR, Op
 from eqsat.pattern import Node, Pattern
-from eqsat.rule import PHASES, Rule, RuleSet
+from eqsat.rule import PHASES, Rule
+from eqsat.rulefile import RuleSet
 from eqsat.term import Type
 from eqsat.typerule import decode
-
-
-@lru_cache(maxsize=1)
-def bindings() -> Any:
-    """The module ``egglog.bindings``, loaded without running the package around it."""
-    loaded = sys.modules.get("egglog.bindings")
-    if loaded is not None:
-        return loaded
-    package = importlib.util.find_spec("egglog")
-    places = list(package.submodule_search_locations or ()) if package else []
-    for place in places:
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = Path(place) / f"bindings{suffix}"
-            if file.exists():
-                spec = importlib.util.spec_from_file_location("egglog.bindings", file)
-                assert spec is not None and spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                sys.modules["egglog.bindings"] = module
-                spec.loader.exec_module(module)
-                return module
-    raise EngineError("egglog is not installed; eqsat needs egglog >=13.2,<14")
 
 
 @dataclass
