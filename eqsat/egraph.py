@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from eqsat import encode
+from eqsat import encode, ruletext
 from eqsat.engine import bindings
 from eqsat.errors import EngineError
 from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
@@ -139,7 +139,7 @@ class Engine:
                 forms += encode.analyses(op, n)
         most = max((axes.rank for axes in r.signature.inputs), default=0)
         forms += self._sizes_named(most)
-        return forms + encode.rule_forms(r, left, right, self.signed)
+        return forms + ruletext.rule_forms(r, left, right, self.signed)
 
     def _look(self) -> Seen:
         """What is in the graph: its ops, and where it is small, how they are joined."""

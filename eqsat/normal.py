@@ -16,12 +16,10 @@ from eqsat.pattern import (
     Num,
     Pattern,
     Var,
-    is_scalar,
-    match,
     nodes,
     own_exprs,
-    substitute,
 )
+from eqsat.patternmatch import is_scalar, match, substitute
 from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 from eqsat.signature import Axes
