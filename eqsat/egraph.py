@@ -64,8 +64,9 @@ class Engine:
         self._normal = normal_forms(self.rules)
         self._waiting: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
         for r in self.rules:
-            self._waiting[r.phase].append(r)
-        self._loaded: set[str] = set()
+            self._waiting[r.phase] += r.directions
+        self._loaded: dict[str, Rule] = {}
+        """Rewrites that the engine knows, by label."""
         self._active: set[str] = set()
         self._matched: dict[str, int] = {}
         self._roots: dict[str, list[tuple[str, ...]]] = {}
@@ -120,7 +121,7 @@ class Engine:
                 self._waiting[phase].append(r)
                 continue
             forms += self._forms_of(entry)
-            self._loaded.add(r.name)
+            self._loaded[r.label] = r
             self._active.add(phase)
             if len(entry[1]) > 1:
                 self._roots.setdefault(phase, []).append(_root_names(entry[1]))
@@ -186,8 +187,8 @@ class Engine:
         """The rules of the phase that ran last."""
         last = self.history[-1] if self.history else None
         phase = getattr(last, "phase", "")
-        loaded = (r for r in self.rules if r.name in self._loaded)
-        return [r.name for r in loaded if r.phase == phase]
+        known = {r.name for r in self._loaded.values() if r.phase == phase}
+        return [r.name for r in self.rules if r.name in known]
 
     # -- inserting ---------------------------------------------------------------------
 
@@ -233,8 +234,9 @@ class Engine:
         (output,) = self._run([schedule])
         report = output.report
         matches = report.num_matches_per_rule
-        for name, n in matches.items():
-            if n and name in self._loaded:
+        for label, n in matches.items():
+            if n and label in self._loaded:
+                name = self._loaded[label].name
                 self.fired[name] = self.fired.get(name, 0) + n
         most = max(matches.values(), default=0)
         self._matched[phase] = max(most, self._matched.get(phase, 0))

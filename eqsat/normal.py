@@ -158,10 +158,10 @@ class NormalForms:
         ``present``."""
         if not r.hint <= present:
             return False
-        lasting = self._lasting.get(r.name)
+        lasting = self._lasting.get(r.label)
         if lasting is None:
             removed = frozenset() if r.phase == "canonicalise" else self._removed
-            lasting = self._lasting[r.name] = r.ops(r.left) - removed
+            lasting = self._lasting[r.label] = r.ops(r.left) - removed
         return lasting <= present
 
     def __call__(self, r: Rule) -> Entry:

@@ -94,7 +94,8 @@ class Expr(AttrVar):
     def __str__(self) -> str:
         if not self.args:
             return self.head
-        return f"({self.args[0]} {self.head} {self.args[1]})"
+        a, b = self.args
+        return f"{a}[{b}]" if self.head == "entry" else f"({a} {self.head} {b})"
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {

@@ -13,12 +13,14 @@ signature.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from eqsat.binding import gap, used
 from eqsat.condition import Fact, as_facts
 from eqsat.errors import EqsatError, RuleError, caller_line
 from eqsat.op import annotation_name
@@ -32,7 +34,6 @@ from eqsat.pattern import (
     as_pattern,
     exprs,
     nodes,
-    own_exprs,
     show,
 )
 from eqsat.signature import Signature, parse
@@ -79,6 +80,12 @@ class Rule:
     """Whether the check of rules finds out its numerics class."""
     hint: frozenset[str] = frozenset()
     """Ops that its left side is known to have before it is built."""
+    both_ways: bool = False
+    """Whether it also rewrites from right to left."""
+    column: int = 0
+    """Where it starts in its line, from 1; 0 when only the line is known."""
+    backwards: bool = False
+    """Whether this is the :attr:`reverse` of a rule."""
 
     @cached_property
     def sides(self) -> Sides:
@@ -105,7 +112,8 @@ class Rule:
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line}"
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -118,6 +126,33 @@ class Rule:
         e-graph."""
         return self.phase == "fuse"
 
+    @property
+    def directions(self) -> tuple[Rule, ...]:
+        """The rewrites that this rule is: itself and, both ways, its reverse."""
+        return (self, self.reverse) if self.both_ways else (self,)
+
+    @cached_property
+    def reverse(self) -> Rule:
+        """The rewrite from right to left, of the same name."""
+
+        @functools.wraps(self.function)
+        def exchanged(*args: Any) -> Any:
+            left, right = self.function(*args)
+            return right, left
+
+        return replace(
+            self,
+            function=exchanged,
+            hint=frozenset(),
+            both_ways=False,
+            backwards=not self.backwards,
+        )
+
+    @property
+    def label(self) -> str:
+        """The name of this one rewrite; that of a reverse differs from the rule's."""
+        return f"{self.name} (backwards)" if self.backwards else self.name
+
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
 
@@ -126,7 +161,7 @@ class Rule:
 
     def __str__(self) -> str:
         left, right = (" , ".join(map(show, side)) for side in self.sides[:2])
-        return f"{left}  →  {right}"
+        return f"{left}  {'↔' if self.both_ways else '→'}  {right}"
 
     def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
         """Names of the ops in ``side``; bare numbers count as ``scalar``."""
@@ -146,6 +181,7 @@ def rule(
     phase: str | None = None,
     dtypes: str = "float",
     name: str | None = None,
+    both_ways: bool = False,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a function that returns ``(left, right)``.
 
@@ -154,8 +190,9 @@ def rule(
     parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
     ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
     infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
-    ``float`` or ``any``. Raises :class:`RuleError` with file and line when the rule is
-    not well formed.
+    ``float`` or ``any``. ``both_ways``: it rewrites the right side to the left one too,
+    which takes sides that bind the same parameters. Raises :class:`RuleError` with file
+    and line when the rule is not well formed.
     """
 
     if not isinstance(signature, str):
@@ -179,6 +216,7 @@ def rule(
             masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
             file=code.co_filename,
             line=code.co_firstlineno,
+            both_ways=both_ways,
         )
         made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
         return made
@@ -243,6 +281,8 @@ def _build(r: Rule) -> Sides:
     _check_bound(r, made, who)
     if r.is_fusion:
         _check_fusion(r, made, who)
+    if r.both_ways:
+        _check_reverse(r, made, who)
     return made
 
 
@@ -269,21 +309,6 @@ def _side(side: Any, who: str) -> tuple[Pattern, ...]:
         raise RuleError(f"{who}: {error}") from None
 
 
-def _variables(side: tuple[Pattern, ...], axes: bool = False) -> dict[str, None]:
-    """Names of the variables in ``side``, and of the axes that they bind."""
-    found: dict[str, None] = {}
-    for root in side:
-        for p in nodes(root):
-            if isinstance(p, Var):
-                found[p.name] = None
-                if axes:
-                    found.update((a, None) for a in p.axes.tokens if isinstance(a, str))
-            else:
-                for e in own_exprs(p):
-                    found.update((n, None) for n in sorted(e.names))
-    return found
-
-
 def _check_fusion(r: Rule, made: Sides, who: str) -> None:
     """Fusions are matched outside the engine, so they are of one simple form."""
     root, *more = made.right
@@ -302,15 +327,33 @@ def _check_fusion(r: Rule, made: Sides, who: str) -> None:
 
 
 def _check_bound(r: Rule, made: Sides, who: str) -> None:
-    bound = _variables(made.left, axes=True)
-    free = [v for v in _variables(made.right) if v not in bound]
-    if free:
-        raise RuleError(
-            f"{who}: the right side uses {', '.join(map(repr, free))}, which the left "
-            f"side lacks\n"
-            f"  left:  {' , '.join(map(show, made.left))}\n"
-            f"  right: {' , '.join(map(show, made.right))}"
-        )
+    why = gap(made.left, made.right, r.numbers)
+    if why:
+        raise RuleError(f"{who}: {why}{_both(made)}")
+    bound = used(made.left)
     unused = [p for p in r.params if p not in bound]
     if unused:
         raise RuleError(f"{who}: parameter {unused[0]!r} is not used by the left side")
+
+
+def _check_reverse(r: Rule, made: Sides, who: str) -> None:
+    """What a rule that applies both ways needs besides."""
+    if r.phase in ("canonicalise", "fuse"):
+        raise RuleError(
+            f"{who}: a rule of the phase {r.phase} has one direction, it cannot be "
+            f"both_ways"
+        )
+    for root in made.right:
+        if not isinstance(root, Node):
+            raise RuleError(
+                f"{who}: both_ways, but the right side is {show(root)}, expected an "
+                f"operation"
+            )
+    why = gap(made.right, made.left, r.numbers, ("right", "left"))
+    if why:
+        raise RuleError(f"{who}: both_ways, but {why}{_both(made)}")
+
+
+def _both(made: Sides) -> str:
+    left, right = (" , ".join(map(show, side)) for side in made[:2])
+    return f"\n  left:  {left}\n  right: {right}"

@@ -17,7 +17,7 @@ from eqsat.signature import Axes
 def rule_forms(
     rule: Rule, left: Sequence[Pattern], right: Sequence[Pattern], signed: bool = False
 ) -> list[str]:
-    """One rule as an egglog ``(rule …)`` whose name is the rule's, after its literals.
+    """One rule as an egglog ``(rule …)`` whose name is its label, after its literals.
 
     ``signed``: every node that it builds is entered in its table of provenance.
     """
@@ -30,7 +30,7 @@ def rule_forms(
     return [
         *known,
         f"(rule ({' '.join(writer.facts)})\n  ({' '.join(writer.build(left, right))})\n"
-        f"  :ruleset _{rule.phase} :name {text(rule.name)})\n",
+        f"  :ruleset _{rule.phase} :name {text(rule.label)})\n",
     ]
 
 
