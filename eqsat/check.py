@@ -96,7 +96,15 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
 def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
     verdict = "refused" if reason else "tested"
     return Finding(
-        rule.name, rule.file, rule.line, numerics, verdict, s.examples, s.worst, reason
+        rule.name,
+        rule.file,
+        rule.line,
+        numerics,
+        verdict,
+        s.examples,
+        s.worst,
+        reason,
+        column=rule.column,
     )
 
 

@@ -235,7 +235,7 @@ def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
         return True
     for fact in r.facts:
         for s in fact.subjects:
-            if isinstance(s, Expr):
+            if isinstance(s, (Expr, int, float)):
                 continue
             if fact.name != "not scalar" or is_scalar(substitute(s, dict(bound))):
                 return False

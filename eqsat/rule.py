@@ -258,12 +258,7 @@ def _build(r: Rule) -> Sides:
             f"arguments, the function has {len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
-    try:
-        sides = r.function(*values)
-    except RuleError as error:
-        raise RuleError(f"{who}: {error}") from None
-    except EqsatError as error:
-        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
+    sides = _called(r.function, values, who)
     if not isinstance(sides, tuple) or len(sides) != 2:
         raise RuleError(
             f"{who}: must return (left, right), returned {type(sides).__name__!r}"
@@ -276,7 +271,7 @@ def _build(r: Rule) -> Sides:
             raise RuleError(
                 f"{who}: the left side is {show(root)}, expected an operation"
             )
-    facts = as_facts(r.where(*values), who) if r.where else []
+    facts = as_facts(_called(r.where, values, who), who) if r.where else []
     made = Sides(left, right, tuple(facts))
     _check_bound(r, made, who)
     if r.is_fusion:
@@ -284,6 +279,15 @@ def _build(r: Rule) -> Sides:
     if r.both_ways:
         _check_reverse(r, made, who)
     return made
+
+
+def _called(function: Callable[..., Any], values: list[Any], who: str) -> Any:
+    try:
+        return function(*values)
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+    except EqsatError as error:
+        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
 
 
 def pattern_values(r: Rule) -> list[Any]:
@@ -340,18 +344,18 @@ def _check_reverse(r: Rule, made: Sides, who: str) -> None:
     """What a rule that applies both ways needs besides."""
     if r.phase in ("canonicalise", "fuse"):
         raise RuleError(
-            f"{who}: a rule of the phase {r.phase} has one direction, it cannot be "
-            f"both_ways"
+            f"{who}: a rule of the phase {r.phase} has one direction, it cannot "
+            f"rewrite both ways"
         )
     for root in made.right:
         if not isinstance(root, Node):
             raise RuleError(
-                f"{who}: both_ways, but the right side is {show(root)}, expected an "
-                f"operation"
+                f"{who}: it rewrites both ways, but the right side is {show(root)}, "
+                f"expected an operation"
             )
     why = gap(made.right, made.left, r.numbers, ("right", "left"))
     if why:
-        raise RuleError(f"{who}: both_ways, but {why}{_both(made)}")
+        raise RuleError(f"{who}: it rewrites both ways, but {why}{_both(made)}")
 
 
 def _both(made: Sides) -> str:

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eqsat.eggfile import constructors, rule_of
+from eqsat.eggtext import Place, Rewrite, parse, wrong
 from eqsat.errors import RuleError, nearest
 from eqsat.op import Op
-from eqsat.rule import Rule
+from eqsat.rule import PHASES, Rule
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,13 @@ class RuleSet:
 
 
 def load_rules(*paths: str | Path) -> RuleSet:
-    """The rules of Python files, in order; a folder stands for its ``*.py`` files.
+    """The rules of files, in order; a folder stands for its ``*.py`` and ``*.egg``
+    files.
 
-    Each file is run as a module of its own. Raises :class:`RuleError` that names the
-    file when it is missing, cannot be read, or holds no rule; nothing is kept of a file
-    that fails.
+    A Python file is run as a module of its own; an ``.egg`` file holds rewrites as
+    egglog text (:mod:`eqsat.eggfile`). Raises :class:`RuleError` that names the file
+    when it is missing, cannot be read, or holds no rule; nothing is kept of a file that
+    fails.
     """
     ops, modules = dict(Op.registry), set(sys.modules)
     try:
@@ -70,11 +74,15 @@ _MODULE = "eqsat_rules_"
 """How the names of modules begin that rule files are run as."""
 
 
+_SUFFIXES = (".py", ".egg")
+
+
 def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
     for path in paths:
         p = Path(path)
         if p.is_dir():
-            yield from sorted(f for f in p.glob("*.py") if f.name != "__init__.py")
+            files = (f for f in p.iterdir() if f.suffix in _SUFFIXES and f.is_file())
+            yield from sorted(f for f in files if f.name != "__init__.py")
         elif p.exists():
             yield p
         else:
@@ -84,8 +92,38 @@ def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
 
 
 def _load_file(path: Path) -> list[Rule]:
-    if path.suffix != ".py":
-        raise RuleError(f"rule file {str(path)!r}: expected a .py file")
+    if path.suffix not in _SUFFIXES:
+        raise RuleError(f"rule file {str(path)!r}: expected a .py or an .egg file")
+    found = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
+    if not found:
+        raise RuleError(f"rule file {str(path)!r} defines no rule")
+    return found
+
+
+def _load_egg(path: Path) -> list[Rule]:
+    """The rules of egglog text. One without ``:name`` is called by its place."""
+    file = str(path.absolute())
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleError(f"rule file {str(path)!r}: expected UTF-8: {error}") from error
+    ops = constructors()
+    rules: dict[Place, Rule] = {}
+    for command in parse(file, text):
+        place = command.place
+        if isinstance(command, Rewrite):
+            first = all(p.line != place.line for p in rules)
+            line = f"{path.stem}:{place.line}"
+            name = command.name or (line if first else f"{line}:{place.column}")
+            rules[place] = rule_of(file, name, command, ops)
+        elif command.name not in PHASES:
+            phases = ", ".join(PHASES)
+            message = f"ruleset {command.name!r}, expected one of {phases}"
+            raise wrong(file, place, message)
+    return list(rules.values())
+
+
+def _load_python(path: Path) -> list[Rule]:
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
     name = f"{_MODULE}{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -99,10 +137,7 @@ def _load_file(path: Path) -> list[Rule]:
     except Exception as error:
         line = caller_line_of(error, str(spec.origin))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
-    found = collect(vars(module).values())
-    if not found:
-        raise RuleError(f"rule file {str(path)!r} defines no rule")
-    return found
+    return collect(vars(module).values())
 
 
 def collect(values: Iterable[Any]) -> list[Rule]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.condition import Fact
 from eqsat.encode import constructor, literal, number, text
 from eqsat.errors import RuleError
 from eqsat.pattern import Expr, Node, Num, Pattern, Var, exprs, solve
@@ -142,11 +143,15 @@ class _Writer:
             checked |= float_guard
             self._guard_var(pattern, wanted, float_guard)
         for fact in self.rule.facts:
-            subjects = [
-                expression(s, s.kind) if isinstance(s, Expr) else self.match(s)
-                for s in fact.subjects
-            ]
-            self.facts.append(fact.text.format(*subjects))
+            self.facts.append(fact.text.format(*self._subjects(fact)))
+
+    def _subjects(self, fact: Fact) -> Iterator[str]:
+        kinds = {getattr(s, "kind", type(s).__name__) for s in fact.subjects}
+        for s in fact.subjects:
+            if isinstance(s, (Expr, int, float)):
+                yield expression(s, "float" if "float" in kinds else "int")
+            else:
+                yield self.match(s)
 
     def _guard_var(
         self, var: Var, wanted: Mapping[str, int], float_guard: bool
