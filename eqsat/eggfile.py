@@ -30,9 +30,8 @@ from eqsat.eggtext import (
     Syntax,
     wrong,
 )
-from eqsat.encode import constructor
-from eqsat.errors import EqsatError, ShapeError, nearest
-from eqsat.op import Op, normal_axes
+from eqsat.errors import EqsatError, RuleError, ShapeError, nearest
+from eqsat.op import Op, annotation_name, normal_axes
 from eqsat.pattern import ARITHMETIC, entry
 from eqsat.rule import Rule
 from eqsat.signature import ELLIPSIS, Axes, Signature
@@ -62,12 +61,6 @@ _STANDS = {
     "ints": "several integers",
 }
 """Kinds of variables."""
-
-
-def constructors() -> dict[str, Op]:
-    """Ops by constructor; variadic ones without the number of their arrays."""
-    ops = [op for op in Op.registry.values() if op.kind != "leaf"]
-    return {constructor(op, 0).removesuffix("0" * op.variadic): op for op in ops}
 
 
 def rule_of(file: str, name: str, source: Rewrite, ops: Mapping[str, Op]) -> Rule:
@@ -114,7 +107,9 @@ class _Translation:
         made = self._made(left, right, tests)
         try:
             made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
-        except ArithmeticError as error:
+        except RuleError:
+            raise
+        except Exception as error:  # a reference of literals may raise anything
             self._fail(self.source, f"{type(error).__name__}: {error}")
         return made
 
@@ -209,11 +204,13 @@ class _Translation:
     def _condition(self, call: Call) -> Build:
         function = CONDITIONS.get(call.head.replace("_", "-"))
         if function is None:
-            known = (*CONDITIONS, *SETTINGS)
-            self._fail(call, f"no condition {call.head!r}{nearest(call.head, known)}")
+            hint = nearest(call.head, (*CONDITIONS, *SETTINGS))
+            if call.head == "=":
+                hint = "; numbers and sizes are compared by (equal a b)"
+            self._fail(call, f"no condition {call.head!r}{hint}")
         wanted = inspect.signature(function).parameters
         words = self._words(call, *wanted)
-        kinds = [p.annotation for p in wanted.values()]
+        kinds = [annotation_name(p.annotation) for p in wanted.values()]
         args = [self._subject(w, k) for w, k in zip(words, kinds, strict=True)]
         return lambda values: function(*(a(values) for a in args))
 
@@ -271,7 +268,7 @@ class _Translation:
             head = head.rstrip("0123456789")
         count = call.head[len(head) :]
         op = self.ops.get(head)
-        if op is None or op.variadic == (count == ""):
+        if op is None or op.variadic != (0 < len(count) < 3):
             known = [n + "2" * op.variadic for n, op in self.ops.items()]
             longer = [n for n in known if n.startswith(call.head)]
             hint = f"; did you mean {longer[0]!r}?" if longer else nearest(head, known)
@@ -324,12 +321,11 @@ class _Translation:
         if e.head == "vec-get":
             values, i = self._words(e, "attribute", "entry")
             if not isinstance(values, Name) or not isinstance(i, Literal):
-                self._fail(
-                    e, "expected (vec-get attribute entry), such as (vec-get p 0)"
-                )
-            if type(i.value) is not int or i.value < 0:
+                self._fail(e, "expected a variable and a number: (vec-get p 0)")
+            place = i.value
+            if type(place) is not int or place < 0:
                 self._fail(i, "entries count from 0")
-            attribute, place = self._read(values, "ints"), i.value
+            attribute = self._read(values, "ints")
             return lambda known: entry(attribute(known), place), "int"
         if e.head not in ("+", "-", "*", "/"):
             self._fail(e, f"no arithmetic {e.head!r}; there are + - * / and vec-get")
@@ -381,7 +377,8 @@ class _Translation:
         """The arguments of ``call``, one for each name; those in brackets may lack."""
         least = sum(not n.startswith("[") for n in names)
         if not least <= len(call.args) <= len(names):
-            self._fail(call, f"expected ({' '.join((call.head, *names))})")
+            wanted = " ".join((call.head, *names))
+            self._fail(call, f"expected ({wanted}), got {len(call.args)} arguments")
         return call.args
 
 

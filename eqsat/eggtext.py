@@ -67,15 +67,17 @@ class Rewrite(NamedTuple):
 class Ruleset(NamedTuple):
     """A ``(ruleset …)``."""
 
-    name: str
+    ruleset: str
     place: Place
+    options: Mapping[str, Place]
 
 
 def parse(file: str, text: str) -> list[Rewrite | Ruleset]:
     """The commands of ``text``. Raises :class:`RuleError` that says where in ``file``
     it is not egglog, or holds another command."""
     lines = text.split("\n")
-    return [_parsed(file, lines, form) for form in _forms(file, text)]
+    parser = bindings().EGraph()
+    return [_parsed(file, lines, form, parser) for form in _forms(file, text)]
 
 
 def wrong(file: str, place: Place, message: str) -> RuleError:
@@ -88,8 +90,10 @@ def wrong(file: str, place: Place, message: str) -> RuleError:
 DEEPEST = 100
 """Brackets inside one another: the parser's stack ends at some thousands."""
 COMMANDS = ("rewrite", "birewrite", "ruleset")
+OPTIONS = (":name", ":ruleset", ":when")
 _HOLDS = "a rule file holds (rewrite …), (birewrite …) and (ruleset …)"
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"?|;[^\n]*|[()]|[^\s()";]+', re.DOTALL)
+_TEXT = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_TOKEN = re.compile(rf'{_TEXT.pattern}?|;[^\n]*|[()]|[^\s()";][^\s();]*', re.DOTALL)
 
 
 @dataclass
@@ -106,7 +110,7 @@ def _forms(file: str, text: str) -> Iterator[_Form]:
     form = _Form(Place(1, 1))
     depth = start = 0
     for place, at, token in _tokens(text):
-        if token[0] == '"' and (len(token) < 2 or token[-1] != '"'):
+        if token[0] == '"' and not _TEXT.fullmatch(token):
             raise wrong(file, place, "this text is never closed")
         if depth == 0 and token != "(":
             what = "')' closes nothing" if token == ")" else f"{token} is no command"
@@ -150,23 +154,25 @@ def _tokens(text: str) -> Iterator[tuple[Place, int, str]]:
 _SAID = re.compile(r"In (\d+):(\d+)-.*\nparse error: (.*)", re.DOTALL)
 
 
-def _parsed(file: str, lines: Sequence[str], form: _Form) -> Rewrite | Ruleset:
+def _parsed(
+    file: str, lines: Sequence[str], form: _Form, parser: Any
+) -> Rewrite | Ruleset:
     if form.head not in COMMANDS:
         what = f"({form.head} …)" if form.head else "(…)"
         raise wrong(file, form.place, f"{what} is no rewrite; {_HOLDS}")
+    for option in form.options.keys() - OPTIONS:
+        message = f"no option {option}; there are {', '.join(OPTIONS)}"
+        raise wrong(file, form.options[option], message)
     b = bindings()
     try:
-        (command,) = b.EGraph().parse_program(form.text, file)
+        (command,) = parser.parse_program(form.text, file)
     except b.EggSmolError as error:
         said = _SAID.match(str(error))
         assert said is not None, str(error)
         place = _within(form.place, Place(int(said[1]), int(said[2])))
         raise wrong(file, place, said[3]) from None
     if form.head == "ruleset":
-        return Ruleset(command.name, form.place)
-    if getattr(command, "subsume", False):
-        message = "a rule adds to what is known; there is no :subsume"
-        raise wrong(file, form.options[":subsume"], message)
+        return Ruleset(command.name, form.place, form.options)
     reader = _Reader(b, form.place, form.text)
     rewrite = command.rewrite
     return Rewrite(
@@ -191,10 +197,10 @@ def _within(start: Place, place: Place) -> Place:
 def _comment_above(lines: Sequence[str], line: int) -> str:
     """The comment that ends in the line above ``line``."""
     found: list[str] = []
-    for text in reversed(lines[: line - 1]):
-        if not text.lstrip().startswith(";"):
-            break
-        found.append(text.lstrip().lstrip(";").strip())
+    at = line - 2
+    while at >= 0 and lines[at].lstrip().startswith(";"):
+        found.append(lines[at].lstrip().lstrip(";").strip())
+        at -= 1
     return "\n".join(reversed(found))
 
 

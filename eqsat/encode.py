@@ -148,6 +148,12 @@ def constructor(op: Op, arity: int) -> str:
     return f"{name}{arity}" if op.variadic else name
 
 
+def constructors() -> dict[str, Op]:
+    """The ops by constructor; variadic ones without the number of their arrays."""
+    ops = [op for op in Op.registry.values() if op.kind != "leaf"]
+    return {constructor(op, 0).removesuffix("0" * op.variadic): op for op in ops}
+
+
 def declaration(op: Op, arity: int) -> str:
     """The constructor of ``op``."""
     name = constructor(op, arity)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat.eggfile import constructors, rule_of
-from eqsat.eggtext import Place, Rewrite, parse, wrong
+from eqsat.eggfile import rule_of
+from eqsat.eggtext import Rewrite, parse, wrong
+from eqsat.encode import constructors
 from eqsat.errors import RuleError, nearest
 from eqsat.op import Op
 from eqsat.rule import PHASES, Rule
@@ -108,19 +109,21 @@ def _load_egg(path: Path) -> list[Rule]:
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"rule file {str(path)!r}: expected UTF-8: {error}") from error
     ops = constructors()
-    rules: dict[Place, Rule] = {}
+    rules: list[Rule] = []
+    lines: set[int] = set()
     for command in parse(file, text):
-        place = command.place
-        if isinstance(command, Rewrite):
-            first = all(p.line != place.line for p in rules)
-            line = f"{path.stem}:{place.line}"
-            name = command.name or (line if first else f"{line}:{place.column}")
-            rules[place] = rule_of(file, name, command, ops)
-        elif command.name not in PHASES:
+        place, ruleset = command.place, command.ruleset
+        if ruleset not in ("", *PHASES):
+            at = command.options.get(":ruleset", place)
             phases = ", ".join(PHASES)
-            message = f"ruleset {command.name!r}, expected one of {phases}"
-            raise wrong(file, place, message)
-    return list(rules.values())
+            raise wrong(file, at, f"ruleset {ruleset!r}, expected one of {phases}")
+        if isinstance(command, Rewrite):
+            name = f"{path.stem}:{place.line}"
+            if place.line in lines:
+                name += f":{place.column}"
+            lines.add(place.line)
+            rules.append(rule_of(file, command.name or name, command, ops))
+    return rules
 
 
 def _load_python(path: Path) -> list[Rule]:
