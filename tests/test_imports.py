@@ -14,18 +14,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ORDER = (
     "errors options term signature typerule viewrule promote op define build "
-    "ops indexing numpy_api tree tracer arguments trace body expand target domain cost "
-    "kernel memory program pattern condition rule stock encode normal frozen insertion "
-    "egraph ematch regions extract exact cuts joint cover origin optimise explain jit "
+    "ops indexing numpy_api tree tracer arguments trace body expand "
+    "target domain cost kernel memory program "
+    "pattern patternmatch binding condition rule encode ruletext engine "
+    "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions "
+    "extract exact cuts joint cover opportunity origin optimise explain "
+    "calibrate jit "
     "sides instantiate ball propagate bounds drawing verdict shrink findings check "
     ". demo cli __main__"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 
-BACKENDS_MAY_NOT = (
-    "pattern condition rule stock encode normal frozen insertion egraph ematch regions "
-    "extract exact cuts joint cover origin optimise explain jit . demo cli __main__"
-).split()
+BACKENDS_MAY_NOT = [
+    *ORDER[ORDER.index("pattern") : ORDER.index("calibrate")],
+    *("jit", ".", "demo", "cli", "__main__"),
+]
 
 
 def sources(folder: str) -> list[Path]:
@@ -114,9 +117,9 @@ def test_mapped_folders_import_themselves_relatively(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sources("eqsat"), ids=lambda p: p.stem)
-def test_only_the_egraph_module_touches_egglog(path: Path) -> None:
+def test_only_the_engine_module_touches_egglog(path: Path) -> None:
     """Neither an import nor a string in code names the engine; prose may."""
-    if own_part(path) == "egraph":
+    if own_part(path) == "engine":
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     prose = {
