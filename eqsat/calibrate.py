@@ -74,7 +74,8 @@ def measured(backend: str, default: Device) -> Device:
 def _device(record: dict[str, Any]) -> Device:
     rooms = tuple((float(a), float(b)) for a, b in record["bandwidths"])
     known = {f.name for f in fields(Device)}
-    return Device(**{k: v for k, v in record.items() if k in known} | {"bandwidths": rooms})
+    plain = {k: v for k, v in record.items() if k in known}
+    return Device(**plain | {"bandwidths": rooms})
 
 
 def keep(backend: str, device: Device) -> Path:

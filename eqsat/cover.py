@@ -40,6 +40,12 @@ class Way:
     joint: Joint | None = None
     """A kernel of several results, of which the class is one."""
 
+    @property
+    def price_s(self) -> float | None:
+        """Seconds that extraction took its kernel for; None for what is no kernel."""
+        kernel = self.cut or self.joint
+        return None if kernel is None else kernel.price
+
 
 @dataclass
 class Cover:
@@ -69,7 +75,8 @@ def cover(
     """The cheapest cover of ``roots`` found within the budget.
 
     ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
-    its ops do one by one. ``most``: cuts that a class keeps. Raises :class:`EngineError` when a root cannot be computed.
+    its ops do one by one. ``most``: cuts that a class keeps. Raises
+    :class:`EngineError` when a root cannot be computed.
     """
     cuts = Cuts(graph, model, roots, budget, exact, most)
     return _Covering(cuts, roots).solved(budget, optimal)

@@ -349,7 +349,7 @@ class Cuts:
                     self._keep(node.cls, cut)
 
     def _try(self, n: int) -> bool:
-        """Add the cuts with node ``n`` at the root; whether a list or a flow changed."""
+        """Add the cuts with node ``n`` at the root; whether anything changed."""
         node = self.nodes[n]
         c = node.cls
         flow = self.flow

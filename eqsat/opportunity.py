@@ -91,7 +91,6 @@ def _shared(cuts: Cuts, kernel: Cut | Joint) -> Iterator[int]:
 
 def _missed(cover: Cover) -> Iterator[Opportunity]:
     """Pairs of a kernel and one that reads its result, straight or through views."""
-    cuts = cover.cuts
     kernels = _kernels(cover)
     behind = _behind(cover)
     seen: set[tuple[int, int]] = set()

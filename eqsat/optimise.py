@@ -22,6 +22,7 @@ from eqsat.options import Options
 from eqsat.origin import Origin, lines_behind, rules_behind
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
+from eqsat.second import second_pass
 from eqsat.term import Term, postorder
 
 
@@ -44,6 +45,8 @@ class Optimised:
     classes: int = 0
     nodes: int = 0
     optimal_gap: float | None = None
+    prices_s: dict[Term, float] = field(default_factory=dict)
+    """What extraction took each kernel for (s)."""
     dump: Callable[[], str] = lambda: ""
     """The e-graph as egglog text."""
 
@@ -136,6 +139,9 @@ def optimise(
         clock.lap("fuse")
         result = _cover_all(graph, model, pieces, regions, roots, options, budget)
     clock.lap("extract")
+    if len(regions) > 1 and options.fusion and budget.left():
+        _shifted(result, model, budget, options)
+        clock.lap("second pass")
     result.fired = fired
     result.baseline_cost_s = baseline
     result.cost_s = model.program(result.roots, is_constant(result.roots))
@@ -256,6 +262,7 @@ def _cover_all(
     places: dict[Term, _Place] = {}
     chosen: dict[int, tuple[_Piece, Cover]] = {}
     gaps: list[float] = []
+    prices: dict[Term, float] = {}
     for piece in pieces:
         found = cover(
             graph,
@@ -278,6 +285,8 @@ def _cover_all(
         done.update(zip(region.roots, made, strict=True))
         for t, way in ways.items():
             places.setdefault(t, _Place(piece, found, region, way))
+            if way.price_s is not None:
+                prices.setdefault(t, way.price_s)
     return Optimised(
         [done.get(r, r) for r in roots],
         lambda: {t: _origin(graph, p) for t, p in places.items()},
@@ -286,8 +295,28 @@ def _cover_all(
         0.0,
         {},
         "",
+        prices_s=prices,
         optimal_gap=max(gaps) if gaps else None,
     )
+
+
+def _shifted(
+    result: Optimised, model: CostModel, budget: Budget, options: Options
+) -> None:
+    """Look for kernels across the borders of regions."""
+    first = result.find_origins
+    again = second_pass(result.roots, model, budget, options.numerics == "exact")
+    result.roots = again.roots
+    result.prices_s |= again.prices_s
+
+    def find_origins() -> dict[Term, Origin]:
+        known = first()
+        return {
+            t: Origin.of_all(known[p] for p in parts if p in known)
+            for t, parts in again.parts.items()
+        }
+
+    result.find_origins = find_origins
 
 
 def _origin(graph: EGraph, place: _Place) -> Origin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from eqsat.build import make
@@ -22,6 +22,16 @@ class Origin:
     user did not write; empty when the user wrote the node."""
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
+
+    @classmethod
+    def of_all(cls, parts: Iterable[Origin]) -> Origin:
+        """Of one kernel that does the work of several."""
+        rules: dict[str, None] = {}
+        lines: set[SourceLine] = set()
+        for part in parts:
+            rules.update(dict.fromkeys(part.rules))
+            lines.update(part.lines)
+        return cls(tuple(rules), tuple(sorted(lines)))
 
 
 def lines_behind(node: ENode, written: dict[int, Term]) -> tuple[SourceLine, ...]:

@@ -8,7 +8,7 @@ weights it uses, so the layers of a deep network collapse to a handful of region
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -80,7 +80,7 @@ def split(
     later = set(wanted)
     for t in order:
         later.update(a for a in t.args if a in where and where[a] != where[t])
-    return [_region(piece, later, constant) for piece in pieces]
+    return [region_of(piece, later, constant) for piece in pieces]
 
 
 def _borders(
@@ -106,9 +106,11 @@ def _borders(
     return [*borders, n - 1]
 
 
-def _region(
-    piece: Sequence[Term], later: set[Term], constant: dict[Term, bool]
+def region_of(
+    piece: Sequence[Term], later: set[Term], constant: Mapping[Term, bool]
 ) -> Region:
+    """The region of the terms ``piece``; ``later`` holds those that are used
+    outside."""
     inside = set(piece)
     local: dict[Term, int] = {}
     leaves: list[Term] = []

@@ -1,0 +1,238 @@
+"""The second pass over a program of several regions: kernels across their borders.
+
+The kernels of the first pass are opened again and grouped by other borders, none of
+which cuts a kernel, so that what the first borders kept apart lies side by side. Each
+distinct group is covered anew, without rewriting: a group that comes out cheaper
+replaces its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.body import KERNEL, RESULT, Body
+from eqsat.cost import CostModel
+from eqsat.cover import Cover, Way, build, cover, inside
+from eqsat.frozen import Budget, EGraph, ENode, engine_attrs
+from eqsat.op import INPUT, SCALAR, Op
+from eqsat.regions import MOST, Region, is_constant, region_of
+from eqsat.term import Term, postorder
+
+GAIN = 1e-6
+"""Part of its cost that a group must save to be replaced."""
+
+
+@dataclass
+class Second:
+    """The outcome of the second pass."""
+
+    roots: list[Term]
+    parts: dict[Term, tuple[Term, ...]]
+    """Each new kernel to those of the first pass whose work it does."""
+    prices_s: dict[Term, float] = field(default_factory=dict)
+    """What the new kernels were taken for (s)."""
+    groups: int = 0
+    replaced: int = 0
+
+
+@dataclass
+class _Group:
+    """Kernels and views of the first pass in a row, and what they open to."""
+
+    closed: list[Term] = field(default_factory=list)
+    terms: dict[Term, None] = field(default_factory=dict)
+    values: dict[Term, None] = field(default_factory=dict)
+    """The results of the kernels, as terms."""
+
+
+def second_pass(
+    roots: Sequence[Term], model: CostModel, budget: Budget, exact: bool
+) -> Second:
+    """The program again, covered by other groups."""
+    constant = is_constant(roots)
+    opened, owner = _open(roots, constant)
+    groups = _groups(opened)
+    regions = _regions(roots, groups, opened, constant)
+    known: dict[tuple[object, ...], Cover | None] = {}
+    final: dict[Term, Term] = {}
+    parts: dict[Term, tuple[Term, ...]] = {}
+    prices: dict[Term, float] = {}
+    replaced = 0
+    for group, region in zip(groups, regions, strict=True):
+        if region.key not in known:
+            cost = sum(model.term(t) for t in group.closed)
+            found = _covered(region, model, budget, exact)
+            better = found is not None and found.cost_s < cost * (1 - GAIN)
+            known[region.key] = found if better else None
+        chosen = known[region.key]
+        if chosen is None:
+            _keep(group, opened, final, parts)
+        else:
+            replaced += 1
+            prices |= _replace(chosen, region, final, parts, owner)
+    out = [final.get(opened[r][-1], r) if r in opened else r for r in roots]
+    return Second(out, parts, prices, len(groups), replaced)
+
+
+def _open(
+    roots: Sequence[Term], constant: Mapping[Term, bool]
+) -> tuple[dict[Term, list[Term]], dict[Term, Term]]:
+    """What each kernel and view opens to, its value last, and whose part a term is."""
+    opened: dict[Term, list[Term]] = {}
+    owner: dict[Term, Term] = {}
+
+    def value(t: Term) -> Term:
+        return opened[t][-1] if t in opened else t
+
+    for t in postorder(roots):
+        if constant[t] or t.op is INPUT:
+            continue
+        args = [value(a) for a in t.args]
+        if t.op is RESULT:
+            kernel = t.args[0]
+            body = kernel.attrs[0]
+            assert isinstance(body, Body) and isinstance(t.attrs[0], int)
+            operands = [value(a) for a in kernel.args]
+            opened[t] = [body.apply(t.graph, operands)[body.results[t.attrs[0]]]]
+            continue
+        if t.op is KERNEL:
+            body = t.attrs[0]
+            assert isinstance(body, Body)
+            made = body.apply(t.graph, args)[body.arity :]
+            made = [m for m in made if m.op is not SCALAR]
+        else:
+            made = [t.graph.node(t.op, args, t.attrs, t.type)]
+        opened[t] = made
+        for m in made:
+            owner.setdefault(m, t)
+    return opened, owner
+
+
+def _groups(opened: Mapping[Term, list[Term]]) -> list[_Group]:
+    """Kernels in groups whose first is half as long as the others may be.
+
+    What an earlier group gives is not computed again; what is inside a kernel there may
+    be inside one here too.
+    """
+    groups = [_Group()]
+    given: set[Term] = set()
+    room = MOST // 2
+    for t, terms in opened.items():
+        group = groups[-1]
+        new = [m for m in terms if m not in given and m not in group.terms]
+        if group.terms and len(group.terms) + len(new) > room:
+            given.update(group.values)
+            group = _Group()
+            groups.append(group)
+            room = MOST
+            new = [m for m in terms if m not in given]
+        group.closed.append(t)
+        group.values[terms[-1]] = None
+        group.terms.update(dict.fromkeys(new))
+    return groups
+
+
+def _regions(
+    roots: Sequence[Term],
+    groups: Sequence[_Group],
+    opened: Mapping[Term, list[Term]],
+    constant: Mapping[Term, bool],
+) -> list[Region]:
+    wanted = {opened[r][-1] for r in roots if r in opened}
+    known = dict(constant)
+    for g in groups:
+        known.update(dict.fromkeys(g.terms, False))
+    for g in groups:
+        for m in g.terms:
+            for a in m.args:
+                known.setdefault(a, a.op is not INPUT)
+    regions: list[Region] = []
+    for g in reversed(groups):
+        later = wanted & g.values.keys()
+        regions.append(region_of(list(g.terms), later, known))
+        wanted.update(a for m in g.terms for a in m.args if a not in g.terms)
+    return regions[::-1]
+
+
+def _covered(
+    region: Region, model: CostModel, budget: Budget, exact: bool
+) -> Cover | None:
+    graph, classes = _graph(region)
+    if not budget.left():
+        return None
+    place = dict(zip(region.terms, classes, strict=True))
+    return cover(graph, model, [place[r] for r in region.roots], budget, exact=exact)
+
+
+def _graph(region: Region) -> tuple[EGraph, list[int]]:
+    """An e-graph in which each term is a class of its own."""
+    place = {t: i for i, t in enumerate(region.terms)}
+    number = {t: i for i, t in enumerate(region.leaves)}
+    graph = EGraph([t.type for t in region.terms], [], [], [])
+    for t, c in place.items():
+        graph.classes.append([])
+        op = t.op
+        assert isinstance(op, Op)
+        leaf = number.get(t)
+        graph.constant.append(leaf in region.constants or op is SCALAR)
+        if leaf is not None:
+            graph.add(ENode(c, INPUT, (leaf,), (), ""))
+        elif op is SCALAR:
+            graph.add(ENode(c, op, t.attrs, (), ""))
+        else:
+            attrs = engine_attrs(op, t.attrs)
+            graph.add(ENode(c, op, attrs, tuple(place[a] for a in t.args), ""))
+    return graph, list(place.values())
+
+
+def _keep(
+    group: _Group,
+    opened: Mapping[Term, list[Term]],
+    final: dict[Term, Term],
+    parts: dict[Term, tuple[Term, ...]],
+) -> None:
+    """The kernels of the first pass over what their operands have become."""
+    again: dict[Term, Term] = {}
+    for t in group.closed:
+        args = [
+            again.get(a) or final.get(opened[a][-1] if a in opened else a, a)
+            for a in t.args
+        ]
+        made = t.graph.node(t.op, args, t.attrs, t.type)
+        again[t] = made
+        if t.op is not KERNEL or len(opened[t]) == 1 or not _has_results(t):
+            final.setdefault(opened[t][-1], made)
+        parts.setdefault(made, (t,))
+
+
+def _has_results(t: Term) -> bool:
+    body = t.attrs[0]
+    return isinstance(body, Body) and len(body.results) > 1
+
+
+def _replace(
+    chosen: Cover,
+    region: Region,
+    final: dict[Term, Term],
+    parts: dict[Term, tuple[Term, ...]],
+    owner: Mapping[Term, Term],
+) -> dict[Term, float]:
+    """Build the new cover of a group; what its kernels were taken for."""
+    leaves = {i: final.get(t, t) for i, t in enumerate(region.leaves)}
+    made, ways = build(chosen, leaves, region.terms[0].graph)
+    final.update(zip(region.roots, made, strict=True))
+    by_class: Callable[[int], Term] = region.terms.__getitem__
+    for t, way in ways.items():
+        terms = [by_class(c) for c in _classes(chosen, way)]
+        found = dict.fromkeys(owner[m] for m in terms if m in owner)
+        parts.setdefault(t, tuple(found))
+    return {t: way.price_s for t, way in ways.items() if way.price_s is not None}
+
+
+def _classes(chosen: Cover, way: Way) -> list[int]:
+    """The e-graph's classes that a way computes."""
+    cuts = chosen.cuts
+    kernel = way.cut or way.joint
+    mine = [way.cls] if kernel is None else list(inside(cuts, kernel))
+    return [cuts.classes[c] for c in mine]
