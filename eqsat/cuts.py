@@ -36,6 +36,8 @@ PRIORITY = 6
 """Cuts that a class keeps."""
 ROUNDS = 4
 """Times that a node is looked at again because the cuts below it changed."""
+FEW_MORE = 6
+"""Products that are kept apart in the cuts of a class."""
 FEW = 2
 """Cuts of each operand that are tried for ops of many operands."""
 
@@ -644,14 +646,26 @@ class Cuts:
         ]
         kept.append(cut)
         if len(kept) > self.most:
-            kept.sort(key=_alone)
-            half = self.most // 2
-            kept[half:] = sorted(kept[half:], key=_flow)[: self.most - half]
+            kept = self._best(kept)
         self.of[c] = kept
         if not cut.views_only:
             self.flow[c] = min(self.flow[c], cut.flow / max(1, self.refs[c]))
             self.alone[c] = min(self.alone[c], cut.alone)
         return cut in kept
+
+    def _best(self, kept: list[Cut]) -> list[Cut]:
+        """Half of them by their price with all that is below, half by area flow, and
+        the best of each product that would be lost: what follows it needs the same."""
+        kept.sort(key=_alone)
+        half = self.most // 2
+        rest = sorted(kept[half:], key=_flow)
+        chosen = kept[:half] + rest[: self.most - half]
+        known = {(o.state.kind, o.state.anchor) for o in chosen}
+        for o in rest[self.most - half :]:
+            if (o.state.kind, o.state.anchor) not in known and len(known) < FEW_MORE:
+                known.add((o.state.kind, o.state.anchor))
+                chosen.append(o)
+        return chosen
 
     # -- what a cut is -----------------------------------------------------------------
 
