@@ -207,6 +207,22 @@ class Cuts:
     def _is_primitive(self, i: int) -> bool:
         return self.graph.nodes[i].op.body is None
 
+    def _is_off(self, i: int) -> bool:
+        """Whether the target has no use for a named fusion, and there is another way
+        to compute its class."""
+        graph = self.graph
+        e = graph.nodes[i]
+        types = tuple(t for k in e.children if (t := graph.types[k]) is not None)
+        out = graph.types[e.cls]
+        if out is None or len(types) < len(e.children):
+            return True
+        target = self.model.target
+        leaves = [LEAF] * len(types)
+        state = join(e.op, attr_values(e), types, out, leaves, target, e.cls)
+        if state is None or not refusal(state, out[1], target):
+            return False
+        return any(graph.nodes[j].op.kind != "fused" for j in graph.classes[e.cls])
+
     def _shown(self, size: list[float]) -> list[float]:
         """Bytes to read of each class: a broadcast shows fewer than it has."""
         graph, number = self.graph, self.number
@@ -234,6 +250,8 @@ class Cuts:
                 kids = tuple(number[k] for k in e.children)
                 key = (e.op, e.attrs, tuple(sorted(kids)) if e.op.commutative else kids)
                 if key in seen or None in types:
+                    continue
+                if e.op.kind == "fused" and self._is_off(i):
                     continue
                 seen.add(key)
                 self.members[at].append(len(self.nodes))

@@ -50,13 +50,15 @@ class State(NamedTuple):
     anchor: int = -1
     """Which product it has; -1 for none."""
     moved: int = -1
-    """Which view of the domain it is; -1 for the domain itself or its reduced form."""
+    """Which view of the domain it is; -1 for the domain itself or its reduced form,
+    -2 for one of these with axes of size 1 more or less."""
 
 
 LEAF = State("leaf")
 VIEW = State("view")
 """A value in memory under another index map."""
 PLAIN = State(MAP)
+SQUEEZED = -2
 STORED = ("leaf", "view")
 LIGHT = ("leaf", "view", MAP)
 """States whose elements are computed one by one, or not at all."""
@@ -75,7 +77,7 @@ def join(
 
     ``me`` names the value: products and views are told apart by it.
     """
-    names: dict[int, int] = {-1: -1}
+    names: dict[int, int] = {-1: -1, SQUEEZED: SQUEEZED}
     short = []
     for s in states:
         if s.kind in LIGHT:
@@ -220,9 +222,20 @@ def _view(
         return s if s.moved == -1 and out[1] == s.dom else None
     if op.name not in ("reshape", "transpose"):
         return None
-    if shape == out[1] and op.name == "reshape":
-        return s
+    if op.name == "reshape" and s.moved in (-1, SQUEEZED) and _same(shape, out[1]):
+        kept = tuple(
+            1 if s.axes and i - len(s.dom) in s.axes else n for i, n in enumerate(s.dom)
+        )
+        back = (
+            out[1] in (s.dom, kept) or (1,) * (len(kept) - len(out[1])) + out[1] == kept
+        )
+        return s._replace(moved=-1 if back else SQUEEZED)
     return s._replace(moved=_ME, axes=FIXED if s.axes is FREE else s.axes)
+
+
+def _same(a: Shape, b: Shape) -> bool:
+    """Whether two shapes differ in axes of size 1 only."""
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
 def _interpreted(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.cuts import Cuts, bits
-from eqsat.domain import LIGHT, State, merged, refusal
+from eqsat.domain import LIGHT, SQUEEZED, State, merged, refusal
 from eqsat.frozen import Budget
 
 GAIN = 1e-9
@@ -66,6 +66,7 @@ def together(
     heavy = [s for s in states if s.kind not in LIGHT]
     if not heavy:
         return states[0] if len(set(shapes)) == 1 else None
+    heavy = [s._replace(moved=-1) if s.moved == SQUEEZED else s for s in heavy]
     state: State | None = heavy[0]
     for s in heavy[1:]:
         state = merged(state, s) if state is not None else None

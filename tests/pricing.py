@@ -106,5 +106,3 @@ def disagreements(kernels: Any, prices: dict[Term, float], device: Device) -> li
         ):
             found.append(f"{k.name}: {taken}, the body says {seconds(k, device)}")
     return found
-
-

@@ -73,6 +73,8 @@ class Body:
     """Views of ``root`` that the result is, the last first."""
     more: tuple[Node, ...] = ()
     """Nodes that are results too."""
+    shapes: tuple[Shape, ...] = ()
+    """Their shapes as results, which may have other axes of size 1."""
 
     def users(self) -> dict[Node, list[Node]]:
         """Each node and leaf to the nodes that read it."""
@@ -140,13 +142,18 @@ class _Opening:
         nodes = tuple(n for n in self.nodes if n in used and n is not root)
         constants = {n: v for n, v in self.constants.items() if n in used}
         leaves = self.leaves
-        return Body(root, (*nodes, root), leaves, constants, tuple(shown), tuple(more))
+        shapes = tuple(r.shape for r in self.kernel.results[1:])
+        return Body(
+            root, (*nodes, root), leaves, constants, tuple(shown), tuple(more), shapes
+        )
 
     def _result(self, value: Node | float, result: Term) -> Node:
         """A node that computes a result, of its dtype."""
         dtype = cast("np.dtype[Any]", result.dtype)
         if isinstance(value, Node):
             value = self._cast(value, dtype)
+            while value.name == "reshape":  # undone where it is written
+                value = value.nodes[0]
             if value.op is not None and not value.is_view:
                 return value
         return self._add("copy", [value], {}, result.shape, dtype)

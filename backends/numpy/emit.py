@@ -103,7 +103,7 @@ class _Writer:
     plan: Schedule
     value: dict[Node, str]
     out: str
-    more: Sequence[str]
+    more: list[str]
     names: Names
     namespace: dict[str, Any]
     start: list[str] = field(default_factory=list)
@@ -149,6 +149,12 @@ class _Writer:
                 perm = v.attrs["perm"]
                 back = [perm.index(i) - len(perm) for i in range(-len(perm), 0)]
                 self.out = transposed(self.out, len(v.shape), back)
+        for i, n in enumerate(self.body.more):
+            if n.shape != self.body.shapes[i]:
+                name = self.names.fresh(f"result{i + 1}")
+                shape = dims([str(d) for d in n.shape])
+                self.start.append(f"{name} = {self.more[i]}.reshape({shape})")
+                self.more[i], self.simple = name, False
         if self.body.shown and len(self.body.nodes) > 1:
             name = self.names.fresh("result")
             self.start.append(f"{name} = {self.out}")
