@@ -77,22 +77,22 @@ def flops(
 ) -> tuple[float, float]:
     """Floating operations of one node (flop): in products, and all others.
 
-    A composite counts the primitives of its body.
+    A composite counts the primitives of its body, but for those over constants.
     """
     if op.body is None:
         if op.flops is None:
             return 0.0, 0.0
         n = op.flops(types, dict(zip(op.attrs, attrs, strict=True)), out)
         return (n, 0.0) if op.kind == "contract" else (0.0, n)
-    _, root = opened(op, attrs, types)
-    return _sum(term_flops(t) for t in postorder([root]))
-
-
-def _sum(pairs: Any) -> tuple[float, float]:
+    leaves, root = opened(op, attrs, types)
+    needed = set(leaves)
     products = others = 0.0
-    for a, b in pairs:
-        products += a
-        others += b
+    for t in postorder([root]):
+        if any(a in needed for a in t.args):  # the rest is known beforehand
+            needed.add(t)
+            a, b = term_flops(t)
+            products += a
+            others += b
     return products, others
 
 

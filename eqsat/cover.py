@@ -14,7 +14,8 @@ from typing import Any
 from eqsat.body import Body, body_above, kernel_terms
 from eqsat.build import infer, scalar
 from eqsat.cost import VIEWS, CostModel
-from eqsat.cuts import PRIORITY, Cut, Cuts, bits
+from eqsat.cuts import PRIORITY, Cut, Cuts
+from eqsat.dense import bits
 from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
 from eqsat.extract import Problem, solve

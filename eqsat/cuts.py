@@ -12,25 +12,15 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
-from eqsat.cost import VIEWS, CostModel, nbytes, read_bytes
-from eqsat.domain import (
-    LEAF,
-    LIBRARY,
-    LIGHT,
-    PLAIN,
-    VIEW,
-    State,
-    join,
-    refusal,
-)
-from eqsat.frozen import Budget, EGraph, attr_values
-from eqsat.op import HALF, SCALAR, Op
-from eqsat.term import Type
+from eqsat.cost import VIEWS
+from eqsat.dense import Dense, Node, bits
+from eqsat.domain import LEAF, LIBRARY, LIGHT, PLAIN, VIEW, State, refusal
+from eqsat.frozen import Budget
+from eqsat.op import HALF
 
 PRIORITY = 6
 """Cuts that a class keeps."""
@@ -91,191 +81,25 @@ class Cut:
     _choice: dict[int, int] | None
 
 
-@dataclass(frozen=True)
-class Node:
-    """An e-node in the numbers of :class:`Cuts`."""
-
-    cls: int
-    op: Op
-    attrs: tuple[Any, ...]
-    kids: tuple[int, ...]
-    """Operands in order."""
-    distinct: tuple[int, ...]
-    types: tuple[Type, ...]
-    arithmetic: float
-    reads: tuple[float, ...]
-    """Bytes that it reads of each distinct operand."""
-    origin: int
-    """Its place in the e-graph."""
-
-
-@dataclass(frozen=True)
-class Closure:
-    """What some nodes of a kernel need and do."""
-
-    order: list[int]
-    """The classes inside, operands first."""
-    states: dict[int, State]
-    leaves: int
-    part: dict[int, float] | None
-    arithmetic: float
-    traffic: float
-    """Seconds to read the leaves."""
-    views: int
-
-
-def bits(mask: int) -> list[int]:
-    """The places of the ones of ``mask``, ascending."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
-
-
 @dataclass
-class Cuts:
+class Cuts(Dense):
     """The cuts of the classes below some roots."""
 
-    graph: EGraph
-    model: CostModel
-    roots: Sequence[int]
     budget: Budget
     exact: bool = False
     """Whether every rounding of the program must stay."""
     most: int = PRIORITY
-    classes: list[int] = field(default_factory=list)
-    """The e-graph's number of each class."""
-    nodes: list[Node] = field(default_factory=list)
-    members: list[list[int]] = field(default_factory=list)
-    of: list[list[Cut]] = field(default_factory=list)
-    """Cuts of each class, those of least area flow first."""
+    of: list[list[Cut]] = field(default_factory=list, init=False)
+    """Cuts of each class."""
 
     def __post_init__(self) -> None:
-        self.number: dict[int, int] = {}
-        self._reach()
-        self._measure()
-        self._gather()
-        self.order = self._greedy()
-        self._enumerate()
-
-    # -- the graph in dense numbers ----------------------------------------------------
-
-    def _reach(self) -> None:
-        graph, number = self.graph, self.number
-        stack = list(reversed(self.roots))
-        while stack:
-            c = stack.pop()
-            if c in number:
-                continue
-            number[c] = len(number)
-            if not graph.constant[c]:
-                for i in graph.classes[c]:
-                    stack.extend(k for k in graph.nodes[i].children if k not in number)
-        self.classes = list(number)
-
-    def _measure(self) -> None:
-        """Sizes and times of each class."""
-        graph, device = self.graph, self.model.device
-        self.types = [graph.types[c] for c in self.classes]
-        self.constant = [graph.constant[c] for c in self.classes]
-        whole = [0.0 if t is None else nbytes(t) for t in self.types]
-        self.size = self._shown(list(whole))
-        self.read_s = [device.traffic_s(n) for n in self.size]
-        self.write_s = [device.traffic_s(n) for n in whole]
-        self.bare = [
-            any(graph.nodes[i].op is SCALAR for i in graph.classes[c])
-            for c in self.classes
-        ]
-        self._traffic: dict[int, float] = {0: 0.0}
+        super().__post_init__()
         self._arithmetic: dict[int, float] = {}
         self._tried: set[tuple[int, ...]] = set()
-        self._states_of: dict[tuple[int, ...], State | None] = {}
-        self._numbers: dict[int, int] = {}
-        self._named: dict[State, int] = {}
-        self._alive: list[State] = []
-        self._views = 0
         self._allowed: dict[tuple[int, int], bool] = {}
         self._made = 0
-
-    def _is_leaf(self, c: int) -> bool:
-        """Whether a class of the e-graph comes from outside."""
-        graph = self.graph
-        return any(graph.nodes[i].op.kind == "leaf" for i in graph.classes[c])
-
-    def _is_primitive(self, i: int) -> bool:
-        return self.graph.nodes[i].op.body is None
-
-    def _is_off(self, i: int) -> bool:
-        """Whether the target has no use for a named fusion, and there is another way
-        to compute its class."""
-        graph = self.graph
-        e = graph.nodes[i]
-        types = tuple(t for k in e.children if (t := graph.types[k]) is not None)
-        out = graph.types[e.cls]
-        if out is None or len(types) < len(e.children):
-            return True
-        target = self.model.target
-        leaves = [LEAF] * len(types)
-        state = join(e.op, attr_values(e), types, out, leaves, target, e.cls)
-        if state is None or not refusal(state, out[1], target):
-            return False
-        return any(graph.nodes[j].op.kind != "fused" for j in graph.classes[e.cls])
-
-    def _shown(self, size: list[float]) -> list[float]:
-        """Bytes to read of each class: a broadcast shows fewer than it has."""
-        graph, number = self.graph, self.number
-        for c in reversed(self.classes):
-            for i in graph.classes[c]:
-                node = graph.nodes[i]
-                if node.op.name == "broadcast_to" and node.children[0] in number:
-                    at, below = number[c], number[node.children[0]]
-                    size[at] = min(size[at], size[below])
-        return size
-
-    def _gather(self) -> None:
-        graph, number = self.graph, self.number
-        self.members = [[] for _ in self.classes]
-        for c, at in number.items():
-            if graph.constant[c] or graph.types[c] is None or self._is_leaf(c):
-                continue
-            seen: set[Any] = set()
-            # Of two kernels that cost the same, the first stays: the named one.
-            for i in sorted(graph.classes[c], key=self._is_primitive):
-                e = graph.nodes[i]
-                if e.op.kind == "leaf" or c in e.children:
-                    continue
-                types = tuple(graph.types[k] for k in e.children)
-                kids = tuple(number[k] for k in e.children)
-                key = (e.op, e.attrs, tuple(sorted(kids)) if e.op.commutative else kids)
-                if key in seen or None in types:
-                    continue
-                if e.op.kind == "fused" and self._is_off(i):
-                    continue
-                seen.add(key)
-                self.members[at].append(len(self.nodes))
-                if e.op.name in VIEWS:
-                    self._views |= 1 << len(self.nodes)
-                self.nodes.append(self._node(at, i, kids, types))
-        self.users: list[list[int]] = [[] for _ in self.classes]
-        for n, node in enumerate(self.nodes):
-            for k in node.distinct:
-                self.users[k].append(n)
-
-    def _node(
-        self, at: int, origin: int, kids: tuple[int, ...], types: tuple[Any, ...]
-    ) -> Node:
-        e = self.graph.nodes[origin]
-        op, attrs, out = e.op, attr_values(e), self.types[at]
-        assert out is not None
-        distinct = tuple(dict.fromkeys(kids))
-        written = nbytes(out)
-        reads = tuple(
-            read_bytes(op, kids.index(k), self.size[k], written) for k in distinct
-        )
-        work = self.model.arithmetic_s(op, attrs, types, out)
-        return Node(at, op, attrs, kids, distinct, types, work, reads, origin)
+        self.order = self._greedy()
+        self._enumerate()
 
     # -- a first choice ----------------------------------------------------------------
 
@@ -319,21 +143,6 @@ class Cuts:
                         seen.add(k)
                         stack.append(k)
         return order
-
-    def alone_s(self, n: int) -> float:
-        """Seconds of e-node ``n`` as a kernel of its own, or as a view."""
-        return self._one_s(self.nodes[n])
-
-    def bytes_of(self, c: int) -> float:
-        """Bytes of a value in memory."""
-        type_ = self.types[c]
-        return 0.0 if type_ is None else nbytes(type_)
-
-    def _one_s(self, n: Node) -> float:
-        if n.op.name in VIEWS:
-            return self.model.device.view_s
-        traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
-        return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
 
     # -- enumeration -------------------------------------------------------------------
 
@@ -414,29 +223,6 @@ class Cuts:
             return True
         states = [state if k == node.distinct[i] else LEAF for k in node.kids]
         return self.state(n, states) is not None
-
-    def state(self, n: int, states: Sequence[State]) -> State | None:
-        """The state of node ``n`` over operands in ``states``."""
-        key = (n, *(self._number_of(s) for s in states))
-        if key not in self._states_of:
-            node = self.nodes[n]
-            out = self.types[node.cls]
-            assert out is not None
-            target = self.model.target
-            self._states_of[key] = join(
-                node.op, node.attrs, node.types, out, states, target, node.cls
-            )
-        return self._states_of[key]
-
-    def _number_of(self, state: State) -> int:
-        """A number for a state; hashing one costs more than the rest of a look-up."""
-        known = self._numbers.get(id(state))
-        if known is None:
-            self._alive.append(state)
-            known = self._numbers[id(state)] = self._named.setdefault(
-                state, len(self._named)
-            )
-        return known
 
     def _cut(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
         """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
@@ -542,69 +328,6 @@ class Cuts:
             n, subs, found.leaves, body, nodes, found.part, state, found.arithmetic
         )
 
-    def closure(
-        self, results: Iterable[int], chosen: Mapping[int, int]
-    ) -> Closure | None:
-        """What computing ``results`` by the nodes ``chosen`` takes; None for a cycle
-        or where no kernel holds it."""
-        order = self.above(results, chosen)
-        if order is None or len(order) > self.model.target.most_nodes:
-            return None
-        leaves, views = 0, 0
-        arithmetic = 0.0
-        reads: dict[int, float] = {}
-        states: dict[int, State] = {}
-        for k in order:
-            inner = self.nodes[chosen[k]]
-            views += inner.op.name in VIEWS
-            arithmetic += inner.arithmetic
-            for kid, read in zip(inner.distinct, inner.reads, strict=True):
-                if kid not in chosen and not self.bare[kid]:
-                    leaves |= 1 << kid
-                    reads[kid] = reads.get(kid, 0.0) + read
-            kids = [states.get(j, LEAF) for j in inner.kids]
-            found = self.state(chosen[k], kids)
-            if found is None:
-                return None
-            states[k] = found
-        part = {k: r for k, r in reads.items() if r < self.size[k]} or None
-        traffic = self._reading(leaves) + self._saved(part)
-        return Closure(order, states, leaves, part, arithmetic, traffic, views)
-
-    def _saved(self, part: Mapping[int, float] | None) -> float:
-        """What reading only parts of some leaves changes (s); not positive."""
-        if part is None:
-            return 0.0
-        device = self.model.device
-        return sum(device.traffic_s(r) - self.read_s[k] for k, r in part.items())
-
-    def above(
-        self, roots: Iterable[int], chosen: Mapping[int, int]
-    ) -> list[int] | None:
-        """The classes of ``chosen`` below ``roots``, operands first; None for a
-        cycle."""
-        done: list[int] = []
-        state: dict[int, int] = {}
-        stack = list(roots)
-        while stack:
-            k = stack[-1]
-            if state.get(k) == 2:
-                stack.pop()
-                continue
-            if state.get(k) == 1:
-                state[k] = 2
-                done.append(k)
-                stack.pop()
-                continue
-            state[k] = 1
-            for j in reversed(self.nodes[chosen[k]].distinct):
-                if j in chosen:
-                    if state.get(j) == 1:
-                        return None
-                    if j not in state:
-                        stack.append(j)
-        return done
-
     def _priced(
         self,
         n: int,
@@ -634,12 +357,6 @@ class Cuts:
         cut.views_only = state.kind == VIEW.kind
         cut._choice = None
         return cut
-
-    def _reading(self, leaves: int) -> float:
-        found = self._traffic.get(leaves)
-        if found is None:
-            found = self._traffic[leaves] = sum(self.read_s[k] for k in bits(leaves))
-        return found
 
     def _keep(self, c: int, cut: Cut) -> bool:
         """Put ``cut`` among those of class ``c`` if it is one of the best."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.cuts import Cuts, bits
+from eqsat.dense import Dense, bits
 from eqsat.domain import LIGHT, SQUEEZED, State, merged, refusal
 from eqsat.frozen import Budget
 
@@ -33,36 +33,36 @@ class Joint:
 
 
 def union(
-    cuts: Cuts, results: Iterable[int], chosen: Mapping[int, int]
+    dense: Dense, results: Iterable[int], chosen: Mapping[int, int]
 ) -> Joint | None:
     """The kernel that computes ``results`` by the nodes ``chosen``; None where no
     kernel is it."""
-    part = cuts.closure(results, chosen)
+    part = dense.closure(results, chosen)
     if part is None:
         return None
     place = {k: i for i, k in enumerate(part.order)}
     ordered = tuple(sorted(results, key=lambda k: -place[k]))
-    target = cuts.model.target
+    target = dense.model.target
     if part.leaves.bit_count() + len(ordered) > target.most_arrays:
         return None
-    state = together(cuts, ordered, [part.states[k] for k in ordered])
+    state = together(dense, ordered, [part.states[k] for k in ordered])
     if state is None:
         return None
-    type_ = cuts.types[ordered[0]]
+    type_ = dense.types[ordered[0]]
     shape = () if type_ is None else type_[1]
     if refusal(state, shape, target):
         return None
-    traffic = part.traffic + sum(cuts.write_s[k] for k in ordered)
-    price = cuts.model.kernel_s(part.arithmetic, traffic, part.views)
+    traffic = part.traffic + sum(dense.write_s[k] for k in ordered)
+    price = dense.model.kernel_s(part.arithmetic, traffic, part.views)
     inside = {k: chosen[k] for k in part.order}
     return Joint(ordered, inside, part.leaves, price, state.kind)
 
 
 def together(
-    cuts: Cuts, results: Sequence[int], states: Sequence[State]
+    dense: Dense, results: Sequence[int], states: Sequence[State]
 ) -> State | None:
     """The state of a kernel whose results are in ``states``; None for no kernel."""
-    shapes = [t[1] if (t := cuts.types[k]) is not None else () for k in results]
+    shapes = [t[1] if (t := dense.types[k]) is not None else () for k in results]
     heavy = [s for s in states if s.kind not in LIGHT]
     if not heavy:
         return states[0] if len(set(shapes)) == 1 else None
@@ -90,7 +90,7 @@ class _Kernel:
 
 
 def joints(
-    cuts: Cuts,
+    dense: Dense,
     kernels: Sequence[tuple[int, Mapping[int, int], int, float]],
     others: Sequence[tuple[int, Sequence[int]]],
     budget: Budget,
@@ -108,7 +108,7 @@ def joints(
         for i in range(len(live)):
             for j in range(i):
                 a, b = live[i], live[j]
-                joint = _pair(cuts, a, b, tried)
+                joint = _pair(dense, a, b, tried)
                 if joint is None:
                     continue
                 gain = a.price + b.price - joint.price
@@ -124,22 +124,22 @@ def joints(
 
 
 def _pair(
-    cuts: Cuts,
+    dense: Dense,
     a: _Kernel,
     b: _Kernel,
     tried: dict[tuple[tuple[int, ...], ...], Joint | None],
 ) -> Joint | None:
     results = (*a.results, *b.results)
-    if len(results) > cuts.model.target.most_results:
+    if len(results) > dense.model.target.most_results:
         return None
     feeds = any((a.leaves >> r) & 1 for r in b.results)
     feeds |= any((b.leaves >> r) & 1 for r in a.results)
     shared = a.leaves & b.leaves
-    if not feeds and not any(cuts.size[k] for k in bits(shared)):
+    if not feeds and not any(dense.size[k] for k in bits(shared)):
         return None
     key = (a.results, b.results)
     if key not in tried:
-        tried[key] = union(cuts, results, {**b.chosen, **a.chosen})
+        tried[key] = union(dense, results, {**b.chosen, **a.chosen})
     return tried[key]
 
 

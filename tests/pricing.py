@@ -40,7 +40,8 @@ def flops_of(term: Term) -> Counter[str]:
         body = body_of(term)
         assert body is not None
         for t in postorder([body]):
-            if t not in leaves and t.args and not _below(t, leaves):
+            fixed = not leaves & set(postorder([t]))
+            if t not in leaves and not fixed and not _below(t, leaves):
                 found += flops_of(t)
         return found
     if op.flops is None:
