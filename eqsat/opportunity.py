@@ -1,14 +1,23 @@
-"""Fusions that were taken, the best that were not, and why."""
+"""Fusions that were taken, the best that were not, and why.
+
+The chosen program is opened into its e-nodes, and each pair of a kernel and one that
+reads its result is joined again as a question: no kernel, or at what price.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.cover import Cover, inside
-from eqsat.cuts import Cut, Cuts, bits
+from eqsat.body import KERNEL, RESULT
+from eqsat.cost import VIEWS, CostModel
+from eqsat.dense import Dense, bits
 from eqsat.domain import LEAF, State, hindrance, refusal
-from eqsat.joint import Joint, together, union
+from eqsat.joint import together, union
+from eqsat.op import INPUT
+from eqsat.regions import is_constant, region_of
+from eqsat.second import graph_of, opened_program
+from eqsat.term import Term
 
 MOST = 8
 """Fusions not taken that are listed."""
@@ -16,29 +25,40 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Opportunity:
-    """A fusion: kernels that became one, or might have."""
+    """A fusion: what one kernel does, or might have done."""
 
-    parts: tuple[int, ...]
-    """Classes of the cuts whose kernels it joins; of one that was taken, the e-nodes
-    inside."""
-    root: int
-    """The class that it computes."""
+    kernels: tuple[Term, ...]
+    """The kernel, or the two that might be one, the producer first."""
     taken: bool
     apart_s: float
     """Seconds of the parts as kernels of their own."""
     fused_s: float | None
     """Seconds of the one kernel; None where there is none."""
     saved_bytes: float
-    """Traffic that it saves (bytes)."""
+    """Traffic that one kernel saves (bytes)."""
     reason: str
     """Why it was taken or not."""
 
+    @property
+    def speedup(self) -> float | None:
+        """How many times as long the parts take; None where there is no kernel."""
+        return self.apart_s / self.fused_s if self.fused_s else None
 
-def opportunities(cover: Cover) -> list[Opportunity]:
-    """The fusions of a cover, taken ones first, then the best not taken."""
-    taken = list(_taken(cover))
-    missed = sorted(_missed(cover), key=_rank)
-    return taken + missed[:MOST]
+
+@dataclass(frozen=True)
+class _Kernel:
+    term: Term
+    results: tuple[int, ...]
+    chosen: Mapping[int, int]
+    leaves: int
+    price: float
+
+
+def opportunities(roots: Sequence[Term], model: CostModel) -> list[Opportunity]:
+    """The fusions of a program, taken ones first, then the best of those not taken."""
+    program = _Opened(roots, model)
+    missed = sorted(program.missed(), key=_rank)
+    return [*program.taken(), *missed[:MOST]]
 
 
 def _rank(o: Opportunity) -> tuple[bool, float]:
@@ -48,136 +68,139 @@ def _rank(o: Opportunity) -> tuple[bool, float]:
     return False, o.fused_s - o.apart_s
 
 
-def _kernels(cover: Cover) -> dict[int, Cut | Joint]:
-    """The chosen kernels by the class that they compute."""
-    found: dict[int, Cut | Joint] = {}
-    for place, way in cover.ways:
-        kernel = way.cut or way.joint
-        if kernel is not None and place < len(cover.cuts.of):
-            found[place] = kernel
-    return found
+class _Opened:
+    """A program as e-nodes, one a class, and which of them each kernel holds."""
 
-
-def _taken(cover: Cover) -> Iterator[Opportunity]:
-    cuts = cover.cuts
-    seen: set[int] = set()
-    for place, kernel in _kernels(cover).items():
-        nodes = inside(cuts, kernel)
-        if id(kernel) in seen or len(nodes) < 2:
-            continue
-        seen.add(id(kernel))
-        results = kernel.results if isinstance(kernel, Joint) else (place,)
-        apart = sum(cuts.alone_s(n) for n in nodes.values())
-        hidden = sum(2 * cuts.bytes_of(k) for k in nodes if k not in results)
-        shared = sum(cuts.bytes_of(k) for k in _shared(cuts, kernel))
-        yield Opportunity(
-            tuple(nodes),
-            place,
-            True,
-            apart,
-            kernel.price,
-            hidden + shared,
-            f"saves {(apart - kernel.price) * 1e6:.1f} µs",
-        )
-
-
-def _shared(cuts: Cuts, kernel: Cut | Joint) -> Iterator[int]:
-    """The leaves that several nodes of a kernel read, as often as they spare."""
-    nodes = [cuts.nodes[n] for n in inside(cuts, kernel).values()]
-    for k in bits(kernel.leaves):
-        readers = sum(k in n.distinct for n in nodes)
-        yield from [k] * (readers - 1)
-
-
-def _missed(cover: Cover) -> Iterator[Opportunity]:
-    """Pairs of a kernel and one that reads its result, straight or through views."""
-    kernels = _kernels(cover)
-    behind = _behind(cover)
-    seen: set[tuple[int, int]] = set()
-    for place, kernel in kernels.items():
-        for leaf in bits(kernel.leaves):
-            below, path = behind.get(leaf, (leaf, ()))
-            producer = kernels.get(below)
-            if producer is None or producer is kernel:
+    def __init__(self, roots: Sequence[Term], model: CostModel) -> None:
+        constant = is_constant(roots)
+        opened, _ = opened_program(roots, constant)
+        terms = list(dict.fromkeys(m for made in opened.values() for m in made))
+        known = dict(constant) | dict.fromkeys(terms, False)
+        for m in terms:
+            for a in m.args:
+                known.setdefault(a, a.op is not INPUT)
+        wanted = {opened[r][-1] for r in roots if r in opened}
+        self.kernels: list[_Kernel] = []
+        if not terms:
+            return
+        region = region_of(terms, wanted, known)
+        graph, classes = graph_of(region)
+        place = dict(zip(region.terms, classes, strict=True))
+        self.dense = Dense(graph, model, [place[m] for m in terms])
+        number = {
+            t: self.dense.number[c] for t, c in place.items() if c in self.dense.number
+        }
+        self.roots = {number[m] for m in wanted}
+        self.views: dict[int, tuple[int, int]] = {}
+        for t, made in opened.items():
+            if t.op is RESULT:
                 continue
-            pair = (id(producer), id(kernel))
-            if pair in seen:
+            if t.op.name in VIEWS:
+                c = number[made[-1]]
+                node = self.dense.members[c][0]
+                self.views[c] = self.dense.nodes[node].kids[0], node
                 continue
-            seen.add(pair)
-            yield _judged(cover, below, path, producer, place, kernel)
+            self.kernels.append(self._kernel(t, opened, number))
+
+    def _kernel(
+        self,
+        t: Term,
+        opened: Mapping[Term, Sequence[Term]],
+        number: Mapping[Term, int],
+    ) -> _Kernel:
+        dense = self.dense
+        results = (number[opened[t][-1]],)
+        if t.op is KERNEL:
+            several = [r for r in opened if r.op is RESULT and r.args[0] is t]
+            results = tuple(number[opened[r][-1]] for r in several) or results
+        chosen = {number[m]: dense.members[number[m]][0] for m in opened[t]}
+        found = dense.closure(results, chosen)
+        leaves = 0
+        if found is not None:
+            leaves = found.leaves
+        else:
+            for n in chosen.values():
+                for k in dense.nodes[n].distinct:
+                    leaves |= 0 if k in chosen or dense.bare[k] else 1 << k
+        return _Kernel(t, results, chosen, leaves, dense.model.term(t))
+
+    def taken(self) -> Iterator[Opportunity]:
+        """Kernels of several e-nodes."""
+        dense = getattr(self, "dense", None)
+        for k in self.kernels:
+            if len(k.chosen) < 2 or dense is None:
+                continue
+            apart = sum(dense.alone_s(n) for n in k.chosen.values())
+            inner = [c for c in k.chosen if c not in k.results]
+            saved = sum(2 * dense.bytes_of(c) for c in inner)
+            for c in bits(k.leaves):
+                readers = sum(c in dense.nodes[n].distinct for n in k.chosen.values())
+                saved += (readers - 1) * dense.bytes_of(c)
+            reason = f"saves {(apart - k.price) * 1e6:.1f} µs"
+            yield Opportunity((k.term,), True, apart, k.price, saved, reason)
+
+    def missed(self) -> Iterator[Opportunity]:
+        """Pairs of a kernel and one that reads its result, straight or through
+        views."""
+        maker = {c: k for k in self.kernels for c in k.results}
+        seen: set[tuple[int, int]] = set()
+        for consumer in self.kernels:
+            for leaf in bits(consumer.leaves):
+                below, _ = self._path(leaf)
+                producer = maker.get(below)
+                if producer is None or producer is consumer:
+                    continue
+                pair = (id(producer), id(consumer))
+                if pair not in seen:
+                    seen.add(pair)
+                    yield self._judged(producer, consumer, below)
+
+    def _path(self, leaf: int) -> tuple[int, dict[int, int]]:
+        """The value that a view shows, and the views between as nodes."""
+        path: dict[int, int] = {}
+        while leaf in self.views:
+            below, node = self.views[leaf]
+            path[leaf] = node
+            leaf = below
+        return leaf, path
+
+    def _judged(self, producer: _Kernel, consumer: _Kernel, value: int) -> Opportunity:
+        """What joining two kernels would do."""
+        dense = self.dense
+        chosen = {**producer.chosen, **consumer.chosen}
+        for leaf in bits(consumer.leaves):
+            below, path = self._path(leaf)
+            if below in producer.results:
+                chosen |= path
+        others = [k for k in self.kernels if k is not producer and k is not consumer]
+        needed = [
+            r
+            for r in producer.results
+            if r in self.roots or any(self._reads(k, r) for k in others)
+        ]
+        results = [*consumer.results, *needed]
+        apart = producer.price + consumer.price
+        saved = dense.bytes_of(value) * (1 if value in needed else 2)
+        pair = producer.term, consumer.term
+        joint = union(dense, results, chosen)
+        if joint is None:
+            reason = hindered(dense, results, chosen)
+            return Opportunity(pair, False, apart, None, saved, reason)
+        more = (joint.price - apart) * 1e6
+        again = ", because others need the value between too" if needed else ""
+        reason = f"would cost {more:.1f} µs more{again}"
+        if more < 0:
+            reason = f"would save {-more:.1f} µs, but the search did not find it"
+        return Opportunity(pair, False, apart, joint.price, saved, reason)
+
+    def _reads(self, kernel: _Kernel, value: int) -> bool:
+        return any(self._path(leaf)[0] == value for leaf in bits(kernel.leaves))
 
 
-def _behind(cover: Cover) -> dict[int, tuple[int, tuple[int, ...]]]:
-    """For each view the kernel's class below it, and the views between as e-nodes."""
-    found: dict[int, tuple[int, tuple[int, ...]]] = {}
-    for place, way in cover.ways:
-        if way.node >= 0 and len(cover.kids[place]) == 1:
-            kid = cover.kids[place][0]
-            below, path = found.get(kid, (kid, ()))
-            found[place] = below, (*path, place)
-    return found
-
-
-def _judged(
-    cover: Cover,
-    below: int,
-    path: Sequence[int],
-    producer: Cut | Joint,
-    place: int,
-    consumer: Cut | Joint,
-) -> Opportunity:
-    """What joining two chosen kernels would do."""
-    cuts = cover.cuts
-    users = _users(cover, below, path)
-    chosen = {**inside(cuts, producer), **_views(cover, path), **inside(cuts, consumer)}
-    results = list(consumer.results if isinstance(consumer, Joint) else (place,))
-    made = producer.results if isinstance(producer, Joint) else (below,)
-    results += [r for r in made if r != below or users > 1 or r in cover.roots]
-    apart = producer.price + consumer.price
-    hidden = 0.0 if below in results else 2 * cuts.bytes_of(below)
-    saved = hidden or cuts.bytes_of(below)
-    joint = union(cuts, results, chosen)
-    if joint is None:
-        reason = hindered(cuts, results, chosen)
-        return Opportunity((below, place), place, False, apart, None, saved, reason)
-    more = (joint.price - apart) * 1e6
-    again = " and the value is needed elsewhere too" if users > 1 else ""
-    reason = f"would cost {more:.1f} µs more{again}"
-    if more < 0:
-        reason = f"would save {-more:.1f} µs, but other kernels cost more then"
-    return Opportunity((below, place), place, False, apart, joint.price, saved, reason)
-
-
-def _users(cover: Cover, below: int, path: Sequence[int]) -> int:
-    """How many read a value or the views between it and its user."""
-    wanted = {below, *path}
-    count = 0
-    seen: set[int] = set()
-    for place, way in cover.ways:
-        kernel = way.cut or way.joint
-        if place in path or (kernel is not None and id(kernel) in seen):
-            continue
-        if kernel is not None:
-            seen.add(id(kernel))
-        count += any(k in wanted for k in cover.kids[place])
-    return count
-
-
-def _views(cover: Cover, path: Sequence[int]) -> Mapping[int, int]:
-    """The e-nodes of views in the numbers of the cuts."""
-    by_place = dict(cover.ways)
-    origin = {cover.cuts.nodes[n].origin: n for n in range(len(cover.cuts.nodes))}
-    return {
-        by_place[p].cls: origin[by_place[p].node]
-        for p in path
-        if by_place[p].node in origin
-    }
-
-
-def hindered(cuts: Cuts, results: Sequence[int], chosen: Mapping[int, int]) -> str:
+def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) -> str:
     """Why no kernel computes ``results`` by the nodes ``chosen``."""
-    target = cuts.model.target
-    order = cuts.above(results, chosen)
+    target = dense.model.target
+    order = dense.above(results, chosen)
     if order is None:
         return "each needs a value of the other"
     if len(order) > target.most_nodes:
@@ -185,22 +208,24 @@ def hindered(cuts: Cuts, results: Sequence[int], chosen: Mapping[int, int]) -> s
     states: dict[int, State] = {}
     leaves: set[int] = set()
     for k in order:
-        node = cuts.nodes[chosen[k]]
-        leaves.update(j for j in node.distinct if j not in chosen and not cuts.bare[j])
+        node = dense.nodes[chosen[k]]
+        leaves.update(j for j in node.distinct if j not in chosen and not dense.bare[j])
         kids = [states.get(j, LEAF) for j in node.kids]
-        found = cuts.state(chosen[k], kids)
+        found = dense.state(chosen[k], kids)
         if found is None:
-            type_ = cuts.types[k]
+            type_ = dense.types[k]
             assert type_ is not None
             return hindrance(node.op, node.attrs, node.types, type_, kids, target)
         states[k] = found
+    if len(results) > target.most_results:
+        return f"it has {len(results)} results, at most {target.most_results} fit"
     if len(leaves) + len(results) > target.most_arrays:
         return (
             f"it reads and writes {len(leaves) + len(results)} arrays, at most "
-            f"{target.most_arrays} are allowed"
+            f"{target.most_arrays} fit"
         )
-    state = together(cuts, results, [states[k] for k in results])
+    state = together(dense, results, [states[k] for k in results])
     if state is None:
         return "its results have different domains"
-    root = cuts.types[results[0]]
+    root = dense.types[results[0]]
     return refusal(state, () if root is None else root[1], target)

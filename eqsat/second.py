@@ -51,7 +51,7 @@ def second_pass(
 ) -> Second:
     """The program again, covered by other groups."""
     constant = is_constant(roots)
-    opened, owner = _open(roots, constant)
+    opened, owner = opened_program(roots, constant)
     groups = _groups(opened)
     regions = _regions(roots, groups, opened, constant)
     known: dict[tuple[object, ...], Cover | None] = {}
@@ -75,7 +75,7 @@ def second_pass(
     return Second(out, parts, prices, len(groups), replaced)
 
 
-def _open(
+def opened_program(
     roots: Sequence[Term], constant: Mapping[Term, bool]
 ) -> tuple[dict[Term, list[Term]], dict[Term, Term]]:
     """What each kernel and view opens to, its value last, and whose part a term is."""
@@ -158,14 +158,14 @@ def _regions(
 def _covered(
     region: Region, model: CostModel, budget: Budget, exact: bool
 ) -> Cover | None:
-    graph, classes = _graph(region)
+    graph, classes = graph_of(region)
     if not budget.left():
         return None
     place = dict(zip(region.terms, classes, strict=True))
     return cover(graph, model, [place[r] for r in region.roots], budget, exact=exact)
 
 
-def _graph(region: Region) -> tuple[EGraph, list[int]]:
+def graph_of(region: Region) -> tuple[EGraph, list[int]]:
     """An e-graph in which each term is a class of its own."""
     place = {t: i for i, t in enumerate(region.terms)}
     number = {t: i for i, t in enumerate(region.leaves)}

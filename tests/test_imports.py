@@ -18,7 +18,7 @@ ORDER = (
     "target domain cost kernel memory program "
     "pattern patternmatch binding condition rule encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions "
-    "extract exact dense cuts joint cover opportunity second origin optimise explain "
+    "extract exact dense cuts joint cover second opportunity origin optimise explain "
     "calibrate jit "
     "sides instantiate ball propagate bounds drawing verdict shrink findings check "
     ". demo cli __main__"
