@@ -102,7 +102,7 @@ def test_a_jitted_function_inside_another_is_a_part_of_it() -> None:
     near(layer(X, W, B), ffn(X, W, B))
     both = eq.jit(lambda x, w, b: np.tanh(layer(x, w, b)) + layer(x, w, b))
     near(both(X, W, B), np.tanh(ffn(X, W, B)) + ffn(X, W, B))
-    assert "linear" in [k.op.name for k in both.lower(X, W, B).program.kernels]
+    assert len(both.lower(X, W, B).program.kernels) == 1
 
 
 def test_an_error_while_tracing_leaves_nothing() -> None:
