@@ -30,7 +30,8 @@ from eqsat.op import Op
 from eqsat.optimise import Optimised, optimise
 from eqsat.options import Options
 from eqsat.program import Program
-from eqsat.rule import Rule, RuleSet
+from eqsat.rule import Rule
+from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
 from eqsat.term import Term
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
@@ -115,8 +116,17 @@ class Lowered:
         The search is repeated with the provenance of every node kept, which compiling
         leaves out: it takes half as long again.
         """
-        written = Program.of(self.trace.outputs, self.trace.inputs)
-        return explain(self.derived, self.program, written, self.rules, CostModel())
+        outputs, rules = self.trace.outputs, self.rules
+        written = Program.of(outputs, self.trace.inputs)
+        return explain(
+            self.derived,
+            self.program,
+            written,
+            rules,
+            CostModel(),
+            self.options,
+            lambda options: optimise(outputs, rules, options, CostModel()),
+        )
 
     @functools.cached_property
     def derived(self) -> Optimised:

@@ -22,7 +22,8 @@ from eqsat.pattern import (
     own_exprs,
     substitute,
 )
-from eqsat.rule import Rule, RuleSet
+from eqsat.rule import Rule
+from eqsat.rulefile import RuleSet
 from eqsat.signature import Axes
 from eqsat.term import Shape
 

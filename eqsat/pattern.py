@@ -305,8 +305,16 @@ def show(pattern: Pattern) -> str:
             else str(pattern.value)
         )
     inside = [show(a) for a in pattern.args]
-    inside += [f"{n}={v}" for n, v in zip(pattern.op.attrs, pattern.attrs, strict=True)]
+    attrs = zip(pattern.op.attrs, pattern.attrs, strict=True)
+    inside += [f"{n}={show_attribute(v)}" for n, v in attrs]
     return f"{pattern.op.name}({', '.join(inside)})"
+
+
+def show_attribute(value: Any) -> str:
+    """An attribute, which may hold expressions, as readable text."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(str, value))}{',' if len(value) == 1 else ''})"
+    return str(value)
 
 
 # -- matching patterns against patterns, to bring the sides of a rule to normal form ---

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from eqsat import ops
 from eqsat.op import Op
 from eqsat.ops.position import diagonal_band
-from eqsat.stock import recognition
+from eqsat.recognition import recognition
 
 F8 = np.dtype("f8")
 quick = settings(max_examples=30)
