@@ -220,25 +220,22 @@ class Overlay:
     def _misfit(self, var: Var, cls: int, bound: Binding) -> tuple[str, str]:
         """Why a variable that is not bound yet cannot stand for a class."""
         type_ = self.matcher.graph.types[cls]
-        named = f"the rule's {var.name} = {self.words.cls(cls)}"
+        here = f"the rule's {var.name} is {self.words.cls(cls)} here: expected"
         if type_ is None:
-            return "shape", f"{named} has no known shape"
+            return "shape", f"{here} a known shape"
         dtype, shape = type_
         if var.dtype == "bool" and dtype != BOOL:
-            return "dtype", f"{named} must be bool, found {dtype}"
+            return "dtype", f"{here} bool, found {dtype}"
         if var.dtype == "float" and var.axes.tokens and not is_float(dtype):
-            return "dtype", f"{named} must be floating, found {dtype}"
-        least = "at least " if var.axes.variadic else ""
-        if len(shape) < var.axes.rank or not (least or len(shape) == var.axes.rank):
-            want = f"{least}{var.axes.rank} axes ({var.axes})"
-            return "rank", f"{named} needs {want}, found shape {show_shape(type_)}"
-        tail = var.axes.after if var.axes.variadic else var.axes.tokens
-        sizes = dict(_sizes(tail, bound))
-        bindings = ", ".join(f"{a}={n}" for a, n in sizes.items()) or "no size yet"
-        return "shape", (
-            f"{named} must have axes {var.axes} ({bindings}), found shape "
-            f"{show_shape(type_)}"
-        )
+            return "dtype", f"{here} a floating dtype, found {dtype}"
+        axes, n = var.axes, var.axes.rank
+        if len(shape) < n or not (axes.variadic or len(shape) == n):
+            least = "at least " if axes.variadic else ""
+            count = f"{least}{n} {'axis' if n == 1 else 'axes'}"
+            return "rank", f"{here} {count} ({axes}), found shape {show_shape(type_)}"
+        sizes = dict(_sizes(axes.after if axes.variadic else axes.tokens, bound))
+        known = "".join(f", {a}={size}" for a, size in sizes.items())
+        return "shape", f"{here} axes {axes}{known}, found shape {show_shape(type_)}"
 
     def _number(self, pattern: Num, cls: int, state: Partial) -> Partial:
         want, value = pattern.value, self.matcher.numbers.get(cls)
@@ -355,7 +352,7 @@ class Overlay:
         for a in pattern.args:
             cls = state.bound.get(a.name) if isinstance(a, Var) else None
             if cls is not None:
-                shown.append(self.words.cls(cls, 1))
+                shown.append(self.words.cls(cls))
             else:
                 shown.append("…" if isinstance(a, Node) else show(a))
         return f"{pattern.op.name}({', '.join(shown)})"

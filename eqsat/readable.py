@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from eqsat.errors import SourceLine
@@ -12,8 +12,10 @@ from eqsat.origin import Place, Search
 from eqsat.pattern import show_attribute
 from eqsat.term import Term, Type
 
-DEPTH = 2
-"""Levels of operations that are shown; ``…`` stands for what is below."""
+DEPTHS = (5, 4, 3, 2)
+"""Levels of operations that are shown, the most that fit; ``…`` is what is below."""
+WIDTH = 48
+"""Characters that fit."""
 
 
 class Readable:
@@ -48,26 +50,32 @@ class Readable:
         return next((t for t in terms if t.op is op), terms[0] if terms else None)
 
     def line(self, cls: int, op: Op | None = None) -> SourceLine | None:
-        """The user's line that made a class."""
+        """The user's line that made a class; None for an input or a number."""
         term = self.written(cls, op)
-        return None if term is None else term.source
+        return term.source if term is not None and term.args else None
 
-    def cls(self, cls: int, depth: int = DEPTH) -> str:
+    def cls(self, cls: int) -> str:
         """A class: its name, the number that it is, or an operation that makes it."""
+        return _fitting(lambda depth: self._cls(cls, depth))
+
+    def node(self, i: int) -> str:
+        """An e-node: its op over its operands."""
+        return _fitting(lambda depth: self._node(i, depth))
+
+    def _cls(self, cls: int, depth: int) -> str:
         if cls in self.known:
             return self.known[cls]
         term = self.written(cls)
         if term is not None:
             return self._term(term, depth)
         ids = self.search.graph.classes[cls]
-        return self.node(ids[0], depth) if ids else "…"
+        return self._node(ids[0], depth) if ids else "…"
 
-    def node(self, i: int, depth: int = DEPTH) -> str:
-        """An e-node: its op over its operands."""
+    def _node(self, i: int, depth: int) -> str:
         node = self.search.graph.nodes[i]
         if node.op.kind == "leaf":
             return _number(node.attrs[0]) if node.op is SCALAR else "an input"
-        parts = [self.cls(c, depth - 1) for c in node.children]
+        parts = [self._cls(c, depth - 1) for c in node.children] if depth > 0 else []
         return _call(node.op, parts, attr_values(node), depth)
 
     def _term(self, term: Term, depth: int) -> str:
@@ -87,6 +95,16 @@ class Readable:
     def shape(self, cls: int) -> str:
         """The shape of a class: ``512×768``, or ``a scalar``."""
         return show_shape(self.search.graph.types[cls])
+
+
+def _fitting(text: Callable[[int], str]) -> str:
+    """The text of most levels that fits, or else of the fewest."""
+    shown = ""
+    for depth in DEPTHS:
+        shown = text(depth)
+        if len(shown) <= WIDTH:
+            break
+    return shown
 
 
 def show_shape(type_: Type | None) -> str:

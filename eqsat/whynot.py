@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from eqsat.derivation import Derivations, inner_classes
-from eqsat.errors import RuleError, SourceLine
+from eqsat.errors import RuleError, SourceLine, nearest
 from eqsat.forced import Forcing
 from eqsat.frozen import Budget
 from eqsat.nearest import Overlay, Partial, parts
@@ -105,6 +106,7 @@ class WhyNot:
         lines = [f"{self.rule}: {self.text}"]
         if self.pattern:
             lines.append(f"  left side  {self.pattern}")
+        if self.matched:
             lines.append(f"  nearest    {self.matched} of {self.parts} parts fit")
         if self.line is not None:
             lines.append(f"  line {self.line}  {self.line.text}".rstrip())
@@ -144,8 +146,12 @@ class Question:
         """Why a rule was not in the search at all."""
         try:
             known = self.rules[name]
-        except RuleError as error:
-            text = f"{error} among the {len(self.rules)} rules in use"
+        except RuleError:
+            text = f"no rule {name!r} is among the {len(self.rules)} rules in use"
+            if isinstance(rule, Rule):
+                text += "; give it to jit(rules=…)"
+                return WhyNot(name, "absent", text, rule.place)
+            text += nearest(name, (r.name for r in self.rules))
             return WhyNot(name, "absent", text)
         if isinstance(rule, Rule) and rule is not known:
             text = f"the rule in use of that name is another one, at {known.place}"
@@ -279,27 +285,31 @@ class Question:
         if search is None or derivations is None:
             text = f"nothing was searched: {cut or 'the program has no operations'}"
             return WhyNot(rule.name, "budget" if cut else "op", text)
-        nearest = self._nearest(rule)
-        if nearest is not None and not nearest.failures:
+        best = self._nearest(rule)
+        if best is not None and not best.failures:
             text = (
                 f"it matches what was found, but the search ended before it ran: {cut}"
             )
             if not cut:
                 text = "it matches what was found last, after the bounded rounds it had"
-            return WhyNot(rule.name, "budget", text, line=self._line(nearest))
+            return WhyNot(rule.name, "budget", text, line=self._line(best))
         if cut and rule.phase not in search.phases:
             text = f"the search ended before its phase {rule.phase!r}: {cut}"
             return WhyNot(rule.name, "budget", text)
         if self.options.regions and sum(len(p.regions) for p in search.parts) > 1:
-            whole = self.again(replace(self.options, regions=False))
-            n = whole.fired.get(rule.name, 0)
+            n = self._whole.fired.get(rule.name, 0)
             if n:
                 text = (
                     f"a match crosses a border between regions; with "
                     f"Options(regions=False) it matches {_times(n)}"
                 )
                 return WhyNot(rule.name, "region", text)
-        return self._stopped(rule, nearest, cut)
+        return self._stopped(rule, best, cut)
+
+    @cached_property
+    def _whole(self) -> Optimised:
+        """The same search in one piece."""
+        return self.again(replace(self.options, regions=False))
 
     def _nearest(self, rule: Rule) -> Partial | None:
         assert self.derivations is not None
@@ -311,7 +321,7 @@ class Question:
         assert self.derivations is not None
         return normal_forms(self.derivations.search.rules)(rule)
 
-    def _stopped(self, rule: Rule, nearest: Partial | None, cut: str) -> WhyNot:
+    def _stopped(self, rule: Rule, best: Partial | None, cut: str) -> WhyNot:
         """What is wrong where most of the left side fits."""
         _, left, _ = self._entry(rule)
         assert self.derivations is not None
@@ -328,9 +338,9 @@ class Question:
             parts=sum(map(parts, left)),
             classes=len({graph.nodes[i].cls for i in roots}),
         )
-        if nearest is None:
+        if best is None:
             return answer
-        first, *more = nearest.failures
+        first, *more = best.failures
         text = f"it never matched: {first.text}"
         if more:
             text += f" (and {len(more)} more)"
@@ -340,19 +350,19 @@ class Question:
             answer,
             kind=first.kind,
             text=text,
-            matched=nearest.matched,
-            line=self._line(nearest),
+            matched=best.matched,
+            line=self._line(best),
         )
 
-    def _line(self, nearest: Partial) -> SourceLine | None:
+    def _line(self, match: Partial) -> SourceLine | None:
         """The user's line of the first class that has one: of what fails, then of
         what matches."""
         assert self.derivations is not None
         words, graph = self.derivations.words, self.derivations.search.graph
         classes: Sequence[int] = [
-            *(f.cls for f in nearest.failures[:1]),
-            *nearest.roots,
-            *(graph.nodes[i].cls for i in nearest.found),
+            *(f.cls for f in match.failures[:1]),
+            *match.roots,
+            *(graph.nodes[i].cls for i in match.found),
         ]
         return next((line for c in classes if (line := words.line(c))), None)
 
