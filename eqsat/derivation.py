@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.ematch import Matcher
 from eqsat.frozen import ENode, engine_attrs
-from eqsat.nearest import Overlay, Partial, known
+from eqsat.nearest import Overlay, Partial, known, rewrites
 from eqsat.normal import normal_forms
 from eqsat.op import SCALAR
 from eqsat.origin import Search
@@ -67,16 +67,17 @@ class Derivations:
         made = self.search.graph.nodes[node]
         if not made.rule:
             return
-        rule = self.search.rules[made.rule]
-        _, left, right = normal_forms(self.search.rules)(rule)
-        overlay = Overlay(self.matcher, rule, self.words, whole=True)
-        if len(left) == 1:
-            for match in overlay.at(left[0], made.cls):
-                if self._builds(right[0], match, made):
+        normal = normal_forms(self.search.rules)
+        for rule in rewrites(self.search.rules[made.rule]):
+            _, left, right = normal(rule)
+            overlay = Overlay(self.matcher, rule, self.words, whole=True)
+            if len(left) == 1:
+                for match in overlay.at(left[0], made.cls):
+                    if self._builds(right[0], match, made):
+                        yield match
+            for match in overlay.everywhere(left):
+                if any(self._builds(r, match, made) for r in right):
                     yield match
-        for match in overlay.everywhere(left):
-            if any(self._builds(r, match, made) for r in right):
-                yield match
 
     def _builds(self, right: Pattern, match: Partial, made: ENode) -> bool:
         """Whether the right side has ``made`` in it under a match."""

@@ -27,6 +27,11 @@ MOST = 512
 """The same when all must fit."""
 
 
+def rewrites(rule: Rule) -> tuple[Rule, ...]:
+    """The rewrites that a rule is."""
+    return (rule,)
+
+
 @dataclass(frozen=True)
 class Failure:
     """One thing that does not fit."""
@@ -140,7 +145,7 @@ class Overlay:
                 cls = self.matcher.graph.nodes[i].cls
                 for state in self._node(p, i, Partial()):
                     there = replace(state.failed("op", "", cls), roots=(cls,))
-                    if self._better(best, there) is there:
+                    if self.better(best, there):
                         text = self._missing_above(above[p], cls)
                         best = replace(state.failed("op", text, cls), roots=(cls,))
         return best
@@ -153,8 +158,12 @@ class Overlay:
         used = f"only {', '.join(sorted(users))}" if users else "nothing"
         return f"expected {want.op.name} of {self.words.cls(cls)}, found {used}"
 
+    def better(self, best: Partial | None, other: Partial) -> bool:
+        """Whether more of the pattern fits ``other``."""
+        return best is None or self._rank(other) > self._rank(best)
+
     def _better(self, best: Partial | None, other: Partial) -> Partial:
-        return other if best is None or self._rank(other) > self._rank(best) else best
+        return other if best is None or self.better(best, other) else best
 
     def _rank(self, p: Partial) -> tuple[float, ...]:
         graph, by_op = self.matcher.graph, self.matcher.by_op

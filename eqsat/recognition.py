@@ -11,29 +11,24 @@ from eqsat.rule import Rule, annotated
 from eqsat.signature import Signature
 
 
-def recognition(op: Op) -> Iterator[Rule]:
-    """The rules that a composite's body is: ``body → op``, one for each choice of
+def recognition(op: Op) -> list[Rule]:
+    """The rules that the body of a composite is: ``body → op``, one for each choice of
     attributes.
 
     An attribute that is an ``Axis`` is a parameter of the rule; another one has its
-    default, or each of its ``choices``.
+    default, or each of its ``choices``. Raises :class:`RuleError` that names the line
+    of the body when it cannot be a rule.
+
+    >>> import eqsat as eq
+    >>> [str(r) for r in recognition(eq.silu)]
+    ['multiply(x, sigmoid(x))  →  silu(x)']
     """
-    signature = getattr(op.type_rule, "signature", None)
-    if op.body is None or not op.recognised or signature is None:
-        return
-    body = op.body
-    axes = [a for a in op.attrs if op.attrs[a] == "Axis" and a not in op.choices]
-    fixed: list[dict[str, Any]] = [{}]
-    for attr, values in op.choices.items():
-        fixed = [{**f, attr: v} for f in fixed for v in values]
-    for choice in fixed:
-        yield _recognition(op, body, signature, axes, choice)
-
-
-def checked_recognition(op: Op) -> list[Rule]:
-    """The same, built at once. Raises :class:`RuleError` that names the line of the
-    body when it cannot be a rule."""
-    rules = list(recognition(op))
+    if not is_recognised(op):
+        why = "it has no body"
+        if op.body is not None:
+            why = "it is made with recognised=False, or has no axis signature"
+        raise RuleError(f"the body of op {op.name!r} is no rule: {why}")
+    rules = list(rules_of_body(op))
     given = {*op.choices, *op.attr_defaults}
     for r in rules:
         free = [a for a, k in op.attrs.items() if k != "Axis" and a not in given]
@@ -50,6 +45,24 @@ def checked_recognition(op: Op) -> list[Rule]:
                 f"{error}\n  recognised=False makes no rule of the body of {op.name!r}"
             ) from None
     return rules
+
+
+def is_recognised(op: Op) -> bool:
+    """Whether the body of ``op`` is a rule."""
+    known = getattr(op.type_rule, "signature", None) is not None
+    return op.body is not None and op.recognised and known
+
+
+def rules_of_body(op: Op) -> Iterator[Rule]:
+    """The same, of an op that :func:`is_recognised`, built when they are used."""
+    signature = getattr(op.type_rule, "signature", None)
+    assert op.body is not None and signature is not None
+    axes = [a for a in op.attrs if op.attrs[a] == "Axis" and a not in op.choices]
+    fixed: list[dict[str, Any]] = [{}]
+    for attr, values in op.choices.items():
+        fixed = [{**f, attr: v} for f in fixed for v in values]
+    for choice in fixed:
+        yield _recognition(op, op.body, signature, axes, choice)
 
 
 def _recognition(

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat.errors import RuleError, nearest
 from eqsat.op import Op
-from eqsat.recognition import checked_recognition
+from eqsat.recognition import is_recognised, recognition
 from eqsat.rule import Rule
 
 
@@ -103,8 +103,8 @@ def _load_file(path: Path) -> list[Rule]:
     values = list(vars(module).values())
     found = collect(values)
     for op in dict.fromkeys(v for v in values if isinstance(v, Op)):
-        if op.body is not None and op.body.__module__ == name:
-            found += checked_recognition(op)
+        if is_recognised(op) and op.reference.__module__ == name:
+            found += recognition(op)
     if not found:
         raise RuleError(f"rule file {str(path)!r} defines no rule")
     return found

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from eqsat.errors import RuleError
 from eqsat.op import Op
-from eqsat.recognition import recognition
+from eqsat.recognition import is_recognised, rules_of_body
 from eqsat.rulefile import RuleSet, load_rules
 
 
@@ -22,6 +22,6 @@ def default_rules() -> RuleSet:
     catalogue = (
         op
         for op in Op.registry.values()
-        if op.body is not None and op.body.__module__.startswith("eqsat.ops.")
+        if is_recognised(op) and op.reference.__module__.startswith("eqsat.ops.")
     )
-    return files + [r for op in catalogue for r in recognition(op)]
+    return files + [r for op in catalogue for r in rules_of_body(op)]

@@ -13,12 +13,12 @@ from eqsat.derivation import Derivations, inner_classes
 from eqsat.errors import RuleError, SourceLine, nearest
 from eqsat.forced import Forcing
 from eqsat.frozen import Budget
-from eqsat.nearest import Overlay, Partial, parts
+from eqsat.nearest import Overlay, Partial, parts, rewrites
 from eqsat.normal import normal_forms, ops_of
 from eqsat.optimise import Optimised
 from eqsat.options import Options
 from eqsat.origin import Search, covered
-from eqsat.pattern import Node, Var, show
+from eqsat.pattern import Node, Pattern, Var, show
 from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 
@@ -285,7 +285,7 @@ class Question:
         if search is None or derivations is None:
             text = f"nothing was searched: {cut or 'the program has no operations'}"
             return WhyNot(rule.name, "budget" if cut else "op", text)
-        best = self._nearest(rule)
+        way, best = self._nearest(rule)
         if best is not None and not best.failures:
             text = (
                 f"it matches what was found, but the search ended before it ran: {cut}"
@@ -304,26 +304,34 @@ class Question:
                     f"Options(regions=False) it matches {_times(n)}"
                 )
                 return WhyNot(rule.name, "region", text)
-        return self._stopped(rule, best, cut)
+        return self._stopped(way, best, cut)
 
     @cached_property
     def _whole(self) -> Optimised:
         """The same search in one piece."""
         return self.again(replace(self.options, regions=False))
 
-    def _nearest(self, rule: Rule) -> Partial | None:
+    def _nearest(self, rule: Rule) -> tuple[Rule, Partial | None]:
+        """The rewrite of a rule that fits best, and where."""
         assert self.derivations is not None
-        _, left, _ = self._entry(rule)
-        overlay = Overlay(self.derivations.matcher, rule, self.derivations.words)
-        return overlay.nearest(left)
+        words, matcher = self.derivations.words, self.derivations.matcher
+        best: tuple[Rule, Partial | None] | None = None
+        for way in rewrites(rule):
+            overlay = Overlay(matcher, way, words)
+            found = overlay.nearest(self._left(way))
+            if best is None or (found is not None and overlay.better(best[1], found)):
+                best = way, found
+        assert best is not None
+        return best
 
-    def _entry(self, rule: Rule) -> Any:
+    def _left(self, rule: Rule) -> Sequence[Pattern]:
+        """The left side in normal form."""
         assert self.derivations is not None
-        return normal_forms(self.derivations.search.rules)(rule)
+        return normal_forms(self.derivations.search.rules)(rule)[1]
 
     def _stopped(self, rule: Rule, best: Partial | None, cut: str) -> WhyNot:
         """What is wrong where most of the left side fits."""
-        _, left, _ = self._entry(rule)
+        left = self._left(rule)
         assert self.derivations is not None
         by_op = self.derivations.matcher.by_op
         (root, *_) = left

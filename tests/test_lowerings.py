@@ -245,6 +245,17 @@ def test_a_body_that_is_no_rule(tmp_path: Path, line: str, said: str) -> None:
     assert [r.name for r in eq.load_rules(file)] == ["squareplus"]
 
 
+def test_the_body_of_an_op_as_a_rule() -> None:
+    squareplus = squareplus_op()
+    rules = eq.recognition(squareplus)
+    assert [r.name for r in rules] == ["squareplus"] and eq.check(rules).ok
+    with pytest.raises(eq.RuleError) as caught:
+        eq.recognition(exp)
+    assert str(caught.value) == "the body of op 'exp' is no rule: it has no body"
+    with pytest.raises(eq.RuleError, match="recognised=False, or has no axis sig"):
+        eq.recognition(eq.rope)
+
+
 def test_composites_that_a_file_imports_are_not_its_rules(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(f"from eqsat.ops import gelu, softmax\n{FILE}")
