@@ -17,10 +17,11 @@ from eqsat.nearest import Overlay, Partial, parts, rewrites
 from eqsat.normal import normal_forms, ops_of
 from eqsat.optimise import Optimised
 from eqsat.options import Options
-from eqsat.origin import Search, covered
+from eqsat.origin import Part, Search, covered
 from eqsat.pattern import Node, Pattern, Var, show
 from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
+from eqsat.term import Term
 
 KINDS = {
     "winner": "it is in the chosen program",
@@ -179,7 +180,9 @@ class Question:
         assert search is not None and derivations is not None
         won = tuple(k for k, rules in self.kernels.items() if rule.name in rules)
         if won:
-            text = f"it matched {times}, and led to {', '.join(won)}"
+            some = ", ".join(won[:4])
+            more = f" and {len(won) - 4} more" if len(won) > 4 else ""
+            text = f"it matched {times}, and led to {some}{more}"
             return WhyNot(rule.name, "winner", text, kernels=won)
         nodes = search.graph.nodes
         built = {i for i, n in enumerate(nodes) if n.rule == rule.name}
@@ -201,16 +204,12 @@ class Question:
         if best is None:
             text = f"it matched {times}, but no program can use what it built"
             return WhyNot(rule.name, "unused", text)
-        node, cost = best
+        node, part, cost = best
         chosen = self.done.cost_s
-        price = (
-            f"the best program found with it costs {_us(cost)} µs, "
-            f"{_compared(cost - chosen, chosen)} than the {_us(chosen)} µs of the "
-            f"chosen one"
-        )
+        price = f"the best program found with it costs {_compared(cost, chosen)}"
         kind, text, line = "cost", f"it matched {times}, but lost: {price}", None
         assert self.derivations is not None
-        shared = self._shared(node)
+        shared = self._shared(node, part)
         if shared is not None:
             what, users, line = shared
             kind = "consumer"
@@ -225,9 +224,9 @@ class Question:
             rule.name, kind, text, line=line, cost_s=chosen, forced_cost_s=cost
         )
 
-    def _best_forced(self, built: set[int]) -> tuple[int, float] | None:
-        """The node of ``built`` with the cheapest program that uses it, and its
-        cost (s)."""
+    def _best_forced(self, built: set[int]) -> tuple[int, Part, float] | None:
+        """The node of ``built`` with the cheapest program that uses it, in which part,
+        and its cost (s)."""
         search = self.done.search
         assert search is not None
         promising = []
@@ -239,7 +238,7 @@ class Question:
                 if promise is not None:
                     promising.append((promise, k, i, min(inside), forcing))
         promising.sort(key=lambda p: p[:3])
-        best: tuple[int, float] | None = None
+        best: tuple[int, Part, float] | None = None
         budget = Budget(time.perf_counter() + max(1.0, self.options.deadline_s), 1)
         for _, k, i, node, forcing in promising[:TRIED]:
             choice = forcing.choice(i, budget)
@@ -247,35 +246,48 @@ class Question:
                 choices = [p.choice for p in search.parts]
                 choices[k] = choice
                 cost = search.price(choices)
-                if best is None or cost < best[1]:
-                    best = node, cost
+                if best is None or cost < best[2]:
+                    best = node, search.parts[k], cost
         return best
 
-    def _shared(self, node: int) -> tuple[str, str, SourceLine | None] | None:
-        """An intermediate of the match behind ``node`` that something else of the
-        chosen program uses: its text, its other users, and the line of one."""
-        derivations = self.derivations
-        assert derivations is not None
-        search, words = derivations.search, derivations.words
-        match = derivations.match(node)
-        if match is None or not search.won:
+    def _shared(
+        self, node: int, part: Part
+    ) -> tuple[str, str, SourceLine | None] | None:
+        """What a kernel of ``node`` would compute again: a value of its match that
+        something else of the chosen program uses too. Its text, its other users, and
+        the line of one."""
+        assert self.derivations is not None
+        search, words = self.derivations.search, self.derivations.words
+        graph, chosen = search.graph, part.choice.nodes
+        made, match = graph.nodes[node], self.derivations.match(node)
+        fuses = made.op.body is not None or made.op.kind == "library"
+        if match is None or made.cls not in match.roots or not fuses or not search.won:
             return None
-        graph = search.graph
-        inside = [c for c in inner_classes(match) if not graph.constant[c]]
+        inside = inner_classes(match)
         own = {*inside, *match.roots}
-        for part in search.parts:
-            chosen = part.choice.nodes
-            for cls in inside:
-                users = [
-                    c
-                    for c, i in chosen.items()
-                    if c not in own and cls in graph.nodes[i].children
-                ]
-                if cls in chosen and (users or cls in part.roots):
-                    said = [words.cls(c) for c in users] or ["the result"]
-                    line = words.line(users[0]) if users else words.line(cls)
-                    return words.cls(cls), " and ".join(said), line
+        for cls in inside:
+            if graph.constant[cls] or cls in made.children or cls not in chosen:
+                continue
+            users = [
+                c
+                for c, i in chosen.items()
+                if c not in own and cls in graph.nodes[i].children
+            ]
+            said = [words.cls(c) for c in users]
+            if cls in part.roots:
+                said.append(self._outside(words.written(cls)))
+            if said:
+                line = words.line(users[0]) if users else words.line(cls)
+                return words.cls(cls), " and ".join(said), line
         return None
+
+    def _outside(self, term: Term | None) -> str:
+        """Who uses a term outside its region."""
+        search = self.done.search
+        assert search is not None
+        if term is not None and search.chosen.get(term, term) in self.done.roots:
+            return "the caller"
+        return "a later part of the program"
 
     # -- about one that did not match --------------------------------------------------
 
@@ -387,11 +399,17 @@ def _us(seconds: float) -> str:
     return f"{us:.1f}" if us >= 10 else f"{us:.3g}"
 
 
-def _compared(more: float, than: float) -> str:
-    """A difference of costs: ``1.5 µs (2 %) more``."""
-    percent = abs(more) / than * 100 if than else 0.0
+def _compared(cost: float, chosen: float) -> str:
+    """Two costs (s): ``24.5 µs, 1.5 µs (6.5 %) more than the 23.0 µs of …``."""
+    more = cost - chosen
+    if abs(more) <= 1e-9 * chosen:
+        return f"{_us(cost)} µs, as much as the chosen one"
+    percent = abs(more) / chosen * 100 if chosen else 0.0
     share = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
-    return f"{_us(abs(more))} µs ({share} %) {'more' if more >= 0 else 'less'}"
+    return (
+        f"{_us(cost)} µs, {_us(abs(more))} µs ({share} %) "
+        f"{'more' if more > 0 else 'less'} than the {_us(chosen)} µs of the chosen one"
+    )
 
 
 def _times(n: int) -> str:

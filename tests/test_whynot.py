@@ -178,6 +178,12 @@ def alone(kind: str, f: Callable[..., Any], args: Sequence[Any], r: Rule) -> Cas
 
 POSITIVE = np.abs(X) + 1
 CASES = {
+    "returned as well": Case(
+        "consumer",
+        lambda x, w, b: (h := x @ w + b, np.tanh(h)),
+        (X, W, B),
+        "linear[tanh]",
+    ),
     "in the winner": Case("winner", ffn, (X, W, B), "linear[relu]"),
     "behind the winner": Case("winner", ffn, (X, W, B), "relu"),
     "misspelt": Case("absent", ffn, (X, W, B), "linear[rely]"),
