@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from eqsat.body import KERNEL, RESULT, Body, Step
 from eqsat.build import infer
 from eqsat.domain import opened
+from eqsat.errors import EqsatError
 from eqsat.op import SCALAR, Op
 from eqsat.options import Options
 from eqsat.target import Target
@@ -103,6 +105,16 @@ def term_flops(term: Term) -> tuple[float, float]:
     return flops(op, term.attrs, tuple(a.type for a in term.args), term.type)
 
 
+def _checked(op: Op, seconds: float) -> float:
+    """A price that the author of an op gives: no sum of costs may fall."""
+    if not 0 <= seconds < inf:
+        raise EqsatError(
+            f"op {op.name}: its lowering costs {seconds!r} s, expected a finite number "
+            f"that is not negative"
+        )
+    return float(seconds)
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Prices nodes and kernels in seconds on a device."""
@@ -110,6 +122,8 @@ class CostModel:
     device: Device = CPU
     target: Target = field(default_factory=Target)
     """What one kernel may be."""
+    backend: str = "numpy"
+    """Whose lowerings may bring a price of their own."""
 
     def under(self, options: Options) -> CostModel:
         """This model with only the kernels that the options allow."""
@@ -128,10 +142,47 @@ class CostModel:
         d = self.device
         return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
+    def own_s(
+        self, op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
+    ) -> float | None:
+        """Seconds that the author of an op gives for its own lowering; None where
+        there is none."""
+        own = op.lowerings.get(self.backend)
+        if own is None or own.seconds is None:
+            return None
+        named = dict(zip(op.attrs, attrs, strict=True))
+        return _checked(op, own.seconds(types, named, out))
+
     def kernel_s(self, arithmetic_s: float, traffic_s: float, views: int = 0) -> float:
         """Seconds of a kernel that reads or writes through so many views."""
         d = self.device
         return d.launch_s + max(arithmetic_s, traffic_s) + views * d.view_s
+
+    def price(
+        self,
+        op: Op,
+        attrs: tuple[Any, ...],
+        types: tuple[Type, ...],
+        children: Sequence[int],
+        out: Type,
+    ) -> float:
+        """Seconds of a node as a kernel by itself; ``children`` tells equal operands
+        apart."""
+        if op.kind == "leaf":
+            return 0.0
+        if op.name in VIEWS:
+            return self.device.view_s
+        own = self.own_s(op, attrs, types, out)
+        if own is not None:
+            return own
+        written = nbytes(out)
+        moved = [written] + [
+            read_bytes(op, i, nbytes(t), written)
+            for i, t in enumerate(types)
+            if children.index(children[i]) == i
+        ]
+        traffic = sum(self.device.traffic_s(n) for n in moved)
+        return self.kernel_s(self.arithmetic_s(op, attrs, types, out), traffic)
 
     def term(self, term: Term) -> float:
         """Seconds of one term as a kernel."""
@@ -141,6 +192,10 @@ class CostModel:
             return 0.0
         if op.name in VIEWS:
             return self.device.view_s
+        types = tuple(a.type for a in term.args)
+        own = self.own_s(op, term.attrs, types, term.type)
+        if own is not None:
+            return own
         if op is KERNEL:
             body: Body = term.attrs[0]  # type: ignore[assignment]
             written: tuple[Type, ...] = body.types

@@ -238,29 +238,33 @@ def _in_order(
 
 def build(
     cover: Cover, leaves: dict[int, Term], target: Any
-) -> tuple[list[Term], dict[Term, Way]]:
-    """The terms of a cover in the graph ``target``: its roots, and where each comes
-    from. ``leaves``: the terms of the e-graph's leaf numbers."""
+) -> tuple[list[Term], dict[Term, tuple[Way, dict[int, Term]]]]:
+    """The terms of a cover in the graph ``target``: its roots, and of each term the way
+    that made it and the e-graph's classes that it reads. ``leaves``: the terms of the
+    e-graph's leaf numbers."""
     graph = cover.cuts.graph
     number = cover.cuts.number
     made: dict[int, Term] = {}
-    ways: dict[Term, Way] = {}
+    ways: dict[Term, tuple[Way, dict[int, Term]]] = {}
     for place, way in cover.ways:
         if place in made:
             continue
         if way.joint is not None:
             body, reads = _body(cover, way.joint, way.joint.results)
             terms = kernel_terms(body, [made[k] for k in reads], target)
+            read = {cover.cuts.classes[k]: made[k] for k in reads}
             for c, term in zip(way.joint.results, terms, strict=True):
                 made[c] = term
-                ways.setdefault(term, way)
-            ways.setdefault(terms[0].args[0], way)
+                ways.setdefault(term, (way, read))
+            ways.setdefault(terms[0].args[0], (way, read))
             continue
         if way.cut is not None:
             root = cover.cuts.nodes[way.cut.node].cls
             body, reads = _body(cover, way.cut, (root,))
             (term,) = kernel_terms(body, [made[k] for k in reads], target)
         else:
+            reads = tuple(number[k] for k in graph.nodes[way.node].children)
+            reads = tuple(k for k in reads if k in made)
             node = graph.nodes[way.node]
             if node.op is SCALAR:
                 term = scalar(target, node.attrs[0])
@@ -278,7 +282,8 @@ def build(
             raise EngineError(f"{term.op.name}: {term.type} extracted for {wanted}")
         made[place] = term
         if term.args:
-            ways.setdefault(term, way)
+            read = {cover.cuts.classes[k]: made[k] for k in reads}
+            ways.setdefault(term, (way, read))
     return [made[r] for r in cover.roots], ways
 
 

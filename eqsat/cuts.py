@@ -351,6 +351,8 @@ class Cuts(Dense):
         cut.price = self.model.kernel_s(
             arithmetic, cut.traffic + self.write_s[c], views
         )
+        own = self.nodes[n].own_s
+        cut.price = cut.price if own is None else own
         below = bits(leaves)
         cut.flow = cut.price + sum(self.flow[k] for k in below)
         cut.alone = cut.price + sum(self.alone[k] for k in below)

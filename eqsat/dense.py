@@ -1,4 +1,4 @@
-"""The part of an e-graph below some roots, in dense numbers for bit masks.
+"""The part of an e-graph below some roots, in small numbers for bit masks.
 
 What a set of its e-nodes takes as one kernel is worked out here: the state of each value
 (:mod:`eqsat.domain`), what is read, and how long that takes.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.cost import VIEWS, CostModel, nbytes, read_bytes
-from eqsat.domain import LEAF, State, join, refusal
+from eqsat.domain import LEAF, LIBRARY, STORED, State, join, refusal
 from eqsat.frozen import EGraph, attr_values
 from eqsat.op import SCALAR, Op
 from eqsat.term import Type
@@ -33,6 +33,10 @@ class Node:
     """Bytes that it reads of each distinct operand."""
     origin: int
     """Its place in the e-graph."""
+    apart: bool = False
+    """Whether the backend has a lowering for it alone, of its author's."""
+    own_s: float | None = None
+    """Seconds of that lowering, where its author says."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,19 @@ class Dense:
             read_bytes(op, kids.index(k), self.size[k], written) for k in distinct
         )
         work = self.model.arithmetic_s(op, attrs, types, out)
-        return Node(at, op, attrs, kids, distinct, types, work, reads, origin)
+        return Node(
+            at,
+            op,
+            attrs,
+            kids,
+            distinct,
+            types,
+            work,
+            reads,
+            origin,
+            self.model.backend in op.lowerings,
+            self.model.own_s(op, attrs, types, out),
+        )
 
     # -- prices ------------------------------------------------------------------------
 
@@ -205,6 +221,8 @@ class Dense:
     def _one_s(self, n: Node) -> float:
         if n.op.name in VIEWS:
             return self.model.device.view_s
+        if n.own_s is not None:
+            return n.own_s
         traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
         return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
 
@@ -214,14 +232,17 @@ class Dense:
         """The state of node ``n`` over operands in ``states``."""
         key = (n, *(self._number_of(s) for s in states))
         if key not in self._states_of:
-            node = self.nodes[n]
-            out = self.types[node.cls]
-            assert out is not None
-            target = self.model.target
-            self._states_of[key] = join(
-                node.op, node.attrs, node.types, out, states, target, node.cls
-            )
+            self._states_of[key] = self._joined(self.nodes[n], states)
         return self._states_of[key]
+
+    def _joined(self, node: Node, states: Sequence[State]) -> State | None:
+        if node.apart:
+            alone = all(s.kind in STORED for s in states)
+            return State(LIBRARY) if alone else None
+        out = self.types[node.cls]
+        assert out is not None
+        target = self.model.target
+        return join(node.op, node.attrs, node.types, out, states, target, node.cls)
 
     def _number_of(self, state: State) -> int:
         """A number for a state; hashing one costs more than the rest of a look-up."""

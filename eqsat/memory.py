@@ -111,9 +111,12 @@ def _overwritable(
     bases: Mapping[Term, Term],
     where: Mapping[Term, int],
 ) -> Term | None:
-    """An argument that dies here and whose elements a pointwise kernel may replace."""
+    """An argument that dies here and whose elements a pointwise kernel may replace.
+
+    A lowering of an op's own may read an argument after it has written.
+    """
     t = kernel.term
-    if len(kernel.results) > 1:
+    if kernel.op.lowerings or len(kernel.results) > 1:
         return None
     if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.bodies, t.args)):
         return None

@@ -109,7 +109,7 @@ class _Opened:
         number: Mapping[Term, int],
     ) -> _Kernel:
         dense = self.dense
-        results = (number[opened[t][-1]],)
+        results: tuple[int, ...] = (number[opened[t][-1]],)
         if t.op is KERNEL:
             several = [r for r in opened if r.op is RESULT and r.args[0] is t]
             results = tuple(number[opened[r][-1]] for r in several) or results

@@ -6,20 +6,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from eqsat.cost import CostModel
-from eqsat.cover import Cover, Way, build, cover, inside
+from eqsat.cover import Cover, build, cover
 from eqsat.egraph import Engine
 from eqsat.ematch import fuse
 from eqsat.errors import DTypeError, EngineError, ShapeError, SourceLine
-from eqsat.frozen import Budget, EGraph, Inserted
+from eqsat.frozen import Budget, EGraph, Inserted, attr_values
+from eqsat.insertion import Step
 from eqsat.normal import fusions
 from eqsat.op import SCALAR, Op
 from eqsat.options import Options
-from eqsat.origin import Origin, lines_behind, rules_behind
+from eqsat.origin import (
+    Origin,
+    Part,
+    Place,
+    Search,
+    lines_behind,
+    nodes_of,
+    rules_behind,
+)
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
@@ -49,6 +58,8 @@ class Optimised:
     """What extraction took each kernel for (s)."""
     dump: Callable[[], str] = lambda: ""
     """The e-graph as egglog text."""
+    search: Search | None = None
+    """What it went through; None when there was nothing to search."""
 
     @cached_property
     def origins(self) -> dict[Term, Origin]:
@@ -133,15 +144,14 @@ def optimise(
             piece.classes = graph.classes_of(what)
         clock.lap("read")
         fired = dict(engine.fired)
+        ran = {step.phase for step in engine.history if isinstance(step, Step)}
         if options.fusion and budget.left():
+            ran.add("fuse")
             named = fusions(admitted, {n.op.name for n in graph.nodes})
             fired |= fuse(graph, named, budget)
         clock.lap("fuse")
-        result = _cover_all(graph, model, pieces, regions, roots, options, budget)
-    clock.lap("extract")
-    if len(regions) > 1 and options.fusion and budget.left():
-        _shifted(result, model, budget, options)
-        clock.lap("second pass")
+        work = _Work(graph, pieces, regions, roots, model, options)
+        result = _cover_all(work, budget, admitted, ran, clock)
     result.fired = fired
     result.baseline_cost_s = baseline
     result.cost_s = model.program(result.roots, is_constant(result.roots))
@@ -153,7 +163,9 @@ def optimise(
     if result.cost_s > baseline:
         unchanged.fired, unchanged.cut_short = result.fired, result.cut_short
         unchanged.classes, unchanged.nodes = result.classes, result.nodes
+        assert result.search is not None
         unchanged.dump = result.dump
+        unchanged.search = replace(result.search, won=False)
         return unchanged
     return result
 
@@ -238,102 +250,161 @@ def _inserted(piece: _Piece) -> Inserted:
     )
 
 
-@dataclass(frozen=True)
-class _Place:
-    """How a term of the chosen program is computed."""
+def _weights(graph: EGraph, model: CostModel) -> list[float]:
+    """Seconds of each e-node as a kernel; what is known at compile time costs next to
+    nothing."""
+    weights = []
+    for node in graph.nodes:
+        out = graph.types[node.cls]
+        types = [graph.types[c] for c in node.children]
+        if graph.constant[node.cls]:
+            weights.append(0.0 if node.op.kind == "leaf" else 1e-12)
+        elif out is None or None in types:
+            weights.append(1e3)
+        else:
+            known = tuple(t for t in types if t is not None)
+            weights.append(
+                model.price(node.op, attr_values(node), known, node.children, out)
+            )
+    return weights
 
-    piece: _Piece
-    cover: Cover
-    region: Region
-    way: Way
+
+@dataclass(frozen=True)
+class _Work:
+    """What extraction chooses from."""
+
+    graph: EGraph
+    pieces: Sequence[_Piece]
+    regions: Sequence[Region]
+    """In evaluation order."""
+    roots: Sequence[Term]
+    model: CostModel
+    options: Options
+
+    def cover(self, graph: EGraph, roots: Sequence[int], budget: Budget) -> Cover:
+        """The cheapest cover of some classes."""
+        return cover(
+            graph,
+            self.model,
+            roots,
+            budget,
+            optimal=self.options.extract == "exact",
+            exact=self.options.numerics == "exact",
+        )
+
+
+@dataclass
+class _Built:
+    """The program that a cover for each piece makes."""
+
+    roots: list[Term]
+    chosen: dict[Term, Term]
+    """Results of regions, as written, to the terms chosen for them."""
+    places: dict[Term, tuple[Place, ...]]
+    prices_s: dict[Term, float]
 
 
 def _cover_all(
-    graph: EGraph,
-    model: CostModel,
-    pieces: Sequence[_Piece],
-    regions: Sequence[Region],
-    roots: Sequence[Term],
-    options: Options,
-    budget: Budget,
+    work: _Work, budget: Budget, rules: RuleSet, ran: set[str], clock: _Clock
 ) -> Optimised:
-    """The chosen terms of ``regions``, which are in evaluation order."""
-    done: dict[Term, Term] = {}
-    places: dict[Term, _Place] = {}
-    chosen: dict[int, tuple[_Piece, Cover]] = {}
-    gaps: list[float] = []
-    prices: dict[Term, float] = {}
-    for piece in pieces:
-        found = cover(
-            graph,
-            model,
-            _root_classes(piece, piece.sample),
-            budget,
-            optimal=options.extract == "exact",
-            exact=options.numerics == "exact",
-        )
-        if found.gap is not None:
-            gaps.append(found.gap)
-        chosen.update((id(region), (piece, found)) for region in piece.instances)
-    for region in regions:
-        piece, found = chosen[id(region)]
-        leaves = {
-            piece.first_leaf + i: done.get(leaf, leaf)
-            for i, leaf in enumerate(region.leaves)
-        }
-        made, ways = build(found, leaves, region.terms[0].graph)
-        done.update(zip(region.roots, made, strict=True))
-        for t, way in ways.items():
-            places.setdefault(t, _Place(piece, found, region, way))
-            if way.price_s is not None:
-                prices.setdefault(t, way.price_s)
+    """The chosen terms of the regions."""
+    covers = [
+        work.cover(work.graph, _root_classes(p, p.sample), budget) for p in work.pieces
+    ]
+    gaps = [c.gap for c in covers if c.gap is not None]
+    built = _built(work, covers)
+    clock.lap("extract")
+    built = _shifted(work, built, budget)
+    clock.lap("second pass")
+    search = Search(
+        work.graph,
+        _weights(work.graph, work.model),
+        [_part(p, c) for p, c in zip(work.pieces, covers, strict=True)],
+        built.places,
+        built.chosen,
+        work.cover,
+        lambda others: _price(work, others),
+        rules,
+        frozenset(ran),
+    )
     return Optimised(
-        [done.get(r, r) for r in roots],
-        lambda: {t: _origin(graph, p) for t, p in places.items()},
+        built.roots,
+        lambda: {t: _origin(search, p) for t, p in built.places.items()},
         {},
         0.0,
         0.0,
         {},
         "",
-        prices_s=prices,
+        prices_s=built.prices_s,
         optimal_gap=max(gaps) if gaps else None,
+        search=search,
     )
 
 
-def _shifted(
-    result: Optimised, model: CostModel, budget: Budget, options: Options
-) -> None:
-    """Look for kernels across the borders of regions."""
-    first = result.find_origins
-    again = second_pass(result.roots, model, budget, options.numerics == "exact")
-    result.roots = again.roots
-    result.prices_s |= again.prices_s
+def _part(piece: _Piece, found: Cover) -> Part:
+    roots = _root_classes(piece, piece.sample)
+    return Part(piece.instances, piece.first_leaf, piece.classes, roots, found)
 
-    def find_origins() -> dict[Term, Origin]:
-        known = first()
-        return {
-            t: Origin.of_all(known[p] for p in parts if p in known)
-            for t, parts in again.parts.items()
+
+def _built(work: _Work, covers: Sequence[Cover]) -> _Built:
+    """The terms that a cover for each piece makes."""
+    done: dict[Term, Term] = {}
+    places: dict[Term, tuple[Place, ...]] = {}
+    prices: dict[Term, float] = {}
+    chosen = {
+        id(region): (i, piece)
+        for i, piece in enumerate(work.pieces)
+        for region in piece.instances
+    }
+    for region in work.regions:
+        i, piece = chosen[id(region)]
+        leaves = {
+            piece.first_leaf + k: done.get(leaf, leaf)
+            for k, leaf in enumerate(region.leaves)
         }
+        made, ways = build(covers[i], leaves, region.terms[0].graph)
+        done.update(zip(region.roots, made, strict=True))
+        for t, (way, reads) in ways.items():
+            places.setdefault(t, (Place(i, region, nodes_of(covers[i], way), reads),))
+            if way.price_s is not None:
+                prices.setdefault(t, way.price_s)
+    return _Built([done.get(r, r) for r in work.roots], done, places, prices)
 
-    result.find_origins = find_origins
+
+def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
+    """The program with kernels across the borders of regions."""
+    if len(work.regions) == 1 or not work.options.fusion or not budget.left():
+        return built
+    exact = work.options.numerics == "exact"
+    again = second_pass(built.roots, work.model, budget, exact)
+    places = {
+        t: tuple(p for part in parts for p in built.places.get(part, ()))
+        for t, parts in again.parts.items()
+    }
+    prices = built.prices_s | again.prices_s
+    return _Built(again.roots, built.chosen, built.places | places, prices)
 
 
-def _origin(graph: EGraph, place: _Place) -> Origin:
-    written: dict[int, Term] = {}
-    for cls, t in zip(place.piece.classes, place.region.terms, strict=True):
-        written.setdefault(cls, t)
-    cuts, way = place.cover.cuts, place.way
-    kernel = way.cut or way.joint
-    if kernel is None:
-        node = graph.nodes[way.node]
-        return Origin(rules_behind(graph, node), lines_behind(node, written))
+def _price(work: _Work, covers: Sequence[Cover]) -> float:
+    """Seconds of the program that a cover for each piece makes."""
+    built = _built(work, covers)
+    deadline = time.perf_counter() + work.options.deadline_s
+    built = _shifted(work, built, Budget(deadline, work.options.max_nodes))
+    return work.model.program(built.roots, is_constant(built.roots))
+
+
+def _origin(search: Search, places: Sequence[Place]) -> Origin:
+    graph = search.graph
     rules: dict[str, None] = {}
-    lines: dict[SourceLine, None] = {}
-    for n in inside(cuts, kernel).values():
-        node = graph.nodes[cuts.nodes[n].origin]
-        rules.update(dict.fromkeys(rules_behind(graph, node)))
-        lines.update(dict.fromkeys(lines_behind(node, written)))
+    lines: set[SourceLine] = set()
+    for place in places:
+        written: dict[int, Term] = {}
+        part = search.parts[place.part]
+        for cls, t in zip(part.classes, place.region.terms, strict=True):
+            written.setdefault(cls, t)
+        for i in place.nodes:
+            rules.update(dict.fromkeys(rules_behind(graph, graph.nodes[i])))
+            lines.update(lines_behind(graph.nodes[i], written))
     return Origin(tuple(rules), tuple(sorted(lines)))
 
 

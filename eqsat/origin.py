@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat.build import make
+from eqsat.cover import Cover, Way, inside
 from eqsat.errors import SourceLine
 from eqsat.expand import body_of
-from eqsat.frozen import EGraph, ENode, attr_values
+from eqsat.frozen import Budget, EGraph, ENode, attr_values
 from eqsat.op import INPUT
+from eqsat.regions import Region
+from eqsat.rulefile import RuleSet
 from eqsat.term import Graph, Term
 
 
@@ -23,15 +27,85 @@ class Origin:
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
 
-    @classmethod
-    def of_all(cls, parts: Iterable[Origin]) -> Origin:
-        """Of one kernel that does the work of several."""
-        rules: dict[str, None] = {}
-        lines: set[SourceLine] = set()
-        for part in parts:
-            rules.update(dict.fromkeys(part.rules))
-            lines.update(part.lines)
-        return cls(tuple(rules), tuple(sorted(lines)))
+
+@dataclass(frozen=True)
+class Part:
+    """A distinct region of a search that has ended."""
+
+    regions: Sequence[Region]
+    """Its instances; the first one stood for all."""
+    first_leaf: int
+    """The number, in the e-graph, of its first leaf."""
+    classes: Sequence[int]
+    """The class of each term of a region."""
+    roots: Sequence[int]
+    """The classes that are used outside."""
+    cover: Cover
+
+    @cached_property
+    def nodes(self) -> Mapping[int, int]:
+        """The e-node of each class that its kernels and views compute."""
+        found: dict[int, int] = {}
+        graph = self.cover.cuts.graph
+        for _, way in self.cover.ways:
+            for i in nodes_of(self.cover, way):
+                found.setdefault(graph.nodes[i].cls, i)
+        return found
+
+    @cached_property
+    def used(self) -> frozenset[int]:
+        """All e-nodes of its kernels and views."""
+        ways = (way for _, way in self.cover.ways)
+        return frozenset(i for way in ways for i in nodes_of(self.cover, way))
+
+
+@dataclass(frozen=True)
+class Place:
+    """The e-nodes whose work a term of the chosen program does."""
+
+    part: int
+    region: Region
+    nodes: tuple[int, ...]
+    """The e-nodes of its kernel, users before operands."""
+    reads: Mapping[int, Term]
+    """The classes that it reads, with their terms."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that has ended, kept for questions about it."""
+
+    graph: EGraph
+    """Saturated, with the e-nodes that fusions built."""
+    weights: Sequence[float]
+    """Seconds of each e-node as a kernel by itself."""
+    parts: Sequence[Part]
+    places: Mapping[Term, tuple[Place, ...]]
+    """Where the terms of the chosen program come from."""
+    chosen: Mapping[Term, Term]
+    """Results of regions, as written, to the terms chosen for them."""
+    cover: Callable[[EGraph, Sequence[int], Budget], Cover]
+    """The cheapest cover of classes of another e-graph, under the same options."""
+    price: Callable[[Sequence[Cover]], float]
+    """Seconds of the program that a cover for each part makes."""
+    rules: RuleSet
+    """Those that the options admit."""
+    phases: frozenset[str]
+    """The phases that ran."""
+    won: bool = True
+    """Whether its program was taken; not when what the user wrote costs less."""
+
+
+def nodes_of(cover: Cover, way: Way) -> tuple[int, ...]:
+    """The e-nodes of a kernel or view, users before operands."""
+    kernel = way.cut or way.joint
+    if kernel is None:
+        return (way.node,)
+    cuts = cover.cuts
+    chosen = inside(cuts, kernel)
+    order = cuts.above(way.joint.results if way.joint else (way.cls,), chosen)
+    assert order is not None
+    return tuple(cuts.nodes[chosen[k]].origin for k in reversed(order))
 
 
 def lines_behind(node: ENode, written: dict[int, Term]) -> tuple[SourceLine, ...]:

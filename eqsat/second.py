@@ -223,11 +223,12 @@ def _replace(
     made, ways = build(chosen, leaves, region.terms[0].graph)
     final.update(zip(region.roots, made, strict=True))
     by_class: Callable[[int], Term] = region.terms.__getitem__
-    for t, way in ways.items():
+    for t, (way, _) in ways.items():
         terms = [by_class(c) for c in _classes(chosen, way)]
         found = dict.fromkeys(owner[m] for m in terms if m in owner)
         parts.setdefault(t, tuple(found))
-    return {t: way.price_s for t, way in ways.items() if way.price_s is not None}
+    priced = ((t, way.price_s) for t, (way, _) in ways.items())
+    return {t: price for t, price in priced if price is not None}
 
 
 def _classes(chosen: Cover, way: Way) -> list[int]:

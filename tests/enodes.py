@@ -43,9 +43,9 @@ def saturated(
     seen: list[Any] = []
     cover_all = line._cover_all
 
-    def spy(graph: EGraph, model: Any, pieces: Any, *rest: Any) -> Any:
-        seen.append((graph, pieces))
-        return cover_all(graph, model, pieces, *rest)
+    def spy(work: Any, *rest: Any) -> Any:
+        seen.append((work.graph, work.pieces))
+        return cover_all(work, *rest)
 
     options = options or Options(deadline_s=60)
     with mock.patch.object(line, "_cover_all", spy):

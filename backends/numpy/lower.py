@@ -18,7 +18,7 @@ from .body import Body, Node, body_of, leaf
 from .emit import INDENT, Names, new_array, write
 from .interpret import Array, evaluate
 from .schedule import Schedule, schedule
-from .spell import RESERVED, view
+from .spell import RESERVED, number, own_call, own_lowering, view
 
 _INLINE = 3
 """A kernel of at most so many calls is written where it runs, not as a function."""
@@ -124,6 +124,11 @@ class _Writer:
         if not any(r.size for r in kernel.results):
             return made
         outs = [self.called[r] for r in kernel.results]
+        own = own_lowering(kernel.op, self.namespace)
+        if own is not None:
+            attrs = kernel.op.attr_dict(kernel.term)
+            args = [self._argument(t) for t in kernel.term.args]
+            return [*made, own_call(own, args, attrs, kernel.name)]
         body = body_of(kernel)
         operand = self.program.plan.in_place.get(kernel.term)
         plan = schedule(body, None if operand is None else body.leaves[operand])
@@ -137,6 +142,13 @@ class _Writer:
         given = [self.called[t] for t in body.leaves]
         name = self._function(kernel, body, plan, known)
         return [*made, f"{name}({', '.join([*given, *outs])})"]
+
+    def _argument(self, term: Term) -> str:
+        """The name of an argument, or the bare number that it is."""
+        if term in self.called:
+            return self.called[term]
+        value = evaluate([term], {})[term]
+        return number(cast(float, value), np.dtype(np.float64), self.namespace)
 
     def _result(self, kernel: Kernel, term: Term) -> str:
         """The array of a result: fresh, or that of a value that is dead."""

@@ -37,6 +37,9 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
     """Lines that compute ``call``; what else they name goes into ``namespace``."""
     node = call.node
     assert node.op is not None
+    own = own_lowering(node.op, namespace)
+    if own is not None:
+        return [own_call(own, call.args, call.attrs, call.out, any(call.over))]
     rule = _RULES.get(node.name)
     lines = rule(call) if rule else None
     if lines is not None:
@@ -48,6 +51,35 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
     if ufunc is not None:
         return [f"{ufunc}({', '.join(call.args)}, out={call.out})"]
     return [f"{call.out}[...] = {_by_reference(call, namespace)}"]
+
+
+def own_lowering(op: Op, namespace: dict[str, Any]) -> str | None:
+    """The name of the lowering that the author of ``op`` gave, if one was."""
+    own = op.lowerings.get("numpy")
+    if own is None:
+        return None
+    name = f"{op.name}_lowering"
+    namespace[name] = own.function
+    namespace["fresh"] = _fresh
+    return name
+
+
+def own_call(
+    name: str, args: Sequence[str], attrs: Any, out: str, over: bool = False
+) -> str:
+    """A call of an op's own lowering; ``over``: an argument is in the memory of
+    ``out``."""
+    words = [*args, *(f"{n}={v!r}" for n, v in attrs.items())]
+    if over:
+        return f"{out}[...] = fresh({', '.join([name, out, *words])})"
+    return f"{name}({', '.join([*words, f'out={out}'])})"
+
+
+def _fresh(function: Callable[..., Any], like: Any, *args: Any, **attrs: Any) -> Any:
+    """What a lowering gives, in an array of its own."""
+    out = np.empty_like(like)
+    function(*args, out=out, **attrs)
+    return out
 
 
 def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str:
@@ -65,7 +97,7 @@ def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str
 
 
 RESERVED = frozenset(
-    {"np", "special", "bfloat16", "conv2d", "program", "out", "range", "min"}
+    {"np", "special", "bfloat16", "conv2d", "fresh", "program", "out", "range", "min"}
 )
 """Names that generated text uses for something else."""
 
