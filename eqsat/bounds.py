@@ -87,7 +87,7 @@ class Analysis:
         assert isinstance(term.op, Op)
         p = PRECISION[dtype]
         n = _roundings(term.op)
-        error = np.broadcast_to(error, value.shape)
+        error = carried = np.broadcast_to(error, value.shape)
         if n:
             size = np.abs(value) + error
             error = error + n * p.unit * size
@@ -98,6 +98,7 @@ class Analysis:
                 error = np.where(exact, 0, error + n * p.tiny)
         self.range.intermediate(value, p.largest)
         error = np.where(np.isnan(error), np.inf, error)
+        error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
         beyond = np.isfinite(value) & (np.abs(value) + error > p.largest)
         return Ball(value, np.where(beyond, np.inf, error))
 
@@ -129,6 +130,9 @@ def _value(term: Term, args: list[Ball]) -> Array:
     """The exact value of a primitive, as far as the wide precision goes."""
     op, values = term.op, [a.value for a in args]
     assert isinstance(op, Op)
+    if not any(is_float(a.dtype) for a in term.args if not isinstance(a.dtype, Weak)):
+        numbers = zip(term.args, values, strict=True)
+        values = [a.attrs[0] if a.op is SCALAR else v for a, v in numbers]
     if op.name == "cast":
         if is_float(term.dtype):
             return values[0].astype(WIDE)
@@ -187,6 +191,8 @@ def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Arra
     """The errors of the operands as they show in the value."""
     assert isinstance(term.op, Op)
     name, attrs = term.op.name, term.op.attr_dict(term)
+    if name == "take" and args[1].error.any():
+        return np.full(value.shape, np.inf, WIDE)
     if name in _VIEWS:
         errors = [a.error for a in args[: 1 if name == "take" else None]]
         errors += [a.value for a in args[1:]] if name == "take" else []

@@ -17,8 +17,8 @@ ORDER = (
     "ops indexing numpy_api tree tracer arguments trace expand pattern condition rule "
     "stock encode normal frozen insertion egraph ematch regions kernel memory cost "
     "extract exact origin optimise program explain jit "
-    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
-    ". demo cli __main__"
+    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
+    "check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 

@@ -79,14 +79,21 @@ def softplus(x: Any) -> Any:
 # -- softmax ---------------------------------------------------------------------------
 
 
-@composite("... -> ...")
+def _some(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    """A largest element, which an empty axis lacks."""
+    shape = bound["..."]
+    empty = [a for a in attrs["axis"] if isinstance(shape, tuple) and not shape[a]]
+    return f"axis {empty[0]} of shape {shape} is empty" if empty else None
+
+
+@composite("... -> ...", check=_some)
 def softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """eˣ / Σ eˣ over the axes, after subtracting the largest x."""
     e = exp(x - max(x, axis, keepdims=True))
     return e / sum(e, axis, keepdims=True)
 
 
-@composite("... -> ...")
+@composite("... -> ...", check=_some)
 def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln softmax(x) = d - ln Σ eᵈ over the axes, where d is x less its largest."""
     d = x - max(x, axis, keepdims=True)

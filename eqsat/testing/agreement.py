@@ -1,0 +1,120 @@
+"""Whether two computations agree, under a numerics class.
+
+No tolerance is chosen: a floating result may differ by the running error bounds
+(:mod:`eqsat.bounds`) of the terms that the two computations are made of, and an integer
+or a bool not at all. Elements of which the bounds say nothing, because rounding alone
+decides them, are counted as undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.ball import WIDE, Array, Ball, Range
+from eqsat.bounds import PRECISION, Analysis
+from eqsat.op import CONSTANT, INPUT
+from eqsat.samples import LIMIT
+from eqsat.sides import leaf_value
+from eqsat.term import Term, Weak, postorder
+from eqsat.verdict import bits_differ, far_apart, not_finite, place, tolerance
+
+F2 = np.dtype("f2")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What comparing two computations found."""
+
+    reason: str = ""
+    """Why they do not agree; empty when they do."""
+    elements: int = 0
+    undecided: int = 0
+    """Elements of which the error bounds say nothing."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Arrays, and the terms that tell how they are computed."""
+
+    arrays: Sequence[Any]
+    terms: Sequence[Term]
+
+
+def agreement(
+    left: Computed,
+    right: Computed,
+    inputs: Sequence[Any],
+    numerics: str = "reassociate",
+) -> Agreement:
+    """Compare ``left`` with ``right``, both computed of ``inputs``."""
+    if len(left.arrays) != len(right.arrays):
+        return Agreement(f"{len(left.arrays)} results and {len(right.arrays)}")
+    span, inside = _range((*left.terms, *right.terms), inputs)
+    work = Analysis(inputs, span)
+    balls = [
+        (work.balls([a])[0], work.balls([b])[0])
+        for a, b in zip(left.terms, right.terms, strict=True)
+    ]
+    inside = inside and span.inside and not span.pole
+    elements = undecided = 0
+    for i, (a, b, (p, q)) in enumerate(
+        zip(left.arrays, right.arrays, balls, strict=True)
+    ):
+        a, b = np.asarray(a), np.asarray(b)
+        which = f"result {i}: " if len(balls) > 1 else ""
+        reason = _type(a, b) or _values(a, b, p, q, numerics, inside)
+        if reason:
+            return Agreement(which + reason)
+        elements += a.size
+        undecided += 0 if numerics == "exact" else _undecided(a, b, p, q, inside)
+    return Agreement("", elements, undecided)
+
+
+def _range(terms: Sequence[Term], inputs: Sequence[Any]) -> tuple[Range, bool]:
+    """The working range of the dtypes met, and whether the leaves are in it."""
+    met = list(postorder(terms))
+    dtypes = {t.dtype for t in met if not isinstance(t.dtype, Weak)} & LIMIT.keys()
+    limit = min((LIMIT[d] for d in dtypes), default=LIMIT[np.dtype("f8")])
+    leaves = [leaf_value(t, inputs) for t in met if t.op in (INPUT, CONSTANT)]
+    with np.errstate(all="ignore"):
+        inside = all(
+            bool(np.all(np.abs(v.astype(float)) <= limit))
+            for v in map(np.asarray, leaves)
+            if v.dtype in PRECISION
+        )
+    return Range(limit, narrow=F2 in dtypes), inside
+
+
+def _type(a: Array, b: Array) -> str:
+    if (a.dtype, a.shape) == (b.dtype, b.shape):
+        return ""
+    return f"the types differ: {a.dtype} {a.shape} and {b.dtype} {b.shape}"
+
+
+def _values(a: Array, b: Array, p: Ball, q: Ball, numerics: str, inside: bool) -> str:
+    if numerics == "exact":
+        return bits_differ(a, b)
+    if a.dtype in PRECISION:
+        reason = far_apart(a, b, p, q, tolerance(numerics))
+        return reason or (not_finite(a, b, p, q) if inside else "")
+    sure = np.broadcast_to((p.error == 0) & (q.error == 0), a.shape)
+    wrong = sure & (a != b)
+    if not wrong.any():
+        return ""
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    return f"{a[at]} and {b[at]}{place(at)} differ"
+
+
+def _undecided(a: Array, b: Array, p: Ball, q: Ball, inside: bool) -> int:
+    with np.errstate(all="ignore"):
+        sure = np.isfinite(p.error + q.error)
+        if a.dtype not in PRECISION:
+            sure = (p.error == 0) & (q.error == 0)
+        else:
+            x, y = np.isfinite(a.astype(WIDE)), np.isfinite(b.astype(WIDE))
+            sure = (sure & x & y) | (~x & ~y) | (inside & (x != y))
+    return int(a.size - np.count_nonzero(np.broadcast_to(sure, a.shape)))
