@@ -130,17 +130,23 @@ def _value(term: Term, args: list[Ball]) -> Array:
     """The exact value of a primitive, as far as the wide precision goes."""
     op, values = term.op, [a.value for a in args]
     assert isinstance(op, Op)
-    if not any(is_float(a.dtype) for a in term.args if not isinstance(a.dtype, Weak)):
-        numbers = zip(term.args, values, strict=True)
-        values = [a.attrs[0] if a.op is SCALAR else v for a, v in numbers]
     if op.name == "cast":
         if is_float(term.dtype):
             return values[0].astype(WIDE)
         return values[0].astype(op.attr_dict(term)["dtype"])
     if op.name == "erf":
         values = [values[0].astype(float)]
-    found = np.asarray(op.reference(*values, **op.attr_dict(term)))
+    found = np.asarray(op.reference(*_weak(term, values), **op.attr_dict(term)))
     return found.astype(WIDE) if is_float(term.dtype) else found
+
+
+def _weak(term: Term, values: list[Array]) -> list[Any]:
+    """The operands ``values``, in which a bare number beside integers stays one: an
+    array of it would make floats of them."""
+    if any(a.op is not SCALAR and is_float(a.dtype) for a in term.args):
+        return list(values)
+    pairs = zip(term.args, values, strict=True)
+    return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
 _VIEWS = frozenset(

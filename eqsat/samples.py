@@ -16,7 +16,7 @@ import numpy as np
 from eqsat.ball import Array
 from eqsat.bounds import PRECISION
 from eqsat.signature import Axes
-from eqsat.typerule import BF16
+from eqsat.typerule import BF16, BOOL
 
 Pick = Callable[[int], int]
 """A number of ``range(n)``; 0 stands for the simplest option."""
@@ -156,3 +156,14 @@ INSIDE = tuple(VALUES)[:-2]
 """Kinds of values in the working range."""
 PLAIN = ("uniform", "uniform", "large", "integers")
 OUTSIDE = ("special", "uniform", "special", "huge")
+
+
+def values(kind: str, rng: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """An array of ``dtype``: floats of a kind, any integers, or bools."""
+    if dtype == BOOL:
+        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+    if dtype not in PRECISION:
+        info = np.iinfo(dtype)
+        return np.asarray(rng.integers(info.min, info.max, shape, dtype, True))
+    with np.errstate(all="ignore"):
+        return VALUES[kind](rng, shape, dtype).astype(dtype)

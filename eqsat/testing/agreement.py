@@ -22,7 +22,7 @@ from eqsat.sides import leaf_value
 from eqsat.term import Term, Weak, postorder
 from eqsat.verdict import bits_differ, far_apart, not_finite, place, tolerance
 
-F2 = np.dtype("f2")
+F2, F8 = np.dtype("f2"), np.dtype("f8")
 
 
 @dataclass(frozen=True)
@@ -38,28 +38,32 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Computed:
-    """Arrays, and the terms that tell how they are computed."""
+    """Arrays, and the terms over ``inputs`` that tell how they are computed."""
 
     arrays: Sequence[Any]
     terms: Sequence[Term]
+    inputs: Sequence[Any]
 
 
 def agreement(
-    left: Computed,
-    right: Computed,
-    inputs: Sequence[Any],
-    numerics: str = "reassociate",
+    left: Computed, right: Computed, numerics: str = "reassociate"
 ) -> Agreement:
-    """Compare ``left`` with ``right``, both computed of ``inputs``."""
+    """Compare ``left`` with ``right`` under a numerics class."""
     if len(left.arrays) != len(right.arrays):
         return Agreement(f"{len(left.arrays)} results and {len(right.arrays)}")
-    span, inside = _range((*left.terms, *right.terms), inputs)
-    work = Analysis(inputs, span)
-    balls = [
-        (work.balls([a])[0], work.balls([b])[0])
-        for a, b in zip(left.terms, right.terms, strict=True)
-    ]
-    inside = inside and span.inside and not span.pole
+    dtypes, leaves = _met(left)
+    more, others = _met(right)
+    limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
+    span = Range(limit, narrow=F2 in dtypes | more)
+    balls = list(
+        zip(
+            Analysis(left.inputs, span).balls(left.terms),
+            Analysis(right.inputs, span).balls(right.terms),
+            strict=True,
+        )
+    )
+    inside = span.inside and not span.pole
+    inside = inside and all(_within(v, limit) for v in (*leaves, *others))
     elements = undecided = 0
     for i, (a, b, (p, q)) in enumerate(
         zip(left.arrays, right.arrays, balls, strict=True)
@@ -74,19 +78,19 @@ def agreement(
     return Agreement("", elements, undecided)
 
 
-def _range(terms: Sequence[Term], inputs: Sequence[Any]) -> tuple[Range, bool]:
-    """The working range of the dtypes met, and whether the leaves are in it."""
-    met = list(postorder(terms))
-    dtypes = {t.dtype for t in met if not isinstance(t.dtype, Weak)} & LIMIT.keys()
-    limit = min((LIMIT[d] for d in dtypes), default=LIMIT[np.dtype("f8")])
-    leaves = [leaf_value(t, inputs) for t in met if t.op in (INPUT, CONSTANT)]
-    with np.errstate(all="ignore"):
-        inside = all(
-            bool(np.all(np.abs(v.astype(float)) <= limit))
-            for v in map(np.asarray, leaves)
-            if v.dtype in PRECISION
-        )
-    return Range(limit, narrow=F2 in dtypes), inside
+def _met(side: Computed) -> tuple[set[Any], list[Array]]:
+    """The floating dtypes and the leaves of the terms."""
+    met = list(postorder(side.terms))
+    leaves = [leaf_value(t, side.inputs) for t in met if t.op in (INPUT, CONSTANT)]
+    dtypes = {t.dtype for t in met if not isinstance(t.dtype, Weak)}
+    return dtypes & LIMIT.keys(), [np.asarray(v) for v in leaves]
+
+
+def _within(leaf: Array, limit: float) -> bool:
+    """Whether all numbers are in the working range; integers always are."""
+    if leaf.dtype not in PRECISION:
+        return True
+    return bool(np.all(np.abs(leaf.astype(float)) <= limit))
 
 
 def _type(a: Array, b: Array) -> str:

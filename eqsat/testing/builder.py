@@ -13,11 +13,18 @@ from eqsat.bounds import PRECISION, Analysis
 from eqsat.build import constant
 from eqsat.errors import EqsatError
 from eqsat.op import INPUT
-from eqsat.samples import LIMIT, SELDOM_UNUSUAL, VALUES, Pick, Shape, one_of, shuffled
+from eqsat.samples import (
+    LIMIT,
+    SELDOM_UNUSUAL,
+    Pick,
+    Shape,
+    one_of,
+    shuffled,
+    values,
+)
 from eqsat.term import Graph, Term, Weak, postorder
 from eqsat.testing.drawn import DrawnProgram, Step, scope
 from eqsat.tracer import Tracer
-from eqsat.typerule import BOOL
 
 LARGEST = 4096
 """Elements of the largest value."""
@@ -93,17 +100,10 @@ class Builder:
         """A new argument or constant of ``shape``."""
         dtype = self.dtype if dtype is None else dtype
         rng = np.random.default_rng(self.pick(1 << 16))
-        if dtype == BOOL:
-            return self.hold(rng.uniform(-1, 1, shape) > 0)
-        if dtype not in PRECISION:
-            low, high = (0 if dtype.kind == "u" else -9), 10
-            if not self.pick(4):
-                info = np.iinfo(dtype)
-                low, high = int(info.min), int(info.max)
-            return self.hold(rng.integers(low, high, shape, dtype))
-        with np.errstate(all="ignore"):
-            values = VALUES[one_of(self.pick, self.kinds)](rng, shape, dtype)
-            return self.hold(values.astype(dtype))
+        if dtype.kind in "iu" and self.pick(4):
+            least = 0 if dtype.kind == "u" else -9
+            return self.hold(rng.integers(least, 10, shape, dtype))
+        return self.hold(values(one_of(self.pick, self.kinds), rng, shape, dtype))
 
     def hold(self, array: Array, fixed: bool | None = None) -> str:
         """A new argument, read-only when it is ``fixed``: a constant then."""
@@ -132,11 +132,10 @@ class Builder:
         try:
             with np.errstate(all="ignore"):
                 made = eval(code, self._scope)
+                why = self._objection(made)
+                vague = "" if why else self._doubt(made)
         except EqsatError as error:
-            self.refused.append(f"{code}: {str(error).splitlines()[0]}")
-            return None
-        why = self._objection(made)
-        vague = "" if why else self._doubt(made)
+            why, vague = str(error).splitlines()[0], ""
         if why or (vague and not inner):
             self.refused.append(f"{code}: {why or vague}")
             return None
@@ -171,14 +170,12 @@ class Builder:
     # -- the end -----------------------------------------------------------------------
 
     def program(self) -> DrawnProgram:
-        """The program of one to three results."""
+        """The program of one to four results, the latest values first."""
         results = dict.fromkeys(self.wanted[-2:])
-        for _ in range(one_of(self.pick, (1, 1, 2, 3))):
-            results[self.some(lambda n: n not in results) or self._any()] = None
+        for _ in range(one_of(self.pick, (1, 1, 2))):
+            made = self.some(lambda n: n.startswith("t") and n not in results)
+            results[made or next(iter(results), self._names[-1])] = None
         return DrawnProgram.of(self.steps, tuple(results), self.arguments)
-
-    def _any(self) -> str:
-        return self._names[-1]
 
 
 def _vague(term: Term, ball: Ball, span: Range) -> str:

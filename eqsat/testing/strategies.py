@@ -1,4 +1,4 @@
-"""The Hypothesis strategies: arrays of a signature, and programs."""
+"""The Hypothesis strategies: arrays that fit a signature, and programs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from eqsat.samples import INSIDE, Pick, one_of
+from eqsat.ball import Array
+from eqsat.errors import OptionError
+from eqsat.op import Op
+from eqsat.samples import INSIDE, VALUES, Pick, fitting_shapes, one_of, values
+from eqsat.signature import parse
 from eqsat.testing.builder import Builder
 from eqsat.testing.drawn import DrawnProgram
 from eqsat.testing.steps import STEPS
-from eqsat.testing.templates import template
-from eqsat.typerule import BF16
+from eqsat.typerule import BF16, dtype_code
 
 DTYPES = (
     "float32",
@@ -27,17 +30,46 @@ DTYPES = (
 )
 """Dtypes of the arguments of drawn programs."""
 KINDS = ("integers", "uniform", "uniform", "uniform", "repeated", "zeros", "tiny")
-"""Kinds of values of the arguments of drawn programs."""
+"""Kinds of values of the arguments of drawn programs, in the working range."""
 MOST_OPS = 12
+"""Steps that a drawn program starts from."""
 
 
-def picker(draw: st.DrawFn) -> Pick:
-    """Choices that Hypothesis makes and shrinks."""
+@st.composite
+def arrays(
+    draw: st.DrawFn,
+    signature: str,
+    dtype: Any = "float32",
+    elements: str | Sequence[str] = INSIDE,
+) -> tuple[Array, ...]:
+    """Tuples of arrays whose axes fit ``signature``, such as ``"m k, k n, n"``.
 
-    def pick(n: int) -> int:
-        return draw(st.integers(0, n - 1)) if n > 1 else 0
+    Named axes have sizes from 2 to 8, pairwise distinct, now and then 0 or 1; the axes
+    of ``...`` broadcast together. ``dtype`` is one for all arrays or a sequence of one
+    for each. ``elements`` names a kind of values or several to draw from:
+    ``uniform`` in ±2, ``integers`` in ±3, ``large`` (up to the working range of the
+    dtype, 1e4 or 1e2), ``repeated``, ``zeros`` of both signs, ``tiny``, ``denormal``;
+    and, unless asked for not drawn, ``special`` (with NaN and ±∞) and ``huge``. Integer
+    arrays span their dtype, and bools are of either value.
 
-    return pick
+    Raises :class:`ShapeError` for a wrong signature, :class:`DTypeError` for a dtype
+    that eqsat does not have, and :class:`OptionError` for an unknown kind of values.
+    """
+    axes = parse(signature).inputs
+    kinds = _kinds(elements)
+    many = isinstance(dtype, (list, tuple))
+    dtypes = [*map(as_dtype, dtype)] if many else [as_dtype(dtype)] * len(axes)
+    if len(dtypes) != len(axes):
+        raise OptionError(
+            f"arrays: {len(dtypes)} dtypes for the {len(axes)} arrays of {signature!r}"
+        )
+    pick = picker(draw)
+    shapes = fitting_shapes(axes, pick)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return tuple(
+        values(one_of(pick, kinds), rng, shape, d)
+        for shape, d in zip(shapes, dtypes, strict=True)
+    )
 
 
 @st.composite
@@ -49,18 +81,58 @@ def programs(
     dtypes: Sequence[Any] = DTYPES,
     elements: str | Sequence[str] = KINDS,
 ) -> DrawnProgram:
-    """Random well-typed programs."""
+    """Random well-typed programs over the whole catalogue, with arguments.
+
+    Up to ``max_ops`` steps are drawn: ops of all kinds, and whole sides of stock rules,
+    so that the rules have something to do. Values are shared, arguments are variables
+    or constants, and there are one to four results. ``ops`` names the ops that may be
+    used, all by default; ``dtypes`` are those of the arguments; ``elements`` as for
+    :func:`arrays`. Unless kinds outside the working range are among them, every value
+    that the program goes on with is finite and not decided by rounding, so that
+    :func:`agreement` can judge it.
+
+    Raises :class:`OptionError` for names of ops and kinds that do not exist.
+    """
+    if unknown := sorted(set(ops or ()) - Op.registry.keys()):
+        raise OptionError(f"programs: no op {unknown[0]!r}")
     pick = picker(draw)
-    known = tuple(BF16 if d == "bfloat16" else np.dtype(d) for d in dtypes)
-    kinds = (elements,) if isinstance(elements, str) else tuple(elements)
+    kinds = _kinds(elements)
+    known = tuple(map(as_dtype, dtypes))
     wild = not set(kinds) <= set(INSIDE)
     b = Builder(pick, one_of(pick, known), kinds, ops, wild)
     rank = one_of(pick, (2, 1, 3, 2, 0, 4))
     b.leaf(tuple(one_of(pick, b.sizes) for _ in range(rank)))
-    steps = (*STEPS, *(template,) * len(STEPS))
 
     def step() -> None:
-        one_of(pick, steps)(b)
+        one_of(pick, STEPS)(b)
 
     draw(st.lists(st.builds(step), min_size=1, max_size=max_ops))
     return b.program()
+
+
+def picker(draw: st.DrawFn) -> Pick:
+    """Choices that Hypothesis makes and shrinks."""
+
+    def pick(n: int) -> int:
+        return draw(st.integers(0, n - 1)) if n > 1 else 0
+
+    return pick
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """``dtype``, which may be the name ``bfloat16``. Raises :class:`DTypeError` when
+    eqsat does not have it."""
+    named = isinstance(dtype, str) and dtype == "bfloat16"
+    found: np.dtype[Any] = BF16 if named else np.dtype(dtype)
+    dtype_code(found)
+    return found
+
+
+def _kinds(elements: str | Sequence[str]) -> tuple[str, ...]:
+    kinds = (elements,) if isinstance(elements, str) else tuple(elements)
+    for kind in kinds:
+        if kind not in VALUES:
+            raise OptionError(
+                f"elements={kind!r}: expected one of {', '.join(map(repr, VALUES))}"
+            )
+    return kinds

@@ -24,7 +24,7 @@ from eqsat.samples import SELDOM_UNUSUAL, Shape, one_of
 from eqsat.signature import Axes
 from eqsat.stock import default_rules
 from eqsat.testing.builder import Builder
-from eqsat.testing.steps import call, existing_or_leaf
+from eqsat.testing.composing import call, existing_or_leaf
 
 OPERATORS = {
     "add": "{0} + {1}",
