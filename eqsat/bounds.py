@@ -118,11 +118,17 @@ def _computed_in(term: Term) -> Any:
 
 
 def _as_operand(ball: Ball, dtype: DType, wanted: Any) -> Ball:
-    """A bare number as an operation of dtype ``wanted`` takes it: rounded."""
-    if not isinstance(dtype, Weak) or wanted == F8:
+    """A bare number as an operation of dtype ``wanted`` takes it: rounded.
+
+    In float64 too, as rules compute numbers of numbers; those of few digits are exact.
+    """
+    if not isinstance(dtype, Weak):
         return ball
-    rounded = ball.value.astype(wanted).astype(WIDE)
-    off = np.abs(rounded - ball.value)
+    if wanted == F8:
+        short = ball.value.astype("f2") == ball.value
+        off = np.where(short, 0, PRECISION[F8].unit * np.abs(ball.value))
+    else:
+        off = np.abs(ball.value.astype(wanted).astype(WIDE) - ball.value)
     return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
 
 

@@ -29,6 +29,7 @@ from eqsat.samples import (
     Shape,
     fitting_shapes,
     one_of,
+    shuffled,
 )
 
 INTEGERS = tuple(np.dtype(t) for t in ("i4", "i1", "u1"))
@@ -94,14 +95,24 @@ def cases(draw: st.DrawFn, rule: Rule, fresh: Callable[[], int]) -> Case:
     sizes: Hypothesis favours small draws and repeats parts of earlier ones, so that
     without it a third of the cases would have one element.
     """
-    rng = np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
+    return sample(
+        rule, np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
+    )
+
+
+def sample(rule: Rule, rng: np.random.Generator, rank: int | None = None) -> Case:
+    """Arguments of ``rule``. Where ``rank`` is given, each ``...`` stands for that many
+    axes or for fewer, and no axis is empty."""
 
     def pick(n: int) -> int:
         return int(rng.integers(n))
 
     numbers: dict[str, Any] = {p: one_of(pick, NUMBERS) for p in _params(rule, "float")}
     numbers |= {p: one_of(pick, (1, 2, 3)) for p in _params(rule, "int")}
-    shapes = shapes_of(rule, pick, image_sizes(rule, numbers, pick))
+    fixed = image_sizes(rule, numbers, pick)
+    batch = None if rank is None else shuffled(pick, (2, 3, 4))[:rank]
+    unusual = UNUSUAL if rank is None else (None,)
+    shapes = shapes_of(rule, pick, fixed, batch, unusual)
     for p in _params(rule, "ints"):
         numbers[p] = attribute(rule, p, shapes, pick)
     dtype = one_of(pick, dtypes_of(rule))
@@ -262,5 +273,6 @@ __all__ = [
     "dtypes_of",
     "image_sizes",
     "inside_domain",
+    "sample",
     "shapes_of",
 ]
