@@ -23,7 +23,8 @@ except ImportError as error:
 
 from eqsat.testing.agreement import Agreement, Computed, agreement
 from eqsat.testing.drawn import DrawnProgram
-from eqsat.testing.equivalent import assert_equivalent, optimised_agreement, run
+from eqsat.testing.equivalent import assert_equivalent, optimised_agreement
+from eqsat.testing.fuzzing import fuzz, random_program
 from eqsat.testing.strategies import arrays, programs
 
 __all__ = [
@@ -33,7 +34,8 @@ __all__ = [
     "agreement",
     "arrays",
     "assert_equivalent",
+    "fuzz",
     "optimised_agreement",
     "programs",
-    "run",
+    "random_program",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis
@@ -14,9 +14,7 @@ from eqsat import tree
 from eqsat.arguments import flatten_arguments, is_array
 from eqsat.ball import Array
 from eqsat.errors import TraceError
-from eqsat.jit import Jit, jit
-from eqsat.options import Options
-from eqsat.rule import Rule, RuleSet
+from eqsat.jit import Jit
 from eqsat.samples import INSIDE
 from eqsat.shrink import array_code
 from eqsat.sides import evaluate
@@ -29,19 +27,12 @@ from eqsat.verdict import UNDEFINED
 
 
 def optimised_agreement(
-    program: DrawnProgram,
-    *,
-    backend: str | None = None,
-    rules: RuleSet | Iterable[Rule] | None = None,
-    options: Options | None = None,
-    numerics: str = "reassociate",
+    program: DrawnProgram, fast: Jit, numerics: str = "reassociate"
 ) -> Agreement:
-    """Whether the optimised ``program`` computes what its references do.
+    """Whether ``fast`` computes of the inputs of ``program`` what its references do.
 
-    It is compiled for its inputs with :func:`eqsat.jit` and the arguments given, and
-    run by ``backend`` (default ``numpy``).
+    ``fast`` is ``eqsat.jit(program.function, …)``, with any backend, rules and options.
     """
-    fast = jit(program.function, backend=backend, rules=rules, options=options)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         low = fast.lower(*program.inputs)
@@ -93,12 +84,12 @@ def assert_equivalent(
         if reason:
             raise AssertionError(_as_code(f, g, drawn, reason))
 
-    run(test, arrays(signature, dtype, elements), examples, seed)
+    _run(test, arrays(signature, dtype, elements), examples, seed)
     if not next(met):
         raise AssertionError(f"{_name(f, 'f')} takes no arrays of {signature!r}")
 
 
-def run(
+def _run(
     test: Callable[..., None],
     strategy: hypothesis.strategies.SearchStrategy[Any],
     examples: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,10 @@ from hypothesis import strategies as st
 
 from eqsat.ball import Array
 from eqsat.errors import OptionError
-from eqsat.op import Op
-from eqsat.samples import INSIDE, VALUES, Pick, fitting_shapes, one_of, values
+from eqsat.samples import INSIDE, Pick, fitting_shapes, one_of, values
 from eqsat.signature import parse
-from eqsat.testing.builder import Builder
 from eqsat.testing.drawn import DrawnProgram
-from eqsat.testing.steps import STEPS
-from eqsat.typerule import BF16, dtype_code
-
-DTYPES = (
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "int32",
-    "int64",
-    "int8",
-    "uint8",
-)
-"""Dtypes of the arguments of drawn programs."""
-KINDS = ("integers", "uniform", "uniform", "uniform", "repeated", "zeros", "tiny")
-"""Kinds of values of the arguments of drawn programs, in the working range."""
-MOST_OPS = 12
-"""Steps that a drawn program starts from."""
+from eqsat.testing.fuzzing import DTYPES, KINDS, MOST_OPS, Wanted, as_dtype, kinds_of
 
 
 @st.composite
@@ -56,7 +37,7 @@ def arrays(
     that eqsat does not have, and :class:`OptionError` for an unknown kind of values.
     """
     axes = parse(signature).inputs
-    kinds = _kinds(elements)
+    kinds = kinds_of(elements)
     many = isinstance(dtype, (list, tuple))
     dtypes = [*map(as_dtype, dtype)] if many else [as_dtype(dtype)] * len(axes)
     if len(dtypes) != len(axes):
@@ -93,21 +74,12 @@ def programs(
 
     Raises :class:`OptionError` for names of ops and kinds that do not exist.
     """
-    if unknown := sorted(set(ops or ()) - Op.registry.keys()):
-        raise OptionError(f"programs: no op {unknown[0]!r}")
-    pick = picker(draw)
-    kinds = _kinds(elements)
-    known = tuple(map(as_dtype, dtypes))
-    wild = not set(kinds) <= set(INSIDE)
-    b = Builder(pick, one_of(pick, known), kinds, ops, wild)
-    rank = one_of(pick, (2, 1, 3, 2, 0, 4))
-    b.leaf(tuple(one_of(pick, b.sizes) for _ in range(rank)))
+    wanted = Wanted.of(max_ops, ops, dtypes, elements)
 
-    def step() -> None:
-        one_of(pick, STEPS)(b)
+    def repeat(step: Callable[[], None]) -> None:
+        draw(st.lists(st.builds(step), min_size=1, max_size=max_ops))
 
-    draw(st.lists(st.builds(step), min_size=1, max_size=max_ops))
-    return b.program()
+    return wanted.build(picker(draw), repeat)
 
 
 def picker(draw: st.DrawFn) -> Pick:
@@ -117,22 +89,3 @@ def picker(draw: st.DrawFn) -> Pick:
         return draw(st.integers(0, n - 1)) if n > 1 else 0
 
     return pick
-
-
-def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """``dtype``, which may be the name ``bfloat16``. Raises :class:`DTypeError` when
-    eqsat does not have it."""
-    named = isinstance(dtype, str) and dtype == "bfloat16"
-    found: np.dtype[Any] = BF16 if named else np.dtype(dtype)
-    dtype_code(found)
-    return found
-
-
-def _kinds(elements: str | Sequence[str]) -> tuple[str, ...]:
-    kinds = (elements,) if isinstance(elements, str) else tuple(elements)
-    for kind in kinds:
-        if kind not in VALUES:
-            raise OptionError(
-                f"elements={kind!r}: expected one of {', '.join(map(repr, VALUES))}"
-            )
-    return kinds
