@@ -21,7 +21,8 @@ from eqsat.signature import Bindings
 from eqsat.typerule import BOOL
 
 
-def _keys(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+def some_keys(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    """What is wrong with attention to no keys: there is no largest score."""
     return "axis n is empty, expected a key to attend to" if bound["n"] == 0 else None
 
 
@@ -29,14 +30,14 @@ def _scores(q: Any, k: Any, scale: Any) -> Any:
     return scale * matmul(q, matrix_transpose(k))
 
 
-@composite("... m d, ... n d, ... n e,  -> ... m e", recognised=False, check=_keys)
+@composite("... m d, ... n d, ... n e,  -> ... m e", recognised=False, check=some_keys)
 def attention_scaled(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ) v."""
     return matmul(softmax(_scores(q, k, scale)), v)
 
 
 @composite(
-    "... m d, ... n d, ... n e, , ... m n -> ... m e", recognised=False, check=_keys
+    "... m d, ... n d, ... n e, , ... m n -> ... m e", recognised=False, check=some_keys
 )
 def attention_masked(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
     """softmax(scale q kᵀ + mask) v."""
@@ -44,14 +45,14 @@ def attention_masked(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
 
 
 @composite(
-    "... m d, ... n d, ... n e, , ... 1 n -> ... m e", recognised=False, check=_keys
+    "... m d, ... n d, ... n e, , ... 1 n -> ... m e", recognised=False, check=some_keys
 )
 def attention_padded(q: Any, k: Any, v: Any, scale: Any, bias: Any) -> Any:
     """softmax(scale q kᵀ + bias) v, with one bias for each key: a padding mask."""
     return matmul(softmax(_scores(q, k, scale) + bias), v)
 
 
-@composite("... m d, ... n d, ... n e,  -> ... m e", check=_keys)
+@composite("... m d, ... n d, ... n e,  -> ... m e", check=some_keys)
 def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ where j ≤ i + n - m, else -∞) v: no query sees later keys."""
     m, n = q.shape[-2], k.shape[-2]
@@ -60,7 +61,9 @@ def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
 
 
 @composite(
-    "... m d, ... n d, ... n e, , ... m n,  -> ... m e", recognised=False, check=_keys
+    "... m d, ... n d, ... n e, , ... m n,  -> ... m e",
+    recognised=False,
+    check=some_keys,
 )
 def attention_where(q: Any, k: Any, v: Any, scale: Any, keep: bool, fill: Any) -> Any:
     """softmax(scale q kᵀ where keep, else fill) v."""

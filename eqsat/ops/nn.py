@@ -79,21 +79,23 @@ def softplus(x: Any) -> Any:
 # -- softmax ---------------------------------------------------------------------------
 
 
-def _some(bound: Bindings, attrs: dict[str, Any]) -> str | None:
-    """A largest element, which an empty axis lacks."""
-    shape = bound["..."]
-    empty = [a for a in attrs["axis"] if isinstance(shape, tuple) and not shape[a]]
+def some_elements(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    """What is wrong with a softmax over an empty axis: there is no largest element."""
+    lead, last = bound["..."], bound.get("n")
+    assert isinstance(lead, tuple)
+    shape = lead if last is None else (*lead, last)
+    empty = [a for a in attrs.get("axis", (-1,)) if shape[a] == 0]
     return f"axis {empty[0]} of shape {shape} is empty" if empty else None
 
 
-@composite("... -> ...", check=_some)
+@composite("... -> ...", check=some_elements)
 def softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """eˣ / Σ eˣ over the axes, after subtracting the largest x."""
     e = exp(x - max(x, axis, keepdims=True))
     return e / sum(e, axis, keepdims=True)
 
 
-@composite("... -> ...", check=_some)
+@composite("... -> ...", check=some_elements)
 def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln softmax(x) = d - ln Σ eᵈ over the axes, where d is x less its largest."""
     d = x - max(x, axis, keepdims=True)

@@ -8,7 +8,7 @@ decides them, are counted as undecided.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,31 +51,49 @@ def agreement(
     """Compare ``left`` with ``right`` under a numerics class."""
     if len(left.arrays) != len(right.arrays):
         return Agreement(f"{len(left.arrays)} results and {len(right.arrays)}")
+    pairs = [
+        (np.asarray(a), np.asarray(b))
+        for a, b in zip(left.arrays, right.arrays, strict=True)
+    ]
+    judge = _exactly if numerics == "exact" else _by_bounds(left, right, numerics)
+    elements = undecided = 0
+    for i, (a, b) in enumerate(pairs):
+        reason = _type(a, b)
+        unsure = 0
+        if not reason:
+            reason, unsure = judge(i, a, b)
+        if reason:
+            return Agreement(f"result {i}: {reason}" if len(pairs) > 1 else reason)
+        elements += a.size
+        undecided += unsure
+    return Agreement("", elements, undecided)
+
+
+Judge = Callable[[int, Array, Array], tuple[str, int]]
+"""Why two arrays of a type, results of that number, do not agree; elements undecided.
+"""
+
+
+def _exactly(i: int, a: Array, b: Array) -> tuple[str, int]:
+    return bits_differ(a, b), 0
+
+
+def _by_bounds(left: Computed, right: Computed, numerics: str) -> Judge:
     dtypes, leaves = _met(left)
     more, others = _met(right)
     limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
     span = Range(limit, narrow=F2 in dtypes | more)
-    balls = list(
-        zip(
-            Analysis(left.inputs, span).balls(left.terms),
-            Analysis(right.inputs, span).balls(right.terms),
-            strict=True,
-        )
-    )
+    known = Analysis(left.inputs, span).balls(left.terms)
+    found = Analysis(right.inputs, span).balls(right.terms)
     inside = span.inside and not span.pole
     inside = inside and all(_within(v, limit) for v in (*leaves, *others))
-    elements = undecided = 0
-    for i, (a, b, (p, q)) in enumerate(
-        zip(left.arrays, right.arrays, balls, strict=True)
-    ):
-        a, b = np.asarray(a), np.asarray(b)
-        which = f"result {i}: " if len(balls) > 1 else ""
-        reason = _type(a, b) or _values(a, b, p, q, numerics, inside)
-        if reason:
-            return Agreement(which + reason)
-        elements += a.size
-        undecided += 0 if numerics == "exact" else _undecided(a, b, p, q, inside)
-    return Agreement("", elements, undecided)
+
+    def judge(i: int, a: Array, b: Array) -> tuple[str, int]:
+        p, q = known[i], found[i]
+        reason = _values(a, b, p, q, numerics, inside)
+        return reason, _undecided(a, b, p, q, inside)
+
+    return judge
 
 
 def _met(side: Computed) -> tuple[set[Any], list[Array]]:
@@ -100,8 +118,6 @@ def _type(a: Array, b: Array) -> str:
 
 
 def _values(a: Array, b: Array, p: Ball, q: Ball, numerics: str, inside: bool) -> str:
-    if numerics == "exact":
-        return bits_differ(a, b)
     if a.dtype in PRECISION:
         reason = far_apart(a, b, p, q, tolerance(numerics))
         return reason or (not_finite(a, b, p, q) if inside else "")

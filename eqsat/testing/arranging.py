@@ -114,7 +114,7 @@ def _axes(b: Builder, x: str, s: Shape) -> str:
 def _copies(b: Builder, x: str, s: Shape) -> str:
     k = b.pick(len(s))
     forms = [f"np.repeat({x}, 2, axis={k})", f"np.tile({x}, 2)"]
-    forms += [f"np.roll({x}, {b.pick(5) - 2}, axis={k})", f"np.copy({x})"]
+    forms += [f"np.roll({x}, {b.pick(5) - 2}, axis={k})", f"ops.copy({x})"]
     return one_of(b.pick, forms)
 
 

@@ -23,7 +23,7 @@ from eqsat.samples import (
     values,
 )
 from eqsat.term import Graph, Term, Weak, postorder
-from eqsat.testing.drawn import DrawnProgram, Step, scope
+from eqsat.testing.drawn import DrawnProgram, Step, quiet, scope
 from eqsat.tracer import Tracer
 
 LARGEST = 4096
@@ -130,7 +130,7 @@ class Builder:
         An ``inner`` value is a part of one that counts: it may be vague.
         """
         try:
-            with np.errstate(all="ignore"):
+            with quiet():
                 made = eval(code, self._scope)
                 why = self._objection(made)
                 vague = "" if why else self._doubt(made)
@@ -170,12 +170,16 @@ class Builder:
     # -- the end -----------------------------------------------------------------------
 
     def program(self) -> DrawnProgram:
-        """The program of one to four results, the latest values first."""
-        results = dict.fromkeys(self.wanted[-2:])
-        for _ in range(one_of(self.pick, (1, 1, 2))):
-            made = self.some(lambda n: n.startswith("t") and n not in results)
-            results[made or next(iter(results), self._names[-1])] = None
-        return DrawnProgram.of(self.steps, tuple(results), self.arguments)
+        """The program of up to five results: values that nothing else uses, the latest
+        first."""
+        used = {n for step in self.steps for n in step.reads}
+        made = [n for n in reversed(self._names) if n.startswith("t")]
+        ends = [n for n in made if n not in used and n not in self.wanted]
+        most = one_of(self.pick, (1, 2, 3, 3))
+        results = [*self.wanted[-2:], *ends[:most]] or [self._names[-1]]
+        return DrawnProgram.of(
+            self.steps, tuple(dict.fromkeys(results)), self.arguments
+        )
 
 
 def _vague(term: Term, ball: Ball, span: Range) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +25,14 @@ HEADER = (
     "from eqsat.op import Op",
 )
 _NAME = re.compile(r"\b[a-z]\d+\b")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings of NumPy, which programs have reason to cause."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 def scope() -> dict[str, Any]:
@@ -115,7 +125,7 @@ class DrawnProgram:
 
     def __call__(self, *arrays: Any) -> tuple[Array, ...]:
         """Its results, traced and then evaluated through the references of the ops."""
-        with np.errstate(all="ignore"):
+        with quiet():
             traced = trace(self.function, arrays)
             variables = [a for a in arrays if a.flags.writeable]
             return tuple(evaluate(traced.outputs, variables))

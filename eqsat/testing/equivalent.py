@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis
-import numpy as np
 
 from eqsat import tree
 from eqsat.arguments import flatten_arguments, is_array
 from eqsat.ball import Array
 from eqsat.errors import TraceError
 from eqsat.jit import Jit
-from eqsat.samples import INSIDE
 from eqsat.shrink import array_code
 from eqsat.sides import evaluate
 from eqsat.testing.agreement import Agreement, Computed, agreement
-from eqsat.testing.drawn import DrawnProgram
-from eqsat.testing.strategies import arrays
+from eqsat.testing.drawn import DrawnProgram, quiet
+from eqsat.testing.strategies import ELEMENTS, arrays
 from eqsat.trace import trace
 from eqsat.typerule import BF16
 from eqsat.verdict import UNDEFINED
@@ -33,8 +30,7 @@ def optimised_agreement(
 
     ``fast`` is ``eqsat.jit(program.function, …)``, with any backend, rules and options.
     """
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with quiet():
         low = fast.lower(*program.inputs)
         made = fast(*program.inputs)
         written = evaluate(low.trace.outputs, program.variables)
@@ -52,7 +48,7 @@ def assert_equivalent(
     numerics: str = "reassociate",
     *,
     dtype: Any = "float32",
-    elements: str | Sequence[str] = INSIDE,
+    elements: str | Sequence[str] = ELEMENTS,
     examples: int = 100,
     seed: int = 0,
 ) -> None:
@@ -71,8 +67,7 @@ def assert_equivalent(
     takes none of the arrays, and :class:`TraceError` for a function that cannot be
     traced.
 
-    >>> import numpy as np
-    >>> assert_equivalent(lambda x: np.exp(-x), lambda x: 1 / np.exp(x), "n")
+    >>>     >>> assert_equivalent(lambda x: np.exp(-x), lambda x: 1 / np.exp(x), "n")
     """
     met = itertools.count()
 
@@ -118,8 +113,7 @@ def _run(
 
 def _results(f: Callable[..., Any], drawn: Sequence[Array]) -> Any:
     """What ``f`` computes of copies of the arrays, or the error that it raises."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with quiet():
         try:
             return f(*(a.copy() for a in drawn))
         except TraceError:

@@ -116,7 +116,7 @@ def random_program(
 def fuzz(
     test: Test,
     *,
-    seed: int = 0,
+    seed: Any = 0,
     count: int = 200,
     max_ops: int = MOST_OPS,
     ops: Collection[str] | None = None,

@@ -41,7 +41,8 @@ OF_TWO_INTEGERS = (
     "{0} == {1}; {0} // (({1} & 3) + 1); {0} % (({1} & 3) + 1); {0} / (({1} & 3) + 1)"
 ).split("; ")
 OF_BOOLS = (
-    "{0} & {1}; {0} | {1}; {0} ^ {1}; np.sum({0}); {0}.any(); np.all({0}); "
+    "{0} & {1}; {0} | {1}; {0} ^ {1}; np.logical_and({0}, {1}); np.sum({0}); "
+    "np.logical_or({0}, {1}); np.logical_xor({0}, {1}); {0}.any(); np.all({0}); "
     "np.mean({0}); {0}.astype(np.int32); {0} * 2"
 ).split("; ")
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")

@@ -15,13 +15,16 @@ from eqsat.signature import parse
 from eqsat.testing.drawn import DrawnProgram
 from eqsat.testing.fuzzing import DTYPES, KINDS, MOST_OPS, Wanted, as_dtype, kinds_of
 
+ELEMENTS = ("integers", *(k for k in INSIDE if k != "integers"))
+"""The kinds of values in the working range, the simplest first."""
+
 
 @st.composite
 def arrays(
     draw: st.DrawFn,
     signature: str,
     dtype: Any = "float32",
-    elements: str | Sequence[str] = INSIDE,
+    elements: str | Sequence[str] = ELEMENTS,
 ) -> tuple[Array, ...]:
     """Tuples of arrays whose axes fit ``signature``, such as ``"m k, k n, n"``.
 
@@ -66,7 +69,7 @@ def programs(
 
     Up to ``max_ops`` steps are drawn: ops of all kinds, and whole sides of stock rules,
     so that the rules have something to do. Values are shared, arguments are variables
-    or constants, and there are one to four results. ``ops`` names the ops that may be
+    or constants, and there are one to five results. ``ops`` names the ops that may be
     used, all by default; ``dtypes`` are those of the arguments; ``elements`` as for
     :func:`arrays`. Unless kinds outside the working range are among them, every value
     that the program goes on with is finite and not decided by rounding, so that
