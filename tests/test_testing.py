@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ from eqsat.testing import (
     agreement,
     arrays,
     assert_equivalent,
+    equivalent,
     programs,
     random_program,
 )
@@ -251,3 +253,7 @@ def test_what_cannot_be_traced_is_an_error_that_says_so() -> None:
         assert_equivalent(branches, np.abs, "n")
     with pytest.raises(AssertionError, match="branches and absolute differ"):
         assert_equivalent(branches, np.abs, "n", "exact")
+
+
+def test_the_example_in_the_docstring_runs() -> None:
+    assert doctest.testmod(equivalent) == (0, 2)

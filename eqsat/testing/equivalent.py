@@ -67,7 +67,8 @@ def assert_equivalent(
     takes none of the arrays, and :class:`TraceError` for a function that cannot be
     traced.
 
-    >>>     >>> assert_equivalent(lambda x: np.exp(-x), lambda x: 1 / np.exp(x), "n")
+    >>> import numpy as np
+    >>> assert_equivalent(lambda x: np.exp(-x), lambda x: 1 / np.exp(x), "n")
     """
     met = itertools.count()
 
