@@ -170,13 +170,13 @@ class Builder:
     # -- the end -----------------------------------------------------------------------
 
     def program(self) -> DrawnProgram:
-        """The program of up to five results: values that nothing else uses, the latest
+        """The program of up to six results: values that nothing else uses, the latest
         first."""
         used = {n for step in self.steps for n in step.reads}
         made = [n for n in reversed(self._names) if n.startswith("t")]
         ends = [n for n in made if n not in used and n not in self.wanted]
         most = one_of(self.pick, (1, 2, 3, 3))
-        results = [*self.wanted[-2:], *ends[:most]] or [self._names[-1]]
+        results = [*self.wanted[-3:], *ends[:most]] or [self._names[-1]]
         return DrawnProgram.of(
             self.steps, tuple(dict.fromkeys(results)), self.arguments
         )

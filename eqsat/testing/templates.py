@@ -50,7 +50,7 @@ def template(b: Builder) -> None:
     side = rule.right if b.pick(5) == 4 else rule.left
     if b.allowed is None or rule.ops(side) <= {*b.allowed, "scalar"}:
         roots = [made.code(p) for p in side]
-        b.wanted += [r for r in roots if r and r in b.names(lambda n: True)]
+        b.wanted += [r for r in roots if r and r in b.names(_any)]
 
 
 @dataclass
@@ -103,7 +103,7 @@ class _Template:
         known = [a for a in args if a is not None]
         if len(known) < len(args):
             return None
-        code = _call(p, known, dict(self.names))
+        code = _call(p, known, dict(self.names), self.builder.names(_any)[0])
         return self.builder.take(code, self.rule.name, inner=True)
 
 
@@ -192,13 +192,20 @@ def _number(value: float) -> str:
     return f"{'-' if value < 0 else ''}np.inf"
 
 
-def _call(p: Node, args: Sequence[str], names: dict[str, Any]) -> str:
+def _any(name: str) -> bool:
+    return True
+
+
+def _call(p: Node, args: Sequence[str], names: dict[str, Any], like: str) -> str:
+    """The code of a node; ``like`` is any value, for ops without arguments."""
     attrs = {
         n: evaluate(v, names)
         if not isinstance(v, tuple)
         else tuple(evaluate(i, names) for i in v)
         for n, v in zip(p.op.attrs, p.attrs, strict=True)
     }
+    if p.op.name == "iota":
+        return f"ops.iota({attrs['shape'][0]}, {like})"
     if p.op.name in OPERATORS:
         return OPERATORS[p.op.name].format(*args)
     if p.op.name in REDUCTIONS:
