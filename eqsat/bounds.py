@@ -75,6 +75,8 @@ class Analysis:
         dtype = _computed_in(term)
         args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
         value = _value(term, args)
+        if term.op.name in _VIEWS and not is_float(term.dtype):
+            return Ball(value, _propagated(term, args, value, self.range))
         if not is_float(term.dtype):
             return Ball(value, _decision_error(term.op.name, args, value))
         error = _propagated(term, args, value, self.range)

@@ -167,6 +167,12 @@ def test_what_rounding_decides_is_undecided() -> None:
     assert judged(lambda x: np.take(x, np.argmax(x - x * 0.3)), x).undecided == 1
 
 
+def test_views_carry_what_rounding_decides() -> None:
+    x = np.float32([0.1, 5.0])
+    found = judged(lambda x: np.concatenate([x * 3 > 0.3, x > 1]), x)
+    assert (found.elements, found.undecided) == (4, 1)
+
+
 def test_infinite_values_are_exact() -> None:
     """A mask of -∞ leaves the rest of a softmax as certain as it was."""
     x = np.float32([[0.5, 1.5, 2.5]])

@@ -170,13 +170,14 @@ class Builder:
     # -- the end -----------------------------------------------------------------------
 
     def program(self) -> DrawnProgram:
-        """The program of up to six results: values that nothing else uses, the latest
-        first."""
+        """The program whose results are values that nothing else uses: a few of the
+        latest, or all."""
         used = {n for step in self.steps for n in step.reads}
         made = [n for n in reversed(self._names) if n.startswith("t")]
         ends = [n for n in made if n not in used and n not in self.wanted]
-        most = one_of(self.pick, (1, 2, 3, 3))
-        results = [*self.wanted[-3:], *ends[:most]] or [self._names[-1]]
+        most = one_of(self.pick, (1, 2, 3, len(made)))
+        wanted = self.wanted[-max(3, most) :]
+        results = [*wanted, *ends[:most]] or [self._names[-1]]
         return DrawnProgram.of(
             self.steps, tuple(dict.fromkeys(results)), self.arguments
         )

@@ -69,7 +69,7 @@ def programs(
 
     Up to ``max_ops`` steps are drawn: ops of all kinds, and whole sides of stock rules,
     so that the rules have something to do. Values are shared, arguments are variables
-    or constants, and there are one to six results. ``ops`` names the ops that may be
+    or constants, and there may be several results. ``ops`` names the ops that may be
     used, all by default; ``dtypes`` are those of the arguments; ``elements`` as for
     :func:`arrays`. Unless kinds outside the working range are among them, every value
     that the program goes on with is finite and not decided by rounding, so that
