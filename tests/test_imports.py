@@ -16,11 +16,11 @@ ORDER = (
     "errors options term signature typerule viewrule promote op define build "
     "ops indexing numpy_api tree tracer arguments trace expand pattern patternmatch "
     "binding condition rule recognition encode ruletext engine eggtext eggfile "
-    "rulefile stock normal frozen insertion egraph ematch regions kernel memory cost extract "
-    "exact origin readable facts nearest derivation forced optimise program whynot "
-    "explain jit "
-    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
-    ". demo cli __main__"
+    "rulefile stock normal frozen insertion egraph ematch regions kernel memory cost "
+    "extract exact origin readable facts nearest derivation forced optimise program "
+    "whynot explain jit "
+    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
+    "check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 
