@@ -200,9 +200,15 @@ def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
 
 
 def _never_written(array: Any) -> bool:
-    """Whether ``array`` and all arrays that it is a view of are read-only."""
+    """Whether ``array``, all arrays that it is a view of, and the memory that they lie
+    in are read-only."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False
         array = array.base
-    return True
+    while isinstance(array, memoryview):
+        array = array.obj
+    try:
+        return array is None or memoryview(array).readonly
+    except TypeError:
+        return True  # Memory of another library, which gave a read-only view of it.

@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from eqsat.errors import TraceError, at, caller_line
@@ -113,6 +114,8 @@ def _parts(value: Any) -> list[tuple[Hashable, str, Any]] | None:
         items = enumerate(value)
     elif isinstance(value, tuple) and hasattr(kind, "_fields"):
         items = zip(kind._fields, value, strict=True)
+    elif kind is SimpleNamespace:
+        items = vars(value).items()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = dict.fromkeys(
             [*(f.name for f in dataclasses.fields(value)), *_own(value)]
@@ -172,6 +175,8 @@ def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
         return kind(children)
     if issubclass(kind, tuple):
         return kind(*children)
+    if kind is SimpleNamespace:
+        return kind(**dict(zip(map(str, structure.keys), children, strict=True)))
     made = object.__new__(kind)
     for name, child in zip(structure.keys, children, strict=True):
         object.__setattr__(made, str(name), child)

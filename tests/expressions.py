@@ -28,7 +28,7 @@ x.clip(max=0.5); x.clip(min=0); x.copy(); x.take([0, 2], axis=1); x.take([0, 5])
 x.repeat(2); x.repeat(2, axis=1); x.round(); x.T; x.mT; x.real; x.shape; x.size;
 x.nbytes; x.max(-1)[..., None]; y.sum((0, 2)); y.transpose(0, 2, 1);
 y.transpose(2, 0, 1); y.mT; y.T; y.reshape(2, -1); y.argmax(); y.argmax(1);
-x.sum(axis=())
+x.sum(axis=()); x.conj(); x.conjugate(); x.astype(float, casting="safe")
 """
 """Methods and properties."""
 
@@ -45,7 +45,9 @@ np.maximum(x, 0); np.fmax(x, v); np.hypot(x, v); np.arctan2(x, v); np.copysign(x
 np.sign(x); np.isnan(np.log(x)); np.isfinite(x); np.floor(x); np.rint(x); np.trunc(x);
 np.ceil(x); np.remainder(x, v); np.fmod(x, v); np.floor_divide(x, v);
 np.logical_not(x); np.logical_and(x, v); np.minimum(x, np.float64(1));
-np.add(x, np.int64(1)); np.power(x, 2); np.power(i, 2)
+np.add(x, np.int64(1)); np.power(x, 2); np.power(i, 2); np.divmod(x, v);
+divmod(x, 2); divmod(7, x); np.modf(x*3); np.equal(x, x, dtype=bool);
+np.add(x, 1, casting="safe"); np.gcd(i, 4); np.nextafter(x, v)
 """
 """Ufuncs of NumPy."""
 
@@ -97,6 +99,7 @@ np.where(x>0, x, np.zeros(4)); np.expand_dims(x, -1)*v; np.ones(3)[:, None]+x
 PRODUCTS = """
 x@m; x@v; v@m; v@v; x.dot(m); np.multiply.outer(v, x); np.add.outer(v, np.arange(3.));
 np.einsum("ij,jk->ik", x, m); np.einsum("ij->ji", x); np.einsum("ij,j", x, v);
+np.einsum("ij,->ij", x, 2); np.einsum(x, [0, 1], m, [1, 2], [0, 2]);
 np.einsum("ij->", x); np.dot(x, m); np.dot(v, v); np.dot(x, 2.0); np.vdot(x, x);
 np.inner(x, x); np.outer(v, v); np.tensordot(x, m, axes=1);
 np.tensordot(x, m, axes=([1], [0])); np.tensordot(x, x);

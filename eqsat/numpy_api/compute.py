@@ -179,6 +179,10 @@ def isclose(
 ) -> Any:
     """|a - b| ≤ atol + rtol |b| where b is finite, a = b elsewhere."""
     a, b = array(a), array(b)
+    if not isinstance(b, Traced) and type(b) is not float:
+        b = b * 1.0
+    elif (own := dtype_of(b)) is not None:
+        b = _cast(b, np.result_type(own, 1.0))
     near = ops.absolute(a - b) <= atol + rtol * ops.absolute(b)
     close = (near & ops.isfinite(b)) | (a == b)
     return close | (ops.isnan(a) & ops.isnan(b)) if equal_nan else close

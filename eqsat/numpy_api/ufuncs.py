@@ -16,7 +16,7 @@ from eqsat.ops.support import dtype_of
 
 Handler = Callable[..., Any]
 
-_IGNORED = frozenset({"casting", "order", "subok"})
+_IGNORED = frozenset({"order", "subok"})
 
 _REDUCTIONS: dict[str, Handler] = {
     "add": ops.sum,
@@ -39,31 +39,22 @@ def power(x: Any, y: Any) -> Any:
     return ops.power(x, y)
 
 
-def _logaddexp2(x: Any, y: Any) -> Any:
-    return ops.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
-
-
-def _heaviside(x: Any, y: Any) -> Any:
-    step = ops.where(ops.isnan(x), x, ops.cast(x > 0, dtype_of(x)))
-    return ops.where(x == 0, y, step)
+def _modf(x: Any) -> tuple[Any, Any]:
+    whole = ops.trunc(x)
+    part = ops.where(ops.isinf(x), 0.0, x - whole)
+    return ops.copysign(part, x), whole
 
 
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
     "conjugate": lambda x: x,
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "degrees": lambda x: x * (180 / math.pi),
+    "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
     "fabs": ops.absolute,
-    "float_power": ops.power,
-    "heaviside": _heaviside,
-    "logaddexp2": _logaddexp2,
     "matmul": ops.matmul,
     "matvec": lambda a, x: ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1),
+    "modf": _modf,
     "power": power,
     "positive": lambda x: x,
-    "rad2deg": lambda x: x * (180 / math.pi),
-    "radians": lambda x: x * (math.pi / 180),
-    "signbit": lambda x: ops.copysign(1.0, x) < 0,
     "vecdot": lambda x, y: ops.squeeze(
         ops.matmul(x[..., None, :], y[..., None]), (-2, -1)
     ),
@@ -142,13 +133,11 @@ def _call(ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]) 
     handler = _handler(ufunc)
     if handler is None:
         refuse_function(name)
-    dtype = given.pop("dtype", None)
+    asked = {k: given.pop(k) for k in ("dtype", "casting") if k in given}
     for k in given:
         refuse_argument(name, k)
-    if dtype is not None:
-        values = [_cast(v, dtype) for v in values]
-    elif not isinstance(handler, Op) or handler.ufunc is not ufunc:
-        values = _as_resolved(ufunc, name, values)
+    if asked or not isinstance(handler, Op) or handler.ufunc is not ufunc:
+        values = _as_resolved(ufunc, name, values, **asked)
     return handler(*values)
 
 
@@ -181,19 +170,30 @@ def supported_ufuncs() -> list[str]:
     return sorted(f"np.{n}" for n in {*named, *_NUMPY} if hasattr(np, n))
 
 
-def _as_resolved(ufunc: np.ufunc, name: str, values: list[Any]) -> list[Any]:
-    """``values`` in the dtypes of the loop that ``ufunc`` would run."""
+def _as_resolved(
+    ufunc: np.ufunc,
+    name: str,
+    values: list[Any],
+    dtype: Any = None,
+    casting: str = "same_kind",
+) -> list[Any]:
+    """``values`` in the dtypes of the loop that ``ufunc`` would run for a result of
+    ``dtype``."""
     known = [dtype_of(v) or type(v) for v in values]
-    if ufunc.signature is not None or any(
-        issubclass(k, Traced) for k in known if isinstance(k, type)
-    ):
+    if any(issubclass(k, Traced) for k in known if isinstance(k, type)):
         return values
+    results = (None,) * ufunc.nout
+    more: dict[str, Any] = {"casting": casting}
+    if dtype is not None:
+        more["signature"] = (*(None for _ in known), np.dtype(dtype))
     try:
-        wanted = ufunc.resolve_dtypes((*known, None))
+        wanted = ufunc.resolve_dtypes((*known, *results), **more)
     except TypeError:
         shown = ", ".join(k.__name__ if isinstance(k, type) else str(k) for k in known)
+        given = "" if dtype is None else f" and dtype={np.dtype(dtype)}"
+        given += "" if casting == "same_kind" else f" with casting={casting!r}"
         raise DTypeError(
-            f"{name}: no loop for dtypes ({shown}){at(caller_line())}"
+            f"{name}: no loop for dtypes ({shown}){given}{at(caller_line())}"
         ) from None
     return [
         v if isinstance(k, type) else _cast(v, w)

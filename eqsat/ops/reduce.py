@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.define import op
 from eqsat.errors import TraceError
 from eqsat.op import AttrVar, Axis, Op, normal_axes
-from eqsat.ops.pointwise import cast, multiply, sqrt, subtract
+from eqsat.ops.pointwise import cast, divide, multiply, sqrt, subtract
 from eqsat.ops.support import (
     dtype_of,
     in_float32,
@@ -128,12 +128,12 @@ def var(
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
     x = _floating(x, dtype)
     d = subtract(x, mean(x, axis, keepdims=True))
-    y = mean(multiply(d, d), axis, keepdims=keepdims)
+    d = multiply(d, d)
     if not ddof:
-        return y
+        return mean(d, axis, keepdims=keepdims)
     shape = known_sizes("var", x)
     n = math.prod(shape[a] for a in normal_axes("var", axis, len(shape)))
-    return multiply(y, n / (n - ddof) if n > ddof else math.inf)
+    return divide(sum(d, axis, keepdims=keepdims), n - ddof if n > ddof else 0)
 
 
 def std(
