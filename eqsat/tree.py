@@ -4,12 +4,13 @@ holds them.
 ``flatten`` splits a value into its arrays, in order and each with its path, and a
 hashable :class:`Structure` with everything else; ``unflatten`` puts arrays back.
 ``None``, numbers, strings and other hashable objects belong to the structure: they are
-static.
+static, an object with all that is assigned to its attributes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,15 @@ class Node:
     """The factory of a ``defaultdict``."""
 
 
+@dataclass(frozen=True)
+class Attributes:
+    """What an object holds: its arrays by identity, its numbers by value."""
+
+    key: Hashable
+    held: tuple[Any, ...] = dataclasses.field(compare=False)
+    """Kept alive, so that an identity in the key is not given to another object."""
+
+
 Structure = ArrayAt | Static | Node
 _ARRAY = ArrayAt()
 
@@ -74,7 +84,7 @@ def flatten(
             return _ARRAY
         parts = _parts(v)
         if parts is None:
-            return _static(v, where)
+            return _static(v, where, is_array)
         if id(v) in open_:
             raise TraceError(
                 f"{where or 'the value'} contains itself{at(caller_line())}"
@@ -141,7 +151,53 @@ def _step(kind: type, key: Hashable) -> str:
     )
 
 
-def _static(value: Any, where: str) -> Static:
+def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None:
+    """What an object and the objects in it hold now; None for one that holds nothing.
+
+    Equal for as long as nothing is assigned: arrays and what else cannot be looked into
+    count by identity.
+    """
+    if _held_by(value) is None:
+        return None
+    held: list[Any] = []
+    seen: dict[int, int] = {}
+
+    def walk(v: Any) -> Hashable:
+        kind = type(v)
+        if kind in (bool, int, str, type(None)):
+            return kind, v
+        if kind is float:
+            return kind, repr(v)
+        items = None if is_array(v) else _held_by(v)
+        if items is None:
+            held.append(v)
+            return id(v)
+        if id(v) in seen:
+            return "again", seen[id(v)]
+        seen[id(v)] = len(seen)
+        held.append(v)
+        return kind, id(v), tuple((key, walk(child)) for key, child in items)
+
+    return Attributes(walk(value), tuple(held))
+
+
+def _held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
+    """Keys and values of a container or of an object of a class that is not Python's
+    own; None for anything else."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    kind = type(value)
+    own = getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or isinstance(value, type):
+        return None
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return list(own.items()) if kind is SimpleNamespace else None
+    return list(own.items())
+
+
+def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     if isinstance(value, (float, complex)):
         return Static((type(value), repr(value)), value)
     key = frozenset(value) if isinstance(value, set) else value
@@ -153,7 +209,7 @@ def _static(value: Any, where: str) -> Static:
             "an array nor hashable; pass arrays, or dicts, lists, tuples and "
             f"dataclasses of arrays{at(caller_line())}"
         ) from None
-    return Static((type(value), key), value)
+    return Static((type(value), key, attributes(value, is_array)), value)
 
 
 def _build(structure: Structure, arrays: Iterator[Any]) -> Any:

@@ -29,7 +29,8 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
 
     Letters as of ``np.einsum``: explicit (``"ij,jk->ik"``) or implicit, with ellipses
     and repeated letters, or as lists of numbers behind the operands. Traced, the
-    operands are multiplied from left to right. Raises :class:`ShapeError` when letters or sizes do not fit.
+    operands are multiplied from left to right. Raises :class:`ShapeError` when letters
+    or sizes do not fit.
 
     >>> import numpy as np
     >>> einsum("mk,nk->mn", np.ones((2, 3)), np.ones((4, 3))).shape
