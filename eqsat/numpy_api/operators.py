@@ -163,6 +163,11 @@ class Operators(Traced):
         return ops.matrix_transpose(self)
 
     @property
+    def imag(self) -> Any:
+        """0 everywhere: no traced array is complex."""
+        return ops.zeros_like(self)
+
+    @property
     def real(self) -> Any:
         """The array itself: none is complex."""
         return self
@@ -178,7 +183,11 @@ class Operators(Traced):
     argmax = _method(np.argmax)
     argmin = _method(np.argmin)
     clip = _method(np.clip)
+    argsort = _method(np.argsort)
     copy = _method(np.copy)
+    cumprod = _method(np.cumprod)
+    cumsum = _method(np.cumsum)
+    diagonal = _method(np.diagonal)
     dot = _method(np.dot)
     flatten = _method(np.ravel)
     max = _method(np.max)
@@ -193,6 +202,7 @@ class Operators(Traced):
     sum = _method(np.sum)
     swapaxes = _method(np.swapaxes)
     take = _method(np.take)
+    trace = _method(np.trace)
     var = _method(np.var)
 
     def astype(

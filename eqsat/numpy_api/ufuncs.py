@@ -11,6 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
+from eqsat.numpy_api.statistics import REDUCTIONS
 from eqsat.op import Op, Traced
 from eqsat.ops.support import dtype_of
 
@@ -18,14 +19,8 @@ Handler = Callable[..., Any]
 
 _IGNORED = frozenset({"order", "subok"})
 
-_REDUCTIONS: dict[str, Handler] = {
-    "add": ops.sum,
-    "multiply": ops.prod,
-    "maximum": ops.max,
-    "minimum": ops.min,
-    "logical_and": ops.all,
-    "logical_or": ops.any,
-}
+_RUNNING = frozenset({"add", "multiply", "maximum", "minimum", "fmax", "fmin"})
+"""Ufuncs with ``accumulate``."""
 
 
 def power(x: Any, y: Any) -> Any:
@@ -97,7 +92,7 @@ def call_ufunc(
         k: v for k, v in kwargs.items() if k not in _IGNORED and not _default(k, v)
     }
     for k in ("out", "where"):
-        if k in given:
+        if k in given and (k == "out" or method != "reduce"):
             refuse_argument(name, k)
     values = [operand(v) for v in inputs]
     for i, v in enumerate(inputs):
@@ -110,6 +105,8 @@ def call_ufunc(
             )
     if method == "reduce":
         return _reduce(ufunc, name, values, given)
+    if method == "accumulate":
+        return _accumulate(ufunc, name, values, given)
     if method == "outer":
         a, b = values
         first = ops.reshape(a, (*np.shape(a), *(1,) * np.ndim(b)))
@@ -144,17 +141,32 @@ def _call(ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]) 
 def _reduce(
     ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]
 ) -> Any:
-    handler = _REDUCTIONS.get(ufunc.__name__)
+    handler = REDUCTIONS.get(ufunc.__name__)
     if handler is None:
         refuse_function(f"{name}.reduce")
     x, *rest = values
     options = dict(zip(("axis", "dtype"), rest, strict=False)) | given
     for k in options:
-        if k not in ("axis", "dtype", "keepdims"):
+        if k not in ("axis", "dtype", "keepdims", "initial", "where"):
             refuse_argument(f"{name}.reduce", k)
     if (dtype := options.pop("dtype", None)) is not None:
         x = _cast(x, dtype)
     return handler(x, **({"axis": 0} | options))
+
+
+def _accumulate(
+    ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]
+) -> Any:
+    if ufunc.__name__ not in _RUNNING:
+        refuse_function(f"{name}.accumulate")
+    x, *rest = values
+    options = dict(zip(("axis", "dtype"), rest, strict=False)) | given
+    for k in options:
+        if k not in ("axis", "dtype"):
+            refuse_argument(f"{name}.accumulate", k)
+    if (dtype := options.pop("dtype", None)) is not None:
+        x = _cast(x, dtype)
+    return ops.accumulate(ufunc.__name__, x, **options)
 
 
 def _handler(ufunc: np.ufunc) -> Handler | None:

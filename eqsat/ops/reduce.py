@@ -97,14 +97,14 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> 
     """Σ x over ``axis``, all by default. Small integers and bools give (u)int64."""
     if not is_traced(x):
         return _wide(np.sum, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(sum_op, _counting(x, dtype), axis, keepdims)
+    return _reduced(sum_op, counting(x, dtype), axis, keepdims)
 
 
 def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """Π x over ``axis``, all by default. Small integers and bools give (u)int64."""
     if not is_traced(x):
         return _wide(np.prod, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(prod_op, _counting(x, dtype), axis, keepdims)
+    return _reduced(prod_op, counting(x, dtype), axis, keepdims)
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
@@ -237,7 +237,7 @@ def _position(node: Op, x: Any, axis: int | None, keepdims: bool) -> Any:
     return reshape(y, (1,) * ndim if keepdims else ())
 
 
-def _counting(x: Any, dtype: Any) -> Any:
+def counting(x: Any, dtype: Any) -> Any:
     """``x`` in the dtype in which NumPy adds up: of integers at least a machine's."""
     known = dtype_of(x)
     if (
