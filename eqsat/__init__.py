@@ -14,7 +14,7 @@ backend runs it.
 from contextlib import suppress
 
 from eqsat.check import check
-from eqsat.egraph import bindings
+from eqsat.engine import bindings
 from eqsat.errors import (
     BackendError,
     BudgetWarning,
@@ -51,7 +51,8 @@ from eqsat.ops import (
     softmax,
 )
 from eqsat.options import Options
-from eqsat.rule import Rule, RuleSet, load_rules, rule
+from eqsat.rule import Rule, rule
+from eqsat.rulefile import RuleSet, load_rules
 from eqsat.stock import default_rules
 from eqsat.trace import Spec
 

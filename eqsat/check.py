@@ -47,7 +47,7 @@ def check(
     seed: int = 0,
     progress: Callable[[Finding], None] | None = None,
 ) -> Report:
-    """Test every rule on ``examples`` drawn cases.
+    """Test every rule on ``examples`` drawn cases, in both directions where it has two.
 
     ``seed`` chooses the cases; ``progress`` is called after each rule. Raises
     :class:`EqsatError` when Hypothesis is not installed.
@@ -81,7 +81,9 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
     classes = INFERRED if rule.infers else (rule.numerics,)
     for numerics in classes:
         state = _State()
-        _run(rule, numerics, examples, seed, state)
+        for direction in rule.directions:
+            if state.failed is None:
+                _run(direction, numerics, examples, seed, state)
         if state.failed is None:
             break
     if state.failed is not None:
@@ -94,7 +96,15 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
 def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
     verdict = "refused" if reason else "tested"
     return Finding(
-        rule.name, rule.file, rule.line, numerics, verdict, s.examples, s.worst, reason
+        rule.name,
+        rule.file,
+        rule.line,
+        numerics,
+        verdict,
+        s.examples,
+        s.worst,
+        reason,
+        column=rule.column,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Fact:
     variables."""
 
     text: str
-    subjects: tuple[Pattern | Expr, ...]
+    subjects: tuple[Pattern | Expr | int | float, ...]
     name: str
 
     def __str__(self) -> str:
@@ -51,19 +51,50 @@ class Held:
         return self.holds
 
 
-def _subject(value: Any) -> Pattern | Expr:
-    return value if isinstance(value, Expr) else as_pattern(value)
+def _subject(name: str, kind: str, value: Any) -> Pattern | Expr | int | float:
+    """``value`` as what a fact says something of.
+
+    ``kind``: ``array``, ``number``, ``size`` (an integer or a number) or ``ints``.
+    """
+    if isinstance(value, Expr):
+        is_ints = value.kind == "ints"
+        if kind == "array" or is_ints != (kind == "ints"):
+            raise _misplaced(name, kind, f"{value} is {_KINDS[value.kind]}")
+        return value * 1.0 if kind == "number" and value.kind == "int" else value
+    if isinstance(value, Traced):
+        if kind != "array":
+            raise _misplaced(name, kind, f"{value!r} is an array")
+        return as_pattern(value)
+    if kind == "size" and type(value) in (int, float):
+        return cast("int | float", value)
+    raise _misplaced(name, kind, f"got {value!r}")
+
+
+_KINDS = {"int": "an integer", "float": "a number", "ints": "an attribute"}
+_TAKES = {
+    "array": "an array",
+    "number": "a number parameter or a size",
+    "size": "a number parameter or a size",
+    "ints": "an attribute of several integers",
+}
+
+
+def _misplaced(name: str, kind: str, got: str) -> RuleError:
+    return RuleError(f"the condition {name!r} takes {_TAKES[kind]}, {got}")
 
 
 def _condition(
     name: str,
+    kinds: str,
     text: str,
     test: Callable[..., bool],
     mend: Callable[..., None],
     *values: Any,
 ) -> Fact | Held:
+    """``kinds``: what each value is (:func:`_subject`), a word each."""
     if any(isinstance(v, (Expr, Traced)) for v in values):
-        return Fact(text, tuple(_subject(v) for v in values), name)
+        placed = zip(kinds.split(), values, strict=True)
+        return Fact(text, tuple(_subject(name, k, v) for k, v in placed), name)
     return Held(bool(test(*values)), lambda: mend(*values), name)
 
 
@@ -73,7 +104,9 @@ def _unbendable(*values: Any) -> None:
 
 def nonzero(c: Any) -> Fact | Held:
     """The number ``c`` is not 0."""
-    return _condition("nonzero", "(!= {0} 0.0)", lambda v: v != 0, _unbendable, c)
+    return _condition(
+        "nonzero", "number", "(!= {0} 0.0)", lambda v: v != 0, _unbendable, c
+    )
 
 
 def normal(c: Any) -> Fact | Held:
@@ -81,6 +114,7 @@ def normal(c: Any) -> Fact | Held:
     1e30."""
     return _condition(
         "normal",
+        "number",
         f"(>= (abs {{0}}) {TINY}) (<= (abs {{0}}) {1 / TINY})",
         lambda v: TINY <= abs(v) <= 1 / TINY,
         _unbendable,
@@ -92,6 +126,7 @@ def moderate(c: Any) -> Fact | Held:
     """The number ``c`` and its reciprocal are normal float16 numbers."""
     return _condition(
         "moderate",
+        "number",
         f"(>= (abs {{0}}) {SMALL}) (<= (abs {{0}}) {1 / SMALL})",
         lambda v: SMALL <= abs(v) <= 1 / SMALL,
         _unbendable,
@@ -103,6 +138,7 @@ def not_half(x: Any) -> Fact | Held:
     """``x`` is not float16, whose numbers end at 65504."""
     return _condition(
         "not float16",
+        "array",
         f"(!= {dtype_code(HALF)} (dtype {{0}}))",
         lambda v: np.asarray(v).dtype != HALF,
         _unbendable,
@@ -114,7 +150,8 @@ def at_most(c: Any, limit: float) -> Fact | Held:
     """The number ``c`` is at most ``limit``."""
     return _condition(
         f"at most {limit:g}",
-        f"(<= {{0}} {limit!r})",
+        "number",
+        f"(<= {{0}} {float(limit)!r})",
         lambda v: v <= limit,
         _unbendable,
         c,
@@ -130,6 +167,7 @@ def at_least(x: Any, limit: float) -> Fact | Held:
 
     return _condition(
         f"at least {limit:g}",
+        "array",
         f"(>= (lower {{0}}) {float(limit)!r})",
         lambda v: bool(np.all(~(np.asarray(v) < limit))),
         mend,
@@ -139,13 +177,16 @@ def at_least(x: Any, limit: float) -> Fact | Held:
 
 def equal(a: Any, b: Any) -> Fact | Held:
     """Two sizes or numbers are equal."""
-    return _condition("equal", "(= {0} {1})", lambda u, v: u == v, _unbendable, a, b)
+    return _condition(
+        "equal", "size size", "(= {0} {1})", lambda u, v: u == v, _unbendable, a, b
+    )
 
 
 def length(values: Any, n: int) -> Fact | Held:
     """The attribute ``values`` has ``n`` entries."""
     return _condition(
         f"length {n}",
+        "ints",
         f"(= {n} (vec-length {{0}}))",
         lambda v: len(v) == n,
         _unbendable,
@@ -156,13 +197,14 @@ def length(values: Any, n: int) -> Fact | Held:
 def not_scalar(x: Any) -> Fact | Held:
     """``x`` has at least one axis. Keeps rules from turning numbers round for
     nothing."""
-    return _condition("not scalar", "(d1 {0})", lambda v: True, _unbendable, x)
+    return _condition("not scalar", "array", "(d1 {0})", lambda v: True, _unbendable, x)
 
 
 def same_shape(x: Any, shape: Any) -> Fact | Held:
     """``x`` has the shape ``shape``."""
     return _condition(
         "same shape",
+        "array ints",
         "(= (type {0}) (vec-append (vec-of (vec-get (type {0}) 0)) {1}))",
         lambda v, s: np.shape(v) == tuple(s),
         _unbendable,
@@ -174,14 +216,22 @@ def same_shape(x: Any, shape: Any) -> Fact | Held:
 def constant(x: Any) -> Fact | Held:
     """``x`` is known when the program is compiled. A matter of profit that arrays
     cannot show."""
-    return _condition("constant", "(constant {0})", lambda v: True, _unbendable, x)
+    return _condition(
+        "constant", "array", "(constant {0})", lambda v: True, _unbendable, x
+    )
 
 
 def before(a: Any, b: Any) -> Fact | Held:
     """Leaf ``a`` comes before leaf ``b``: breaks the symmetry of rules over several
     products."""
     return _condition(
-        "before", "(< (order {0}) (order {1}))", lambda u, v: True, _unbendable, a, b
+        "before",
+        "array array",
+        "(< (order {0}) (order {1}))",
+        lambda u, v: True,
+        _unbendable,
+        a,
+        b,
     )
 
 
@@ -196,7 +246,7 @@ def causal(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = causal_mask(v.shape[-2], v.shape[-1])
 
-    return _condition("causal", "(causal {0})", is_causal, mend, mask)
+    return _condition("causal", "array", "(causal {0})", is_causal, mend, mask)
 
 
 def causal_bias(mask: Any) -> Fact | Held:
@@ -214,7 +264,9 @@ def causal_bias(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = wanted(v)
 
-    return _condition("causal bias", "(causal-bias {0})", is_causal, mend, mask)
+    return _condition(
+        "causal bias", "array", "(causal-bias {0})", is_causal, mend, mask
+    )
 
 
 def hides_future(mask: Any) -> Fact | Held:
@@ -228,7 +280,9 @@ def hides_future(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = ~causal_mask(v.shape[-2], v.shape[-1])
 
-    return _condition("hides the future", "(hides-future {0})", hides, mend, mask)
+    return _condition(
+        "hides the future", "array", "(hides-future {0})", hides, mend, mask
+    )
 
 
 def causal_mask(m: int, n: int) -> np.ndarray[Any, Any]:

@@ -1,55 +1,31 @@
-"""The e-graph: the only module that touches egglog.
+"""The e-graph: terms and rules go into egglog, classes come back.
 
-``egglog.bindings`` is loaded alone: running ``egglog/__init__.py`` costs 0.3 to 0.7 s,
-the bindings 30 ms. Terms go in as rules of about 64 actions (one big program is
-quadratic, because the bindings copy the source text into every syntax node), and come
-back through ``freeze()``. egglog's own extractor is never used: it minimises tree cost,
-which doubles at every residual.
+Terms go in as rules of about 64 actions (one big program is quadratic, because the
+bindings copy the source text into every syntax node), and come back through
+``freeze()``. egglog's own extractor is never used: it minimises tree cost, which
+doubles at every residual.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
-from eqsat import encode
+from eqsat import encode, ruletext
+from eqsat.engine import bindings
 from eqsat.errors import EngineError
 from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
 from eqsat.insertion import Step, chunk, program_text, step_command
 from eqsat.normal import Edge, Entry, Seen, inner_ops, normal_forms, ops_of
 from eqsat.op import INPUT, SCALAR, Op
 from eqsat.pattern import Node, Pattern
-from eqsat.rule import PHASES, Rule, RuleSet
+from eqsat.rule import PHASES, Rule
+from eqsat.rulefile import RuleSet
 from eqsat.term import Type
 from eqsat.typerule import decode
-
-
-@lru_cache(maxsize=1)
-def bindings() -> Any:
-    """The module ``egglog.bindings``, loaded without running the package around it."""
-    loaded = sys.modules.get("egglog.bindings")
-    if loaded is not None:
-        return loaded
-    package = importlib.util.find_spec("egglog")
-    places = list(package.submodule_search_locations or ()) if package else []
-    for place in places:
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = Path(place) / f"bindings{suffix}"
-            if file.exists():
-                spec = importlib.util.spec_from_file_location("egglog.bindings", file)
-                assert spec is not None and spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                sys.modules["egglog.bindings"] = module
-                spec.loader.exec_module(module)
-                return module
-    raise EngineError("egglog is not installed; eqsat needs egglog >=13.2,<14")
 
 
 @dataclass
@@ -88,8 +64,9 @@ class Engine:
         self._normal = normal_forms(self.rules)
         self._waiting: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
         for r in self.rules:
-            self._waiting[r.phase].append(r)
-        self._loaded: set[str] = set()
+            self._waiting[r.phase] += r.directions
+        self._loaded: dict[str, Rule] = {}
+        """Rewrites that the engine knows, by label."""
         self._active: set[str] = set()
         self._matched: dict[str, int] = {}
         self._roots: dict[str, list[tuple[str, ...]]] = {}
@@ -144,7 +121,7 @@ class Engine:
                 self._waiting[phase].append(r)
                 continue
             forms += self._forms_of(entry)
-            self._loaded.add(r.name)
+            self._loaded[r.label] = r
             self._active.add(phase)
             if len(entry[1]) > 1:
                 self._roots.setdefault(phase, []).append(_root_names(entry[1]))
@@ -163,7 +140,7 @@ class Engine:
                 forms += encode.analyses(op, n)
         most = max((axes.rank for axes in r.signature.inputs), default=0)
         forms += self._sizes_named(most)
-        return forms + encode.rule_forms(r, left, right, self.signed)
+        return forms + ruletext.rule_forms(r, left, right, self.signed)
 
     def _look(self) -> Seen:
         """What is in the graph: its ops, and where it is small, how they are joined."""
@@ -210,8 +187,8 @@ class Engine:
         """The rules of the phase that ran last."""
         last = self.history[-1] if self.history else None
         phase = getattr(last, "phase", "")
-        loaded = (r for r in self.rules if r.name in self._loaded)
-        return [r.name for r in loaded if r.phase == phase]
+        known = {r.name for r in self._loaded.values() if r.phase == phase}
+        return [r.name for r in self.rules if r.name in known]
 
     # -- inserting ---------------------------------------------------------------------
 
@@ -257,8 +234,9 @@ class Engine:
         (output,) = self._run([schedule])
         report = output.report
         matches = report.num_matches_per_rule
-        for name, n in matches.items():
-            if n and name in self._loaded:
+        for label, n in matches.items():
+            if n and label in self._loaded:
+                name = self._loaded[label].name
                 self.fired[name] = self.fired.get(name, 0) + n
         most = max(matches.values(), default=0)
         self._matched[phase] = max(most, self._matched.get(phase, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -64,6 +65,15 @@ class SourceLine(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is most like it,
+    if one is."""
+    import difflib  # most programs never need it
+
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _folder(package: str) -> list[str]:

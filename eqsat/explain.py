@@ -12,7 +12,7 @@ from eqsat.errors import EqsatError, SourceLine
 from eqsat.kernel import Kernel, inner
 from eqsat.optimise import Optimised
 from eqsat.program import Program, show_bytes
-from eqsat.rule import RuleSet
+from eqsat.rulefile import RuleSet
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,14 @@ class Finding:
     """Why the rule is refused."""
     counterexample: str = ""
     """Python code that shows it."""
+    column: int = 0
+    """Where the rule starts in its line, from 1; 0 for rules in Python."""
+
+    @property
+    def place(self) -> str:
+        """``file:line``, and the column where it is known."""
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ def show(report: Report, console: Console) -> None:
         colour = "red" if f.verdict == "refused" else "green"
         table.add_row(
             f.rule.replace("[", r"\["),
-            f"{Path(f.file).name}:{f.line}",
+            Path(f.place).name,
             f.numerics,
             f"{f.worst_ulp:.3g}",
             str(f.examples),
@@ -105,7 +113,7 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(table)
     for f in report.refused:
-        console.print(f"\n{f.file}:{f.line}: rule {f.rule!r}: {f.reason}", markup=False)
+        console.print(f"\n{f.place}: rule {f.rule!r}: {f.reason}", markup=False)
         console.print(f.counterexample, markup=False, highlight=False, soft_wrap=True)
     count = len(report.findings)
     console.print(f"\n{count} rules, {len(report.refused)} refused", markup=False)

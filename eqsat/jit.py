@@ -33,7 +33,8 @@ from eqsat.op import Op
 from eqsat.optimise import Optimised, optimise
 from eqsat.options import Options
 from eqsat.program import Program
-from eqsat.rule import Rule, RuleSet
+from eqsat.rule import Rule
+from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
 from eqsat.term import Term
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace

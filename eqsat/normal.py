@@ -16,13 +16,12 @@ from eqsat.pattern import (
     Num,
     Pattern,
     Var,
-    is_scalar,
-    match,
     nodes,
     own_exprs,
-    substitute,
 )
-from eqsat.rule import Rule, RuleSet
+from eqsat.patternmatch import is_scalar, match, substitute
+from eqsat.rule import Rule
+from eqsat.rulefile import RuleSet
 from eqsat.signature import Axes
 from eqsat.term import Shape
 
@@ -159,10 +158,10 @@ class NormalForms:
         ``present``."""
         if not r.hint <= present:
             return False
-        lasting = self._lasting.get(r.name)
+        lasting = self._lasting.get(r.label)
         if lasting is None:
             removed = frozenset() if r.phase == "canonicalise" else self._removed
-            lasting = self._lasting[r.name] = r.ops(r.left) - removed
+            lasting = self._lasting[r.label] = r.ops(r.left) - removed
         return lasting <= present
 
     def __call__(self, r: Rule) -> Entry:
@@ -236,7 +235,7 @@ def _known_to_hold(r: Rule, bound: Mapping[str, Any]) -> bool:
         return True
     for fact in r.facts:
         for s in fact.subjects:
-            if isinstance(s, Expr):
+            if isinstance(s, (Expr, int, float)):
                 continue
             if fact.name != "not scalar" or is_scalar(substitute(s, dict(bound))):
                 return False

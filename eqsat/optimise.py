@@ -22,7 +22,7 @@ from eqsat.op import SCALAR, Op
 from eqsat.options import Options
 from eqsat.origin import Origin, lines_behind, rules_behind
 from eqsat.regions import Region, is_constant, split
-from eqsat.rule import RuleSet
+from eqsat.rulefile import RuleSet
 from eqsat.term import Term, postorder
 
 

@@ -89,15 +89,16 @@ class Expr(AttrVar):
         if not self.args:
             return bound[self.head]
         a, b = (x.value(bound) if isinstance(x, Expr) else x for x in self.args)
-        return _ARITHMETIC[self.head](a, b)
+        return ARITHMETIC[self.head](a, b)
 
     def __str__(self) -> str:
         if not self.args:
             return self.head
-        return f"({self.args[0]} {self.head} {self.args[1]})"
+        a, b = self.args
+        return f"{a}[{b}]" if self.head == "entry" else f"({a} {self.head} {b})"
 
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
+ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -105,6 +106,27 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
     "//": lambda a, b: a // b,
     "entry": lambda a, b: a[b],
 }
+
+
+def solve(e: Expr, name: str, value: Expr) -> Expr | None:
+    """What ``name`` is where ``e`` is ``value``: of ``1.0 / a`` = k, a = ``1.0 / k``.
+    None unless ``e`` has ``name`` once, under + - * / alone."""
+    if not e.args:
+        return value if e.head == name else None
+    a, b = e.args
+    inside = [isinstance(x, Expr) and name in x.names for x in (a, b)]
+    if inside == [True, False] and isinstance(a, Expr):
+        opposite = {"+": "-", "-": "+", "*": "/", "/": "*"}.get(e.head)
+        return solve(a, name, Expr(opposite, (value, b), "float")) if opposite else None
+    if inside == [False, True] and isinstance(b, Expr):
+        rest = {
+            "+": ("-", (value, a)),
+            "-": ("-", (a, value)),
+            "*": ("/", (value, a)),
+            "/": ("/", (a, value)),
+        }.get(e.head)
+        return solve(b, name, Expr(*rest, "float")) if rest else None
+    return None
 
 
 def entry(values: tuple[int, ...] | Expr, i: int) -> Any:
@@ -305,102 +327,13 @@ def show(pattern: Pattern) -> str:
             else str(pattern.value)
         )
     inside = [show(a) for a in pattern.args]
-    inside += [f"{n}={v}" for n, v in zip(pattern.op.attrs, pattern.attrs, strict=True)]
+    attrs = zip(pattern.op.attrs, pattern.attrs, strict=True)
+    inside += [f"{n}={show_attribute(v)}" for n, v in attrs]
     return f"{pattern.op.name}({', '.join(inside)})"
 
 
-# -- matching patterns against patterns, to bring the sides of a rule to normal form ---
-
-Substitution = dict[str, Any]
-
-
-def match(
-    pattern: Pattern, subject: Pattern, found: Substitution | None = None
-) -> Substitution | None:
-    """Bindings of the variables of ``pattern`` that make it ``subject``, or None.
-
-    Number parameters bind only to numbers that are known when the rule is applied:
-    literals and axis sizes.
-    """
-    found = {} if found is None else found
-    if isinstance(pattern, Var):
-        if (
-            isinstance(subject, Num)
-            and pattern.axes.tokens
-            and not pattern.axes.variadic
-        ):
-            return None
-        if pattern.axes.tokens == () and not is_scalar(subject):
-            return None
-        return _bind(found, pattern.name, subject)
-    if isinstance(pattern, Num):
-        if not isinstance(subject, Num):
-            return None
-        if isinstance(pattern.value, Expr):
-            if pattern.value.args:
-                return None
-            return _bind(found, pattern.value.head, subject.value)
-        return found if pattern.value == subject.value else None
-    if not isinstance(subject, Node) or subject.op is not pattern.op:
-        return None
-    if len(subject.args) != len(pattern.args):
-        return None
-    for p, s in zip(pattern.attrs, subject.attrs, strict=True):
-        if isinstance(p, Expr) and not p.args:
-            if _bind(found, p.head, s) is None:
-                return None
-        elif p != s:
-            return None
-    for p, s in zip(pattern.args, subject.args, strict=True):
-        if match(p, s, found) is None:
-            return None
-    return found
-
-
-def is_scalar(subject: Pattern) -> bool:
-    """Whether a pattern is a number, or made of numbers and scalars alone."""
-    if isinstance(subject, Node):
-        return subject.op.kind == "pointwise" and all(
-            is_scalar(a) for a in subject.args
-        )
-    return isinstance(subject, Num) or not subject.axes.tokens
-
-
-def _bind(found: Substitution, name: str, value: Any) -> Substitution | None:
-    if name in found and found[name] != value:
-        return None
-    found[name] = value
-    return found
-
-
-def substitute(pattern: Pattern, found: Substitution) -> Pattern:
-    """``pattern`` with its variables replaced."""
-    if isinstance(pattern, Var):
-        return found[pattern.name]  # type: ignore[no-any-return]
-    if isinstance(pattern, Num):
-        return Num(evaluate(pattern.value, found))
-    attrs = tuple(_substitute_attr(a, found) for a in pattern.attrs)
-    return Node(pattern.op, tuple(substitute(a, found) for a in pattern.args), attrs)
-
-
-def _substitute_attr(value: Any, found: Substitution) -> Any:
-    if isinstance(value, Expr):
-        return evaluate(value, found)
+def show_attribute(value: Any) -> str:
+    """An attribute, which may hold expressions, as readable text."""
     if isinstance(value, tuple):
-        return tuple(_substitute_attr(v, found) for v in value)
-    return value
-
-
-def evaluate(value: Number | Expr, found: Substitution) -> Any:
-    """``value`` under ``found``, whose values may be expressions themselves."""
-    if not isinstance(value, Expr):
-        return value
-    if not value.args:
-        return found.get(value.head, value)
-    a, b = (evaluate(x, found) for x in value.args)
-    if isinstance(a, Expr) or isinstance(b, Expr):
-        return Expr(value.head, (a, b), value.kind)
-    try:
-        return _ARITHMETIC[value.head](a, b)
-    except ZeroDivisionError:
-        return math.nan
+        return f"({', '.join(map(str, value))}{',' if len(value) == 1 else ''})"
+    return str(value)

@@ -1,4 +1,4 @@
-"""Rules: one function that is the rewrite and its test, and the files that hold them.
+"""Rules: one function that is the rewrite and its test.
 
     @rule("m k, k n, n")
     def bias_gelu(x, w, b):
@@ -13,19 +13,17 @@ signature.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
+import functools
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from eqsat.binding import gap, used
 from eqsat.condition import Fact, as_facts
 from eqsat.errors import EqsatError, RuleError, caller_line
-from eqsat.op import Op, annotation_name
+from eqsat.op import annotation_name
 from eqsat.options import NUMERICS
 from eqsat.pattern import (
     Expr,
@@ -36,7 +34,6 @@ from eqsat.pattern import (
     as_pattern,
     exprs,
     nodes,
-    own_exprs,
     show,
 )
 from eqsat.signature import Signature, parse
@@ -83,6 +80,12 @@ class Rule:
     """Whether the check of rules finds out its numerics class."""
     hint: frozenset[str] = frozenset()
     """Ops that its left side is known to have before it is built."""
+    both_ways: bool = False
+    """Whether it also rewrites from right to left."""
+    column: int = 0
+    """Where it starts in its line, from 1; 0 when only the line is known."""
+    backwards: bool = False
+    """Whether this is the :attr:`reverse` of a rule."""
 
     @cached_property
     def sides(self) -> Sides:
@@ -109,7 +112,8 @@ class Rule:
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line}"
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -122,6 +126,33 @@ class Rule:
         e-graph."""
         return self.phase == "fuse"
 
+    @property
+    def directions(self) -> tuple[Rule, ...]:
+        """The rewrites that this rule is: itself and, both ways, its reverse."""
+        return (self, self.reverse) if self.both_ways else (self,)
+
+    @cached_property
+    def reverse(self) -> Rule:
+        """The rewrite from right to left, of the same name."""
+
+        @functools.wraps(self.function)
+        def exchanged(*args: Any) -> Any:
+            left, right = self.function(*args)
+            return right, left
+
+        return replace(
+            self,
+            function=exchanged,
+            hint=frozenset(),
+            both_ways=False,
+            backwards=not self.backwards,
+        )
+
+    @property
+    def label(self) -> str:
+        """The name of this one rewrite; that of a reverse differs from the rule's."""
+        return f"{self.name} (backwards)" if self.backwards else self.name
+
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
 
@@ -130,7 +161,7 @@ class Rule:
 
     def __str__(self) -> str:
         left, right = (" , ".join(map(show, side)) for side in self.sides[:2])
-        return f"{left}  →  {right}"
+        return f"{left}  {'↔' if self.both_ways else '→'}  {right}"
 
     def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
         """Names of the ops in ``side``; bare numbers count as ``scalar``."""
@@ -150,6 +181,7 @@ def rule(
     phase: str | None = None,
     dtypes: str = "float",
     name: str | None = None,
+    both_ways: bool = False,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a function that returns ``(left, right)``.
 
@@ -158,8 +190,9 @@ def rule(
     parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
     ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
     infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
-    ``float`` or ``any``. Raises :class:`RuleError` with file and line when the rule is
-    not well formed.
+    ``float`` or ``any``. ``both_ways``: it rewrites the right side to the left one too,
+    which takes sides that bind the same parameters. Raises :class:`RuleError` with file
+    and line when the rule is not well formed.
     """
 
     if not isinstance(signature, str):
@@ -183,6 +216,7 @@ def rule(
             masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
             file=code.co_filename,
             line=code.co_firstlineno,
+            both_ways=both_ways,
         )
         made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
         return made
@@ -224,12 +258,7 @@ def _build(r: Rule) -> Sides:
             f"arguments, the function has {len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
-    try:
-        sides = r.function(*values)
-    except RuleError as error:
-        raise RuleError(f"{who}: {error}") from None
-    except EqsatError as error:
-        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
+    sides = _called(r.function, values, who)
     if not isinstance(sides, tuple) or len(sides) != 2:
         raise RuleError(
             f"{who}: must return (left, right), returned {type(sides).__name__!r}"
@@ -242,12 +271,23 @@ def _build(r: Rule) -> Sides:
             raise RuleError(
                 f"{who}: the left side is {show(root)}, expected an operation"
             )
-    facts = as_facts(r.where(*values), who) if r.where else []
+    facts = as_facts(_called(r.where, values, who), who) if r.where else []
     made = Sides(left, right, tuple(facts))
     _check_bound(r, made, who)
     if r.is_fusion:
         _check_fusion(r, made, who)
+    if r.both_ways:
+        _check_reverse(r, made, who)
     return made
+
+
+def _called(function: Callable[..., Any], values: list[Any], who: str) -> Any:
+    try:
+        return function(*values)
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+    except EqsatError as error:
+        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
 
 
 def pattern_values(r: Rule) -> list[Any]:
@@ -273,21 +313,6 @@ def _side(side: Any, who: str) -> tuple[Pattern, ...]:
         raise RuleError(f"{who}: {error}") from None
 
 
-def _variables(side: tuple[Pattern, ...], axes: bool = False) -> dict[str, None]:
-    """Names of the variables in ``side``, and of the axes that they bind."""
-    found: dict[str, None] = {}
-    for root in side:
-        for p in nodes(root):
-            if isinstance(p, Var):
-                found[p.name] = None
-                if axes:
-                    found.update((a, None) for a in p.axes.tokens if isinstance(a, str))
-            else:
-                for e in own_exprs(p):
-                    found.update((n, None) for n in sorted(e.names))
-    return found
-
-
 def _check_fusion(r: Rule, made: Sides, who: str) -> None:
     """Fusions are matched outside the engine, so they are of one simple form."""
     root, *more = made.right
@@ -306,139 +331,33 @@ def _check_fusion(r: Rule, made: Sides, who: str) -> None:
 
 
 def _check_bound(r: Rule, made: Sides, who: str) -> None:
-    bound = _variables(made.left, axes=True)
-    free = [v for v in _variables(made.right) if v not in bound]
-    if free:
-        raise RuleError(
-            f"{who}: the right side uses {', '.join(map(repr, free))}, which the left "
-            f"side lacks\n"
-            f"  left:  {' , '.join(map(show, made.left))}\n"
-            f"  right: {' , '.join(map(show, made.right))}"
-        )
+    why = gap(made.left, made.right, r.numbers)
+    if why:
+        raise RuleError(f"{who}: {why}{_both(made)}")
+    bound = used(made.left)
     unused = [p for p in r.params if p not in bound]
     if unused:
         raise RuleError(f"{who}: parameter {unused[0]!r} is not used by the left side")
 
 
-# -- sets of rules ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RuleSet:
-    """Rules in order, with unique names. ``+`` joins two sets."""
-
-    rules: tuple[Rule, ...] = ()
-    _by_name: dict[str, Rule] = field(default_factory=dict, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for r in self.rules:
-            other = self._by_name.setdefault(r.name, r)
-            if other is not r:
-                raise RuleError(
-                    f"{r.place}: rule {r.name!r} is already defined at {other.place}"
-                )
-
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self.rules)
-
-    def __len__(self) -> int:
-        return len(self.rules)
-
-    def __getitem__(self, name: str) -> Rule:
-        try:
-            return self._by_name[name]
-        except KeyError:
+def _check_reverse(r: Rule, made: Sides, who: str) -> None:
+    """What a rule that applies both ways needs besides."""
+    if r.phase in ("canonicalise", "fuse"):
+        raise RuleError(
+            f"{who}: a rule of the phase {r.phase} has one direction, it cannot "
+            f"rewrite both ways"
+        )
+    for root in made.right:
+        if not isinstance(root, Node):
             raise RuleError(
-                f"no rule {name!r}{_nearest(name, self._by_name)}"
-            ) from None
-
-    def __add__(self, other: RuleSet | Iterable[Rule]) -> RuleSet:
-        more = [r for r in other if self._by_name.get(r.name) is not r]
-        return RuleSet((*self.rules, *more))
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def load_rules(*paths: str | Path) -> RuleSet:
-    """The rules of Python files, in order; a folder stands for its ``*.py`` files.
-
-    Each file is run as a module of its own. Raises :class:`RuleError` that names the
-    file when it is missing, cannot be read, or holds no rule; nothing is kept of a file
-    that fails.
-    """
-    ops, modules = dict(Op.registry), set(sys.modules)
-    try:
-        return RuleSet(tuple(r for f in _files(paths) for r in _load_file(f)))
-    except BaseException:
-        Op.registry.clear()
-        Op.registry.update(ops)
-        for name in set(sys.modules) - modules:
-            if name.startswith(_MODULE):
-                del sys.modules[name]
-        raise
-
-
-_MODULE = "eqsat_rules_"
-"""How the names of modules begin that rule files are run as."""
-
-
-def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
-    for path in paths:
-        p = Path(path)
-        if p.is_dir():
-            yield from sorted(f for f in p.glob("*.py") if f.name != "__init__.py")
-        elif p.exists():
-            yield p
-        else:
-            raise RuleError(
-                f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})"
+                f"{who}: it rewrites both ways, but the right side is {show(root)}, "
+                f"expected an operation"
             )
+    why = gap(made.right, made.left, r.numbers, ("right", "left"))
+    if why:
+        raise RuleError(f"{who}: it rewrites both ways, but {why}{_both(made)}")
 
 
-def _load_file(path: Path) -> list[Rule]:
-    if path.suffix != ".py":
-        raise RuleError(f"rule file {str(path)!r}: expected a .py file")
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
-    name = f"{_MODULE}{path.stem}_{digest}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except RuleError:
-        raise
-    except Exception as error:
-        line = caller_line_of(error, str(spec.origin))
-        raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
-    found = collect(vars(module).values())
-    if not found:
-        raise RuleError(f"rule file {str(path)!r} defines no rule")
-    return found
-
-
-def collect(values: Iterable[Any]) -> list[Rule]:
-    """Rules among ``values``, looking into lists and tuples."""
-    found: list[Rule] = []
-    for v in values:
-        if isinstance(v, Rule):
-            found.append(v)
-        elif isinstance(v, (list, tuple)):
-            found += [r for r in v if isinstance(r, Rule)]
-    return list(dict.fromkeys(found))
-
-
-def caller_line_of(error: BaseException, file: str) -> int:
-    """The line of ``file`` that ``error`` came through last."""
-    line = getattr(error, "lineno", None) or 0
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return int(line)
+def _both(made: Sides) -> str:
+    left, right = (" , ".join(map(show, side)) for side in made[:2])
+    return f"\n  left:  {left}\n  right: {right}"

@@ -164,9 +164,9 @@ def as_code(case: Case, reason: str, left: Any, right: Any) -> str:
 
 def _loaded(rule: Rule) -> str:
     stock = next((r for r in default_rules() if r.name == rule.name), None)
-    if stock is not None and stock.place == rule.place:
-        return f'eq.default_rules()["{rule.name}"]'
-    return f'eq.load_rules({rule.file!r})["{rule.name}"]'
+    known = stock is not None and stock.place == rule.place
+    rules = "eq.default_rules()" if known else f"eq.load_rules({rule.file!r})"
+    return f'{rules}["{rule.name}"]{".reverse" if rule.backwards else ""}'
 
 
 def _array(array: Array) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from eqsat.errors import RuleError
 from eqsat.op import Op
-from eqsat.rule import Rule, RuleSet, annotated, load_rules
+from eqsat.rule import Rule, annotated
+from eqsat.rulefile import RuleSet, load_rules
 from eqsat.signature import Signature
 
 

@@ -15,7 +15,7 @@ from eqsat.cost import CostModel
 from eqsat.frozen import EGraph, ENode, attr_values
 from eqsat.op import INPUT, SCALAR
 from eqsat.options import Options
-from eqsat.rule import RuleSet
+from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
 from eqsat.term import Term, Type, Weak
 from eqsat.trace import flatten_arguments, trace

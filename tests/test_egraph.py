@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import eqsat as eq
 from eqsat import optimise as line
 from eqsat.demo import block
-from eqsat.egraph import Engine, bindings
+from eqsat.egraph import Engine
+from eqsat.engine import bindings
 from eqsat.frozen import EGraph
 from eqsat.signature import broadcast
 

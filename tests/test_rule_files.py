@@ -62,6 +62,42 @@ BROKEN = {
     "axis of any rank": (
         '@rule("...")\ndef f(x):\n    return x.sum(0, keepdims=True), x\n'
     ),
+    "both ways, a variable": (
+        '@rule("...", both_ways=True)\ndef f(x):\n    return x * 1.0, x\n'
+    ),
+    "both ways, unbound": (
+        '@rule("n, n", both_ways=True)\ndef f(x, y):\n'
+        "    return exp(x) + y * 0.0, exp(x) * 1.0\n"
+    ),
+    "both ways, computed": (
+        "from eqsat.op import Ints\nfrom eqsat.ops.view import transpose_op\n"
+        "from eqsat.pattern import entry\n\n\n"
+        '@rule("m n", both_ways=True)\ndef f(x, p: Ints):\n'
+        "    turned = (entry(p, 1), entry(p, 0))\n"
+        "    return transpose_op(x, perm=p), transpose_op(x, perm=turned)\n"
+    ),
+    "both ways, numbers": (
+        '@rule("n", both_ways=True)\ndef f(x, a: float, b: float):\n'
+        "    return x * a * b, x * (a * b)\n"
+    ),
+    "both ways, normal form": (
+        '@rule("n", phase="canonicalise", both_ways=True)\ndef f(x):\n'
+        "    return x + x, x * 2.0\n"
+    ),
+    "both ways, fusion": (
+        '@rule("n", phase="fuse", both_ways=True)\ndef f(x):\n'
+        "    return exp(x + x), softmax(x)\n"
+    ),
+    "attribute that is computed": (
+        "from eqsat.ops.view import reshape_op\n\n\n"
+        '@rule("n")\ndef f(x, g: int):\n'
+        "    return reshape_op(x, shape=(g * 2, 3)), x\n"
+    ),
+    "condition of an array": (
+        "from eqsat.condition import nonzero\n\n\n"
+        '@rule("n", where=lambda x: nonzero(x))\n'
+        "def f(x):\n    return x + x, exp(x)\n"
+    ),
     "no rule": "x = 1\n",
     "syntax": "def f(:\n",
     "exception": "1 / 0\n",
@@ -116,14 +152,16 @@ def test_lines_are_known_of_relative_paths_too(
 
 
 def test_folders(tmp_path: Path) -> None:
-    """A folder is its Python files in order; one that fails takes all along."""
+    """A folder is its rule files in order; one that fails takes all along."""
     assert len(eq.load_rules(tmp_path)) == 0
     sides = "(x):\n    return x + x, x * 2.0\n"
     for name in "ba":
         (tmp_path / f"{name}.py").write_text(f'{HEAD}@rule("n")\ndef {name}{sides}')
     (tmp_path / "__init__.py").write_text("1 / 0\n")
     (tmp_path / "notes.txt").write_text("no rules\n")
-    assert [r.name for r in eq.load_rules(tmp_path)] == ["a", "b"]
+    (tmp_path / "ab.egg").write_text('(rewrite (Exp x) (Exp x) :name "text")\n')
+    (tmp_path / "old.egg").mkdir()
+    assert [r.name for r in eq.load_rules(tmp_path)] == ["a", "text", "b"]
     modules = set(sys.modules)
     (tmp_path / "c.py").write_text(f'{HEAD}@rule("n")\ndef a{sides}')
     with pytest.raises(eq.RuleError) as caught:
@@ -172,7 +210,7 @@ def test_missing_files(tmp_path: Path) -> None:
         f"(working folder {Path.cwd()})"
     )
     (tmp_path / "rules.txt").write_text("")
-    with pytest.raises(eq.RuleError, match=r"expected a \.py file"):
+    with pytest.raises(eq.RuleError, match=r"expected a \.py or an \.egg file"):
         eq.load_rules(tmp_path / "rules.txt")
 
 
