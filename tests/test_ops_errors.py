@@ -111,7 +111,7 @@ ERRORS: list[
     (lambda x: ops.einsum("ij->kk", x), [(2, 3)], ShapeError, "names 'k' twice"),
     (lambda x: ops.take(x, 0.5), [(2, 3)], DTypeError, "expected integers"),
     (lambda x: x & x, [(2, 3)], DTypeError, "bitwise_and: no loop for dtypes"),
-    (lambda x: ops.pad(x, 1, "edge"), [(2, 3)], TraceError, "mode 'edge'"),
+    (lambda x: ops.pad(x, 1, "mean"), [(2, 3)], TraceError, "mode 'mean'"),
     (lambda x: ops.repeat(x, [1, 2], 0), [(2, 3)], TraceError, "must be one int"),
     (
         lambda x: ops.softmax(x, axes=-1),
