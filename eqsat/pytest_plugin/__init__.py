@@ -84,7 +84,7 @@ class RuleFile(pytest.File):
 
     def collect(self) -> Iterator[RuleItem]:
         from eqsat.errors import RuleError
-        from eqsat.rule import load_rules
+        from eqsat.rulefile import load_rules
 
         try:
             rules = load_rules(self.path)

@@ -18,7 +18,8 @@ from eqsat.drawing import (
     inside_domain,
     shapes_of,
 )
-from eqsat.pattern import Node, Num, Pattern, Var, evaluate
+from eqsat.pattern import Node, Num, Pattern, Var
+from eqsat.patternmatch import evaluate
 from eqsat.rule import Rule
 from eqsat.samples import SELDOM_UNUSUAL, Shape, one_of
 from eqsat.signature import Axes
