@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -48,6 +48,8 @@ class Leaf(NamedTuple):
     dtype: np.dtype[Any]
     shape: Shape
     constant: bool
+    declared: bool
+    """Whether it is constant because the caller of ``jit`` says so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,8 @@ class Arguments:
 
     structure: tree.Structure
     leaves: tuple[Leaf, ...]
+    owner: tree.Attributes | None = None
+    """What the object holds whose method is called, or that is called itself."""
 
     @property
     def arrays(self) -> list[Any]:
@@ -72,7 +76,13 @@ class Arguments:
             ("constant", id(leaf.value)) if leaf.constant else (leaf.dtype, leaf.shape)
             for leaf in self.leaves
         )
-        return self.structure, types
+        return self.structure, types, self.owner
+
+    @cached_property
+    def varying(self) -> Arguments:
+        """The same with read-only arrays as arrays that may change between calls."""
+        leaves = (leaf._replace(constant=leaf.declared) for leaf in self.leaves)
+        return replace(self, leaves=tuple(leaves))
 
 
 def flatten_arguments(
@@ -100,7 +110,15 @@ def flatten_arguments(
         leaves.extend(_leaf(path, v, constant) for path, v in found)
     positional = tree.Node(tuple, tuple(range(n)), tuple(parts[:n]))
     named = tree.Node(dict, tuple(kwargs), tuple(parts[n:]))
-    return Arguments(tree.Node(tuple, (0, 1), (positional, named)), tuple(leaves))
+    structure = tree.Node(tuple, (0, 1), (positional, named))
+    return Arguments(structure, tuple(leaves), _owner(fn))
+
+
+def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:
+    """The attributes that a bound method or an object with ``__call__`` can read."""
+    if isinstance(fn, FunctionType):
+        return None
+    return tree.attributes(getattr(fn, "__self__", fn), is_array)
 
 
 def _names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
@@ -171,7 +189,8 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
         )
     dtype = dtype_of_array(f"argument {path}", value)
     frozen = isinstance(value, np.ndarray) and _never_written(value)
-    return Leaf(path, value, dtype, tuple(value.shape), constant or frozen)
+    shape = tuple(value.shape)
+    return Leaf(path, value, dtype, shape, constant or frozen, constant)
 
 
 _SWAP = ", whose bytes x.astype(x.dtype.newbyteorder('=')) swaps"
@@ -200,9 +219,15 @@ def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
 
 
 def _never_written(array: Any) -> bool:
-    """Whether ``array`` and all arrays that it is a view of are read-only."""
+    """Whether ``array``, all arrays that it is a view of, and the memory that they lie
+    in are read-only."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False
         array = array.base
-    return True
+    while isinstance(array, memoryview):
+        array = array.obj
+    try:
+        return array is None or memoryview(array).readonly
+    except TypeError:
+        return True  # Memory of another library, which gave a read-only view of it.

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.op import CONSTANT, SCALAR, Op
-from eqsat.promote import check_range, common_dtype, dtype_of, ufunc_dtypes
+from eqsat.promote import beyond, check_range, common_dtype, dtype_of, ufunc_dtypes
 from eqsat.term import DType, Graph, Term, Type, Weak
 from eqsat.typerule import dtype_code, is_float
+
+_COMPARISONS = frozenset(
+    (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+)
 
 
 def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
@@ -67,6 +71,9 @@ def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
 def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
     """Arguments as terms of the dtypes in which ``op`` computes."""
     known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    if op.ufunc in _COMPARISONS:
+        args = [beyond(a, known) for a in args]
+        known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
     if op.promotion == "first" or not args:
         return [_as_term(graph, a, None) for a in args]
     wanted = _wanted(op, tuple(known))

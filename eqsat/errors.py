@@ -5,8 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -76,26 +76,36 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-_HERE = str(Path(__file__).resolve().parent) + os.sep
-_SKIPPED = (
-    _HERE,
-    str(Path(sysconfig.get_paths()["purelib"]) / "numpy") + os.sep,
-    str(Path(sysconfig.get_paths()["purelib"]) / "scipy") + os.sep,
-)
+def _folder(package: str) -> list[str]:
+    """Where the files of an installed package lie; the package is not imported."""
+    spec = find_spec(package)
+    places = spec.submodule_search_locations if spec is not None else None
+    return [str(p) + os.sep for p in places or ()]
 
 
+_PACKAGES = ("eqsat", "numpy", "scipy")
+_SKIPPED = (str(Path(__file__).parent) + os.sep, *_folder("numpy"), *_folder("scipy"))
 _KNOWN: dict[str, bool] = {}
 """Files seen so far, and whether they are passed over: every traced operation asks."""
 
 
 def caller_line() -> SourceLine | None:
-    """The innermost line of the call stack outside eqsat, NumPy and SciPy."""
+    """The innermost line of the call stack outside eqsat, NumPy and SciPy.
+
+    Code without a file counts as its module's: a line typed at a prompt is the user's,
+    the generated ``__init__`` of a dataclass of eqsat is not.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         skipped = _KNOWN.get(name)
         if skipped is None:
-            skipped = _KNOWN[name] = name.startswith(_SKIPPED) or name.startswith("<")
+            skipped = name.startswith((*_SKIPPED, "<frozen "))
+            if name.startswith("<") and not skipped:
+                module = str(frame.f_globals.get("__name__", ""))
+                skipped = module.partition(".")[0] in _PACKAGES
+            else:
+                _KNOWN[name] = skipped
         if not skipped:
             return SourceLine(name, frame.f_lineno)
         frame = frame.f_back

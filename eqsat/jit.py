@@ -5,12 +5,15 @@ trace → optimise (regions, e-graph, rules, extraction) → program → backend
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import sys
 import threading
 import time
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +38,10 @@ from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
 from eqsat.term import Term
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
+
+_MANY = 4
+"""Programs for different read-only arrays in one place, before these count as arrays
+that change."""
 
 
 class Executable(Protocol):
@@ -179,6 +186,7 @@ class Jit:
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
+        self._frozen: Counter[Any] = Counter()
         self._lock = threading.RLock()
 
     @property
@@ -198,7 +206,7 @@ class Jit:
                     f"argument {leaf.path} is a Spec, which has no data; use lower() "
                     f"or explain(){at(caller_line())}"
                 )
-        low = self._find(call)
+        low, call = self._find(call)
         return low.trace.unflatten(low.executable(*call.arrays))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -207,21 +215,48 @@ class Jit:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
-        return self._find(flatten_arguments(self.fn, args, kwargs, self.constants))
+        call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        return self._find(call)[0]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What optimising for these arguments did."""
         return self.lower(*args, **kwargs).explain()
 
-    def _find(self, call: Arguments) -> Lowered:
+    def _find(self, call: Arguments) -> tuple[Lowered, Arguments]:
+        """The program for a call, and the call as the program takes it."""
         low = self._lowered.get(call.key)
-        if low is None:
-            with self._lock:
-                low = self._lowered.get(call.key)
-                if low is None:
-                    with _collection_paused():
-                        low = self._lowered[call.key] = self._lower(call)
-        return low
+        if low is not None and low.trace.is_current():
+            return low, call
+        with self._lock:
+            plain = call.varying.key
+            if plain != call.key:
+                if self._frozen[plain] >= _MANY:
+                    call = call.varying
+                else:
+                    self._frozen[plain] += call.key not in self._lowered
+            low = self._lowered.get(call.key)
+            if low is None or not low.trace.is_current():
+                with _collection_paused():
+                    low = self._lowered[call.key] = self._lower(call)
+        return low, call
+
+    def __repr__(self) -> str:
+        return f"<eqsat.jit of {self.name}>"
+
+    def __reduce__(self) -> Any:
+        found: Any = sys.modules.get(self.__module__)
+        qualified = str(getattr(self, "__qualname__", self.name))
+        for name in qualified.split("."):
+            found = getattr(found, name, None)
+        return qualified if found is self else (Jit, self._made_of())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
+        fn, *rest = self._made_of()
+        return Jit(copy.deepcopy(fn, memo), *rest)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        constants = tuple(self.constants)
+        return self.fn, self.backend.name, self._rules, self.options, constants
 
     def _lower(self, call: Arguments) -> Lowered:
         start = time.perf_counter()

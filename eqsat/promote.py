@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,19 @@ def check_range(who: str, value: Any, dtype: np.dtype[Any] | None) -> None:
             raise DTypeError(
                 f"{who}: {value} is out of bounds for {dtype}{at(caller_line())}"
             )
+
+
+def beyond(value: Any, known: Sequence[DType]) -> Any:
+    """A bare integer that is compared with integers none of which reaches it, as ±∞;
+    any other ``value`` as it is."""
+    if type(value) is not int:
+        return value
+    for dtype in known:
+        if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+            held = np.iinfo(dtype)
+            if not held.min <= value <= held.max:
+                return math.copysign(math.inf, value)
+    return value
 
 
 def ufunc_dtypes(

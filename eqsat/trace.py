@@ -57,10 +57,20 @@ class Trace:
     out_tree: tree.Structure
     constants: list[Any]
     """Arguments that are constant, kept alive for as long as their ``id`` counts."""
+    probes: list[tuple[np.ndarray[Any, Any], bytes]]
+    """A few elements of every array that the program uses and that can be written to,
+    and what they held."""
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
         """What the function returns, with ``arrays`` in the places of ``outputs``."""
         return tree.unflatten(self.out_tree, arrays)
+
+    def is_current(self) -> bool:
+        """Whether the arrays that the function closes over hold what they held.
+
+        Up to 64 elements of each are compared: all of a small one.
+        """
+        return all(now.tobytes() == before for now, before in self.probes)
 
 
 def trace(
@@ -100,7 +110,11 @@ def trace(
     used.check(graph)
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
     fixed = [leaf.value for leaf in args.leaves if leaf.constant]
-    return Trace(graph, inputs, names, outputs, out_tree, fixed)
+    kept = {id(a) for a in fixed}
+    probes = [_probe(a) for k, a in used.items() if k not in kept and a.size]
+    probes = [p for p in probes if p.flags.writeable]
+    held = [(p, p.tobytes()) for p in probes]
+    return Trace(graph, inputs, names, outputs, out_tree, fixed, held)
 
 
 def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
@@ -183,6 +197,17 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
                     "the program used it as a constant\n"
                     f"  make a copy there: x.copy(){at(line)}"
                 )
+
+
+def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view of at most 64 elements, spread over all of ``array``."""
+    room = 64
+    steps = []
+    for n in array.shape:
+        count = min(n, room)
+        room //= count
+        steps.append(slice(None, None, -(-n // count)))
+    return array[tuple(steps)]
 
 
 _SAMPLE = 16_384

@@ -136,7 +136,10 @@ class Tracer(Operators):
             "i": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
             "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
         }
-        other = "np.stack joins traced arrays, and eqsat has softmax and logsumexp"
+        other = (
+            "x needs no np.asarray, np.stack joins traced arrays, np.broadcast_to "
+            "fills a shape, and eqsat has softmax and logsumexp"
+        )
         self._refuse(
             "the data",
             "np.asarray and functions that are not traced need it; "

@@ -4,16 +4,18 @@ holds them.
 ``flatten`` splits a value into its arrays, in order and each with its path, and a
 hashable :class:`Structure` with everything else; ``unflatten`` puts arrays back.
 ``None``, numbers, strings and other hashable objects belong to the structure: they are
-static.
+static, an object with all that is assigned to its attributes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from eqsat.errors import TraceError, at, caller_line
@@ -50,6 +52,15 @@ class Node:
     """The factory of a ``defaultdict``."""
 
 
+@dataclass(frozen=True)
+class Attributes:
+    """What an object holds: its arrays by identity, its numbers by value."""
+
+    key: Hashable
+    held: tuple[Any, ...] = dataclasses.field(compare=False)
+    """Kept alive, so that an identity in the key is not given to another object."""
+
+
 Structure = ArrayAt | Static | Node
 _ARRAY = ArrayAt()
 
@@ -73,7 +84,7 @@ def flatten(
             return _ARRAY
         parts = _parts(v)
         if parts is None:
-            return _static(v, where)
+            return _static(v, where, is_array)
         if id(v) in open_:
             raise TraceError(
                 f"{where or 'the value'} contains itself{at(caller_line())}"
@@ -113,6 +124,8 @@ def _parts(value: Any) -> list[tuple[Hashable, str, Any]] | None:
         items = enumerate(value)
     elif isinstance(value, tuple) and hasattr(kind, "_fields"):
         items = zip(kind._fields, value, strict=True)
+    elif kind is SimpleNamespace:
+        items = vars(value).items()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = dict.fromkeys(
             [*(f.name for f in dataclasses.fields(value)), *_own(value)]
@@ -138,7 +151,53 @@ def _step(kind: type, key: Hashable) -> str:
     )
 
 
-def _static(value: Any, where: str) -> Static:
+def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None:
+    """What an object and the objects in it hold now; None for one that holds nothing.
+
+    Equal for as long as nothing is assigned: arrays and what else cannot be looked into
+    count by identity.
+    """
+    if _held_by(value) is None:
+        return None
+    held: list[Any] = []
+    seen: dict[int, int] = {}
+
+    def walk(v: Any) -> Hashable:
+        kind = type(v)
+        if kind in (bool, int, str, type(None)):
+            return kind, v
+        if kind is float:
+            return kind, repr(v)
+        items = None if is_array(v) else _held_by(v)
+        if items is None:
+            held.append(v)
+            return id(v)
+        if id(v) in seen:
+            return "again", seen[id(v)]
+        seen[id(v)] = len(seen)
+        held.append(v)
+        return kind, id(v), tuple((key, walk(child)) for key, child in items)
+
+    return Attributes(walk(value), tuple(held))
+
+
+def _held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
+    """Keys and values of a container or of an object of a class that is not Python's
+    own; None for anything else."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    kind = type(value)
+    own = getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or isinstance(value, type):
+        return None
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return list(own.items()) if kind is SimpleNamespace else None
+    return list(own.items())
+
+
+def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     if isinstance(value, (float, complex)):
         return Static((type(value), repr(value)), value)
     key = frozenset(value) if isinstance(value, set) else value
@@ -150,7 +209,7 @@ def _static(value: Any, where: str) -> Static:
             "an array nor hashable; pass arrays, or dicts, lists, tuples and "
             f"dataclasses of arrays{at(caller_line())}"
         ) from None
-    return Static((type(value), key), value)
+    return Static((type(value), key, attributes(value, is_array)), value)
 
 
 def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
@@ -172,6 +231,8 @@ def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
         return kind(children)
     if issubclass(kind, tuple):
         return kind(*children)
+    if kind is SimpleNamespace:
+        return kind(**dict(zip(map(str, structure.keys), children, strict=True)))
     made = object.__new__(kind)
     for name, child in zip(structure.keys, children, strict=True):
         object.__setattr__(made, str(name), child)

@@ -28,7 +28,7 @@ x.clip(max=0.5); x.clip(min=0); x.copy(); x.take([0, 2], axis=1); x.take([0, 5])
 x.repeat(2); x.repeat(2, axis=1); x.round(); x.T; x.mT; x.real; x.shape; x.size;
 x.nbytes; x.max(-1)[..., None]; y.sum((0, 2)); y.transpose(0, 2, 1);
 y.transpose(2, 0, 1); y.mT; y.T; y.reshape(2, -1); y.argmax(); y.argmax(1);
-x.sum(axis=())
+x.sum(axis=()); x.conj(); x.conjugate(); x.astype(float, casting="safe")
 """
 """Methods and properties."""
 
@@ -45,7 +45,9 @@ np.maximum(x, 0); np.fmax(x, v); np.hypot(x, v); np.arctan2(x, v); np.copysign(x
 np.sign(x); np.isnan(np.log(x)); np.isfinite(x); np.floor(x); np.rint(x); np.trunc(x);
 np.ceil(x); np.remainder(x, v); np.fmod(x, v); np.floor_divide(x, v);
 np.logical_not(x); np.logical_and(x, v); np.minimum(x, np.float64(1));
-np.add(x, np.int64(1)); np.power(x, 2); np.power(i, 2)
+np.add(x, np.int64(1)); np.power(x, 2); np.power(i, 2); np.divmod(x, v);
+divmod(x, 2); divmod(7, x); np.modf(x*3); np.equal(x, x, dtype=bool);
+np.add(x, 1, casting="safe"); np.gcd(i, 4); np.nextafter(x, v)
 """
 """Ufuncs of NumPy."""
 
@@ -97,6 +99,7 @@ np.where(x>0, x, np.zeros(4)); np.expand_dims(x, -1)*v; np.ones(3)[:, None]+x
 PRODUCTS = """
 x@m; x@v; v@m; v@v; x.dot(m); np.multiply.outer(v, x); np.add.outer(v, np.arange(3.));
 np.einsum("ij,jk->ik", x, m); np.einsum("ij->ji", x); np.einsum("ij,j", x, v);
+np.einsum("ij,->ij", x, 2); np.einsum(x, [0, 1], m, [1, 2], [0, 2]);
 np.einsum("ij->", x); np.dot(x, m); np.dot(v, v); np.dot(x, 2.0); np.vdot(x, x);
 np.inner(x, x); np.outer(v, v); np.tensordot(x, m, axes=1);
 np.tensordot(x, m, axes=([1], [0])); np.tensordot(x, x);
@@ -139,3 +142,65 @@ sp.logit(sp.expit(x)); sp.exp2(x); sp.expm1(x); sp.log1p(abs(x)); sp.cbrt(x);
 sp.entr(abs(x)); sp.exp10(x); sp.erf(h)
 """
 """Ufuncs of SciPy, recognised by name."""
+
+PARTS = """
+np.sum(x, where=b); np.sum(x, axis=0, where=x>0, initial=2); x.sum(initial=3);
+np.max(x, where=b, initial=-5); np.min(x, 1, initial=0); x.max(0, initial=0);
+np.prod(x, axis=0, where=b); np.prod(i, initial=2); np.any(x>0, where=b);
+np.all(x>0, axis=0, where=b); np.mean(x, axis=1, where=x<9); np.mean(i, where=i>0);
+np.var(x, where=x<9); np.std(x, 1, where=x<9, ddof=1); np.std(x, correction=1);
+np.var(x, -1, mean=x.mean(-1, keepdims=True)); np.add.reduce(x, initial=2);
+np.maximum.reduce(x, 1, where=b, initial=0); np.nansum(np.log(x), 0);
+np.nanmean(np.log(x)); np.nanmean(np.log(x[:, :2]), 1); np.nanmax(np.log(x), 0);
+np.nanmin(np.log(x), keepdims=True); np.nanstd(np.log(x)); np.nanprod(np.log(x), 1);
+np.nanvar(np.log(x), 0, ddof=1); np.nanmax(i); np.nanvar(i); np.nanstd(np.log(x), 1);
+np.average(x, 0, returned=True); np.average(x, weights=C, returned=True)
+"""
+"""Reductions of a part of the elements."""
+
+RUNNING = """
+np.cumsum(x); np.cumsum(x, 0); x.cumsum(1); np.cumsum(i); np.cumsum(h, -1);
+np.cumsum(b, 0); np.cumprod(x, 1); x.cumprod(); np.cumsum(i, dtype=np.float32);
+np.cumulative_sum(x, axis=0); np.cumulative_prod(x, axis=1, include_initial=True);
+np.cumulative_sum(i, include_initial=True); np.nancumsum(np.log(x), 0);
+np.add.accumulate(x, axis=1); np.maximum.accumulate(x); np.sort(x); np.sort(x, 0);
+np.sort(x, axis=None); np.argsort(x, 1); x.argsort(0); np.argsort(i, stable=True);
+np.argsort(b, None, kind="stable"); np.median(x); np.median(x, 0); np.median(x, 1);
+np.median(np.log(x), 1); np.median(y, (0, 2), keepdims=True); np.median(i);
+np.median(x[:0], 0); np.median(y[:, :0], 1, keepdims=True)
+"""
+"""Running results and order."""
+
+MATRICES = """
+np.diagonal(x); np.diagonal(x, 1); np.diagonal(x, -2); np.diagonal(x, 7);
+np.diagonal(y, 0, -1, -2); x.diagonal(1); np.linalg.diagonal(y, offset=1);
+np.trace(x); x.trace(1); np.trace(i[:, None], dtype=np.float32); np.linalg.trace(y);
+np.diag(x, -1); np.diag(v); np.diag(v, 2); np.diag(v, -1); np.diagflat(x, 1);
+np.diag(v[:0]); np.rot90(x); np.rot90(x, -1); np.rot90(x, 2); np.rot90(x, 4);
+np.rot90(y, 1, (1, 2)); np.append(x, x); np.append(x, C, 0); np.append(x, [1, 2]);
+np.block([[x, C], [C, x]]); np.block([x, x]); np.block([1, v]); np.block(x);
+np.block([[x, i[:, None]], [np.ones((1, 5))]]); np.meshgrid(v, i); np.unstack(x);
+np.meshgrid(v, i, indexing="ij"); np.meshgrid(v, i, v, sparse=True); np.meshgrid(v);
+np.unstack(x, axis=1); np.delete(x, 1, 0); np.delete(x, [0, -1], 1); np.delete(x, 3);
+np.kron(x, C); np.kron(v, x); np.kron(2, x); np.cross(x[:, :3], x[0, 1:]);
+np.linalg.cross(x[:, :3], x[:, 1:]); np.cross(x, C, axis=0); np.isin(i, [0, 1]);
+np.isin(i, [2], invert=True); np.polyval([1, 2, 3], x); np.polyval(v, x); np.sinc(x);
+np.sinc(i); np.trapezoid(x); np.trapezoid(x, dx=0.5, axis=0); np.trapezoid(x, v);
+np.trapezoid(x, x); np.trapezoid(x, i, axis=0); np.imag(x); x.imag; np.isreal(x);
+np.iscomplex(x); np.array_equal(x, x, equal_nan=True)
+"""
+"""Diagonals, blocks, grids and formulas."""
+
+EDGES = """
+np.pad(x, 1, "edge"); np.pad(x, 1, "reflect"); np.pad(x, (1, 2), "wrap");
+np.pad(x, 1, "symmetric"); np.pad(x, 9, "reflect"); np.pad(x, {-1: (1, 2)}, "edge");
+np.pad(x, 1, constant_values=((1, 2), (3, 4))); np.pad(x, 1, constant_values=(1, 2));
+np.take(x, [0, 9], 1, mode="wrap"); np.take(x, [-9, 70], mode="clip");
+np.take(x, i*9, 0, mode="clip"); np.take(x, i-9, 0, mode="wrap"); np.round(x, 2);
+np.repeat(x, [1, 2, 0], 0); np.repeat(x, [2]); np.repeat(v, np.array([1, 2, 0, 3]));
+x.repeat(np.int64(2), 1); x.round(1); np.around(x, -1); np.round(i, 2);
+np.reshape(x, (4, -1), order="F"); x.reshape(2, 6, order="F"); x.ravel("F");
+x.flatten(order="F"); np.ravel(y, order="F"); np.diff(x, prepend=0);
+np.diff(x, append=C[:, :1]); np.diff(x, 2, 0, append=x[:1], prepend=x[:2])
+"""
+"""What lies beyond an edge, and orders of elements."""

@@ -21,8 +21,8 @@ ORDER = (
     "extract exact dense cuts joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
     "calibrate jit "
-    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
-    ". demo cli __main__"
+    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
+    "check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 

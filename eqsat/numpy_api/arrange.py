@@ -12,20 +12,17 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.indexing import getitem, take_along_axis
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.op import Traced
 from eqsat.ops.support import dtype_of, known_sizes, negative_axis
 
 _SAME_SIGNATURE = (
-    "all any argmax argmin array_split broadcast_to clip expand_dims flip max mean min "
-    "moveaxis pad prod repeat roll split squeeze std sum swapaxes take tensordot tile "
-    "transpose tril triu var"
+    "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "
+    "swapaxes take tensordot tile transpose tril triu"
 )
 for _name in _SAME_SIGNATURE.split():
     covers(_name)(getattr(ops, _name))
-covers("amax")(ops.max)
-covers("amin")(ops.min)
 covers("permute_dims")(ops.transpose)
 covers("concat")(ops.concatenate)
 covers("linalg.matrix_transpose")(ops.matrix_transpose)
@@ -123,15 +120,28 @@ def sizes_of(given: Any) -> tuple[int, ...]:
 
 
 @covers("reshape")
-def reshape(a: Any, shape: Any) -> Any:
+def reshape(a: Any, shape: Any, order: str = "C") -> Any:
     """``a`` in another shape."""
-    return ops.reshape(a, sizes_of(shape))
+    sizes = sizes_of(shape)
+    if not _in_columns("np.reshape", order):
+        return ops.reshape(a, sizes)
+    return ops.transpose(ops.reshape(ops.transpose(a), sizes[::-1]))
 
 
 @covers("ravel")
-def ravel(a: Any) -> Any:
+def ravel(a: Any, order: str = "C") -> Any:
     """``a`` with one axis."""
-    return ops.ravel(a)
+    return ops.ravel(ops.transpose(a) if _in_columns("np.ravel", order) else a)
+
+
+def _in_columns(name: str, order: str) -> bool:
+    """Whether the first axis is to vary fastest. "A" and "K" ask for the order in
+    memory, which a traced array does not have: they count as "C"."""
+    if order not in ("C", "F", "A", "K"):
+        raise TraceError(
+            f"{name}: order={order!r}, expected 'C' or 'F'{at(caller_line())}"
+        )
+    return order == "F"
 
 
 @covers("rollaxis")
@@ -153,6 +163,33 @@ def fliplr(m: Any) -> Any:
 def flipud(m: Any) -> Any:
     """``m`` with its first axis reversed."""
     return ops.flip(m, 0)
+
+
+@covers("repeat")
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Every element as often as ``repeats`` says, known when tracing."""
+    if isinstance(repeats, Traced) or np.size(repeats) == 1:
+        return ops.repeat(a, repeats, axis)
+    a, axis = (ops.ravel(a), 0) if axis is None else (a, axis)
+    return ops.take(a, np.repeat(np.arange(shape(a)[axis]), repeats), axis)
+
+
+@covers("pad")
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **values: Any) -> Any:
+    """``array`` with more elements around it."""
+    if not isinstance(mode, str):
+        raise TraceError(
+            f"np.pad: mode must be a name, got {mode!r}{at(caller_line())}"
+        )
+    for name in values:
+        if name != "constant_values" and (name, values[name]) != (
+            "reflect_type",
+            "even",
+        ):
+            refuse_argument("np.pad", name)
+    return ops.pad(
+        array, pad_width, mode, constant_values=values.get("constant_values", 0)
+    )
 
 
 @covers("where")
@@ -283,9 +320,18 @@ def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
 
 
 @covers("diff")
-def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
+def diff(
+    a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
+) -> Any:
     """a[i + 1] - a[i] along ``axis``, n times."""
     k = negative_axis("np.diff", axis, len(shape(a)))
+    if prepend is not None or append is not None:
+        one = [1 if i == k else s for i, s in enumerate(shape(a), -len(shape(a)))]
+        ends = [
+            [] if e is None else [e if shape(e) else ops.broadcast_to(e, one)]
+            for e in (prepend, append)
+        ]
+        a = concatenate([*ends[0], a, *ends[1]], k)
     for _ in range(n):
         rest = (slice(None),) * (-k - 1)
         later, earlier = (

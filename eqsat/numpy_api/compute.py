@@ -12,11 +12,10 @@ from eqsat import ops
 from eqsat.errors import TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced
 from eqsat.ops.support import dtype_of, known_sizes
-
-_BOOL = np.dtype(bool)
 
 
 @covers("dot")
@@ -60,49 +59,6 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     x1, x2 = ops.moveaxis(x1, axis, -1), ops.moveaxis(x2, axis, -1)
     y = ops.matmul(ops.expand_dims(x1, -2), ops.expand_dims(x2, -1))
     return ops.squeeze(y, (-2, -1))
-
-
-@covers("average")
-def average(
-    a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False
-) -> Any:
-    """Mean with weights; those of one axis lie along ``axis``."""
-    if weights is None:
-        return ops.mean(a, axis=axis, keepdims=keepdims)
-    a, weights = array(a), array(weights)
-    if shape(weights) != shape(a):
-        if not isinstance(axis, int) or len(shape(weights)) != 1:
-            raise TraceError(
-                f"np.average: weights of shape {shape(weights)} need an int axis of an "
-                f"array of shape {shape(a)}{at(caller_line())}"
-            )
-        beside = [1] * len(shape(a))
-        beside[axis] = -1
-        weights = ops.reshape(weights, tuple(beside))
-    own = dtype_of(a) or np.dtype(float)
-    least = own if own.kind not in "biu" else np.dtype(float)
-    dtype = np.result_type(own, dtype_of(weights) or own, least)
-    weights = ops.broadcast_to(_cast(weights, dtype), shape(a))
-    total = ops.sum(_cast(a, dtype) * weights, axis=axis, keepdims=keepdims)
-    return total / ops.sum(weights, axis=axis, keepdims=keepdims)
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    return ops.cast(x, dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
-
-
-@covers("ptp")
-def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Largest minus smallest."""
-    return ops.max(a, axis=axis, keepdims=keepdims) - ops.min(
-        a, axis=axis, keepdims=keepdims
-    )
-
-
-@covers("count_nonzero")
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """How many elements are not 0."""
-    return ops.sum(a if dtype_of(a) == _BOOL else a != 0, axis=axis, keepdims=keepdims)
 
 
 @covers("linalg.norm")
@@ -161,16 +117,21 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 
 @covers("round", "around")
 def round(a: Any, decimals: int = 0) -> Any:
-    """The nearest integers; of two, the even one."""
-    dtype = dtype_of(a)
-    if dtype is not None and dtype.kind in "iu" and decimals >= 0:
+    """The nearest multiple of 10⁻ᵈ, d = ``decimals``; of two, the even one."""
+    own = dtype_of(a)
+    if own is not None and own.kind in "iu" and decimals >= 0:
         return a
-    if decimals:
+    if decimals == 0 or own is None:
+        return ops.rint(a)
+    if own.kind in "biu":
         raise TraceError(
-            f"np.round: decimals={decimals} is not supported in a traced function; "
-            f"scale first: np.round(x * 10**n) / 10**n{at(caller_line())}"
+            f"np.round: decimals={decimals} of {own} is not supported in a traced "
+            f"function; use x.astype(float){at(caller_line())}"
         )
-    return ops.rint(a)
+    power = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return ops.rint(a * power) / power
+    return ops.rint(a / power) * power
 
 
 @covers("isclose")
@@ -179,6 +140,10 @@ def isclose(
 ) -> Any:
     """|a - b| ≤ atol + rtol |b| where b is finite, a = b elsewhere."""
     a, b = array(a), array(b)
+    if not isinstance(b, Traced) and type(b) is not float:
+        b = b * 1.0
+    elif (own := dtype_of(b)) is not None:
+        b = cast(b, np.result_type(own, 1.0))
     near = ops.absolute(a - b) <= atol + rtol * ops.absolute(b)
     close = (near & ops.isfinite(b)) | (a == b)
     return close | (ops.isnan(a) & ops.isnan(b)) if equal_nan else close
@@ -193,11 +158,32 @@ def allclose(
 
 
 @covers("array_equal")
-def array_equal(a1: Any, a2: Any) -> Any:
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """Whether shapes and all elements are equal: a traced bool unless the shapes
     differ."""
     a1, a2 = array(a1), array(a2)
-    return ops.all(a1 == a2) if shape(a1) == shape(a2) else False
+    if shape(a1) != shape(a2):
+        return False
+    equal = ops.equal(a1, a2)
+    return ops.all(equal | (ops.isnan(a1) & ops.isnan(a2)) if equal_nan else equal)
+
+
+@covers("iscomplex")
+def iscomplex(x: Any) -> Any:
+    """False everywhere: no traced array is complex."""
+    return ops.zeros_like(x, bool)
+
+
+@covers("isreal")
+def isreal(x: Any) -> Any:
+    """True everywhere: no traced array is complex."""
+    return ops.ones_like(x, bool)
+
+
+@covers("imag")
+def imag(val: Any) -> Any:
+    """0 everywhere: no traced array is complex."""
+    return ops.zeros_like(val)
 
 
 @covers("isposinf")

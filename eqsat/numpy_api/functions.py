@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import arrange, compute  # noqa: F401
+from eqsat.numpy_api import arrange, compute, matrices, statistics  # noqa: F401
 from eqsat.numpy_api.operands import (
     name_of,
     refuse_argument,
@@ -81,14 +81,16 @@ def _bound(
         elif value is not p.default and key not in _WITHOUT_MEANING:
             named[key] = value
     accepted = _signature(handler).parameters
+    free = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for key in named:
-        if key not in accepted:
+        if key not in accepted and not free:
             if _same(
                 named[key], parameters[key].default if key in parameters else None
             ):
                 continue
             refuse_argument(name, key)
-    return handler(*positional, **{k: v for k, v in named.items() if k in accepted})
+    named = {k: v for k, v in named.items() if free or k in accepted}
+    return handler(*positional, **named)
 
 
 def _same(value: Any, default: Any) -> bool:

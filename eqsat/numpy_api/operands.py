@@ -25,39 +25,29 @@ _SHAPES = frozenset(
     "unique_values".split()
 )
 INSTEAD = {
-    "append": "np.concatenate",
     "apply_along_axis": "what the function does with axis= or broadcasting",
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
-    "cumsum": "np.tril(np.ones((n, n), x.dtype)) @ x, along the first axis",
-    "delete": "np.concatenate of slices",
-    "diagonal": "x[..., np.arange(n), np.arange(n)]",
-    "divmod": "x // y and x % y",
     "gradient": "np.diff",
     "insert": "np.concatenate of slices",
-    "isin": "np.any(x[..., None] == values, axis=-1)",
-    "kron": "np.einsum",
     "linalg.multi_dot": "x @ y @ z",
-    "modf": "np.trunc(x) and x - np.trunc(x)",
-    "nanmax": "np.max(np.where(np.isnan(x), -np.inf, x))",
-    "nanmin": "np.min(np.where(np.isnan(x), np.inf, x))",
-    "nansum": "np.sum(np.where(np.isnan(x), 0, x))",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",
-    "rot90": "np.flip and np.swapaxes",
-    "sinc": "np.sin(np.pi * x) / (np.pi * x)",
-    "trace": "np.sum(x * np.eye(n))",
 }
 """What to write in the place of functions that cannot be traced."""
 
 
 def operand(value: Any) -> Any:
     """``value`` as an argument of an op; ``NotImplemented`` when it cannot be one."""
-    if isinstance(value, (Traced, AttrVar, int, float, np.generic)):
+    if isinstance(value, (Traced, AttrVar, int, float)):
         return value
     if isinstance(value, (np.ndarray, list, tuple)):
         return array(value)
-    return NotImplemented
+    if isinstance(value, (complex, np.complexfloating)):
+        raise TraceError(
+            f"{value} is complex; complex numbers cannot be traced{at(caller_line())}"
+        )
+    return value if isinstance(value, np.generic) else NotImplemented
 
 
 def array(value: Any) -> Any:

@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import TraceError, at, caller_line
+from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.functions import call_function
 from eqsat.numpy_api.operands import operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
 from eqsat.op import Traced
+from eqsat.ops.support import dtype_of
 from eqsat.typerule import dtype_code
 
 Method = Callable[..., Any]
@@ -105,6 +106,8 @@ class Operators(Traced):
 
     def __pow__(self, exponent: Any) -> Any:
         """xʸ; as in NumPy, 2, 0.5 and -1 mean square, sqrt and reciprocal."""
+        if type(exponent) is int and exponent == 2:
+            return ops.square(self)
         if type(exponent) in (int, float) and self._is_float():
             if exponent == 2:
                 return ops.square(self)
@@ -118,7 +121,13 @@ class Operators(Traced):
         return ops.negative(self)
 
     def __pos__(self) -> Any:
-        return self
+        return call_ufunc(np.positive, "__call__", (self,), {})
+
+    def __divmod__(self, other: Any) -> Any:
+        return call_ufunc(np.divmod, "__call__", (self, other), {})
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return call_ufunc(np.divmod, "__call__", (other, self), {})
 
     def __abs__(self) -> Any:
         return ops.absolute(self)
@@ -154,16 +163,31 @@ class Operators(Traced):
         return ops.matrix_transpose(self)
 
     @property
+    def imag(self) -> Any:
+        """0 everywhere: no traced array is complex."""
+        return ops.zeros_like(self)
+
+    @property
     def real(self) -> Any:
         """The array itself: none is complex."""
         return self
+
+    def conjugate(self) -> Any:
+        """The array itself: none is complex."""
+        return self
+
+    conj = conjugate
 
     all = _method(np.all)
     any = _method(np.any)
     argmax = _method(np.argmax)
     argmin = _method(np.argmin)
     clip = _method(np.clip)
+    argsort = _method(np.argsort)
     copy = _method(np.copy)
+    cumprod = _method(np.cumprod)
+    cumsum = _method(np.cumsum)
+    diagonal = _method(np.diagonal)
     dot = _method(np.dot)
     flatten = _method(np.ravel)
     max = _method(np.max)
@@ -178,6 +202,7 @@ class Operators(Traced):
     sum = _method(np.sum)
     swapaxes = _method(np.swapaxes)
     take = _method(np.take)
+    trace = _method(np.trace)
     var = _method(np.var)
 
     def astype(
@@ -188,8 +213,14 @@ class Operators(Traced):
         subok: bool = True,
         copy: bool = True,
     ) -> Any:
-        """The values rounded to ``dtype``; the other arguments mean nothing here."""
+        """The values rounded to ``dtype``, which ``casting`` must allow."""
         dtype_code(np.dtype(dtype))
+        own = dtype_of(self)
+        if own is not None and not np.can_cast(own, dtype, casting):  # type: ignore[arg-type]
+            raise DTypeError(
+                f"astype: {own} to {np.dtype(dtype)} is not casting={casting!r}"
+                f"{at(caller_line())}"
+            )
         return ops.cast(self, dtype)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:

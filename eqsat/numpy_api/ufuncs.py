@@ -11,21 +11,16 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
+from eqsat.numpy_api.statistics import REDUCTIONS
 from eqsat.op import Op, Traced
 from eqsat.ops.support import dtype_of
 
 Handler = Callable[..., Any]
 
-_IGNORED = frozenset({"casting", "order", "subok"})
+_IGNORED = frozenset({"order", "subok"})
 
-_REDUCTIONS: dict[str, Handler] = {
-    "add": ops.sum,
-    "multiply": ops.prod,
-    "maximum": ops.max,
-    "minimum": ops.min,
-    "logical_and": ops.all,
-    "logical_or": ops.any,
-}
+_RUNNING = frozenset({"add", "multiply", "maximum", "minimum", "fmax", "fmin"})
+"""Ufuncs with ``accumulate``."""
 
 
 def power(x: Any, y: Any) -> Any:
@@ -39,31 +34,22 @@ def power(x: Any, y: Any) -> Any:
     return ops.power(x, y)
 
 
-def _logaddexp2(x: Any, y: Any) -> Any:
-    return ops.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
-
-
-def _heaviside(x: Any, y: Any) -> Any:
-    step = ops.where(ops.isnan(x), x, ops.cast(x > 0, dtype_of(x)))
-    return ops.where(x == 0, y, step)
+def _modf(x: Any) -> tuple[Any, Any]:
+    whole = ops.trunc(x)
+    part = ops.where(ops.isinf(x), 0.0, x - whole)
+    return ops.copysign(part, x), whole
 
 
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
     "conjugate": lambda x: x,
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "degrees": lambda x: x * (180 / math.pi),
+    "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
     "fabs": ops.absolute,
-    "float_power": ops.power,
-    "heaviside": _heaviside,
-    "logaddexp2": _logaddexp2,
     "matmul": ops.matmul,
     "matvec": lambda a, x: ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1),
+    "modf": _modf,
     "power": power,
     "positive": lambda x: x,
-    "rad2deg": lambda x: x * (180 / math.pi),
-    "radians": lambda x: x * (math.pi / 180),
-    "signbit": lambda x: ops.copysign(1.0, x) < 0,
     "vecdot": lambda x, y: ops.squeeze(
         ops.matmul(x[..., None, :], y[..., None]), (-2, -1)
     ),
@@ -106,7 +92,7 @@ def call_ufunc(
         k: v for k, v in kwargs.items() if k not in _IGNORED and not _default(k, v)
     }
     for k in ("out", "where"):
-        if k in given:
+        if k in given and (k == "out" or method != "reduce"):
             refuse_argument(name, k)
     values = [operand(v) for v in inputs]
     for i, v in enumerate(inputs):
@@ -119,6 +105,8 @@ def call_ufunc(
             )
     if method == "reduce":
         return _reduce(ufunc, name, values, given)
+    if method == "accumulate":
+        return _accumulate(ufunc, name, values, given)
     if method == "outer":
         a, b = values
         first = ops.reshape(a, (*np.shape(a), *(1,) * np.ndim(b)))
@@ -142,30 +130,43 @@ def _call(ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]) 
     handler = _handler(ufunc)
     if handler is None:
         refuse_function(name)
-    dtype = given.pop("dtype", None)
+    asked = {k: given.pop(k) for k in ("dtype", "casting") if k in given}
     for k in given:
         refuse_argument(name, k)
-    if dtype is not None:
-        values = [_cast(v, dtype) for v in values]
-    elif not isinstance(handler, Op) or handler.ufunc is not ufunc:
-        values = _as_resolved(ufunc, name, values)
+    if asked or not isinstance(handler, Op) or handler.ufunc is not ufunc:
+        values = _as_resolved(ufunc, name, values, **asked)
     return handler(*values)
 
 
 def _reduce(
     ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]
 ) -> Any:
-    handler = _REDUCTIONS.get(ufunc.__name__)
+    handler = REDUCTIONS.get(ufunc.__name__)
     if handler is None:
         refuse_function(f"{name}.reduce")
     x, *rest = values
     options = dict(zip(("axis", "dtype"), rest, strict=False)) | given
     for k in options:
-        if k not in ("axis", "dtype", "keepdims"):
+        if k not in ("axis", "dtype", "keepdims", "initial", "where"):
             refuse_argument(f"{name}.reduce", k)
     if (dtype := options.pop("dtype", None)) is not None:
         x = _cast(x, dtype)
     return handler(x, **({"axis": 0} | options))
+
+
+def _accumulate(
+    ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]
+) -> Any:
+    if ufunc.__name__ not in _RUNNING:
+        refuse_function(f"{name}.accumulate")
+    x, *rest = values
+    options = dict(zip(("axis", "dtype"), rest, strict=False)) | given
+    for k in options:
+        if k not in ("axis", "dtype"):
+            refuse_argument(f"{name}.accumulate", k)
+    if (dtype := options.pop("dtype", None)) is not None:
+        x = _cast(x, dtype)
+    return ops.accumulate(ufunc.__name__, x, **options)
 
 
 def _handler(ufunc: np.ufunc) -> Handler | None:
@@ -181,19 +182,30 @@ def supported_ufuncs() -> list[str]:
     return sorted(f"np.{n}" for n in {*named, *_NUMPY} if hasattr(np, n))
 
 
-def _as_resolved(ufunc: np.ufunc, name: str, values: list[Any]) -> list[Any]:
-    """``values`` in the dtypes of the loop that ``ufunc`` would run."""
+def _as_resolved(
+    ufunc: np.ufunc,
+    name: str,
+    values: list[Any],
+    dtype: Any = None,
+    casting: str = "same_kind",
+) -> list[Any]:
+    """``values`` in the dtypes of the loop that ``ufunc`` would run for a result of
+    ``dtype``."""
     known = [dtype_of(v) or type(v) for v in values]
-    if ufunc.signature is not None or any(
-        issubclass(k, Traced) for k in known if isinstance(k, type)
-    ):
+    if any(issubclass(k, Traced) for k in known if isinstance(k, type)):
         return values
+    results = (None,) * ufunc.nout
+    more: dict[str, Any] = {"casting": casting}
+    if dtype is not None:
+        more["signature"] = (*(None for _ in known), np.dtype(dtype))
     try:
-        wanted = ufunc.resolve_dtypes((*known, None))
+        wanted = ufunc.resolve_dtypes((*known, *results), **more)
     except TypeError:
         shown = ", ".join(k.__name__ if isinstance(k, type) else str(k) for k in known)
+        given = "" if dtype is None else f" and dtype={np.dtype(dtype)}"
+        given += "" if casting == "same_kind" else f" with casting={casting!r}"
         raise DTypeError(
-            f"{name}: no loop for dtypes ({shown}){at(caller_line())}"
+            f"{name}: no loop for dtypes ({shown}){given}{at(caller_line())}"
         ) from None
     return [
         v if isinstance(k, type) else _cast(v, w)

@@ -167,6 +167,13 @@ from eqsat.ops.reduce import (
     sum,
     var,
 )
+from eqsat.ops.scan import (
+    accumulate,
+    argsort,
+    cumprod,
+    cumsum,
+    sort,
+)
 from eqsat.ops.view import (
     array_split,
     broadcast_to,
@@ -189,6 +196,7 @@ from eqsat.ops.view import (
 
 __all__ = [
     "absolute",
+    "accumulate",
     "add",
     "all",
     "any",
@@ -201,6 +209,7 @@ __all__ = [
     "arctanh",
     "argmax",
     "argmin",
+    "argsort",
     "array_split",
     "attention",
     "attention_causal",
@@ -229,6 +238,8 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "cumprod",
+    "cumsum",
     "dequantize",
     "divide",
     "dot",
@@ -329,6 +340,7 @@ __all__ = [
     "sinh",
     "softmax",
     "softplus",
+    "sort",
     "split",
     "sqrt",
     "square",

@@ -13,32 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ShapeError, TraceError, at, caller_line
+from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.contract import matmul, matmul_op, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
-from eqsat.ops.subscripts import Labels, parse
+from eqsat.ops.subscripts import Labels, of_lists, parse
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank, sizes
 from eqsat.ops.view import matrix_transpose, permute, ravel, reshape, window
 
 # -- public functions ------------------------------------------------------------------
 
 
-def einsum(subscripts: str, *operands: Any, optimize: Any = False) -> Any:
+def einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
     """Sum of products of the operands over the axes whose letters the result lacks.
 
     Letters as of ``np.einsum``: explicit (``"ij,jk->ik"``) or implicit, with ellipses
-    and repeated letters. Traced, the operands are multiplied from left to right.
-    Raises :class:`ShapeError` when letters or sizes do not fit.
+    and repeated letters, or as lists of numbers behind the operands. Traced, the
+    operands are multiplied from left to right. Raises :class:`ShapeError` when letters
+    or sizes do not fit.
 
     >>> import numpy as np
     >>> einsum("mk,nk->mn", np.ones((2, 3)), np.ones((4, 3))).shape
     (2, 4)
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = of_lists((subscripts, *operands))
     if not is_traced(*operands):
         return in_float32(_einsum)(*operands, subscripts=subscripts, optimize=optimize)
-    if not isinstance(subscripts, str):
-        raise TraceError(f"einsum: give the letters as a string{at(caller_line())}")
+    operands = tuple(x if is_traced(x) else np.asarray(x) for x in operands)
     inputs, output = parse(subscripts, [rank(x) for x in operands])
     named = [Named(x, labels) for x, labels in zip(operands, inputs, strict=True)]
     return contract(named, output)

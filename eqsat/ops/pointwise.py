@@ -150,6 +150,27 @@ invert = pointwise("invert", np.invert, doc="~x, of integers or bools.")
 left_shift = pointwise("left_shift", np.left_shift, doc="x 2ʸ, of integers.")
 right_shift = pointwise("right_shift", np.right_shift, doc="⌊x 2⁻ʸ⌋, of integers.")
 
+# -- seldom used, each one ufunc of NumPy ----------------------------------------------
+
+for _name, _flops, _doc in (
+    ("degrees", 1, "180 x / π."),
+    ("rad2deg", 1, "180 x / π."),
+    ("radians", 1, "π x / 180."),
+    ("deg2rad", 1, "π x / 180."),
+    ("float_power", 20, "xʸ in float64."),
+    ("logaddexp2", 24, "log₂(2ˣ + 2ʸ)."),
+    ("heaviside", 2, "0 for x < 0, y for x = 0, 1 for x > 0."),
+    ("nextafter", 2, "The number next to x in the direction of y."),
+    ("spacing", 2, "The distance of x to the next number away from 0."),
+    ("gcd", 20, "The greatest common divisor, of integers."),
+    ("lcm", 24, "The least common multiple, of integers."),
+):
+    pointwise(_name, getattr(np, _name), flops=_flops, doc=_doc)
+pointwise("signbit", np.signbit, dtype=bool, doc="Whether x is negative, or -0.0.")
+pointwise(
+    "bitwise_count", np.bitwise_count, dtype=np.uint8, doc="Ones of |x| in binary."
+)
+
 # -- not ufuncs of NumPy ---------------------------------------------------------------
 
 
@@ -214,5 +235,10 @@ def clip(
     high = max if a_max is None else a_max
     if not is_traced(x, low, high) and dtype_of(x) != BF16:
         return np.clip(x, low, high)
+    known = dtype_of(x)
+    if known is not None and known.kind in "iu":
+        held = np.iinfo(known)
+        low = None if type(low) is int and low <= held.min else low
+        high = None if type(high) is int and high >= held.max else high
     y = x if low is None else maximum(x, low)
     return y if high is None else minimum(y, high)

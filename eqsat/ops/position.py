@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from eqsat.ops.pointwise import (
     add,
     cast,
     cast_op,
+    clip,
     greater_equal,
     less_equal,
     logical_and,
+    remainder,
     where,
 )
 from eqsat.ops.support import (
@@ -67,8 +70,11 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     """
     if not is_traced(x, indices):
         return np.take(x, indices, axis=axis, mode=mode)  # type: ignore[call-overload]
-    if mode != "raise":
-        raise TraceError(f"take: mode {mode!r} cannot be traced{at(caller_line())}")
+    if mode not in ("raise", "wrap", "clip"):
+        raise TraceError(
+            f"take: mode {mode!r}, expected 'raise', 'wrap' or 'clip'"
+            f"{at(caller_line())}"
+        )
     if not is_traced(indices):
         indices = np.asarray(indices)
         if indices.dtype.kind not in "biu":
@@ -80,36 +86,75 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     elif dtype_of(indices) == BOOL:
         indices = cast(indices, np.int64)
     if axis is None:
-        return take(ravel(x), indices, 0)
+        return take(ravel(x), indices, 0, mode)
+    if mode != "raise":
+        n = known_sizes("take", x)[axis]
+        indices = remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
     return take_op(x, indices, axis=negative_axis("take", axis, rank(x)))
 
 
 def pad(
     x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0
 ) -> Any:
-    """``x`` with ``constant_values`` around it; ``pad_width`` as of ``np.pad``.
+    """``x`` with ``constant_values`` around it; ``pad_width`` and ``mode`` as of
+    ``np.pad``.
 
-    Only ``mode="constant"`` and one value can be traced.
+    Traced, the modes are constant, edge, reflect, symmetric and wrap.
     """
     if not is_traced(x, constant_values):
-        return np.pad(x, pad_width, mode, constant_values=constant_values)  # type: ignore[call-overload]
-    if mode != "constant" or not (
-        is_traced(constant_values) or np.ndim(constant_values) == 0
-    ):
+        more = {"constant_values": constant_values} if mode == "constant" else {}
+        return np.pad(x, pad_width, mode, **more)  # type: ignore[call-overload]
+    shape = known_sizes("pad", x)
+    rows = _widths(pad_width, len(shape))
+    if mode in ("edge", "reflect", "symmetric", "wrap"):
+        for k, (row, n) in enumerate(zip(rows, shape, strict=True), -len(shape)):
+            if row != (0, 0):
+                x = take(x, np.pad(np.arange(n), row, mode), axis=k)  # type: ignore[call-overload]
+        return x
+    if mode != "constant":
         raise TraceError(
-            f"pad: mode {mode!r} with values {constant_values!r} cannot be traced, "
-            f"only mode='constant' with one value{at(caller_line())}"
+            f"pad: mode {mode!r} cannot be traced; constant, edge, reflect, symmetric "
+            f"and wrap can{at(caller_line())}"
         )
-    ndim = len(known_sizes("pad", x))
-    rows = [
-        (int(a), int(b)) for a, b in np.broadcast_to(np.asarray(pad_width), (ndim, 2))
-    ]
+    if not is_traced(constant_values) and np.ndim(constant_values) > 0:
+        return _pad_apart(x, rows, constant_values)
     while rows and rows[0] == (0, 0):
         del rows[0]
     if not rows:
         return x
     low, high = zip(*rows, strict=True)
     return pad_op(x, _of_dtype(constant_values, dtype_of(x)), low=low, high=high)
+
+
+def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
+    """Widths before and behind each axis. Raises :class:`ShapeError` when they are no
+    numbers for ``ndim`` axes."""
+    if isinstance(pad_width, dict):
+        given = {a % ndim: w for a, w in pad_width.items()}
+        pad_width = [given.get(a, (0, 0)) for a in range(ndim)]
+        pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
+    try:
+        rows = np.broadcast_to(np.asarray(pad_width), (ndim, 2)).tolist()
+    except ValueError:
+        rows = [(-1, -1)]
+    if any(type(n) is not int or n < 0 for row in rows for n in row):
+        raise ShapeError(
+            f"pad: widths {pad_width!r:.60} are no numbers from 0 on for {ndim} axes"
+            f"{at(caller_line())}"
+        )
+    return [tuple(row) for row in rows]
+
+
+def _pad_apart(x: Any, rows: Sequence[tuple[int, int]], values: Any) -> Any:
+    """``x`` with a value of its own on each side of each axis, the first axis first."""
+    ndim = len(rows)
+    each = np.broadcast_to(np.asarray(values), (ndim, 2))
+    for axis, (row, pair) in enumerate(zip(rows, each, strict=True)):
+        for side in (0, 1):
+            width = [[0, 0] for _ in range(ndim)]
+            width[axis][side] = row[side]
+            x = pad(x, width, constant_values=pair[side])
+    return x
 
 
 def _of_dtype(value: Any, dtype: np.dtype[Any] | None) -> Any:

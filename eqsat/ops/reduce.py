@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.define import op
 from eqsat.errors import TraceError
 from eqsat.op import AttrVar, Axis, Op, normal_axes
-from eqsat.ops.pointwise import cast, multiply, sqrt, subtract
+from eqsat.ops.pointwise import cast, divide, multiply, sqrt, subtract
 from eqsat.ops.support import (
     dtype_of,
     in_float32,
@@ -97,14 +97,14 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> 
     """Σ x over ``axis``, all by default. Small integers and bools give (u)int64."""
     if not is_traced(x):
         return _wide(np.sum, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(sum_op, _counting(x, dtype), axis, keepdims)
+    return _reduced(sum_op, counting(x, dtype), axis, keepdims)
 
 
 def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """Π x over ``axis``, all by default. Small integers and bools give (u)int64."""
     if not is_traced(x):
         return _wide(np.prod, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(prod_op, _counting(x, dtype), axis, keepdims)
+    return _reduced(prod_op, counting(x, dtype), axis, keepdims)
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
@@ -128,12 +128,12 @@ def var(
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
     x = _floating(x, dtype)
     d = subtract(x, mean(x, axis, keepdims=True))
-    y = mean(multiply(d, d), axis, keepdims=keepdims)
+    d = multiply(d, d)
     if not ddof:
-        return y
+        return mean(d, axis, keepdims=keepdims)
     shape = known_sizes("var", x)
     n = math.prod(shape[a] for a in normal_axes("var", axis, len(shape)))
-    return multiply(y, n / (n - ddof) if n > ddof else math.inf)
+    return divide(sum(d, axis, keepdims=keepdims), n - ddof if n > ddof else 0)
 
 
 def std(
@@ -237,7 +237,7 @@ def _position(node: Op, x: Any, axis: int | None, keepdims: bool) -> Any:
     return reshape(y, (1,) * ndim if keepdims else ())
 
 
-def _counting(x: Any, dtype: Any) -> Any:
+def counting(x: Any, dtype: Any) -> Any:
     """``x`` in the dtype in which NumPy adds up: of integers at least a machine's."""
     known = dtype_of(x)
     if (

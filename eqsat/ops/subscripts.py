@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import operator
+import string
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 
 Labels = tuple[str, ...]
+
+
+def of_lists(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The letters and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``, the form of
+    ``np.einsum`` with a list of numbers behind every operand."""
+    operands, lists = given[0::2], list(given[1::2])
+    text = ",".join(map(_letters, lists))
+    if len(operands) > len(lists):
+        *operands, last = operands
+        text += f"->{_letters(last)}"
+    return text, tuple(operands)
+
+
+def _letters(axes: Any) -> str:
+    """A list of axes as letters: 0 is the first of the alphabet."""
+    try:
+        return "".join(
+            "..." if a is Ellipsis else string.ascii_letters[operator.index(a)]
+            for a in axes
+        )
+    except (TypeError, IndexError):
+        raise TraceError(
+            "einsum: expected letters as a string, or behind every operand a list of "
+            f"axes from 0 to 51, got {axes!r:.60}{at(caller_line())}"
+        ) from None
 
 
 def parse(text: str, ranks: Sequence[int | None]) -> tuple[list[Labels], Labels]:

@@ -337,14 +337,17 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return [_part(x, k, r.start, r.start + len(r)) for r in ranges]
 
 
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Any:
-    """Every element ``repeats`` times along ``axis``; ravelled by default."""
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Every element ``repeats`` times along ``axis``, one int; ravelled by default."""
     if not is_traced(x):
         return np.repeat(x, repeats, axis)
-    if not isinstance(repeats, int):
+    if is_traced(repeats) or np.size(repeats) != 1:
         raise TraceError(
             f"repeat: repeats must be one int, got {repeats!r}{at(caller_line())}"
         )
+    repeats = operator.index(np.asarray(repeats).item())
+    if repeats < 0:
+        raise ShapeError(f"repeat: repeats={repeats} is negative{at(caller_line())}")
     if axis is None:
         return repeat(ravel(x), repeats, 0)
     shape = known_sizes("repeat", x)

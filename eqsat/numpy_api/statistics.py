@@ -1,0 +1,379 @@
+"""NumPy's functions of many elements: reductions, also of a part of them, running sums,
+order, and those that pass over NaN."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.indexing import getitem
+from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.table import covers
+from eqsat.op import Traced, normal_axes
+from eqsat.ops.support import dtype_of, rank
+
+_BOOL = np.dtype(bool)
+Reduction = Callable[..., Any]
+
+covers("argmax")(ops.argmax)
+covers("argmin")(ops.argmin)
+covers("cumsum")(ops.cumsum)
+covers("cumprod")(ops.cumprod)
+
+
+def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduction:
+    """``op`` of the elements where ``where`` holds, and of ``initial``.
+
+    The elements that do not count become ``neutral``, or ``initial`` where there is no
+    neutral element.
+    """
+
+    def reduce(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Any:
+        a = array(a)
+        own = dtype_of(a) if dtype is None else np.dtype(dtype)
+        if where is not True:
+            other = initial if neutral is None else neutral
+            if other is None:
+                raise TraceError(
+                    f"np.{name}: where= needs initial=, the value of no elements"
+                    f"{at(caller_line())}"
+                )
+            a = ops.where(array(where), a, _as(other, dtype_of(a)))
+        given = {} if dtype is None else {"dtype": dtype}
+        y = op(a, axis=axis, keepdims=keepdims, **given)
+        return y if initial is None else combine(_as(initial, dtype_of(y) or own), y)
+
+    return reduce
+
+
+def _as(value: Any, dtype: np.dtype[Any] | None) -> Any:
+    """A value as an array of ``dtype`` would hold it."""
+    if dtype is None or isinstance(value, Traced):
+        return value
+    return np.asarray(value, dtype)
+
+
+total = _masked("sum", ops.sum, ops.add, 0)
+product = _masked("prod", ops.prod, ops.multiply, 1)
+largest = _masked("max", ops.max, ops.maximum, None)
+smallest = _masked("min", ops.min, ops.minimum, None)
+every = _masked("all", ops.all, ops.logical_and, 1)
+some = _masked("any", ops.any, ops.logical_or, 0)
+REDUCTIONS: dict[str, Reduction] = {
+    "add": total,
+    "multiply": product,
+    "maximum": largest,
+    "minimum": smallest,
+    "logical_and": every,
+    "logical_or": some,
+}
+"""``reduce`` of ufuncs."""
+for _names, _reduction in (
+    (("sum",), total),
+    (("prod",), product),
+    (("max", "amax"), largest),
+    (("min", "amin"), smallest),
+    (("all",), every),
+    (("any",), some),
+):
+    covers(*_names)(_reduction)
+
+
+def _takes(other: Reduction) -> Callable[[Reduction], Reduction]:
+    """A handler with the parameters of another."""
+
+    def enter(handler: Reduction) -> Reduction:
+        handler.__signature__ = inspect.signature(other)  # type: ignore[attr-defined]
+        return handler
+
+    return enter
+
+
+def _count(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements count, int64."""
+    mask = ops.broadcast_to(array(where), shape(a))
+    return ops.sum(mask, axis=axis, keepdims=keepdims)
+
+
+@covers("mean")
+def mean(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: Any = True,
+) -> Any:
+    """Σ a / n over the elements where ``where`` holds."""
+    if where is True:
+        return ops.mean(a, axis=axis, dtype=dtype, keepdims=keepdims)
+    a = _floating(array(a), dtype)
+    y = total(a, axis=axis, keepdims=keepdims, where=where)
+    return y / ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
+
+
+def _floating(a: Any, dtype: Any) -> Any:
+    """``a`` in the dtype in which NumPy takes a mean."""
+    own = dtype_of(a)
+    if dtype is None and own is not None and own.kind in "biu":
+        dtype = np.float64
+    return a if dtype is None else ops.cast(a, dtype)
+
+
+@covers("var")
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: float = 0,
+) -> Any:
+    """Σ (a - mean)² / (n - ddof) over the elements where ``where`` holds."""
+    ddof = ddof or correction
+    if where is True and mean is None:
+        return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    a = _floating(array(a), dtype)
+    middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
+    squares = total(ops.square(a - middle), axis, None, keepdims, None, where)
+    n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
+    return squares / ops.maximum(n - ddof, 0)
+
+
+_mean = mean
+
+
+@covers("std")
+@_takes(var)
+def std(a: Any, **options: Any) -> Any:
+    """The square root of :func:`var`."""
+    return ops.sqrt(var(a, **options))
+
+
+@covers("average")
+def average(
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    keepdims: bool = False,
+) -> Any:
+    """Mean with weights; those of one axis lie along ``axis``."""
+    a = array(a)
+    if weights is None:
+        y = ops.mean(a, axis=axis, keepdims=keepdims)
+        count = math.prod(shape(a)) // max(1, math.prod(shape(y)))
+        return (y, ops.full_like(y, count)) if returned else y
+    weights = array(weights)
+    if shape(weights) != shape(a):
+        if not isinstance(axis, int) or len(shape(weights)) != 1:
+            raise TraceError(
+                f"np.average: weights of shape {shape(weights)} need an int axis of an "
+                f"array of shape {shape(a)}{at(caller_line())}"
+            )
+        beside = [1] * len(shape(a))
+        beside[axis] = -1
+        weights = ops.reshape(weights, tuple(beside))
+    own = dtype_of(a) or np.dtype(float)
+    least = own if own.kind not in "biu" else np.dtype(float)
+    dtype = np.result_type(own, dtype_of(weights) or own, least)
+    weights = ops.broadcast_to(cast(weights, dtype), shape(a))
+    whole = ops.sum(weights, axis=axis, keepdims=keepdims)
+    y = ops.sum(cast(a, dtype) * weights, axis=axis, keepdims=keepdims) / whole
+    return (y, ops.broadcast_to(whole, shape(y))) if returned else y
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """``x``, traced or not, as an array of ``dtype``."""
+    return ops.cast(x, dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
+
+
+@covers("ptp")
+def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Largest minus smallest."""
+    high = ops.max(a, axis=axis, keepdims=keepdims)
+    return high - ops.min(a, axis=axis, keepdims=keepdims)
+
+
+@covers("count_nonzero")
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """How many elements are not 0."""
+    return ops.sum(a if dtype_of(a) == _BOOL else a != 0, axis=axis, keepdims=keepdims)
+
+
+# -- running sums and order ------------------------------------------------------------
+
+
+@covers("cumulative_sum")
+def cumulative_sum(
+    x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    """Running sums along ``axis``, from 0 on with ``include_initial``."""
+    return _running("np.cumulative_sum", ops.cumsum, 0, x, axis, dtype, include_initial)
+
+
+@covers("cumulative_prod")
+def cumulative_prod(
+    x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    """Running products along ``axis``, from 1 on with ``include_initial``."""
+    return _running(
+        "np.cumulative_prod", ops.cumprod, 1, x, axis, dtype, include_initial
+    )
+
+
+def _running(
+    name: str, op: Reduction, first: int, x: Any, axis: Any, dtype: Any, include: bool
+) -> Any:
+    if axis is None and len(shape(x)) != 1:
+        raise TraceError(
+            f"{name}: an array of many axes needs axis={at(caller_line())}"
+        )
+    axis = 0 if axis is None else axis
+    y = op(x, axis, dtype)
+    if not include:
+        return y
+    one = list(shape(y))
+    one[axis] = 1
+    return ops.concatenate([np.full(one, first, dtype_of(y)), y], axis)
+
+
+@covers("nancumsum")
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
+    """Running sums in which NaN counts as 0."""
+    return ops.cumsum(_without_nan(a, 0), axis, dtype)
+
+
+@covers("sort")
+def sort(a: Any, axis: int | None = -1, kind: Any = None, stable: Any = None) -> Any:
+    """``a`` in order along ``axis``: equal elements are the same, however sorted."""
+    return ops.sort(a, axis)
+
+
+@covers("argsort")
+def argsort(a: Any, axis: int | None = -1, kind: Any = None, stable: Any = None) -> Any:
+    """Positions that put ``a`` in order along ``axis``."""
+    return ops.argsort(a, axis, "stable" if stable else kind or "quicksort")
+
+
+@covers("median")
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The middle element in order, the mean of two where their number is even; NaN
+    where there is one."""
+    a = array(a)
+    axes = normal_axes("np.median", axis, rank(a))
+    kept = [s if i not in axes else 1 for i, s in enumerate(shape(a), -len(shape(a)))]
+    last = ops.moveaxis(a, axes, range(-len(axes), 0))
+    n = math.prod(shape(a)[i] for i in axes)
+    last = ops.reshape(last, (*shape(last)[: len(shape(a)) - len(axes)], n))
+    if not n:
+        return ops.mean(a, axis=axis, keepdims=keepdims)
+    last = ops.sort(last)
+    middle = ops.mean(getitem(last, (..., slice((n - 1) // 2, n // 2 + 1))), -1)
+    end = getitem(last, (..., -1))
+    y = ops.where(ops.isnan(end), end, middle) if is_floating(a) else middle
+    return ops.reshape(y, tuple(kept)) if keepdims else y
+
+
+def is_floating(a: Any) -> bool:
+    """Whether an array has a dtype with NaN."""
+    own = dtype_of(a)
+    return own is not None and own.kind not in "biu"
+
+
+# -- NaN does not count ----------------------------------------------------------------
+
+
+def _without_nan(a: Any, other: Any) -> Any:
+    a = array(a)
+    return ops.where(ops.isnan(a), other, a) if is_floating(a) else a
+
+
+def _where_numbers(a: Any, where: Any) -> Any:
+    """The mask of the elements that count."""
+    a = array(a)
+    if not is_floating(a):
+        return where
+    numbers = ops.logical_not(ops.isnan(a))
+    return numbers if where is True else ops.logical_and(numbers, array(where))
+
+
+@covers("nansum")
+@_takes(total)
+def nansum(a: Any, **options: Any) -> Any:
+    """Σ a in which NaN counts as 0."""
+    return total(_without_nan(a, 0), **options)
+
+
+@covers("nanprod")
+@_takes(product)
+def nanprod(a: Any, **options: Any) -> Any:
+    """Π a in which NaN counts as 1."""
+    return product(_without_nan(a, 1), **options)
+
+
+@covers("nanmax")
+@_takes(ptp)
+def nanmax(a: Any, **options: Any) -> Any:
+    """The largest element that is not NaN; NaN where there is none."""
+    return _nan_extreme(largest, -math.inf, a, **options)
+
+
+@covers("nanmin")
+@_takes(ptp)
+def nanmin(a: Any, **options: Any) -> Any:
+    """The smallest element that is not NaN; NaN where there is none."""
+    return _nan_extreme(smallest, math.inf, a, **options)
+
+
+def _nan_extreme(
+    op: Reduction, least: float, a: Any, axis: Any = None, keepdims: bool = False
+) -> Any:
+    y = op(_without_nan(a, least), axis=axis, keepdims=keepdims)
+    if not is_floating(a):
+        return y
+    nothing = ops.all(ops.isnan(array(a)), axis=axis, keepdims=keepdims)
+    return ops.where(nothing, math.nan, y)
+
+
+@covers("nanmean")
+@_takes(mean)
+def nanmean(a: Any, where: Any = True, **options: Any) -> Any:
+    """The mean of the elements that are not NaN."""
+    return mean(a, where=_where_numbers(a, where), **options)
+
+
+@covers("nanvar")
+@_takes(var)
+def nanvar(a: Any, where: Any = True, **options: Any) -> Any:
+    """The variance of the elements that are not NaN; NaN where there are no more than
+    ``ddof``."""
+    if not is_floating(array(a)):
+        return var(a, where=where, **options)
+    where = _where_numbers(a, where)
+    y = var(a, where=where, **options)
+    freedom = options.get("ddof", 0) or options.get("correction", 0)
+    n = _count(a, where, options.get("axis"), options.get("keepdims", False))
+    return ops.where(n <= freedom, math.nan, y)
+
+
+@covers("nanstd")
+@_takes(var)
+def nanstd(a: Any, **options: Any) -> Any:
+    """The square root of :func:`nanvar`."""
+    return ops.sqrt(nanvar(a, **options))
