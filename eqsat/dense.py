@@ -1,7 +1,7 @@
 """The part of an e-graph below some roots, in small numbers for bit masks.
 
-What a set of its e-nodes takes as one kernel is worked out here: the state of each value
-(:mod:`eqsat.domain`), what is read, and how long that takes.
+What a set of its e-nodes takes as one kernel is worked out here: the state of each
+value (:mod:`eqsat.domain`), what is read, and how long that takes.
 """
 
 from __future__ import annotations
