@@ -173,7 +173,7 @@ def frontier(p: Problem, best: Sequence[int]) -> Frontier:
     Where classes are computed from one another, the order follows the choice ``best``
     and the nodes against it are left out.
     """
-    rank = _ranks(p, best)
+    rank = ranks(p, best)
     allowed = []
     for c, members in enumerate(p.members):
         mine = rank[c]
@@ -181,7 +181,7 @@ def frontier(p: Problem, best: Sequence[int]) -> Frontier:
     return Frontier(p, _users_first(p, allowed), allowed)
 
 
-def _ranks(p: Problem, best: Sequence[int]) -> list[int]:
+def ranks(p: Problem, best: Sequence[int]) -> list[int]:
     """A place for each class such that some node of it needs earlier classes only, and
     that of ``best`` where the roots need it.
 
