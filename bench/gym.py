@@ -58,9 +58,7 @@ def problem_of(data: Any) -> Problem:
     return Problem.of(len(number), entries, [number[r] for r in roots])
 
 
-def _part(
-    data: Any, where: str, key: str, kind: type, default: Any = None
-) -> Any:
+def _part(data: Any, where: str, key: str, kind: type, default: Any = None) -> Any:
     if not isinstance(data, dict):
         raise FormatError(f"{where} is {_kind(data)}, expected an object")
     value = data.get(key, default)
@@ -73,11 +71,11 @@ def _part(
     return value
 
 
-_NAMES = {dict: "an object", list: "an array", str: "a string"}
+_NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string"}
 
 
-def _kind(value: Any) -> str:
-    return _NAMES.get(type(value), f"{value!r}")
+def _kind(value: object) -> str:
+    return _NAMES.get(type(value), repr(value))
 
 
 def _cost(name: str, node: dict[str, Any]) -> float:

@@ -1,16 +1,25 @@
-"""Random programs as kernel covers: what extraction sees of fusion, without an e-graph.
+"""``python -m bench random-dags``: extraction on random programs as kernel covers.
+
+This is what it sees of fusion, without an e-graph.
 
 Each op of a random DAG is a class. Its nodes are the kernels that could compute it:
-connected parts of the DAG that one kernel may hold, computed from other classes. A
-kernel may also give values from its middle; such kernels are classes of their own.
+connected parts of the DAG that one kernel may hold, computed from other classes, the
+best by area flow. With ``--several``, a kernel may also give values from its middle;
+such kernels are classes of their own, and cycles arise.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import click
+
+from bench.extraction import gap, measure
+from bench.report import machine, write
 from eqsat.cost import CPU, roofline
 from eqsat.problem import Entry, Problem
 
@@ -34,9 +43,7 @@ def program(rng: random.Random, ops: int) -> tuple[list[Op], list[int]]:
     """A DAG of ``ops`` ops over a few inputs, with fan-outs of 1 to 3, and its roots:
     what nothing uses."""
     rows, width = rng.choice([64, 256, 1024]), rng.choice([64, 256, 1024])
-    found = [
-        Op("input", (), 0.0, 4.0 * rows * width) for _ in range(rng.randint(1, 4))
-    ]
+    found = [Op("input", (), 0.0, 4.0 * rows * width) for _ in range(rng.randint(1, 4))]
     free = {i: rng.randint(1, 3) for i in range(len(found))}
     for i in range(len(found), len(found) + ops):
         kind = rng.choices(["map", "reduce", "matmul"], [6, 2, 2])[0]
@@ -55,9 +62,7 @@ def program(rng: random.Random, ops: int) -> tuple[list[Op], list[int]]:
     return found, [i for i in range(len(found)) if i not in used]
 
 
-def _drawn(
-    rng: random.Random, kind: str, args: tuple[int, ...], nbytes: float
-) -> Op:
+def _drawn(rng: random.Random, kind: str, args: tuple[int, ...], nbytes: float) -> Op:
     elements = nbytes / 4
     if kind == "reduce":
         return Op(kind, args, elements, max(nbytes / rng.choice([64, 256]), 4.0))
@@ -166,3 +171,63 @@ def drawn(
     """The cover of a random program of ``least`` to ``most`` ops."""
     rng = random.Random(seed)
     return cover(*program(rng, rng.randint(least, most)), kept, several)
+
+
+@click.command()
+@click.option("--count", default=200, help="Programs.")
+@click.option("--seed", default=0, help="Seed of the first; then one more for each.")
+@click.option("--ops", nargs=2, default=(20, 60), help="Least and most ops.")
+@click.option("--kept", default=12, help="Kernels kept for each op.")
+@click.option("--several", is_flag=True, help="Also kernels with several results.")
+@click.option("--exact-s", default=60.0, help="Seconds for the exact mode, each.")
+@click.option(
+    "--json", "out", type=click.Path(path_type=Path), help="File for the results."
+)
+def random_dags(
+    count: int,
+    seed: int,
+    ops: tuple[int, int],
+    kept: int,
+    several: bool,
+    exact_s: float,
+    out: Path | None,
+) -> None:
+    """Extract kernel covers of random programs and compare with the optimum.
+
+    Where the exact mode runs out of time, the gap is to its bound.
+    """
+    records = []
+    with click.progressbar(range(seed, seed + count), label="programs") as seeds:
+        for i in seeds:
+            problem = drawn(i, *ops, kept, several)
+            records.append({"seed": i, **measure(problem, exact_s, deadline_s=2.0)})
+    gaps = [
+        gap(r["eqsat"], r["exact"] if r["optimal"] else r["bound"]) for r in records
+    ]
+    trees = [
+        gap(r["tree_greedy"], r["exact"] if r["optimal"] else r["bound"])
+        for r in records
+    ]
+    seconds = [r["eqsat_s"] for r in records]
+    summary = {
+        "programs": count,
+        "optimum_known": sum(r["optimal"] for r in records),
+        "mean_gap": statistics.mean(gaps),
+        "worst_gap": max(gaps),
+        "tree_mean_gap": statistics.mean(trees),
+        "tree_worst_gap": max(trees),
+        "median_s": statistics.median(seconds),
+        "worst_s": max(seconds),
+    }
+    click.echo(
+        f"{count} programs of {ops[0]} to {ops[1]} ops, the optimum known for"
+        f" {summary['optimum_known']}\n"
+        f"eqsat        mean gap {summary['mean_gap']:.3%}, worst"
+        f" {summary['worst_gap']:.2%}; median {summary['median_s'] * 1e3:.1f} ms,"
+        f" worst {summary['worst_s'] * 1e3:.1f} ms\n"
+        f"tree-greedy  mean gap {summary['tree_mean_gap']:.3%}, worst"
+        f" {summary['tree_worst_gap']:.2%}"
+    )
+    if out is not None:
+        options = {"seed": seed, "ops": ops, "kept": kept, "several": several}
+        write(out, {**machine(), **options, **summary, "instances": records})

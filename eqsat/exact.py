@@ -79,9 +79,7 @@ def solve_exact(p: Problem, budget: Budget) -> Proof:
     return Proof(solution, solution.cost - short)
 
 
-def _by_integers(
-    p: Problem, start: Solution, budget: Budget
-) -> tuple[Solution, float]:
+def _by_integers(p: Problem, start: Solution, budget: Budget) -> tuple[Solution, float]:
     """The better of ``start`` and what the integer program finds, and the bound."""
     if not budget.left():
         return start, 0.0
@@ -95,7 +93,9 @@ def _by_integers(
         chosen = Chosen(p, best)
         chosen.settle(Budget(budget.deadline + 1, budget.max_nodes))
         if chosen.cost < start.cost:
-            kept = [n if r else -1 for n, r in zip(chosen.best, chosen.refs, strict=True)]
+            kept = [
+                n if r else -1 for n, r in zip(chosen.best, chosen.refs, strict=True)
+            ]
             start = Solution(kept, chosen.cost, False)
     start.proven = bound >= start.cost * (1 - PROVEN)
     budget.left()

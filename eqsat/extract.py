@@ -73,14 +73,13 @@ def solve(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
     computed from leaves.
     """
     reduction = Reduction(p)
-    found = [(part, solve_part(part.problem, budget, effort))
-             for part in reduction.parts()]
+    found = [
+        (part, solve_part(part.problem, budget, effort)) for part in reduction.parts()
+    ]
     return whole(reduction, found)
 
 
-def whole(
-    reduction: Reduction, found: Iterable[tuple[Part, Solution]]
-) -> Solution:
+def whole(reduction: Reduction, found: Iterable[tuple[Part, Solution]]) -> Solution:
     """The solution of a problem from those of its parts."""
     nodes: list[int] = []
     proven = True
@@ -155,9 +154,7 @@ class Reached:
                 entries.append(Entry(number[c], kids, self.weights[i]))
                 self.origin.append(i)
         self.classes = list(number)
-        self.problem = Problem.of(
-            len(number), entries, [number[r] for r in self.roots]
-        )
+        self.problem = Problem.of(len(number), entries, [number[r] for r in self.roots])
 
     def choice(self, solution: Solution, gap: float | None = None) -> Choice:
         """The solution in the e-graph's numbers."""

@@ -2,8 +2,8 @@
 not yet computed is all that a partial choice leaves to later classes.
 
 Partial choices with the same demand compete and the cheapest goes on, so that the walk
-is exact as long as no more demands are open at once than it keeps; beyond that it keeps
-those that an estimate of what is left to pay likes best (a beam). Demands are bit masks.
+is exact as long as it has room for every demand; beyond that it keeps those that an
+estimate of what is left to pay likes best (a beam). Demands are bit masks.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ takings of any one class.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from eqsat.problem import Problem
@@ -81,7 +81,7 @@ def _widest(
     return width
 
 
-def _rows(p: Problem, classes: Set[int], taken: Sequence[float]) -> Iterator[Loop]:
+def _rows(p: Problem, classes: set[int], taken: Sequence[float]) -> Iterator[Loop]:
     """The row of a set for its class that is taken most, and that of what the class is
     computed from within the set."""
     if not classes:

@@ -93,8 +93,11 @@ class Reduction:
         origin = []
         for c in classes:
             for n in self.members[c]:
-                q.add(place[c], tuple(sorted(place[k] for k in self.kids[n])),
-                      self.weight[n])
+                q.add(
+                    place[c],
+                    tuple(sorted(place[k] for k in self.kids[n])),
+                    self.weight[n],
+                )
                 origin.append(n)
         q.roots = [place[c] for c in classes if c in self.roots]
         return Part(q, origin)
@@ -211,9 +214,7 @@ class Reduction:
         for v in _bits(found):
             self.roots[alive[v]] = None
 
-    def _drop(
-        self, c: int, v: int, place: dict[int, int], needs: Sequence[int]
-    ) -> int:
+    def _drop(self, c: int, v: int, place: dict[int, int], needs: Sequence[int]) -> int:
         """Drop nodes of class ``c`` that need it, or all that another one of no higher
         price names; let needs that follow from others go unsaid. What all need."""
         own = 1 << v

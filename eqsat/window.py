@@ -100,7 +100,7 @@ class _Window:
         now = sum(weight[best[c]] for c in (*inside, *self.inner))
         q, origin = self._problem()
         reduction = Reduction(q)
-        nodes = []
+        nodes: list[int] = []
         for part, numbers in reduction.parts():
             walk = frontier(part, tree_greedy(part)).walk(0.5, WIDTH, now, budget)
             if walk is None or not walk.nodes:
