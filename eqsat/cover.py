@@ -18,11 +18,12 @@ from eqsat.cuts import PRIORITY, Cut, Cuts
 from eqsat.dense import bits
 from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
-from eqsat.extract import Problem, solve
+from eqsat.extract import solve
 from eqsat.frozen import Budget, EGraph, attr_values
 from eqsat.joint import Joint, joints
 from eqsat.kernel import strides_of_view
 from eqsat.op import SCALAR
+from eqsat.problem import Entry, Problem
 from eqsat.term import Term
 
 FOLDED_S = 1e-12
@@ -175,12 +176,15 @@ class _Covering:
         return True
 
     def solved(self, budget: Budget, optimal: bool) -> Cover:
-        problem = Problem.of(self.count, self.cls, self.kids, self.weight, self.roots)
+        entries = map(Entry, self.cls, self.kids, self.weight)
+        problem = Problem.of(self.count, entries, self.roots)
         gap = None
         if optimal:
-            best, cost, gap = solve_exact(problem, budget)
+            proof = solve_exact(problem, budget)
+            found, gap = proof.solution, proof.gap
         else:
-            best, cost = solve(problem, budget)
+            found = solve(problem, budget)
+        best, cost = found.best, found.cost
         ways = {c: self.ways[n] for c, n in enumerate(best) if n >= 0}
         kids = {c: self.kids[n] for c, n in enumerate(best) if n >= 0}
         order = list(_in_order(self.roots, kids))

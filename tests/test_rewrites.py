@@ -158,7 +158,9 @@ def test_batch_norm_alone(lead: tuple[int, ...]) -> None:
         m, v, s, b = (p.reshape(*lead, 6, 1, 1) for p in (mean, var, scale, shift))
         return (x - m) / np.sqrt(v + 1e-5) * s + b
 
-    assert kernels(f, x, mean, var, scale, shift) == ["batch_norm"]
+    apart = eq.Options(fusion=False)
+    found = kernels(f, x, mean, var, scale, shift, options=apart)
+    assert found == ["batch_norm"]
 
 
 @pytest.mark.parametrize("five", [False, True], ids=["flat", "five axes"])
@@ -193,7 +195,7 @@ def test_exact_numerics_leave_rounding_alone() -> None:
     assert np.array_equal(strict(X), f(X))
 
 
-@pytest.mark.parametrize(("norm", "each"), [("layer", 6), ("rms", 7)])
+@pytest.mark.parametrize(("norm", "each"), [("layer", 5), ("rms", 5)])
 @pytest.mark.parametrize("layers", [1, 2, 3, 4])
 def test_every_block_is_as_cheap_as_one(norm: str, each: int, layers: int) -> None:
     config = block.Config(layers=layers, seq=128, norm=norm)
