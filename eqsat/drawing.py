@@ -86,10 +86,17 @@ def cases(draw: st.DrawFn, rule: Rule, fresh: Callable[[], int]) -> Case:
     sizes: Hypothesis favours small draws and repeats parts of earlier ones, so that
     without it a third of the cases would have one element.
     """
-    rng = np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
+    return sample(
+        rule, np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
+    )
+
+
+def sample(rule: Rule, rng: np.random.Generator, rank: int | None = None) -> Case:
+    """Arguments of ``rule``. Where ``rank`` is given, each ``...`` stands for that many
+    axes or for fewer, and no axis is empty."""
     numbers = {p: _one_of(rng, NUMBERS) for p in _params(rule, "float")}
     numbers |= {p: _one_of(rng, (1, 2, 3)) for p in _params(rule, "int")}
-    shapes = _shapes(rule, rng, _images(rule, numbers, rng))
+    shapes = _shapes(rule, rng, _images(rule, numbers, rng), rank)
     for p in _params(rule, "ints"):
         numbers[p] = _attribute(rule, p, shapes, rng)
     dtype = _one_of(rng, dtypes_of(rule))
@@ -184,17 +191,20 @@ Shape = tuple[int, ...]
 
 
 def _shapes(
-    rule: Rule, rng: np.random.Generator, fixed: Mapping[str, int]
+    rule: Rule,
+    rng: np.random.Generator,
+    fixed: Mapping[str, int],
+    rank: int | None = None,
 ) -> dict[str, Shape]:
     """Shapes of the arrays of ``rule``, in which the axes ``fixed`` have their size."""
     tokens = [a for axes in rule.signature.inputs for a in axes.tokens]
     names = [a for a in dict.fromkeys(tokens) if isinstance(a, str) and a != "..."]
     grid = GRID if len(names) <= len(GRID) else range(2, len(names) + 2)
     size = dict(zip(names, map(int, rng.permutation(grid)), strict=False))
-    batch = [
-        int(b) for b in rng.permutation((1, 2, 3))[: _one_of(rng, (2, 1, 3, 0, 2))]
-    ]
-    unusual = _one_of(rng, (None, None, None, 1, 1, 0))
+    some = _one_of(rng, (2, 1, 3, 0, 2))
+    sizes = (1, 2, 3) if rank is None else (2, 3, 4)
+    batch = [int(b) for b in rng.permutation(sizes)[: some if rank is None else rank]]
+    unusual = _one_of(rng, (None, None, None, 1, 1, 0)) if rank is None else None
     if unusual is not None and names:
         size[_one_of(rng, names)] = unusual
         size[_one_of(rng, names)] = unusual

@@ -17,7 +17,8 @@ ORDER = (
     "ops indexing numpy_api tree tracer arguments trace expand pattern condition rule "
     "stock encode normal frozen insertion egraph ematch regions kernel memory cost "
     "extract exact origin optimise program explain jit "
-    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
+    "sides instantiate ball propagate bounds drawing verdict shrink field meaning "
+    "proof probe findings lint check "
     ". demo cli __main__"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
