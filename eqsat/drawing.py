@@ -133,7 +133,7 @@ def _uniform(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _large(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.uniform(-LIMIT[dtype], LIMIT[dtype], shape))
+    return np.asarray(rng.uniform(-1, 1, shape) * LIMIT[dtype] * rng.choice([1.0, 0.1]))
 
 
 def _tiny(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -161,7 +161,7 @@ def _small_integers(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
 def _special(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     rare = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0], shape)
     common = rng.uniform(-2, 2, shape)
-    return np.asarray(np.where(rng.uniform(0, 1, shape) < 0.3, rare, common))
+    return np.asarray(np.where(rng.uniform(0, 1, shape) < 0.5, rare, common))
 
 
 def _huge(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -184,7 +184,7 @@ INSIDE = tuple(VALUES)[:-2]
 """Kinds of values in the working range."""
 PLAIN = ("uniform", "uniform", "large", "integers")
 OUTSIDE = ("special", "uniform", "special", "huge")
-OFTEN = (INSIDE, OUTSIDE, PLAIN)
+OFTEN = (INSIDE, OUTSIDE, OUTSIDE, PLAIN)
 """What the arrays of a case are drawn from, for rules that hold outside the range."""
 SELDOM = (PLAIN, INSIDE, ("uniform",), PLAIN, INSIDE, ("large",), PLAIN, OUTSIDE)
 
@@ -206,7 +206,7 @@ def _shapes(
     grid = GRID if len(names) <= len(GRID) else range(2, len(names) + 2)
     size = dict(zip(names, map(int, rng.permutation(grid)), strict=False))
     some = _one_of(rng, (2, 1, 3, 0, 2))
-    sizes = (1, 2, 3) if rank is None else (2, 3, 4)
+    sizes = (1, 2, 3, 5) if rank is None else (2, 3, 4)
     batch = [int(b) for b in rng.permutation(sizes)[: some if rank is None else rank]]
     unusual = _one_of(rng, (None, None, None, 1, 1, 0)) if rank is None else None
     if unusual is not None and names:
@@ -215,7 +215,7 @@ def _shapes(
     elif unusual == 0 and batch:
         batch[0] = 0
     size |= fixed
-    whole = bool(_params(rule, "ints"))
+    whole = bool(_params(rule, "ints")) or len(rule.tensors) == 1
     shapes = {}
     for name, axes in zip(rule.tensors, rule.signature.inputs, strict=True):
         shape: list[int] = []

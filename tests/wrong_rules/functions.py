@@ -25,14 +25,16 @@ from eqsat.ops import (
 
 @rule("..., ...")
 def sinh_of_sum(x, y):
-    """sinh x cosh y + cosh y sinh x is not sinh(x + y)."""
-    return sinh(x) * cosh(y) + cosh(y) * sinh(x), sinh(x + y)
+    """sinh u cosh v + cosh v sinh u is not sinh(u + v)."""
+    u, v = sin(x), sin(y)  # the products overflow for large numbers
+    return sinh(u) * cosh(v) + cosh(v) * sinh(u), sinh(u + v)
 
 
 @rule("..., ...")
 def sinh_of_sum_mended(x, y):
-    """sinh x cosh y + cosh x sinh y = sinh(x + y)."""
-    return sinh(x) * cosh(y) + cosh(x) * sinh(y), sinh(x + y)
+    """sinh u cosh v + cosh u sinh v = sinh(u + v)."""
+    u, v = sin(x), sin(y)
+    return sinh(u) * cosh(v) + cosh(u) * sinh(v), sinh(u + v)
 
 
 @rule("..., ...")
