@@ -95,13 +95,20 @@ def _linted(
             why = linter.dead(r)
             kinds = [Lint("dead", why)] if why else linter.warnings(r)
             f = replace(f, lints=tuple(kinds))
-            f = replace(f, verdict="refused", reason=why) if why else f
+            f = _never(f, why) if why else f
             grown = linter.growing(r)
             growing |= {grown[0].name: grown[1]} if grown else {}
         made.append(f)
         tell(f)
     more = {f.rule: (*f.lints, growing[f.rule]) for f in made if f.rule in growing}
     return [replace(f, lints=more.get(f.rule, f.lints)) for f in made]
+
+
+def _never(found: Finding, why: str) -> Finding:
+    """The finding of a rule that the engine never matches."""
+    return replace(
+        found, verdict="refused", reason=why, error_probability=None, proved_for=()
+    )
 
 
 def _check_one(rule: Rule, examples: int, seed: int) -> Finding:

@@ -132,7 +132,8 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(table)
     for f in report.refused:
-        console.print(f"\n{f.file}:{f.line}: rule {f.rule!r}: {f.reason}", markup=False)
+        why = f"\n{f.file}:{f.line}: rule {f.rule!r}: {f.reason}"
+        console.print(why, markup=False, soft_wrap=True)
         if f.counterexample:
             code = f.counterexample
             console.print(code, markup=False, highlight=False, soft_wrap=True)

@@ -267,22 +267,26 @@ def _position(name: str, sign: int) -> Meaning:
     return meaning
 
 
+def _method(name: str) -> Meaning:
+    return lambda f, *args, **attrs: getattr(f, name)(*args, **attrs)
+
+
 REAL: dict[str, Meaning] = {
-    "add": Field.add,
-    "subtract": Field.subtract,
-    "multiply": Field.multiply,
-    "divide": Field.divide,
-    "negative": Field.negative,
+    "add": _method("add"),
+    "subtract": _method("subtract"),
+    "multiply": _method("multiply"),
+    "divide": _method("divide"),
+    "negative": _method("negative"),
     "square": lambda f, x: f.power(x, 2),
     "reciprocal": _reciprocal,
     "sqrt": _sqrt,
     "rsqrt": lambda f, x: _reciprocal(f, _sqrt(f, x)),
     "hypot": lambda f, x, y: _sqrt(f, f.add(f.power(x, 2), f.power(y, 2))),
     "absolute": lambda f, x: _sqrt(f, f.power(x, 2)),
-    "exp": Field.exp,
+    "exp": _method("exp"),
     "exp2": lambda f, x: f.exp(f.multiply(x, f.named("ln 2"))),
     "expm1": lambda f, x: f.subtract(f.exp(x), f.number(1)),
-    "log": Field.log,
+    "log": _method("log"),
     "log2": _logarithm("ln 2"),
     "log10": _logarithm("ln 10"),
     "log1p": lambda f, x: f.log(f.add(f.number(1), x)),
@@ -299,8 +303,8 @@ REAL: dict[str, Meaning] = {
     "cos": lambda f, x: f.even("cos", x),
     "ceil": lambda f, x: f.negative(f.function("floor", f.negative(x))),
     "floor": lambda f, x: f.function("floor", x),
-    "maximum": Field.larger,
-    "fmax": Field.larger,
+    "maximum": _method("larger"),
+    "fmax": _method("larger"),
     "minimum": _smaller,
     "fmin": _smaller,
     "less": lambda f, x, y: _negative_part(f, f.subtract(x, y)),
@@ -313,10 +317,10 @@ REAL: dict[str, Meaning] = {
     "isnan": _truth(0),
     "isinf": _truth(0),
     "where": _where,
-    "sum": Field.sum,
+    "sum": _method("sum"),
     "mean": _mean,
     "prod": _prod,
-    "max": Field.largest,
+    "max": _method("largest"),
     "min": _smallest,
     "argmax": _position("argmax", 1),
     "argmin": _position("argmax", -1),
@@ -328,8 +332,8 @@ REAL: dict[str, Meaning] = {
 LOGIC: dict[str, Meaning] = {
     "logical_not": _not,
     "invert": _not,
-    "logical_and": Field.multiply,
-    "bitwise_and": Field.multiply,
+    "logical_and": _method("multiply"),
+    "bitwise_and": _method("multiply"),
     "logical_or": _or,
     "bitwise_or": _or,
     "logical_xor": _xor,
