@@ -176,7 +176,7 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
         print_blob=False,
         report_multiple_bugs=False,
     )
-    @hypothesis.given(cases(rule, itertools.count().__next__))
+    @hypothesis.given(cases(rule, itertools.count().__next__, examples))
     def test(drawn: Case) -> None:
         if state.failed is not None:
             raise Stop

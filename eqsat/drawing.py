@@ -79,20 +79,18 @@ def dtypes_of(rule: Rule) -> tuple[np.dtype[Any], ...]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, rule: Rule, fresh: Callable[[], int]) -> Case:
+def cases(draw: st.DrawFn, rule: Rule, fresh: Callable[[], int], count: int) -> Case:
     """Arguments of ``rule``, before its conditions are looked at.
 
     ``fresh`` gives another number for each case, which goes into the seed of values and
     sizes: Hypothesis favours small draws and repeats parts of earlier ones, so that
-    without it a third of the cases would have one element. Bits are drawn, because into
-    integers Hypothesis mixes numbers from the modules that happen to be loaded.
+    without it a third of the cases would have one element. Bits are drawn, enough for
+    ``count`` cases and more, because into integers Hypothesis mixes numbers from the
+    modules that happen to be loaded.
     """
-    bits = draw(_BITS)
+    bits = [draw(st.booleans()) for _ in range(count.bit_length() + 3)]
     seed = sum(bit << i for i, bit in enumerate(bits))
     return sample(rule, np.random.default_rng((seed, fresh())))
-
-
-_BITS = st.tuples(*[st.booleans()] * 32)
 
 
 def sample(rule: Rule, rng: np.random.Generator, rank: int | None = None) -> Case:
