@@ -45,7 +45,7 @@ RANKS = (2, 1, 3, 0)
 DRAWS = 6
 """Cases that are drawn for each until one reaches the left side."""
 ENOUGH = 1e-30
-"""Trials are repeated until a false proof is less likely than this."""
+"""Trials are repeated until their agreement by chance is less likely than this."""
 MOST_TRIALS = 6
 
 
@@ -168,7 +168,7 @@ class _Sides:
 
     def error(self, rng: random.Random, additive: bool) -> float | None:
         """How likely the sides differ although all trials agree; None when one does
-        not."""
+        not, or when the trials do not say enough."""
         if self.left == self.right:
             return 0.0
         error = 1.0
@@ -176,10 +176,10 @@ class _Sides:
             doubt = self._trial(Field(rng, additive))
             if doubt is None:
                 return None
-            error *= min(doubt, 1.0)
+            error *= doubt
             if error < ENOUGH:
-                break
-        return error
+                return error
+        return None
 
     def _trial(self, f: Field) -> float | None:
         leaves = self._leaves(f)
