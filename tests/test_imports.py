@@ -22,8 +22,8 @@ ORDER = (
     "dense cuts joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
     "calibrate jit "
-    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
-    "check . testing demo cli __main__ pytest_plugin"
+    "sides instantiate ball propagate bounds samples drawing verdict shrink field "
+    "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 
