@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.numpy import interpret, lower, schedule
+from eqsat.body import KERNEL
 from eqsat.build import constant
+from eqsat.kernel import Kernel
 from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term
@@ -85,3 +87,16 @@ def small_cache(room: int, rows: int = 2) -> Iterator[None]:
         yield
     finally:
         schedule.CACHE_BYTES, schedule.GEMM_ROWS = known
+
+
+def held(kernel: Kernel) -> tuple[str, ...]:
+    """The ops that a kernel holds: its own, or those of its body."""
+    if kernel.op is not KERNEL:
+        return (kernel.op.name,)
+    body: Any = kernel.term.attrs[0]
+    return tuple(body.ops)
+
+
+def held_by(program: Program) -> list[str]:
+    """The ops that the kernels of a program hold."""
+    return [name for k in program.kernels for name in held(k)]

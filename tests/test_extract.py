@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import held_by
 
 import eqsat as eq
 from eqsat.demo import block
@@ -258,9 +259,13 @@ def concatenates(low: Lowered) -> bool:
 
 def test_parallel_products_merge_when_their_weights_are_known() -> None:
     x, *weights = draw(64, 96), draw(96, 96), draw(96, 96), draw(96, 96)
-    live = eq.jit(three).lower(x, *weights)
+
+    def products(x: Any, q: Any, k: Any, v: Any) -> Any:
+        return x @ q, x @ k, x @ v
+
+    live = eq.jit(products).lower(x, *weights)
     assert not concatenates(live)
-    known = eq.jit(three, constants=("q", "k", "v")).lower(x, *weights)
+    known = eq.jit(products, constants=("q", "k", "v")).lower(x, *weights)
     assert concatenates(known)
     (merged,) = (k for k in known.program.kernels if "matmul" in k.op.name)
     assert merged.term.shape == (64, 3 * 96)
@@ -302,5 +307,4 @@ def test_a_shared_product_is_computed_once() -> None:
         return h.sum(-1), h @ v, x @ w
 
     low = eq.jit(f).lower(x, w, v)
-    products = [k.term.shape for k in low.program.kernels if "matmul" in k.op.name]
-    assert sorted(products) == [(64, 32), (64, 40)]
+    assert held_by(low.program).count("matmul") == 2
