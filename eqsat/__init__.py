@@ -28,6 +28,7 @@ from eqsat.errors import (
 )
 from eqsat.explain import Explanation
 from eqsat.findings import Finding, Report
+from eqsat.fusing import CanFuse, can_fuse
 from eqsat.jit import Jit, Lowered, jit
 from eqsat.ops import (
     attention,
@@ -69,6 +70,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BackendError",
     "BudgetWarning",
+    "CanFuse",
     "DTypeError",
     "EngineError",
     "EqsatError",
@@ -88,6 +90,7 @@ __all__ = [
     "WhyNot",
     "attention",
     "batch_norm",
+    "can_fuse",
     "check",
     "conv2d",
     "default_rules",

@@ -11,6 +11,7 @@ from typing import Any
 from eqsat.cost import CostModel
 from eqsat.derivation import Derivations
 from eqsat.errors import EqsatError, SourceLine
+from eqsat.fusions import Fusion, fusions
 from eqsat.kernel import Kernel, inner
 from eqsat.optimise import Optimised
 from eqsat.options import Options
@@ -19,6 +20,9 @@ from eqsat.readable import Readable
 from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 from eqsat.whynot import Question, WhyNot
+
+SHOWN = 3
+"""Fusions not taken that the table shows."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class Explanation:
     """Exact extraction: the relative distance to the proven bound."""
     cut_short: str = ""
     """Which budget ran out, if one did; the program is correct all the same."""
+    fusions: tuple[Fusion, ...] = ()
+    """The fusions that were taken, then the best that were not, and why."""
     _asked: Asked | None = field(default=None, repr=False, compare=False)
     """What questions are answered from."""
 
@@ -184,6 +190,7 @@ class Explanation:
             "distinct_regions": self.distinct_regions,
             "optimal_gap": self.optimal_gap,
             "cut_short": self.cut_short,
+            "fusions": [f.record() for f in self.fusions],
         }
 
     def __str__(self) -> str:
@@ -221,6 +228,8 @@ class Explanation:
             f"compiled in {sum(self.phases_s.values()) * 1e3:.0f} ms: "
             + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
         )
+        missed = [f for f in self.fusions if not f.taken]
+        table += [f"  {f}" for f in missed[:SHOWN]]
         if self.cut_short:
             table.append(f"cut short: {self.cut_short}; a cheaper program may exist")
         return "\n".join(table)
@@ -322,6 +331,7 @@ def explain(
         distinct_regions=done.distinct_regions,
         optimal_gap=done.optimal_gap,
         cut_short=done.cut_short,
+        fusions=fusions(program, done.roots, model.under(options)),
         _asked=Asked(done, program, rules, options, again),
     )
 

@@ -20,8 +20,8 @@ ORDER = (
     "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions "
     "problem reduction recovery frontier window extract loops exact "
     "dense cuts joint cover second opportunity origin readable facts "
-    "nearest derivation forced optimise whynot explain "
-    "calibrate jit "
+    "nearest derivation forced optimise whynot fusions explain "
+    "calibrate jit fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
     "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()
@@ -29,7 +29,7 @@ ORDER = (
 
 BACKENDS_MAY_NOT = [
     *ORDER[ORDER.index("pattern") : ORDER.index("calibrate")],
-    *("jit", ".", "demo", "cli", "__main__"),
+    *("jit", "fusing", ".", "demo", "cli", "__main__"),
 ]
 
 
