@@ -74,6 +74,7 @@ def small(dtype: np.dtype[Any], *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*fix:DeprecationWarning")
 def test_expression(text: str) -> None:
     known = {"np": np, "sp": sp, "C": draw(3, 4)}
     f = eval(f"lambda {', '.join(ARRAYS)}: {text}", known)
