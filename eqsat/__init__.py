@@ -51,10 +51,12 @@ from eqsat.ops import (
     softmax,
 )
 from eqsat.options import Options
+from eqsat.recognition import recognition
 from eqsat.rule import Rule, rule
 from eqsat.rulefile import RuleSet, load_rules
 from eqsat.stock import default_rules
 from eqsat.trace import Spec
+from eqsat.whynot import WhyNot
 
 # The engine and the stock rules take 30 and 15 ms to load: at import, not in the first
 # call. Where the rules are missing, the first use says so.
@@ -83,6 +85,7 @@ __all__ = [
     "ShapeError",
     "Spec",
     "TraceError",
+    "WhyNot",
     "attention",
     "batch_norm",
     "check",
@@ -100,6 +103,7 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "lora",
+    "recognition",
     "relu",
     "rms_norm",
     "rope",

@@ -75,6 +75,8 @@ class Analysis:
         dtype = _computed_in(term)
         args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
         value = _value(term, args)
+        if term.op.name in _VIEWS and not is_float(term.dtype):
+            return Ball(value, _propagated(term, args, value, self.range))
         if not is_float(term.dtype):
             return Ball(value, _decision_error(term.op.name, args, value))
         error = _propagated(term, args, value, self.range)
@@ -87,7 +89,7 @@ class Analysis:
         assert isinstance(term.op, Op)
         p = PRECISION[dtype]
         n = _roundings(term.op)
-        error = np.broadcast_to(error, value.shape)
+        error = carried = np.broadcast_to(error, value.shape)
         if n:
             size = np.abs(value) + error
             error = error + n * p.unit * size
@@ -98,6 +100,7 @@ class Analysis:
                 error = np.where(exact, 0, error + n * p.tiny)
         self.range.intermediate(value, p.largest)
         error = np.where(np.isnan(error), np.inf, error)
+        error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
         beyond = np.isfinite(value) & (np.abs(value) + error > p.largest)
         return Ball(value, np.where(beyond, np.inf, error))
 
@@ -117,11 +120,17 @@ def _computed_in(term: Term) -> Any:
 
 
 def _as_operand(ball: Ball, dtype: DType, wanted: Any) -> Ball:
-    """A bare number as an operation of dtype ``wanted`` takes it: rounded."""
-    if not isinstance(dtype, Weak) or wanted == F8:
+    """A bare number as an operation of dtype ``wanted`` takes it: rounded.
+
+    In float64 too, as rules compute numbers of numbers; those of few digits are exact.
+    """
+    if not isinstance(dtype, Weak):
         return ball
-    rounded = ball.value.astype(wanted).astype(WIDE)
-    off = np.abs(rounded - ball.value)
+    if wanted == F8:
+        short = ball.value.astype("f2") == ball.value
+        off = np.where(short, 0, PRECISION[F8].unit * np.abs(ball.value))
+    else:
+        off = np.abs(ball.value.astype(wanted).astype(WIDE) - ball.value)
     return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
 
 
@@ -135,8 +144,17 @@ def _value(term: Term, args: list[Ball]) -> Array:
         return values[0].astype(op.attr_dict(term)["dtype"])
     if op.name == "erf":
         values = [values[0].astype(float)]
-    found = np.asarray(op.reference(*values, **op.attr_dict(term)))
+    found = np.asarray(op.reference(*_weak(term, values), **op.attr_dict(term)))
     return found.astype(WIDE) if is_float(term.dtype) else found
+
+
+def _weak(term: Term, values: list[Array]) -> list[Any]:
+    """The operands ``values``, in which a bare number beside integers stays one: an
+    array of it would make floats of them."""
+    if any(a.op is not SCALAR and is_float(a.dtype) for a in term.args):
+        return list(values)
+    pairs = zip(term.args, values, strict=True)
+    return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
 _VIEWS = frozenset(
@@ -187,6 +205,8 @@ def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Arra
     """The errors of the operands as they show in the value."""
     assert isinstance(term.op, Op)
     name, attrs = term.op.name, term.op.attr_dict(term)
+    if name == "take" and args[1].error.any():
+        return np.full(value.shape, np.inf, WIDE)
     if name in _VIEWS:
         errors = [a.error for a in args[: 1 if name == "take" else None]]
         errors += [a.value for a in args[1:]] if name == "take" else []

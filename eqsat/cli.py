@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from eqsat.errors import EqsatError, OptionError
 if TYPE_CHECKING:
     from eqsat.demo.report import Record
     from eqsat.findings import Finding, Report
+    from eqsat.jit import Jit
     from eqsat.trace import Spec
 
 DTYPES = {
@@ -73,20 +75,76 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON only
     help="One argument, in order or by name: 512x768:f32, scalar:f32, mask=8x1:bool.",
 )
 @click.option("--backend", help="Backend to compile for; the default chooses.")
+@click.option(
+    "--rules",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    help="A file of rules to use beside the stock rules.",
+)
+@click.option(
+    "--why",
+    metavar="KERNEL",
+    multiple=True,
+    help="Also show the rules that built each e-node of KERNEL.",
+)
+@click.option(
+    "--why-not",
+    metavar="RULE",
+    multiple=True,
+    help="Also show what stopped RULE.",
+)
 @_as_json
 @_clean_errors
 def explain(
-    target: str, specs: tuple[str, ...], backend: str | None, as_json: bool
+    target: str,
+    specs: tuple[str, ...],
+    backend: str | None,
+    files: tuple[str, ...],
+    why: tuple[str, ...],
+    why_not: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Show the kernels that FUNC becomes, their cost, and the rules behind them."""
     function = find_function(target)
     args, named = arguments(target, function, [parse_spec(s) for s in specs])
+    explanation = _compiled(function, backend, files).explain(*args, **named)
+    reasons = {rule: explanation.why_not(rule) for rule in why_not}
+    if not as_json:
+        texts = [
+            str(explanation),
+            *map(explanation.why, why),
+            *map(str, reasons.values()),
+        ]
+        click.echo("\n\n".join(texts))
+        return
+    record = explanation.record()
+    if why:
+        nodes = {kernel: explanation.derivation(kernel) for kernel in why}
+        record["why"] = {k: [asdict(n) for n in found] for k, found in nodes.items()}
+    if reasons:
+        record["why_not"] = {rule: reason.record() for rule, reason in reasons.items()}
+    click.echo(json.dumps(record, indent=1))
+
+
+def _compiled(
+    function: Callable[..., Any], backend: str | None, files: Sequence[str]
+) -> Jit:
+    """``function`` for a backend and with further rules; as it is where it is compiled
+    already and nothing is asked for."""
     import eqsat as eq
 
-    if backend is not None or not hasattr(function, "explain"):
-        function = eq.jit(getattr(function, "__wrapped__", function), backend=backend)
-    explanation = function.explain(*args, **named)
-    click.echo(explanation.to_json() if as_json else str(explanation))
+    known: Jit = function if isinstance(function, eq.Jit) else eq.jit(function)
+    if backend is None and not files:
+        return known
+    compiled: Jit = eq.jit(
+        known.fn,
+        backend=backend or known.backend.name,
+        rules=known.rules + eq.load_rules(*files) if files else known.rules,
+        options=known.options,
+        constants=known.constants,
+    )
+    return compiled
 
 
 @main.command()

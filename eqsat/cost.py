@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from eqsat.build import make
+from eqsat.errors import EqsatError
 from eqsat.expand import body_of
 from eqsat.op import INPUT, Op
 from eqsat.term import Graph, Term, Type, Weak, postorder
@@ -103,11 +105,23 @@ def _price(
     return roofline(device, flops(op, attrs, types, out), read + written)
 
 
+def _checked(op: Op, seconds: float) -> float:
+    """A price that the author of an op gives: no sum of costs may fall."""
+    if not 0 <= seconds < inf:
+        raise EqsatError(
+            f"op {op.name}: its lowering costs {seconds!r} s, expected a finite number "
+            f"that is not negative"
+        )
+    return float(seconds)
+
+
 @dataclass
 class CostModel:
     """Prices nodes in seconds on a device."""
 
     device: Device = CPU
+    backend: str = "numpy"
+    """Whose lowerings may bring a price of their own."""
 
     def price(
         self,
@@ -119,6 +133,10 @@ class CostModel:
     ) -> float:
         """Seconds of the node as one kernel; ``children`` tells equal operands
         apart."""
+        own = op.lowerings.get(self.backend)
+        if own is not None and own.seconds is not None:
+            named = dict(zip(op.attrs, attrs, strict=True))
+            return _checked(op, own.seconds(types, named, out))
         places = tuple(children.index(c) for c in children)
         return _price(self.device, op, attrs, tuple(types), places, out)
 

@@ -93,6 +93,7 @@ def fused(
     promotion: str = "float",
     choices: Mapping[str, tuple[Any, ...]] | None = None,
     recognised: bool = True,
+    check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """A composite that users do not write: a named fusion, chosen by cost."""
     return composite(
@@ -101,6 +102,7 @@ def fused(
         choices=choices,
         kind="fused",
         recognised=recognised,
+        check=check,
     )
 
 

@@ -1,8 +1,7 @@
 """The Hypothesis strategy that draws the arguments of a rule.
 
-Shapes: named axes of pairwise distinct sizes, some of size 0 or 1; the axes of ``...``
-broadcast. Values: several kinds, those inside the working range and those outside.
-Numbers and attributes fit the op that takes them, and conditions are mended or met.
+Shapes and values are those of :mod:`eqsat.samples`. Numbers and attributes fit the op
+that takes them, and conditions are mended or met.
 """
 
 from __future__ import annotations
@@ -16,21 +15,31 @@ import numpy as np
 from hypothesis import strategies as st
 
 from eqsat.ball import Array
-from eqsat.bounds import PRECISION
 from eqsat.pattern import Expr, Node, Var, exprs, nodes
 from eqsat.rule import Rule
-from eqsat.typerule import BF16
+from eqsat.samples import (
+    FLOATS,
+    INSIDE,
+    LIMIT,
+    OUTSIDE,
+    PLAIN,
+    UNUSUAL,
+    VALUES,
+    Pick,
+    Shape,
+    fitting_shapes,
+    one_of,
+    shuffled,
+)
 
-FLOATS = (np.dtype("f8"), np.dtype("f4"), np.dtype("f2"), BF16)
 INTEGERS = tuple(np.dtype(t) for t in ("i4", "i1", "u1"))
-LIMIT = {d: 1e2 if d == np.dtype("f2") else 1e4 for d in FLOATS}
-"""The working range |x| ≤ limit of each floating dtype."""
 NUMBERS = (1.0, 0.0, -1.0, 2.0, 0.5, -0.3, 3.0, -7.0, 0.1, 50.0, 0.02)
 """Numbers that rules meet, inside every working range with their reciprocals."""
 FILLS = (float("-inf"), -1e30, 1e30, -0.0)
 """Numbers outside it, which conditions may ask for."""
-GRID = (2, 3, 4, 5, 6, 7, 8)
-"""Sizes of the named axes of a rule, pairwise distinct."""
+OFTEN = (INSIDE, OUTSIDE, PLAIN)
+"""What the arrays of a case are drawn from, for rules that hold outside the range."""
+SELDOM = (PLAIN, INSIDE, ("uniform",), PLAIN, INSIDE, ("large",), PLAIN, OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -86,145 +95,63 @@ def cases(draw: st.DrawFn, rule: Rule, fresh: Callable[[], int]) -> Case:
     sizes: Hypothesis favours small draws and repeats parts of earlier ones, so that
     without it a third of the cases would have one element.
     """
-    rng = np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
-    numbers = {p: _one_of(rng, NUMBERS) for p in _params(rule, "float")}
-    numbers |= {p: _one_of(rng, (1, 2, 3)) for p in _params(rule, "int")}
-    shapes = _shapes(rule, rng, _images(rule, numbers, rng))
+    return sample(
+        rule, np.random.default_rng((draw(st.integers(0, 2**32 - 1)), fresh()))
+    )
+
+
+def sample(rule: Rule, rng: np.random.Generator, rank: int | None = None) -> Case:
+    """Arguments of ``rule``. Where ``rank`` is given, each ``...`` stands for that many
+    axes or for fewer, and no axis is empty."""
+
+    def pick(n: int) -> int:
+        return int(rng.integers(n))
+
+    numbers: dict[str, Any] = {p: one_of(pick, NUMBERS) for p in _params(rule, "float")}
+    numbers |= {p: one_of(pick, (1, 2, 3)) for p in _params(rule, "int")}
+    fixed = image_sizes(rule, numbers, pick)
+    batch = None if rank is None else shuffled(pick, (2, 3, 4))[:rank]
+    unusual = UNUSUAL if rank is None else (None,)
+    shapes = shapes_of(rule, pick, fixed, batch, unusual)
     for p in _params(rule, "ints"):
-        numbers[p] = _attribute(rule, p, shapes, rng)
-    dtype = _one_of(rng, dtypes_of(rule))
-    kinds = _one_of(rng, OFTEN if rule.numerics == "exact" else SELDOM)
+        numbers[p] = attribute(rule, p, shapes, pick)
+    dtype = one_of(pick, dtypes_of(rule))
+    kinds = one_of(pick, OFTEN if rule.numerics == "exact" else SELDOM)
     arrays = {}
     for p in rule.tensors:
         if p in rule.masks:
             arrays[p] = rng.uniform(-1, 1, shapes[p]) > 0
         elif dtype in FLOATS:
-            arrays[p] = VALUES[_one_of(rng, kinds)](rng, shapes[p], dtype)
+            arrays[p] = VALUES[one_of(pick, kinds)](rng, shapes[p], dtype)
         else:
             info = np.iinfo(dtype)
             arrays[p] = rng.integers(info.min, info.max, shapes[p], dtype, True)
     return Case(rule, dtype, arrays, numbers)
 
 
-def _one_of(rng: np.random.Generator, options: Sequence[Any]) -> Any:
-    return options[int(rng.integers(len(options)))]
-
-
 def _params(rule: Rule, kind: str) -> list[str]:
     return [p for p in rule.params if rule.numbers.get(p) == kind]
 
 
-# -- values ----------------------------------------------------------------------------
-
-
-def _uniform(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.uniform(-2, 2, shape))
-
-
-def _large(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.uniform(-LIMIT[dtype], LIMIT[dtype], shape))
-
-
-def _tiny(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    least = 1e-3 if dtype == np.dtype("f2") else 1e-20
-    return np.asarray(rng.uniform(-least, least, shape))
-
-
-def _denormal(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    least = max(float(2 * PRECISION[dtype].tiny), 5e-324)
-    return np.asarray(rng.integers(-9, 9, shape) * least)
-
-
-def _zeros(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.choice([0.0, -0.0], shape))
-
-
-def _repeated(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.full(shape, rng.uniform(-2, 2) * rng.choice([1.0, 10.0]))
-
-
-def _small_integers(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.integers(-3, 4, shape) * 1.0)
-
-
-def _special(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    rare = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0], shape)
-    common = rng.uniform(-2, 2, shape)
-    return np.asarray(np.where(rng.uniform(0, 1, shape) < 0.3, rare, common))
-
-
-def _huge(rng: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    return np.asarray(rng.uniform(-1, 1, shape) * float(PRECISION[dtype].largest))
-
-
-VALUES: dict[str, Callable[[Any, tuple[int, ...], Any], Array]] = {
-    "uniform": _uniform,
-    "integers": _small_integers,
-    "large": _large,
-    "repeated": _repeated,
-    "zeros": _zeros,
-    "tiny": _tiny,
-    "denormal": _denormal,
-    "special": _special,
-    "huge": _huge,
-}
-"""Kinds of values, those outside the working range last."""
-INSIDE = tuple(VALUES)[:-2]
-"""Kinds of values in the working range."""
-PLAIN = ("uniform", "uniform", "large", "integers")
-OUTSIDE = ("special", "uniform", "special", "huge")
-OFTEN = (INSIDE, OUTSIDE, PLAIN)
-"""What the arrays of a case are drawn from, for rules that hold outside the range."""
-SELDOM = (PLAIN, INSIDE, ("uniform",), PLAIN, INSIDE, ("large",), PLAIN, OUTSIDE)
-
-
 # -- shapes ----------------------------------------------------------------------------
 
-Shape = tuple[int, ...]
 
-
-def _shapes(
-    rule: Rule, rng: np.random.Generator, fixed: Mapping[str, int]
+def shapes_of(
+    rule: Rule,
+    pick: Pick,
+    fixed: Mapping[str, int],
+    batch: Sequence[int] | None = None,
+    unusual: Sequence[int | None] = UNUSUAL,
 ) -> dict[str, Shape]:
     """Shapes of the arrays of ``rule``, in which the axes ``fixed`` have their size."""
-    tokens = [a for axes in rule.signature.inputs for a in axes.tokens]
-    names = [a for a in dict.fromkeys(tokens) if isinstance(a, str) and a != "..."]
-    grid = GRID if len(names) <= len(GRID) else range(2, len(names) + 2)
-    size = dict(zip(names, map(int, rng.permutation(grid)), strict=False))
-    batch = [
-        int(b) for b in rng.permutation((1, 2, 3))[: _one_of(rng, (2, 1, 3, 0, 2))]
-    ]
-    unusual = _one_of(rng, (None, None, None, 1, 1, 0))
-    if unusual is not None and names:
-        size[_one_of(rng, names)] = unusual
-        size[_one_of(rng, names)] = unusual
-    elif unusual == 0 and batch:
-        batch[0] = 0
-    size |= fixed
-    whole = bool(_params(rule, "ints"))
-    shapes = {}
-    for name, axes in zip(rule.tensors, rule.signature.inputs, strict=True):
-        shape: list[int] = []
-        for a in axes.tokens:
-            if a != "...":
-                shape.append(a if isinstance(a, int) else size[a])
-            else:
-                shape += batch if whole else _broadcastable(batch, rng)
-        shapes[name] = tuple(shape)
-    return shapes
+    inputs, whole = rule.signature.inputs, bool(_params(rule, "ints"))
+    shapes = fitting_shapes(
+        inputs, pick, fixed, batch=batch, whole=whole, unusual=unusual
+    )
+    return dict(zip(rule.tensors, shapes, strict=True))
 
 
-def _broadcastable(batch: list[int], rng: np.random.Generator) -> list[int]:
-    """Axes that broadcast to ``batch``: all of them, or fewer, or some of size 1."""
-    if rng.integers(2):
-        return batch
-    kept = batch[rng.integers(len(batch) + 1) :]
-    return [b if rng.integers(2) else 1 for b in kept]
-
-
-def _images(
-    rule: Rule, numbers: Mapping[str, Any], rng: np.random.Generator
-) -> dict[str, int]:
+def image_sizes(rule: Rule, numbers: Mapping[str, Any], pick: Pick) -> dict[str, int]:
     """Sizes that fit where a convolution or a number of groups asks for them."""
     size: dict[str, int] = {}
     for side in rule.left:
@@ -236,14 +163,14 @@ def _images(
                     t for a in p.args if isinstance(a, Var) for t in a.axes.tokens
                 )
                 groups = numbers.get(getattr(p.attrs[3], "head", ""), p.attrs[3])
-                each = _one_of(rng, (1, 2, 3))
+                each = one_of(pick, (1, 2, 3))
                 size[str(j)] = each
                 size[str(i)] = each * groups
-                size[str(o)] = groups * _one_of(rng, (1, 2))
-                size[str(kh)] = _one_of(rng, (1, 2, 3))
-                size[str(kw)] = _one_of(rng, (2, 1, 3))
-                size[str(h)] = _one_of(rng, (5, 4, 6))
-                size[str(v)] = _one_of(rng, (6, 5, 7))
+                size[str(o)] = groups * one_of(pick, (1, 2))
+                size[str(kh)] = one_of(pick, (1, 2, 3))
+                size[str(kw)] = one_of(pick, (2, 1, 3))
+                size[str(h)] = one_of(pick, (5, 4, 6))
+                size[str(v)] = one_of(pick, (6, 5, 7))
         for e in exprs(side):
             size |= _multiples(e, numbers)
     return size
@@ -259,8 +186,8 @@ def _multiples(e: Expr, numbers: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _attribute(
-    rule: Rule, param: str, shapes: Mapping[str, Shape], rng: np.random.Generator
+def attribute(
+    rule: Rule, param: str, shapes: Mapping[str, Shape], pick: Pick
 ) -> tuple[int, ...]:
     """A value of an attribute parameter, by the op whose attribute it is."""
     wanted = Expr(param, (), "ints")
@@ -271,8 +198,8 @@ def _attribute(
                 if isinstance(p.args[0], Var):
                     shape = shapes[p.args[0].name]
                 attr = list(p.op.attrs)[p.attrs.index(wanted)]
-                return tuple(_one_of(rng, _fitting(p.op.name, attr, shape)))
-    return tuple(_one_of(rng, _axes(len(shape))))
+                return tuple(one_of(pick, _fitting(p.op.name, attr, shape)))
+    return tuple(one_of(pick, _axes(len(shape))))
 
 
 def _fitting(op: str, attr: str, shape: Shape) -> list[tuple[int, ...]]:
@@ -335,3 +262,17 @@ def _alternatives(case: Case) -> Iterator[dict[str, Any]]:
     choices = [(case.numbers[p], *others[case.rule.numbers[p]]) for p in free]
     for values in itertools.islice(itertools.product(*choices), 60):
         yield {**case.numbers, **dict(zip(free, values, strict=True))}
+
+
+__all__ = [
+    "FLOATS",
+    "LIMIT",
+    "Case",
+    "attribute",
+    "cases",
+    "dtypes_of",
+    "image_sizes",
+    "inside_domain",
+    "sample",
+    "shapes_of",
+]

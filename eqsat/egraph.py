@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from eqsat import encode, ruletext
+from eqsat.condition import LEAF_FACTS
 from eqsat.engine import bindings
 from eqsat.errors import EngineError
 from eqsat.frozen import CHUNK, Budget, EGraph, ENode, Inserted
@@ -311,9 +312,27 @@ class Engine:
         constant = [False] * len(reader.ids)
         for row in functions["constant"].rows:
             constant[reader.cls(row.inputs[0])] = True
-        graph = EGraph(types, [[] for _ in types], nodes_, constant)
+        tables = self._tables(functions, reader) if self.signed else {}
+        graph = EGraph(types, [[] for _ in types], nodes_, constant, tables)
         graph.complete()
         return graph
+
+    def _tables(self, functions: Any, reader: _Reader) -> dict[str, dict[int, Any]]:
+        """What conditions of rules ask of a class, for questions asked later."""
+        read: dict[str, Callable[[Any], Any]] = {
+            "lower": partial(reader.base, "f64"),
+            "order": partial(reader.base, "i64"),
+            **{name: lambda _: True for name in ("constant", *LEAF_FACTS)},
+        }
+        ids = reader.ids
+        return {
+            name: {
+                ids[row.inputs[0]]: value(row.output)
+                for row in functions[name].rows
+                if row.inputs[0] in ids
+            }
+            for name, value in read.items()
+        }
 
     def _rule_of(self, name: str, inputs: Sequence[Any]) -> str:
         """The rule that built a node first; empty when it was inserted."""

@@ -7,7 +7,7 @@ match here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,11 @@ class Matcher:
                 self.by_op.setdefault(node.op, []).append(i)
                 self.by_class.setdefault((node.cls, node.op), []).append(i)
 
+    def prefer(self, key: Callable[[int], Any]) -> None:
+        """Try e-nodes of the least ``key`` first."""
+        for group in (*self.by_op.values(), *self.by_class.values()):
+            group.sort(key=key)
+
     def matches(self, pattern: Pattern) -> Iterator[tuple[int, Binding]]:
         """Classes that ``pattern`` matches, with each way to bind its variables."""
         if not isinstance(pattern, Node):
@@ -53,7 +58,7 @@ class Matcher:
 
     def _class(self, pattern: Pattern, cls: int, bound: Binding) -> Iterator[Binding]:
         if isinstance(pattern, Var):
-            found = self._variable(pattern, cls, bound)
+            found = self.variable(pattern, cls, bound)
             if found is not None:
                 yield found
         elif isinstance(pattern, Num):
@@ -87,7 +92,8 @@ class Matcher:
         for found in self._class(patterns[i], classes[i], bound):
             yield from self._arguments(patterns, classes, i + 1, found)
 
-    def _variable(self, var: Var, cls: int, bound: Binding) -> Binding | None:
+    def variable(self, var: Var, cls: int, bound: Binding) -> Binding | None:
+        """``bound`` with ``var`` standing for a class; None where it cannot."""
         known = bound.get(var.name)
         if known is not None:
             return bound if known == cls else None

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat.cost import CostModel
+from eqsat.derivation import Derivations
 from eqsat.errors import EqsatError, SourceLine
 from eqsat.kernel import Kernel, inner
 from eqsat.optimise import Optimised
+from eqsat.options import Options
+from eqsat.origin import covered
 from eqsat.program import Program, show_bytes
+from eqsat.readable import Readable
+from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
+from eqsat.whynot import Question, WhyNot
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,20 @@ class KernelInfo:
     """Bytes read and written."""
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """One e-node of a kernel, or one that a rule made such a node of."""
+
+    text: str
+    """The operation over its operands."""
+    depth: int
+    """Rules between it and the kernel; 0 for what the kernel computes itself."""
+    rule: str
+    """The rule that built it first; empty when the user wrote it."""
+    place: str
+    """File and line of that rule, or of what the user wrote."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +94,60 @@ class Explanation:
     """Exact extraction: the relative distance to the proven bound."""
     cut_short: str = ""
     """Which budget ran out, if one did; the program is correct all the same."""
-    _places: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _asked: Asked | None = field(default=None, repr=False, compare=False)
+    """What questions are answered from."""
+
+    def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
+        """The e-nodes of a kernel, each followed by those that its rule made it of.
+
+        A rule made a node of the one before it that is less deep. Raises
+        :class:`EqsatError` when there is no kernel of that name.
+        """
+        self._kernel(kernel)
+        return () if self._asked is None else self._asked.derivation(kernel)
 
     def why(self, kernel: str) -> str:
-        """How a kernel came about: its rules with file and line, and the user's lines.
+        """How a kernel came about, in words.
 
-        Raises :class:`EqsatError` when there is no kernel of that name.
+        Its operations; its e-nodes with the rule that built each, and, indented below
+        a node, those that the rule matched, down to what the user wrote; and the
+        user's lines that it does the work of. Raises :class:`EqsatError` when there is
+        no kernel of that name.
         """
-        for k in self.kernels:
-            if k.name == kernel:
-                break
-        else:
-            names = ", ".join(k.name for k in self.kernels)
-            raise EqsatError(f"no kernel {kernel!r}; there are {names}")
+        k = self._kernel(kernel)
         lines = [f"{k.name}: {' '.join(k.ops)}"]
-        lines += [f"  rule {r}  {self._places.get(r, '')}".rstrip() for r in k.rules]
-        if not k.rules:
-            lines.append("  as written")
+        nodes = self.derivation(kernel)
+        shown = ["  " * (n.depth + 1) + n.text for n in nodes]
+        wide = min(max(map(len, shown), default=0), 60)
+        for n, text in zip(nodes, shown, strict=True):
+            made = f"rule {n.rule}" if n.rule else "as written"
+            lines.append(f"{text:{wide}}  {made}  {n.place}".rstrip())
+        if self._asked is not None and not self._asked.signed:
+            lines.append(
+                "  (the search was cut short, and ended elsewhere when it was repeated "
+                "for this: not every rule is known)"
+            )
         lines += [f"  line {s}  {s.text}".rstrip() for s in k.lines]
         return "\n".join(lines)
+
+    def why_not(self, rule: str | Rule) -> WhyNot:
+        """Why a rule, or the rule of a name, is not in the chosen program.
+
+        Where it never matched, its left side is laid over the e-graph, and the answer
+        says where most of it fits and what stops it; where it lost, by how much. This
+        may extract some programs, and search once more without regions: up to a few
+        times :attr:`Options.deadline_s`.
+        """
+        if self._asked is None:
+            raise EqsatError("this explanation was made without its search")
+        return self._asked.question.why_not(rule)
+
+    def _kernel(self, name: str) -> KernelInfo:
+        for k in self.kernels:
+            if k.name == name:
+                return k
+        names = ", ".join(k.name for k in self.kernels)
+        raise EqsatError(f"no kernel {name!r}; there are {names}")
 
     def to_json(self) -> str:
         """Everything as JSON text."""
@@ -171,19 +227,88 @@ class Explanation:
         return "\n".join(table)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A search and its program, from which questions are answered when asked."""
+
+    done: Optimised
+    program: Program
+    rules: RuleSet
+    options: Options
+    again: Callable[[Options], Optimised]
+    """The same search under other options."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether the rules that built the nodes are known."""
+        return self.done.search is None or bool(self.done.search.graph.tables)
+
+    @cached_property
+    def derivations(self) -> Derivations:
+        search = self.done.search
+        assert search is not None
+        return Derivations(search, Readable(search, self.program.names))
+
+    @cached_property
+    def question(self) -> Question:
+        behind = {
+            k.name: frozenset(n.rule for n in self.derivation(k.name) if n.rule)
+            for k in self.program.kernels
+        }
+        derivations = None if self.done.search is None else self.derivations
+        return Question(
+            self.done, self.rules, self.options, behind, self.again, derivations
+        )
+
+    def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
+        """The e-nodes of a kernel and what they were made of."""
+        (term,) = (k.term for k in self.program.kernels if k.name == kernel)
+        search = self.done.search
+        place = search.places.get(term) if search is not None and search.won else None
+        if search is None or place is None:
+            source = "" if term.source is None else str(term.source)
+            return (NodeInfo(str(term.op.name), 0, "", source),)
+        node = search.parts[place.part].choice.nodes[place.cls]
+        children = search.graph.nodes[node].children
+        known = {
+            c: self.program.names[a]
+            for c, a in zip(children, term.args, strict=False)
+            if a in self.program.names
+        }
+        words = Readable(search, self.program.names, place, known)
+        found = []
+        for i in covered(search, node):
+            for step in self.derivations.of(i):
+                found.append(self._info(words, step.node, step.depth))
+        return tuple(found)
+
+    def _info(self, words: Readable, i: int, depth: int) -> NodeInfo:
+        node = words.search.graph.nodes[i]
+        if node.rule:
+            place = self.rules[node.rule].place
+        else:
+            line = words.line(node.cls, node.op)
+            place = "" if line is None else str(line)
+        return NodeInfo(words.node(i), depth, node.rule, place)
+
+
 def explain(
     done: Optimised,
     program: Program,
     baseline: Program,
     rules: RuleSet,
     model: CostModel,
+    options: Options,
+    again: Callable[[Options], Optimised],
 ) -> Explanation:
-    """The explanation of one optimisation, lowered as ``program``."""
+    """The explanation of one optimisation, lowered as ``program``.
+
+    ``again``: the same search under other options, for questions that need one.
+    """
     won: dict[str, int] = {}
     for origin in done.origins.values():
         for name in origin.rules:
             won[name] = won.get(name, 0) + 1
-    known = {r.name: r.place for r in rules}
     return Explanation(
         kernels=tuple(_kernel_info(k, done, model) for k in program.kernels),
         rules={
@@ -202,7 +327,7 @@ def explain(
         distinct_regions=done.distinct_regions,
         optimal_gap=done.optimal_gap,
         cut_short=done.cut_short,
-        _places=known,
+        _asked=Asked(done, program, rules, options, again),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,9 @@ class EGraph:
     nodes: list[ENode]
     constant: list[bool]
     """Whether the value of a class is known when the program is compiled."""
+    tables: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    """Where the engine kept provenance: what conditions of rules ask of a class
+    (``lower``, ``order``, and relations, whose value is True)."""
 
     def add(self, node: ENode) -> None:
         """Add a node to its class."""
@@ -57,18 +60,25 @@ class EGraph:
         return len(self.types) - 1
 
     def classes_of(self, what: Inserted) -> list[int]:
-        """The class of each inserted term, found again by congruence."""
-        table = {_key(n.op, n.attrs, n.children): n.cls for n in self.nodes}
+        """The class of each inserted term, found again by congruence.
+
+        Their nodes are nobody's but the user's: a rule that turns a product round and
+        back builds what was there.
+        """
+        table = {_key(n.op, n.attrs, n.children): i for i, n in enumerate(self.nodes)}
         found: dict[Term, int] = {}
         for t in what.terms:
             leaf = what.leaves.get(t)
             if leaf is not None:
-                found[t] = table[_key(INPUT, (leaf,), ())]
+                i = table[_key(INPUT, (leaf,), ())]
             else:
                 op = t.op
                 assert isinstance(op, Op)
                 attrs = t.attrs if op is SCALAR else engine_attrs(op, t.attrs)
-                found[t] = table[_key(op, attrs, tuple(found[a] for a in t.args))]
+                i = table[_key(op, attrs, tuple(found[a] for a in t.args))]
+            if self.nodes[i].rule:
+                self.nodes[i] = self.nodes[i]._replace(rule="")
+            found[t] = self.nodes[i].cls
         return [found[t] for t in what.terms]
 
     def complete(self) -> None:

@@ -132,8 +132,17 @@ class Lowered:
         The search is repeated with the provenance of every node kept, which compiling
         leaves out: it takes half as long again.
         """
-        written = Program.of(self.trace.outputs, self.trace.inputs)
-        return explain(self.derived, self.program, written, self.rules, CostModel())
+        outputs, rules = self.trace.outputs, self.rules
+        written = Program.of(outputs, self.trace.inputs)
+        return explain(
+            self.derived,
+            self.program,
+            written,
+            rules,
+            CostModel(),
+            self.options,
+            lambda options: optimise(outputs, rules, options, CostModel()),
+        )
 
     @functools.cached_property
     def derived(self) -> Optimised:

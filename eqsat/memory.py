@@ -109,8 +109,13 @@ def _overwritable(
     bases: Mapping[Term, Term],
     where: Mapping[Term, int],
 ) -> Term | None:
-    """An argument that dies here and whose elements a pointwise kernel may replace."""
+    """An argument that dies here and whose elements a pointwise kernel may replace.
+
+    A lowering of an op's own may read an argument after it has written.
+    """
     t = kernel.term
+    if kernel.op.lowerings:
+        return None
     if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.body, t.args)):
         return None
     for a in kernel.inputs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ Ints = Annotated[tuple[int, ...], "Ints"]
 """Annotation of an attribute that is a tuple of integers."""
 DTypeName = Annotated[str, "DTypeName"]
 """Annotation of an attribute that is a dtype, held as its name."""
+F = TypeVar("F", bound=Callable[..., Any])
 HALF = frozenset([np.dtype("f2"), BF16])
 """Dtypes whose sums are computed in float32."""
 
@@ -39,6 +40,15 @@ KINDS = (
     "composite",
     "fused",
 )
+
+
+class Lowering(NamedTuple):
+    """How one backend computes an op, where the author of the op says so."""
+
+    function: Callable[..., Any]
+    seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None
+    """What one evaluation costs (s), of argument types, attributes and the result's
+    type; None for what the cost model says."""
 
 
 class Traced:
@@ -91,6 +101,8 @@ class Op:
     doc: str = ""
     recognised: bool = True
     """Whether the body of this composite is also a rule that finds it."""
+    lowerings: dict[str, Lowering] = field(default_factory=dict)
+    """Backends' names to the lowerings that :meth:`lowering` gave."""
 
     registry: ClassVar[dict[str, Op]] = {}
 
@@ -125,6 +137,35 @@ class Op:
                 return v.lift(self, values, attrs)
         ndim = np.ndim(values[0]) if values else 0
         return self.reference(*values, **self.settle(attrs, ndim))
+
+    def lowering(
+        self,
+        backend: str,
+        *,
+        seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None,
+    ) -> Callable[[F], F]:
+        """Make a function the kernel of this op on ``backend``.
+
+        For ``numpy`` it is called as ``f(*arrays, out=out, **attrs)`` and fills
+        ``out``, an array of the result's shape and dtype that is not initialised and
+        shares no memory with an argument; bare numbers come as Python numbers. A
+        composite that is part of another op's kernel is computed by its body.
+        ``seconds``: the price of one call (s), a function of the types of the arguments
+        (pairs of dtype and shape), the attributes, and the type of the result; the cost
+        model's roofline prices it otherwise. Raises :class:`EqsatError` when an
+        attribute is called ``out``.
+        """
+        if "out" in self.attrs:
+            raise EqsatError(
+                f"op {self.name}: attribute 'out' is also what a lowering fills; call "
+                f"it something else"
+            )
+
+        def define(function: F) -> F:
+            self.lowerings[backend] = Lowering(function, seconds)
+            return function
+
+        return define
 
     def _arguments(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]

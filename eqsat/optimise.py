@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eqsat.build import infer, scalar
@@ -17,10 +17,11 @@ from eqsat.errors import DTypeError, EngineError, ShapeError
 from eqsat.exact import extract_exact
 from eqsat.extract import Choice, extract
 from eqsat.frozen import Budget, EGraph, Inserted, attr_values
+from eqsat.insertion import Step
 from eqsat.normal import fusions
 from eqsat.op import SCALAR, Op
 from eqsat.options import Options
-from eqsat.origin import Origin, lines_behind, rules_behind
+from eqsat.origin import Origin, Part, Place, Search, lines_behind, rules_behind
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
 from eqsat.term import Term, postorder
@@ -47,6 +48,8 @@ class Optimised:
     optimal_gap: float | None = None
     dump: Callable[[], str] = lambda: ""
     """The e-graph as egglog text."""
+    search: Search | None = None
+    """What it went through; None when there was nothing to search."""
 
     @cached_property
     def origins(self) -> dict[Term, Origin]:
@@ -130,12 +133,15 @@ def optimise(
             piece.classes = graph.classes_of(what)
         clock.lap("read")
         fired = dict(engine.fired)
+        ran = {step.phase for step in engine.history if isinstance(step, Step)}
         if options.fusion and budget.left():
+            ran.add("fuse")
             named = fusions(admitted, {n.op.name for n in graph.nodes})
             fired |= fuse(graph, named, budget)
         clock.lap("fuse")
         weights = _weights(graph, model)
-        result = _extract_all(graph, weights, pieces, regions, roots, options, budget)
+        work = _Work(graph, weights, pieces, regions, roots, model)
+        result = _extract_all(work, options, budget, admitted, ran)
     clock.lap("extract")
     result.fired = fired
     result.baseline_cost_s = baseline
@@ -148,7 +154,9 @@ def optimise(
     if result.cost_s > baseline:
         unchanged.fired, unchanged.cut_short = result.fired, result.cut_short
         unchanged.classes, unchanged.nodes = result.classes, result.nodes
+        assert result.search is not None
         unchanged.dump = result.dump
+        unchanged.search = replace(result.search, won=False)
         return unchanged
     return result
 
@@ -251,57 +259,88 @@ def _weights(graph: EGraph, model: CostModel) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The e-class that a term of the chosen program stands for."""
+class _Work:
+    """What extraction chooses from."""
 
-    piece: _Piece
-    choice: Choice
-    region: Region
-    cls: int
+    graph: EGraph
+    weights: list[float]
+    pieces: Sequence[_Piece]
+    regions: Sequence[Region]
+    """In evaluation order."""
+    roots: Sequence[Term]
+    model: CostModel
 
 
 def _extract_all(
-    graph: EGraph,
-    weights: Sequence[float],
-    pieces: Sequence[_Piece],
-    regions: Sequence[Region],
-    roots: Sequence[Term],
-    options: Options,
-    budget: Budget,
+    work: _Work, options: Options, budget: Budget, rules: RuleSet, ran: set[str]
 ) -> Optimised:
-    """The chosen terms of ``regions``, which are in evaluation order."""
-    done: dict[Term, Term] = {}
-    places: dict[Term, _Place] = {}
+    """The chosen terms of the regions."""
+    graph = work.graph
     gaps: list[float] = []
     choices = []
-    for piece in pieces:
+    for piece in work.pieces:
         wanted = _root_classes(piece, piece.sample)
         if options.extract == "exact":
-            choice = extract_exact(graph, weights, wanted, budget)
+            choice = extract_exact(graph, work.weights, wanted, budget)
         else:
-            choice = extract(graph, weights, wanted, budget)
+            choice = extract(graph, work.weights, wanted, budget)
         if choice.gap is not None:
             gaps.append(choice.gap)
         choices.append(choice)
-    chosen = {
-        id(region): (piece, choice)
-        for piece, choice in zip(pieces, choices, strict=True)
-        for region in piece.instances
-    }
-    for region in regions:
-        piece, choice = chosen[id(region)]
-        _instantiate(graph, piece, choice, region, done, places)
-    out = [done.get(r, r) for r in roots]
+    done, places = _built(work, choices)
+    search = Search(
+        graph,
+        work.weights,
+        [_part(p, c) for p, c in zip(work.pieces, choices, strict=True)],
+        places,
+        done,
+        lambda others: _price(work, others),
+        rules,
+        frozenset(ran),
+    )
     return Optimised(
-        out,
-        lambda: {t: _origin(graph, p) for t, p in places.items()},
+        [done.get(r, r) for r in work.roots],
+        lambda: {t: _origin(search, p) for t, p in places.items()},
         {},
         0.0,
         0.0,
         {},
         "",
         optimal_gap=max(gaps) if gaps else None,
+        search=search,
     )
+
+
+def _part(piece: _Piece, choice: Choice) -> Part:
+    roots = _root_classes(piece, piece.sample)
+    return Part(piece.instances, piece.first_leaf, piece.classes, roots, choice)
+
+
+def _built(
+    work: _Work, choices: Sequence[Choice]
+) -> tuple[dict[Term, Term], dict[Term, Place]]:
+    """The terms that a choice for each piece makes of the results of regions, and where
+    all terms come from."""
+    done: dict[Term, Term] = {}
+    places: dict[Term, Place] = {}
+    chosen = {
+        id(region): (i, piece)
+        for i, piece in enumerate(work.pieces)
+        for region in piece.instances
+    }
+    for region in work.regions:
+        i, piece = chosen[id(region)]
+        found = _instantiate(work.graph, piece, choices[i], region, done)
+        for t, cls in found.items():
+            places.setdefault(t, Place(i, region, cls))
+    return done, places
+
+
+def _price(work: _Work, choices: Sequence[Choice]) -> float:
+    """Seconds of the program that a choice for each piece makes."""
+    done, _ = _built(work, choices)
+    roots = [done.get(r, r) for r in work.roots]
+    return work.model.program(roots, is_constant(roots))
 
 
 def _instantiate(
@@ -310,10 +349,11 @@ def _instantiate(
     choice: Choice,
     region: Region,
     done: dict[Term, Term],
-    places: dict[Term, _Place],
-) -> None:
-    """Build the chosen terms of one instance of a region over its own leaves."""
+) -> dict[Term, int]:
+    """Build the chosen terms of one instance of a region over its own leaves; the
+    class of each."""
     made: dict[int, Term] = {}
+    found: dict[Term, int] = {}
     for cls in _postorder(graph, choice, _root_classes(piece, region)):
         node = graph.nodes[choice.nodes[cls]]
         target = region.terms[0].graph
@@ -331,18 +371,21 @@ def _instantiate(
                     f"{node.op.name}: {type_} extracted for {graph.types[cls]}"
                 )
             made[cls] = target.node(node.op, args, attrs, type_)
-            places.setdefault(made[cls], _Place(piece, choice, region, cls))
+            found.setdefault(made[cls], cls)
     for t, cls in zip(region.roots, _root_classes(piece, region), strict=True):
         done[t] = made[cls]
+    return found
 
 
-def _origin(graph: EGraph, place: _Place) -> Origin:
+def _origin(search: Search, place: Place) -> Origin:
+    part = search.parts[place.part]
     written: dict[int, Term] = {}
-    for cls, t in zip(place.piece.classes, place.region.terms, strict=True):
+    for cls, t in zip(part.classes, place.region.terms, strict=True):
         written.setdefault(cls, t)
-    node = graph.nodes[place.choice.nodes[place.cls]]
+    graph, choice = search.graph, part.choice
+    node = graph.nodes[choice.nodes[place.cls]]
     return Origin(
-        rules_behind(graph, node), lines_behind(graph, place.choice, place.cls, written)
+        rules_behind(graph, node), lines_behind(graph, choice, place.cls, written)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.build import make
@@ -11,6 +11,8 @@ from eqsat.expand import body_of
 from eqsat.extract import Choice
 from eqsat.frozen import EGraph, ENode, attr_values
 from eqsat.op import INPUT
+from eqsat.regions import Region
+from eqsat.rulefile import RuleSet
 from eqsat.term import Graph, Term
 
 
@@ -23,6 +25,58 @@ class Origin:
     user did not write; empty when the user wrote the node."""
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A distinct region of a search that has ended."""
+
+    regions: Sequence[Region]
+    """Its instances; the first one stood for all."""
+    first_leaf: int
+    """The number, in the e-graph, of its first leaf."""
+    classes: Sequence[int]
+    """The class of each term of a region."""
+    roots: Sequence[int]
+    """The classes that are used outside."""
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Place:
+    """The e-class that a term of the chosen program stands for."""
+
+    part: int
+    region: Region
+    cls: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that has ended, kept for questions about it."""
+
+    graph: EGraph
+    """Saturated, with the e-nodes that fusions built."""
+    weights: Sequence[float]
+    """Seconds of each e-node as a kernel."""
+    parts: Sequence[Part]
+    places: Mapping[Term, Place]
+    """Where the terms of the chosen program come from."""
+    chosen: Mapping[Term, Term]
+    """Results of regions, as written, to the terms chosen for them."""
+    price: Callable[[Sequence[Choice]], float]
+    """Seconds of the program that a choice for each part makes."""
+    rules: RuleSet
+    """Those that the options admit."""
+    phases: frozenset[str]
+    """The phases that ran."""
+    won: bool = True
+    """Whether its program was taken; not when what the user wrote costs less."""
+
+
+def covered(search: Search, node: int) -> tuple[int, ...]:
+    """The e-nodes that one kernel computes, by the number of the chosen one."""
+    return (node,)
 
 
 def lines_behind(

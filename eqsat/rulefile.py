@@ -15,6 +15,7 @@ from eqsat.eggtext import Rewrite, parse, wrong
 from eqsat.encode import constructors
 from eqsat.errors import RuleError, nearest
 from eqsat.op import Op
+from eqsat.recognition import is_recognised, recognition
 from eqsat.rule import PHASES, Rule
 
 
@@ -54,7 +55,8 @@ def load_rules(*paths: str | Path) -> RuleSet:
     """The rules of files, in order; a folder stands for its ``*.py`` and ``*.egg``
     files.
 
-    A Python file is run as a module of its own; an ``.egg`` file holds rewrites as
+    A Python file is run as a module of its own, and the body of a composite that it
+    defines is a rule of it too; an ``.egg`` file holds rewrites as
     egglog text (:mod:`eqsat.eggfile`). Raises :class:`RuleError` that names the file
     when it is missing, cannot be read, or holds no rule; nothing is kept of a file that
     fails.
@@ -140,7 +142,12 @@ def _load_python(path: Path) -> list[Rule]:
     except Exception as error:
         line = caller_line_of(error, str(spec.origin))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
-    return collect(vars(module).values())
+    values = list(vars(module).values())
+    found = collect(values)
+    for op in dict.fromkeys(v for v in values if isinstance(v, Op)):
+        if is_recognised(op) and op.reference.__module__ == name:
+            found += recognition(op)
+    return found
 
 
 def collect(values: Iterable[Any]) -> list[Rule]:

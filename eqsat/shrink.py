@@ -150,7 +150,7 @@ def as_code(case: Case, reason: str, left: Any, right: Any) -> str:
     lines += ["import eqsat as eq", "from eqsat.sides import sides", ""]
     lines.append(f"rule = {_loaded(rule)}")
     for p in rule.params:
-        value = case.numbers[p] if p in case.numbers else _array(case.rounded(p))
+        value = case.numbers[p] if p in case.numbers else array_code(case.rounded(p))
         lines.append(f"{p} = {_literal(value)}")
     lines.append(f"left, right = sides(rule, {', '.join(rule.params)})")
     lines.append(f"# {reason}")
@@ -169,7 +169,7 @@ def _loaded(rule: Rule) -> str:
     return f'{rules}["{rule.name}"]{".reverse" if rule.backwards else ""}'
 
 
-def _array(array: Array) -> str:
+def array_code(array: Array) -> str:
     name = "bfloat16" if array.dtype == BF16 else repr(str(array.dtype))
     wide = array.astype(float) if array.dtype.kind not in "biu" else array
     text = repr(wide.tolist()).replace("nan", "np.nan").replace("inf", "np.inf")

@@ -118,7 +118,7 @@ def _compared(
         if a.shape != b.shape or a.dtype != b.dtype:
             reason = reason or f"the values differ in type: {_type(a)} and {_type(b)}"
         elif i not in floats or numerics == "exact":
-            reason = reason or _bits(a, b)
+            reason = reason or bits_differ(a, b)
         if i in floats and a.shape == b.shape and case.finite:
             ulps = max(ulps, ulp(a, b, a.dtype))
     if not reason and numerics != "exact" and floats and case.finite:
@@ -130,7 +130,7 @@ def _type(array: Array) -> str:
     return f"{array.dtype} {array.shape}"
 
 
-def _bits(a: Array, b: Array) -> str:
+def bits_differ(a: Array, b: Array) -> str:
     """Why two arrays of a type are not the same bits, NaN being one number."""
     x, y = (v.astype(WIDE) if v.dtype in PRECISION else v for v in (a, b))
     same = x == y
@@ -139,10 +139,11 @@ def _bits(a: Array, b: Array) -> str:
     if same.all():
         return ""
     at = np.unravel_index(int(np.argmin(same)), same.shape)
-    return f"not the same bits{_place(at)}: {a[at]} and {b[at]}"
+    return f"not the same bits{place(at)}: {a[at]} and {b[at]}"
 
 
-def _place(at: Sequence[Any]) -> str:
+def place(at: Sequence[Any]) -> str:
+    """Where in an array, in words."""
     return f" at {tuple(map(int, at))}" if len(at) else ""
 
 
@@ -161,15 +162,17 @@ def _rounding(
     balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
     inside = span.inside and not span.pole and case.within(LIMIT[dtype])
     for k, i in enumerate(floats):
-        reason = _far(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
+        reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
         if not reason and inside:
-            reason = _not_finite(left[i], right[i], balls[2 * k], balls[2 * k + 1])
+            reason = not_finite(left[i], right[i], balls[2 * k], balls[2 * k + 1])
         if reason:
             return reason
     return ""
 
 
-def _far(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
+def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
+    """Why finite elements of ``a`` and ``b``, which should be in the balls, differ by
+    more than rounding."""
     x, y = a.astype(WIDE), b.astype(WIDE)
     with np.errstate(all="ignore"):
         gap = np.abs(x - y)
@@ -179,12 +182,14 @@ def _far(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
         return ""
     at = np.unravel_index(int(np.argmax(np.where(far, gap, 0))), far.shape)
     return (
-        f"{a[at]} and {b[at]}{_place(at)} differ by {float(gap[at]):.3g}, "
+        f"{a[at]} and {b[at]}{place(at)} differ by {float(gap[at]):.3g}, "
         f"rounding explains {float(room[at]):.3g}"
     )
 
 
-def _not_finite(a: Array, b: Array, p: Ball, q: Ball) -> str:
+def not_finite(a: Array, b: Array, p: Ball, q: Ball) -> str:
+    """Why an element is finite in one of ``a`` and ``b`` alone, away from the largest
+    number."""
     x, y = a.astype(WIDE), b.astype(WIDE)
     largest = PRECISION[a.dtype].largest
     with np.errstate(all="ignore"):
@@ -194,4 +199,4 @@ def _not_finite(a: Array, b: Array, p: Ball, q: Ball) -> str:
     if not wrong.any():
         return ""
     at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    return f"{a[at]} and {b[at]}{_place(at)}: one side alone is not finite"
+    return f"{a[at]} and {b[at]}{place(at)}: one side alone is not finite"

@@ -43,9 +43,9 @@ def saturated(
     seen: list[Any] = []
     extract_all = line._extract_all
 
-    def spy(graph: EGraph, weights: Any, pieces: Any, *rest: Any) -> Any:
-        seen.append((graph, pieces))
-        return extract_all(graph, weights, pieces, *rest)
+    def spy(work: Any, *rest: Any) -> Any:
+        seen.append((work.graph, work.pieces))
+        return extract_all(work, *rest)
 
     options = options or Options(deadline_s=60)
     with mock.patch.object(line, "_extract_all", spy):

@@ -315,6 +315,22 @@ def test_no_warnings_where_numpy_would_give_some() -> None:
     assert_lowered(lambda x: (exp(x), 1.0 / x, sigmoid(-x), ops.softmax(x * 1e20)), x)
 
 
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.float32([-92, -100, -103, -120, -30, 5, 200, np.nan, -np.inf, np.inf]),
+        np.float64([-720, -740, -750, -30, 5, 800, np.nan, -np.inf, np.inf]),
+    ],
+    ids=["f4", "f8"],
+)
+def test_the_logistic_function_keeps_denormal_results(x: np.ndarray) -> None:
+    """1 / (1 + e⁻ˣ) alone gives 0 where e⁻ˣ overflows, below -88 in float32."""
+    low = lower(program_of(lambda x: sigmoid(x), x))
+    (y,) = low(x)
+    np.testing.assert_array_equal(y, sigmoid(x))
+    assert 0 < y[1] < np.finfo(x.dtype).smallest_normal
+
+
 # -- the record and the oracle ---------------------------------------------------------
 
 

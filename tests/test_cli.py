@@ -85,6 +85,34 @@ def test_explain_prints_text_or_json_alone(model: str, words: list[str]) -> None
     assert json.loads(result.stdout)["kernels"]
 
 
+RULES = """
+from eqsat import rule
+from eqsat.ops import exp
+
+@rule("...")
+def twice(x):
+    '''e^x + e^x = 2 e^x.'''
+    return exp(x) + exp(x), exp(x) * 2.0
+"""
+
+
+def test_questions_are_answered_below_the_table(model: str, tmp_path: Path) -> None:
+    rules = tmp_path / "my_rules.py"
+    rules.write_text(RULES)
+    words = [f"{model}:compiled", "--arg", "7:f32", "--rules", str(rules)]
+    asked = [*words, "--why", "exp_0", "--why-not", "twice", "--why-not", "twicce"]
+    table, why, *why_not = explain(*asked).stdout.split("\n\n")
+    assert table.startswith("kernel") and why.startswith("exp_0: exp\n  exp(x)")
+    assert why_not[0].startswith("twice: it never matched: expected add of exp_0")
+    assert f"rule {rules}:5" in why_not[0]
+    assert "did you mean 'twice'?" in why_not[1]
+    record = json.loads(explain(*asked, "--json").stdout)
+    assert record["kernels"] and record["why"]["exp_0"][0]["text"] == "exp(x)"
+    assert record["why_not"]["twice"]["kind"] == "op"
+    said = refused(*words, "--why", "sin_0", status=1)
+    assert "no kernel 'sin_0'; there are exp_0" in said
+
+
 def test_a_function_that_is_compiled_already_and_defaults(model: str) -> None:
     assert explain(f"{model}:compiled", "--arg", "7:f32").exit_code == 0
     assert explain(f"{model}:shifted", "--arg", "7:f32").exit_code == 0

@@ -205,7 +205,7 @@ def test_an_op_of_a_python_file_is_known(tmp_path: Path) -> None:
     registered = dict(Op.registry)
     try:
         rules = eq.load_rules(tmp_path)
-        assert [r.name for r in rules] == ["again", "unfold"]
+        assert [r.name for r in rules] == ["again", "twice_of", "unfold"]
         assert str(rules["unfold"]) == "twice_of(x)  →  add(x, x)"
     finally:
         Op.registry.clear()

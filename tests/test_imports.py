@@ -15,18 +15,20 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
     "errors options term signature typerule viewrule promote op define build "
     "ops indexing numpy_api tree tracer arguments trace expand pattern patternmatch "
-    "binding condition rule encode ruletext engine eggtext eggfile rulefile stock "
-    "normal frozen insertion egraph ematch regions kernel memory cost extract exact "
-    "origin optimise program explain jit "
-    "sides instantiate ball propagate bounds drawing verdict shrink findings check "
-    ". demo cli __main__"
+    "binding condition rule recognition encode ruletext engine eggtext eggfile "
+    "rulefile stock normal frozen insertion egraph ematch regions kernel memory cost "
+    "extract exact origin readable facts nearest derivation forced optimise program "
+    "whynot explain jit "
+    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
+    "check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 
 BACKENDS_MAY_NOT = (
-    "pattern patternmatch binding condition rule encode ruletext engine eggtext "
-    "eggfile rulefile stock normal frozen insertion egraph ematch regions cost extract "
-    "exact origin optimise explain jit . demo cli __main__"
+    "pattern patternmatch binding condition rule recognition encode ruletext engine "
+    "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions cost "
+    "extract exact origin readable facts nearest derivation forced optimise whynot "
+    "explain jit . demo cli __main__"
 ).split()
 
 

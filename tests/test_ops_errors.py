@@ -48,6 +48,18 @@ ERRORS: list[
         ShapeError,
         "zero-size array to reduction operation",
     ),
+    (
+        lambda x: ops.softmax(x, axis=(-2,)),
+        [(0, 2)],
+        ShapeError,
+        "softmax: axis -2 of shape (0, 2) is empty",
+    ),
+    (
+        lambda q, k: ops.attention(q, k, k),
+        [(2, 3), (0, 3)],
+        ShapeError,
+        "attention_scaled: axis n is empty, expected a key to attend to",
+    ),
     (lambda x: ops.reshape(x, (4, -1)), [(2, 3)], ShapeError, "cannot become (4, -1)"),
     (lambda x: ops.reshape(x, (5,)), [(2, 3)], ShapeError, "cannot become (5,)"),
     (lambda x: ops.transpose(x, (0, 0)), [(2, 3)], ShapeError, "does not permute"),

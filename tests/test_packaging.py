@@ -22,6 +22,8 @@ for name in ("rules", "backends"):
 points = importlib.metadata.entry_points(group="eqsat.backends", name="numpy")
 (point,) = points
 point.load()
+(plugin,) = importlib.metadata.entry_points(group="pytest11", name="eqsat")
+assert importlib.util.find_spec(plugin.value), plugin.value
 """
 
 
@@ -53,6 +55,7 @@ def test_the_list_of_packages_names_every_folder_of_code() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     installed = {f if f.split(".")[0] == "eqsat" else f"eqsat.{f}" for f in found}
+    installed = installed - {"eqsat.pytest_plugin"} | {"eqsat_pytest"}
     assert sorted(installed) == sorted(listed)
 
 

@@ -130,7 +130,8 @@ def test_nothing_stays_of_a_broken_file(tmp_path: Path) -> None:
     ops, modules = dict(Op.registry), set(sys.modules)
     text = (
         "from eqsat.define import composite\n\n\n"
-        '@composite("... -> ...")\ndef doubled(x):\n    """2 x."""\n'
+        '@composite("... -> ...", recognised=False)\ndef doubled(x):\n'
+        '    """2 x."""\n'
         "    return x + x\n\n\n"
     )
     for wrong in BROKEN.values():

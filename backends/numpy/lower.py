@@ -11,12 +11,13 @@ import numpy as np
 from eqsat.kernel import Kernel, View
 from eqsat.op import CONSTANT, Op
 from eqsat.program import Program, show_bytes, show_type
+from eqsat.term import Term
 
 from .body import Body, Node, body_of, leaf
 from .emit import INDENT, Names, new_array, write
 from .interpret import Array, evaluate
 from .schedule import Schedule, schedule
-from .spell import RESERVED, view
+from .spell import RESERVED, number, own_call, own_lowering, view
 
 _INLINE = 3
 """A kernel of at most so many calls is written where it runs, not as a function."""
@@ -121,6 +122,11 @@ class _Writer:
         first = self._result(kernel)
         if not kernel.term.size:
             return [first]
+        own = own_lowering(kernel.op, self.namespace)
+        if own is not None:
+            attrs = kernel.op.attr_dict(kernel.term)
+            args = [self._argument(t) for t in kernel.term.args]
+            return [first, own_call(own, args, attrs, kernel.name)]
         body = body_of(kernel)
         operand = self.program.plan.in_place.get(kernel.term)
         plan = schedule(body, None if operand is None else body.leaves[operand])
@@ -134,6 +140,13 @@ class _Writer:
         given = [self.called[t] for t in body.leaves]
         name = self._function(kernel, body, plan, known)
         return [first, f"{name}({', '.join([*given, kernel.name])})"]
+
+    def _argument(self, term: Term) -> str:
+        """The name of an argument, or the bare number that it is."""
+        if term in self.called:
+            return self.called[term]
+        value = evaluate([term], {})[term]
+        return number(cast(float, value), np.dtype(np.float64), self.namespace)
 
     def _result(self, kernel: Kernel) -> str:
         """The array of the result: fresh, or that of a value that is dead."""

@@ -14,6 +14,7 @@ from eqsat.typerule import BF16
 
 from .body import Node
 from .conv import conv2d
+from .sigmoid import sigmoid
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
     """Lines that compute ``call``; what else they name goes into ``namespace``."""
     node = call.node
     assert node.op is not None
+    own = own_lowering(node.op, namespace)
+    if own is not None:
+        return [own_call(own, call.args, call.attrs, call.out, any(call.over))]
     rule = _RULES.get(node.name)
     lines = rule(call) if rule else None
     if lines is not None:
@@ -44,10 +48,42 @@ def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
     if node.name == "conv2d" and node.dtype not in HALF:
         namespace["conv2d"] = conv2d
         return [f"conv2d({', '.join([*call.args, call.out, *_attrs(call)])})"]
+    if node.name == "sigmoid" and node.dtype not in HALF:
+        namespace["sigmoid"] = sigmoid
+        return [f"sigmoid({call.args[0]}, {call.out})"]
     ufunc = _ufunc(node.op, node, namespace)
     if ufunc is not None:
         return [f"{ufunc}({', '.join(call.args)}, out={call.out})"]
     return [f"{call.out}[...] = {_by_reference(call, namespace)}"]
+
+
+def own_lowering(op: Op, namespace: dict[str, Any]) -> str | None:
+    """The name of the lowering that the author of ``op`` gave, if one was."""
+    own = op.lowerings.get("numpy")
+    if own is None:
+        return None
+    name = f"{op.name}_lowering"
+    namespace[name] = own.function
+    namespace["fresh"] = _fresh
+    return name
+
+
+def own_call(
+    name: str, args: Sequence[str], attrs: Any, out: str, over: bool = False
+) -> str:
+    """A call of an op's own lowering; ``over``: an argument is in the memory of
+    ``out``."""
+    words = [*args, *(f"{n}={v!r}" for n, v in attrs.items())]
+    if over:
+        return f"{out}[...] = fresh({', '.join([name, out, *words])})"
+    return f"{name}({', '.join([*words, f'out={out}'])})"
+
+
+def _fresh(function: Callable[..., Any], like: Any, *args: Any, **attrs: Any) -> Any:
+    """What a lowering gives, in an array of its own."""
+    out = np.empty_like(like)
+    function(*args, out=out, **attrs)
+    return out
 
 
 def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str:
@@ -65,7 +101,7 @@ def number(value: float, dtype: np.dtype[Any], namespace: dict[str, Any]) -> str
 
 
 RESERVED = frozenset(
-    {"np", "special", "bfloat16", "conv2d", "program", "out", "range", "min"}
+    "np special bfloat16 conv2d sigmoid fresh program out range min".split()
 )
 """Names that generated text uses for something else."""
 
@@ -176,19 +212,6 @@ def _rsqrt(call: Call) -> list[str] | None:
     return [f"np.sqrt({call.args[0]}, out={out})", f"np.divide(1, {out}, out={out})"]
 
 
-def _sigmoid(call: Call) -> list[str] | None:
-    """1 / (1 + e⁻ˣ): for x < -88 in float32, e⁻ˣ = inf and the result 0 are right."""
-    if call.node.dtype in HALF:
-        return None
-    out = call.out
-    return [
-        f"np.multiply({call.args[0]}, -1, out={out})",
-        f"np.exp({out}, out={out})",
-        f"np.add({out}, 1, out={out})",
-        f"np.divide(1, {out}, out={out})",
-    ]
-
-
 def _matmul(call: Call) -> list[str]:
     x, y = call.args
     if call.flat is None:
@@ -266,7 +289,6 @@ _RULES: dict[str, Callable[[Call], list[str] | None]] = {
     "where": _where,
     "negative": _negative,
     "rsqrt": _rsqrt,
-    "sigmoid": _sigmoid,
     "matmul": _matmul,
     "sum": _reduction("sum"),
     "prod": _reduction("prod"),

@@ -17,32 +17,42 @@ from eqsat.ops.pointwise import logical_and, where
 from eqsat.ops.position import diagonal_band
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.view import broadcast_to, matrix_transpose, reshape
+from eqsat.signature import Bindings
 from eqsat.typerule import BOOL
+
+
+def some_keys(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    """What is wrong with attention to no keys: there is no largest score."""
+    return "axis n is empty, expected a key to attend to" if bound["n"] == 0 else None
 
 
 def _scores(q: Any, k: Any, scale: Any) -> Any:
     return scale * matmul(q, matrix_transpose(k))
 
 
-@composite("... m d, ... n d, ... n e,  -> ... m e", recognised=False)
+@composite("... m d, ... n d, ... n e,  -> ... m e", recognised=False, check=some_keys)
 def attention_scaled(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ) v."""
     return matmul(softmax(_scores(q, k, scale)), v)
 
 
-@composite("... m d, ... n d, ... n e, , ... m n -> ... m e", recognised=False)
+@composite(
+    "... m d, ... n d, ... n e, , ... m n -> ... m e", recognised=False, check=some_keys
+)
 def attention_masked(q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
     """softmax(scale q kᵀ + mask) v."""
     return matmul(softmax(_scores(q, k, scale) + mask), v)
 
 
-@composite("... m d, ... n d, ... n e, , ... 1 n -> ... m e", recognised=False)
+@composite(
+    "... m d, ... n d, ... n e, , ... 1 n -> ... m e", recognised=False, check=some_keys
+)
 def attention_padded(q: Any, k: Any, v: Any, scale: Any, bias: Any) -> Any:
     """softmax(scale q kᵀ + bias) v, with one bias for each key: a padding mask."""
     return matmul(softmax(_scores(q, k, scale) + bias), v)
 
 
-@composite("... m d, ... n d, ... n e,  -> ... m e")
+@composite("... m d, ... n d, ... n e,  -> ... m e", check=some_keys)
 def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ where j ≤ i + n - m, else -∞) v: no query sees later keys."""
     m, n = q.shape[-2], k.shape[-2]
@@ -50,7 +60,11 @@ def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     return matmul(softmax(where(keep, _scores(q, k, scale), -math.inf)), v)
 
 
-@composite("... m d, ... n d, ... n e, , ... m n,  -> ... m e", recognised=False)
+@composite(
+    "... m d, ... n d, ... n e, , ... m n,  -> ... m e",
+    recognised=False,
+    check=some_keys,
+)
 def attention_where(q: Any, k: Any, v: Any, scale: Any, keep: bool, fill: Any) -> Any:
     """softmax(scale q kᵀ where keep, else fill) v."""
     return matmul(softmax(where(keep, _scores(q, k, scale), fill)), v)

@@ -16,9 +16,18 @@ from eqsat.ops.attention import (
     attention_causal,
     attention_masked,
     attention_scaled,
+    some_keys,
 )
 from eqsat.ops.contract import conv2d_op
-from eqsat.ops.nn import gelu, gelu_sigmoid, gelu_tanh, relu, silu, softmax
+from eqsat.ops.nn import (
+    gelu,
+    gelu_sigmoid,
+    gelu_tanh,
+    relu,
+    silu,
+    softmax,
+    some_elements,
+)
 from eqsat.ops.norm import layer_norm, rms_norm
 from eqsat.ops.pointwise import (
     add,
@@ -148,25 +157,25 @@ def lora_residual(x: Any, w: Any, a: Any, b: Any, c: Any, r: Any) -> Any:
     return x @ w + (x @ a) @ b + c + r
 
 
-@fused("... n,  -> ... n")
+@fused("... n,  -> ... n", check=some_elements)
 def scaled_softmax(x: Any, s: Any) -> Any:
     """softmax(s x) over the last axis."""
     return softmax(x * s, axis=(-1,))
 
 
-@fused("... m d, ... n d, ... n e, , ... m e -> ... m e")
+@fused("... m d, ... n d, ... n e, , ... m e -> ... m e", check=some_keys)
 def attention_residual(q: Any, k: Any, v: Any, s: Any, r: Any) -> Any:
     """softmax(s q kᵀ) v + r."""
     return attention_scaled(q, k, v, s) + r
 
 
-@fused("... m d, ... n d, ... n e, , ... m n, ... m e -> ... m e")
+@fused("... m d, ... n d, ... n e, , ... m n, ... m e -> ... m e", check=some_keys)
 def attention_masked_residual(q: Any, k: Any, v: Any, s: Any, mask: Any, r: Any) -> Any:
     """softmax(s q kᵀ + mask) v + r."""
     return attention_masked(q, k, v, s, mask) + r
 
 
-@fused("... m d, ... n d, ... n e, , ... m e -> ... m e")
+@fused("... m d, ... n d, ... n e, , ... m e -> ... m e", check=some_keys)
 def attention_causal_residual(q: Any, k: Any, v: Any, s: Any, r: Any) -> Any:
     """Causal softmax(s q kᵀ) v + r."""
     return attention_causal(q, k, v, s) + r

@@ -79,14 +79,23 @@ def softplus(x: Any) -> Any:
 # -- softmax ---------------------------------------------------------------------------
 
 
-@composite("... -> ...")
+def some_elements(bound: Bindings, attrs: dict[str, Any]) -> str | None:
+    """What is wrong with a softmax over an empty axis: there is no largest element."""
+    lead, last = bound["..."], bound.get("n")
+    assert isinstance(lead, tuple)
+    shape = lead if last is None else (*lead, last)
+    empty = [a for a in attrs.get("axis", (-1,)) if shape[a] == 0]
+    return f"axis {empty[0]} of shape {shape} is empty" if empty else None
+
+
+@composite("... -> ...", check=some_elements)
 def softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """eˣ / Σ eˣ over the axes, after subtracting the largest x."""
     e = exp(x - max(x, axis, keepdims=True))
     return e / sum(e, axis, keepdims=True)
 
 
-@composite("... -> ...")
+@composite("... -> ...", check=some_elements)
 def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln softmax(x) = d - ln Σ eᵈ over the axes, where d is x less its largest."""
     d = x - max(x, axis, keepdims=True)

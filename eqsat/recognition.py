@@ -1,0 +1,101 @@
+"""The body of a composite as the rule that recognises it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from eqsat.errors import RuleError
+from eqsat.op import Op
+from eqsat.rule import Rule, annotated
+from eqsat.signature import Signature
+
+
+def recognition(op: Op) -> list[Rule]:
+    """The rules that the body of a composite is: ``body → op``, one for each choice of
+    attributes.
+
+    An attribute that is an ``Axis`` is a parameter of the rule; another one has its
+    default, or each of its ``choices``. Raises :class:`RuleError` that names the line
+    of the body when it cannot be a rule.
+
+    >>> import eqsat as eq
+    >>> [str(r) for r in recognition(eq.silu)]
+    ['multiply(x, sigmoid(x))  →  silu(x)']
+    """
+    if not is_recognised(op):
+        why = "it has no body"
+        if op.body is not None:
+            why = "it is made with recognised=False, or has no axis signature"
+        raise RuleError(f"the body of op {op.name!r} is no rule: {why}")
+    rules = list(rules_of_body(op))
+    given = {*op.choices, *op.attr_defaults}
+    for r in rules:
+        free = [a for a, k in op.attrs.items() if k != "Axis" and a not in given]
+        if free:
+            raise RuleError(
+                f"{r.place}: the body of {op.name!r} cannot be a rule: attribute "
+                f"{free[0]!r} has no default and no choices=; recognised=False makes "
+                f"none of it"
+            )
+        try:
+            r.sides  # noqa: B018  (builds it)
+        except RuleError as error:
+            raise RuleError(
+                f"{error}\n  recognised=False makes no rule of the body of {op.name!r}"
+            ) from None
+    return rules
+
+
+def is_recognised(op: Op) -> bool:
+    """Whether the body of ``op`` is a rule."""
+    known = getattr(op.type_rule, "signature", None) is not None
+    return op.body is not None and op.recognised and known
+
+
+def rules_of_body(op: Op) -> Iterator[Rule]:
+    """The same, of an op that :func:`is_recognised`, built when they are used."""
+    signature = getattr(op.type_rule, "signature", None)
+    assert op.body is not None and signature is not None
+    axes = [a for a in op.attrs if op.attrs[a] == "Axis" and a not in op.choices]
+    fixed: list[dict[str, Any]] = [{}]
+    for attr, values in op.choices.items():
+        fixed = [{**f, attr: v} for f in fixed for v in values]
+    for choice in fixed:
+        yield _recognition(op, op.body, signature, axes, choice)
+
+
+def _recognition(
+    op: Op,
+    body: Callable[..., Any],
+    signature: Signature,
+    axes: list[str],
+    choice: dict[str, Any],
+) -> Rule:
+    def sides(*args: Any) -> Any:
+        arrays, named = (
+            args[: len(op.params)],
+            dict(zip(axes, args[len(op.params) :], strict=True)),
+        )
+        return body(*arrays, **choice, **named), op(*arrays, **choice, **named)
+
+    sides.__doc__ = op.doc.split("\n")[0]
+    code = body.__code__
+    tag = "".join(f"[{v or 'plain'}]" for v in choice.values())
+    masks = frozenset(p for p, a in annotated(body).items() if a == "bool")
+    inputs = Signature(signature.text, signature.inputs, ())
+    return Rule(
+        name=f"{op.name}{tag}",
+        function=sides,
+        signature=inputs,
+        params=(*op.params, *axes),
+        numbers=dict.fromkeys(axes, "ints"),
+        where=None,
+        numerics="reassociate",
+        phase="fuse" if op.kind == "fused" else "recognise",
+        dtypes="float",
+        masks=masks,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        hint=frozenset(v for v in choice.values() if v in Op.registry),
+    )

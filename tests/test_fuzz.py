@@ -1,0 +1,159 @@
+"""Random programs, optimised in every way and run by every backend, against the
+references of their ops.
+
+``EQSAT_FUZZ_SEED`` draws other programs. A failure shows the seed and the smallest
+failing program as code.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.testing import (
+    Computed,
+    DrawnProgram,
+    agreement,
+    fuzz,
+    optimised_agreement,
+    random_program,
+)
+from eqsat.trace import trace
+
+SEED = int(os.environ.get("EQSAT_FUZZ_SEED", "0"))
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"extract": "exact"},
+    {"regions": False},
+    {"fusion": False},
+    {"numerics": "exact"},
+)
+"""Options that programs are compiled with in turn."""
+
+
+@functools.cache
+def backends() -> list[str]:
+    """Names of the backends whose packages are installed."""
+    found = []
+    for point in entry_points(group="eqsat.backends"):
+        try:
+            point.load()
+        except ImportError:
+            continue
+        found.append(point.name)
+    return found
+
+
+@dataclass
+class Tally:
+    """What the programs of one run have shown."""
+
+    programs: int = 0
+    undecided: int = 0
+    """Programs with an element that the error bounds cannot judge."""
+    fired: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.programs} programs, {self.undecided} undecided, "
+            f"{len(self.fired)} of {len(eq.default_rules())} rules fired"
+        )
+
+
+def optimise(seed: int, count: int, max_ops: int = 12) -> Tally:
+    """Optimise and run ``count`` programs. Raises :class:`AssertionError` with the
+    smallest that NumPy or a backend does not compute as its references do."""
+    tally = Tally()
+    for i, way in enumerate(WAYS):
+        test = functools.partial(compare, tally, way)
+        fuzz(test, seed=f"{seed}.{i}", count=count // len(WAYS), max_ops=max_ops)
+    print(tally)
+    return tally
+
+
+def compare(tally: Tally, way: dict[str, Any], program: DrawnProgram) -> None:
+    as_numpy(program)
+    options = eq.Options(deadline_s=60, **way)
+    undecided = False
+    for backend in backends():
+        fast = eq.jit(program.function, backend, options=options)
+        found = optimised_agreement(program, fast)
+        call = f"eq.jit(program, {backend!r}, options=eq.Options(**{way}))"
+        assert not found.reason, f"{found.reason}\n{call}"
+        undecided |= found.undecided > 0
+        fired = fast.lower(*program.inputs).optimised.fired
+        tally.fired.update(+Counter(fired))
+    tally.programs += 1
+    tally.undecided += undecided
+
+
+def as_numpy(program: DrawnProgram) -> None:
+    """The function is what NumPy computes, but for dtypes of 16 bits: NumPy adds
+    float16 up in float16, and widens bfloat16 when it meets a Python number."""
+    if "float16" in str(program):
+        return
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        plain = program.function(*program.inputs)
+    terms = trace(program.function, program.inputs).outputs
+    found = agreement(
+        Computed(plain, terms, program.variables),
+        Computed(program(*program.inputs), terms, program.variables),
+    )
+    assert not found.reason, f"as NumPy: {found.reason}"
+
+
+def test_two_hundred_programs() -> None:
+    tally = optimise(SEED, 200)
+    assert tally.programs == 200
+    assert tally.undecided < tally.programs / 10
+    assert len(tally.fired) > 0.3 * len(eq.default_rules())
+
+
+@pytest.mark.slow
+def test_two_thousand_programs() -> None:
+    """Ten runs of a seed each, every other one with longer programs."""
+    tallies = [optimise(SEED + i, 200, (12, 40)[i % 2]) for i in range(1, 11)]
+    fired = set().union(*(t.fired for t in tallies))
+    assert sum(t.programs for t in tallies) == 2000
+    assert sum(t.undecided for t in tallies) < 200
+    assert len(fired) > 0.6 * len(eq.default_rules())
+
+
+def test_a_wrong_rule_is_found_and_its_program_is_small() -> None:
+    @eq.rule("...")
+    def nothing_of_tanh(x):  # type: ignore[no-untyped-def]
+        """tanh x is not x."""
+        return np.tanh(x), x
+
+    rules = [*eq.default_rules(), nothing_of_tanh]
+
+    def test(program: DrawnProgram) -> None:
+        found = optimised_agreement(program, eq.jit(program.function, rules=rules))
+        assert not found.reason, found.reason
+
+    with pytest.raises(AssertionError) as caught:
+        fuzz(test, seed=SEED)
+    said, code = str(caught.value).split("\n\n", 1)
+    assert said.startswith(f'program of seed "{SEED}.') and "rounding explains" in said
+    assert len(re.findall(r"^    t\d+ = ", code, re.MULTILINE)) == 1, code
+    seen: dict[str, Any] = {}
+    exec(code, seen)
+    x = [seen[n] for n in seen if re.fullmatch(r"[xct]\d+", n)]
+    exact, wrong = seen["program"](*x), eq.jit(seen["program"], rules=rules)(*x)
+    assert any(not np.array_equal(a, b) for a, b in zip(exact, wrong, strict=True))
+
+
+def test_a_seed_is_one_program() -> None:
+    one, again, other = (str(random_program(s)) for s in ("0.7", "0.7", "0.8"))
+    assert one == again != other

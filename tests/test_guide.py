@@ -1,0 +1,89 @@
+"""The guide of rules/README.md runs: its files are written, its commands are run, and
+what it shows is what they print, but for figures and what ``…`` leaves out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eqsat import condition, define, ops
+from eqsat.options import NUMERICS
+from eqsat.rule import PHASES
+from eqsat.whynot import KINDS
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDE = (ROOT / "rules" / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command of the guide prints."""
+    program, *words = shlex.split(command)
+    start = {"python": [sys.executable], "eqsat": [sys.executable, "-m", "eqsat"]}
+    environment = {**os.environ, "EQSAT_DEADLINE_S": "60", "COLUMNS": "100"}
+    done = subprocess.run(
+        [*start[program], *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode in (0, 1) and not done.stderr, done.stderr
+    return done.stdout
+
+
+def as_pattern(shown: str) -> str:
+    """A regular expression of what the guide shows."""
+    parts = NUMBER.sub("0", shown).split("…")
+    escaped = [r"\s+".join(map(re.escape, re.split(r"\s+", p))) for p in parts]
+    return r"(?s:.*?)".join(escaped)
+
+
+def prints(said: str, shown: str) -> bool:
+    found = NUMBER.sub("0", said).strip()
+    return re.fullmatch(as_pattern(shown.strip()), found) is not None
+
+
+def test_the_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    files = commands = 0
+    for language, text in BLOCK.findall(GUIDE):
+        if language == "python":
+            name = re.match(r"# (\w+\.py)\n", text)
+            assert name, f"a block of Python is a file: {text[:40]}"
+            (tmp_path / name[1]).write_text(text, encoding="utf-8")
+            files += 1
+        elif language == "console":
+            for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, shown = entry.partition("\n")
+                said = run(command, tmp_path)
+                assert prints(said, shown), f"$ {command}\n{said}"
+                commands += 1
+    assert files >= 5 and commands >= 5
+
+
+@pytest.mark.parametrize(
+    "name", [*condition.__all__, *PHASES, *NUMERICS, *KINDS, "composite", "pointwise"]
+)
+def test_the_reference_names_everything(name: str) -> None:
+    if name not in ("Fact", "Held"):
+        assert f"`{name}" in GUIDE or f'`"{name}' in GUIDE or f", `{name}" in GUIDE
+
+
+def test_the_reference_names_nothing_else() -> None:
+    table = GUIDE.partition("### Conditions")[2]
+    for name in re.findall(r"`(\w+)\(", table):
+        assert hasattr(condition, name)
+    assert hasattr(define, "composite") and hasattr(ops, "sqrt")
+
+
+def test_what_is_shown_must_be_printed() -> None:
+    assert prints("a 12.5 µs\nb  7", "a 3 µs\nb 1")
+    assert prints("x\ny\nz\n", "x\n…\nz")
+    assert not prints("x\ny", "x") and not prints("x", "x\ny")
