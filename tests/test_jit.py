@@ -31,7 +31,9 @@ def near(a: Any, b: Any) -> None:
 def test_a_backend_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = importlib.metadata.EntryPoint("broken", "eqsat.no_such", "eqsat.backends")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [broken])
-    with pytest.raises(eq.BackendError, match="(?s)'broken' does not load.*pip install"):
+    with pytest.raises(
+        eq.BackendError, match=r"(?s)'broken' does not load.*pip install"
+    ):
         eq.jit(ffn, backend="broken")
 
 

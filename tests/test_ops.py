@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import BF16, DTYPES, FLOATS, Array, agree, drawn, rounded, traced
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
 
