@@ -150,7 +150,9 @@ np.prod(x, axis=0, where=b); np.prod(i, initial=2); np.any(x>0, where=b);
 np.all(x>0, axis=0, where=b); np.mean(x, axis=1, where=x<9); np.mean(i, where=i>0);
 np.var(x, where=x<9); np.std(x, 1, where=x<9, ddof=1); np.std(x, correction=1);
 np.var(x, -1, mean=x.mean(-1, keepdims=True)); np.add.reduce(x, initial=2);
-np.maximum.reduce(x, 1, where=b, initial=0); np.nansum(np.log(x), 0);
+np.maximum.reduce(x, 1, where=b, initial=0);
+np.max(x[:0], 0, initial=2); np.min(x[:0], initial=-1, where=x[:0]>0);
+np.nansum(np.log(x), 0);
 np.nanmean(np.log(x)); np.nanmean(np.log(x[:, :2]), 1); np.nanmax(np.log(x), 0);
 np.nanmin(np.log(x), keepdims=True); np.nanstd(np.log(x)); np.nanprod(np.log(x), 1);
 np.nanvar(np.log(x), 0, ddof=1); np.nanmax(i); np.nanvar(i); np.nanstd(np.log(x), 1);
@@ -160,7 +162,8 @@ np.average(x, 0, returned=True); np.average(x, weights=C, returned=True)
 
 RUNNING = """
 np.cumsum(x); np.cumsum(x, 0); x.cumsum(1); np.cumsum(i); np.cumsum(h, -1);
-np.cumsum(b, 0); np.cumprod(x, 1); x.cumprod(); np.cumsum(i, dtype=np.float32);
+np.cumsum(b, 0); np.cumsum(x[0, 0], 0); np.argsort(x[0, 0]); np.cumprod(x, 1);
+x.cumprod(); np.cumsum(i, dtype=np.float32);
 np.cumulative_sum(x, axis=0); np.cumulative_prod(x, axis=1, include_initial=True);
 np.cumulative_sum(i, include_initial=True); np.nancumsum(np.log(x), 0);
 np.add.accumulate(x, axis=1); np.maximum.accumulate(x); np.sort(x); np.sort(x, 0);

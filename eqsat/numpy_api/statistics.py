@@ -17,7 +17,7 @@ from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced, normal_axes
-from eqsat.ops.support import dtype_of, rank
+from eqsat.ops.support import dtype_of, negative_axis, rank
 
 _BOOL = np.dtype(bool)
 Reduction = Callable[..., Any]
@@ -53,6 +53,10 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
                     f"{at(caller_line())}"
                 )
             a = ops.where(array(where), a, _as(other, dtype_of(a)))
+        if initial is not None and neutral is None and 0 in shape(a):
+            left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
+            if math.prod(left):
+                return ops.broadcast_to(_as(initial, own), left)
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
         return y if initial is None else combine(_as(initial, dtype_of(y) or own), y)
@@ -187,7 +191,7 @@ def average(
                 f"array of shape {shape(a)}{at(caller_line())}"
             )
         beside = [1] * len(shape(a))
-        beside[axis] = -1
+        beside[negative_axis("np.average", axis, len(beside))] = -1
         weights = ops.reshape(weights, tuple(beside))
     own = dtype_of(a) or np.dtype(float)
     least = own if own.kind not in "biu" else np.dtype(float)
@@ -240,7 +244,7 @@ def cumulative_prod(
 def _running(
     name: str, op: Reduction, first: int, x: Any, axis: Any, dtype: Any, include: bool
 ) -> Any:
-    if axis is None and len(shape(x)) != 1:
+    if axis is None and len(shape(x)) > 1:
         raise TraceError(
             f"{name}: an array of many axes needs axis={at(caller_line())}"
         )
