@@ -5,6 +5,22 @@ i int64 (3) below 3, b bool (3, 4) and h float16 (3, 4), all traced, and of C fl
 (3, 4), which is a constant.
 """
 
+from __future__ import annotations
+
+import numpy as np
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """The arrays that the expressions speak of, by name."""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (3, 4), "y": (2, 3, 4), "v": (4,), "m": (4, 5)}
+    found = {n: rng.standard_normal(s, np.float32) for n, s in shapes.items()}
+    found["i"] = np.array([2, 0, 1])
+    found["b"] = rng.random((3, 4)) > 0.5
+    found["h"] = rng.standard_normal((3, 4)).astype(np.float16)
+    return found
+
+
 OPERATORS = """
 x+1; 1+x; x-2.5; 2.5-x; x*2; x/3; 3/x; x//2; x%2; x**2; x**3; x**0.5; x**-1; 2**x; -x;
 +x; abs(x); x<0; x<=0; x>0.5; x>=0; x==0; x!=0; 0<x; (x>0)&(x<1); (x>0)|(x<-1);

@@ -28,15 +28,7 @@ def draw(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-ARRAYS = {
-    "x": draw(3, 4),
-    "y": draw(2, 3, 4),
-    "v": draw(4),
-    "m": draw(4, 5),
-    "i": np.array([2, 0, 1]),
-    "b": rng.random((3, 4)) > 0.5,
-    "h": draw(3, 4).astype(np.float16),
-}
+ARRAYS = expressions.arrays()
 EXPRESSIONS = [
     text.strip()
     for name, texts in vars(expressions).items()

@@ -17,6 +17,7 @@ from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced, normal_axes
+from eqsat.ops.reduce import floating
 from eqsat.ops.support import dtype_of, negative_axis, rank
 
 _BOOL = np.dtype(bool)
@@ -124,17 +125,9 @@ def mean(
     """Σ a / n over the elements where ``where`` holds."""
     if where is True:
         return ops.mean(a, axis=axis, dtype=dtype, keepdims=keepdims)
-    a = _floating(array(a), dtype)
+    a = floating(array(a), dtype)
     y = total(a, axis=axis, keepdims=keepdims, where=where)
     return y / ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
-
-
-def _floating(a: Any, dtype: Any) -> Any:
-    """``a`` in the dtype in which NumPy takes a mean."""
-    own = dtype_of(a)
-    if dtype is None and own is not None and own.kind in "biu":
-        dtype = np.float64
-    return a if dtype is None else ops.cast(a, dtype)
 
 
 @covers("var")
@@ -152,7 +145,7 @@ def var(
     ddof = ddof or correction
     if where is True and mean is None:
         return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    a = _floating(array(a), dtype)
+    a = floating(array(a), dtype)
     middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
     squares = total(ops.square(a - middle), axis, None, keepdims, None, where)
     n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
