@@ -1,4 +1,4 @@
-"""Property tests of rules: draw arguments, compare both sides, shrink what fails.
+"""The check of rules: property tests, algebraic proof, and lints.
 
     report = eq.check(eq.load_rules("my_rules.py"))
     print(report)
@@ -6,19 +6,22 @@
 
 A rule is refused when a drawn case shows that its sides differ in shape, in dtype, in
 where they are defined, or by more than its numerics class allows
-(:mod:`eqsat.verdict`). Draws are the same from run to run. Needs Hypothesis.
+(:mod:`eqsat.verdict`), and when the engine never matches it. A rule that passes is
+proved where its sides are one function of real numbers (:mod:`eqsat.proof`), else
+tested. Lints (:mod:`eqsat.lint`) warn of rules that are not worth their while. Draws
+are the same from run to run. Needs Hypothesis.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eqsat.errors import EqsatError, RuleError
-from eqsat.findings import Finding, Report
+from eqsat.findings import Finding, Lint, Report
 from eqsat.rule import Rule
 
 if TYPE_CHECKING:
@@ -45,16 +48,19 @@ def check(
     *,
     examples: int = EXAMPLES,
     seed: int = 0,
+    lints: bool = True,
     progress: Callable[[Finding], None] | None = None,
 ) -> Report:
-    """Test every rule on ``examples`` drawn cases, in both directions where it has two.
+    """Test every rule on ``examples`` drawn cases, in both directions where it has two,
+    prove it where that is possible, and look for lints among these rules and the stock
+    rules.
 
-    ``seed`` chooses the cases; ``progress`` is called after each rule. Raises
-    :class:`EqsatError` when Hypothesis is not installed.
+    ``seed`` chooses the cases; ``progress`` is called after the test of each rule, and
+    again after its lints. Raises :class:`EqsatError` when Hypothesis is not installed.
 
     >>> import eqsat as eq
     >>> print(eq.check(eq.default_rules()["times_one"])["times_one"].verdict)
-    tested
+    proved
     """
     try:
         import hypothesis  # noqa: F401
@@ -62,13 +68,48 @@ def check(
         raise EqsatError(
             "checking rules needs hypothesis: pip install hypothesis"
         ) from (error)
+    given = [rules] if isinstance(rules, Rule) else list(rules)
+    tell = progress or (lambda finding: None)
     found = []
-    for r in [rules] if isinstance(rules, Rule) else rules:
-        finding = _check_one(r, examples, seed)
-        found.append(finding)
-        if progress is not None:
-            progress(finding)
-    return Report(tuple(found))
+    for r in given:
+        found.append(_check_one(r, examples, seed))
+        tell(found[-1])
+    return Report(tuple(_linted(given, found, seed, tell) if lints else found))
+
+
+def _linted(
+    rules: Sequence[Rule],
+    found: Sequence[Finding],
+    seed: int,
+    tell: Callable[[Finding], None],
+) -> list[Finding]:
+    """The findings with their lints. What the tests refuse is left out of them."""
+    from eqsat.lint import Linter
+    from eqsat.stock import default_rules
+
+    sound = [r for r, f in zip(rules, found, strict=True) if f.verdict != "refused"]
+    linter = Linter(sound, default_rules(), seed)
+    growing: dict[str, Lint] = {}
+    made = []
+    for r, f in zip(rules, found, strict=True):
+        if f.verdict != "refused":
+            why = linter.dead(r)
+            kinds = [Lint("dead", why)] if why else linter.warnings(r)
+            f = replace(f, lints=tuple(kinds))
+            f = _never(f, why) if why else f
+            grown = linter.growing(r)
+            growing |= {grown[0].name: grown[1]} if grown else {}
+        made.append(f)
+        tell(f)
+    more = {f.rule: (*f.lints, growing[f.rule]) for f in made if f.rule in growing}
+    return [replace(f, lints=more.get(f.rule, f.lints)) for f in made]
+
+
+def _never(found: Finding, why: str) -> Finding:
+    """The finding of a rule that the engine never matches."""
+    return replace(
+        found, verdict="refused", reason=why, error_probability=None, proved_for=()
+    )
 
 
 def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
@@ -90,7 +131,22 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
         return _counterexample(rule, numerics, state)
     if not state.examples:
         return _finding(rule, numerics, state, "no drawn arguments reach its left side")
-    return _finding(rule, numerics, state)
+    return _proved(rule, _finding(rule, numerics, state), seed)
+
+
+def _proved(rule: Rule, found: Finding, seed: int) -> Finding:
+    """The finding of a rule that passes its tests, with its proof if there is one."""
+    from eqsat.proof import prove
+
+    proof = prove(rule, seed)
+    if proof is None:
+        return found
+    return replace(
+        found,
+        verdict="proved",
+        error_probability=proof.error,
+        proved_for=proof.shapes,
+    )
 
 
 def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
@@ -131,7 +187,7 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
         print_blob=False,
         report_multiple_bugs=False,
     )
-    @hypothesis.given(cases(rule, itertools.count().__next__))
+    @hypothesis.given(cases(rule, itertools.count().__next__, examples))
     def test(drawn: Case) -> None:
         if state.failed is not None:
             raise Stop
@@ -163,8 +219,8 @@ def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:
     case = shrink(state.failed[0], lambda c: bool(judge(c, numerics).reason))
     outcome = judge(case, numerics)
     code = as_code(case, outcome.reason, outcome.left, outcome.right)
-    found = asdict(_finding(rule, numerics, state, outcome.reason))
-    return Finding(**{**found, "counterexample": code})
+    found = _finding(rule, numerics, state, outcome.reason)
+    return replace(found, counterexample=code)
 
 
-__all__ = ["Finding", "Report", "check"]
+__all__ = ["Finding", "Lint", "Report", "check"]

@@ -157,13 +157,20 @@ def _compiled(
     help="Cases to draw for each rule.",
 )
 @click.option("--seed", default=0, show_default=True, help="Chooses the cases.")
+@click.option(
+    "--lints/--no-lints", default=True, help="Whether to look for lints, the default."
+)
 @_as_json
 @_clean_errors
-def check(files: tuple[str, ...], examples: int, seed: int, as_json: bool) -> None:
-    """Test the rules in FILEs, or in folders of them: draw arguments, compare both
-    sides.
+def check(
+    files: tuple[str, ...], examples: int, seed: int, lints: bool, as_json: bool
+) -> None:
+    """Check the rules in FILEs, or in folders of them: compare both sides on drawn
+    arguments, prove them equal where that is possible, and warn of rules that are
+    doubles of others, follow from them, or feed each other without end.
 
-    Exits with status 1 when a rule is refused.
+    Exits with status 1 when a rule is refused: when its sides differ, or when the
+    optimiser can never use it.
     """
     import eqsat as eq
     from eqsat.findings import show, with_bar
@@ -171,9 +178,12 @@ def check(files: tuple[str, ...], examples: int, seed: int, as_json: bool) -> No
     rules = eq.load_rules(*files)
 
     def run(progress: Callable[[Finding], None] | None) -> Report:
-        return eq.check(rules, examples=examples, seed=seed, progress=progress)
+        return eq.check(
+            rules, examples=examples, seed=seed, lints=lints, progress=progress
+        )
 
-    report = with_bar(run, len(rules)) if sys.stderr.isatty() else run(None)
+    steps = len(rules) * (1 + lints)
+    report = with_bar(run, steps) if sys.stderr.isatty() else run(None)
     if as_json:
         click.echo(report.to_json())
     else:

@@ -263,6 +263,10 @@ class Engine:
         )
         self._rounds(budget, 1, (("merge", 1),))
 
+    def canonicalise(self, budget: Budget) -> None:
+        """The phase of normal forms alone."""
+        self._rounds(budget, 3, (("canonicalise", 3),))
+
     def _rounds(
         self, budget: Budget, rounds: int, phases: Sequence[tuple[str, int]]
     ) -> None:

@@ -68,7 +68,7 @@ def fitting_shapes(
     size = dict(zip(names, shuffled(pick, grid), strict=False))
     if batch is None:
         rank = one_of(pick, (0, 1, 2, 2, 3))
-        batch = shuffled(pick, (2, 3, 1))[:rank]
+        batch = shuffled(pick, (2, 3, 5, 1))[:rank]
     batch = list(batch)
     odd = one_of(pick, unusual)
     if odd is not None and names:
@@ -105,7 +105,7 @@ def _uniform(rng: Any, shape: Shape, dtype: Any) -> Array:
 
 
 def _large(rng: Any, shape: Shape, dtype: Any) -> Array:
-    return np.asarray(rng.uniform(-LIMIT[dtype], LIMIT[dtype], shape))
+    return np.asarray(rng.uniform(-1, 1, shape) * LIMIT[dtype] * rng.choice([1.0, 0.1]))
 
 
 def _tiny(rng: Any, shape: Shape, dtype: Any) -> Array:
@@ -133,7 +133,7 @@ def _small_integers(rng: Any, shape: Shape, dtype: Any) -> Array:
 def _special(rng: Any, shape: Shape, dtype: Any) -> Array:
     rare = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0], shape)
     common = rng.uniform(-2, 2, shape)
-    return np.asarray(np.where(rng.uniform(0, 1, shape) < 0.3, rare, common))
+    return np.asarray(np.where(rng.uniform(0, 1, shape) < 0.5, rare, common))
 
 
 def _huge(rng: Any, shape: Shape, dtype: Any) -> Array:

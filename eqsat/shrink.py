@@ -119,6 +119,8 @@ def _elements(case: Case) -> Iterator[Case]:
             continue
         for i, value in enumerate(array.ravel().tolist()):
             for simple in _simpler(value):
+                if simple < 0 and array.dtype.kind == "u":
+                    continue
                 changed = array.copy()
                 changed.flat[i] = simple
                 yield case.with_array(p, changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,15 @@ class Sides:
     inputs: tuple[Any, ...]
 
 
-def trace_sides(rule: Rule, args: Sequence[Any]) -> Sides:
+def trace_sides(
+    rule: Rule,
+    args: Sequence[Any],
+    leaf: Callable[[str, Tracer], Tracer] = lambda param, value: value,
+) -> Sides:
     """The sides of ``rule`` for arguments of these shapes, dtypes and numbers.
 
-    Raises what building a term raises when the shapes are outside a side's domain.
+    ``leaf`` makes what stands for an array parameter of the input of that name. Raises
+    what building a term raises when the shapes are outside a side's domain.
     """
     graph = Graph(sources=False)
     arrays: list[Any] = []
@@ -38,7 +43,8 @@ def trace_sides(rule: Rule, args: Sequence[Any]) -> Sides:
             continue
         array = np.asarray(value)
         type_ = (array.dtype, array.shape)
-        values.append(Tracer(graph.node(INPUT, (), (len(arrays),), type_)))
+        traced = Tracer(graph.node(INPUT, (), (len(arrays),), type_))
+        values.append(leaf(param, traced))
         arrays.append(array)
     left, right = rule.function(*values)
     return Sides(_terms(graph, left), _terms(graph, right), tuple(arrays))

@@ -108,13 +108,6 @@ def log_softmax_of_logsumexp(x, axis: Axis):
     return x - logsumexp(x, axis=axis), log_softmax(x, axis=axis)
 
 
-@rule("...")
-def log_softmax_shifted(x, axis: Axis):
-    """(x - m) - log Σ exp(x - m) = log_softmax(x), where m = max x."""
-    d = x - max(x, axis=axis, keepdims=True)
-    return d - log(sum(exp(d), axis=axis, keepdims=True)), log_softmax(x, axis=axis)
-
-
 @rule("... n")
 def mean_of_last_axis(x):
     """Σ x / n = mean(x) over the last axis."""

@@ -16,12 +16,13 @@ import eqsat as eq
 from eqsat.ball import Range
 from eqsat.bounds import Analysis
 from eqsat.cli import main
-from eqsat.ops import exp, log1p
+from eqsat.ops import exp, log1p, sin
 from eqsat.sides import sides, trace_sides
 
 ROOT = Path(__file__).resolve().parent.parent
-WRONG = list(eq.load_rules(Path(__file__).with_name("wrong_rules")))
 MENDED = "_mended"
+RULES = eq.load_rules(Path(__file__).with_name("wrong_rules"))
+WRONG = [r for r in RULES if not r.name.endswith(MENDED)]
 SAMPLE = [
     *("times_one", "add_negative", "power_half", "divide_by_number", "matmul_factors"),
     *("attention_of_causal", "scale_into_kernel", "two_products_merge", "group_norm_1"),
@@ -31,40 +32,42 @@ SAMPLE = [
 """Stock rules that are checked every time; the slow test checks them all."""
 
 
+def checked(rule: eq.Rule) -> eq.Finding:
+    return eq.check(rule, lints=False)[rule.name]
+
+
 def test_there_are_enough_wrong_rules() -> None:
-    names = [r.name for r in WRONG]
-    assert sum(not n.endswith(MENDED) for n in names) >= 40
-    assert sum(n.endswith(MENDED) for n in names) >= 20
+    assert len(WRONG) >= 50
+    assert len(RULES) == 2 * len(WRONG)
 
 
 @pytest.mark.parametrize("rule", WRONG, ids=lambda r: r.name)
 def test_wrong_rules_are_refused_and_mended_ones_pass(rule: eq.Rule) -> None:
-    found = eq.check(rule)[rule.name]
-    if rule.name.endswith(MENDED):
-        assert found.verdict == "tested", f"{found.reason}\n{found.counterexample}"
-    else:
-        assert found.verdict == "refused" and found.reason
+    found = checked(rule)
+    assert found.verdict == "refused" and found.reason and found.counterexample
+    mended = checked(RULES[rule.name + MENDED])
+    assert mended.verdict != "refused", f"{mended.reason}\n{mended.counterexample}"
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_stock_rules_pass(name: str) -> None:
-    found = eq.check(eq.default_rules()[name])[name]
-    assert found.verdict == "tested", f"{found.reason}\n{found.counterexample}"
+    found = checked(eq.default_rules()[name])
+    assert found.verdict != "refused", f"{found.reason}\n{found.counterexample}"
     assert found.examples >= 50
 
 
 @pytest.mark.slow
 def test_all_stock_rules_pass_in_under_three_minutes() -> None:
-    start = time.monotonic()
+    start = time.process_time()  # what else runs on the machine is no fault of ours
     report = eq.check(eq.default_rules())
     assert report.ok, "\n".join(f"{f.reason}\n{f.counterexample}" for f in report)
-    assert time.monotonic() - start < 180
+    assert not report.lints
+    assert time.process_time() - start < 180
 
 
 @pytest.mark.parametrize("name", ["sinh_of_sum", "ratio_to_itself", "sum_of_broadcast"])
 def test_a_counterexample_runs_when_pasted(name: str) -> None:
-    rule = next(r for r in WRONG if r.name == name)
-    code = eq.check(rule)[name].counterexample
+    code = checked(RULES[name]).counterexample
     seen: dict[str, object] = {}
     with np.errstate(all="ignore"):
         exec(code, seen)
@@ -73,8 +76,7 @@ def test_a_counterexample_runs_when_pasted(name: str) -> None:
 
 
 def test_a_counterexample_is_small() -> None:
-    rule = next(r for r in WRONG if r.name == "softmax_without_max")
-    code = eq.check(rule)["softmax_without_max"].counterexample
+    code = checked(RULES["softmax_without_max"]).counterexample
     (line,) = [x for x in code.splitlines() if x.startswith("x = ")]
     assert len(line) < 60, line
 
@@ -95,7 +97,7 @@ def test_a_class_is_inferred_where_none_is_declared() -> None:
         """eˣ is not x."""
         return exp(x), x + 0.0
 
-    report = eq.check([commutes, log_spelled_out, neither])
+    report = eq.check([commutes, log_spelled_out, neither], lints=False)
     assert report["commutes"].numerics == "exact"
     assert report["log_spelled_out"].numerics == "reassociate"
     assert report["neither"].verdict == "refused"
@@ -110,11 +112,20 @@ def test_a_rule_that_nothing_reaches_is_refused() -> None:
         """Only of a thousand rows."""
         return exp(x), exp(x)
 
-    assert eq.check(never)["never"].reason == "no drawn arguments reach its left side"
+    assert checked(never).reason == "no drawn arguments reach its left side"
+
+
+def test_an_approximation_must_say_how_good_it_is() -> None:
+    @eq.rule("...", numerics="approximate")
+    def forgotten(x):  # type: ignore[no-untyped-def]
+        """A tolerance is missing."""
+        return sin(x), x + 0.0
+
+    assert "expected a tolerance" in checked(forgotten).reason
 
 
 def test_findings_do_not_change_from_run_to_run() -> None:
-    rules = WRONG[:6]
+    rules = list(RULES)[:6]
     assert eq.check(rules).to_json() == eq.check(rules).to_json()
 
 
@@ -141,15 +152,15 @@ def test_errors_stay_within_their_bounds(name: str, dtype: str) -> None:
         assert np.all(ball.error <= 500 * np.finfo(dtype).eps * size)
 
 
-RULES = '''
+FILE = '''
 from eqsat import rule
-from eqsat.ops import exp
+from eqsat.ops import exp, sin
 
 
 @rule("..., ...")
 def right(x, y):
     """x + y = y + x."""
-    return x + y, y + x
+    return sin(x) * x + y, y + x * sin(x)
 
 
 @rule("...")
@@ -161,23 +172,29 @@ def wrong(x):
 
 def test_the_command_prints_json_or_a_table(tmp_path: Path) -> None:
     file = tmp_path / "my_rules.py"
-    file.write_text(RULES, encoding="utf-8")
+    file.write_text(FILE, encoding="utf-8")
     words = ["check", str(file), "--examples", "20"]
     result = CliRunner().invoke(main, [*words, "--json"])
     assert result.exit_code == 1, result.output
     rows = json.loads(result.stdout)["rules"]
-    assert [r["verdict"] for r in rows] == ["tested", "refused"]
+    assert [r["verdict"] for r in rows] == ["proved", "refused"]
     assert rows[0].keys() >= {"rule", "file", "line", "numerics", "verdict"}
+    assert 0 < rows[0]["error_probability"] < 1e-30
+    assert rows[0]["proved_for"] and rows[1]["error_probability"] is None
+    assert [lint["kind"] for lint in rows[0]["lints"]] == ["derivable"]
     assert (rows[1]["rule"], rows[1]["line"]) == ("wrong", 12)
     table = CliRunner().invoke(main, words).stdout
-    assert "2 rules, 1 refused" in table and "left, right = sides(rule, x)" in table
+    assert "2 rules: 1 proved, 0 tested, 1 refused, 1 warnings" in table
+    assert "left, right = sides(rule, x)" in table
 
 
 def test_the_command_succeeds_when_no_rule_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "my_rules.py"
-    file.write_text(RULES.split('@rule("...")')[0], encoding="utf-8")
-    result = CliRunner().invoke(main, ["check", str(file), "--examples", "5"])
+    file.write_text(FILE.split('@rule("...")')[0], encoding="utf-8")
+    words = ["check", str(file), "--examples", "5", "--no-lints"]
+    result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
+    assert "derivable" not in result.output
 
 
 def test_importing_eqsat_does_not_import_hypothesis() -> None:

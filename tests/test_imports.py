@@ -19,8 +19,8 @@ ORDER = (
     "rulefile stock normal frozen insertion egraph ematch regions kernel memory cost "
     "extract exact origin readable facts nearest derivation forced optimise program "
     "whynot explain jit "
-    "sides instantiate ball propagate bounds samples drawing verdict shrink findings "
-    "check . testing demo cli __main__ pytest_plugin"
+    "sides instantiate ball propagate bounds samples drawing verdict shrink field "
+    "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 

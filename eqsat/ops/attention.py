@@ -52,7 +52,7 @@ def attention_padded(q: Any, k: Any, v: Any, scale: Any, bias: Any) -> Any:
     return matmul(softmax(_scores(q, k, scale) + bias), v)
 
 
-@composite("... m d, ... n d, ... n e,  -> ... m e", check=some_keys)
+@composite("... m d, ... n d, ... n e,  -> ... m e", check=some_keys, recognised=False)
 def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ where j ≤ i + n - m, else -∞) v: no query sees later keys."""
     m, n = q.shape[-2], k.shape[-2]

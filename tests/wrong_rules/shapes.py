@@ -1,22 +1,12 @@
-"""Wrong rules of axes, views, products and reductions."""
+"""Wrong rules of axes, views and reductions.
+
+Each is followed by what was meant.
+"""
 
 from eqsat import rule
+from eqsat.condition import length
 from eqsat.op import Axis, Ints
-from eqsat.ops import (
-    attention_scaled,
-    concatenate,
-    conv2d,
-    exp,
-    gelu,
-    layer_norm,
-    linear,
-    log,
-    max,
-    mean,
-    rms_norm,
-    softmax,
-    sum,
-)
+from eqsat.ops import concatenate, exp, max, mean, softmax, sum
 from eqsat.ops.view import reshape_op, slice_op, transpose_op
 from eqsat.pattern import entry
 
@@ -26,22 +16,17 @@ def columns(y, start, size):
     return slice_op(y, starts=(start,), sizes=(size,), steps=(1,))
 
 
-@rule("... m k, k n, ... n")
-def bias_without_guard(x, w, b):
-    """A bias of any shape is no bias of a column."""
-    return gelu(x @ w + b), linear(x, w, sum(b, axis=-1, keepdims=True), act="gelu")
-
-
-@rule("... m k, k n, n")
-def bias_without_guard_mended(x, w, b):
-    """gelu(x w + b) with one b for each column."""
-    return gelu(x @ w + b), linear(x, w, b, act="gelu")
-
-
 @rule("m n, n")
 def sum_before_broadcast(x, b):
     """b is added to every row: its sum counts n times only once."""
     return sum(x + b, axis=-2, keepdims=True), sum(x, axis=-2, keepdims=True) + b
+
+
+@rule("m n, n")
+def sum_before_broadcast_mended(x, b):
+    """b is added to every row: its sum counts m times."""
+    left = sum(x + b, axis=-2, keepdims=True)
+    return left, sum(x, axis=-2, keepdims=True) + b * x.shape[0]
 
 
 @rule("..., ...")
@@ -76,28 +61,10 @@ def square_transpose(x):
     return x.mT.mT.mT, x
 
 
-@rule("m k, k n")
-def product_commutes(x, y):
-    """x y is not y x."""
-    return x @ y, y @ x
-
-
-@rule("n n, n n")
-def product_of_squares_commutes(x, y):
-    """x y is not y x, even where the shapes agree."""
-    return x @ y, y @ x
-
-
-@rule("m k, k n")
-def transpose_of_product_in_order(x, y):
-    """(x y)ᵀ is yᵀ xᵀ; with equal sizes nothing shows but the values."""
-    return (x @ y).mT, x.mT @ y.mT
-
-
-@rule("m k, k n")
-def transpose_of_product_mended(x, y):
-    """(x y)ᵀ = yᵀ xᵀ."""
-    return (x @ y).mT, y.mT @ x.mT
+@rule("n n")
+def square_transpose_mended(x):
+    """xᵀᵀᵀ = xᵀ."""
+    return x.mT.mT.mT, x.mT
 
 
 @rule("i j k")
@@ -107,7 +74,7 @@ def permutation_composed_backwards(x):
 
 
 @rule("i j k", dtypes="any", numerics="exact")
-def permutation_composed_mended(x):
+def permutation_composed_backwards_mended(x):
     """Rotations either way cancel."""
     return transpose_op(transpose_op(x, perm=(-2, -1, -3)), perm=(-1, -3, -2)), x
 
@@ -121,10 +88,25 @@ def permutation_of_attribute(x, p: Ints):
     )
 
 
+@rule("i j k", where=lambda x, p: length(p, 3))
+def permutation_of_attribute_mended(x, p: Ints):
+    """The last two entries of the first are exchanged."""
+    swapped = (entry(p, 0), entry(p, 2), entry(p, 1))
+    return transpose_op(transpose_op(x, perm=p), perm=(-1, -2)), transpose_op(
+        x, perm=swapped
+    )
+
+
 @rule("... n")
 def first_columns_one_short(x):
     """Columns 1 to n - 1 are not columns 0 to n - 2."""
     return columns(x, 1, x.shape[-1] - 1), columns(x, 0, x.shape[-1] - 1)
+
+
+@rule("... n", dtypes="any", numerics="exact")
+def first_columns_one_short_mended(x):
+    """Columns 0 to n - 1 are all of them."""
+    return columns(x, 0, x.shape[-1]), x
 
 
 @rule("m n, m p")
@@ -135,7 +117,7 @@ def part_of_join_off_by_one(x, y):
 
 
 @rule("m n, m p", dtypes="any", numerics="exact")
-def part_of_join_mended(x, y):
+def part_of_join_off_by_one_mended(x, y):
     """The second part starts at n."""
     n, p = x.shape[-1], y.shape[-1]
     return columns(concatenate([x, y], axis=-1), n, p), y
@@ -147,25 +129,11 @@ def reshape_is_transpose(x):
     return reshape_op(x, shape=(x.shape[1], x.shape[0])), x.mT
 
 
-@rule("m k, k n, k p")
-def merged_products_swapped(x, a, b):
-    """The first columns belong to the first factor."""
-    n, p = a.shape[-1], b.shape[-1]
-    y = x @ concatenate([a, b], axis=-1)
-    return (x @ a, x @ b), (columns(y, p, n), columns(y, 0, p))
-
-
-@rule("... n")
-def softmax_without_max(x):
-    """eˣ / Σ eˣ overflows."""
-    return softmax(x), exp(x) / sum(exp(x), axis=-1, keepdims=True)
-
-
-@rule("... n")
-def softmax_without_max_mended(x):
-    """e / Σ e with e = exp(x - max x)."""
-    e = exp(x - max(x, axis=-1, keepdims=True))
-    return softmax(x), e / sum(e, axis=-1, keepdims=True)
+@rule("m n", dtypes="any", numerics="exact")
+def reshape_is_transpose_mended(x):
+    """A reshape and back is nothing."""
+    m, n = x.shape
+    return reshape_op(reshape_op(x, shape=(n, m)), shape=(m, n)), x
 
 
 @rule("...")
@@ -175,30 +143,11 @@ def softmax_over_last_axis_only(x, axis: Axis):
     return e / sum(e, axis=axis, keepdims=True), softmax(x)
 
 
-@rule("... n")
-def logsumexp_without_max(x):
-    """ln Σ eˣ overflows."""
-    m = max(x, axis=-1, keepdims=True)
-    right = log(sum(exp(x), axis=-1, keepdims=True))
-    return m + log(sum(exp(x - m), axis=-1, keepdims=True)), right
-
-
-@rule("... m d, ... n d, ... n e, ")
-def attention_scaled_twice(q, k, v, s):
-    """The scale counts once."""
-    return softmax(q @ k.mT * s) @ v, attention_scaled(q, k, v, s * s)
-
-
-@rule("... m d, ... n d, ... n e, ")
-def attention_scaled_once_mended(q, k, v, s):
-    """softmax(s q kᵀ) v."""
-    return softmax(q @ k.mT * s) @ v, attention_scaled(q, k, v, s)
-
-
-@rule("... n, n, n, ")
-def layer_norm_without_mean(x, w, b, eps):
-    """An RMS norm does not subtract the mean."""
-    return layer_norm(x, w, b, eps), rms_norm(x, w, eps) + b
+@rule("...")
+def softmax_over_last_axis_only_mended(x, axis: Axis):
+    """e / Σ e over the axes of the maximum and of the sum."""
+    e = exp(x - max(x, axis=axis, keepdims=True))
+    return e / sum(e, axis=axis, keepdims=True), softmax(x, axis=axis)
 
 
 @rule("... n")
@@ -210,40 +159,18 @@ def mean_over_one_less(x):
 
 
 @rule("... n")
-def mean_over_all_mended(x):
+def mean_over_one_less_mended(x):
     """The mean divides by n."""
     return mean(x, axis=-1, keepdims=True), sum(x, axis=-1, keepdims=True) / x.shape[-1]
-
-
-@rule("b i h v, o i p q, o 1 1")
-def padding_forgotten(x, w, t):
-    """A convolution with padding is larger."""
-    padded = conv2d(x, w, (1, 1), (1, 1), (1, 1), 1)
-    return padded + t, conv2d(x, w, (1, 1), (0, 0), (1, 1), 1) + t
-
-
-@rule("b i h v, o i p q, b 1 1 1")
-def scale_of_image_into_kernel(x, w, s):
-    """A scale of each image is none of each channel."""
-    y = conv2d(x, w, (1, 1), (0, 0), (1, 1), 1)
-    return y * s, conv2d(x, w * s, (1, 1), (0, 0), (1, 1), 1)
-
-
-@rule("b i h v, o i p q, b 1 1 1")
-def scale_of_image_mended(x, w, s):
-    """A scale of each image may come before."""
-    y = conv2d(x, w, (1, 1), (0, 0), (1, 1), 1)
-    return y * s, conv2d(x * s, w, (1, 1), (0, 0), (1, 1), 1)
-
-
-@rule("b i h v, o i p q, o 1 1")
-def shift_before_padding(x, w, t):
-    """A shift of padded images shifts the padding too."""
-    y = conv2d(x, w, (1, 1), (1, 1), (1, 1), 1)
-    return y * t, conv2d(x + 1.0, w, (1, 1), (1, 1), (1, 1), 1) * t
 
 
 @rule("m n")
 def sum_without_shape(x):
     """A number is no array of the shape of x."""
     return x - x, 0.0
+
+
+@rule("m n")
+def sum_without_shape_mended(x):
+    """x - x = 0 x, which has the shape of x."""
+    return x - x, x * 0.0
