@@ -162,7 +162,7 @@ _VIEWS = frozenset(
 )
 _NO_ROUNDING = _VIEWS | frozenset(
     "negative absolute sign maximum minimum fmax fmin max min where floor ceil trunc "
-    "rint copysign iota fmod".split()
+    "rint copysign iota fmod sort".split()
 )
 _SUMS = frozenset("sum mean prod matmul conv2d".split())
 _ONCE = frozenset("add subtract multiply divide sqrt square reciprocal cast".split())

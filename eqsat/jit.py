@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import os
 import sys
 import threading
 import time
@@ -80,7 +81,15 @@ def backend_named(name: str) -> Backend:
         raise BackendError(
             f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
         )
-    backend: Backend = found[name].load()
+    try:
+        backend: Backend = found[name].load()
+    except ImportError as error:
+        folder = os.path.dirname(os.path.abspath(__file__))
+        raise BackendError(
+            f"backend {name!r} does not load: {error}\n"
+            f"  eqsat runs from {folder}; if that is a source tree, install it with "
+            "pip install -e . or work in another folder"
+        ) from error
     return backend
 
 

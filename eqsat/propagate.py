@@ -179,6 +179,24 @@ def _extreme(args: list[Ball], value: Array, span: Range, attrs: Any, *_: Any) -
     return np.max(args[0].error, axis=attrs["axis"], keepdims=True)
 
 
+def _sorted(args: list[Ball], value: Array, span: Range, attrs: Any, *_: Any) -> Any:
+    return np.broadcast_to(_extreme(args, value, span, attrs), value.shape)
+
+
+def _accumulate(
+    args: list[Ball], value: Array, span: Range, attrs: Any, p: Precision
+) -> Any:
+    x, (axis,) = args[0], attrs["axis"]
+    n = value.shape[axis]
+    if attrs["ufunc"] == "add":
+        size = np.cumsum(np.abs(x.value) + x.error, axis)
+        return np.cumsum(x.error, axis) + n * p.unit * size
+    if attrs["ufunc"] == "multiply":
+        whole = np.cumprod((np.abs(x.value) + x.error) * (1 + p.unit), axis)
+        return whole - np.abs(value) + n * p.tiny
+    return np.maximum.accumulate(x.error, axis)
+
+
 def _contraction(op_name: str) -> Rule:
     def rule(
         args: list[Ball], value: Array, span: Range, attrs: Any, p: Precision
@@ -227,12 +245,15 @@ PROPAGATE: dict[str, Rule] = {
     "fmax": _largest_error,
     "fmin": _largest_error,
     "logaddexp": _largest_error,
+    "logaddexp2": _largest_error,
     "where": _where,
     "sum": _sum,
     "mean": _mean,
     "prod": _prod,
     "max": _extreme,
     "min": _extreme,
+    "sort": _sorted,
+    "accumulate": _accumulate,
     "matmul": _contraction("matmul"),
     "conv2d": _contraction("conv2d"),
     "iota": lambda args, value, *_: np.zeros(value.shape, WIDE),

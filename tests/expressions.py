@@ -5,6 +5,22 @@ i int64 (3) below 3, b bool (3, 4) and h float16 (3, 4), all traced, and of C fl
 (3, 4), which is a constant.
 """
 
+from __future__ import annotations
+
+import numpy as np
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """The arrays that the expressions speak of, by name."""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (3, 4), "y": (2, 3, 4), "v": (4,), "m": (4, 5)}
+    found = {n: rng.standard_normal(s, np.float32) for n, s in shapes.items()}
+    found["i"] = np.array([2, 0, 1])
+    found["b"] = rng.random((3, 4)) > 0.5
+    found["h"] = rng.standard_normal((3, 4)).astype(np.float16)
+    return found
+
+
 OPERATORS = """
 x+1; 1+x; x-2.5; 2.5-x; x*2; x/3; 3/x; x//2; x%2; x**2; x**3; x**0.5; x**-1; 2**x; -x;
 +x; abs(x); x<0; x<=0; x>0.5; x>=0; x==0; x!=0; 0<x; (x>0)&(x<1); (x>0)|(x<-1);
@@ -150,7 +166,9 @@ np.prod(x, axis=0, where=b); np.prod(i, initial=2); np.any(x>0, where=b);
 np.all(x>0, axis=0, where=b); np.mean(x, axis=1, where=x<9); np.mean(i, where=i>0);
 np.var(x, where=x<9); np.std(x, 1, where=x<9, ddof=1); np.std(x, correction=1);
 np.var(x, -1, mean=x.mean(-1, keepdims=True)); np.add.reduce(x, initial=2);
-np.maximum.reduce(x, 1, where=b, initial=0); np.nansum(np.log(x), 0);
+np.maximum.reduce(x, 1, where=b, initial=0);
+np.max(x[:0], 0, initial=2); np.min(x[:0], initial=-1, where=x[:0]>0);
+np.nansum(np.log(x), 0);
 np.nanmean(np.log(x)); np.nanmean(np.log(x[:, :2]), 1); np.nanmax(np.log(x), 0);
 np.nanmin(np.log(x), keepdims=True); np.nanstd(np.log(x)); np.nanprod(np.log(x), 1);
 np.nanvar(np.log(x), 0, ddof=1); np.nanmax(i); np.nanvar(i); np.nanstd(np.log(x), 1);
@@ -160,7 +178,8 @@ np.average(x, 0, returned=True); np.average(x, weights=C, returned=True)
 
 RUNNING = """
 np.cumsum(x); np.cumsum(x, 0); x.cumsum(1); np.cumsum(i); np.cumsum(h, -1);
-np.cumsum(b, 0); np.cumprod(x, 1); x.cumprod(); np.cumsum(i, dtype=np.float32);
+np.cumsum(b, 0); np.cumsum(x[0, 0], 0); np.argsort(x[0, 0]); np.cumprod(x, 1);
+x.cumprod(); np.cumsum(i, dtype=np.float32);
 np.cumulative_sum(x, axis=0); np.cumulative_prod(x, axis=1, include_initial=True);
 np.cumulative_sum(i, include_initial=True); np.nancumsum(np.log(x), 0);
 np.add.accumulate(x, axis=1); np.maximum.accumulate(x); np.sort(x); np.sort(x, 0);

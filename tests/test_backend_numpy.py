@@ -77,15 +77,7 @@ def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
 
 
 GROUPS = [name for name in vars(expressions) if name.isupper()]
-NUMPY_ARGUMENTS = {
-    "x": draw(3, 4),
-    "y": draw(2, 3, 4),
-    "v": draw(4),
-    "m": draw(4, 5),
-    "i": np.array([2, 0, 1]),
-    "b": rng.random((3, 4)) > 0.5,
-    "h": draw(3, 4, dtype="f2"),
-}
+NUMPY_ARGUMENTS = expressions.arrays()
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import threading
 from dataclasses import dataclass
@@ -25,6 +26,15 @@ def ffn(x: Any, w: Any, b: Any) -> Any:
 def near(a: Any, b: Any) -> None:
     assert a.shape == b.shape and a.dtype == b.dtype
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_backend_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = importlib.metadata.EntryPoint("broken", "eqsat.no_such", "eqsat.backends")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [broken])
+    with pytest.raises(
+        eq.BackendError, match=r"(?s)'broken' does not load.*pip install"
+    ):
+        eq.jit(ffn, backend="broken")
 
 
 def test_decorators_and_methods() -> None:

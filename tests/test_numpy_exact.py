@@ -26,7 +26,7 @@ x**2; x**3; x/3; -x*3; 1-x; divmod(x, 3); divmod(7, x); np.modf(x); np.clip(x, 1
 np.clip(x, -4, 3); x.clip(-4, 1000); np.isclose(x, x+1, atol=2); np.isclose(x, 5);
 np.isclose(4, x, rtol=.3); np.isclose(x, x); np.degrees(x); np.deg2rad(x);
 np.float_power(x, 1.5); np.logaddexp2(x, 1); np.heaviside(x, 1); np.gcd(x, 4);
-np.lcm(x, x); np.bitwise_count(x); np.spacing(x); np.signbit(x); np.nextafter(x, 0);
+np.lcm(x, x); np.bitwise_count(x); np.signbit(x); np.nextafter(x, 0);
 np.equal(x, x, dtype=bool); np.logical_and(x, x, dtype=bool); np.exp(x, dtype="f8");
 np.add(x, x, dtype="f4"); np.add(x, x, dtype="f4", casting="no"); +x; x.max(-1);
 np.add(x, 1, dtype="i4"); np.add(x, 1, casting="safe"); np.sqrt(x, dtype="f4");

@@ -28,15 +28,7 @@ def draw(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-ARRAYS = {
-    "x": draw(3, 4),
-    "y": draw(2, 3, 4),
-    "v": draw(4),
-    "m": draw(4, 5),
-    "i": np.array([2, 0, 1]),
-    "b": rng.random((3, 4)) > 0.5,
-    "h": draw(3, 4).astype(np.float16),
-}
+ARRAYS = expressions.arrays()
 EXPRESSIONS = [
     text.strip()
     for name, texts in vars(expressions).items()
@@ -74,6 +66,7 @@ def small(dtype: np.dtype[Any], *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*fix:DeprecationWarning")
 def test_expression(text: str) -> None:
     known = {"np": np, "sp": sp, "C": draw(3, 4)}
     f = eval(f"lambda {', '.join(ARRAYS)}: {text}", known)

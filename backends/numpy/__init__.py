@@ -4,9 +4,12 @@ It is what a user reads when debugging, and its :func:`interpret` is the oracle 
 other backends.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
-from eqsat.cost import CostModel
+from eqsat.calibrate import measure_cpu, measured
+from eqsat.cost import CPU, CostModel, Device
 from eqsat.op import Op
 from eqsat.program import Program
 
@@ -30,10 +33,14 @@ class Backend:
 
     name: str = "numpy"
 
-    @property
+    @cached_property
     def model(self) -> CostModel:
-        """What kernels cost here."""
-        return CostModel()
+        """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
+        return CostModel(measured(self.name, CPU), backend=self.name)
+
+    def measure(self, progress: Callable[[str], None]) -> Device:
+        """This machine as the backend sees it; ``progress`` is told what comes next."""
+        return measure_cpu(self.name, CPU, progress)
 
     def lower(self, program: Program) -> Lowered:
         """``program`` as something that can be called."""

@@ -67,6 +67,13 @@ class _Writer:
         fixed = [*self.program.constants, *self.program.folded]
         values = evaluate(fixed, {})
         self.namespace |= {called[t]: np.asarray(values[t]) for t in fixed}
+        last = {t: s.last for s in self.program.plan.slots for t in s.values}
+        self.dying: dict[int, list[str]] = {}
+        for s in self.program.steps:
+            for t in s.results if isinstance(s, Kernel) else (s.term,):
+                owner = s.base if isinstance(s, View) else t
+                if owner in last:
+                    self.dying.setdefault(last[owner], []).append(called[t])
 
     def source(self) -> str:
         """The whole text."""
@@ -108,13 +115,7 @@ class _Writer:
 
     def _freed(self, step: int) -> list[str]:
         """Forget what dies after ``step``, with all views of it."""
-        dead = {t for s in self.program.plan.slots if s.last == step for t in s.values}
-        names = [
-            self.called[t]
-            for s in self.program.steps
-            for t in (s.results if isinstance(s, Kernel) else (s.term,))
-            if (s.base if isinstance(s, View) else t) in dead
-        ]
+        names = self.dying.get(step)
         return [f"del {', '.join(names)}"] if names else []
 
     # -- kernels -----------------------------------------------------------------------

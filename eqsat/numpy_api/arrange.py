@@ -171,7 +171,14 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if isinstance(repeats, Traced) or np.size(repeats) == 1:
         return ops.repeat(a, repeats, axis)
     a, axis = (ops.ravel(a), 0) if axis is None else (a, axis)
-    return ops.take(a, np.repeat(np.arange(shape(a)[axis]), repeats), axis)
+    k = negative_axis("np.repeat", axis, len(shape(a)))
+    n = shape(a)[k]
+    if np.shape(repeats) != (n,):
+        raise ShapeError(
+            f"np.repeat: {np.size(repeats)} repeats for axis {axis} of shape "
+            f"{shape(a)}{at(caller_line())}"
+        )
+    return ops.take(a, np.repeat(np.arange(n), repeats), k)
 
 
 @covers("pad")

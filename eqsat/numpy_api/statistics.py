@@ -17,7 +17,8 @@ from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced, normal_axes
-from eqsat.ops.support import dtype_of, rank
+from eqsat.ops.reduce import floating
+from eqsat.ops.support import dtype_of, negative_axis, rank
 
 _BOOL = np.dtype(bool)
 Reduction = Callable[..., Any]
@@ -53,6 +54,10 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
                     f"{at(caller_line())}"
                 )
             a = ops.where(array(where), a, _as(other, dtype_of(a)))
+        if initial is not None and neutral is None and 0 in shape(a):
+            left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
+            if math.prod(left):
+                return ops.broadcast_to(_as(initial, own), left)
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
         return y if initial is None else combine(_as(initial, dtype_of(y) or own), y)
@@ -120,17 +125,9 @@ def mean(
     """Σ a / n over the elements where ``where`` holds."""
     if where is True:
         return ops.mean(a, axis=axis, dtype=dtype, keepdims=keepdims)
-    a = _floating(array(a), dtype)
+    a = floating(array(a), dtype)
     y = total(a, axis=axis, keepdims=keepdims, where=where)
     return y / ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
-
-
-def _floating(a: Any, dtype: Any) -> Any:
-    """``a`` in the dtype in which NumPy takes a mean."""
-    own = dtype_of(a)
-    if dtype is None and own is not None and own.kind in "biu":
-        dtype = np.float64
-    return a if dtype is None else ops.cast(a, dtype)
 
 
 @covers("var")
@@ -148,7 +145,7 @@ def var(
     ddof = ddof or correction
     if where is True and mean is None:
         return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    a = _floating(array(a), dtype)
+    a = floating(array(a), dtype)
     middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
     squares = total(ops.square(a - middle), axis, None, keepdims, None, where)
     n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
@@ -187,7 +184,7 @@ def average(
                 f"array of shape {shape(a)}{at(caller_line())}"
             )
         beside = [1] * len(shape(a))
-        beside[axis] = -1
+        beside[negative_axis("np.average", axis, len(beside))] = -1
         weights = ops.reshape(weights, tuple(beside))
     own = dtype_of(a) or np.dtype(float)
     least = own if own.kind not in "biu" else np.dtype(float)
@@ -240,7 +237,7 @@ def cumulative_prod(
 def _running(
     name: str, op: Reduction, first: int, x: Any, axis: Any, dtype: Any, include: bool
 ) -> Any:
-    if axis is None and len(shape(x)) != 1:
+    if axis is None and len(shape(x)) > 1:
         raise TraceError(
             f"{name}: an array of many axes needs axis={at(caller_line())}"
         )

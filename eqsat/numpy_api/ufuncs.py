@@ -11,7 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
-from eqsat.numpy_api.statistics import REDUCTIONS
+from eqsat.numpy_api.statistics import REDUCTIONS, cast
 from eqsat.op import Op, Traced
 from eqsat.ops.support import dtype_of
 
@@ -150,7 +150,7 @@ def _reduce(
         if k not in ("axis", "dtype", "keepdims", "initial", "where"):
             refuse_argument(f"{name}.reduce", k)
     if (dtype := options.pop("dtype", None)) is not None:
-        x = _cast(x, dtype)
+        x = cast(x, dtype)
     return handler(x, **({"axis": 0} | options))
 
 
@@ -165,7 +165,7 @@ def _accumulate(
         if k not in ("axis", "dtype"):
             refuse_argument(f"{name}.accumulate", k)
     if (dtype := options.pop("dtype", None)) is not None:
-        x = _cast(x, dtype)
+        x = cast(x, dtype)
     return ops.accumulate(ufunc.__name__, x, **options)
 
 
@@ -208,12 +208,6 @@ def _as_resolved(
             f"{name}: no loop for dtypes ({shown}){given}{at(caller_line())}"
         ) from None
     return [
-        v if isinstance(k, type) else _cast(v, w)
+        v if isinstance(k, type) else cast(v, w)
         for v, k, w in zip(values, known, wanted, strict=False)
     ]
-
-
-def _cast(value: Any, dtype: Any) -> Any:
-    if not isinstance(value, Traced):
-        return np.asarray(value, dtype)
-    return ops.cast(value, dtype)

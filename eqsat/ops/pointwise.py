@@ -161,7 +161,6 @@ for _name, _flops, _doc in (
     ("logaddexp2", 24, "log₂(2ˣ + 2ʸ)."),
     ("heaviside", 2, "0 for x < 0, y for x = 0, 1 for x > 0."),
     ("nextafter", 2, "The number next to x in the direction of y."),
-    ("spacing", 2, "The distance of x to the next number away from 0."),
     ("gcd", 20, "The greatest common divisor, of integers."),
     ("lcm", 24, "The least common multiple, of integers."),
 ):

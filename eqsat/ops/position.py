@@ -130,8 +130,8 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     """Widths before and behind each axis. Raises :class:`ShapeError` when they are no
     numbers for ``ndim`` axes."""
     if isinstance(pad_width, dict):
-        given = {a % ndim: w for a, w in pad_width.items()}
-        pad_width = [given.get(a, (0, 0)) for a in range(ndim)]
+        given = {negative_axis("pad", a, ndim): w for a, w in pad_width.items()}
+        pad_width = [given.get(a, (0, 0)) for a in range(-ndim, 0)]
         pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
     try:
         rows = np.broadcast_to(np.asarray(pad_width), (ndim, 2)).tolist()

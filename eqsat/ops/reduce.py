@@ -111,7 +111,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) ->
     """Σ x / n over ``axis``, all axes by default. Integers give float64."""
     if not is_traced(x):
         return _wide(np.mean, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(mean_op, _floating(x, dtype), axis, keepdims)
+    return _reduced(mean_op, floating(x, dtype), axis, keepdims)
 
 
 def var(
@@ -126,7 +126,7 @@ def var(
     if not is_traced(x):
         fn = _wide(np.var, dtype)
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    x = _floating(x, dtype)
+    x = floating(x, dtype)
     d = subtract(x, mean(x, axis, keepdims=True))
     d = multiply(d, d)
     if not ddof:
@@ -250,7 +250,7 @@ def counting(x: Any, dtype: Any) -> Any:
     return x if dtype is None else cast(x, dtype)
 
 
-def _floating(x: Any, dtype: Any) -> Any:
+def floating(x: Any, dtype: Any) -> Any:
     """``x`` in the dtype in which NumPy takes a mean."""
     known = dtype_of(x)
     if dtype is None and known is not None and known.kind in "biu":

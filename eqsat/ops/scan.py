@@ -64,8 +64,8 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
 
 
 def _running(ufunc: str, x: Any, axis: int | None, dtype: Any) -> Any:
-    if axis is None:
-        return accumulate(ufunc, ravel(x), 0, dtype)
+    if axis is None or rank(x) == 0:
+        x, axis = ravel(x), axis or 0
     return accumulate(ufunc, x, axis, dtype)
 
 
@@ -84,5 +84,5 @@ def argsort(x: Any, axis: int | None = -1, kind: str = "quicksort") -> Any:
     """
     if not is_traced(x):
         return np.argsort(x, axis, kind=kind)  # type: ignore[arg-type]
-    x, axis = (ravel(x), -1) if axis is None else (x, axis)
+    x, axis = (ravel(x), -1) if axis is None or rank(x) == 0 else (x, axis)
     return argsort_op(x, axis=negative_axis("argsort", axis, rank(x)), kind=kind)

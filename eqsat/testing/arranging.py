@@ -36,6 +36,20 @@ def reduction(b: Builder) -> None:
         b.take(f"ops.{name}({x}, axis={axis}, keepdims={bool(b.pick(2))})")
 
 
+def scan(b: Builder) -> None:
+    """Running results, or elements in order, along one axis."""
+    x = b.some(lambda n: len(b.shape(n)) > 0 and b.dtype_of(n) != BOOL)
+    if x is None:
+        return
+    forms = (
+        "np.cumsum({0}, {1})",
+        "np.maximum.accumulate({0}, {1})",
+        "np.sort({0}, {1})",
+    )
+    axis = b.pick(2 * len(b.shape(x))) - len(b.shape(x))
+    b.take(one_of(b.pick, forms).format(x, axis))
+
+
 # -- views -----------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eqsat import ops
 from eqsat.op import Op
 from eqsat.samples import broadcastable, one_of
 from eqsat.signature import broadcast
@@ -33,12 +34,13 @@ SAFE = {
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 OF_INTEGERS = (
     "-{0}; ~{0}; np.abs({0}); np.sign({0}); np.square({0}); {0} * 3; {0} & 6; {0} % 5; "
-    "{0} // 3; {0} + 1; {0} >> 1; {0} > 2"
+    "{0} // 3; {0} + 1; {0} >> 1; {0} > 2; np.bitwise_count({0})"
 ).split("; ")
 OF_TWO_INTEGERS = (
     "{0} + {1}; {0} * {1}; {0} - {1}; np.maximum({0}, {1}); np.minimum({0}, {1}); "
     "{0} & {1}; {0} | {1}; {0} ^ {1}; {0} << ({1} & 3); {0} >> ({1} & 3); {0} < {1}; "
-    "{0} == {1}; {0} // (({1} & 3) + 1); {0} % (({1} & 3) + 1); {0} / (({1} & 3) + 1)"
+    "{0} == {1}; {0} // (({1} & 3) + 1); {0} % (({1} & 3) + 1); {0} / (({1} & 3) + 1); "
+    "np.gcd({0}, {1}); np.lcm({0} & 7, {1} & 7)"
 ).split("; ")
 OF_BOOLS = (
     "{0} & {1}; {0} | {1}; {0} ^ {1}; np.logical_and({0}, {1}); np.sum({0}); "
@@ -60,6 +62,7 @@ def pointwise(arity: int) -> list[str]:
         o.name
         for o in Op.registry.values()
         if o.kind == "pointwise" and len(o.params) == arity and o.name != "cast"
+        if hasattr(np, o.name) or hasattr(ops, o.name)
     ]
 
 
