@@ -71,10 +71,13 @@ def measured(backend: str, default: Device) -> Device:
         ) from error
 
 
-def _device(record: dict[str, Any]) -> Device:
-    rooms = tuple((float(a), float(b)) for a, b in record["bandwidths"])
+def _device(kept: dict[str, Any]) -> Device:
+    rooms = tuple(
+        (float("inf") if a is None else float(a), float(b))
+        for a, b in kept["bandwidths"]
+    )
     known = {f.name for f in fields(Device)}
-    plain = {k: v for k, v in record.items() if k in known}
+    plain = {k: v for k, v in kept.items() if k in known}
     return Device(**plain | {"bandwidths": rooms})
 
 
@@ -85,7 +88,7 @@ def keep(backend: str, device: Device) -> Path:
         known = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = {}
-    known.setdefault(machine(), {})[backend] = asdict(device)
+    known.setdefault(machine(), {})[backend] = record(device)
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(known, indent=1), encoding="utf-8")
@@ -162,7 +165,7 @@ def _arithmetic(call_s: float) -> float:
 
 def _copying(size: int, call_s: float) -> float:
     """Bytes a second, read and written, of copying ``size`` bytes."""
-    x = np.zeros(size, np.int8)
+    x = np.ones(size, np.int8)  # pages never written would all be one page
     out = np.ones_like(x)
     return 2.0 * size / max(seconds(lambda: np.copyto(out, x)) - call_s, 1e-9)
 
@@ -189,6 +192,39 @@ def _levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
     yield float("inf"), last
 
 
-def steps_of_measuring() -> int:
-    """How often :func:`measure_cpu` reports progress."""
-    return 3 + len(SIZES)
+# -- showing ---------------------------------------------------------------------------
+
+
+def with_bar(measure: Callable[[Callable[[str], None]], Device]) -> Device:
+    """``measure`` with a progress bar on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("measuring", total=None)
+        return measure(lambda what: bar.update(task, description=what))
+
+
+def record(device: Device) -> dict[str, Any]:
+    """A device as plain values; the last memory has no bound (None)."""
+    found = asdict(device)
+    found["bandwidths"] = [
+        [None if room == float("inf") else room, rate]
+        for room, rate in device.bandwidths
+    ]
+    return found
+
+
+def text(device: Device) -> str:
+    """A device as people read it."""
+    rows = [
+        ("start of a kernel", f"{device.launch_s * 1e6:.2f} µs"),
+        ("each op in it", f"{device.step_s * 1e6:.2f} µs"),
+        ("products", f"{device.flops_per_s / 1e9:.1f} Gflop/s"),
+        ("other arithmetic", f"{device.map_flops_per_s / 1e9:.1f} Gflop/s"),
+    ]
+    for room, rate in device.bandwidths:
+        size = "memory" if room == float("inf") else f"up to {room / 1024:.0f} KiB"
+        rows.append((size, f"{rate / 1e9:.1f} GB/s"))
+    wide = max(len(name) for name, _ in rows)
+    return "\n".join([device.name, *(f"  {n:{wide}}  {v}" for n, v in rows)])

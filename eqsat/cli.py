@@ -194,6 +194,35 @@ def check(
         sys.exit(1)
 
 
+@main.command()
+@click.option("--backend", default="numpy", show_default=True, help="What to measure.")
+@click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
+@click.option("--reset", is_flag=True, help="Forget all measurements.")
+@_as_json
+@_clean_errors
+def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
+    """Measure this machine, and keep what kernels cost on it for the cost model."""
+    from eqsat import calibrate as measuring
+    from eqsat.jit import backend_named
+
+    if reset:
+        click.echo("forgotten" if measuring.forget() else "nothing was kept")
+        return
+    found = backend_named(backend)
+    if not show:
+        if not hasattr(found, "measure"):
+            raise OptionError(f"backend {backend!r} cannot be calibrated")
+        device = measuring.with_bar(found.measure)
+        file = measuring.keep(backend, device)
+        click.echo(f"kept in {file}", err=True)
+    else:
+        device = found.model.device
+    if as_json:
+        click.echo(json.dumps(measuring.record(device), indent=1))
+    else:
+        click.echo(measuring.text(device))
+
+
 @main.group()
 def demo() -> None:
     """Run the optimiser on a model."""
