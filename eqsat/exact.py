@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import OptionError
-from eqsat.extract import Choice, Reached, Solution, solve_part, whole
+from eqsat.extract import Choice, Reached, Solution, solve_parts, whole
 from eqsat.frozen import Budget, EGraph
 from eqsat.loops import loops
 from eqsat.problem import Problem, tree_greedy
@@ -66,10 +66,9 @@ def extract_exact(
 def solve_exact(p: Problem, budget: Budget) -> Proof:
     """The optimum of a problem: by walks where they prove it, else by an integer
     program (HiGHS through SciPy). Raises as :func:`extract_exact` does."""
-    reduction = Reduction(p)
+    reduction = Reduction(p, budget)
     found, short = [], 0.0
-    for part in reduction.parts():
-        solution, bound = solve_part(part.problem, budget, EFFORT), 0.0
+    for part, solution in solve_parts(reduction.parts(), budget, EFFORT):
         if not solution.proven:
             solution, bound = _by_integers(part.problem, solution, budget)
             short += solution.cost - bound

@@ -20,14 +20,16 @@ from eqsat.reduction import Part, Reduction
 from eqsat.window import refine
 
 EFFORT = 6000
-"""Partial choices times nodes that one walk looks at, about: 1 µs each."""
+"""Partial choices times nodes that one walk looks at in each part, about: 1 µs each."""
 NARROW, BROAD = 4, 256
 """Least and most partial choices that a walk keeps for each class."""
 LARGE = 8000
-"""Nodes of a part beyond which there is time for one walk only."""
+"""Nodes in all parts beyond which there is time for one walk only."""
 EXPONENTS = (0.5, 0.0, 1.0)
 """How walks estimate sharing: the price of a class is divided by its users to this
 power."""
+WINDOWS = 300
+"""Windows looked at in all parts, but some in each."""
 
 
 @dataclass
@@ -72,11 +74,26 @@ def solve(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
     choices times nodes for one walk. Raises :class:`EngineError` when a root cannot be
     computed from leaves.
     """
-    reduction = Reduction(p)
-    found = [
-        (part, solve_part(part.problem, budget, effort)) for part in reduction.parts()
-    ]
-    return whole(reduction, found)
+    reduction = Reduction(p, budget)
+    return whole(reduction, solve_parts(reduction.parts(), budget, effort))
+
+
+def solve_parts(
+    parts: Sequence[Part], budget: Budget, effort: int = EFFORT
+) -> list[tuple[Part, Solution]]:
+    """The parts of a reduced problem, each with its solution; as :func:`solve`."""
+    nodes = sum(len(part.problem.cls) for part in parts)
+    searches = [_Search(part.problem) for part in parts]
+    for search in searches:
+        search.chosen.settle(budget)
+    for search in searches:
+        search.walk(EXPONENTS[:1] if nodes > LARGE else EXPONENTS, effort, budget)
+    for search in searches:
+        if not search.proven:
+            share = len(search.p.cls) / nodes
+            search.refine(WINDOWS // 10 + int(WINDOWS * share), budget)
+    solutions = [_pruned(s.p, s.chosen.best, s.proven) for s in searches]
+    return list(zip(parts, solutions, strict=True))
 
 
 def whole(reduction: Reduction, found: Iterable[tuple[Part, Solution]]) -> Solution:
@@ -89,32 +106,44 @@ def whole(reduction: Reduction, found: Iterable[tuple[Part, Solution]]) -> Solut
     return _pruned(reduction.original, reduction.lift(nodes), proven)
 
 
-def solve_part(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
-    """As :func:`solve`, for a problem that is reduced."""
-    chosen = Chosen(p, tree_greedy(p))
-    chosen.settle(budget)
-    line = None
-    width = min(max(effort // len(p.cls), NARROW), BROAD)
-    for exponent in EXPONENTS[:1] if len(p.cls) > LARGE else EXPONENTS:
-        if line is None or not line.whole:
-            line = frontier(p, chosen.best)
-        walk = line.walk(exponent, width, chosen.cost, budget)
-        if walk is None:
-            continue
-        if walk.nodes:
-            best = tree_greedy(p)
-            for n in walk.nodes:
-                best[p.cls[n]] = n
-            other = Chosen(p, best)
-            if not (walk.complete and line.whole):
-                other.search(budget)
-            if other.cost < chosen.cost:
-                chosen = other
-        if walk.complete and line.whole:
-            return _pruned(p, chosen.best, True)
-    chosen.search(budget)
-    chosen = refine(p, chosen.best, budget)
-    return _pruned(p, chosen.best, False)
+class _Search:
+    """The best choice so far for a reduced problem."""
+
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        self.greedy = tree_greedy(p)
+        self.chosen = Chosen(p, self.greedy)
+        self.proven = False
+
+    def walk(self, exponents: Sequence[float], effort: int, budget: Budget) -> None:
+        """Walk with one estimate after the other, until a walk proves the choice."""
+        line = None
+        width = min(max(effort // len(self.p.cls), NARROW), BROAD)
+        for exponent in exponents:
+            if line is None or not line.whole:
+                line = frontier(self.p, self.chosen.best)
+            walk = line.walk(exponent, width, self.chosen.cost, budget)
+            if walk is None:
+                continue
+            self.proven = walk.complete and line.whole
+            if walk.nodes:
+                self._try(walk.nodes, budget)
+            if self.proven:
+                return
+
+    def _try(self, nodes: Iterable[int], budget: Budget) -> None:
+        best = list(self.greedy)
+        for n in nodes:
+            best[self.p.cls[n]] = n
+        other = Chosen(self.p, best)
+        if not self.proven:
+            other.search(budget)
+        if other.cost < self.chosen.cost:
+            self.chosen = other
+
+    def refine(self, windows: int, budget: Budget) -> None:
+        self.chosen.search(budget)
+        self.chosen = refine(self.chosen, windows, budget)
 
 
 def _pruned(p: Problem, best: Sequence[int], proven: bool) -> Solution:

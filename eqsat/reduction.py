@@ -12,14 +12,17 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 from eqsat.errors import EngineError
+from eqsat.frozen import Budget
 from eqsat.problem import NO_LEAVES, Problem, components
 
-WIDE = 20_000
+WIDE = 10_000
 """Classes beyond which what each needs is not worked out: the sets of all of them take
 space with the square."""
 MANY = 48
 """Nodes of a class beyond which they are not compared pair by pair."""
 ROUNDS = 8
+SHARE = 0.3
+"""Part of the time that may go into rounds."""
 WORTH = 0.95
 """A further round follows one that left fewer than this part of the nodes."""
 
@@ -38,7 +41,8 @@ class Reduction:
     Raises :class:`EngineError` when a root cannot be computed from leaves.
     """
 
-    def __init__(self, p: Problem) -> None:
+    def __init__(self, p: Problem, budget: Budget) -> None:
+        end = budget.part(SHARE)
         self.original = p
         self.kids: list[frozenset[int]] = [frozenset(k) for k in p.kids]
         self.weight = list(p.weight)
@@ -50,11 +54,11 @@ class Reduction:
         self.members = self._derivable()
         self._settle_free()
         nodes = sum(map(len, self.members))
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if end.left() else 0):
             before = nodes
             self._round()
             nodes = sum(map(len, self.members))
-            if nodes > before * WORTH:
+            if nodes > before * WORTH or not end.left():
                 break
 
     def parts(self) -> list[Part]:
@@ -273,7 +277,7 @@ class Reduction:
                     if k not in self.roots:
                         self.roots[k] = None
                         todo.append(k)
-        roots = self.roots.keys()
+        roots = set(self.roots)
         for c, mine in part.items():
             for n in self.members[c]:
                 if not self.kids[n].isdisjoint(roots):

@@ -15,14 +15,12 @@ SIZE = 20
 """Classes of a window."""
 WIDTH = 16
 """Partial choices that the walk within a window keeps for each class."""
-MOST = 300
-"""Windows looked at in all."""
 
 
-def refine(p: Problem, best: Sequence[int], budget: Budget) -> Chosen:
-    """A choice that no window betters, or what was found when the budget or
-    :data:`MOST` ended."""
-    chosen = Chosen(p, best)
+def refine(chosen: Chosen, most: int, budget: Budget) -> Chosen:
+    """A choice that no window betters, or what was found after ``most`` windows or when
+    the budget ended."""
+    p = chosen.p
     rank = ranks(p, chosen.best)
     near = _neighbours(p)
     looked, improved = 0, True
@@ -32,7 +30,7 @@ def refine(p: Problem, best: Sequence[int], budget: Budget) -> Chosen:
         for seed in [c for c in range(len(p.members)) if chosen.refs[c]]:
             if seed in seen or not chosen.refs[seed]:
                 continue
-            if looked == MOST or not budget.left():
+            if looked == most or not budget.left():
                 return chosen
             looked += 1
             window = _around(near, seed)
@@ -99,7 +97,7 @@ class _Window:
         inside = [c for c in self.window if self.chosen.refs[c]]
         now = sum(weight[best[c]] for c in (*inside, *self.inner))
         q, origin = self._problem()
-        reduction = Reduction(q)
+        reduction = Reduction(q, budget)
         nodes: list[int] = []
         for part, numbers in reduction.parts():
             walk = frontier(part, tree_greedy(part)).walk(0.5, WIDTH, now, budget)
