@@ -29,6 +29,8 @@ ROUNDS = 60
 """Linear programs solved to find loops."""
 STALLED = 1e-4
 """Relative gain below which three such rounds in a row are enough."""
+OPTIMAL, INFEASIBLE = 0, 2
+"""Answers of the solvers."""
 LOOPS_PART = 0.3
 """Part of the time that may go into finding loops."""
 
@@ -85,7 +87,8 @@ def _by_integers(p: Problem, start: Solution, budget: Budget) -> tuple[Solution,
     program = _Program(p, start.cost, budget.deadline)
     bound = program.relax()
     if bound < start.cost * (1 - PROVEN):
-        nodes, bound = program.solve()
+        nodes, proven = program.solve()
+        bound = max(bound, proven)
         best = tree_greedy(p)
         for n in nodes:
             best[p.cls[n]] = n
@@ -168,7 +171,7 @@ class _Program:
         """The bound of the linear program, tightened by loops. Rules out the nodes that
         no better choice than the known one can take."""
         end = time.perf_counter() + LOOPS_PART * (self.deadline - time.perf_counter())
-        bound, stalled, reduced = 0.0, 0, None
+        bound, stalled, hopeless = 0.0, 0, None
         for _ in range(ROUNDS):
             result = self.optimize.linprog(
                 self.price,
@@ -176,22 +179,26 @@ class _Program:
                 b_ub=-self.np.array(self.least),
                 bounds=self.np.stack([0 * self.upper, self.upper], axis=1),
                 method="highs",
-                options={"time_limit": max(0.1, self.deadline - time.perf_counter())},
+                options={"time_limit": self._left()},
             )
-            if result.x is None:
+            if result.status != OPTIMAL:
                 break
             stalled = stalled + 1 if result.fun < bound * (1 + STALLED) else 0
-            bound, reduced = max(bound, float(result.fun)), result.lower.marginals
+            bound = float(result.fun)
+            hopeless = bound + result.lower.marginals > 1 + PROVEN
             new = loops(self.p, result.x[: len(self.p.cls)].tolist())
             for entries, members in new:
                 self._need(0.0, entries, members)
             if not new or stalled == 3 or time.perf_counter() > end:
                 break
-        if reduced is not None:
-            hopeless = result.fun + reduced > 1 + PROVEN
+        if hopeless is not None:
             hopeless[len(self.p.cls) :] = False
             self.upper[hopeless] = 0
         return bound * self.most
+
+    def _left(self) -> float:
+        """Seconds for a solver; some, as 0 would mean none at all to it."""
+        return max(0.1, self.deadline - time.perf_counter())
 
     def solve(self) -> tuple[list[int], float]:
         """The nodes of the best choice found, and the bound; no nodes when there is
@@ -199,7 +206,6 @@ class _Program:
         np, nodes = self.np, len(self.p.cls)
         integral = np.zeros(len(self.price))
         integral[:nodes] = 1
-        left = max(0.1, self.deadline - time.perf_counter())
         result = self.optimize.milp(
             self.price,
             constraints=self.optimize.LinearConstraint(
@@ -207,10 +213,9 @@ class _Program:
             ),
             bounds=self.optimize.Bounds(0 * self.upper, self.upper),
             integrality=integral,
-            options={"time_limit": left, "mip_rel_gap": PROVEN / 2},
+            options={"time_limit": self._left(), "mip_rel_gap": PROVEN / 2},
         )
-        infeasible = 2
-        if result.status == infeasible:
+        if result.status == INFEASIBLE:
             return [], self.most
         bound = float(result.mip_dual_bound or 0.0) * self.most
         if result.x is None:
