@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat.errors import OptionError
+from eqsat.errors import EngineError, OptionError
 from eqsat.extract import Choice, Reached, Solution, solve_parts, whole
 from eqsat.frozen import Budget, EGraph
 from eqsat.loops import loops
-from eqsat.problem import Problem, tree_greedy
+from eqsat.problem import Problem, in_order, tree_greedy
 from eqsat.recovery import Chosen
 from eqsat.reduction import Reduction
 
@@ -69,14 +69,18 @@ def solve_exact(p: Problem, budget: Budget) -> Proof:
     """The optimum of a problem: by walks where they prove it, else by an integer
     program (HiGHS through SciPy). Raises as :func:`extract_exact` does."""
     reduction = Reduction(p, budget)
-    found, short = [], 0.0
-    for part, solution in solve_parts(reduction.parts(), budget, EFFORT):
-        if not solution.proven:
-            solution, bound = _by_integers(part.problem, solution, budget)
-            short += solution.cost - bound
-        found.append((part, solution))
+    found, short = solve_parts(reduction.parts(), budget, EFFORT), 0.0
+    open_ = [i for i, (_, solution) in enumerate(found) if not solution.proven]
+    for turn, i in enumerate(open_):
+        part, solution = found[i]
+        share = budget.part(1 / (len(open_) - turn))
+        solution, bound = _by_integers(part.problem, solution, share)
+        short += solution.cost - bound
+        found[i] = part, solution
     solution = whole(reduction, found)
     solution.proven |= short <= PROVEN * solution.cost
+    if not solution.proven:
+        budget.spent = budget.spent or "time"
     return Proof(solution, solution.cost - short)
 
 
@@ -86,22 +90,29 @@ def _by_integers(p: Problem, start: Solution, budget: Budget) -> tuple[Solution,
         return start, 0.0
     program = _Program(p, start.cost, budget.deadline)
     bound = program.relax()
+    found = start
     if bound < start.cost * (1 - PROVEN):
         nodes, proven = program.solve()
         bound = max(bound, proven)
-        best = tree_greedy(p)
-        for n in nodes:
-            best[p.cls[n]] = n
-        chosen = Chosen(p, best)
-        chosen.settle(Budget(budget.deadline + 1, budget.max_nodes))
-        if chosen.cost < start.cost:
-            kept = [
-                n if r else -1 for n, r in zip(chosen.best, chosen.refs, strict=True)
-            ]
-            start = Solution(kept, chosen.cost, False)
-    start.proven = bound >= start.cost * (1 - PROVEN)
-    budget.left()
-    return start, min(bound, start.cost)
+        found = _bettered(p, start, nodes)
+    found.proven = bound >= found.cost * (1 - PROVEN)
+    return found, min(bound, found.cost)
+
+
+def _bettered(p: Problem, start: Solution, nodes: Sequence[int]) -> Solution:
+    """``start``, or the choice of ``nodes`` when that is cheaper."""
+    best = tree_greedy(p)
+    for n in nodes:
+        best[p.cls[n]] = n
+    try:
+        in_order(p, best)
+    except EngineError:  # the solver keeps rows within a tolerance only
+        return start
+    chosen = Chosen(p, best)
+    if chosen.cost >= start.cost:
+        return start
+    kept = [n if refs else -1 for n, refs in zip(best, chosen.refs, strict=True)]
+    return Solution(kept, chosen.cost, False)
 
 
 class _Program:

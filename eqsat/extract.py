@@ -73,9 +73,9 @@ def solve(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
     """The cheapest choice found: whole, free of cycles and of what nothing needs.
 
     Deterministic unless the budget ends, which stops improvement but never gives a
-    choice that is dearer than the cheapest trees. ``effort``: partial
-    choices times nodes for one walk. Raises :class:`EngineError` when a root cannot be
-    computed from leaves.
+    choice that is dearer than the cheapest trees. ``effort``: partial choices times
+    nodes for one walk. Raises :class:`EngineError` when a root cannot be computed from
+    leaves.
     """
     reduction = Reduction(p, budget)
     found = whole(reduction, solve_parts(reduction.parts(), budget, effort))
@@ -123,9 +123,12 @@ class _Search:
 
     def walk(self, exponents: Sequence[float], effort: int, budget: Budget) -> None:
         """Walk with one estimate after the other, until a walk proves the choice."""
+        self.proven = self.chosen.cost <= 0
         line = None
         width = min(max(effort // len(self.p.cls), NARROW), BROAD)
         for exponent in exponents:
+            if self.proven:
+                return
             if line is None or not line.whole:
                 line = frontier(self.p, self.chosen.best)
             walk = line.walk(exponent, width, self.chosen.cost, budget)
@@ -134,8 +137,6 @@ class _Search:
             self.proven = walk.complete and line.whole
             if walk.nodes:
                 self._try(walk.nodes, budget)
-            if self.proven:
-                return
 
     def _try(self, nodes: Iterable[int], budget: Budget) -> None:
         best = list(self.greedy)

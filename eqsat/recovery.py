@@ -77,8 +77,8 @@ class Chosen:
 
     def _turn(self, c: int, prices: Mapping[int, float]) -> bool:
         """Pay for the unused class ``c``, or forgo it where it is used, and improve the
-        classes that could use it, at ``prices``. Whether the price fell; if not, nothing
-        changes."""
+        classes that could use it, at ``prices``. Whether the total fell; if not,
+        nothing changes."""
         users = [u for u in prices if self.refs[u] and u != c]
         if len(users) < 2 or self.best[c] < 0:
             return False

@@ -116,6 +116,16 @@ def test_infeasible_nodes_and_classes_are_left_out() -> None:
         solve(Problem.of(4, entries, [3]), seconds())
 
 
+def test_what_costs_nothing_is_optimal() -> None:
+    """Also where classes are computed from one another."""
+    nodes = [(0, [1]), (0, [2]), (1, [0]), (1, [2]), (2, [0]), (2, [1]), (2, [])]
+    p = Problem.of(3, [Entry(c, kids, 0.0) for c, kids in nodes], [0, 1])
+    found = solve(p, seconds())
+    assert (found.cost, found.proven) == (0, True)
+    proof = solve_exact(p, seconds())
+    assert (proof.solution.cost, proof.bound, proof.gap) == (0, 0, 0)
+
+
 def ladder(rungs: int) -> Problem:
     """Diamonds on top of each other. On each, two sides may take a shared product (1.9)
     for 0.1 each, or compute alone for 1.0: alone is the cheaper tree for one, shared
