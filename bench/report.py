@@ -21,13 +21,13 @@ LONG_S = 0.2
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """What ``work`` returns, and its seconds: the median of :data:`REPEATS` calls,
-    fewer when they are long."""
+    """What ``work`` returns, and its CPU seconds, which other programs on the machine
+    change little: the median of :data:`REPEATS` calls, fewer when they are long."""
     seconds: list[float] = []
     while True:
-        start = time.perf_counter()
+        start = time.process_time()
         result = work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         if len(seconds) == REPEATS or sum(seconds) > LONG_S:
             return result, statistics.median(seconds)
 

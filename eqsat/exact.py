@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat.errors import OptionError
+from eqsat.errors import EngineError, OptionError
 from eqsat.extract import Choice, Reached, Solution, solve_parts, whole
 from eqsat.frozen import Budget, EGraph
 from eqsat.loops import loops
-from eqsat.problem import Problem, tree_greedy
+from eqsat.problem import Problem, in_order, tree_greedy
 from eqsat.recovery import Chosen
 from eqsat.reduction import Reduction
 
@@ -29,6 +29,8 @@ ROUNDS = 60
 """Linear programs solved to find loops."""
 STALLED = 1e-4
 """Relative gain below which three such rounds in a row are enough."""
+OPTIMAL, INFEASIBLE = 0, 2
+"""Answers of the solvers."""
 LOOPS_PART = 0.3
 """Part of the time that may go into finding loops."""
 
@@ -67,14 +69,18 @@ def solve_exact(p: Problem, budget: Budget) -> Proof:
     """The optimum of a problem: by walks where they prove it, else by an integer
     program (HiGHS through SciPy). Raises as :func:`extract_exact` does."""
     reduction = Reduction(p, budget)
-    found, short = [], 0.0
-    for part, solution in solve_parts(reduction.parts(), budget, EFFORT):
-        if not solution.proven:
-            solution, bound = _by_integers(part.problem, solution, budget)
-            short += solution.cost - bound
-        found.append((part, solution))
+    found, short = solve_parts(reduction.parts(), budget, EFFORT), 0.0
+    open_ = [i for i, (_, solution) in enumerate(found) if not solution.proven]
+    for turn, i in enumerate(open_):
+        part, solution = found[i]
+        share = budget.part(1 / (len(open_) - turn))
+        solution, bound = _by_integers(part.problem, solution, share)
+        short += solution.cost - bound
+        found[i] = part, solution
     solution = whole(reduction, found)
     solution.proven |= short <= PROVEN * solution.cost
+    if not solution.proven:
+        budget.spent = budget.spent or "time"
     return Proof(solution, solution.cost - short)
 
 
@@ -84,21 +90,29 @@ def _by_integers(p: Problem, start: Solution, budget: Budget) -> tuple[Solution,
         return start, 0.0
     program = _Program(p, start.cost, budget.deadline)
     bound = program.relax()
+    found = start
     if bound < start.cost * (1 - PROVEN):
-        nodes, bound = program.solve()
-        best = tree_greedy(p)
-        for n in nodes:
-            best[p.cls[n]] = n
-        chosen = Chosen(p, best)
-        chosen.settle(Budget(budget.deadline + 1, budget.max_nodes))
-        if chosen.cost < start.cost:
-            kept = [
-                n if r else -1 for n, r in zip(chosen.best, chosen.refs, strict=True)
-            ]
-            start = Solution(kept, chosen.cost, False)
-    start.proven = bound >= start.cost * (1 - PROVEN)
-    budget.left()
-    return start, min(bound, start.cost)
+        nodes, proven = program.solve()
+        bound = max(bound, proven)
+        found = _bettered(p, start, nodes)
+    found.proven = bound >= found.cost * (1 - PROVEN)
+    return found, min(bound, found.cost)
+
+
+def _bettered(p: Problem, start: Solution, nodes: Sequence[int]) -> Solution:
+    """``start``, or the choice of ``nodes`` when that is cheaper."""
+    best = tree_greedy(p)
+    for n in nodes:
+        best[p.cls[n]] = n
+    try:
+        in_order(p, best)
+    except EngineError:  # the solver keeps rows within a tolerance only
+        return start
+    chosen = Chosen(p, best)
+    if chosen.cost >= start.cost:
+        return start
+    kept = [n if refs else -1 for n, refs in zip(best, chosen.refs, strict=True)]
+    return Solution(kept, chosen.cost, False)
 
 
 class _Program:
@@ -168,7 +182,7 @@ class _Program:
         """The bound of the linear program, tightened by loops. Rules out the nodes that
         no better choice than the known one can take."""
         end = time.perf_counter() + LOOPS_PART * (self.deadline - time.perf_counter())
-        bound, stalled, reduced = 0.0, 0, None
+        bound, stalled, hopeless = 0.0, 0, None
         for _ in range(ROUNDS):
             result = self.optimize.linprog(
                 self.price,
@@ -176,22 +190,26 @@ class _Program:
                 b_ub=-self.np.array(self.least),
                 bounds=self.np.stack([0 * self.upper, self.upper], axis=1),
                 method="highs",
-                options={"time_limit": max(0.1, self.deadline - time.perf_counter())},
+                options={"time_limit": self._left()},
             )
-            if result.x is None:
+            if result.status != OPTIMAL:
                 break
             stalled = stalled + 1 if result.fun < bound * (1 + STALLED) else 0
-            bound, reduced = max(bound, float(result.fun)), result.lower.marginals
+            bound = float(result.fun)
+            hopeless = bound + result.lower.marginals > 1 + PROVEN
             new = loops(self.p, result.x[: len(self.p.cls)].tolist())
             for entries, members in new:
                 self._need(0.0, entries, members)
             if not new or stalled == 3 or time.perf_counter() > end:
                 break
-        if reduced is not None:
-            hopeless = result.fun + reduced > 1 + PROVEN
+        if hopeless is not None:
             hopeless[len(self.p.cls) :] = False
             self.upper[hopeless] = 0
         return bound * self.most
+
+    def _left(self) -> float:
+        """Seconds for a solver; some, as 0 would mean none at all to it."""
+        return max(0.1, self.deadline - time.perf_counter())
 
     def solve(self) -> tuple[list[int], float]:
         """The nodes of the best choice found, and the bound; no nodes when there is
@@ -199,7 +217,6 @@ class _Program:
         np, nodes = self.np, len(self.p.cls)
         integral = np.zeros(len(self.price))
         integral[:nodes] = 1
-        left = max(0.1, self.deadline - time.perf_counter())
         result = self.optimize.milp(
             self.price,
             constraints=self.optimize.LinearConstraint(
@@ -207,10 +224,9 @@ class _Program:
             ),
             bounds=self.optimize.Bounds(0 * self.upper, self.upper),
             integrality=integral,
-            options={"time_limit": left, "mip_rel_gap": PROVEN / 2},
+            options={"time_limit": self._left(), "mip_rel_gap": PROVEN / 2},
         )
-        infeasible = 2
-        if result.status == infeasible:
+        if result.status == INFEASIBLE:
             return [], self.most
         bound = float(result.mip_dual_bound or 0.0) * self.most
         if result.x is None:

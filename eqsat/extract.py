@@ -19,17 +19,19 @@ from eqsat.recovery import Chosen
 from eqsat.reduction import Part, Reduction
 from eqsat.window import refine
 
-EFFORT = 6000
+EFFORT = 12_000
 """Partial choices times nodes that one walk looks at in each part, about: 1 µs each."""
 NARROW, BROAD = 4, 256
 """Least and most partial choices that a walk keeps for each class."""
-LARGE = 8000
+LARGE = 1000
 """Nodes in all parts beyond which there is time for one walk only."""
 EXPONENTS = (0.5, 0.0, 1.0)
 """How walks estimate sharing: the price of a class is divided by its users to this
 power."""
-WINDOWS = 300
-"""Windows looked at in all parts, but some in each."""
+WINDOWS = 60
+"""Windows looked at in all parts together, by size."""
+LEAST = 10
+"""Windows looked at in each part nevertheless."""
 
 
 @dataclass
@@ -70,12 +72,16 @@ def extract(
 def solve(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
     """The cheapest choice found: whole, free of cycles and of what nothing needs.
 
-    Deterministic unless the budget ends, which stops improvement. ``effort``: partial
-    choices times nodes for one walk. Raises :class:`EngineError` when a root cannot be
-    computed from leaves.
+    Deterministic unless the budget ends, which stops improvement but never gives a
+    choice that is dearer than the cheapest trees. ``effort``: partial choices times
+    nodes for one walk. Raises :class:`EngineError` when a root cannot be computed from
+    leaves.
     """
     reduction = Reduction(p, budget)
-    return whole(reduction, solve_parts(reduction.parts(), budget, effort))
+    found = whole(reduction, solve_parts(reduction.parts(), budget, effort))
+    if found.proven or budget.left():
+        return found
+    return min(found, _pruned(p, tree_greedy(p), False), key=lambda s: s.cost)
 
 
 def solve_parts(
@@ -91,7 +97,7 @@ def solve_parts(
     for search in searches:
         if not search.proven:
             share = len(search.p.cls) / nodes
-            search.refine(WINDOWS // 10 + int(WINDOWS * share), budget)
+            search.refine(LEAST + int(WINDOWS * share), budget)
     solutions = [_pruned(s.p, s.chosen.best, s.proven) for s in searches]
     return list(zip(parts, solutions, strict=True))
 
@@ -117,9 +123,12 @@ class _Search:
 
     def walk(self, exponents: Sequence[float], effort: int, budget: Budget) -> None:
         """Walk with one estimate after the other, until a walk proves the choice."""
+        self.proven = self.chosen.cost <= 0
         line = None
         width = min(max(effort // len(self.p.cls), NARROW), BROAD)
         for exponent in exponents:
+            if self.proven:
+                return
             if line is None or not line.whole:
                 line = frontier(self.p, self.chosen.best)
             walk = line.walk(exponent, width, self.chosen.cost, budget)
@@ -128,8 +137,6 @@ class _Search:
             self.proven = walk.complete and line.whole
             if walk.nodes:
                 self._try(walk.nodes, budget)
-            if self.proven:
-                return
 
     def _try(self, nodes: Iterable[int], budget: Budget) -> None:
         best = list(self.greedy)

@@ -17,6 +17,12 @@ from typing import Any, NamedTuple
 from eqsat.frozen import Budget
 from eqsat.problem import Problem, in_order
 
+State = tuple[float, float, Any, int]
+"""A partial choice: what is paid, the estimate of what is left to pay, the state that
+it goes on from, and the node that was chosen then."""
+Bucket = dict[int, State]
+"""The cheapest partial choice for each demand."""
+
 LOOK = 16
 """Kept partial choices that a further one is compared with."""
 
@@ -93,62 +99,76 @@ class Frontier:
     def walk(
         self, exponent: float, width: int, below: float, budget: Budget
     ) -> Walk | None:
-        """The cheapest choice found under ``below``; None when there is none or the
-        budget ended. ``width``: partial choices kept for each class."""
-        steps, flow = self.steps, self.flow(exponent)
-        end = len(steps)
-        buckets: list[dict[int, Any]] = [{} for _ in range(end + 1)]
+        """The cheapest choice found under the price ``below``; with no nodes when there
+        is none, and None when that is open or the budget ended.
+
+        ``exponent``: see :meth:`flow`. ``width``: partial choices kept for each class.
+        """
+        flow = self.flow(exponent)
+        buckets: list[Bucket] = [{} for _ in range(len(self.order) + 1)]
         start = 0
         for r in self.p.roots:
             start |= 1 << self.place[r]
         buckets[(start & -start).bit_length() - 1][start] = (0.0, 0.0, None, -1)
         complete = True
-        for i, bucket in enumerate(buckets[:end]):
-            if not bucket:
+        for i in range(len(self.order)):
+            if not buckets[i]:
                 continue
             if not budget.left():
                 return None
-            states = list(bucket.items())
+            states = list(buckets[i].items())
             buckets[i] = {}
             if len(states) > width:
                 states, dropped = self._kept(states, width)
                 complete &= not dropped
-            bit, own, nodes = 1 << i, flow[i], steps[i]
-            for mask, state in states:
-                paid, ahead, _, _ = state
-                rest = mask ^ bit
-                for weight, demand, places, n in nodes:
-                    cost = paid + weight
-                    if cost >= below:
-                        break
-                    new = rest | demand
-                    target = buckets[(new & -new).bit_length() - 1 if new else end]
-                    known = target.get(new)
-                    if known is None:
-                        more = ahead - own
-                        for k in places:
-                            if not rest >> k & 1:
-                                more += flow[k]
-                        target[new] = (cost, more, state, n)
-                    elif cost < known[0]:
-                        target[new] = (cost, known[1], state, n)
-        state = buckets[end].get(0)
-        if state is None:
+            self._spread(i, states, buckets, flow, below)
+        end = buckets[-1].get(0)
+        if end is None:
             return Walk(below, [], True) if complete else None
-        cost, chosen = state[0], []
+        nodes, state = [], end
         while state[2] is not None:
-            chosen.append(state[3])
+            nodes.append(state[3])
             state = state[2]
-        return Walk(cost, chosen, complete)
+        return Walk(end[0], nodes, complete)
+
+    def _spread(
+        self,
+        i: int,
+        states: list[tuple[int, State]],
+        buckets: list[Bucket],
+        flow: list[float],
+        below: float,
+    ) -> None:
+        """Compute the class at place ``i`` in every way, for partial choices that
+        demand it first. Each goes on to the bucket of what it demands next."""
+        bit, own, nodes, end = 1 << i, flow[i], self.steps[i], len(self.order)
+        for mask, state in states:
+            paid, ahead, _, _ = state
+            rest = mask ^ bit
+            for weight, demand, places, n in nodes:
+                cost = paid + weight
+                if cost >= below:
+                    break
+                new = rest | demand
+                bucket = buckets[(new & -new).bit_length() - 1 if new else end]
+                known = bucket.get(new)
+                if known is None:
+                    more = ahead - own
+                    for k in places:
+                        if not rest >> k & 1:
+                            more += flow[k]
+                    bucket[new] = (cost, more, state, n)
+                elif cost < known[0]:
+                    bucket[new] = (cost, known[1], state, n)
 
     def _kept(
-        self, states: list[tuple[int, Any]], width: int
-    ) -> tuple[list[tuple[int, Any]], bool]:
+        self, states: list[tuple[int, State]], width: int
+    ) -> tuple[list[tuple[int, State]], bool]:
         """The partial choices that look best, without those that another one beats even
         when it must pay alone for all that it demands beyond; whether room ran out."""
         alone = self.alone
         states.sort(key=lambda entry: entry[1][0] + entry[1][1])
-        kept: list[tuple[int, Any]] = []
+        kept: list[tuple[int, State]] = []
         for entry in states:
             mask, paid = entry[0], entry[1][0]
             for other, (other_paid, _, _, _) in kept[:LOOK]:
@@ -183,47 +203,48 @@ def frontier(p: Problem, best: Sequence[int]) -> Frontier:
 
 def ranks(p: Problem, best: Sequence[int]) -> list[int]:
     """A place for each class such that some node of it needs earlier classes only, and
-    that of ``best`` where the roots need it.
-
-    Classes that ``best`` does not use come as early as they can.
-    """
-    used = {c: i for i, c in enumerate(in_order(p, best))}
+    that of ``best`` where the roots need it."""
+    used: dict[int, int] | None = None
     rank = [-1] * len(p.members)
     count = 0
     for part in p.parts:
-        if len(part) == 1:
-            rank[part[0]] = count
-            count += 1
-            continue
-        inside = set(part)
-        missing: dict[int, int] = {}
-        users: dict[int, list[int]] = {c: [] for c in part}
-        ready = []
+        if len(part) > 1:
+            if used is None:
+                used = {c: i for i, c in enumerate(in_order(p, best))}
+            part = _inner_order(p, part, used)
         for c in part:
-            for n in p.members[c]:
-                needed = [k for k in p.kids[n] if k in inside]
-                missing[n] = len(needed)
-                for k in needed:
-                    users[k].append(n)
-                if not needed:
-                    ready.append(n)
-        wanted = sorted(inside & used.keys(), key=used.__getitem__, reverse=True)
-        while ready or wanted:
-            if ready:
-                c = p.cls[ready.pop()]
-                if c in used:
-                    continue
-            else:
-                c = wanted.pop()
-            if rank[c] >= 0:
-                continue
             rank[c] = count
             count += 1
-            for n in users[c]:
-                missing[n] -= 1
-                if not missing[n]:
-                    ready.append(n)
     return rank
+
+
+def _inner_order(p: Problem, part: Sequence[int], used: dict[int, int]) -> list[int]:
+    """Classes that are computed from one another: those of ``used`` in its order, the
+    others as early as they can be."""
+    inside = set(part)
+    missing: dict[int, int] = {}
+    users: dict[int, list[int]] = {c: [] for c in part}
+    ready = []
+    for c in part:
+        for n in p.members[c]:
+            needed = [k for k in p.kids[n] if k in inside]
+            missing[n] = len(needed)
+            for k in needed:
+                users[k].append(n)
+            if not needed and c not in used:
+                ready.append(c)
+    wanted = sorted(inside & used.keys(), key=used.__getitem__, reverse=True)
+    order: dict[int, None] = {}
+    while ready or wanted:
+        c = ready.pop() if ready else wanted.pop()
+        if c in order:
+            continue
+        order[c] = None
+        for n in users[c]:
+            missing[n] -= 1
+            if not missing[n] and p.cls[n] not in used:
+                ready.append(p.cls[n])
+    return list(order)
 
 
 def _users_first(p: Problem, allowed: Sequence[Sequence[int]]) -> list[int]:
@@ -237,23 +258,21 @@ def _users_first(p: Problem, allowed: Sequence[Sequence[int]]) -> list[int]:
             above[k].append(c)
     waiting = [len(a) for a in above]
     opens = [len(b) for b in below]
-    open_ = [False] * count
-    ready: list[tuple[int, int]] = []
+    demanded = [False] * count
+    placed = [False] * count
+    ready = [(opens[c], c) for c in range(count) if not waiting[c]]
+    heapq.heapify(ready)
 
     def demand(k: int) -> None:
-        if not open_[k]:
-            open_[k] = True
+        if not demanded[k]:
+            demanded[k] = True
             for c in above[k]:
                 opens[c] -= 1
                 if not waiting[c] and not placed[c]:
                     heapq.heappush(ready, (opens[c], c))
 
-    placed = [False] * count
     for r in p.roots:
         demand(r)
-    for c in range(count):
-        if not waiting[c]:
-            heapq.heappush(ready, (opens[c], c))
     order = []
     while ready:
         _, c = heapq.heappop(ready)
@@ -261,7 +280,7 @@ def _users_first(p: Problem, allowed: Sequence[Sequence[int]]) -> list[int]:
             continue
         placed[c] = True
         order.append(c)
-        for k in below[c]:
+        for k in sorted(below[c]):
             waiting[k] -= 1
             if not waiting[k]:
                 heapq.heappush(ready, (opens[k], k))

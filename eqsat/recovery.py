@@ -3,7 +3,7 @@ that pay for a shared class or give one up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from eqsat.frozen import Budget
 from eqsat.problem import Problem, dag_cost
@@ -50,27 +50,39 @@ class Chosen:
     def search(self, budget: Budget) -> None:
         """Settle, then pay for shared classes or give them up wherever that helps."""
         self.settle(budget)
-        cls, parents = self.p.cls, self.p.parents
-        users = {
-            c: found
-            for c in range(len(parents))
-            if len(found := dict.fromkeys(cls[n] for n in parents[c])) > 1
-        }
+        shared = [(c, users) for c, users in enumerate(self._users()) if len(users) > 1]
         idle = 0
-        while idle < len(users):
-            for c, found in users.items():
+        while idle < len(shared):
+            for c, users in shared:
                 if not budget.left():
                     return
-                idle = 0 if self._turn(c, [*found]) else idle + 1
-                if idle >= len(users):
+                idle = 0 if self._turn(c, users) else idle + 1
+                if idle >= len(shared):
                     break
         self.settle(budget)
 
-    def _turn(self, c: int, users: Sequence[int]) -> bool:
+    def _users(self) -> list[dict[int, float]]:
+        """For each class those that can use it, with the least price of a node that
+        does."""
+        p = self.p
+        found: list[dict[int, float]] = []
+        for nodes in p.parents:
+            users: dict[int, float] = {}
+            for n in nodes:
+                u = p.cls[n]
+                if p.weight[n] < users.get(u, float("inf")):
+                    users[u] = p.weight[n]
+            found.append(users)
+        return found
+
+    def _turn(self, c: int, prices: Mapping[int, float]) -> bool:
         """Pay for the unused class ``c``, or forgo it where it is used, and improve the
-        classes that could use it. Whether the price fell; if not, nothing changes."""
-        users = [u for u in users if self.refs[u] and u != c]
+        classes that could use it, at ``prices``. Whether the total fell; if not,
+        nothing changes."""
+        users = [u for u in prices if self.refs[u] and u != c]
         if len(users) < 2 or self.best[c] < 0:
+            return False
+        if not self.refs[c] and not self._promises(c, prices, users):
             return False
         refs, best = list(self.refs), list(self.best)
         forgo, saved = self.refs[c] > 0, 0.0
@@ -97,6 +109,21 @@ class Chosen:
             return True
         self.refs, self.best = refs, best
         return False
+
+    def _promises(
+        self, c: int, prices: Mapping[int, float], users: Sequence[int]
+    ) -> bool:
+        """Whether users may save more by ``c`` than it costs: what they use now, and
+        what they alone need for that."""
+        p, best, refs = self.p, self.best, self.refs
+        saved = -min(p.weight[n] for n in p.members[c])
+        for u in users:
+            now = p.weight[best[u]]
+            for k in p.kids[best[u]]:
+                if refs[k] == 1:
+                    now += p.weight[best[k]]
+            saved += max(0.0, now - prices[u])
+        return saved > 0
 
     def _improve(self, c: int) -> float:
         """Give ``c`` the node that costs least; what that saves."""
