@@ -34,6 +34,9 @@ from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
 from eqsat.term import Term, postorder
 
+SATURATING = 0.4
+"""Part of the time that rules may take: what they find is read and covered after."""
+
 
 @dataclass
 class Optimised:
@@ -136,7 +139,9 @@ def optimise(
     for what in inserted:
         engine.insert(what)
     clock.lap("insert")
-    engine.saturate(budget)
+    search = budget.part(SATURATING)
+    engine.saturate(search)
+    budget.spent = search.spent
     clock.lap("saturate")
     with _blamed_on_rules(engine):
         graph = engine.read()
@@ -308,9 +313,11 @@ def _cover_all(
     work: _Work, budget: Budget, rules: RuleSet, ran: set[str], clock: _Clock
 ) -> Optimised:
     """The chosen terms of the regions."""
-    covers = [
-        work.cover(work.graph, _root_classes(p, p.sample), budget) for p in work.pieces
-    ]
+    covers = []
+    for i, p in enumerate(work.pieces):
+        mine = budget.part(1 / (len(work.pieces) - i))
+        covers.append(work.cover(work.graph, _root_classes(p, p.sample), mine))
+        budget.spent = budget.spent or mine.spent
     gaps = [c.gap for c in covers if c.gap is not None]
     built = _built(work, covers)
     clock.lap("extract")
@@ -376,7 +383,9 @@ def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
     if len(work.regions) == 1 or not work.options.fusion or not budget.left():
         return built
     exact = work.options.numerics == "exact"
-    again = second_pass(built.roots, work.model, budget, exact)
+    number = {id(region): i for i, region in enumerate(work.regions)}
+    where = {t: number[id(p[0].region)] for t, p in built.places.items()}
+    again = second_pass(built.roots, work.model, budget, exact, where)
     places = {
         t: tuple(p for part in parts for p in built.places.get(part, ()))
         for t, parts in again.parts.items()

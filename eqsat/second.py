@@ -16,7 +16,7 @@ from eqsat.cost import CostModel
 from eqsat.cover import Cover, Way, build, cover, inside
 from eqsat.frozen import Budget, EGraph, ENode, engine_attrs
 from eqsat.op import INPUT, SCALAR, Op
-from eqsat.regions import MOST, Region, is_constant, region_of
+from eqsat.regions import Region, is_constant, region_of
 from eqsat.term import Term, postorder
 
 GAIN = 1e-6
@@ -44,15 +44,22 @@ class _Group:
     terms: dict[Term, None] = field(default_factory=dict)
     values: dict[Term, None] = field(default_factory=dict)
     """The results of the kernels, as terms."""
+    has_border: bool = False
+    """Whether a border of regions lies within."""
 
 
 def second_pass(
-    roots: Sequence[Term], model: CostModel, budget: Budget, exact: bool
+    roots: Sequence[Term],
+    model: CostModel,
+    budget: Budget,
+    exact: bool,
+    where: Mapping[Term, int],
 ) -> Second:
-    """The program again, covered by other groups."""
+    """The program again, covered by other groups. ``where``: the region of each kernel
+    and view, by its number in evaluation order."""
     constant = is_constant(roots)
     opened, owner = opened_program(roots, constant)
-    groups = _groups(opened)
+    groups = _groups(opened, where)
     regions = _regions(roots, groups, opened, constant)
     known: dict[tuple[object, ...], Cover | None] = {}
     final: dict[Term, Term] = {}
@@ -61,10 +68,12 @@ def second_pass(
     replaced = 0
     for group, region in zip(groups, regions, strict=True):
         if region.key not in known:
-            cost = sum(model.term(t) for t in group.closed)
-            found = _covered(region, model, budget, exact)
-            better = found is not None and found.cost_s < cost * (1 - GAIN)
-            known[region.key] = found if better else None
+            known[region.key] = None
+            if group.has_border:
+                cost = sum(model.term(t) for t in group.closed)
+                found = _covered(region, model, budget, exact)
+                if found is not None and found.cost_s < cost * (1 - GAIN):
+                    known[region.key] = found
         chosen = known[region.key]
         if chosen is None:
             _keep(group, opened, final, parts)
@@ -109,28 +118,39 @@ def opened_program(
     return opened, owner
 
 
-def _groups(opened: Mapping[Term, list[Term]]) -> list[_Group]:
-    """Kernels in groups whose first is half as long as the others may be.
+def _groups(
+    opened: Mapping[Term, list[Term]], where: Mapping[Term, int]
+) -> list[_Group]:
+    """The second half of each region with the first half of the next, so that groups
+    repeat where regions do.
 
     What an earlier group gives is not computed again; what is inside a kernel there may
     be inside one here too.
     """
+    last = 0
+    by_region: dict[int, list[Term]] = {}
+    for t in opened:  # what has no place is read from a kernel that has one
+        last = where.get(t, where.get(t.args[0], last) if t.args else last)
+        by_region.setdefault(last, []).append(t)
     groups = [_Group()]
     given: set[Term] = set()
-    room = MOST // 2
-    for t, terms in opened.items():
-        group = groups[-1]
-        new = [m for m in terms if m not in given and m not in group.terms]
-        if group.terms and len(group.terms) + len(new) > room:
-            given.update(group.values)
-            group = _Group()
-            groups.append(group)
-            room = MOST
-            new = [m for m in terms if m not in given]
-        group.closed.append(t)
-        group.values[terms[-1]] = None
-        group.terms.update(dict.fromkeys(new))
-    return groups
+    for region in sorted(by_region):
+        terms = by_region[region]
+        half = sum(len(opened[t]) for t in terms) / 2
+        groups[-1].has_border = region > 0
+        done = 0
+        for t in terms:
+            if done >= half and half < float("inf"):
+                given.update(groups[-1].values)
+                groups.append(_Group())
+                half = float("inf")
+            group = groups[-1]
+            done += len(opened[t])
+            group.closed.append(t)
+            group.values[opened[t][-1]] = None
+            new = (m for m in opened[t] if m not in given)
+            group.terms.update(dict.fromkeys(new))
+    return [g for g in groups if g.closed]
 
 
 def _regions(
