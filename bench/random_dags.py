@@ -20,7 +20,7 @@ import click
 
 from bench.extraction import gap, measure
 from bench.report import machine, write
-from eqsat.cost import CPU, roofline
+from eqsat.cost import CPU, CostModel
 from eqsat.problem import Entry, Problem
 
 MOST_OPS = 6
@@ -104,7 +104,8 @@ def price(ops: Sequence[Op], held: frozenset[int], outs: Sequence[int]) -> float
     """Seconds of a kernel that reads each operand once and writes ``outs``."""
     leaves = {a for i in held for a in ops[i].args} - held
     moved = sum(ops[i].nbytes for i in (*leaves, *outs))
-    return roofline(CPU, sum(ops[i].flops for i in held), moved)
+    work = sum(ops[i].flops for i in held) / CPU.flops_per_s
+    return CostModel(CPU).kernel_s(work, CPU.traffic_s(moved))
 
 
 def cover(
