@@ -15,10 +15,12 @@ import pytest
 from eqsat import condition, define, ops
 from eqsat.options import NUMERICS
 from eqsat.rule import PHASES
+from eqsat.rulefile import load_rules
 from eqsat.whynot import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "rules" / "README.md").read_text(encoding="utf-8")
+TUTORIAL, REFERENCE = GUIDE.split("\n# Reference\n")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -53,7 +55,7 @@ def prints(said: str, shown: str) -> bool:
 
 def test_the_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
     files = commands = 0
-    for language, text in BLOCK.findall(GUIDE):
+    for language, text in BLOCK.findall(TUTORIAL):
         if language == "python":
             name = re.match(r"# (\w+\.py)\n", text)
             assert name, f"a block of Python is a file: {text[:40]}"
@@ -77,7 +79,7 @@ def test_the_reference_names_everything(name: str) -> None:
 
 
 def test_the_reference_names_nothing_else() -> None:
-    table = GUIDE.partition("### Conditions")[2]
+    table = TUTORIAL.partition("### Conditions")[2]
     for name in re.findall(r"`(\w+)\(", table):
         assert hasattr(condition, name)
     assert hasattr(define, "composite") and hasattr(ops, "sqrt")
@@ -87,3 +89,15 @@ def test_what_is_shown_must_be_printed() -> None:
     assert prints("a 12.5 µs\nb  7", "a 3 µs\nb 1")
     assert prints("x\ny\nz\n", "x\n…\nz")
     assert not prints("x\ny", "x") and not prints("x", "x\ny")
+
+
+def test_the_examples_of_the_reference_are_code(tmp_path: Path) -> None:
+    """Python compiles, and the egglog text loads."""
+    blocks = BLOCK.findall(REFERENCE)
+    for language, text in blocks:
+        if language == "python":
+            compile(text, "rules/README.md", "exec")
+        elif language == "lisp":
+            (tmp_path / "mine.egg").write_text(text, encoding="utf-8")
+            assert len(load_rules(tmp_path / "mine.egg")) == 2
+    assert {"python", "lisp"} <= {language for language, _ in blocks}
