@@ -6,18 +6,20 @@ reads its result is joined again as a question: no kernel, or at what price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import cast
 
 from eqsat.body import KERNEL, RESULT
 from eqsat.cost import VIEWS, CostModel
 from eqsat.dense import Dense, bits
 from eqsat.domain import LEAF, State, hindrance, refusal
+from eqsat.expand import body_of
 from eqsat.joint import together, union
-from eqsat.op import INPUT
+from eqsat.op import INPUT, Op
 from eqsat.regions import is_constant, region_of
 from eqsat.second import graph_of, opened_program
-from eqsat.term import Term
+from eqsat.term import Term, postorder
 
 MOST = 8
 """Fusions not taken that are listed."""
@@ -43,6 +45,52 @@ class Opportunity:
     def speedup(self) -> float | None:
         """How many times as long the parts take; None where there is no kernel."""
         return self.apart_s / self.fused_s if self.fused_s else None
+
+
+def _without_fused(opened: Mapping[Term, list[Term]]) -> dict[Term, list[Term]]:
+    """The same with named fusions opened: what they join is apart without them."""
+    again: dict[Term, Term] = {}
+    found: dict[Term, list[Term]] = {}
+    for t, made in opened.items():
+        terms: list[Term] = []
+        for m in made:
+            if m not in again:
+                args = [again.get(a, a) for a in m.args]
+                plain = m.graph.node(m.op, args, m.attrs, m.type)
+                again[m] = _unfused(plain)
+            leaves = {again.get(a, a) for a in m.args}
+            terms += _inside(again[m], leaves)
+        found[t] = list(dict.fromkeys(terms)) or [again.get(made[-1], made[-1])]
+    return found
+
+
+def _unfused(term: Term) -> Term:
+    """The body of a named fusion, and of those in it; any other term as it is."""
+    done: dict[Term, Term] = {a: a for a in term.args}
+    body = body_of(term) if cast(Op, term.op).kind == "fused" else None
+    if body is None:
+        return term
+    for t in postorder([body]):
+        if t not in done:
+            args = [done[a] for a in t.args]
+            done[t] = _unfused(t.graph.node(t.op, args, t.attrs, t.type))
+    return done[body]
+
+
+def _inside(root: Term, leaves: Set[Term]) -> list[Term]:
+    """The ops that compute ``root`` from ``leaves``, operands first."""
+    found: dict[Term, None] = {}
+    stack = [(root, False)]
+    while stack:
+        t, ready = stack.pop()
+        if t in found or t in leaves or not t.args:
+            continue
+        if ready:
+            found[t] = None
+        else:
+            stack.append((t, True))
+            stack.extend((a, False) for a in reversed(t.args))
+    return list(found)
 
 
 @dataclass(frozen=True)
@@ -73,7 +121,7 @@ class _Opened:
 
     def __init__(self, roots: Sequence[Term], model: CostModel) -> None:
         constant = is_constant(roots)
-        opened, _ = opened_program(roots, constant)
+        opened = _without_fused(opened_program(roots, constant)[0])
         terms = list(dict.fromkeys(m for made in opened.values() for m in made))
         known = dict(constant) | dict.fromkeys(terms, False)
         for m in terms:

@@ -391,6 +391,9 @@ def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
         for t, parts in again.parts.items()
     }
     prices = built.prices_s | again.prices_s
+    for t, parts in again.parts.items():
+        if t not in prices and len(parts) == 1 and parts[0] in prices:
+            prices[t] = prices[parts[0]]  # kept, over other operands
     return _Built(again.roots, built.chosen, built.places | places, prices)
 
 
