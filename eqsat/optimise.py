@@ -315,7 +315,7 @@ def _cover_all(
     """The chosen terms of the regions."""
     covers = []
     for i, p in enumerate(work.pieces):
-        mine = budget.part(1 / (len(work.pieces) - i))
+        mine = budget.part(max(0.5, 1 / (len(work.pieces) - i)))
         covers.append(work.cover(work.graph, _root_classes(p, p.sample), mine))
         budget.spent = budget.spent or mine.spent
     gaps = [c.gap for c in covers if c.gap is not None]

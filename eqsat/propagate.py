@@ -180,6 +180,8 @@ def _extreme(args: list[Ball], value: Array, span: Range, attrs: Any, *_: Any) -
 
 
 def _sorted(args: list[Ball], value: Array, span: Range, attrs: Any, *_: Any) -> Any:
+    if not value.size:
+        return np.zeros(value.shape)
     return np.broadcast_to(_extreme(args, value, span, attrs), value.shape)
 
 

@@ -145,7 +145,7 @@ VIEWS = (
 def gather(b: Builder) -> None:
     """Slices at positions that are an argument, or known."""
     x = b.some(lambda n: len(b.shape(n)) > 0 and 0 not in b.shape(n))
-    if x is None:
+    if x is None or not b.may("take"):
         return
     k = b.pick(len(b.shape(x)))
     n = b.shape(x)[k]

@@ -94,6 +94,10 @@ class Builder:
     def floating(self, name: str) -> bool:
         return self.dtype_of(name) in PRECISION
 
+    def may(self, op: str) -> bool:
+        """Whether steps may use ``op``."""
+        return self.allowed is None or op in self.allowed
+
     # -- leaves ------------------------------------------------------------------------
 
     def leaf(self, shape: Shape, dtype: DType | None = None) -> str:

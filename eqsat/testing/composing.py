@@ -146,6 +146,8 @@ def existing_or_leaf(b: Builder, shape: Shape, dtype: Any) -> str:
 
 
 def _dequantize(b: Builder) -> None:
+    if not b.may("dequantize"):
+        return
     rng = np.random.default_rng(b.pick(1 << 16))
     g, each = 1 + b.pick(3), 1 + b.pick(4)
     batch = (one_of(b.pick, b.sizes),)
