@@ -269,3 +269,17 @@ def test_random_graphs_are_right_and_cost_what_their_bodies_say(seed: int) -> No
     x, y, w = draw(12, 16, dtype="f8"), draw(12, 16, seed=1, dtype="f8"), None
     w = draw(16, 16, dtype="f8") / 16
     lowered(f, x, y, w)
+
+
+def test_a_convolution_under_a_transposed_result_writes_where_it_should() -> None:
+    """Found by the fuzz: images were written into the transposed result as if it were
+    packed."""
+    x, w, c = draw(2, 3, 6, 7), draw(4, 3, 3, 2), draw(4, 1, 1)
+
+    def f(x: Any, w: Any, c: Any) -> Any:
+        return np.tanh(eq.conv2d(x, w, padding=(1, 0)) * c).transpose(0, 3, 1, 2)
+
+    got = eq.jit(f)(x, w, c)
+    images = np.asarray(eq.conv2d(x, w, padding=(1, 0)))
+    want = np.tanh(images * c).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(got, want, rtol=2e-5)

@@ -130,7 +130,7 @@ class _Opening:
         shown: list[Node] = []
         if isinstance(root, Node):
             root = self._cast(root, dtype)
-            shown = _outer_views(root) if not more else []
+            shown = _outer_views(root, self.nodes) if not more else []
             root = shown[-1].nodes[0] if shown else root
             shape = root.shape
         bare = not isinstance(root, Node) or root.op is None or root.is_view
@@ -223,17 +223,19 @@ class _Opening:
         return node
 
 
-def _outer_views(root: Node) -> list[Node]:
+def _outer_views(root: Node, nodes: Sequence[Node]) -> list[Node]:
     """Views at the root that packed memory can undo: reshapes, then transposes.
 
-    A convolution writes packed images only, so nothing is transposed under it.
+    A convolution writes packed images only, and may write them into the result, so
+    nothing is transposed over one.
     """
+    packed = any(n.name == "conv2d" for n in nodes)
     found: list[Node] = []
     while root.name in ("reshape", "transpose"):
         (arg,) = root.nodes
         if root.name == "reshape" and any(v.name == "transpose" for v in found):
             break
-        if root.name == "transpose" and arg.name == "conv2d":
+        if root.name == "transpose" and packed:
             break
         found.append(root)
         root = arg
