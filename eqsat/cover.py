@@ -81,6 +81,13 @@ def cover(
     :class:`EngineError` when a root cannot be computed.
     """
     cuts = Cuts(graph, model, roots, budget, exact, most)
+    try:
+        return _Covering(cuts, roots).solved(budget, optimal)
+    except EngineError:
+        if not cuts.dropped:
+            raise
+    # A fused op that the user called may have no other form than itself.
+    cuts = Cuts(graph, model, roots, budget, exact, most, named=True)
     return _Covering(cuts, roots).solved(budget, optimal)
 
 

@@ -71,6 +71,8 @@ class Dense:
     graph: EGraph
     model: CostModel
     roots: Sequence[int]
+    named: bool = field(default=False, kw_only=True)
+    """Whether named fusions stay even where the target has no use for them."""
     classes: list[int] = field(default_factory=list, init=False)
     """The e-graph's number of each class."""
     number: dict[int, int] = field(default_factory=dict, init=False)
@@ -86,6 +88,7 @@ class Dense:
         self._named: dict[State, int] = {}
         self._alive: list[State] = []
         self._views = 0
+        self.dropped = False
         self._reach()
         self._measure()
         self._gather()
@@ -169,7 +172,8 @@ class Dense:
                 key = (e.op, e.attrs, tuple(sorted(kids)) if e.op.commutative else kids)
                 if key in seen or None in types:
                     continue
-                if e.op.kind == "fused" and self._is_off(i):
+                if e.op.kind == "fused" and not self.named and self._is_off(i):
+                    self.dropped = True
                     continue
                 seen.add(key)
                 self.members[at].append(len(self.nodes))

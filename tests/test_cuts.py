@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eqsat as eq
+from eqsat import ops
 from eqsat.demo import block
 
 Array = np.ndarray[Any, Any]
@@ -283,3 +284,14 @@ def test_a_convolution_under_a_transposed_result_writes_where_it_should() -> Non
     images = np.asarray(eq.conv2d(x, w, padding=(1, 0)))
     want = np.tanh(images * c).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(got, want, rtol=2e-5)
+
+
+def test_a_fused_op_of_the_users_own_call_runs_with_fusion_off() -> None:
+    """Found by the fuzz: times 1.0 looked like another way to compute it."""
+    x, g, w, b = draw(6, 7), draw(7), draw(7, 5), draw(5)
+
+    def f(x: Any, g: Any, w: Any, b: Any) -> Any:
+        return ops.rms_norm_linear(x, g, 0.125, w, b, act="sigmoid") * 1.0
+
+    got = eq.jit(f, options=eq.Options(fusion=False))(x, g, w, b)
+    np.testing.assert_allclose(got, f(x, g, w, b), rtol=1e-5)
