@@ -133,6 +133,11 @@ class Budget:
     max_nodes: int
     spent: str = ""
 
+    def part(self, share: float) -> Budget:
+        """A budget of its own that ends after this part of the time that is left."""
+        now = time.perf_counter()
+        return Budget(now + share * (self.deadline - now), self.max_nodes)
+
     def left(self) -> bool:
         """Whether there is time left. Size bounds the search for rewrites alone."""
         if time.perf_counter() <= self.deadline:

@@ -16,7 +16,8 @@ ORDER = (
     "errors options term signature typerule viewrule promote op define build "
     "ops indexing numpy_api tree tracer arguments trace expand pattern condition rule "
     "stock encode normal frozen insertion egraph ematch regions kernel memory cost "
-    "extract exact origin optimise program explain jit "
+    "problem reduction recovery frontier window extract loops exact origin optimise "
+    "program explain jit "
     "sides instantiate ball propagate bounds drawing verdict shrink findings check "
     ". demo cli __main__"
 ).split()
@@ -24,7 +25,8 @@ ORDER = (
 
 BACKENDS_MAY_NOT = (
     "pattern condition rule stock encode normal frozen insertion egraph ematch regions "
-    "cost extract exact origin optimise explain jit . demo cli __main__"
+    "cost problem reduction recovery frontier window extract loops exact origin "
+    "optimise explain jit . demo cli __main__"
 ).split()
 
 
