@@ -1,0 +1,20 @@
+"""``python -m bench``, from the root of the repository."""
+
+from __future__ import annotations
+
+import click
+
+from bench.extraction import extraction
+from bench.random_dags import random_dags
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Measure eqsat."""
+
+
+main.add_command(extraction)
+main.add_command(random_dags)
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench")
