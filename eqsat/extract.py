@@ -90,10 +90,14 @@ def solve_parts(
     """The parts of a reduced problem, each with its solution; as :func:`solve`."""
     nodes = sum(len(part.problem.cls) for part in parts)
     searches = [_Search(part.problem) for part in parts]
+    large = nodes > LARGE
     for search in searches:
-        search.chosen.settle(budget)
+        if large:
+            search.chosen.search(budget)
+        else:
+            search.chosen.settle(budget)
     for search in searches:
-        search.walk(EXPONENTS[:1] if nodes > LARGE else EXPONENTS, effort, budget)
+        search.walk(EXPONENTS[:1] if large else EXPONENTS, effort, budget)
     for search in searches:
         if not search.proven:
             share = len(search.p.cls) / nodes

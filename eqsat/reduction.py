@@ -48,6 +48,9 @@ class Reduction:
         self.weight = list(p.weight)
         self.picks: list[tuple[int, ...]] = [(n,) for n in range(len(p.cls))]
         """The original nodes that each node stands for."""
+        self.arity = list(map(len, p.kids))
+        """Of equals, the node with the fewest needs in the original stays: ``relu(x)``
+        rather than ``maximum(x, 0)``."""
         self.roots = dict.fromkeys(p.roots)
         self.settled: list[int] = []
         """Nodes that every choice takes, or may take at no price."""
@@ -239,14 +242,14 @@ class Reduction:
                 kids = self.kids[n]
                 self.kids[n] = frozenset(k for k in kids if not inner >> place[k] & 1)
                 direct &= ~inner
-            entries.append((self.weight[n], len(self.kids[n]), n, direct, closed))
+            entries.append((self._key(n), direct, closed))
         if len(entries) > MANY:
-            self.members[c] = self._unbeaten(e[2] for e in entries)
+            self.members[c] = self._unbeaten(key[-1] for key, _, _ in entries)
             return common
         entries.sort()
         kept: list[int] = []
         named: list[int] = []
-        for _, _, n, direct, closed in entries:
+        for (*_, n), direct, closed in entries:
             for other in named:
                 if other & closed == other:
                     break
@@ -256,11 +259,15 @@ class Reduction:
         self.members[c] = kept
         return common
 
+    def _key(self, n: int) -> tuple[float, int, int, int]:
+        """In which order nodes of a class may beat others."""
+        return self.weight[n], len(self.kids[n]), self.arity[n], n
+
     def _unbeaten(self, members: Iterable[int]) -> list[int]:
         """Nodes that no other node beats with fewer needs at no higher price."""
         kept: list[int] = []
         sets: set[frozenset[int]] = set()
-        for _, _, n in sorted((self.weight[n], len(self.kids[n]), n) for n in members):
+        for n in sorted(members, key=self._key):
             if not _has_subset(sets, self.kids[n]):
                 kept.append(n)
                 sets.add(self.kids[n])
@@ -335,6 +342,7 @@ class Reduction:
                 self.kids.append(rest | self.kids[m])
                 self.weight.append(self.weight[n] + self.weight[m])
                 self.picks.append(self.picks[n] + self.picks[m])
+                self.arity.append(self.arity[n] + self.arity[m])
                 owner[j] = c
                 self.members[c].append(j)
                 for x in self.kids[j]:

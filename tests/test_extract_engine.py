@@ -116,6 +116,13 @@ def test_infeasible_nodes_and_classes_are_left_out() -> None:
         solve(Problem.of(4, entries, [3]), seconds())
 
 
+def test_of_equals_the_one_with_fewer_needs_is_chosen() -> None:
+    """Also when a need costs nothing: ``maximum(x, 0)`` is written ``relu(x)``."""
+    entries = [Entry(0, [], 1.0), Entry(1, [], 0.0)]
+    p = Problem.of(3, [*entries, Entry(2, [0, 1], 1.0), Entry(2, [0], 1.0)], [2])
+    assert solve(p, seconds()).best == [0, -1, 3]
+
+
 def test_what_costs_nothing_is_optimal() -> None:
     """Also where classes are computed from one another."""
     nodes = [(0, [1]), (0, [2]), (1, [0]), (1, [2]), (2, [0]), (2, [1]), (2, [])]
