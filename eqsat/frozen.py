@@ -59,13 +59,18 @@ class EGraph:
         self.add(ENode(len(self.types) - 1, SCALAR, (value,), (), ""))
         return len(self.types) - 1
 
-    def classes_of(self, what: Inserted) -> list[int]:
-        """The class of each inserted term, found again by congruence.
+    def classes_of(self, *parts: Inserted) -> list[list[int]]:
+        """The class of each inserted term of each part, found again by congruence.
 
         Their nodes are nobody's but the user's: a rule that turns a product round and
         back builds what was there.
         """
         table = {_key(n.op, n.attrs, n.children): i for i, n in enumerate(self.nodes)}
+        return [self._classes_of(what, table) for what in parts]
+
+    def _classes_of(
+        self, what: Inserted, table: Mapping[tuple[Any, ...], int]
+    ) -> list[int]:
         found: dict[Term, int] = {}
         for t in what.terms:
             leaf = what.leaves.get(t)

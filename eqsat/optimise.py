@@ -145,8 +145,8 @@ def optimise(
     clock.lap("saturate")
     with _blamed_on_rules(engine):
         graph = engine.read()
-        for piece, what in zip(pieces, inserted, strict=True):
-            piece.classes = graph.classes_of(what)
+        for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
+            piece.classes = classes
         clock.lap("read")
         fired = dict(engine.fired)
         ran = {step.phase for step in engine.history if isinstance(step, Step)}
@@ -325,7 +325,7 @@ def _cover_all(
     clock.lap("second pass")
     search = Search(
         work.graph,
-        _weights(work.graph, work.model),
+        lambda: _weights(work.graph, work.model),
         [_part(p, c) for p, c in zip(work.pieces, covers, strict=True)],
         built.places,
         built.chosen,

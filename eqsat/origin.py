@@ -77,8 +77,8 @@ class Search:
 
     graph: EGraph
     """Saturated, with the e-nodes that fusions built."""
-    weights: Sequence[float]
-    """Seconds of each e-node as a kernel by itself."""
+    weigh: Callable[[], Sequence[float]]
+    """What gives :attr:`weights`."""
     parts: Sequence[Part]
     places: Mapping[Term, tuple[Place, ...]]
     """Where the terms of the chosen program come from."""
@@ -94,6 +94,11 @@ class Search:
     """The phases that ran."""
     won: bool = True
     """Whether its program was taken; not when what the user wrote costs less."""
+
+    @cached_property
+    def weights(self) -> Sequence[float]:
+        """Seconds of each e-node as a kernel by itself."""
+        return self.weigh()
 
 
 def nodes_of(cover: Cover, way: Way) -> tuple[int, ...]:

@@ -207,7 +207,7 @@ def run(program: Program, rules: RuleSet, fusion: bool) -> Run:
         normal = normal_forms(rules)
         entries = (normal(r) for r in rules if r.is_fusion)
         fired |= fuse(graph, [(r, a[0], b[0]) for r, a, b in entries], budget)
-    found = graph.classes_of(program.whole)
+    (found,) = graph.classes_of(program.whole)
     classes = dict(zip(program.whole.terms, found, strict=True))
     meets = all(
         _same(graph, classes[a], classes[b])
