@@ -8,7 +8,7 @@ replaces its kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.body import KERNEL, RESULT, Body
@@ -30,10 +30,8 @@ class Second:
     roots: list[Term]
     parts: dict[Term, tuple[Term, ...]]
     """Each new kernel to those of the first pass whose work it does."""
-    prices_s: dict[Term, float] = field(default_factory=dict)
+    prices_s: dict[Term, float]
     """What the new kernels were taken for (s)."""
-    groups: int = 0
-    replaced: int = 0
 
 
 @dataclass
@@ -65,7 +63,6 @@ def second_pass(
     final: dict[Term, Term] = {}
     parts: dict[Term, tuple[Term, ...]] = {}
     prices: dict[Term, float] = {}
-    replaced = 0
     for group, region in zip(groups, regions, strict=True):
         if region.key not in known:
             known[region.key] = None
@@ -78,10 +75,9 @@ def second_pass(
         if chosen is None:
             _keep(group, opened, final, parts)
         else:
-            replaced += 1
             prices |= _replace(chosen, region, final, parts, owner)
     out = [final.get(opened[r][-1], r) if r in opened else r for r in roots]
-    return Second(out, parts, prices, len(groups), replaced)
+    return Second(out, parts, prices)
 
 
 def opened_program(
@@ -127,29 +123,33 @@ def _groups(
     What an earlier group gives is not computed again; what is inside a kernel there may
     be inside one here too.
     """
-    last = 0
-    by_region: dict[int, list[Term]] = {}
-    for t in opened:  # what has no place is read from a kernel that has one
-        last = where.get(t, where.get(t.args[0], last) if t.args else last)
-        by_region.setdefault(last, []).append(t)
+    by_region: dict[int, list[list[Term]]] = {}
+    whole: dict[Term, list[Term]] = {}
+    for t in opened:
+        if t.op is RESULT:  # stays with its kernel, wherever it is first read
+            whole[t.args[0]].append(t)
+        else:
+            whole[t] = [t]
+            by_region.setdefault(where[t], []).append(whole[t])
     groups = [_Group()]
     given: set[Term] = set()
     for region in sorted(by_region):
-        terms = by_region[region]
-        half = sum(len(opened[t]) for t in terms) / 2
+        kernels = by_region[region]
+        half = sum(len(opened[t]) for k in kernels for t in k) / 2
         groups[-1].has_border = region > 0
         done = 0
-        for t in terms:
+        for kernel in kernels:
             if done >= half and half < float("inf"):
                 given.update(groups[-1].values)
                 groups.append(_Group())
                 half = float("inf")
             group = groups[-1]
-            done += len(opened[t])
-            group.closed.append(t)
-            group.values[opened[t][-1]] = None
-            new = (m for m in opened[t] if m not in given)
-            group.terms.update(dict.fromkeys(new))
+            for t in kernel:
+                done += len(opened[t])
+                group.closed.append(t)
+                group.values[opened[t][-1]] = None
+                new = (m for m in opened[t] if m not in given)
+                group.terms.update(dict.fromkeys(new))
     return [g for g in groups if g.closed]
 
 
@@ -160,19 +160,26 @@ def _regions(
     constant: Mapping[Term, bool],
 ) -> list[Region]:
     wanted = {opened[r][-1] for r in roots if r in opened}
-    known = dict(constant)
-    for g in groups:
-        known.update(dict.fromkeys(g.terms, False))
-    for g in groups:
-        for m in g.terms:
-            for a in m.args:
-                known.setdefault(a, a.op is not INPUT)
+    known = constants_with((m for g in groups for m in g.terms), constant)
     regions: list[Region] = []
     for g in reversed(groups):
         later = wanted & g.values.keys()
         regions.append(region_of(list(g.terms), later, known))
         wanted.update(a for m in g.terms for a in m.args if a not in g.terms)
     return regions[::-1]
+
+
+def constants_with(
+    terms: Iterable[Term], constant: Mapping[Term, bool]
+) -> dict[Term, bool]:
+    """``constant`` with what the kernels of a program opened to, and what that reads:
+    bare numbers among them were in no term before."""
+    opened = list(terms)
+    known = {**constant, **dict.fromkeys(opened, False)}
+    for m in opened:
+        for a in m.args:
+            known.setdefault(a, a.op is not INPUT)
+    return known
 
 
 def _covered(
@@ -221,13 +228,14 @@ def _keep(
         ]
         made = t.graph.node(t.op, args, t.attrs, t.type)
         again[t] = made
-        if t.op is not KERNEL or len(opened[t]) == 1 or not _has_results(t):
+        if not _has_results(t):
             final.setdefault(opened[t][-1], made)
         parts.setdefault(made, (t,))
 
 
 def _has_results(t: Term) -> bool:
-    body = t.attrs[0]
+    """Whether a term is a kernel that other terms read the results of."""
+    body = t.attrs[0] if t.op is KERNEL else None
     return isinstance(body, Body) and len(body.results) > 1
 
 
@@ -242,9 +250,8 @@ def _replace(
     leaves = {i: final.get(t, t) for i, t in enumerate(region.leaves)}
     made, ways = build(chosen, leaves, region.terms[0].graph)
     final.update(zip(region.roots, made, strict=True))
-    by_class: Callable[[int], Term] = region.terms.__getitem__
     for t, (way, _) in ways.items():
-        terms = [by_class(c) for c in _classes(chosen, way)]
+        terms = [region.terms[c] for c in _classes(chosen, way)]
         found = dict.fromkeys(owner[m] for m in terms if m in owner)
         parts.setdefault(t, tuple(found))
     priced = ((t, way.price_s) for t, (way, _) in ways.items())

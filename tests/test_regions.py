@@ -252,3 +252,18 @@ def test_numbers_that_differ_in_type_alone() -> None:
     for got, want in zip(eq.jit(f)(i), f(i), strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("layers", [3, 5, 8])
+def test_results_stay_with_their_kernel_in_the_second_pass(
+    layers: int, norm: str
+) -> None:
+    """A kernel of several results, first read in one group and again in another, was
+    taken apart."""
+    config = block.Config(layers, 16, 32, 4, norm=norm)
+    model, x, _ = block.draw(config)
+    fast = eq.jit(model.forward, options=eq.Options(deadline_s=60))
+    assert fast.lower(x).optimised.regions > 1
+    np.testing.assert_allclose(fast(x), model.forward(x), rtol=2e-4, atol=2e-5)
+    assert len(fast.explain(x).kernels) == 5 * layers
