@@ -14,7 +14,7 @@ from typing import Any
 from eqsat.body import Body, body_above, kernel_terms
 from eqsat.build import infer, scalar
 from eqsat.cost import VIEWS, CostModel
-from eqsat.cuts import PRIORITY, Cut, Cuts
+from eqsat.cuts import Cut, Cuts
 from eqsat.dense import bits
 from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
@@ -72,22 +72,20 @@ def cover(
     *,
     optimal: bool = False,
     exact: bool = False,
-    most: int = PRIORITY,
 ) -> Cover:
     """The cheapest cover of ``roots`` found within the budget.
 
     ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
-    its ops do one by one. ``most``: cuts that a class keeps. Raises
-    :class:`EngineError` when a root cannot be computed.
+    its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
     """
-    cuts = Cuts(graph, model, roots, budget, exact, most)
+    cuts = Cuts(graph, model, roots, budget, exact)
     try:
         return _Covering(cuts, roots).solved(budget, optimal)
     except EngineError:
         if not cuts.dropped:
             raise
     # A fused op that the user called may have no other form than itself.
-    cuts = Cuts(graph, model, roots, budget, exact, most, named=True)
+    cuts = Cuts(graph, model, roots, budget, exact, named=True)
     return _Covering(cuts, roots).solved(budget, optimal)
 
 
@@ -214,11 +212,11 @@ class _Covering:
         for place in order:
             cut = ways[place].cut
             if cut is not None and place < len(cuts.of):
-                kernels.append((place, cuts.choice(cut), cut.leaves, cut.price))
+                kernels.append(Joint((place,), cuts.choice(cut), cut.leaves, cut.price))
             elif kids[place]:
                 others.append((place, kids[place]))
         saved = 0.0
-        price = {place: p for place, _, _, p in kernels}
+        price = {c: k.price for k in kernels for c in k.results}
         for joint in joints(cuts, kernels, others, budget):
             saved += sum(price[c] for c in joint.results) - joint.price
             for c in joint.results:
@@ -289,17 +287,13 @@ def build(
                 type_ = infer(node.op, tuple(a.type for a in args), attrs)
                 term = target.node(node.op, args, attrs, type_)
         wanted = graph.types[cover.cuts.classes[way.cls]]
-        if term.type != wanted and node_is_real(term):
+        if term.args and term.type != wanted:
             raise EngineError(f"{term.op.name}: {term.type} extracted for {wanted}")
         made[place] = term
         if term.args:
             read = {cover.cuts.classes[k]: made[k] for k in reads}
             ways.setdefault(term, (way, read))
     return [made[r] for r in cover.roots], ways
-
-
-def node_is_real(term: Term) -> bool:
-    return bool(term.args)
 
 
 def inside(cuts: Cuts, kernel: Cut | Joint) -> Mapping[int, int]:

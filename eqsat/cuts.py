@@ -48,16 +48,12 @@ class Cut:
         "price",
         "serial",
         "state",
-        "subs",
-        "traffic",
         "views_only",
     )
     serial: int
     """Which cut it is; 0 stands for none."""
     node: int
     """The e-node at its root, an index into :attr:`Cuts.nodes`."""
-    subs: tuple[Cut | None, ...]
-    """The cut that computes each distinct operand inside; None for leaves."""
     leaves: int
     """Classes that it reads, as bits."""
     body: int
@@ -69,8 +65,6 @@ class Cut:
     state: State
     arithmetic: float
     """Seconds of its arithmetic."""
-    traffic: float
-    """Seconds to read its leaves."""
     price: float
     flow: float
     """Its price and the flows of its leaves, each shared among its users."""
@@ -88,7 +82,6 @@ class Cuts(Dense):
     budget: Budget
     exact: bool = False
     """Whether every rounding of the program must stay."""
-    most: int = PRIORITY
     of: list[list[Cut]] = field(default_factory=list, init=False)
     """Cuts of each class."""
 
@@ -107,7 +100,7 @@ class Cuts(Dense):
         """Nodes in an order of evaluation, and how many classes use each class when
         every node is a kernel."""
         missing = [len(n.distinct) for n in self.nodes]
-        total = [self._one_s(n) for n in self.nodes]
+        total = [self.alone_s(n) for n in self.nodes]
         best: list[int] = [-1] * len(self.classes)
         heap: list[tuple[float, int]] = []
         order: list[int] = []
@@ -269,7 +262,7 @@ class Cuts(Dense):
             state = State(LIBRARY)
         if state is None or not self._admits(state, node.cls, body):
             return None
-        return self._priced(n, subs, leaves, body, nodes, None, state, arithmetic)
+        return self._priced(n, leaves, body, nodes, None, state, arithmetic)
 
     def _working(self, nodes: int) -> float:
         """Seconds of the arithmetic of some nodes."""
@@ -325,13 +318,12 @@ class Cuts(Dense):
             return None
         nodes = sum(1 << chosen[k] for k in found.order)
         return self._priced(
-            n, subs, found.leaves, body, nodes, found.part, state, found.arithmetic
+            n, found.leaves, body, nodes, found.part, state, found.arithmetic
         )
 
     def _priced(
         self,
         n: int,
-        subs: tuple[Cut | None, ...],
         leaves: int,
         body: int,
         nodes: int,
@@ -342,17 +334,18 @@ class Cuts(Dense):
         cut = Cut()
         self._made += 1
         cut.serial = self._made
-        cut.node, cut.subs, cut.nodes = n, subs, nodes
+        cut.node, cut.nodes = n, nodes
         cut.leaves, cut.body = leaves, body
         cut.part, cut.state, cut.arithmetic = part, state, arithmetic
-        cut.traffic = self._reading(leaves) + self._saved(part)
-        c = self.nodes[n].cls
-        views = (nodes & self._views).bit_count()
-        cut.price = self.model.kernel_s(
-            arithmetic, cut.traffic + self.write_s[c], views
-        )
-        own = self.nodes[n].own_s
-        cut.price = cut.price if own is None else own
+        node = self.nodes[n]
+        if node.own_s is not None:
+            cut.price = node.own_s
+        else:
+            traffic = self._reading(leaves) + self._saved(part)
+            views = (nodes & self._views).bit_count()
+            cut.price = self.model.kernel_s(
+                arithmetic, traffic + self.write_s[node.cls], views
+            )
         below = bits(leaves)
         cut.flow = cut.price + sum(self.flow[k] for k in below)
         cut.alone = cut.price + sum(self.alone[k] for k in below)
@@ -382,7 +375,7 @@ class Cuts(Dense):
             )
         ]
         kept.append(cut)
-        if len(kept) > self.most:
+        if len(kept) > PRIORITY:
             kept = self._best(kept)
         self.of[c] = kept
         if not cut.views_only:
@@ -394,11 +387,11 @@ class Cuts(Dense):
         """Half of them by their price with all that is below, half by area flow, and
         the best of each product that would be lost: what follows it needs the same."""
         kept.sort(key=_alone)
-        half = self.most // 2
+        half = PRIORITY // 2
         rest = sorted(kept[half:], key=_flow)
-        chosen = kept[:half] + rest[: self.most - half]
+        chosen = kept[:half] + rest[: PRIORITY - half]
         known = {(o.state.kind, o.state.anchor) for o in chosen}
-        for o in rest[self.most - half :]:
+        for o in rest[PRIORITY - half :]:
             if (o.state.kind, o.state.anchor) not in known and len(known) < FEW_MORE:
                 known.add((o.state.kind, o.state.anchor))
                 chosen.append(o)

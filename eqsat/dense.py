@@ -110,7 +110,6 @@ class Dense:
         """Sizes and times of each class."""
         graph, device = self.graph, self.model.device
         self.types = [graph.types[c] for c in self.classes]
-        self.constant = [graph.constant[c] for c in self.classes]
         whole = [0.0 if t is None else nbytes(t) for t in self.types]
         self.size = self._shown(list(whole))
         self.read_s = [device.traffic_s(n) for n in self.size]
@@ -213,22 +212,19 @@ class Dense:
 
     # -- prices ------------------------------------------------------------------------
 
-    def alone_s(self, n: int) -> float:
-        """Seconds of e-node ``n`` as a kernel of its own, or as a view."""
-        return self._one_s(self.nodes[n])
-
-    def bytes_of(self, c: int) -> float:
-        """Bytes of a value in memory."""
-        type_ = self.types[c]
-        return 0.0 if type_ is None else nbytes(type_)
-
-    def _one_s(self, n: Node) -> float:
+    def alone_s(self, n: Node) -> float:
+        """Seconds of an e-node as a kernel of its own, or as a view."""
         if n.op.name in VIEWS:
             return self.model.device.view_s
         if n.own_s is not None:
             return n.own_s
         traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
         return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
+
+    def bytes_of(self, c: int) -> float:
+        """Bytes of a value in memory."""
+        type_ = self.types[c]
+        return 0.0 if type_ is None else nbytes(type_)
 
     # -- kernels -----------------------------------------------------------------------
 
@@ -266,10 +262,12 @@ class Dense:
         order = self.above(results, chosen)
         if order is None or len(order) > self.model.target.most_nodes:
             return None
+        states, stuck = self.states(order, chosen)
+        if stuck is not None:
+            return None
         leaves, views = 0, 0
         arithmetic = 0.0
         reads: dict[int, float] = {}
-        states: dict[int, State] = {}
         for k in order:
             inner = self.nodes[chosen[k]]
             views += inner.op.name in VIEWS
@@ -278,14 +276,28 @@ class Dense:
                 if kid not in chosen and not self.bare[kid]:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
-            kids = [states.get(j, LEAF) for j in inner.kids]
-            found = self.state(chosen[k], kids)
-            if found is None:
-                return None
-            states[k] = found
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
         traffic = self._reading(leaves) + self._saved(part)
         return Closure(order, states, leaves, part, arithmetic, traffic, views)
+
+    def states(
+        self, order: Iterable[int], chosen: Mapping[int, int]
+    ) -> tuple[dict[int, State], int | None]:
+        """The states of classes, given operands first, and the first one that no
+        kernel holds; None where one kernel holds them all."""
+        found: dict[int, State] = {}
+        for k in order:
+            kids = [found.get(j, LEAF) for j in self.nodes[chosen[k]].kids]
+            state = self.state(chosen[k], kids)
+            if state is None:
+                return found, k
+            found[k] = state
+        return found, None
+
+    def leaves(self, chosen: Mapping[int, int]) -> int:
+        """The classes, as bits, that the nodes ``chosen`` read from memory."""
+        kids = (k for n in chosen.values() for k in self.nodes[n].distinct)
+        return sum(1 << k for k in set(kids) if k not in chosen and not self.bare[k])
 
     def _saved(self, part: Mapping[int, float] | None) -> float:
         """What reading only parts of some leaves changes (s); not positive."""

@@ -11,8 +11,8 @@ from typing import Any
 from eqsat.cost import CostModel
 from eqsat.derivation import Derivations
 from eqsat.errors import EqsatError, SourceLine
-from eqsat.fusions import Fusion, fusions
 from eqsat.kernel import Kernel, inner
+from eqsat.opportunity import Fusion, fusions
 from eqsat.optimise import Optimised
 from eqsat.options import Options
 from eqsat.program import Program, show_bytes
@@ -331,7 +331,7 @@ def explain(
         distinct_regions=done.distinct_regions,
         optimal_gap=done.optimal_gap,
         cut_short=done.cut_short,
-        fusions=fusions(program, done.roots, model.under(options)),
+        fusions=fusions(program, model.under(options)),
         _asked=Asked(done, program, rules, options, again),
     )
 

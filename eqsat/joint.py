@@ -21,15 +21,15 @@ GAIN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """One kernel that computes several classes."""
+    """One kernel that computes one or several classes."""
 
     results: tuple[int, ...]
     """Classes, those that depend on others first."""
     chosen: Mapping[int, int]
     """The e-node of each class inside."""
     leaves: int
+    """Classes that it reads, as bits."""
     price: float
-    kind: str
 
 
 def union(
@@ -55,7 +55,7 @@ def union(
     traffic = part.traffic + sum(dense.write_s[k] for k in ordered)
     price = dense.model.kernel_s(part.arithmetic, traffic, part.views)
     inside = {k: chosen[k] for k in part.order}
-    return Joint(ordered, inside, part.leaves, price, state.kind)
+    return Joint(ordered, inside, part.leaves, price)
 
 
 def together(
@@ -78,29 +78,18 @@ def together(
     return state
 
 
-@dataclass
-class _Kernel:
-    """A kernel of the program under improvement."""
-
-    results: tuple[int, ...]
-    chosen: Mapping[int, int]
-    leaves: int
-    price: float
-    joint: Joint | None = None
-
-
 def joints(
     dense: Dense,
-    kernels: Sequence[tuple[int, Mapping[int, int], int, float]],
+    kernels: Iterable[Joint],
     others: Sequence[tuple[int, Sequence[int]]],
     budget: Budget,
 ) -> list[Joint]:
     """The kernels of several results that make a program cheaper.
 
-    ``kernels``: the class, nodes, leaves and price of each kernel; ``others``: what is
-    no kernel, and the classes that it reads.
+    ``kernels``: those of the program, of one result each; ``others``: what is no
+    kernel, and the classes that it reads.
     """
-    live = [_Kernel((c,), nodes, reads, price) for c, nodes, reads, price in kernels]
+    live = list(kernels)
     tried: dict[tuple[tuple[int, ...], ...], Joint | None] = {}
     while budget.left():
         best: tuple[float, int, int, Joint] | None = None
@@ -118,15 +107,15 @@ def joints(
         if best is None:
             break
         _, i, j, joint = best
-        live[j] = _Kernel(joint.results, joint.chosen, joint.leaves, joint.price, joint)
+        live[j] = joint
         del live[i]
-    return [k.joint for k in live if k.joint is not None]
+    return [k for k in live if len(k.results) > 1]
 
 
 def _pair(
     dense: Dense,
-    a: _Kernel,
-    b: _Kernel,
+    a: Joint,
+    b: Joint,
     tried: dict[tuple[tuple[int, ...], ...], Joint | None],
 ) -> Joint | None:
     results = (*a.results, *b.results)
@@ -144,7 +133,7 @@ def _pair(
 
 
 def _needs(
-    live: Sequence[_Kernel], others: Sequence[tuple[int, Sequence[int]]]
+    live: Sequence[Joint], others: Sequence[tuple[int, Sequence[int]]]
 ) -> dict[int, int]:
     """The classes that each class is computed from, as bits."""
     reads: dict[int, int] = {}
@@ -177,7 +166,7 @@ def _needs(
     return known
 
 
-def _cyclic(a: _Kernel, b: _Kernel, needs: Mapping[int, int]) -> bool:
+def _cyclic(a: Joint, b: Joint, needs: Mapping[int, int]) -> bool:
     """Whether a third kernel stands between the two."""
     for x, y in ((a, b), (b, a)):
         made = sum(1 << r for r in y.results)

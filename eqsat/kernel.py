@@ -39,11 +39,6 @@ class Kernel:
     bytes: int
     """Each value read once, each result written once (bytes)."""
 
-    @property
-    def body(self) -> Term:
-        """The first result in primitives over ``term.args``."""
-        return self.bodies[0]
-
 
 @dataclass(frozen=True, eq=False)
 class View:

@@ -6,19 +6,20 @@ reads its result is joined again as a question: no kernel, or at what price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
-from eqsat.body import KERNEL, RESULT
-from eqsat.cost import VIEWS, CostModel
+from eqsat.cost import CostModel
 from eqsat.dense import Dense, bits
-from eqsat.domain import LEAF, State, hindrance, refusal
+from eqsat.domain import LEAF, hindrance, refusal
 from eqsat.expand import body_of
-from eqsat.joint import together, union
-from eqsat.op import INPUT, Op
+from eqsat.joint import Joint, together, union
+from eqsat.kernel import View, inner
+from eqsat.op import Op
+from eqsat.program import Program, show_bytes
 from eqsat.regions import is_constant, region_of
-from eqsat.second import graph_of, opened_program
+from eqsat.second import constants_with, graph_of, opened_program
 from eqsat.term import Term, postorder
 
 MOST = 8
@@ -26,25 +27,53 @@ MOST = 8
 
 
 @dataclass(frozen=True)
-class Opportunity:
-    """A fusion: what one kernel does, or might have done."""
+class Fusion:
+    """Ops that are one kernel, or two kernels that might have been one."""
 
-    kernels: tuple[Term, ...]
-    """The kernel, or the two that might be one, the producer first."""
+    kernels: tuple[str, ...]
+    """The kernel; or the two, the one that the other reads first."""
     taken: bool
     apart_s: float
     """Seconds of the parts as kernels of their own."""
     fused_s: float | None
-    """Seconds of the one kernel; None where there is none."""
+    """Seconds of the one kernel; None where no kernel can do it."""
     saved_bytes: float
     """Traffic that one kernel saves (bytes)."""
     reason: str
-    """Why it was taken or not."""
+    """What it saves, or why it was not taken."""
 
     @property
     def speedup(self) -> float | None:
-        """How many times as long the parts take; None where there is no kernel."""
+        """How many times as long the parts take; None where no kernel can do it."""
         return self.apart_s / self.fused_s if self.fused_s else None
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            **asdict(self),
+            "kernels": list(self.kernels),
+            "speedup": self.speedup,
+        }
+
+    def __str__(self) -> str:
+        names = " + ".join(self.kernels)
+        if self.taken:
+            return f"{names}: {self.reason}, {show_bytes(self.saved_bytes)}"
+        return f"{names} apart: {self.reason}"
+
+
+def fusions(program: Program, model: CostModel) -> tuple[Fusion, ...]:
+    """The fusions of a program: those taken, then the best of those not taken."""
+    opened = _Opened(program, model)
+    missed = sorted(opened.missed(), key=_rank)
+    return (*opened.taken(), *missed[:MOST])
+
+
+def _rank(o: Fusion) -> tuple[bool, float]:
+    """Possible fusions by what they would cost more, then impossible ones by size."""
+    if o.fused_s is None:
+        return True, -o.saved_bytes
+    return False, o.fused_s - o.apart_s
 
 
 def _without_fused(opened: Mapping[Term, list[Term]]) -> dict[Term, list[Term]]:
@@ -59,7 +88,7 @@ def _without_fused(opened: Mapping[Term, list[Term]]) -> dict[Term, list[Term]]:
                 plain = m.graph.node(m.op, args, m.attrs, m.type)
                 again[m] = _unfused(plain)
             leaves = {again.get(a, a) for a in m.args}
-            terms += _inside(again[m], leaves)
+            terms += [i for i in inner([again[m]], leaves) if i.args]
         found[t] = list(dict.fromkeys(terms)) or [again.get(made[-1], made[-1])]
     return found
 
@@ -77,131 +106,65 @@ def _unfused(term: Term) -> Term:
     return done[body]
 
 
-def _inside(root: Term, leaves: Set[Term]) -> list[Term]:
-    """The ops that compute ``root`` from ``leaves``, operands first."""
-    found: dict[Term, None] = {}
-    stack = [(root, False)]
-    while stack:
-        t, ready = stack.pop()
-        if t in found or t in leaves or not t.args:
-            continue
-        if ready:
-            found[t] = None
-        else:
-            stack.append((t, True))
-            stack.extend((a, False) for a in reversed(t.args))
-    return list(found)
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    term: Term
-    results: tuple[int, ...]
-    chosen: Mapping[int, int]
-    leaves: int
-    price: float
-
-
-def opportunities(roots: Sequence[Term], model: CostModel) -> list[Opportunity]:
-    """The fusions of a program, taken ones first, then the best of those not taken."""
-    program = _Opened(roots, model)
-    missed = sorted(program.missed(), key=_rank)
-    return [*program.taken(), *missed[:MOST]]
-
-
-def _rank(o: Opportunity) -> tuple[bool, float]:
-    """Possible fusions by what they would cost more, then impossible ones by size."""
-    if o.fused_s is None:
-        return True, -o.saved_bytes
-    return False, o.fused_s - o.apart_s
-
-
 class _Opened:
     """A program as e-nodes, one a class, and which of them each kernel holds."""
 
-    def __init__(self, roots: Sequence[Term], model: CostModel) -> None:
+    def __init__(self, program: Program, model: CostModel) -> None:
+        roots = program.roots
         constant = is_constant(roots)
         opened = _without_fused(opened_program(roots, constant)[0])
         terms = list(dict.fromkeys(m for made in opened.values() for m in made))
-        known = dict(constant) | dict.fromkeys(terms, False)
-        for m in terms:
-            for a in m.args:
-                known.setdefault(a, a.op is not INPUT)
         wanted = {opened[r][-1] for r in roots if r in opened}
-        self.kernels: list[_Kernel] = []
+        self.kernels: dict[str, Joint] = {}
+        self.views: dict[int, tuple[int, int]] = {}
         if not terms:
             return
-        region = region_of(terms, wanted, known)
+        region = region_of(terms, wanted, constants_with(terms, constant))
         graph, classes = graph_of(region)
         place = dict(zip(region.terms, classes, strict=True))
-        self.dense = Dense(graph, model, [place[m] for m in terms])
-        number = {
-            t: self.dense.number[c] for t, c in place.items() if c in self.dense.number
-        }
+        self.dense = dense = Dense(graph, model, [place[m] for m in terms])
+        number = {m: dense.number[place[m]] for m in terms}
         self.roots = {number[m] for m in wanted}
-        self.views: dict[int, tuple[int, int]] = {}
-        for t, made in opened.items():
-            if t.op is RESULT:
-                continue
-            if t.op.name in VIEWS:
-                c = number[made[-1]]
-                node = self.dense.members[c][0]
-                self.views[c] = self.dense.nodes[node].kids[0], node
-                continue
-            self.kernels.append(self._kernel(t, opened, number))
+        for step in program.steps:
+            mine = opened[step.term]
+            chosen = {number[m]: dense.members[number[m]][0] for m in mine}
+            if isinstance(step, View):
+                ((c, node),) = chosen.items()
+                self.views[c] = dense.nodes[node].kids[0], node
+            else:
+                results = tuple(number[opened[r][-1]] for r in step.results)
+                price = model.term(step.term)
+                kernel = Joint(results, chosen, dense.leaves(chosen), price)
+                self.kernels[step.name] = kernel
+        self.readers: dict[int, set[str]] = {}
+        for name, kernel in self.kernels.items():
+            for leaf in bits(kernel.leaves):
+                self.readers.setdefault(self._path(leaf)[0], set()).add(name)
 
-    def _kernel(
-        self,
-        t: Term,
-        opened: Mapping[Term, Sequence[Term]],
-        number: Mapping[Term, int],
-    ) -> _Kernel:
-        dense = self.dense
-        results: tuple[int, ...] = (number[opened[t][-1]],)
-        if t.op is KERNEL:
-            several = [r for r in opened if r.op is RESULT and r.args[0] is t]
-            results = tuple(number[opened[r][-1]] for r in several) or results
-        chosen = {number[m]: dense.members[number[m]][0] for m in opened[t]}
-        found = dense.closure(results, chosen)
-        leaves = 0
-        if found is not None:
-            leaves = found.leaves
-        else:
-            for n in chosen.values():
-                for k in dense.nodes[n].distinct:
-                    leaves |= 0 if k in chosen or dense.bare[k] else 1 << k
-        return _Kernel(t, results, chosen, leaves, dense.model.term(t))
-
-    def taken(self) -> Iterator[Opportunity]:
+    def taken(self) -> Iterator[Fusion]:
         """Kernels of several e-nodes."""
-        dense = getattr(self, "dense", None)
-        for k in self.kernels:
-            if len(k.chosen) < 2 or dense is None:
+        for name, k in self.kernels.items():
+            if len(k.chosen) < 2:
                 continue
-            apart = sum(dense.alone_s(n) for n in k.chosen.values())
-            inner = [c for c in k.chosen if c not in k.results]
-            saved = sum(2 * dense.bytes_of(c) for c in inner)
+            nodes = [self.dense.nodes[n] for n in k.chosen.values()]
+            apart = sum(map(self.dense.alone_s, nodes))
+            inside = [c for c in k.chosen if c not in k.results]
+            saved = sum(2 * self.dense.bytes_of(c) for c in inside)
             for c in bits(k.leaves):
-                readers = sum(c in dense.nodes[n].distinct for n in k.chosen.values())
-                saved += (readers - 1) * dense.bytes_of(c)
+                readers = sum(c in n.distinct for n in nodes)
+                saved += (readers - 1) * self.dense.bytes_of(c)
             reason = f"saves {(apart - k.price) * 1e6:.1f} µs"
-            yield Opportunity((k.term,), True, apart, k.price, saved, reason)
+            yield Fusion((name,), True, apart, k.price, saved, reason)
 
-    def missed(self) -> Iterator[Opportunity]:
+    def missed(self) -> Iterator[Fusion]:
         """Pairs of a kernel and one that reads its result, straight or through
         views."""
-        maker = {c: k for k in self.kernels for c in k.results}
-        seen: set[tuple[int, int]] = set()
-        for consumer in self.kernels:
-            for leaf in bits(consumer.leaves):
-                below, _ = self._path(leaf)
-                producer = maker.get(below)
-                if producer is None or producer is consumer:
-                    continue
-                pair = (id(producer), id(consumer))
-                if pair not in seen:
-                    seen.add(pair)
-                    yield self._judged(producer, consumer, below)
+        maker = {c: name for name, k in self.kernels.items() for c in k.results}
+        for consumer, kernel in self.kernels.items():
+            values = (self._path(leaf)[0] for leaf in bits(kernel.leaves))
+            first = {maker[v]: v for v in reversed(list(values)) if v in maker}
+            for producer in sorted(first, key=first.__getitem__):
+                yield self._judged(producer, consumer, first[producer])
 
     def _path(self, leaf: int) -> tuple[int, dict[int, int]]:
         """The value that a view shows, and the views between as nodes."""
@@ -212,37 +175,34 @@ class _Opened:
             leaf = below
         return leaf, path
 
-    def _judged(self, producer: _Kernel, consumer: _Kernel, value: int) -> Opportunity:
-        """What joining two kernels would do."""
+    def _judged(self, first: str, second: str, value: int) -> Fusion:
+        """What joining two kernels, of which the second reads ``value`` of the first,
+        would do."""
         dense = self.dense
+        producer, consumer = self.kernels[first], self.kernels[second]
         chosen = {**producer.chosen, **consumer.chosen}
         for leaf in bits(consumer.leaves):
             below, path = self._path(leaf)
             if below in producer.results:
                 chosen |= path
-        others = [k for k in self.kernels if k is not producer and k is not consumer]
         needed = [
             r
             for r in producer.results
-            if r in self.roots or any(self._reads(k, r) for k in others)
+            if r in self.roots or self.readers.get(r, set()) - {first, second}
         ]
         results = [*consumer.results, *needed]
         apart = producer.price + consumer.price
         saved = dense.bytes_of(value) * (1 if value in needed else 2)
-        pair = producer.term, consumer.term
         joint = union(dense, results, chosen)
         if joint is None:
             reason = hindered(dense, results, chosen)
-            return Opportunity(pair, False, apart, None, saved, reason)
+            return Fusion((first, second), False, apart, None, saved, reason)
         more = (joint.price - apart) * 1e6
         again = ", because others need the value between too" if needed else ""
         reason = f"would cost {more:.1f} µs more{again}"
         if more < 0:
             reason = f"would save {-more:.1f} µs, but the search did not find it"
-        return Opportunity(pair, False, apart, joint.price, saved, reason)
-
-    def _reads(self, kernel: _Kernel, value: int) -> bool:
-        return any(self._path(leaf)[0] == value for leaf in bits(kernel.leaves))
+        return Fusion((first, second), False, apart, joint.price, saved, reason)
 
 
 def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) -> str:
@@ -253,25 +213,17 @@ def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) ->
         return "each needs a value of the other"
     if len(order) > target.most_nodes:
         return f"it has {len(order)} e-nodes, at most {target.most_nodes} fit"
-    states: dict[int, State] = {}
-    leaves: set[int] = set()
-    for k in order:
-        node = dense.nodes[chosen[k]]
-        leaves.update(j for j in node.distinct if j not in chosen and not dense.bare[j])
+    states, stuck = dense.states(order, chosen)
+    if stuck is not None:
+        node, type_ = dense.nodes[chosen[stuck]], dense.types[stuck]
+        assert type_ is not None
         kids = [states.get(j, LEAF) for j in node.kids]
-        found = dense.state(chosen[k], kids)
-        if found is None:
-            type_ = dense.types[k]
-            assert type_ is not None
-            return hindrance(node.op, node.attrs, node.types, type_, kids, target)
-        states[k] = found
+        return hindrance(node.op, node.attrs, node.types, type_, kids, target)
     if len(results) > target.most_results:
         return f"it has {len(results)} results, at most {target.most_results} fit"
-    if len(leaves) + len(results) > target.most_arrays:
-        return (
-            f"it reads and writes {len(leaves) + len(results)} arrays, at most "
-            f"{target.most_arrays} fit"
-        )
+    arrays = dense.leaves({k: chosen[k] for k in order}).bit_count() + len(results)
+    if arrays > target.most_arrays:
+        return f"it reads and writes {arrays} arrays, at most {target.most_arrays} fit"
     state = together(dense, results, [states[k] for k in results])
     if state is None:
         return "its results have different domains"

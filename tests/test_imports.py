@@ -20,7 +20,7 @@ ORDER = (
     "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions "
     "problem reduction recovery frontier window extract loops exact "
     "dense cuts joint cover second opportunity origin readable facts "
-    "nearest derivation forced optimise whynot fusions explain "
+    "nearest derivation forced optimise whynot explain "
     "calibrate jit fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
     "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
