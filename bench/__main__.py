@@ -5,7 +5,10 @@ from __future__ import annotations
 import click
 
 from bench.extraction import extraction
+from bench.limits import limits
 from bench.random_dags import random_dags
+from bench.run import run
+from bench.table import table
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,8 +16,8 @@ def main() -> None:
     """Measure eqsat."""
 
 
-main.add_command(extraction)
-main.add_command(random_dags)
+for command in (run, table, limits, extraction, random_dags):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main(prog_name="python -m bench")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,10 +40,50 @@ def machine() -> Record:
     return {
         "machine": platform.machine(),
         "system": platform.system(),
+        "cpu": processor(),
+        "cpus": os.cpu_count(),
+        "commit": commit(),
         "python": platform.python_version(),
         "eqsat": version("eqsat"),
+        "numpy": version("numpy"),
         "scipy": version("scipy"),
     }
+
+
+def processor() -> str:
+    """The name of the CPU, and its caches where the system tells."""
+    found = platform.processor()
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        for line in text.splitlines():
+            if line.startswith("model name"):
+                found = line.partition(":")[2].strip()
+                break
+    caches = []
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        with suppress(OSError):
+            level, kind, size = (
+                (folder / name).read_text(encoding="ascii").strip()
+                for name in ("level", "type", "size")
+            )
+            if kind != "Instruction":
+                caches.append(f"L{level} {size}")
+    return ", ".join(filter(None, (found, *caches)))
+
+
+def commit() -> str:
+    """The commit that is checked out, marked where files differ from it."""
+    words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        done = subprocess.run(
+            words,
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+    return "unknown"
 
 
 def write(path: Path, record: Record) -> None:

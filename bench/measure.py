@@ -1,0 +1,205 @@
+"""The method: rounds of all candidates in turn, after their results are checked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.exactness import Reference, reference
+from bench.limits import bytes_per_s
+from bench.pool import Gone, Missing, Worker
+from bench.report import Record
+from bench.workloads import Workload
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How long to measure."""
+
+    rounds: int = 7
+    round_s: float = 0.02
+    """Seconds of one candidate in one round: as many calls as fit, one at least."""
+    most_s: float = 8.0
+    """Seconds after which a candidate gets no more rounds, of which it has two."""
+    seed: int = 0
+
+
+class Team:
+    """One worker for each peer, all with the same number of threads.
+
+    A worker that died is started again for the next workload.
+    """
+
+    def __init__(self, peers: Sequence[str], threads: int) -> None:
+        self.peers, self.threads = tuple(peers), threads
+        self.workers: dict[str, Worker] = {}
+        self.missing: dict[str, str] = {}
+        self.versions: dict[str, dict[str, str]] = {}
+
+    def ready(self) -> dict[str, Worker]:
+        """The workers of all peers that are installed."""
+        new = [p for p in self.peers if p not in {**self.workers, **self.missing}]
+        self.workers |= {p: Worker(p, self.threads) for p in new}
+        for peer in new:
+            try:
+                self.workers[peer].greet()
+                self.versions[peer] = self.workers[peer].versions
+            except (Missing, Gone) as error:
+                self.missing[peer] = str(error)
+                self.drop(peer)
+        return dict(self.workers)
+
+    def drop(self, peer: str) -> None:
+        """End a worker."""
+        self.workers.pop(peer).close()
+
+
+@contextmanager
+def team(peers: Sequence[str], threads: int) -> Iterator[Team]:
+    """Workers that end with the block."""
+    found = Team(peers, threads)
+    with ExitStack() as stack:
+        stack.callback(lambda: [found.drop(p) for p in list(found.workers)])
+        yield found
+
+
+def measure(w: Workload, workers: Team, limits: Record, method: Method) -> Record:
+    """One row: what each peer does with ``w``, and what the machine could."""
+    drawn = w.draw(method.seed)
+    known = reference(w, drawn)
+    arrays = [a for a in drawn[0] if hasattr(a, "shape")]
+    shapes = [f"{'×'.join(map(str, a.shape))} {a.dtype}" for a in arrays]
+    del drawn, arrays
+    ready = workers.ready()
+    results: dict[str, Record] = {}
+    for peer in workers.peers:
+        if peer in ready:
+            results[peer] = _asked(
+                workers,
+                peer,
+                lambda p=peer: _load(  # type: ignore[misc]
+                    workers.workers[p], w, known, method.seed
+                ),
+            )
+        else:
+            results[peer] = {"status": "missing", "reason": workers.missing[peer]}
+    _rounds(workers, results, method)
+    for peer, result in results.items():
+        if peer in workers.workers and result["status"] in ("ok", "wrong"):
+            freed = _asked(workers, peer, lambda p=peer: workers.workers[p].ask("free"))  # type: ignore[misc]
+            result["peak_bytes"] = freed.get("peak_bytes")
+    rate = bytes_per_s(limits, known.need.bytes)
+    peak = limits["fma_flops_per_s"]
+    return {
+        "workload": w.name,
+        "tags": list(w.tags),
+        "dtype": w.dtype,
+        "inputs": shapes,
+        "threads": workers.threads,
+        "product_flops": known.need.product_flops,
+        "other_flops": known.need.other_flops,
+        "bytes": known.need.bytes,
+        "limit_s": known.need.limit_s(peak, rate),
+        "limited_by": known.need.limited_by(peak, rate),
+        "bound": known.bound,
+        "results": results,
+    }
+
+
+def _asked(workers: Team, peer: str, ask: Callable[[], Record]) -> Record:
+    """What a worker answers; one that died is dropped."""
+    try:
+        return ask()
+    except Gone as error:
+        workers.drop(peer)
+        return {"status": "failed", "reason": str(error)}
+
+
+def _load(worker: Worker, w: Workload, known: Reference, seed: int) -> Record:
+    """Build a candidate and check its first result."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.npy"
+        reply = worker.ask("load", workload=w.name, seed=seed, out=str(path))
+        for status in ("unsupported", "failed"):
+            if status in reply:
+                return {"status": status, "reason": reply[status]}
+        error = known.error(np.load(path))
+    status = "ok" if error <= known.bound else "wrong"
+    shown = error if math.isfinite(error) else None
+    return {"status": status, "error": shown, **reply}
+
+
+def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:
+    """Time those whose results are right, in turn, and write it into ``results``."""
+    calls: dict[str, int] = {}
+    seconds: dict[str, list[float]] = {}
+    spent: dict[str, float] = {}
+    for peer, result in results.items():
+        if result["status"] == "ok":
+            once = _timed(workers, results, peer, 1)
+            if once is not None:  # the second call of all: the first compiled
+                once = _timed(workers, results, peer, 2 if once < 1 else 1) or once
+                calls[peer] = max(1, min(int(method.round_s / max(once, 1e-9)), 10**6))
+                seconds[peer], spent[peer] = [], once
+    for i in range(method.rounds):
+        order = list(calls)
+        for peer in order[i % len(order) :] + order[: i % len(order)] if order else ():
+            if spent[peer] > method.most_s and len(seconds[peer]) >= 2:
+                continue
+            each = _timed(workers, results, peer, calls[peer])
+            if each is None:
+                del calls[peer], seconds[peer]
+                continue
+            seconds[peer].append(each)
+            spent[peer] += each * calls[peer]
+    for peer, each_s in seconds.items():
+        results[peer] |= {
+            "median_s": statistics.median(each_s),
+            "min_s": min(each_s),
+            "max_s": max(each_s),
+            "calls": calls[peer],
+            "rounds_s": each_s,
+        }
+
+
+def _timed(
+    workers: Team, results: dict[str, Record], peer: str, calls: int
+) -> float | None:
+    """Seconds of one call of so many; None when the worker failed."""
+    reply = _asked(
+        workers, peer, lambda: workers.workers[peer].ask("time", calls=calls)
+    )
+    if "total_s" in reply:
+        return float(reply["total_s"]) / calls
+    results[peer] |= {
+        "status": "failed",
+        "reason": reply.get("failed", reply.get("reason")),
+    }
+    return None
+
+
+def progress(total: int) -> tuple[Callable[[], None], Say]:
+    """A bar on standard error: how to close it, and how to say what comes next."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    bar.start()
+    task = bar.add_task("starting", total=total)
+    begun = time.perf_counter()
+
+    def say(what: str) -> None:
+        minutes = (time.perf_counter() - begun) / 60
+        bar.update(task, advance=1, description=f"{minutes:4.1f} min  {what}")
+
+    return bar.stop, say

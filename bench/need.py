@@ -1,0 +1,65 @@
+"""What a workload needs at least: floating operations and bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.workloads import Drawn, Workload, leaves
+from eqsat.cost import term_flops
+from eqsat.expand import primitives
+from eqsat.op import Op
+from eqsat.term import Term, postorder
+from eqsat.trace import trace
+
+
+@dataclass(frozen=True)
+class Need:
+    """The least that any program for a workload must do."""
+
+    product_flops: float
+    """Floating operations in products (flop), counted on the traced function."""
+    other_flops: float
+    """All others (flop), as eqsat counts them; no limit is derived from these."""
+    longest_sum: int
+    """Terms of the longest sum."""
+    bytes: int
+    """Inputs and weights read once, the result written once."""
+
+    def limit_s(self, flops_per_s: float, bytes_per_s: float) -> float:
+        """Seconds that no program can beat on a machine of these peaks."""
+        return max(self.product_flops / flops_per_s, self.bytes / bytes_per_s)
+
+    def limited_by(self, flops_per_s: float, bytes_per_s: float) -> str:
+        """Which of the two: ``flops`` or ``bytes``."""
+        by_flops = self.product_flops / flops_per_s > self.bytes / bytes_per_s
+        return "flops" if by_flops else "bytes"
+
+
+def need(w: Workload, drawn: Drawn, result: np.ndarray[Any, Any]) -> Need:
+    """What ``w`` over ``drawn``, with the result ``result``, needs."""
+    inputs, weights = drawn
+    outputs = trace(w.plain, [*inputs, *weights]).outputs
+    counted = [term_flops(t) for t in postorder(outputs)]
+    moved = sum(a.nbytes for a in leaves(drawn)) + result.nbytes - w.unread(drawn)
+    return Need(
+        sum(products for products, _ in counted) * w.flops_share,
+        sum(others for _, others in counted),
+        max(map(_terms_summed, postorder([*map(primitives, outputs)])), default=1),
+        int(moved),
+    )
+
+
+def _terms_summed(term: Term) -> int:
+    """How many numbers each number of a reduction or product adds up."""
+    size = max(math.prod(term.shape), 1)
+    op = term.op
+    assert isinstance(op, Op)
+    if op.kind == "contract":
+        return int(term_flops(term)[0] / (2 * size))
+    if op.name in ("sum", "mean"):
+        return max(math.prod(term.args[0].shape) // size, 1)
+    return 1

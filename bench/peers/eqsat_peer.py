@@ -1,0 +1,44 @@
+"""eqsat with one of its backends, over the plain NumPy function."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bench.peers import Candidate
+from bench.workloads import Workload
+
+
+class Eqsat:
+    """eqsat; its threads come from ``EQSAT_THREADS`` and, in NumPy's BLAS, from the
+    environment. Nothing is taken from a cache on disk, so that compiling is seen."""
+
+    def __init__(self, threads: int, backend: str) -> None:
+        os.environ["EQSAT_THREADS"] = str(threads)
+        os.environ["EQSAT_CACHE"] = "0"
+        import eqsat as eq
+        from eqsat.jit import backend_named
+
+        self.backend = backend
+        device = backend_named(backend).model.device.name
+        self.versions = {"eqsat": eq.__version__, "device": device}
+
+    def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
+        """``w`` compiled, its weights given as constants."""
+        import eqsat as eq
+
+        args = [*inputs, *weights]
+        fixed = range(len(inputs), len(args))
+        compiled = eq.jit(w.plain, backend=self.backend, constants=fixed)
+        low = compiled.lower(*args)
+        program = low.program
+        facts = {
+            "predicted_s": low.optimised.cost_s,
+            "kernels": [k.kind for k in program.kernels],
+            "planned_peak_bytes": program.peak_bytes,
+            "cut_short": low.optimised.cut_short,
+        }
+        return Candidate(partial(compiled, *args), np.asarray, facts)

@@ -1,0 +1,93 @@
+"""JAX on the CPU: jax.jit over jax.numpy and jax.nn."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bench.peers import Candidate
+from bench.peers.net import Net
+from bench.workloads import Workload, mapped
+
+Array = Any
+
+
+class JaxNet(Net):
+    """``jax.numpy`` and ``jax.nn``."""
+
+    def __init__(self) -> None:
+        import jax
+        from jax import numpy as jnp
+
+        self.jax, self.jnp = jax, jnp
+        self.relu, self.sigmoid = jax.nn.relu, jax.nn.sigmoid  # type: ignore[method-assign]
+        self.softmax, self.log_softmax = jax.nn.softmax, jax.nn.log_softmax  # type: ignore[method-assign]
+        self.silu = jax.nn.silu  # type: ignore[method-assign]
+        self.exp, self.sqrt = jnp.exp, jnp.sqrt  # type: ignore[method-assign]
+        self.total = jnp.sum
+
+    def gelu(self, x: Array) -> Array:
+        return self.jax.nn.gelu(x, approximate=False)
+
+    def mean(self, x: Array) -> Array:
+        return x.mean(-1, keepdims=True)
+
+    def column_sum(self, x: Array) -> Array:
+        return x.sum(0)
+
+    def column_max(self, x: Array) -> Array:
+        return x.max(0)
+
+    def conv2d(
+        self, x: Array, w: Array, stride: int = 1, padding: int = 0, groups: int = 1
+    ) -> Array:
+        return self.jax.lax.conv_general_dilated(
+            x,
+            w,
+            (stride, stride),
+            ((padding, padding), (padding, padding)),
+            feature_group_count=groups,
+        )
+
+    def attention(
+        self, q: Array, k: Array, v: Array, causal: bool = False, bias: Array = None
+    ) -> Array:
+        q, k, v = (self.swap(a, -2, -3) for a in (q, k, v))  # tokens before heads
+        y = self.jax.nn.dot_product_attention(q, k, v, bias, is_causal=causal)
+        return self.swap(y, -2, -3)
+
+    def stack(self, xs: list[Array], axis: int) -> Array:
+        return self.jnp.stack(xs, axis)
+
+    def cast(self, x: Array, like: Array) -> Array:
+        return x.astype(like.dtype)
+
+
+class Jax:
+    """jax.jit; XLA takes its threads from its flags, and from the CPUs it may use."""
+
+    def __init__(self, threads: int) -> None:
+        many = "true" if threads > 1 else "false"
+        os.environ["XLA_FLAGS"] = (
+            f"--xla_cpu_multi_thread_eigen={many} "
+            f"intra_op_parallelism_threads={threads}"
+        )
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        import jax
+
+        self.jax = jax
+        self.net = JaxNet()
+        self.versions = {"jax": jax.__version__}
+
+    def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
+        """``w`` compiled, its weights closed over."""
+        jax, net, fn = self.jax, self.net, w.fn
+
+        def put(a: Any) -> Any:
+            return NotImplemented if isinstance(a, tuple) else jax.numpy.asarray(a)
+
+        args, held = mapped([inputs, weights], put)
+        compiled = jax.jit(lambda *xs: fn(net, *xs, *held))
+        return Candidate(lambda: compiled(*args).block_until_ready(), np.asarray)

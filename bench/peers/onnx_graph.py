@@ -1,0 +1,254 @@
+"""Workloads as ONNX graphs, built with the onnx package as exporters build them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.peers import Unsupported
+from bench.peers.net import Net
+from bench.workloads import Quantised, Workload, mapped
+
+OPSET = 21
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int64": TensorProto.INT64,
+    "bool": TensorProto.BOOL,
+}
+OPERATORS = {"add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div"}
+
+
+class Value:
+    """An edge of the graph: its name, shape and dtype, with NumPy's operators."""
+
+    def __init__(
+        self, net: OnnxNet, name: str, shape: Sequence[int], dtype: str
+    ) -> None:
+        self.net, self.name, self.dtype = net, name, dtype
+        self.shape = tuple(int(n) for n in shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def reshape(self, *shape: int) -> Value:
+        if -1 in shape:
+            rest = int(np.prod([n for n in shape if n != -1]))
+            whole = int(np.prod(self.shape))
+            shape = tuple(whole // rest if n == -1 else n for n in shape)
+        wanted = self.net.constant(np.array(shape, np.int64))
+        return self.net.node("Reshape", [self, wanted], shape)
+
+    def __matmul__(self, w: Value) -> Value:
+        lead = np.broadcast_shapes(self.shape[:-2], w.shape[:-2])
+        shape = (*lead, self.shape[-2], w.shape[-1])
+        return self.net.node("MatMul", [self, w], shape)
+
+    @property
+    def T(self) -> Value:
+        return self.net.swap(self, -1, -2)
+
+    def __getitem__(self, key: Any) -> Value:
+        """Leading rows, one row, or new axes: what the workloads ask for."""
+        if isinstance(key, int):
+            return self.net.take(self, self.net.constant(np.array(key, np.int64)))
+        if isinstance(key, slice):
+            rows = self.net.constant(np.arange(key.stop))
+            return self.net.take(self, rows)
+        sizes = iter(self.shape)
+        return self.reshape(*(1 if k is None else next(sizes) for k in key))
+
+    def sum(self, axis: int, keepdims: bool = False) -> Value:
+        return self.net.reduce("ReduceSum", self, axis, keepdims)
+
+
+def _operator(op: str, mirrored: bool) -> Any:
+    def method(self: Value, other: Any) -> Value:
+        if not isinstance(other, Value):
+            other = self.net.constant(np.array(other, self.dtype))
+        a, b = (other, self) if mirrored else (self, other)
+        return self.net.node(op, [a, b], np.broadcast_shapes(a.shape, b.shape))
+
+    return method
+
+
+for _name, _op in OPERATORS.items():
+    setattr(Value, f"__{_name}__", _operator(_op, mirrored=False))
+    setattr(Value, f"__r{_name}__", _operator(_op, mirrored=True))
+
+
+class OnnxNet(Net):
+    """The operators of ONNX; each call adds nodes."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def node(
+        self,
+        op: str,
+        args: Sequence[Value],
+        shape: Sequence[int],
+        dtype: str | None = None,
+        **attrs: Any,
+    ) -> Value:
+        """A node with one result, of the dtype of the first argument if not given."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, [a.name for a in args], [name], **attrs))
+        return Value(self, name, shape, dtype or args[0].dtype)
+
+    def constant(self, a: Any) -> Value:
+        """An initializer. Raises :class:`Unsupported` for dtypes that ONNX lacks."""
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(a), name))
+        return Value(self, name, a.shape, str(a.dtype))
+
+    def same(self, op: str, x: Value, *more: Value, **attrs: Any) -> Value:
+        """A node whose result has the shape of its first argument."""
+        return self.node(op, [x, *more], x.shape, **attrs)
+
+    def reduce(self, op: str, x: Value, axis: int | None, keep: bool) -> Value:
+        if axis is None:
+            return self.node(op, [x], (), keepdims=0)
+        shape = [*x.shape]
+        shape[axis : axis + 1 or None] = [1] if keep else []
+        axes = self.constant(np.array([axis], np.int64))
+        return self.node(op, [x, axes], shape, keepdims=int(keep))
+
+    def relu(self, x: Value) -> Value:
+        return self.same("Relu", x)
+
+    def sigmoid(self, x: Value) -> Value:
+        return self.same("Sigmoid", x)
+
+    def gelu(self, x: Value) -> Value:
+        return self.same("Gelu", x)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.same("Sqrt", x)
+
+    def mean(self, x: Value) -> Value:
+        return self.reduce("ReduceMean", x, -1, True)
+
+    def total(self, x: Value) -> Value:
+        return self.reduce("ReduceSum", x, None, False)
+
+    def column_sum(self, x: Value) -> Value:
+        return self.reduce("ReduceSum", x, 0, False)
+
+    def column_max(self, x: Value) -> Value:
+        return self.reduce("ReduceMax", x, 0, False)
+
+    def softmax(self, x: Value) -> Value:
+        return self.same("Softmax", x, axis=-1)
+
+    def log_softmax(self, x: Value) -> Value:
+        return self.same("LogSoftmax", x, axis=-1)
+
+    def layer_norm(self, x: Value, g: Value, b: Value, eps: float = 1e-5) -> Value:
+        return self.same("LayerNormalization", x, g, b, epsilon=eps)
+
+    def group_norm(
+        self, x: Value, g: Value, b: Value, groups: int, eps: float = 1e-5
+    ) -> Value:
+        return self.same("GroupNormalization", x, g, b, num_groups=groups, epsilon=eps)
+
+    def batch_norm(
+        self, x: Value, mean: Value, var: Value, g: Value, b: Value, eps: float = 1e-5
+    ) -> Value:
+        return self.same("BatchNormalization", x, g, b, mean, var, epsilon=eps)
+
+    def conv2d(
+        self, x: Value, w: Value, stride: int = 1, padding: int = 0, groups: int = 1
+    ) -> Value:
+        n, _, h, v = x.shape
+        o, _, i, j = w.shape
+        sides = ((a + 2 * padding - k) // stride + 1 for a, k in ((h, i), (v, j)))
+        pads = [padding] * 4
+        return self.node(
+            "Conv",
+            [x, w],
+            (n, o, *sides),
+            pads=pads,
+            strides=[stride] * 2,
+            group=groups,
+        )
+
+    def swap(self, x: Value, i: int, j: int) -> Value:
+        perm = [*range(x.ndim)]
+        perm[i], perm[j] = perm[j], perm[i]
+        return self.node("Transpose", [x], [x.shape[a] for a in perm], perm=perm)
+
+    def take(self, table: Value, ids: Value) -> Value:
+        return self.node("Gather", [table, ids], (*ids.shape, *table.shape[1:]), axis=0)
+
+    def banded(self, x: Value) -> Value:
+        m, n = x.shape[-2:]
+        late = np.where(np.tril(np.ones((m, n), bool)), 0, -np.inf)
+        return x + self.constant(late.astype(x.dtype))
+
+    def quantised_matmul(self, x: Value, w: Any) -> Value:
+        """DequantizeLinear by blocks, which runtimes fuse with the product."""
+        q, scale, zero, rows = w
+        wide = self.node(
+            "DequantizeLinear", [q, scale, zero], q.shape, scale.dtype, axis=0,
+            block_size=rows,
+        )  # fmt: skip
+        return x @ wide
+
+    def held(self, a: Any) -> Any:
+        """A weight as an initializer; a quantised matrix as those of its parts."""
+        if not isinstance(a, Quantised):
+            return self.constant(a)
+        q = np.asarray(a.q)
+        if q.dtype == np.int8:
+            parts = (self.constant(q), self.constant(a.scale), self.constant(a.zero))
+            return (*parts, len(q) // len(a.scale))
+        q = np.stack([q & 15, q >> 4], 1).reshape(-1, q.shape[-1])
+        parts = (self.four_bits(q), self.constant(a.scale), self.four_bits(a.zero))
+        return (*parts, len(q) // len(a.scale))
+
+    def four_bits(self, a: Any) -> Value:
+        """An initializer of unsigned numbers of 4 bits, two to a byte."""
+        name = f"c{len(self.constants)}"
+        flat = np.ascontiguousarray(a, np.uint8).reshape(-1, 2)
+        packed = (flat[:, 0] | flat[:, 1] << 4).tobytes()
+        self.constants.append(
+            helper.make_tensor(name, TensorProto.UINT4, a.shape, packed, raw=True)
+        )
+        return Value(self, name, a.shape, "uint4")
+
+
+def graph(w: Workload, inputs: list[Any], weights: list[Any]) -> bytes:
+    """``w`` as a serialised model with inputs ``x0``, ``x1``, … and one output.
+
+    Raises :class:`Unsupported` for what ONNX or the builder lacks.
+    """
+    net = OnnxNet()
+    dtypes = [str(a.dtype) for a in inputs]
+    for dtype in dtypes:
+        if dtype not in TYPES:
+            raise Unsupported(f"no {dtype} input")
+    values = [Value(net, f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(inputs)]
+    y = w.fn(net, *values, *mapped(weights, net.held))
+    model = helper.make_model(
+        helper.make_graph(
+            net.nodes,
+            "workload",
+            [
+                helper.make_tensor_value_info(v.name, TYPES[v.dtype], v.shape)
+                for v in values
+            ],
+            [helper.make_tensor_value_info(y.name, TYPES[y.dtype], y.shape)],
+            net.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=10,
+    )
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())

@@ -1,0 +1,109 @@
+"""``python -m bench run``: the workloads by eqsat and its peers, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bench.limits import in_fresh_process
+from bench.measure import Method, measure, progress, team
+from bench.peers import SLOW_TO_COMPILE, names
+from bench.report import Record, machine, write
+from bench.table import text
+from bench.workloads import Workload, select
+from eqsat.errors import EqsatError
+
+FULL = Method()
+QUICK = Method(rounds=5, round_s=0.005, most_s=2.0)
+
+
+@click.command()
+@click.option("--workloads", "globs", multiple=True, help="Names or tags, with * .")
+@click.option("--peers", multiple=True, help="Names, or module:class; all by default.")
+@click.option("--threads", default=f"1,{os.cpu_count()}", help="Counts, with commas.")
+@click.option("--quick", is_flag=True, help="Few workloads, short rounds.")
+@click.option("--seed", default=0, help="Seed of the arrays.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the JSON."
+)
+def run(
+    globs: Sequence[str],
+    peers: Sequence[str],
+    threads: str,
+    quick: bool,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Time every workload with every peer, check the results, and print the table.
+
+    Options that may be given several times also take several values with commas.
+    """
+    try:
+        chosen = select(_listed(globs), quick)
+        asked = _listed(peers) or [
+            p for p in names() if not (quick and p in SLOW_TO_COMPILE)
+        ]
+        counts = [int(t) for t in threads.split(",")]
+        found = collect(chosen, asked, counts, QUICK if quick else FULL, seed)
+    except (EqsatError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if out is not None:
+        write(out, found)
+    click.echo(text(found))
+
+
+def _listed(values: Sequence[str]) -> list[str]:
+    return [part for value in values for part in value.split(",") if part]
+
+
+def collect(
+    chosen: Sequence[Workload],
+    peers: Sequence[str],
+    counts: Sequence[int],
+    method: Method,
+    seed: int = 0,
+) -> Record:
+    """Everything that was measured, as JSON holds it."""
+    peers = _numbered(peers)
+    method = Method(method.rounds, method.round_s, method.most_s, seed)
+    rows: list[Record] = []
+    limits: list[Record] = []
+    versions: Record = {}
+    missing: Record = {}
+    stop, say = progress(len(counts) * (len(chosen) + 1))
+    try:
+        for threads in dict.fromkeys(counts):
+            say(f"limits of {threads} threads")
+            limits.append(in_fresh_process(threads))
+            with team(peers, threads) as workers:
+                for w in chosen:
+                    say(f"{w.name}, {threads} threads")
+                    rows.append(measure(w, workers, limits[-1], method))
+                versions |= workers.versions
+                missing |= workers.missing
+    finally:
+        stop()
+    return {
+        **machine(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "seed": seed,
+        "rounds": method.rounds,
+        "round_s": method.round_s,
+        "peers": peers,
+        "versions": versions,
+        "missing": missing,
+        "limits": limits,
+        "rows": rows,
+    }
+
+
+def _numbered(peers: Sequence[str]) -> list[str]:
+    """Peers that are named twice told apart: ``numpy``, ``numpy#2``."""
+    found: list[str] = []
+    for peer in peers:
+        again = sum(p.partition("#")[0] == peer for p in found)
+        found.append(f"{peer}#{again + 1}" if again else peer)
+    return found

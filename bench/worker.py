@@ -1,0 +1,146 @@
+"""One peer in a process of its own: it builds, calls and times when it is asked to.
+
+``python -m bench.worker PEER THREADS`` reads requests and writes replies, a line of
+JSON each; what libraries print goes to standard error. :mod:`bench.pool` is the other
+end.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.peers import Candidate, Peer, Unsupported, load
+from bench.workloads import workloads
+
+Message = dict[str, Any]
+
+
+class Worker:
+    """What one peer does with the requests ``load``, ``time`` and ``free``."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.held: Candidate | None = None
+        self.resident = 0
+
+    def load(self, workload: str, seed: int, out: str) -> Message:
+        """Build a workload, call it once, and write its result to the file ``out``.
+
+        ``first_s`` are the seconds from arrays in memory to the first result.
+        """
+        w = workloads()[workload]
+        inputs, weights = w.draw(seed)
+        gc.collect()
+        self.resident = _start_of_peak()
+        start = time.perf_counter()
+        try:
+            held = self.peer.build(w, inputs, weights)
+            result = held.call()
+        except Unsupported as error:
+            return {"unsupported": str(error)}
+        first_s = time.perf_counter() - start
+        _save(Path(out), np.asarray(held.array(result)))
+        self.held = held
+        return {"first_s": first_s, "facts": dict(held.facts)}
+
+    def time(self, calls: int) -> Message:
+        """Seconds of ``calls`` calls, results dropped.
+
+        Before several there is one more, unmeasured: others ran in between, and the
+        caches are theirs.
+        """
+        assert self.held is not None
+        call = self.held.call
+        gc.collect()
+        gc.disable()
+        if calls > 1:
+            call()
+        many = range(calls)
+        start = time.perf_counter()
+        for _ in many:
+            call()
+        total = time.perf_counter() - start
+        gc.enable()
+        return {"total_s": total}
+
+    def free(self) -> Message:
+        """Drop the workload; the most memory (bytes) that it took at once."""
+        peak = max(_peak() - self.resident, 0)
+        self.held = None
+        gc.collect()
+        return {"peak_bytes": peak}
+
+
+def _save(path: Path, result: np.ndarray) -> None:
+    """Write a result; dtypes that NumPy alone does not know as float32."""
+    if result.dtype.kind not in "fiub":
+        result = result.astype(np.float32)
+    np.save(path, result)
+
+
+def _start_of_peak() -> int:
+    """Forget the peak of memory where the system can; bytes resident now."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        return _status("VmRSS") or _peak()
+    except OSError:
+        return _peak()
+
+
+def _peak() -> int:
+    """The most bytes that were resident since :func:`_start_of_peak`."""
+    found = _status("VmHWM")
+    if found:
+        return found
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _status(name: str) -> int:
+    """A line of Linux's account of this process (bytes); 0 elsewhere."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def serve(name: str, threads: int) -> None:
+    """Answer requests until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(message: Message) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    try:
+        peer = load(name, threads)
+    except ImportError as error:
+        return reply({"missing": str(error)})
+    worker = Worker(peer)
+    reply({"versions": dict(peer.versions), "pid": os.getpid()})
+    for line in sys.stdin:
+        request = json.loads(line)
+        do = getattr(worker, request.pop("do"))
+        try:
+            reply(do(**request))
+        except Exception as error:  # whatever a library raises is its result
+            first = (str(error).splitlines() or [""])[0][:200]
+            reply({"failed": f"{type(error).__name__}: {first}"})
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,214 @@
+"""What is measured: NumPy functions with their shapes, and nothing of the runner.
+
+A workload is a function of a namespace and of arrays. Over :mod:`bench.workloads.plain`
+it is the plain NumPy that a user would write, and what eqsat optimises; over the
+namespace of a peer it is that peer's natural spelling (``torch.nn.functional``, …).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import ml_dtypes  # noqa: F401  (gives NumPy the dtype bfloat16)
+import numpy as np
+
+from eqsat.errors import EqsatError
+
+Array = Any
+"""An array of NumPy or of a peer."""
+Drawn = tuple[list[Any], list[Any]]
+"""Arrays that change between calls, and weights: trees of arrays that never do."""
+
+TAGS = (
+    "small",
+    "map",
+    "row",
+    "reduce",
+    "contract",
+    "attention",
+    "conv",
+    "quantised",
+    "block",
+    "model",
+    "half",
+)
+FAMILIES = (
+    "maps",
+    "rows",
+    "products",
+    "heads",
+    "convolutions",
+    "quantised",
+    "networks",
+    "small",
+)
+"""Modules that hold the workloads."""
+
+
+class Quantised(NamedTuple):
+    """A matrix k n in few bits: (q - zero) scale, one scale for k/g rows of a column.
+
+    ``q`` int8 (k n), or uint8 (k/2 n) whose low and high halves are rows 2i and 2i+1;
+    ``scale`` float32 (g n); ``zero`` int8 (g n).
+    """
+
+    q: Array
+    scale: Array
+    zero: Array
+
+
+class Draw:
+    """Draws arrays of one dtype; the same for the same seed and name."""
+
+    def __init__(self, seed: int, name: str, dtype: str) -> None:
+        self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        self.dtype = np.dtype(dtype)
+
+    def normal(self, *shape: int, scale: float = 1.0) -> Array:
+        """Normal numbers around 0."""
+        x = self.rng.standard_normal(shape, np.float32)
+        return (x * np.float32(scale)).astype(self.dtype)
+
+    def weight(self, k: int, n: int) -> Array:
+        """A matrix k n that keeps the variance of what it is multiplied with."""
+        return self.normal(k, n, scale=k**-0.5)
+
+    def gain(self, *shape: int) -> Array:
+        """Positive numbers around 1."""
+        x = 1 + 0.1 * self.rng.standard_normal(shape, np.float32)
+        return np.abs(x).astype(self.dtype)
+
+    def bias(self, *shape: int) -> Array:
+        """Small numbers around 0."""
+        return self.normal(*shape, scale=0.1)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One function at one size."""
+
+    name: str
+    fn: Callable[..., Array]
+    """``fn(F, *inputs, *weights)`` over a namespace ``F``; one array."""
+    make: Callable[[Draw], Drawn]
+    tags: tuple[str, ...]
+    dtype: str = "float32"
+    quick: bool = False
+    """Whether ``--quick`` runs it."""
+    flops_share: float = 1.0
+    """Share of the products' flops as written that any program needs."""
+    unread: Callable[[Drawn], int] = lambda drawn: 0
+    """Bytes of the arguments that no program needs to read."""
+    numpy: Callable[..., Array] | None = None
+    """The plain NumPy function, where it is not ``fn`` over ``plain``."""
+
+    @property
+    def plain(self) -> Callable[..., Array]:
+        """The workload as a plain NumPy function of its inputs and weights."""
+        from bench.workloads import plain
+
+        return self.numpy or partial(self.fn, plain)
+
+    def draw(self, seed: int) -> Drawn:
+        """Inputs and weights; nobody can write to the weights."""
+        inputs, weights = self.make(Draw(seed, self.name, self.dtype))
+        for w in leaves(weights):
+            w.flags.writeable = False
+        return inputs, weights
+
+
+def mapped(tree: Any, f: Callable[[Any], Any]) -> Any:
+    """``tree`` with ``f`` of its leaves; :class:`Quantised` counts as a leaf if ``f``
+    takes it (returns other than NotImplemented)."""
+    if isinstance(tree, Quantised):
+        whole = f(tree)
+        if whole is not NotImplemented:
+            return whole
+        return Quantised(*(mapped(t, f) for t in tree))
+    if isinstance(tree, dict):
+        return {k: mapped(t, f) for k, t in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(mapped(t, f) for t in tree)
+    return f(tree)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """The arrays of ``tree``, in order."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, (list, tuple)):
+        yield tree
+        return
+    for t in tree:
+        yield from leaves(t)
+
+
+def sizes(
+    name: str,
+    fn: Callable[..., Array],
+    tag: str,
+    make: Callable[..., Drawn],
+    shapes: Iterable[Sequence[int]],
+    *,
+    quick: int | None = 0,
+    dtypes: Sequence[str] = ("float32",),
+    **more: Any,
+) -> list[Workload]:
+    """``fn`` at several shapes; ``make(draw, *shape)``. ``quick``: which of them
+    ``--quick`` runs."""
+    found = []
+    for dtype in dtypes:
+        short = {"float32": "", "float16": "/f16", "bfloat16": "/bf16"}[dtype]
+        tags = (tag, "half") if short else (tag,)
+        for i, shape in enumerate(shapes):
+            label = f"{name}/{'x'.join(map(str, shape))}{short}"
+            made = partial(_drawn, make, tuple(shape))
+            found.append(
+                Workload(label, fn, made, tags, dtype, quick=i == quick, **more)
+            )
+    return found
+
+
+def _drawn(make: Callable[..., Drawn], shape: tuple[int, ...], draw: Draw) -> Drawn:
+    return make(draw, *shape)
+
+
+@cache
+def workloads() -> dict[str, Workload]:
+    """All workloads by name."""
+    found: dict[str, Workload] = {}
+    for family in FAMILIES:
+        for w in import_module(f"bench.workloads.{family}").WORKLOADS:
+            if w.name in found:
+                raise EqsatError(f"two workloads are called {w.name!r}")
+            found[w.name] = w
+    return found
+
+
+def select(globs: Sequence[str] = (), quick: bool = False) -> list[Workload]:
+    """The workloads that match one of ``globs`` by name or tag, all without globs.
+
+    Raises :class:`EqsatError` for a glob that matches none.
+    """
+    every = workloads().values()
+    for glob in globs:
+        if not any(_matches(w, glob) for w in every):
+            raise EqsatError(
+                f"no workload matches {glob!r}; there are tags {', '.join(TAGS)} and "
+                f"names such as {', '.join(list(workloads())[:3])}"
+            )
+    return [
+        w
+        for w in every
+        if (not globs or any(_matches(w, g) for g in globs)) and (w.quick or not quick)
+    ]
+
+
+def _matches(w: Workload, glob: str) -> bool:
+    return any(fnmatchcase(word, glob) for word in (w.name, *w.tags))
