@@ -7,6 +7,7 @@ namespace of a peer it is that peer's natural spelling (``torch.nn.functional``,
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ import numpy as np
 
 from eqsat.errors import EqsatError
 
+DRAWN = 1_000_003
+"""Numbers that are drawn at most for one array: drawing 8 million takes longer than
+measuring them. A prime, so that rows differ."""
 Array = Any
 """An array of NumPy or of a peer."""
 Drawn = tuple[list[Any], list[Any]]
@@ -71,9 +75,11 @@ class Draw:
         self.dtype = np.dtype(dtype)
 
     def normal(self, *shape: int, scale: float = 1.0) -> Array:
-        """Normal numbers around 0."""
-        x = self.rng.standard_normal(shape, np.float32)
-        return (x * np.float32(scale)).astype(self.dtype)
+        """Normal numbers around 0; more than :data:`DRAWN` repeat themselves."""
+        size = math.prod(shape)
+        x = self.rng.standard_normal(min(size, DRAWN), np.float32)
+        x = (x * np.float32(scale)).astype(self.dtype)
+        return np.resize(x, shape)
 
     def weight(self, k: int, n: int) -> Array:
         """A matrix k n that keeps the variance of what it is multiplied with."""
@@ -81,7 +87,7 @@ class Draw:
 
     def gain(self, *shape: int) -> Array:
         """Positive numbers around 1."""
-        x = 1 + 0.1 * self.rng.standard_normal(shape, np.float32)
+        x = 1 + 0.1 * self.normal(*shape).astype(np.float32)
         return np.abs(x).astype(self.dtype)
 
     def bias(self, *shape: int) -> Array:
