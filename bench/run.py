@@ -69,6 +69,10 @@ def collect(
     """Everything that was measured, as JSON holds it."""
     peers = _numbered(peers)
     method = Method(method.rounds, method.round_s, method.most_s, seed)
+    where = {
+        **machine(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
     rows: list[Record] = []
     limits: list[Record] = []
     versions: Record = {}
@@ -87,8 +91,7 @@ def collect(
     finally:
         stop()
     return {
-        **machine(),
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        **where,
         "seed": seed,
         "rounds": method.rounds,
         "round_s": method.round_s,
