@@ -6,6 +6,8 @@ import click
 
 from bench.extraction import extraction
 from bench.limits import limits
+from bench.plot import plot
+from bench.predict import predict
 from bench.random_dags import random_dags
 from bench.run import run
 from bench.table import table
@@ -16,7 +18,7 @@ def main() -> None:
     """Measure eqsat."""
 
 
-for command in (run, table, limits, extraction, random_dags):
+for command in (run, table, plot, limits, predict, extraction, random_dags):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -60,9 +60,13 @@ def reference(w: Workload, drawn: Drawn) -> Reference:
     exact = np.asarray(w.plain(*mapped([*inputs, *weights], _wide)))
     error = relative(plain, exact)
     needed = need(w, drawn, plain)
-    half_unit = float(ml_dtypes.finfo(plain.dtype).eps) / 2
+    half_unit = float(_finfo(plain.dtype).eps) / 2
     longest = FLOAT32_ROUNDING * math.sqrt(needed.longest_sum)
     return Reference(exact, FACTOR * max(error, half_unit, longest), error, needed)
+
+
+_finfo: Any = ml_dtypes.finfo
+"""numpy.finfo that knows bfloat16."""
 
 
 def _wide(a: Any) -> Any:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +249,7 @@ def bandwidth(code: Code, name: str, size: int, threads: int) -> float:
     return 4.0 * n * ARRAYS[name] * threads / best(run)
 
 
-def measure(threads: int, sizes: tuple[int, ...] = SIZES) -> Record:
+def measure(threads: int, sizes: Sequence[int] = SIZES) -> Record:
     """The peak, and the bandwidths by size, of this process with so many threads."""
     code = Code()
     return {
@@ -268,13 +268,13 @@ def measure(threads: int, sizes: tuple[int, ...] = SIZES) -> Record:
     }
 
 
-def in_fresh_process(threads: int) -> Record:
+def in_fresh_process(threads: int, sizes: Sequence[int] = SIZES) -> Record:
     """:func:`measure` in a process that is confined to as many CPUs.
 
     Raises :class:`subprocess.CalledProcessError` when it fails.
     """
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.limits", str(threads)],
+        [sys.executable, "-m", "bench.limits", str(threads), *map(str, sizes)],
         cwd=ROOT,
         env=environment(threads),
         stdout=subprocess.PIPE,
@@ -334,4 +334,5 @@ def text(found: Record) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]))))
+    count, *given = map(int, sys.argv[1:])
+    print(json.dumps(measure(count, given)))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.exactness import Reference, reference
-from bench.limits import bytes_per_s
+from bench.limits import SIZES, bytes_per_s
 from bench.pool import Gone, Missing, Worker
 from bench.report import Record
 from bench.workloads import Workload
@@ -32,6 +32,8 @@ class Method:
     most_s: float = 8.0
     """Seconds after which a candidate gets no more rounds, of which it has two."""
     seed: int = 0
+    limit_sizes: tuple[int, ...] = SIZES
+    """Bytes at which the bandwidth is measured."""
 
 
 class Team:
@@ -59,6 +61,11 @@ class Team:
                 self.drop(peer)
         return dict(self.workers)
 
+    def close(self) -> None:
+        """End all workers."""
+        for peer in list(self.workers):
+            self.drop(peer)
+
     def drop(self, peer: str) -> None:
         """End a worker."""
         self.workers.pop(peer).close()
@@ -69,7 +76,7 @@ def team(peers: Sequence[str], threads: int) -> Iterator[Team]:
     """Workers that end with the block."""
     found = Team(peers, threads)
     with ExitStack() as stack:
-        stack.callback(lambda: [found.drop(p) for p in list(found.workers)])
+        stack.callback(found.close)
         yield found
 
 

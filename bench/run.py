@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from bench.limits import in_fresh_process
+from bench.limits import SIZES, in_fresh_process
 from bench.measure import Method, measure, progress, team
-from bench.peers import SLOW_TO_COMPILE, names
+from bench.peers import SLOW_TO_COMPILE, check, names
 from bench.report import Record, machine, write
 from bench.table import text
 from bench.workloads import Workload, select
 from eqsat.errors import EqsatError
 
 FULL = Method()
-QUICK = Method(rounds=5, round_s=0.005, most_s=2.0)
+QUICK = Method(rounds=5, round_s=0.005, most_s=2.0, limit_sizes=SIZES[2::3])
 
 
 @click.command()
@@ -66,9 +67,12 @@ def collect(
     method: Method,
     seed: int = 0,
 ) -> Record:
-    """Everything that was measured, as JSON holds it."""
-    peers = _numbered(peers)
-    method = Method(method.rounds, method.round_s, method.most_s, seed)
+    """Everything that was measured, as JSON holds it.
+
+    Raises :class:`EqsatError` for a peer that is none.
+    """
+    peers = _numbered([check(p) for p in peers])
+    method = replace(method, seed=seed)
     where = {
         **machine(),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
@@ -81,7 +85,7 @@ def collect(
     try:
         for threads in dict.fromkeys(counts):
             say(f"limits of {threads} threads")
-            limits.append(in_fresh_process(threads))
+            limits.append(in_fresh_process(threads, method.limit_sizes))
             with team(peers, threads) as workers:
                 for w in chosen:
                     say(f"{w.name}, {threads} threads")

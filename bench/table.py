@@ -21,6 +21,13 @@ from bench.compare import (
 from bench.report import Record
 
 Cells = list[str]
+VERDICTS = {
+    "wrong": "WRONG",
+    "failed": "FAILED",
+    "unsupported": "–",
+    "missing": "not run",
+    "ok": "not timed",
+}
 
 
 @click.command()
@@ -173,13 +180,7 @@ def _mean(values: Sequence[float], of: int) -> str:
 
 def verdict(row: Record, peer: str) -> str:
     """Why there is no time."""
-    result = row["results"].get(peer, {"status": "missing"})
-    return {
-        "wrong": "WRONG",
-        "failed": "FAILED",
-        "unsupported": "–",
-        "missing": "not run",
-    }.get(result["status"], result["status"])
+    return VERDICTS[row["results"].get(peer, {"status": "missing"})["status"]]
 
 
 def noise(found: Record) -> list[str]:
@@ -231,8 +232,8 @@ def laid_out(cells: Sequence[Cells], markdown: bool) -> str:
 
     lines = [line(row) for row in cells]
     if markdown:
-        rule = [":" + "-" * (wide[0] - 1), *("-" * (w - 1) + ":" for w in wide[1:])]
-        lines.insert(1, "| " + " | ".join(rule) + " |")
+        rule = [":" + "-" * (wide[0] + 1), *("-" * (w + 1) + ":" for w in wide[1:])]
+        lines.insert(1, "|" + "|".join(rule) + "|")
     return "\n".join(lines)
 
 

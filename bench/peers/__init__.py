@@ -36,14 +36,15 @@ class Candidate:
 class Peer(Protocol):
     """What a module here has under the name that :data:`PEERS` gives."""
 
-    versions: Mapping[str, str]
-    """Versions of the libraries, and what must be known of how they run."""
-
     def __init__(self, threads: int) -> None:
         """Import the library and set its threads.
 
         Raises :class:`ImportError` where it is missing.
         """
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of the libraries, and what must be known of how they run."""
 
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` over these arrays. Raises :class:`Unsupported`."""
@@ -76,19 +77,25 @@ def is_eqsat(name: str) -> bool:
     return name.startswith("eqsat-")
 
 
+def check(name: str) -> str:
+    """``name``, if :func:`load` knows it. Raises :class:`EqsatError` otherwise."""
+    first = name.partition("#")[0]
+    if ":" not in first and first not in names():
+        raise EqsatError(f"no peer {name!r}; there are {', '.join(names())}")
+    return name
+
+
 def load(name: str, threads: int) -> Peer:
     """The peer of that name, or of ``module:class``, for so many threads.
 
     ``NAME#2`` is another copy of a peer, to compare it with itself. Raises
     :class:`EqsatError` for names that nobody has, and what the peer raises.
     """
-    name = name.partition("#")[0]
+    name = check(name).partition("#")[0]
     if is_eqsat(name):
         from bench.peers.eqsat_peer import Eqsat
 
         return Eqsat(threads, name.removeprefix("eqsat-"))
     module, _, cls = PEERS.get(name, name).partition(":")
-    if not cls:
-        raise EqsatError(f"no peer {name!r}; there are {', '.join(names())}")
     peer: Peer = getattr(import_module(module), cls)(threads)
     return peer

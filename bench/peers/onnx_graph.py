@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,16 @@ TYPES = {
     "int64": TensorProto.INT64,
     "bool": TensorProto.BOOL,
 }
-OPERATORS = {"add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div"}
+
+
+def _operator(op: str, mirrored: bool) -> Callable[[Value, Any], Value]:
+    def method(self: Value, other: Any) -> Value:
+        if not isinstance(other, Value):
+            other = self.net.constant(np.array(other, self.dtype))
+        a, b = (other, self) if mirrored else (self, other)
+        return self.net.node(op, [a, b], np.broadcast_shapes(a.shape, b.shape))
+
+    return method
 
 
 class Value:
@@ -31,6 +40,11 @@ class Value:
     ) -> None:
         self.net, self.name, self.dtype = net, name, dtype
         self.shape = tuple(int(n) for n in shape)
+
+    __add__, __radd__ = _operator("Add", False), _operator("Add", True)
+    __sub__, __rsub__ = _operator("Sub", False), _operator("Sub", True)
+    __mul__, __rmul__ = _operator("Mul", False), _operator("Mul", True)
+    __truediv__, __rtruediv__ = _operator("Div", False), _operator("Div", True)
 
     @property
     def ndim(self) -> int:
@@ -65,21 +79,6 @@ class Value:
 
     def sum(self, axis: int, keepdims: bool = False) -> Value:
         return self.net.reduce("ReduceSum", self, axis, keepdims)
-
-
-def _operator(op: str, mirrored: bool) -> Any:
-    def method(self: Value, other: Any) -> Value:
-        if not isinstance(other, Value):
-            other = self.net.constant(np.array(other, self.dtype))
-        a, b = (other, self) if mirrored else (self, other)
-        return self.net.node(op, [a, b], np.broadcast_shapes(a.shape, b.shape))
-
-    return method
-
-
-for _name, _op in OPERATORS.items():
-    setattr(Value, f"__{_name}__", _operator(_op, mirrored=False))
-    setattr(Value, f"__r{_name}__", _operator(_op, mirrored=True))
 
 
 class OnnxNet(Net):

@@ -82,7 +82,7 @@ def _channels(draw: Draw, n: int, c: int, h: int, w: int) -> Drawn:
     return [draw.normal(n, c, h, w)], [draw.gain(c), draw.bias(c)]
 
 
-HALVES = {"shapes": SHAPES[1:2], "dtypes": ("float16", "bfloat16"), "quick": None}
+HALVES = ("float16", "bfloat16")
 WORKLOADS = [
     *sizes("softmax", _softmax, "row", _one, SHAPES, quick=1),
     *sizes("scaled_softmax", _scaled_softmax, "row", _one, SHAPES, quick=None),
@@ -91,8 +91,16 @@ WORKLOADS = [
     *sizes("rms_norm", _rms_norm, "row", _gained, SHAPES, quick=None),
     *sizes("residual_rms_norm", _residual_rms_norm, "row", _residual, SHAPES, quick=2),
     *sizes("group_norm", _group_norm, "row", _channels, IMAGES, quick=None),
-    *sizes("softmax", _softmax, "row", _one, **HALVES),
-    *sizes("residual_rms_norm", _residual_rms_norm, "row", _residual, **HALVES),
+    *sizes("softmax", _softmax, "row", _one, SHAPES[1:2], dtypes=HALVES, quick=None),
+    *sizes(
+        "residual_rms_norm",
+        _residual_rms_norm,
+        "row",
+        _residual,
+        SHAPES[1:2],
+        dtypes=HALVES,
+        quick=None,
+    ),
     *sizes("total", _total, "reduce", _positive, SHAPES, quick=None),
     *sizes("total_squares", _total_squares, "reduce", _two, SHAPES, quick=1),
     *sizes("column_sum", _column_sum, "reduce", _positive, SHAPES, quick=1),
