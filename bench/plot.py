@@ -71,7 +71,7 @@ def draw(found: Record, path: Path, ours: str | None = None) -> None:
     figure, panels = pyplot.subplots(
         1,
         len(counts),
-        figsize=(1.5 + 4.5 * len(counts), 1.6 + 0.42 * len(labels)),
+        figsize=(2 + 4.5 * len(counts), 2 + 0.42 * len(labels)),
         sharex=True,
         sharey=True,
         squeeze=False,
@@ -82,7 +82,8 @@ def draw(found: Record, path: Path, ours: str | None = None) -> None:
         axes.set_title(f"{threads} thread{'s' * (threads > 1)}")
     handles, names = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncol=5, frameon=False)
-    figure.suptitle(f"Seconds of each peer over seconds of {mine}; {found['cpu']}")
+    title = f"Seconds of each peer over seconds of {mine}\n{found['cpu']}"
+    figure.suptitle(title, fontsize=9)
     figure.set_layout_engine("constrained")
     figure.savefig(path, dpi=140)
     pyplot.close(figure)

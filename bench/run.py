@@ -48,11 +48,10 @@ def run(
             p for p in names() if not (quick and p in SLOW_TO_COMPILE)
         ]
         counts = [int(t) for t in threads.split(",")]
-        found = collect(chosen, asked, counts, QUICK if quick else FULL, seed)
+        method = replace(QUICK if quick else FULL, seed=seed)
+        found = collect(chosen, asked, counts, method, out)
     except (EqsatError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    if out is not None:
-        write(out, found)
     click.echo(text(found))
 
 
@@ -65,46 +64,43 @@ def collect(
     peers: Sequence[str],
     counts: Sequence[int],
     method: Method,
-    seed: int = 0,
+    out: Path | None = None,
 ) -> Record:
-    """Everything that was measured, as JSON holds it.
+    """Everything that was measured, as JSON holds it; ``out`` is a file that has it
+    after each workload.
 
     Raises :class:`EqsatError` for a peer that is none.
     """
     peers = _numbered([check(p) for p in peers])
-    method = replace(method, seed=seed)
-    where = {
+    found: Record = {
         **machine(),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "seed": method.seed,
+        "rounds": method.rounds,
+        "round_s": method.round_s,
+        "peers": peers,
+        "versions": {},
+        "missing": {},
+        "limits": [],
+        "rows": [],
     }
-    rows: list[Record] = []
-    limits: list[Record] = []
-    versions: Record = {}
-    missing: Record = {}
     stop, say = progress(len(counts) * (len(chosen) + 1))
     try:
         for threads in dict.fromkeys(counts):
             say(f"limits of {threads} threads")
-            limits.append(in_fresh_process(threads, method.limit_sizes))
+            limits = in_fresh_process(threads, method.limit_sizes)
+            found["limits"].append(limits)
             with team(peers, threads) as workers:
                 for w in chosen:
                     say(f"{w.name}, {threads} threads")
-                    rows.append(measure(w, workers, limits[-1], method))
-                versions |= workers.versions
-                missing |= workers.missing
+                    found["rows"].append(measure(w, workers, limits, method))
+                    found["versions"] |= workers.versions
+                    found["missing"] |= workers.missing
+                    if out is not None:
+                        write(out, found)
     finally:
         stop()
-    return {
-        **where,
-        "seed": seed,
-        "rounds": method.rounds,
-        "round_s": method.round_s,
-        "peers": peers,
-        "versions": versions,
-        "missing": missing,
-        "limits": limits,
-        "rows": rows,
-    }
+    return found
 
 
 def _numbered(peers: Sequence[str]) -> list[str]:

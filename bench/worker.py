@@ -7,10 +7,13 @@ end.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,6 +25,7 @@ from bench.peers import Candidate, Peer, Unsupported, load
 from bench.workloads import workloads
 
 Message = dict[str, Any]
+_PR_SET_PDEATHSIG = 1
 
 
 class Worker:
@@ -116,8 +120,17 @@ def _status(name: str) -> int:
     return 0
 
 
+def _end_with_parent() -> None:
+    """Ask Linux to kill this process when the parent ends: one that is stopped does
+    not see that its standard input has ended."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def serve(name: str, threads: int) -> None:
     """Answer requests until standard input ends."""
+    if sys.platform == "linux":
+        _end_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

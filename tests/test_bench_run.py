@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from bench.table import duration, laid_out, text
 from bench.workloads import TAGS, Quantised, leaves, mapped, select, workloads
 from eqsat.errors import EqsatError
 
+ROOT = Path(__file__).resolve().parent.parent
 HERE = "bench_candidates"
 TINY = Method(rounds=9, round_s=0.003, most_s=5.0, limit_sizes=(1 << 20,))
 
@@ -78,6 +82,25 @@ def test_faults_are_caught_and_named() -> None:
     )
     assert "bench_candidates:Absent: not run: No module named 'absent'" in shown
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for it")
+def test_workers_end_with_the_runner_that_is_killed() -> None:
+    code = (
+        "import os, bench.pool as p\n"
+        "w = p.Worker('numpy', 1); w.greet()\n"
+        "print(w.process.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == -9
+    worker = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(200):
+        if not worker.exists() or worker.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the stopped worker lives on")
 
 
 def test_a_slowed_candidate_is_seen_and_a_copy_is_not() -> None:
@@ -298,10 +321,9 @@ def test_numbers_are_shown_with_three_digits() -> None:
 
 def test_every_peer_has_a_module_and_eqsat_comes_first() -> None:
     assert names()[0].startswith("eqsat-")
-    root = Path(__file__).resolve().parent.parent
     for place in PEERS.values():
         module, _, cls = place.partition(":")
-        source = root / f"{module.replace('.', '/')}.py"
+        source = ROOT / f"{module.replace('.', '/')}.py"
         assert f"class {cls}" in source.read_text(encoding="utf-8")
     with pytest.raises(EqsatError, match="no workload matches"):
         select(["x"])
