@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from bench.extraction import extraction
+from bench.minimax import minimax
 from bench.random_dags import random_dags
+from bench.ulp import ulp
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,7 +16,9 @@ def main() -> None:
 
 
 main.add_command(extraction)
+main.add_command(minimax)
 main.add_command(random_dags)
+main.add_command(ulp)
 
 if __name__ == "__main__":
     main(prog_name="python -m bench")

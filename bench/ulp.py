@@ -23,7 +23,6 @@ from eqsat.backends.native.math import FUNCTIONS, Host
 
 Array = Any
 LLVM_OF = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-BASELINE = ("x86-64", "")
 
 
 # -- compiling -------------------------------------------------------------------------
@@ -47,8 +46,18 @@ class Target:
     @staticmethod
     def generic() -> Target:
         """What every CPU of this kind has, with nothing relied on."""
-        is_x86 = llvm.get_process_triple().startswith("x86_64")
-        return Target("x86-64" if is_x86 else "generic", "", Host())
+        return Target("x86-64" if _is_x86() else "generic", "", Host())
+
+    @staticmethod
+    def avx2() -> Target:
+        """x86-64 with AVX2 and FMA but not AVX-512; elsewhere this machine."""
+        if not _is_x86():
+            return Target.native()
+        return Target("x86-64-v3", "", Host(has_fma=True, has_round=True))
+
+
+def _is_x86() -> bool:
+    return str(llvm.get_process_triple()).startswith("x86_64")
 
 
 @cache
@@ -163,6 +172,8 @@ BINARY = (
     *("copysign", "maximum", "minimum", "fmax", "fmin", "nextafter"),
     *("fmod", "remainder", "floor_divide"),
 )
+SAME = ("nextafter", "remainder", "floor_divide")
+"""What depends on the format, so that a wider one gives no reference."""
 
 
 def arity_of(name: str) -> int:
@@ -174,36 +185,49 @@ def exact(name: str) -> Callable[..., Array]:
     return EXACT.get(name) or getattr(np, name)
 
 
-def ulps(got: Array, wanted: Array) -> Array:
-    """|got - wanted| in units in the last place of ``wanted`` in the format of ``got``.
+def reference(name: str, *values: Array) -> tuple[Array, Array | None]:
+    """Op ``name`` in a wider format, and the magnitude whose last place counts, None for
+    that of the result: the logarithm of a sum is the sum of two, which may cancel."""
+    wide = np.float64 if values[0].dtype == np.float32 else np.longdouble
+    with np.errstate(all="ignore"):
+        wanted = exact(name)(*(v if name in SAME else v.astype(wide) for v in values))
+        if not name.startswith("logaddexp"):
+            return wanted.astype(wide), None
+        largest = np.maximum(*values)
+        return wanted, np.abs(largest) + np.abs(wanted - largest)
 
-    0 for NaN where NaN is wanted; ∞ for a wrong NaN, or a wrong infinity, or a zero of
-    the wrong sign. Infinity counts as the power of two after the largest number.
+
+def ulps(got: Array, wanted: Array, size: Array | None = None) -> Array:
+    """|got - wanted| in units in the last place of ``wanted``, or of ``size``, in the
+    format of ``got``.
+
+    0 for NaN where NaN is wanted; ∞ for a wrong NaN, a wrong finite or infinite result,
+    or a zero of the wrong sign. Infinity counts as the power of two after the largest
+    number, so that rounding up to it is an error of less than a unit.
     """
     info = np.finfo(got.dtype)
+    edge = np.ldexp(np.ones((), wanted.dtype), info.maxexp)
     with np.errstate(all="ignore"):
         rounded = wanted.astype(got.dtype)
-        _, e = np.frexp(np.where(np.isfinite(wanted), wanted, 1))
-        e = np.maximum(np.minimum(e - 1, info.maxexp - 1), info.minexp)
+        size = wanted if size is None else size
+        size = np.where(size == 0, info.tiny, np.where(np.isfinite(size), size, edge))
+        _, e = np.frexp(size)
+        e = np.clip(e - 1, info.minexp, info.maxexp - 1)
         unit = np.ldexp(np.ones((), wanted.dtype), e - info.nmant)
-        edge = np.ldexp(np.ones((), wanted.dtype), info.maxexp)
-        near = [
-            np.where(np.isinf(v), np.copysign(edge, v), v)
-            for v in (got.astype(wanted.dtype), np.clip(wanted, -edge, edge))
-        ]
-        error = np.abs(near[0] - near[1]) / unit
-    error = np.where(rounded == got, np.minimum(error, 1), error)
-    error = np.where(np.isinf(wanted) & (rounded != got), np.inf, error)
-    nan = np.isnan(rounded)
-    error = np.where(nan | np.isnan(got), np.where(nan == np.isnan(got), 0, np.inf), error)
-    zero = (rounded == 0) & (got == 0) & (np.signbit(rounded) != np.signbit(got))
-    return np.where(zero, np.inf, error).astype(np.float64)
+        finite = np.where(np.isinf(got), np.copysign(edge, got), got.astype(wanted.dtype))
+        error = np.abs(finite - np.clip(wanted, -edge, edge)) / unit
+    nan = np.isnan(wanted)
+    wrong = nan != np.isnan(got)
+    wrong |= np.isinf(wanted) & ~nan & (got != wanted)
+    wrong |= (rounded == 0) & (got == 0) & (np.signbit(rounded) != np.signbit(got))
+    error = np.where(nan | (np.isinf(wanted) & (got == wanted)), 0, error)
+    return np.where(wrong, np.inf, error).astype(np.float64)
 
 
 # -- arguments -------------------------------------------------------------------------
 
 
-def all_floats(chunk: int = 1 << 22) -> Iterator[Array]:
+def all_floats(chunk: int = 1 << 16) -> Iterator[Array]:
     """All 2³² float32, in parts."""
     for start in range(0, 1 << 32, chunk):
         yield np.arange(start, start + chunk, dtype=np.uint32).view(np.float32)
@@ -213,30 +237,106 @@ SPECIAL = (0.0, 1.0, 0.5, 2.0, 3.0, np.inf, np.nan, 1e-30, 1e30)
 
 
 def sample(dtype: str, count: int, seed: int = 0) -> Array:
-    """At least ``count`` numbers of both signs: every exponent with random fractions,
-    numbers of the size of thresholds, small integers, special values, and neighbours."""
+    """At least ``count`` numbers of both signs, in random order: every exponent with
+    random fractions, numbers from 0 to 1000, and, with their neighbours, multiples of
+    1/8, ln 2 / 2 and π/4 and special values."""
     rng = np.random.default_rng(seed)
-    info = np.finfo(dtype)
+    info, of = np.finfo(dtype), np.dtype(dtype).type
     unsigned = np.uint32 if dtype == "float32" else np.uint64
-    each = -(-count // (2 << info.nexp)) 
-    exponents = np.repeat(np.arange(1 << info.nexp, dtype=unsigned), each)
+    most = (1 << info.nexp) - 1
+    each = -(-count // (4 * most))
+    exponents = np.repeat(np.arange(most, dtype=unsigned), each)
     fractions = rng.integers(0, 1 << info.nmant, exponents.size, dtype=unsigned)
-    shift = unsigned(info.nmant)
-    spread = ((exponents << shift) | fractions).view(dtype)
-    usual = rng.uniform(0, 1, count // 4) * np.exp2(rng.integers(-3, 11, count // 4))
-    few = np.arange(0, 2048) / 8
+    spread = (exponents << unsigned(info.nmant) | fractions).view(dtype)
+    usual = rng.uniform(0, 1, count // 4) * np.exp2(rng.integers(-4, 11, count // 4))
+    steps = np.arange(1, 1100)
     special = np.array([*SPECIAL, info.tiny, info.smallest_subnormal, info.max], dtype)
-    logs = np.log(2) * np.arange(1, 1100) / 2
-    pi = np.pi / 4 * np.arange(1, 4096)
-    exact_ones = np.concatenate([few, logs, pi]).astype(dtype)
-    near = np.concatenate([exact_ones, special[np.isfinite(special)]])
+    near = np.concatenate([steps / 8, steps * np.log(2) / 2, steps * np.pi / 4])
+    near = np.concatenate([near.astype(dtype), special])
     with np.errstate(all="ignore"):
-        near = np.concatenate(
-            [near, np.nextafter(near, dtype_of(dtype)(np.inf)), np.nextafter(near, dtype_of(dtype)(0))]
-        )
-    values = np.concatenate([spread, usual.astype(dtype), near, special])
-    return np.concatenate([values, -values])
+        beside = [np.nextafter(near, of(np.inf)), np.nextafter(near, of(0))]
+    values = np.concatenate([spread, usual.astype(dtype), near, *beside])
+    return rng.permutation(np.concatenate([values, -values]))
 
 
-def dtype_of(name: str) -> Any:
-    return np.dtype(name).type
+def arguments(name: str, dtype: str, count: int, seed: int = 0) -> list[Array]:
+    """Arrays to call op ``name`` with. Pairs are half of samples by themselves, and half
+    of moderate numbers, small multiples of ½, and of quotients near integers."""
+    x = sample(dtype, count, seed)
+    if arity_of(name) == 1:
+        return [x]
+    rng = np.random.default_rng(seed + 1)
+    part = x.size // 3
+    moderate = np.exp(rng.normal(0, 8, part)), rng.normal(0, 8, part)
+    halves = rng.integers(-40, 40, (2, part)) / 2
+    y = rng.normal(0, 3, part).astype(dtype)
+    multiples = y * rng.integers(-1000, 1000, part).astype(dtype), y
+    pairs = zip((x, rng.permutation(x)), moderate, halves, multiples, strict=True)
+    return [np.concatenate([v.astype(dtype) for v in group]) for group in pairs]
+
+
+# -- the command -----------------------------------------------------------------------
+
+LENGTH = 4096
+"""Elements whose arguments and results stay in the first cache."""
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """The median of 31 times of 20 calls, each."""
+    times = []
+    for _ in range(31):
+        start = time.perf_counter()
+        for _ in range(20):
+            work()
+        times.append((time.perf_counter() - start) / 20)
+    return statistics.median(times)
+
+
+def _nanoseconds(apply: Callable[..., object], name: str, dtype: str) -> float:
+    """Per element, the cost of a call taken off, of usual arguments."""
+    rng = np.random.default_rng(0)
+    args = [rng.uniform(0.1, 0.9, LENGTH).astype(dtype) for _ in range(arity_of(name))]
+    few = [a[:16].copy() for a in args]
+    out, little = np.empty_like(args[0]), np.empty_like(few[0])
+    if isinstance(apply, Compiled):
+        run = apply.function
+        long = [LENGTH, *(a.ctypes.data for a in (*args, out))]
+        short = [16, *(a.ctypes.data for a in (*few, little))]
+        taken = _seconds(lambda: run(*long)) - _seconds(lambda: run(*short))
+    else:
+        taken = _seconds(lambda: apply(*args)) - _seconds(lambda: apply(*few))
+    return taken / (LENGTH - 16) * 1e9
+
+
+def _numpy_of(name: str) -> Callable[..., Array]:
+    if name == "erf":
+        from scipy.special import erf
+
+        return erf  # type: ignore[no-any-return]
+    return exact(name)
+
+
+@click.command()
+@click.argument("functions", nargs=-1)
+@click.option("--count", default=1 << 18, help="Values a function.")
+@click.option("--times/--no-times", default=True, help="Also ns an element, in cache.")
+def ulp(functions: tuple[str, ...], count: int, times: bool) -> None:
+    """Largest errors of the vector mathematics, with and without fused multiply-adds,
+    and times beside NumPy's (SciPy's erf). All FUNCTIONS if none is named."""
+    head = f"{'':14}{'':9}{'ulp':>8}{'generic':>9}"
+    click.echo(head + (f"{'ns':>9}{'AVX2':>8}{'NumPy':>9}" if times else ""))
+    for name in functions or FUNCTIONS:
+        for dtype, width in (("float32", 16), ("float64", 8)):
+            args = arguments(name, dtype, count)
+            wanted = reference(name, *args)
+            line = f"{name:14}{dtype:9}"
+            for target, lanes in ((Target.native(), width), (Target.generic(), 4)):
+                run = compiled(name, len(args), dtype, lanes, target)
+                line += f"{ulps(run(*args), *wanted).max():>8.3f} "
+            if times:
+                kinds = ((Target.native(), width), (Target.avx2(), width // 2))
+                for target, lanes in kinds:
+                    run = compiled(name, len(args), dtype, lanes, target)
+                    line += f"{_nanoseconds(run, name, dtype):>8.3f}"
+                line += f"{_nanoseconds(_numpy_of(name), name, dtype):>9.3f}"
+            click.echo(line)
