@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from bench.extraction import extraction
-from bench.minimax import minimax
 from bench.random_dags import random_dags
-from bench.ulp import ulp
+from bench.ulp import minimax, ulp
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,7 +1,7 @@
 """``python -m bench ulp``: errors and times of the native backend's mathematics.
 
-Errors are in units in the last place of the exact result: f32 against NumPy and SciPy in
-float64, f64 against long double where that is longer.
+Errors are in units in the last place of the exact result: f32 against NumPy and SciPy
+in float64, f64 against long double where that is longer.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Compiled:
         """The op of contiguous arrays of one dtype and length."""
         size = arrays[0].size
         rest = -size % self.width
-        padded = [np.pad(a, (0, rest)) if rest else np.ascontiguousarray(a) for a in arrays]
+        padded = [
+            np.pad(a, (0, rest)) if rest else np.ascontiguousarray(a) for a in arrays
+        ]
         out = np.empty_like(padded[0])
         self.function(out.size, *(a.ctypes.data for a in (*padded, out)))
         return out[:size]
@@ -186,8 +188,8 @@ def exact(name: str) -> Callable[..., Array]:
 
 
 def reference(name: str, *values: Array) -> tuple[Array, Array | None]:
-    """Op ``name`` in a wider format, and the magnitude whose last place counts, None for
-    that of the result: the logarithm of a sum is the sum of two, which may cancel."""
+    """Op ``name`` in a wider format, and the magnitude whose last place counts, None
+    for that of the result: the logarithm of a sum is a sum of two, which may cancel."""
     wide = np.float64 if values[0].dtype == np.float32 else np.longdouble
     with np.errstate(all="ignore"):
         wanted = exact(name)(*(v if name in SAME else v.astype(wide) for v in values))
@@ -214,7 +216,9 @@ def ulps(got: Array, wanted: Array, size: Array | None = None) -> Array:
         _, e = np.frexp(size)
         e = np.clip(e - 1, info.minexp, info.maxexp - 1)
         unit = np.ldexp(np.ones((), wanted.dtype), e - info.nmant)
-        finite = np.where(np.isinf(got), np.copysign(edge, got), got.astype(wanted.dtype))
+        finite = np.where(
+            np.isinf(got), np.copysign(edge, got), got.astype(wanted.dtype)
+        )
         error = np.abs(finite - np.clip(wanted, -edge, edge)) / unit
     nan = np.isnan(wanted)
     wrong = nan != np.isnan(got)
@@ -242,10 +246,10 @@ def sample(dtype: str, count: int, seed: int = 0) -> Array:
     1/8, ln 2 / 2 and π/4 and special values."""
     rng = np.random.default_rng(seed)
     info, of = np.finfo(dtype), np.dtype(dtype).type
-    unsigned = np.uint32 if dtype == "float32" else np.uint64
+    unsigned: Any = np.uint32 if dtype == "float32" else np.uint64
     most = (1 << info.nexp) - 1
     each = -(-count // (4 * most))
-    exponents = np.repeat(np.arange(most, dtype=unsigned), each)
+    exponents: Array = np.repeat(np.arange(most, dtype=unsigned), each)
     fractions = rng.integers(0, 1 << info.nmant, exponents.size, dtype=unsigned)
     spread = (exponents << unsigned(info.nmant) | fractions).view(dtype)
     usual = rng.uniform(0, 1, count // 4) * np.exp2(rng.integers(-4, 11, count // 4))
@@ -260,8 +264,8 @@ def sample(dtype: str, count: int, seed: int = 0) -> Array:
 
 
 def arguments(name: str, dtype: str, count: int, seed: int = 0) -> list[Array]:
-    """Arrays to call op ``name`` with. Pairs are half of samples by themselves, and half
-    of moderate numbers, small multiples of ½, and of quotients near integers."""
+    """Arrays to call op ``name`` with. Half of pairs are of :func:`sample`, half are
+    moderate numbers, small multiples of ½, and multiples of each other."""
     x = sample(dtype, count, seed)
     if arity_of(name) == 1:
         return [x]
@@ -340,3 +344,12 @@ def ulp(functions: tuple[str, ...], count: int, times: bool) -> None:
                     line += f"{_nanoseconds(run, name, dtype):>8.3f}"
                 line += f"{_nanoseconds(_numpy_of(name), name, dtype):>9.3f}"
             click.echo(line)
+
+
+@click.command()
+def minimax() -> None:
+    """Compute the polynomials of the vector mathematics again, and write them."""
+    # mpmath, which only this needs, need not be installed for the other commands.
+    from bench.minimax import TARGET, text
+
+    TARGET.write_text(text(), encoding="utf-8")

@@ -121,7 +121,10 @@ def expm1(x: Value) -> Value:
 
 
 def sinh(x: Value) -> Value:
-    """(E + E / (E + 1)) / 2 with the sign of x, E = e^|x| - 1. 23 / 28 flop, 1 division."""
+    """(E + E / (E + 1)) / 2 with the sign of x, E = e^|x| - 1.
+
+    23 / 28 flop, 1 division.
+    """
     a = abs(x).at_most(89.6 if x.format is SINGLE else 710.7)
     quarter = scaled_expm1(a, 2)
     rest = quarter / (quarter + 0.25)
@@ -152,7 +155,7 @@ def sigmoid(x: Value) -> Value:
     """1 / (1 + e⁻ˣ) = 2^-k / (2^-k + eʳ 2^(n-k)), -x = n ln 2 + r, k = ⌊n/2⌋.
 
     No part overflows, and the division alone rounds a denormal. The larger power is
-    added last, to eʳ - 1 times its factor and the smaller one. 23 / 28 flop, 1 division.
+    added last, to the smaller and eʳ - 1 times its factor. 23 / 28 flop, 1 division.
     """
     top = 104.0 if x.format is SINGLE else 746.0
     shifted, r, _ = reduced((-x).at_most(top).at_least(-top), 2 * x.format.bias)

@@ -25,7 +25,9 @@ def split(x: Value) -> Pair:
         return e, (bits - (above & (-1 << form.fraction))).floats
     # Neither arithmetic shifts nor conversions of 64-bit integers are in AVX2.
     above = bits + (one - _ROOT_HALF_BITS[64])
-    shifted = above.shift_in_zeros(form.fraction) | ((form.fraction + form.bias) << form.fraction)
+    shifted = above.shift_in_zeros(form.fraction) | (
+        (form.fraction + form.bias) << form.fraction
+    )
     e = shifted.floats - (2.0**form.fraction + form.bias)
     return e, (bits - (above & (-1 << form.fraction)) + one).floats
 
@@ -70,7 +72,7 @@ def log(x: Value) -> Value:
 
 
 def log2(x: Value) -> Value:
-    """log₂ x = e + ln m / ln 2; exact at powers of two. 28 / 33 flop, 0 / 1 division."""
+    """log₂ x = e + ln m / ln 2, exact for powers of 2. 28 / 33 flop, 0 / 1 division."""
     e, m = split_any(x)
     large, small = _log1p_parts(m - 1.0)
     high, low = c.LOG2E_32 if x.format is SINGLE else c.LOG2E_64
@@ -115,7 +117,7 @@ def _twice_power_of_minus(u: Value, m: Value) -> Value:
 
 
 def _apart(x: Value, y: Value) -> tuple[Value, Value, Value]:
-    """In f64: the larger, minus the distance of the other, and what that lacks, for it is
+    """In f64: the larger, minus the distance of the other, and what that lacks, being
     rounded to the last place of a number that may be large. NaN where either is."""
     a, b = x.converted(F64), y.converted(F64)
     larger = a.is_nan().where(a, (a > b).where(a, b))

@@ -30,7 +30,9 @@ def hypot(x: Value, y: Value) -> Value:
         swap = a < b
         large, small = swap.where(b, a), swap.where(a, b)
         huge, faint = large > 2.0**500, large < 2.0**-459
-        scale = huge.where(x.constant(2.0**-600), faint.where(x.constant(2.0**600), 1.0))
+        scale = huge.where(
+            x.constant(2.0**-600), faint.where(x.constant(2.0**600), 1.0)
+        )
         back = huge.where(x.constant(2.0**600), faint.where(x.constant(2.0**-600), 1.0))
         large, small = large * scale, small * scale
         square, rest = two_product(large, large)

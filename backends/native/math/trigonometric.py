@@ -3,13 +3,12 @@
 x = n π/2 + r with |r| ≤ π/4, n in the low bits after adding 1.5 · 2⁵² to x 2/π. f32 is
 reduced in f64, so that r has 24 good bits however close x is to a multiple of π/2; f64
 gives r as a sum of two. Beyond the reach of that (2⁴⁸ for f32, 2²⁸ for f64, 2²⁵ without
-fused multiply-adds) a branch calls the function of the C library on the lanes concerned.
+fused multiply-adds) a branch calls the C library's function for the lanes concerned.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
 
 from . import coefficients as c
 from .library import call_lanes

@@ -120,14 +120,18 @@ class Value:
     def constant(self, number: float | int) -> Value:
         """``number`` in each lane; rounded to the format."""
         one = ir.Constant(self.element, number)
-        return self.of(one if self.lanes is None else ir.Constant(self.type, [one] * self.lanes))
+        return self.of(
+            one if self.lanes is None else ir.Constant(self.type, [one] * self.lanes)
+        )
 
     def _in(self, other: Operand) -> ir.Value:
         return (other if isinstance(other, Value) else self.constant(other)).value
 
     # -- arithmetic --------------------------------------------------------------------
 
-    def _pick(self, of_floats: str, of_integers: str, other: Operand, flip: bool = False) -> Value:
+    def _pick(
+        self, of_floats: str, of_integers: str, other: Operand, flip: bool = False
+    ) -> Value:
         emit = getattr(self.b, of_floats if self.is_float else of_integers)
         pair = (self._in(other), self.value) if flip else (self.value, self._in(other))
         return self.of(emit(*pair))
@@ -219,7 +223,9 @@ class Value:
     @property
     def bits(self) -> Value:
         """The integers whose bits these floats are."""
-        return self.of(self.b.bitcast(self.value, self.like(ir.IntType(self.format.bits))))
+        return self.of(
+            self.b.bitcast(self.value, self.like(ir.IntType(self.format.bits)))
+        )
 
     @property
     def floats(self) -> Value:
@@ -307,7 +313,7 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     return value
 
 
-# -- sums of two: h + l with |l| ≤ ulp(h) / 2 -------------------------------------------
+# -- sums of two: h + l with |l| ≤ ulp(h) / 2 ------------------------------------------
 
 Pair: TypeAlias = tuple[Value, Value]
 
