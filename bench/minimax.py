@@ -351,7 +351,7 @@ def _constants() -> list[tuple[str, tuple[float, ...], str]]:
         ("HALF_PI", _parts(half_pi, 26, 26, 26, 53), "π/2, for exact products"),
         ("HALF_PI_32", _parts(half_pi, 24, 24), "π/2"),
         ("HALF_PI_64", _parts(half_pi, 53, 53), "π/2"),
-        ("TWO_OVER_PI", _parts(2 / mp.pi, 53), "2/π"),
+        ("TWO_OVER_PI", _parts(2 / mp.pi, 53, 53), "2/π"),
         ("TWO_THIRDS", _parts(mp.mpf(2) / 3, 53, 53), "2/3"),
     ]
 
