@@ -308,7 +308,8 @@ def _nanoseconds(apply: Callable[..., object], name: str, dtype: str) -> float:
         short = [16, *(a.ctypes.data for a in (*few, little))]
         taken = _seconds(lambda: run(*long)) - _seconds(lambda: run(*short))
     else:
-        taken = _seconds(lambda: apply(*args)) - _seconds(lambda: apply(*few))
+        with np.errstate(invalid="ignore"):
+            taken = _seconds(lambda: apply(*args)) - _seconds(lambda: apply(*few))
     return taken / (LENGTH - 16) * 1e9
 
 

@@ -32,15 +32,10 @@ from .library import per_lane
 from .power import power
 from .values import Host, emitter
 
-__all__ = ["BRANCHING", "FUNCTIONS", "PER_LANE", "Emitter", "Host", "per_lane"]
+__all__ = ["BRANCHING", "FUNCTIONS", "Emitter", "Host", "per_lane"]
 
 Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
-
-PER_LANE: Mapping[str, str] = MappingProxyType(
-    {"arccosh": "acosh", "arcsinh": "asinh", "arctanh": "atanh"}
-)
-"""Ops without vector code, and C's names for them."""
 
 BRANCHING = frozenset(
     {"cos", "floor_divide", "fmod", "remainder", "sin", "tan"},
@@ -51,6 +46,7 @@ _VECTOR = (
     *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),
     *(exponential.cosh, exponential.tanh, exponential.sigmoid, exponential.erf),
     *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
+    *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),
     *(logarithm.logaddexp, logarithm.logaddexp2, logarithm.cbrt, power),
     *(trigonometric.sin, trigonometric.cos, trigonometric.tan),
     *(trigonometric.arcsin, trigonometric.arccos, trigonometric.arctan),
@@ -63,6 +59,5 @@ _VECTOR = (
 
 FUNCTIONS: Mapping[str, Emitter] = MappingProxyType(
     {write.__name__: emitter(write) for write in _VECTOR}
-    | {name: emitter(per_lane(c_name)) for name, c_name in PER_LANE.items()}
 )
 """Ops of the catalogue, by name, to what writes them."""

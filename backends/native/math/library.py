@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from .values import I32, SINGLE, Value, declared
+from .values import I32, SINGLE, Value, declared, emitter
 
 
 def _scalar(x: Value, name: str, arity: int) -> ir.Function:
@@ -29,15 +29,14 @@ def _each_lane(name: str, *values: Value) -> Value:
     return first.of(result)
 
 
-def per_lane(name: str) -> Callable[..., Value]:
-    """The function ``name`` of C's math.h, of one or two arguments, on each lane."""
+def per_lane(name: str) -> Callable[..., ir.Value]:
+    """An emitter of calls of the function ``name`` of C's math.h, one for each lane;
+    ``f`` is added to the name for floats."""
 
     def write(*values: Value) -> Value:
         return _each_lane(name, *values)
 
-    write.__name__ = name
-    write.__doc__ = f"C's ``{name}``, called on each lane."
-    return write
+    return emitter(write)
 
 
 def _outlined(x: Value, name: str, arity: int) -> ir.Function:

@@ -1,4 +1,4 @@
-"""Logarithms and the cube root.
+"""Logarithms, the inverse hyperbolic functions and the cube root.
 
 All split a positive x = 2ᵉ m with m from √½ to √2, by integer arithmetic on its bits.
 Flops are given as f32 / f64, a multiply-add counting as 1.
@@ -143,6 +143,45 @@ def logaddexp2(x: Value, y: Value) -> Value:
     ratio = exp2(down)
     ratio = (ratio * c.LN2_64[0]).times_plus(low, ratio)
     return log1p(ratio).times_plus(c.LOG2E_64[0], larger).converted(x.element)
+
+
+def arctanh(x: Value) -> Value:
+    """ln(1 + 2|x| + 2x² / (1 - |x|)) / 2 with the sign of x.
+
+    40 / 45 flop, 1 / 2 divisions.
+    """
+    a = abs(x).at_most(2.0)
+    twice = a + a
+    return (log1p(twice.times_plus(a / (1.0 - a), twice)) * 0.5).copysign(x)
+
+
+def _log_of_twice(large: Value, argument: Value) -> Value:
+    """ln(1 + argument), but ln 2 + ln(1 + large) where 1 / large² vanishes."""
+    single = large.format is SINGLE
+    far = large > (2.0**14 if single else 2.0**28)
+    ln2 = c.LN2_32 if single else c.LN2_64
+    extra = far.where(large.constant(sum(ln2)), 0.0)
+    return log1p(far.where(large, argument)) + extra
+
+
+def arcsinh(x: Value) -> Value:
+    """ln(1 + |x| + x² / (1 + √(x² + 1))) with the sign of x.
+
+    48 / 53 flop, 1 root, 1 / 2 divisions.
+    """
+    a = abs(x)
+    root = a.times_plus(a, a.constant(1.0)).sqrt()
+    return _log_of_twice(a - 1.0, a + a * (a / (root + 1.0))).copysign(x)
+
+
+def arccosh(x: Value) -> Value:
+    """ln(1 + d + √(d² + 2d)), d = x - 1; NaN below 1.
+
+    46 / 51 flop, 1 root, 0 / 1 division.
+    """
+    d = x - 1.0
+    y = _log_of_twice(d, d + d.times_plus(d, d + d).sqrt())
+    return (x < 1.0).where(NAN, y)
 
 
 def cbrt(x: Value) -> Value:
