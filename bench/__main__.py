@@ -11,6 +11,7 @@ from bench.predict import predict
 from bench.random_dags import random_dags
 from bench.run import run
 from bench.table import table
+from bench.ulp import minimax, ulp
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,7 +19,17 @@ def main() -> None:
     """Measure eqsat."""
 
 
-for command in (run, table, plot, limits, predict, extraction, random_dags):
+for command in (
+    run,
+    table,
+    plot,
+    limits,
+    predict,
+    extraction,
+    minimax,
+    random_dags,
+    ulp,
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The native backend: machine code through LLVM."""

@@ -1,0 +1,63 @@
+"""Vector mathematics: the float functions of NumPy as LLVM code, f32 and f64.
+
+Each function of :data:`FUNCTIONS` is called as ``write(builder, x, host)`` or
+``write(builder, x, y, host)`` with LLVM scalars or vectors of float or double of any
+length, and returns the LLVM value. Results are the same in every lane, whatever its
+neighbours and the length. NaN, infinities, denormals and the sign of zero are those of
+the NumPy function. Errors, in units in the last place of the exact result:
+2 for exp, log, tanh, erf, sigmoid, sin, cos, sqrt and rsqrt, 4 for power, else 3, with
+and without fused multiply-adds. :data:`BRANCHING` names what adds blocks, so that the
+builder goes on in another.
+
+>>> from llvmlite import ir
+>>> vector = ir.VectorType(ir.FloatType(), 8)
+>>> kind = ir.FunctionType(vector, [vector])
+>>> function = ir.Function(ir.Module(), kind, "f")
+>>> builder = ir.IRBuilder(function.append_basic_block())
+>>> y = FUNCTIONS["exp"](builder, function.args[0], Host(has_fma=True))
+>>> str(y.type)
+'<8 x float>'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from . import exponential, logarithm, remainders, rounding, trigonometric
+from .library import per_lane
+from .power import power
+from .values import Host, emitter
+
+__all__ = ["BRANCHING", "FUNCTIONS", "Emitter", "Host", "per_lane"]
+
+Emitter: TypeAlias = Callable[..., ir.Value]
+"""``(builder, *values, host)`` to a value."""
+
+BRANCHING = frozenset(
+    {"cos", "floor_divide", "fmod", "remainder", "sin", "tan"},
+)
+"""Ops with a branch for rare arguments."""
+
+_VECTOR = (
+    *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),
+    *(exponential.cosh, exponential.tanh, exponential.sigmoid, exponential.erf),
+    *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
+    *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),
+    *(logarithm.logaddexp, logarithm.logaddexp2, logarithm.cbrt, power),
+    *(trigonometric.sin, trigonometric.cos, trigonometric.tan),
+    *(trigonometric.arcsin, trigonometric.arccos, trigonometric.arctan),
+    *(trigonometric.arctan2, rounding.sqrt, rounding.rsqrt, rounding.hypot),
+    *(rounding.floor, rounding.ceil, rounding.trunc, rounding.rint),
+    *(rounding.copysign, rounding.maximum, rounding.minimum, rounding.fmax),
+    *(rounding.fmin, rounding.nextafter, remainders.fmod, remainders.remainder),
+    remainders.floor_divide,
+)
+
+FUNCTIONS: Mapping[str, Emitter] = MappingProxyType(
+    {write.__name__: emitter(write) for write in _VECTOR}
+)
+"""Ops of the catalogue, by name, to what writes them."""

@@ -1,0 +1,205 @@
+"""Logarithms, the inverse hyperbolic functions and the cube root.
+
+All split a positive x = 2ᵉ m with m from √½ to √2, by integer arithmetic on its bits.
+Flops are given as f32 / f64, a multiply-add counting as 1.
+"""
+
+from __future__ import annotations
+
+from . import coefficients as c
+from .exponential import exp, exp2
+from .values import F64, SINGLE, Pair, Value, horner, two_sum
+
+INF, NAN = float("inf"), float("nan")
+_ROOT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
+"""√½ in either format."""
+
+
+def split(x: Value) -> Pair:
+    """e and m of a positive normal x. 5 / 6 integer ops."""
+    form, bits = x.format, x.bits
+    one = form.bias << form.fraction
+    if form is SINGLE:
+        above = bits - _ROOT_HALF_BITS[32]
+        e = x.of(x.b.sitofp((above >> form.fraction).value, x.type))
+        return e, (bits - (above & (-1 << form.fraction))).floats
+    # Neither arithmetic shifts nor conversions of 64-bit integers are in AVX2.
+    above = bits + (one - _ROOT_HALF_BITS[64])
+    shifted = above.shift_in_zeros(form.fraction) | (
+        (form.fraction + form.bias) << form.fraction
+    )
+    e = shifted.floats - (2.0**form.fraction + form.bias)
+    return e, (bits - (above & (-1 << form.fraction)) + one).floats
+
+
+def split_any(x: Value) -> Pair:
+    """As :func:`split`, of denormals too. 9 / 10 flop."""
+    form = x.format
+    tiny = x < form.smallest_normal
+    e, m = split(tiny.where(x * 2.0**form.fraction, x))
+    return e - tiny.where(x.constant(form.fraction), 0.0), m
+
+
+def _log1p_parts(f: Value) -> Pair:
+    """ln(1 + f) ≈ large + small, where large is f, or close to it, and small ≪ large.
+
+    f32: f and f² p(f). f64, as s = f / (2 + f): f and s (z p(z) + f²/2) - f²/2, because
+    ln(1 + f) = 2 atanh s = f - f²/2 + s f²/2 + s z p(z) (Ng, fdlibm, 1993).
+    10 / 14 flop, 0 / 1 division.
+    """
+    if f.format is SINGLE:
+        return f, f * f * horner(f, c.LOG32)
+    s = f / (f + 2.0)
+    z = s * s
+    half_square = f * f * 0.5
+    p = z * horner(z, c.LOG64)
+    return f, s * (p + half_square) - half_square
+
+
+def _special(x: Value, result: Value) -> Value:
+    """``result``, but the logarithm of 0, ∞, negative numbers and NaN. 6 flop."""
+    result = x.equals(INF).where(INF, result)
+    result = x.equals(0.0).where(-INF, result)
+    return (x >= 0.0).where(result, NAN)
+
+
+def log(x: Value) -> Value:
+    """ln x = e ln 2 + ln m. 28 / 33 flop, 0 / 1 division."""
+    e, m = split_any(x)
+    high, low = c.LN2_32 if x.format is SINGLE else c.LN2_64
+    large, small = _log1p_parts(m - 1.0)
+    return _special(x, e.times_plus(high, large + e.times_plus(low, small)))
+
+
+def log2(x: Value) -> Value:
+    """log₂ x = e + ln m / ln 2, exact for powers of 2. 28 / 33 flop, 0 / 1 division."""
+    e, m = split_any(x)
+    large, small = _log1p_parts(m - 1.0)
+    high, low = c.LOG2E_32 if x.format is SINGLE else c.LOG2E_64
+    y = large + small
+    product = y.times_plus(low, y * high)
+    return _special(x, e + product)
+
+
+def log10(x: Value) -> Value:
+    """log₁₀ x = e log₁₀ 2 + ln m / ln 10. 29 / 34 flop, 0 / 1 division."""
+    single = x.format is SINGLE
+    e, m = split_any(x)
+    large, small = _log1p_parts(m - 1.0)
+    scale = c.LOG10E_32 if single else c.LOG10E_64
+    high, low = c.LOG10_2_32 if single else c.LOG10_2_64
+    y = large + small
+    rest = e.times_plus(low, y * scale[1])
+    return _special(x, e.times_plus(high, y.times_plus(scale[0], rest)))
+
+
+def log1p(x: Value) -> Value:
+    """ln(1 + x), precise near 0: 1 + x = u + l exactly, f = m - 1 + l 2⁻ᵉ.
+
+    35 / 40 flop, 0 / 1 division.
+    """
+    single = x.format is SINGLE
+    u, rest = two_sum(x, x.constant(1.0))
+    e, m = split(u)
+    f = (rest * 0.5).times_plus(_twice_power_of_minus(u, m), m - 1.0)
+    high, low = c.LN2_32 if single else c.LN2_64
+    large, small = _log1p_parts(f)
+    y = e.times_plus(high, large + e.times_plus(low, small))
+    y = (abs(x) < (1e-30 if single else 1e-200)).where(x, y)
+    return _special(u, y)
+
+
+def _twice_power_of_minus(u: Value, m: Value) -> Value:
+    """2 · 2⁻ᵉ where u = 2ᵉ m: the exponents of m and u differ by e. Twice, because 2⁻ᵉ
+    of the largest u is too small for a normal number."""
+    two = (u.format.bias + 1) << u.format.fraction
+    return (m.bits - u.bits + two).floats
+
+
+def _apart(x: Value, y: Value) -> tuple[Value, Value, Value]:
+    """In f64: the larger, minus the distance of the other, and what that lacks, being
+    rounded to the last place of a number that may be large. NaN where either is."""
+    a, b = x.converted(F64), y.converted(F64)
+    larger = a.is_nan().where(a, (a > b).where(a, b))
+    down, low = two_sum((a > b).where(b, a), -larger)
+    down = a.equals(b).where(0.0, down)
+    return larger, down, ((down < 0.0) & (down > -INF)).where(low, 0.0)
+
+
+def logaddexp(x: Value, y: Value) -> Value:
+    """ln(eˣ + eʸ) = max + ln(1 + e^-|x - y|); f32 is computed in f64.
+
+    The error is relative to the sum of both parts' magnitudes. 80 flop, 1 division.
+    """
+    larger, down, low = _apart(x, y)
+    ratio = exp(down)
+    ratio = ratio.times_plus(low, ratio)
+    return (larger + log1p(ratio)).converted(x.element)
+
+
+def logaddexp2(x: Value, y: Value) -> Value:
+    """log₂(2ˣ + 2ʸ), as :func:`logaddexp`. 82 flop, 1 division."""
+    larger, down, low = _apart(x, y)
+    ratio = exp2(down)
+    ratio = (ratio * c.LN2_64[0]).times_plus(low, ratio)
+    return log1p(ratio).times_plus(c.LOG2E_64[0], larger).converted(x.element)
+
+
+def arctanh(x: Value) -> Value:
+    """ln(1 + 2|x| + 2x² / (1 - |x|)) / 2 with the sign of x.
+
+    40 / 45 flop, 1 / 2 divisions.
+    """
+    a = abs(x).at_most(2.0)
+    twice = a + a
+    return (log1p(twice.times_plus(a / (1.0 - a), twice)) * 0.5).copysign(x)
+
+
+def _log_of_twice(large: Value, argument: Value) -> Value:
+    """ln(1 + argument), but ln 2 + ln(1 + large) where 1 / large² vanishes."""
+    single = large.format is SINGLE
+    far = large > (2.0**14 if single else 2.0**28)
+    ln2 = c.LN2_32 if single else c.LN2_64
+    extra = far.where(large.constant(sum(ln2)), 0.0)
+    return log1p(far.where(large, argument)) + extra
+
+
+def arcsinh(x: Value) -> Value:
+    """ln(1 + |x| + x² / (1 + √(x² + 1))) with the sign of x.
+
+    48 / 53 flop, 1 root, 1 / 2 divisions.
+    """
+    a = abs(x)
+    root = a.times_plus(a, a.constant(1.0)).sqrt()
+    return _log_of_twice(a - 1.0, a + a * (a / (root + 1.0))).copysign(x)
+
+
+def arccosh(x: Value) -> Value:
+    """ln(1 + d + √(d² + 2d)), d = x - 1; NaN below 1.
+
+    46 / 51 flop, 1 root, 0 / 1 division.
+    """
+    d = x - 1.0
+    y = _log_of_twice(d, d + d.times_plus(d, d + d).sqrt())
+    return (x < 1.0).where(NAN, y)
+
+
+def cbrt(x: Value) -> Value:
+    """∛x = 2^k ∛q: x = 2^(3k) q; q^(-1/3) by a polynomial and 1 / 2 steps of third
+    order, then a step on ∛q itself. 45 / 52 flop, no division."""
+    form = x.format
+    a = abs(x)
+    e, m = split_any(a)
+    shifted = e.times_plus(1.0 / 3.0, x.constant(form.magic + form.bias))
+    k = shifted - (form.magic + form.bias)
+    left = k.times_plus(-3.0, e) + (form.magic + form.bias)
+    q = m * (left.bits << form.fraction).floats
+    y = horner(q, c.CBRT)
+    for _ in range(1 if form is SINGLE else 2):
+        h = 1.0 - q * y * y * y
+        y = y.times_plus(h * horner(h, (1 / 3, 2 / 9, 14 / 81)), y)
+    root = q * y * y
+    error = (root * root).times_plus(-root, q)
+    root = (error * y * y).times_plus(1.0 / 3.0, root)
+    result = (root * (shifted.bits << form.fraction).floats).copysign(x)
+    return ((a > 0.0) & (a < INF)).where(result, x + x)

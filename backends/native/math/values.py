@@ -1,0 +1,358 @@
+"""Values while code is written: LLVM scalars and vectors with the operators of Python.
+
+What is written here runs alike for ``float``, ``double`` and vectors of them of any
+length. No instruction carries a fast-math flag, so that NaN, infinities, denormals and
+the sign of zero keep the meaning that IEEE 754 gives them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from llvmlite import ir
+
+from eqsat.errors import BackendError
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+F32, F64 = ir.FloatType(), ir.DoubleType()
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the emitted code may rely on; the defaults hold everywhere."""
+
+    has_fma: bool = False
+    """Fused multiply-adds are instructions."""
+    has_round: bool = False
+    """Rounding to integers is an instruction (SSE4.1, NEON)."""
+
+    @staticmethod
+    def of(features: Mapping[str, bool], machine: str | None = None) -> Host:
+        """As LLVM names ``features``; ``machine`` is of the kind this process runs on,
+        if not named. 64-bit ARM always has both."""
+        if (machine or platform.machine()).lower() in ("arm64", "aarch64"):
+            return Host(True, True)
+        return Host(features.get("fma", False), features.get("sse4.1", False))
+
+
+@dataclass(frozen=True)
+class Format:
+    """A floating-point format."""
+
+    bits: int
+    fraction: int
+    """Stored bits of the significand."""
+    bias: int
+    largest: float
+    smallest_normal: float
+
+    @property
+    def magic(self) -> float:
+        """1.5 · 2^fraction: added to a small number, it leaves the rounded integer in
+        the low bits."""
+        return 1.5 * 2.0**self.fraction
+
+
+SINGLE = Format(32, 23, 127, 3.4028234663852886e38, 2.0**-126)
+DOUBLE = Format(64, 52, 1023, 1.7976931348623157e308, 2.0**-1022)
+
+Operand: TypeAlias = "Value | float | int"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A scalar or vector of floats, integers or truth values being computed.
+
+    Operators emit one instruction. Numbers are taken for constants of the same type.
+    ``<``, ``<=``, ``>`` and ``>=`` are false where an operand is NaN; integers are
+    signed.
+    """
+
+    b: ir.IRBuilder
+    host: Host
+    value: ir.Value
+
+    # -- types -------------------------------------------------------------------------
+
+    @property
+    def type(self) -> Any:
+        """The LLVM type."""
+        return self.value.type
+
+    @property
+    def element(self) -> Any:
+        """The LLVM type of one lane."""
+        is_vector = isinstance(self.type, ir.VectorType)
+        return self.type.element if is_vector else self.type
+
+    @property
+    def lanes(self) -> int | None:
+        """The length of a vector; None of a scalar."""
+        return self.type.count if isinstance(self.type, ir.VectorType) else None
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.element, (ir.FloatType, ir.DoubleType))
+
+    @property
+    def format(self) -> Format:
+        """That of floats, or of the floats as wide as these integers."""
+        if isinstance(self.element, ir.FloatType) or self.element == I32:
+            return SINGLE
+        if isinstance(self.element, ir.DoubleType) or self.element == I64:
+            return DOUBLE
+        raise BackendError(
+            f"vector mathematics of {self.type}, expected float or double or vectors "
+            "of them"
+        )
+
+    def like(self, element: Any) -> Any:
+        """``element``, or the vector of it with as many lanes."""
+        return element if self.lanes is None else ir.VectorType(element, self.lanes)
+
+    def of(self, value: ir.Value) -> Value:
+        """``value``, written by the same builder."""
+        return Value(self.b, self.host, value)
+
+    def constant(self, number: float | int) -> Value:
+        """``number`` in each lane; rounded to the format."""
+        one = ir.Constant(self.element, number)
+        return self.of(
+            one if self.lanes is None else ir.Constant(self.type, [one] * self.lanes)
+        )
+
+    def _in(self, other: Operand) -> ir.Value:
+        return (other if isinstance(other, Value) else self.constant(other)).value
+
+    # -- arithmetic --------------------------------------------------------------------
+
+    def _pick(
+        self, of_floats: str, of_integers: str, other: Operand, flip: bool = False
+    ) -> Value:
+        emit = getattr(self.b, of_floats if self.is_float else of_integers)
+        pair = (self._in(other), self.value) if flip else (self.value, self._in(other))
+        return self.of(emit(*pair))
+
+    def __add__(self, other: Operand) -> Value:
+        return self._pick("fadd", "add", other)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self._pick("fsub", "sub", other)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self._pick("fmul", "mul", other)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.of(self.b.fdiv(self.value, self._in(other)))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self._pick("fsub", "sub", other, flip=True)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.of(self.b.fdiv(self._in(other), self.value))
+
+    def __neg__(self) -> Value:
+        return self.of(self.b.fneg(self.value))
+
+    def __and__(self, other: Operand) -> Value:
+        return self.of(self.b.and_(self.value, self._in(other)))
+
+    def __or__(self, other: Operand) -> Value:
+        return self.of(self.b.or_(self.value, self._in(other)))
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.of(self.b.xor(self.value, self._in(other)))
+
+    def __invert__(self) -> Value:
+        return self.of(self.b.not_(self.value))
+
+    def __lshift__(self, count: int) -> Value:
+        return self.of(self.b.shl(self.value, self._in(count)))
+
+    def __rshift__(self, count: int) -> Value:
+        """Copies the sign bit."""
+        return self.of(self.b.ashr(self.value, self._in(count)))
+
+    def shift_in_zeros(self, count: int) -> Value:
+        """``>>`` of an unsigned integer."""
+        return self.of(self.b.lshr(self.value, self._in(count)))
+
+    # -- comparison --------------------------------------------------------------------
+
+    def _compare(self, sign: str, other: Operand) -> Value:
+        emit = self.b.fcmp_ordered if self.is_float else self.b.icmp_signed
+        return self.of(emit(sign, self.value, self._in(other)))
+
+    def __lt__(self, other: Operand) -> Value:
+        return self._compare("<", other)
+
+    def __le__(self, other: Operand) -> Value:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return self._compare(">=", other)
+
+    def equals(self, other: Operand) -> Value:
+        """False for NaN."""
+        return self._compare("==", other)
+
+    def differs(self, other: Operand) -> Value:
+        """True for NaN."""
+        emit = self.b.fcmp_unordered if self.is_float else self.b.icmp_signed
+        return self.of(emit("!=", self.value, self._in(other)))
+
+    def is_nan(self) -> Value:
+        return self.of(self.b.fcmp_unordered("uno", self.value, self.value))
+
+    def where(self, yes: Operand, no: Operand) -> Value:
+        """Of truth values: ``yes`` where true, else ``no``, one of them a value."""
+        known = yes if isinstance(yes, Value) else no
+        assert isinstance(known, Value)
+        return self.of(self.b.select(self.value, known._in(yes), known._in(no)))
+
+    # -- bits --------------------------------------------------------------------------
+
+    @property
+    def bits(self) -> Value:
+        """The integers whose bits these floats are."""
+        return self.of(
+            self.b.bitcast(self.value, self.like(ir.IntType(self.format.bits)))
+        )
+
+    @property
+    def floats(self) -> Value:
+        """The floats whose bits these integers are."""
+        element = F32 if self.format is SINGLE else F64
+        return self.of(self.b.bitcast(self.value, self.like(element)))
+
+    @property
+    def sign_bit(self) -> Value:
+        """The bits of these floats, without all but the sign."""
+        return self.bits & -(1 << (self.format.bits - 1))
+
+    def converted(self, element: Any) -> Value:
+        """Floats to the format ``element``, rounded to nearest."""
+        if self.element == element:
+            return self
+        emit = self.b.fpext if element == F64 else self.b.fptrunc
+        return self.of(emit(self.value, self.like(element)))
+
+    # -- functions that are instructions -----------------------------------------------
+
+    def call(self, name: str, *others: Operand) -> Value:
+        """The intrinsic ``llvm.name`` of this and ``others``, all of one type."""
+        args = [self.value, *(self._in(other) for other in others)]
+        full = f"llvm.{name}.{_mangled(self.type)}"
+        return self.of(self.b.call(declared(self.b, full, self.type, len(args)), args))
+
+    def __abs__(self) -> Value:
+        return self.call("fabs")
+
+    def sqrt(self) -> Value:
+        """Correctly rounded."""
+        return self.call("sqrt")
+
+    def copysign(self, sign: Operand) -> Value:
+        """The magnitude of this with the sign of ``sign``."""
+        return self.call("copysign", sign)
+
+    def times_plus(self, factor: Operand, addend: Operand) -> Value:
+        """this · factor + addend: rounded once where the host can, else twice."""
+        if self.host.has_fma:
+            return self.call("fma", factor, addend)
+        return self * factor + addend
+
+    def at_most(self, bound: Operand) -> Value:
+        """The smaller; NaN where this is NaN."""
+        return (self.of(self._in(bound)) < self).where(bound, self)
+
+    def at_least(self, bound: Operand) -> Value:
+        """The larger; NaN where this is NaN."""
+        return (self.of(self._in(bound)) > self).where(bound, self)
+
+    def rint(self) -> Value:
+        """The nearest integer, of two the even one; keeps the sign of zero."""
+        if self.host.has_round:
+            return self.call("rint")
+        shift = 2.0**self.format.fraction
+        near = (abs(self) + shift) - shift
+        return (abs(self) < shift).where(near, abs(self)).copysign(self)
+
+
+def declared(b: ir.IRBuilder, name: str, kind: Any, arity: int) -> ir.Function:
+    """The function ``name`` of ``arity`` values of type ``kind`` to one."""
+    module = b.module
+    if name in module.globals:
+        return module.globals[name]
+    return ir.Function(module, ir.FunctionType(kind, [kind] * arity), name)
+
+
+def _mangled(kind: Any) -> str:
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_mangled(kind.element)}"
+    return "f32" if isinstance(kind, ir.FloatType) else "f64"
+
+
+# -- polynomials -----------------------------------------------------------------------
+
+
+def horner(x: Value, coefficients: Sequence[float]) -> Value:
+    """Σ cₖ xᵏ, the lowest power first: len(coefficients) - 1 multiply-adds."""
+    *lower, last = coefficients
+    value = x.constant(last)
+    for c in reversed(lower):
+        value = value.times_plus(x, c)
+    return value
+
+
+# -- sums of two: h + l with |l| ≤ ulp(h) / 2 ------------------------------------------
+
+Pair: TypeAlias = tuple[Value, Value]
+
+
+def two_sum(a: Value, b: Value) -> Pair:
+    """a + b exactly. Knuth 1969, 4.2.2. 6 flop."""
+    s = a + b
+    c = s - a
+    return s, (a - (s - c)) + (b - c)
+
+
+def fast_two_sum(a: Value, b: Value) -> Pair:
+    """a + b exactly, for |a| ≥ |b|. Dekker 1971. 3 flop."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_product(a: Value, b: Value) -> Pair:
+    """a · b exactly, while nothing overflows: 2 flop fused, else 17. Dekker 1971."""
+    p = a * b
+    if a.host.has_fma:
+        return p, a.times_plus(b, -p)
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _halves(a: Value) -> Pair:
+    """a as a sum of two numbers of half its bits. Veltkamp 1968."""
+    c = a * (2.0 ** ((a.format.fraction + 2) // 2) + 1)
+    high = c - (c - a)
+    return high, a - high
+
+
+def emitter(write: Callable[..., Value]) -> Callable[..., ir.Value]:
+    """A function over a builder, LLVM values and a host, from one over values."""
+
+    def emit(b: ir.IRBuilder, *values_and_host: Any) -> ir.Value:
+        *values, host = values_and_host
+        return write(*(Value(b, host, value) for value in values)).value
+
+    emit.__name__, emit.__doc__ = write.__name__, write.__doc__
+    return emit
