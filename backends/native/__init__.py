@@ -1,0 +1,1 @@
+"""The native backend: programs as machine code, made by LLVM."""
