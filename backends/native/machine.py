@@ -51,6 +51,11 @@ class Host:
         return self.triple.startswith(("aarch64", "arm64"))
 
     @property
+    def is_mac(self) -> bool:
+        """Whether the system is macOS."""
+        return "apple" in self.triple
+
+    @property
     def vector_bits(self) -> int:
         """Width of the widest vector register (bits)."""
         if not self.is_arm and self.flags.issuperset(_WIDE):
@@ -107,11 +112,17 @@ def _target_machine(machine: Host) -> llvm.TargetMachine:
     _initialise()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small"
+        cpu=machine.cpu,
+        features=machine.features,
+        opt=2,
+        reloc="pic",
+        codemodel="small",
     )
 
 
-def compile_ir(module: Any, machine: Host | None = None, passes: str = "short") -> bytes:
+def compile_ir(
+    module: Any, machine: Host | None = None, passes: str = "short"
+) -> bytes:
     """Object code of LLVM IR: text, or a module whose ``str`` is the text.
 
     ``passes``: ``short`` cleans up explicit code in half a millisecond (inlining of
