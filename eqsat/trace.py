@@ -207,7 +207,7 @@ def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         count = min(n, room)
         room //= count
         steps.append(slice(None, None, -(-n // count)))
-    return array[(..., *steps)]
+    return array[tuple(steps)]
 
 
 _SAMPLE = 16_384
