@@ -21,7 +21,7 @@ from eqsat import tree
 from eqsat.arguments import Arguments, Leaf, never_written
 from eqsat.trace import Trace
 
-from .entry_code import KINDS
+from .guard_code import KINDS
 from .layout import ALIGNED, C_CONTIGUOUS, words
 from .runtime import is_available, runtime
 
