@@ -188,7 +188,7 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
             f"{at(caller_line())}"
         )
     dtype = dtype_of_array(f"argument {path}", value)
-    frozen = isinstance(value, np.ndarray) and _never_written(value)
+    frozen = isinstance(value, np.ndarray) and never_written(value)
     shape = tuple(value.shape)
     return Leaf(path, value, dtype, shape, constant or frozen, constant)
 
@@ -218,7 +218,7 @@ def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _never_written(array: Any) -> bool:
+def never_written(array: Any) -> bool:
     """Whether ``array``, all arrays that it is a view of, and the memory that they lie
     in are read-only."""
     while isinstance(array, np.ndarray):

@@ -54,8 +54,21 @@ class Executable(Protocol):
     def __call__(self, *arrays: Any) -> list[Any]: ...
 
 
+class Entry(Protocol):
+    """A callable that serves calls it has learnt, and asks Python for the others."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+
+    def learn(self, call: Arguments, trace: Trace, program: Any) -> None: ...
+
+
 class Backend(Protocol):
-    """What the entry-point group ``eqsat.backends`` names."""
+    """What the entry-point group ``eqsat.backends`` names.
+
+    One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
+    too: ``slow`` is called for what the entry has not learnt.
+    """
 
     @property
     def name(self) -> str: ...
@@ -179,6 +192,14 @@ class Jit:
     """A function that is optimised for each signature it is called with. Made by
     :func:`jit`."""
 
+    __slots__ = {  # a slot: the call of an object finds the entry without Python
+        "__call__": "Run the optimised program; the first call of a signature compiles "
+        "it. While another function is traced, its operations become part of that one.",
+        "__dict__": "What the function has been given.",
+        "__weakref__": "",
+    }
+    __call__: Callable[..., Any]
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -197,15 +218,17 @@ class Jit:
         self._lowered: dict[Any, Lowered] = {}
         self._frozen: Counter[Any] = Counter()
         self._lock = threading.RLock()
+        make = getattr(self.backend, "entry", None)
+        self._entry: Entry | None = make(self._call) if make is not None else None
+        self.__call__ = self._call if self._entry is None else self._entry.function
 
     @property
     def rules(self) -> RuleSet:
         """The rules in use."""
         return default_rules() if self._rules is None else self._rules
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the optimised program; the first call of a signature compiles it. While
-        another function is traced, its operations become part of that one."""
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that no entry serves."""
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
@@ -216,6 +239,8 @@ class Jit:
                     f"or explain(){at(caller_line())}"
                 )
         low, call = self._find(call)
+        if self._entry is not None:
+            self._entry.learn(call, low.trace, low.executable)
         return low.trace.unflatten(low.executable(*call.arrays))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

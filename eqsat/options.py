@@ -42,10 +42,13 @@ class Options:
     ``fusion``: let a kernel hold more than one op. ``disable``: names of rules and of
     rule files (``attention.py``) to leave out. ``kinds``: kinds of kernels of several
     ops (``map``, ``row``, ``contract``, ``attention``). ``least_elements``: size of the
-    domain from which ops are fused. ``backends``: fields that differ for a backend, by
-    its name: ``{"mlx": {"least_elements": 4096}}``.
+    domain from which ops are fused. ``threads``: how many a program of the ``native``
+    backend may run on; 0 for as many as the process may use processors. ``backends``:
+    fields that differ for a backend, by its name:
+    ``{"mlx": {"least_elements": 4096}}``.
 
-    Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``.
+    Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``,
+    ``EQSAT_THREADS``.
     Raises :class:`OptionError` for values out of range.
     """
 
@@ -58,6 +61,7 @@ class Options:
     disable: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset(KINDS)
     least_elements: int = 0
+    threads: int = field(default_factory=lambda: _env("EQSAT_THREADS", 0))
     backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,7 +76,9 @@ class Options:
             object.__setattr__(self, name, frozenset(value))
         for kind in sorted(self.kinds):
             _one_of("kinds", kind, KINDS)
-        for name in ("deadline_s", "max_nodes", "least_elements"):
+        if not isinstance(self.threads, int):
+            raise OptionError(f"threads={self.threads!r}: expected a whole number")
+        for name in ("deadline_s", "max_nodes", "least_elements", "threads"):
             value = getattr(self, name)
             if (
                 isinstance(value, bool)

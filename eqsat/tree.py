@@ -76,27 +76,34 @@ def flatten(
     if is_array(value):
         return [Found(path, value)], _ARRAY
     found: list[Found] = []
-    open_: list[int] = []
+    return found, _walk(value, path, is_array, found, [])
 
-    def walk(v: Any, where: str) -> Structure:
-        if is_array(v):
-            found.append(Found(where, v))
-            return _ARRAY
-        parts = _parts(v)
-        if parts is None:
-            return _static(v, where, is_array)
-        if id(v) in open_:
-            raise TraceError(
-                f"{where or 'the value'} contains itself{at(caller_line())}"
-            )
-        open_.append(id(v))
-        children = tuple(walk(child, where + step) for _, step, child in parts)
-        open_.pop()
-        extra = v.default_factory if isinstance(v, defaultdict) else None
-        return Node(type(v), tuple(key for key, _, _ in parts), children, extra)
 
-    structure = walk(value, path)
-    return found, structure
+def _walk(
+    value: Any,
+    where: str,
+    is_array: Callable[[Any], bool],
+    found: list[Found],
+    open_: list[int],
+) -> Structure:
+    """The structure of ``value``, whose arrays go to ``found``; ``open_`` are the
+    containers around it. (A function inside ``flatten`` that calls itself is a cycle,
+    which would hold the arrays until the collector runs.)"""
+    if is_array(value):
+        found.append(Found(where, value))
+        return _ARRAY
+    parts = _parts(value)
+    if parts is None:
+        return _static(value, where, is_array)
+    if id(value) in open_:
+        raise TraceError(f"{where or 'the value'} contains itself{at(caller_line())}")
+    open_.append(id(value))
+    children = tuple(
+        _walk(child, where + step, is_array, found, open_) for _, step, child in parts
+    )
+    open_.pop()
+    extra = value.default_factory if isinstance(value, defaultdict) else None
+    return Node(type(value), tuple(key for key, _, _ in parts), children, extra)
 
 
 def unflatten(structure: Structure, arrays: Iterable[Any]) -> Any:
@@ -160,25 +167,29 @@ def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None
     if _held_by(value) is None:
         return None
     held: list[Any] = []
-    seen: dict[int, int] = {}
+    return Attributes(_attributes(value, is_array, held, {}), tuple(held))
 
-    def walk(v: Any) -> Hashable:
-        kind = type(v)
-        if kind in (bool, int, str, type(None)):
-            return kind, v
-        if kind is float:
-            return kind, repr(v)
-        items = None if is_array(v) else _held_by(v)
-        if items is None:
-            held.append(v)
-            return id(v)
-        if id(v) in seen:
-            return "again", seen[id(v)]
-        seen[id(v)] = len(seen)
+
+def _attributes(
+    v: Any, is_array: Callable[[Any], bool], held: list[Any], seen: dict[int, int]
+) -> Hashable:
+    kind = type(v)
+    if kind in (bool, int, str, type(None)):
+        return kind, v
+    if kind is float:
+        return kind, repr(v)
+    items = None if is_array(v) else _held_by(v)
+    if items is None:
         held.append(v)
-        return kind, id(v), tuple((key, walk(child)) for key, child in items)
-
-    return Attributes(walk(value), tuple(held))
+        return id(v)
+    if id(v) in seen:
+        return "again", seen[id(v)]
+    seen[id(v)] = len(seen)
+    held.append(v)
+    children = tuple(
+        (key, _attributes(child, is_array, held, seen)) for key, child in items
+    )
+    return kind, id(v), children
 
 
 def _held_by(value: Any) -> list[tuple[Hashable, Any]] | None:

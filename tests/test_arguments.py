@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
 
@@ -176,3 +178,15 @@ def test_memory_mapped_arrays(tmp_path: Any) -> None:
     x = np.memmap(tmp_path / "x", np.float32, "w+", shape=(2, 3))
     assert_same(traced(lambda a: a + x, draw(2, 3)).shape, (2, 3))
     assert trace(lambda a: a + 1, [x]).names == ["a"]
+
+
+def test_a_call_leaves_no_cycle_that_holds_its_arrays() -> None:
+    x = np.ones(3)
+    alive = weakref.ref(x)
+    gc.disable()
+    try:
+        flatten_arguments(lambda p: p, ({"x": [x]},), {})
+        del x
+        assert alive() is None
+    finally:
+        gc.enable()

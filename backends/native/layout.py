@@ -1,0 +1,200 @@
+"""Where fields lie: records that native code and Python share, and the structs of
+CPython and NumPy, which are checked against live objects before anything relies on
+them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import re
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+RECORDS: dict[str, tuple[str, ...]] = {
+    # The function of one jit: its programs, and what to call for anything else.
+    "State": ("ptr table", "ptr fallback"),
+    # Programs, the most used first; the rest of the record is pointers to them. "words"
+    # is the room on the stack that a call of any of them needs.
+    "Table": ("i64 count", "i64 words"),
+    "Variant": (
+        *("i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
+        *("i64 probes", "ptr probe"),
+        *("i64 leaves", "i64 outputs", "ptr output", "i64 constants", "ptr constant"),
+        *("i64 arena", "ptr program", "i64 threads", "i64 release"),
+        *("i64 pack", "ptr packer", "ptr owner"),
+    ),
+    # What one part of an argument must be; the parts of containers follow them.
+    "Node": (
+        *("i64 kind", "i64 count", "ptr object", "ptr data", "i64 need"),
+        *("i64 mask", "ptr strides", "i64 thawed"),
+    ),
+    # Bytes that must be what they were when the function was traced.
+    "Probe": ("ptr at", "i64 nbytes", "ptr held"),
+    "Output": ("ptr dtype", "i64 ndim", "ptr shape"),
+}
+"""Records of eight-byte words, and the fields of each in order."""
+
+OBJECTS: dict[str, dict[str, tuple[str, int]]] = {
+    "Object": {"type": ("ptr", 8)},
+    "Tuple": {"size": ("i64", 16), "items": ("at", 24)},
+    "List": {"size": ("i64", 16), "items": ("ptr", 24)},
+    "Float": {"bits": ("i64", 16)},
+    "Array": {
+        "data": ("ptr", 16),
+        "ndim": ("i32", 24),
+        "shape": ("ptr", 32),
+        "strides": ("ptr", 40),
+        "base": ("ptr", 48),
+        "dtype": ("ptr", 56),
+        "flags": ("i32", 64),
+    },
+    "Dtype": {"byteorder": ("i8", 26), "number": ("i32", 28)},
+    # Where a worker of the team waits, 256 bytes: its ticket lies at the start.
+    "Slot": {
+        "asleep": ("at", 8),
+        "seen": ("i64", 16),
+        "mutex": ("at", 64),
+        "wake": ("at", 128),
+    },
+}
+"""Fields of objects: LLVM type and offset (bytes); ``at``: the field lies there itself.
+"""
+
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x0001, 0x0100, 0x0400
+"""Bits of ``Array.flags``."""
+
+_GET = re.compile(r"^(\s*)(%\w+) = get (\w+)\.(\w+), (%[\w.]+)$", re.M)
+
+
+def expand(text: str) -> str:
+    """IR with every line ``%x = get Record.field, %pointer`` as the address and the
+    load that it stands for."""
+
+    def load(match: re.Match[str]) -> str:
+        indent, name, record, field, base = match.groups()
+        kind, offset = _field(record, field)
+        at = f"getelementptr i8, ptr {base}, i64 {offset}"
+        if kind == "at":
+            return f"{indent}{name} = {at}"
+        return f"{indent}{name}.at = {at}\n{indent}{name} = load {kind}, ptr {name}.at"
+
+    return _GET.sub(load, text)
+
+
+def _field(record: str, field: str) -> tuple[str, int]:
+    if record in OBJECTS:
+        return OBJECTS[record][field]
+    for i, text in enumerate(RECORDS[record]):
+        kind, name = text.split()
+        if name == field:
+            return kind, 8 * i
+    raise KeyError(f"{record}.{field}")
+
+
+def words(record: str, **values: int) -> list[int]:
+    """One record as its words; fields that are not named are 0."""
+    names = [text.split()[1] for text in RECORDS[record]]
+    unknown = values.keys() - set(names)
+    if unknown:
+        raise KeyError(f"{record} has no {', '.join(sorted(unknown))}")
+    return [values.get(name, 0) for name in names]
+
+
+@functools.cache
+def is_as_expected() -> bool:
+    """Whether objects of this Python and this NumPy lie in memory as written here."""
+    if (
+        platform.python_implementation() != "CPython"
+        or struct.calcsize("P") != 8
+        or sys.byteorder != "little"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or sysconfig.get_config_var("Py_TRACE_REFS")
+        or (object.__basicsize__, tuple.__basicsize__, float.__basicsize__)
+        != (16, 24, 24)
+        or list.__basicsize__ < 40
+        or np.ndarray.__basicsize__ < 80
+        or np.dtype.__basicsize__ < 40
+    ):
+        return False
+    return all(map(_lies_as_expected, _live_objects()))
+
+
+def _live_objects() -> Iterator[Any]:
+    yield from ((), (1, "a", None), [], [None, 2.0], 1.5, -0.0)
+    base = np.zeros((3, 4, 5))
+    whole = [np.zeros((2, 3), t) for t in ("?", "i1", "u2", "i8", "f2", "f4", "c16")]
+    yield from whole
+    yield from (np.zeros(()), np.zeros((0, 3)), base, base.T, base[::-1, 1:, ::2])
+    swapped = np.zeros(3, np.dtype("f8").newbyteorder())
+    frozen = np.zeros(7)
+    frozen.flags.writeable = False
+    unaligned = np.zeros(9, "u1")[1:].view("f8")
+    yield from (
+        swapped,
+        frozen,
+        unaligned,
+        frozen[2:],
+        np.broadcast_to(base, (2, 3, 4, 5)),
+    )
+    yield from (a.dtype for a in (*whole, swapped))
+
+
+def _lies_as_expected(value: Any) -> bool:
+    if _read(value, "Object", "type") != id(type(value)):
+        return False
+    if isinstance(value, float):
+        return struct.pack("<q", _read(value, "Float", "bits")) == struct.pack(
+            "<d", value
+        )
+    if isinstance(value, (tuple, list)):
+        kind = type(value).__name__.title()
+        items = _read(value, kind, "items")
+        found = (ctypes.c_int64 * len(value)).from_address(items) if value else ()
+        return _read(value, kind, "size") == len(value) and [*found] == [
+            *map(id, value)
+        ]
+    if isinstance(value, np.dtype):
+        order = chr(_read(value, "Dtype", "byteorder"))
+        return (_read(value, "Dtype", "number"), order) == (value.num, value.byteorder)
+    return _array_lies_as_expected(value)
+
+
+def _array_lies_as_expected(array: np.ndarray[Any, Any]) -> bool:
+    rank = array.ndim
+    where = (ctypes.c_int64 * rank).from_address
+    flags = _read(array, "Array", "flags")
+    base = 0 if array.base is None else id(array.base)
+    found = [_read(array, "Array", f) for f in ("data", "ndim", "dtype", "base")]
+    return (
+        found == [array.ctypes.data, rank, id(array.dtype), base]
+        and (
+            not rank
+            or (
+                tuple(where(_read(array, "Array", "shape"))) == array.shape
+                and tuple(where(_read(array, "Array", "strides"))) == array.strides
+            )
+        )
+        and bool(flags & C_CONTIGUOUS) == array.flags.c_contiguous
+        and bool(flags & ALIGNED) == array.flags.aligned
+        and bool(flags & WRITEABLE) == array.flags.writeable
+    )
+
+
+_C = {
+    "i8": ctypes.c_uint8,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "ptr": ctypes.c_int64,
+}
+
+
+def _read(value: object, record: str, field: str) -> int:
+    kind, offset = _field(record, field)
+    address = id(value) + offset
+    return address if kind == "at" else int(_C[kind].from_address(address).value)

@@ -1,0 +1,298 @@
+"""LLVM IR of the team: threads that run one program together.
+
+Worker ``i`` waits at its own slot for a ticket, spins for a while and then sleeps. The
+caller is thread 0. A caller that finds the team busy runs its program alone.
+"""
+
+from __future__ import annotations
+
+from .layout import expand
+
+MOST_THREADS = 256
+"""Threads of one program, the caller's included."""
+_SPINS = 2000
+"""Turns of waiting before a worker sleeps, and before a barrier yields its processor:
+some 30 µs."""
+
+_PAUSE = {
+    True: "declare void @llvm.aarch64.isb(i32)\n"
+    "define internal void @pause() alwaysinline {\n"
+    "  call void @llvm.aarch64.isb(i32 15)\n  ret void\n}\n",
+    False: "declare void @llvm.x86.sse2.pause()\n"
+    "define internal void @pause() alwaysinline {\n"
+    "  call void @llvm.x86.sse2.pause()\n  ret void\n}\n",
+}
+
+_TEAM = f"""
+@team_busy = internal global i64 0, align 64
+@team_size = internal global i64 0, align 64   ; workers that were started
+@team_job = internal global [3 x i64] zeroinitializer, align 64
+@team_done = internal global i64 0, align 64
+@team_barrier = internal global [16 x i64] zeroinitializer, align 64
+@team_slots = internal global [{MOST_THREADS * 256} x i8] zeroinitializer, align 256
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i32 @sched_yield()
+
+; Until the word at %p is no longer %old: spins, then gives the processor away.
+define internal void @wait_while(ptr %p, i64 %old) {{
+  br label %look
+look:
+  %i = phi i64 [0, %0], [%i1, %again]
+  %now = load atomic i64, ptr %p seq_cst, align 8
+  %same = icmp eq i64 %now, %old
+  br i1 %same, label %wait, label %end
+wait:
+  %i1 = add i64 %i, 1
+  %long = icmp ugt i64 %i, {_SPINS}
+  br i1 %long, label %yield, label %spin
+spin:
+  call void @pause()
+  br label %again
+yield:
+  %r = call i32 @sched_yield()
+  br label %again
+again:
+  br label %look
+end:
+  ret void
+}}
+
+; Every thread of a program calls it; none goes on before all are there.
+define void @barrier_wait(ptr %barrier, i64 %thread, i64 %threads) {{
+  %turn = getelementptr i8, ptr %barrier, i64 64
+  %now = load atomic i64, ptr %turn seq_cst, align 8
+  %before = atomicrmw add ptr %barrier, i64 1 seq_cst
+  %there = add i64 %before, 1
+  %last = icmp eq i64 %there, %threads
+  br i1 %last, label %open, label %wait
+open:
+  store atomic i64 0, ptr %barrier seq_cst, align 8
+  %next = add i64 %now, 1
+  store atomic i64 %next, ptr %turn seq_cst, align 8
+  ret void
+wait:
+  call void @wait_while(ptr %turn, i64 %now)
+  ret void
+}}
+
+define internal void @take_part(i64 %thread) {{
+  %p0 = getelementptr i64, ptr @team_job, i64 0
+  %p1 = getelementptr i64, ptr @team_job, i64 1
+  %p2 = getelementptr i64, ptr @team_job, i64 2
+  %program = load ptr, ptr %p0
+  %buffers = load ptr, ptr %p1
+  %threads = load i64, ptr %p2
+  call void %program(ptr %buffers, i64 %thread, i64 %threads, ptr @team_barrier)
+  ret void
+}}
+
+; The next ticket of a worker that has seen %seen.
+define internal i64 @next_ticket(ptr %slot, i64 %seen) {{
+  %asleep = get Slot.asleep, %slot
+  %mutex = get Slot.mutex, %slot
+  %wake = get Slot.wake, %slot
+  br label %look
+look:
+  %i = phi i64 [0, %0], [%i1, %wait]
+  %ticket = load atomic i64, ptr %slot seq_cst, align 8
+  %same = icmp eq i64 %ticket, %seen
+  br i1 %same, label %wait, label %end
+wait:
+  call void @pause()
+  %i1 = add i64 %i, 1
+  %long = icmp ugt i64 %i, {_SPINS}
+  br i1 %long, label %sleep, label %look
+sleep:
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  store atomic i64 1, ptr %asleep seq_cst, align 8
+  br label %check
+check:
+  %now = load atomic i64, ptr %slot seq_cst, align 8
+  %still = icmp eq i64 %now, %seen
+  br i1 %still, label %rest, label %rise
+rest:
+  %w = call i32 @pthread_cond_wait(ptr %wake, ptr %mutex)
+  br label %check
+rise:
+  store atomic i64 0, ptr %asleep seq_cst, align 8
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %end
+end:
+  %new = phi i64 [%ticket, %look], [%now, %rise]
+  ret i64 %new
+}}
+
+define internal ptr @work(ptr %slot) {{
+  %base = ptrtoint ptr @team_slots to i64
+  %mine = ptrtoint ptr %slot to i64
+  %offset = sub i64 %mine, %base
+  %thread = lshr i64 %offset, 8
+  %first = get Slot.seen, %slot
+  br label %next
+next:
+  %seen = phi i64 [%first, %0], [%ticket, %next]
+  %ticket = call i64 @next_ticket(ptr %slot, i64 %seen)
+  call void @take_part(i64 %thread)
+  %r = atomicrmw add ptr @team_done, i64 1 seq_cst
+  br label %next
+}}
+
+define internal ptr @slot_of(i64 %thread) {{
+  %offset = shl i64 %thread, 8
+  %slot = getelementptr i8, ptr @team_slots, i64 %offset
+  ret ptr %slot
+}}
+
+define internal i1 @start(i64 %thread) {{
+  %id = alloca [16 x i8], align 16
+  %slot = call ptr @slot_of(i64 %thread)
+  %mutex = get Slot.mutex, %slot
+  %wake = get Slot.wake, %slot
+  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr %wake, ptr null)
+  %seen = getelementptr i8, ptr %slot, i64 16
+  %ticket = load i64, ptr %slot
+  store i64 %ticket, ptr %seen
+  %failed = call i32 @pthread_create(ptr %id, ptr null, ptr @work, ptr %slot)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %detach, label %end
+detach:
+  %t = load ptr, ptr %id
+  %d = call i32 @pthread_detach(ptr %t)
+  br label %end
+end:
+  ret i1 %ok
+}}
+
+; Starts workers until there are enough for %threads; how many threads there can be.
+; Signals go to the threads of Python.
+define internal i64 @gather(i64 %threads) {{
+  %all = alloca [128 x i8], align 16
+  %old = alloca [128 x i8], align 16
+  %size = load i64, ptr @team_size
+  %had = add i64 %size, 1
+  %enough = icmp uge i64 %had, %threads
+  br i1 %enough, label %there, label %mask
+there:
+  ret i64 %threads
+mask:
+  %f = call i32 @sigfillset(ptr %all)
+  %b = call i32 @pthread_sigmask(i32 $set, ptr %all, ptr %old)
+  br label %next
+next:
+  %n = phi i64 [%had, %mask], [%n1, %more]
+  %full = icmp uge i64 %n, %threads
+  br i1 %full, label %done, label %more
+more:
+  %n1 = add i64 %n, 1
+  %ok = call i1 @start(i64 %n)
+  br i1 %ok, label %next, label %done
+done:
+  %workers = sub i64 %n, 1
+  store i64 %workers, ptr @team_size
+  %a = call i32 @pthread_sigmask(i32 $set, ptr %old, ptr null)
+  ret i64 %n
+}}
+
+define internal void @call_worker(i64 %thread) {{
+  %slot = call ptr @slot_of(i64 %thread)
+  %asleep = get Slot.asleep, %slot
+  %r = atomicrmw add ptr %slot, i64 1 seq_cst
+  %down = load atomic i64, ptr %asleep seq_cst, align 8
+  %up = icmp eq i64 %down, 0
+  br i1 %up, label %end, label %signal
+signal:
+  %mutex = get Slot.mutex, %slot
+  %wake = get Slot.wake, %slot
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %s = call i32 @pthread_cond_signal(ptr %wake)
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %end
+end:
+  ret void
+}}
+
+; Runs a program on up to %threads threads, this one among them.
+define void @team_run(ptr %program, ptr %buffers, i64 %threads) {{
+  %many = icmp ugt i64 %threads, 1
+  br i1 %many, label %ask, label %alone
+ask:
+  %taken = cmpxchg ptr @team_busy, i64 0, i64 1 seq_cst seq_cst
+  %mine = extractvalue {{ i64, i1 }} %taken, 1
+  br i1 %mine, label %together, label %alone
+alone:
+  call void %program(ptr %buffers, i64 0, i64 1, ptr null)
+  ret void
+together:
+  %most = call i64 @llvm.umin.i64(i64 %threads, i64 {MOST_THREADS})
+  %n = call i64 @gather(i64 %most)
+  %p1 = getelementptr i64, ptr @team_job, i64 1
+  %p2 = getelementptr i64, ptr @team_job, i64 2
+  store ptr %program, ptr @team_job
+  store ptr %buffers, ptr %p1
+  store i64 %n, ptr %p2
+  store atomic i64 0, ptr @team_done seq_cst, align 8
+  br label %next
+next:
+  %i = phi i64 [1, %together], [%i1, %one]
+  %called = icmp uge i64 %i, %n
+  br i1 %called, label %work, label %one
+one:
+  call void @call_worker(i64 %i)
+  %i1 = add i64 %i, 1
+  br label %next
+work:
+  call void @take_part(i64 0)
+  br label %wait
+wait:
+  %done = load atomic i64, ptr @team_done seq_cst, align 8
+  %left = add i64 %done, 1
+  %finished = icmp uge i64 %left, %n
+  br i1 %finished, label %end, label %still
+still:
+  call void @wait_while(ptr @team_done, i64 %done)
+  br label %wait
+end:
+  store atomic i64 0, ptr @team_busy seq_cst, align 8
+  ret void
+}}
+
+; In the child of a fork: no worker is there.
+define void @team_forget() {{
+  store i64 0, ptr @team_size
+  store i64 0, ptr @team_barrier
+  store atomic i64 0, ptr @team_busy seq_cst, align 8
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %next]
+  %slot = call ptr @slot_of(i64 %i)
+  %asleep = get Slot.asleep, %slot
+  store i64 0, ptr %asleep
+  %i1 = add i64 %i, 1
+  %done = icmp eq i64 %i1, {MOST_THREADS}
+  br i1 %done, label %end, label %next
+end:
+  ret void
+}}
+
+define i64 @team_workers() {{
+  %n = load i64, ptr @team_size
+  ret i64 %n
+}}
+declare i64 @llvm.umin.i64(i64, i64)
+"""
+
+
+def team_ir(is_arm: bool, is_mac: bool) -> str:
+    """The team for a processor and a system."""
+    text = _TEAM.replace("$set", "3" if is_mac else "2")  # SIG_SETMASK
+    return expand(_PAUSE[is_arm] + text)
