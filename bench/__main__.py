@@ -9,6 +9,7 @@ from bench.limits import limits
 from bench.plot import plot
 from bench.predict import predict
 from bench.random_dags import random_dags
+from bench.random_programs import random_programs
 from bench.run import run
 from bench.table import table
 from bench.ulp import minimax, ulp
@@ -28,6 +29,7 @@ for command in (
     extraction,
     minimax,
     random_dags,
+    random_programs,
     ulp,
 ):
     main.add_command(command)
