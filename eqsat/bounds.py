@@ -56,10 +56,17 @@ class Analysis:
             return [self.ball(t) for t in roots]
 
     def ball(self, term: Term) -> Ball:
-        found = self.known.get(term)
-        if found is None:
-            found = self.known[term] = self._ball(term)
-        return found
+        known, stack = self.known, [term]
+        while stack:  # terms may be deeper than Python's stack
+            t = stack[-1]
+            missing = [a for a in t.args if a not in known]
+            if missing and t not in known:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if t not in known:
+                known[t] = self._ball(t)
+        return known[term]
 
     def _ball(self, term: Term) -> Ball:
         if term.op is SCALAR:

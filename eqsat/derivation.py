@@ -75,7 +75,7 @@ class Derivations:
                 for match in overlay.at(left[0], made.cls):
                     if self._builds(right[0], match, made):
                         yield match
-            for match in overlay.everywhere(left):
+            for match in overlay.building(node, left, right):
                 if any(self._builds(r, match, made) for r in right):
                     yield match
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat.frozen import Budget, EGraph, ENode
@@ -46,6 +47,16 @@ class Matcher:
         """Try e-nodes of the least ``key`` first."""
         for group in (*self.by_op.values(), *self.by_class.values()):
             group.sort(key=key)
+
+    @cached_property
+    def by_operand(self) -> dict[tuple[Op, int, int], list[int]]:
+        """E-nodes by op, place of an operand and its class."""
+        found: dict[tuple[Op, int, int], list[int]] = {}
+        for op, group in self.by_op.items():
+            for i in group:
+                for place, cls in enumerate(self.graph.nodes[i].children):
+                    found.setdefault((op, place, cls), []).append(i)
+        return found
 
     def matches(self, pattern: Pattern) -> Iterator[tuple[int, Binding]]:
         """Classes that ``pattern`` matches, with each way to bind its variables."""

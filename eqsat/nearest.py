@@ -100,15 +100,32 @@ class Overlay:
         for state in self._class(left, cls, Partial()):
             yield self._finished(replace(state, roots=(cls,)))
 
-    def everywhere(self, left: Sequence[Pattern]) -> Iterator[Partial]:
-        """The ways in which the left sides match, :data:`MOST` of each step."""
-        states = list(self._roots(left[0]))
-        for root in left[1:]:
+    def building(
+        self, node: int, left: Sequence[Pattern], right: Sequence[Pattern]
+    ) -> Iterator[Partial]:
+        """The ways in which the left sides match so that the right ones may have an
+        e-node, :data:`MOST` of each step."""
+        states = self._bound_by(node, right)
+        for root in left:
             states = self._kept([s for x in states for s in self._beside(root, x)])
         for state in states:
             done = self._finished(state)
             if not done.failures:
                 yield done
+
+    def _bound_by(self, node: int, right: Sequence[Pattern]) -> list[Partial]:
+        """What variables stand for when a right side has an e-node."""
+        op = self.matcher.graph.nodes[node].op
+        within = dict.fromkeys(p for r in right for p in nodes(r))
+        found: dict[tuple[tuple[str, int], ...], Partial] = {}
+        for p in within:
+            if isinstance(p, Node) and p.op is op:
+                for state in self._node(p, node, Partial()):
+                    known = state.bound.items()
+                    bound = {k: v for k, v in known if not k.startswith("number:")}
+                    key = tuple((k, bound.get(k, -1)) for k in self.rule.tensors)
+                    found.setdefault(key, Partial(bound=bound))
+        return list(found.values())
 
     def _roots(self, root: Pattern) -> Iterable[Partial]:
         found: list[Partial] = []
@@ -123,8 +140,11 @@ class Overlay:
     def _beside(self, root: Pattern, state: Partial) -> list[Partial]:
         """``state`` with one more left side, over a class of its own."""
         assert isinstance(root, Node)
-        found = []
-        for i in self.matcher.by_op.get(root.op, ()):
+        found: list[Partial] = []
+        over = self._over(root, state) if self.whole else None
+        for i in self.matcher.by_op.get(root.op, ()) if over is None else over:
+            if self.whole and len(found) >= MOST:
+                break
             cls = self.matcher.graph.nodes[i].cls
             if cls not in state.roots:
                 for more in self._node(root, i, state):
@@ -133,6 +153,28 @@ class Overlay:
             return self._kept(found)
         text = f"expected {show(root)} besides, found no other {root.op.name}"
         return [state.failed("op", text, state.roots[-1])]
+
+    def _over(self, pattern: Node, state: Partial) -> list[int] | None:
+        """The e-nodes that ``pattern`` can match over one of its variables that are
+        bound, the fewest; None where it has no such variable."""
+        index, op = self.matcher.by_operand, pattern.op
+        fewest: list[int] | None = None
+        for place, arg in enumerate(pattern.args):
+            classes: list[int] = []
+            if isinstance(arg, Var) and arg.name in state.bound:
+                classes = [state.bound[arg.name]]
+            elif isinstance(arg, Node):
+                below = self._over(arg, state)
+                if below is None:
+                    continue
+                nodes_below = (self.matcher.graph.nodes[i] for i in below)
+                classes = list(dict.fromkeys(n.cls for n in nodes_below))
+            else:
+                continue
+            found = [i for c in classes for i in index.get((op, place, c), ())]
+            if fewest is None or len(found) < len(fewest):
+                fewest = found
+        return fewest
 
     def _within(self, root: Pattern, best: Partial | None) -> Partial | None:
         """The better of ``best`` and a match of an inner operation alone."""
@@ -156,7 +198,7 @@ class Overlay:
             n.op.name for n in graph.nodes if cls in n.children and n.op.kind != "fused"
         }
         used = f"only {', '.join(sorted(users))}" if users else "nothing"
-        return f"expected {want.op.name} of {self.words.cls(cls)}, found {used}"
+        return f"expected {want.op.name} of {self._named(cls)}, found {used}"
 
     def better(self, best: Partial | None, other: Partial) -> bool:
         """Whether more of the pattern fits ``other``."""
@@ -196,7 +238,7 @@ class Overlay:
     def _again(self, pattern: Node, first: int, cls: int, state: Partial) -> Partial:
         if first == cls:
             return replace(state, matched=state.matched + parts(pattern))
-        one, other = self.words.cls(first), self.words.cls(cls)
+        one, other = self._named(first), self._named(cls)
         text = f"the rule's {show(pattern)} would be both {one} and {other}"
         return state.failed("variable", text, cls)
 
@@ -219,7 +261,7 @@ class Overlay:
             return replace(state, bound=bound, matched=state.matched + 1)
         first = state.bound.get(var.name)
         if first is not None:
-            one, other = self.words.cls(first), self.words.cls(cls)
+            one, other = self._named(first), self._named(cls)
             text = f"the rule's {var.name} would be both {one} and {other}"
             return state.failed("variable", text, cls)
         kind, text = self._misfit(var, cls, state.bound)
@@ -229,7 +271,7 @@ class Overlay:
     def _misfit(self, var: Var, cls: int, bound: Binding) -> tuple[str, str]:
         """Why a variable that is not bound yet cannot stand for a class."""
         type_ = self.matcher.graph.types[cls]
-        here = f"the rule's {var.name} is {self.words.cls(cls)} here: expected"
+        here = f"the rule's {var.name} is {self._named(cls)} here: expected"
         if type_ is None:
             return "shape", f"{here} a known shape"
         dtype, shape = type_
@@ -347,7 +389,7 @@ class Overlay:
         for subject, value in zip(fact.subjects, subjects, strict=True):
             plain = isinstance(subject, (Expr, int, float))
             name = str(subject) if plain else show(cast(Pattern, subject))
-            text = self.words.cls(value.number) if isinstance(value, Class) else value
+            text = self._named(value.number) if isinstance(value, Class) else value
             said.append(f"{name} = {text}")
         text = f"the condition {fact.name!r} does not hold for {', '.join(said)}"
         if "(lower " in fact.text:
@@ -364,16 +406,20 @@ class Overlay:
         for a in pattern.args:
             cls = state.bound.get(a.name) if isinstance(a, Var) else None
             if cls is not None:
-                shown.append(self.words.cls(cls))
+                shown.append(self._named(cls))
             else:
                 shown.append("…" if isinstance(a, Node) else show(a))
         return f"{pattern.op.name}({', '.join(shown)})"
+
+    def _named(self, cls: int) -> str:
+        """A class in words, which take long; of whole matches nobody reads any."""
+        return "" if self.whole else self.words.cls(cls)
 
     def _what(self, cls: int) -> str:
         """What a class is, for a message that expected something else."""
         graph = self.matcher.graph
         ops = {graph.nodes[i].op for i in graph.classes[cls]}
-        text = self.words.cls(cls)
+        text = self._named(cls)
         made = sorted({op.name for op in ops if op.kind not in ("leaf", "fused")})
         if SCALAR in ops or not made:
             return text

@@ -62,6 +62,8 @@ class Tally:
     undecided: int = 0
     """Programs with an element that the error bounds cannot judge."""
     fired: Counter[str] = field(default_factory=Counter)
+    regions: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    """Programs by whether they have several regions, and equal ones among them."""
 
     def __str__(self) -> str:
         return (
@@ -70,18 +72,23 @@ class Tally:
         )
 
 
-def optimise(seed: int, count: int, max_ops: int = 12) -> Tally:
+def optimise(seed: Any, count: int, max_ops: int = 12, layers: bool = False) -> Tally:
     """Optimise and run ``count`` programs. Raises :class:`AssertionError` with the
-    smallest that NumPy or a backend does not compute as its references do."""
+    smallest that NumPy or a backend does not compute as its references do, or that
+    cannot be explained when it is made of ``layers``."""
     tally = Tally()
     for i, way in enumerate(WAYS):
-        test = functools.partial(compare, tally, way)
-        fuzz(test, seed=f"{seed}.{i}", count=count // len(WAYS), max_ops=max_ops)
+        test = functools.partial(compare, tally, way, explained=layers)
+        count_of_way = count // len(WAYS)
+        named = f"{seed}.{i}"
+        fuzz(test, seed=named, count=count_of_way, max_ops=max_ops, layers=layers)
     print(tally)
     return tally
 
 
-def compare(tally: Tally, way: dict[str, Any], program: DrawnProgram) -> None:
+def compare(
+    tally: Tally, way: dict[str, Any], program: DrawnProgram, explained: bool = False
+) -> None:
     as_numpy(program)
     options = eq.Options(deadline_s=60, **way)
     undecided = False
@@ -91,10 +98,20 @@ def compare(tally: Tally, way: dict[str, Any], program: DrawnProgram) -> None:
         call = f"eq.jit(program, {backend!r}, options=eq.Options(**{way}))"
         assert not found.reason, f"{found.reason}\n{call}"
         undecided |= found.undecided > 0
-        fired = fast.lower(*program.inputs).optimised.fired
-        tally.fired.update(+Counter(fired))
+        done = fast.lower(*program.inputs).optimised
+        tally.fired.update(+Counter(done.fired))
+        if explained:
+            explain(fast.explain(*program.inputs))
     tally.programs += 1
     tally.undecided += undecided
+    tally.regions[done.regions > 1, done.distinct_regions < done.regions] += 1
+
+
+def explain(said: eq.Explanation) -> None:
+    """The explanation and that of every third kernel can be printed."""
+    assert str(said) and said.to_json()
+    for kernel in said.kernels[::3]:
+        assert str(said.why(kernel.name))
 
 
 def as_numpy(program: DrawnProgram) -> None:
@@ -118,6 +135,20 @@ def test_two_hundred_programs() -> None:
     assert tally.programs == 200
     assert tally.undecided < tally.programs / 10
     assert len(tally.fired) > 0.3 * len(eq.default_rules())
+
+
+def test_ten_long_programs() -> None:
+    tally = optimise(SEED, 10, 40, layers=True)
+    assert tally.programs == 10
+    assert sum(n for (several, _), n in tally.regions.items() if several) >= 3
+
+
+@pytest.mark.slow
+def test_three_hundred_long_programs() -> None:
+    tally = optimise(SEED + 1, 300, 64, layers=True)
+    assert tally.programs == 300
+    assert sum(n for (several, _), n in tally.regions.items() if several) >= 100
+    assert tally.regions[True, True] >= 5
 
 
 @pytest.mark.slow

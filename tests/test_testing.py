@@ -177,6 +177,16 @@ def test_views_carry_what_rounding_decides() -> None:
     assert (found.elements, found.undecided) == (4, 1)
 
 
+def test_programs_may_be_deeper_than_the_stack() -> None:
+    def f(x: Any) -> Any:
+        for i in range(2000):
+            x = np.tanh(x + i % 3)
+        return x
+
+    found = judged(f, np.float32([0.5]))
+    assert (found.reason, found.elements) == ("", 1)
+
+
 def test_infinite_values_are_exact() -> None:
     """A mask of -∞ leaves the rest of a softmax as certain as it was."""
     x = np.float32([[0.5, 1.5, 2.5]])

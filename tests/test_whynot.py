@@ -430,6 +430,17 @@ def test_why_lists_every_node_down_to_what_was_written(
     assert own and all(Path(n.place.rsplit(":", 1)[0]) == Path(__file__) for n in own)
 
 
+def test_why_among_thousands_of_merged_products() -> None:
+    """Of 20 products of one array, 1140 triples can be one."""
+    ws = [rng.standard_normal((8, 2 + i)) for i in range(20)]
+    fast = eq.jit(lambda x: [x @ w for w in ws], options=eq.Options(deadline_s=60))
+    e = fast.explain(np.ones((3, 8)))
+    start = time.perf_counter()
+    said = [e.why(kernel.name) for kernel in e.kernels]
+    assert any("_merge" in text for text in said)
+    assert time.perf_counter() - start < 20
+
+
 def test_why_of_a_program_that_nothing_betters() -> None:
     e = eq.jit(lambda x: np.sin(x), rules=()).explain(X)
     (kernel,) = e.kernels

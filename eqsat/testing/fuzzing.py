@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.bounds import PRECISION
 from eqsat.errors import OptionError
 from eqsat.op import Op
 from eqsat.samples import INSIDE, VALUES, Pick, one_of
 from eqsat.testing.builder import Builder
 from eqsat.testing.drawn import DrawnProgram
+from eqsat.testing.layers import Layers
 from eqsat.testing.steps import STEPS
 from eqsat.typerule import BF16, dtype_code
 
@@ -53,6 +55,8 @@ class Wanted:
     ops: Collection[str] | None
     dtypes: tuple[np.dtype[Any], ...]
     kinds: tuple[str, ...]
+    layers: bool = False
+    """Whether half of the steps are layers, and no fewer than half of ``max_ops``."""
 
     @classmethod
     def of(
@@ -61,22 +65,37 @@ class Wanted:
         ops: Collection[str] | None,
         dtypes: Sequence[Any],
         elements: str | Sequence[str],
+        layers: bool = False,
     ) -> Wanted:
         """Raises :class:`OptionError` for names of ops and kinds that do not exist."""
         if unknown := sorted(set(ops or ()) - Op.registry.keys()):
             raise OptionError(f"ops: there is no op {unknown[0]!r}")
-        return cls(max_ops, ops, tuple(map(as_dtype, dtypes)), kinds_of(elements))
+        known = tuple(map(as_dtype, dtypes))
+        return cls(max_ops, ops, known, kinds_of(elements), layers)
 
     def build(
         self, pick: Pick, repeat: Callable[[Callable[[], None]], None]
     ) -> DrawnProgram:
         """A program by the choices of ``pick``; ``repeat`` says how many steps."""
         wild = not set(self.kinds) <= set(INSIDE)
-        dtype = one_of(pick, self.dtypes)
-        b = Builder(pick, dtype, self.kinds, self.ops, wild)
+        if self.layers:
+            return self._build_layers(pick, repeat, wild)
+        b = Builder(pick, one_of(pick, self.dtypes), self.kinds, self.ops, wild)
         rank = one_of(pick, (2, 1, 3, 2, 0, 4))
         b.leaf(tuple(one_of(pick, b.sizes) for _ in range(rank)))
         repeat(lambda: one_of(pick, STEPS)(b))
+        return b.program()
+
+    def _build_layers(
+        self, pick: Pick, repeat: Callable[[Callable[[], None]], None], wild: bool
+    ) -> DrawnProgram:
+        dtypes = [d for d in self.dtypes if d in PRECISION]
+        b = Builder(pick, one_of(pick, dtypes), self.kinds, self.ops, wild)
+        layers = Layers(b)
+        others = () if layers.alike else STEPS
+        steps = (*(layers.add,) * len(STEPS), *others)
+        repeat(lambda: one_of(pick, steps)(b))
+        layers.end()
         return b.program()
 
 
@@ -107,10 +126,15 @@ def random_program(
     ops: Collection[str] | None = None,
     dtypes: Sequence[Any] = DTYPES,
     elements: str | Sequence[str] = KINDS,
+    layers: bool = False,
 ) -> DrawnProgram:
-    """The program of a seed; the other arguments are those of :func:`programs`."""
-    wanted = Wanted.of(max_ops, ops, dtypes, elements)
-    return _drawn(wanted, _Random(seed, max_ops))
+    """The program of a seed; the other arguments are those of :func:`programs`.
+
+    ``layers``: from ``max_ops / 2`` steps, of which half are layers of 5 to 60 ops that
+    repeat or almost do (:mod:`eqsat.testing.layers`).
+    """
+    wanted = Wanted.of(max_ops, ops, dtypes, elements, layers)
+    return _drawn(wanted, _Random(seed, wanted))
 
 
 def fuzz(
@@ -122,6 +146,7 @@ def fuzz(
     ops: Collection[str] | None = None,
     dtypes: Sequence[Any] = DTYPES,
     elements: str | Sequence[str] = KINDS,
+    layers: bool = False,
 ) -> None:
     """Run ``test`` on the programs of the seeds ``f"{seed}.{i}"``, ``i < count``.
 
@@ -129,9 +154,9 @@ def fuzz(
     seed, the exception, and the smallest program found that fails with one of its type,
     as code.
     """
-    wanted = Wanted.of(max_ops, ops, dtypes, elements)
+    wanted = Wanted.of(max_ops, ops, dtypes, elements, layers)
     for i in range(count):
-        source = _Random(f"{seed}.{i}", max_ops)
+        source = _Random(f"{seed}.{i}", wanted)
         program = _drawn(wanted, source)
         error = _failure(test, program)
         if error is not None:
@@ -158,10 +183,11 @@ def _failure(test: Test, program: DrawnProgram) -> Exception | None:
 class _Random:
     """Uniform choices by a seed, which are recorded."""
 
-    def __init__(self, seed: Any, most: int) -> None:
+    def __init__(self, seed: Any, wanted: Wanted) -> None:
         self._random = random.Random(seed)
         self._parts: list[list[int]] = [[]]
-        self._most = most
+        self._most = wanted.max_ops
+        self._least = max(1, wanted.max_ops // 2) if wanted.layers else 1
 
     def pick(self, n: int) -> int:
         chosen = self._random.randrange(n) if n > 1 else 0
@@ -169,7 +195,7 @@ class _Random:
         return chosen
 
     def repeat(self, step: Callable[[], None]) -> None:
-        for _ in range(1 + self._random.randrange(self._most)):
+        for _ in range(self._random.randint(self._least, self._most)):
             self._parts.append([])
             step()
         self._parts.append([])
