@@ -6,6 +6,7 @@ import click
 
 from bench.extraction import extraction
 from bench.random_dags import random_dags
+from bench.random_programs import random_programs
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,6 +16,7 @@ def main() -> None:
 
 main.add_command(extraction)
 main.add_command(random_dags)
+main.add_command(random_programs)
 
 if __name__ == "__main__":
     main(prog_name="python -m bench")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat.body import Body, body_above, kernel_terms
@@ -23,7 +24,7 @@ from eqsat.frozen import Budget, EGraph, attr_values
 from eqsat.joint import Joint, joints
 from eqsat.kernel import strides_of_view
 from eqsat.op import SCALAR
-from eqsat.problem import Entry, Problem
+from eqsat.problem import Entry, Problem, tree_greedy
 from eqsat.term import Term
 
 FOLDED_S = 1e-12
@@ -78,18 +79,31 @@ def cover(
     ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
     its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
     """
+    found = covering(graph, model, roots, budget, exact=exact)
+    return found.solved(budget, optimal)
+
+
+def covering(
+    graph: EGraph,
+    model: CostModel,
+    roots: Sequence[int],
+    budget: Budget,
+    *,
+    exact: bool = False,
+) -> Covering:
+    """The extraction problem that :func:`cover` solves."""
     cuts = Cuts(graph, model, roots, budget, exact)
-    try:
-        return _Covering(cuts, roots).solved(budget, optimal)
-    except EngineError:
-        if not cuts.dropped:
-            raise
-    # A fused op that the user called may have no other form than itself.
-    cuts = Cuts(graph, model, roots, budget, exact, named=True)
-    return _Covering(cuts, roots).solved(budget, optimal)
+    found = Covering(cuts, roots)
+    if cuts.dropped:
+        trees = tree_greedy(found.problem)
+        if any(trees[r] < 0 for r in found.roots):
+            # A fused op that the user called may have no other form than itself.
+            cuts = Cuts(graph, model, roots, budget, exact, named=True)
+            found = Covering(cuts, roots)
+    return found
 
 
-class _Covering:
+class Covering:
     """The extraction problem of some cuts."""
 
     def __init__(self, cuts: Cuts, roots: Sequence[int]) -> None:
@@ -180,10 +194,15 @@ class _Covering:
                 return False
         return True
 
-    def solved(self, budget: Budget, optimal: bool) -> Cover:
+    @cached_property
+    def problem(self) -> Problem:
+        """A class for each place, a node for each way."""
         entries = map(Entry, self.cls, self.kids, self.weight)
-        problem = Problem.of(self.count, entries, self.roots)
-        gap = None
+        return Problem.of(self.count, entries, self.roots)
+
+    def solved(self, budget: Budget, optimal: bool) -> Cover:
+        """The cheapest cover found, then with kernels of several results."""
+        problem, gap = self.problem, None
         if optimal:
             proof = solve_exact(problem, budget)
             found, gap = proof.solution, proof.gap

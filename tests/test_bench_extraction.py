@@ -173,3 +173,16 @@ def test_a_kernel_whose_operand_needs_its_result_is_not_convex() -> None:
     users = [{1, 2}, {2}, set[int]()]
     assert not convex(users, frozenset({0, 2}), [1])
     assert convex(users, frozenset({1, 2}), [0])
+
+
+def test_random_programs_are_as_cheap_as_the_optimum(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    done = run("random-programs", "--count", "3", "--seed", "7", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "3 programs of 20 to 60 ops, the optimum proven for 3" in done.output
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert [20 <= r["ops"] <= 60 for r in found["instances"]] == [True] * 3
+    for r in found["instances"]:
+        assert r["bound"] <= r["exact"] * (1 + 1e-9) <= r["eqsat"] * (1 + 2e-9)
+        assert r["exact_program_cost"] <= r["written_cost"]
+    assert found["worst_gap"] <= 0.05
