@@ -73,7 +73,7 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...
 
-    def lower(self, program: Program) -> Executable: ...
+    def lower(self, program: Program, options: Options) -> Executable: ...
 
     @property
     def model(self) -> CostModel: ...
@@ -128,7 +128,7 @@ class Lowered:
     @functools.cached_property
     def executable(self) -> Executable:
         """The program, compiled by its backend."""
-        return self.backend.lower(self.program)
+        return self.backend.lower(self.program, self.options)
 
     def compile(self) -> Executable:
         """The program as a callable over flat arrays."""
@@ -141,7 +141,7 @@ class Lowered:
         """
         if language is None or language == self.backend.name:
             return self.executable.source
-        return backend_named(language).lower(self.program).source
+        return backend_named(language).lower(self.program, self.options).source
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

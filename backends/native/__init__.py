@@ -1,1 +1,56 @@
-"""The native backend: machine code through LLVM."""
+"""The native backend: machine code for maps, rows and reductions, BLAS for products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from eqsat.calibrate import measure_cpu, measured
+from eqsat.cost import CPU, CostModel, Device
+from eqsat.op import Op
+from eqsat.options import Options
+from eqsat.program import Program
+
+from .entry import Entry
+from .lower import Lowered
+from .machine import host
+
+__all__ = ["Backend", "Lowered", "backend"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The record that the entry-point group ``eqsat.backends`` names."""
+
+    name: str = "native"
+
+    @cached_property
+    def model(self) -> CostModel:
+        """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
+        device = replace(CPU, launch_s=3e-7)
+        return CostModel(measured(self.name, device), backend=self.name)
+
+    def measure(self, progress: Callable[[str], None]) -> Device:
+        """This machine as the backend sees it; ``progress`` is told what comes next."""
+        return measure_cpu(self.name, CPU, progress)
+
+    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+        """``program`` as machine code, for as many threads as ``options`` say.
+
+        Raises :class:`BackendError` where LLVM makes no code for this machine.
+        """
+        return Lowered(program, host(), options.threads if options else 0)
+
+    def entry(self, slow: Callable[..., Any]) -> Entry | None:
+        """What calls programs without Python; ``slow`` is called for what it has not
+        learnt."""
+        return Entry.if_available(slow)
+
+    def realises(self, op: Op) -> bool:
+        """Whether kernels of ``op`` can be run."""
+        return op.kind != "leaf"
+
+
+backend = Backend()

@@ -11,6 +11,7 @@ from functools import cached_property
 from eqsat.calibrate import measure_cpu, measured
 from eqsat.cost import CPU, CostModel, Device
 from eqsat.op import Op
+from eqsat.options import Options
 from eqsat.program import Program
 
 from .interpret import evaluate, interpret
@@ -42,8 +43,8 @@ class Backend:
         """This machine as the backend sees it; ``progress`` is told what comes next."""
         return measure_cpu(self.name, CPU, progress)
 
-    def lower(self, program: Program) -> Lowered:
-        """``program`` as something that can be called."""
+    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+        """``program`` as something that can be called; no option changes it."""
         return lower(program)
 
     def realises(self, op: Op) -> bool:

@@ -1,0 +1,203 @@
+"""Kernels as data: rows over a grid, passes over the elements of a row.
+
+Values are numbered. A value that depends on no variable of a pass's loops is of the
+row: computed once, before the loops or after those of the pass that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .affine import Affine, Var
+
+DType = np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An argument of a kernel: memory of elements of ``dtype``."""
+
+    name: str
+    dtype: DType
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Const:
+    """``value`` as a number of ``dtype``."""
+
+    target: int
+    dtype: DType
+    value: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a buffer, widened to ``dtype``."""
+
+    target: int
+    dtype: DType
+    buffer: int
+    at: Affine
+
+
+@dataclass(frozen=True)
+class Compute:
+    """``op`` of values, by the name in eqsat's catalogue."""
+
+    target: int
+    dtype: DType
+    op: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Position:
+    """The value of an index expression, int64."""
+
+    target: int
+    dtype: DType
+    at: Affine
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Write a value of an element to the row's own memory, for later passes."""
+
+    value: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What :class:`Keep` wrote for this element."""
+
+    target: int
+    dtype: DType
+    place: int
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Reduce ``value`` over the loops of the pass; ``target`` is known after them.
+
+    For ``argmax`` and ``argmin`` ``position`` is the value that is kept with it.
+    """
+
+    target: int
+    dtype: DType
+    op: str
+    value: int
+    position: int = -1
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write a value, narrowed to the buffer's dtype."""
+
+    buffer: int
+    at: Affine
+    value: int
+
+
+Statement = Const | Load | Compute | Position | Keep | Kept | Accumulate | Store
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Loops over the elements of a row, outermost first."""
+
+    before: tuple[Statement, ...]
+    """Of the row."""
+    loops: tuple[Var, ...]
+    body: tuple[Statement, ...]
+    """Of each element."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A kernel: for each point of the grid, the passes in order."""
+
+    buffers: tuple[Buffer, ...]
+    grid: tuple[Var, ...]
+    passes: tuple[Pass, ...]
+    keeps: tuple[tuple[DType, int], ...] = ()
+    """Dtype and elements of each place that :class:`Keep` writes, for one row."""
+    vertical: bool = False
+    """Whether neighbouring rows, not elements of a row, lie side by side in memory: the
+    last variable of the grid is the one to vectorise."""
+    chunk: Var | None = None
+    """A variable of the grid whose values share the outermost loop of the row out among
+    them, in order: one takes ``ceil(size / chunk.size)`` turns, the last ones fewer."""
+    aliased: frozenset[int] = frozenset()
+    """Buffers that may share memory, element by element."""
+    name: str = field(default="kernel", compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Points of the grid."""
+        return prod(v.size for v in self.grid)
+
+    @property
+    def elements(self) -> int:
+        """Elements that the longest pass visits, over the whole grid."""
+        longest = max((prod(v.size for v in p.loops) for p in self.passes), default=1)
+        return self.rows * longest
+
+    def statements(self) -> Iterator[Statement]:
+        """All statements in order."""
+        for p in self.passes:
+            yield from p.before
+            yield from p.body
+
+    def __str__(self) -> str:
+        return listing(self)
+
+
+def listing(nest: Nest) -> str:
+    """A kernel as people read it."""
+    called = [b.name for b in nest.buffers]
+    args = ", ".join(
+        f"{'out ' if b.written else ''}{b.name}: {b.dtype}" for b in nest.buffers
+    )
+    lines = [f"{nest.name}({args})"]
+    depth = 1
+    for v in nest.grid:
+        last = nest.vertical and v is nest.grid[-1]
+        lines.append(f"{'  ' * depth}for {v} < {v.size}:{'  # lanes' * last}")
+        depth += 1
+    for p in nest.passes:
+        lines += ["  " * depth + _text(s, called) for s in p.before]
+        inner = depth
+        for v in p.loops:
+            lines.append(f"{'  ' * inner}for {v} < {v.size}:")
+            inner += 1
+        lines += ["  " * inner + _text(s, called) for s in p.body]
+    return "\n".join(lines)
+
+
+def _text(s: Statement, called: Sequence[str]) -> str:
+    match s:
+        case Const():
+            return f"v{s.target} = {s.value!r}  # {s.dtype}"
+        case Load():
+            return f"v{s.target} = {called[s.buffer]}[{s.at}]"
+        case Compute():
+            args = ", ".join(f"v{a}" for a in s.args)
+            return f"v{s.target} = {s.op}({args})  # {s.dtype}"
+        case Position():
+            return f"v{s.target} = {s.at}"
+        case Keep():
+            return f"keep{s.place} = v{s.value}"
+        case Kept():
+            return f"v{s.target} = keep{s.place}"
+        case Accumulate():
+            where = f" at v{s.position}" if s.position >= 0 else ""
+            return f"v{s.target} = {s.op} of v{s.value}{where}  # {s.dtype}"
+        case Store():
+            return f"{called[s.buffer]}[{s.at}] = v{s.value}"

@@ -1,0 +1,375 @@
+"""Kernels of a program as pieces: nests, and the products between them.
+
+What one nest cannot hold is computed into memory first: the product of a kernel, a
+reduction over other axes, a reduction that would leave threads without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernel import Kernel, inner, packed
+from eqsat.op import HALF
+from eqsat.term import Shape, Term
+
+from .affine import (
+    Affine,
+    Index,
+    Split,
+    Unsupported,
+    Var,
+    address,
+)
+from .language import DType, Nest
+from .schedule import Target, schedule
+from .values import Conflict, Layout, Values, covers, fixed_terms, matching
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Memory that a piece reads or writes: an ``array`` (a term), a ``result`` (its
+    position), a ``temporary`` or a ``table`` (their numbers)."""
+
+    kind: str
+    key: Any
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A nest over operands."""
+
+    nest: Nest
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """``out[b] = x[b] y[b]``, matrices of ``m`` rows, ``n`` columns and inner ``k``.
+
+    Strides and offsets are in elements; one stride of each matrix is 1.
+    """
+
+    x: Operand
+    y: Operand
+    out: Operand
+    dtype: DType
+    sizes: tuple[int, int, int]
+    """m, n, k."""
+    batch: Shape
+    at: tuple[Layout, Layout, Layout]
+    """Strides of the batch axes, then those of the matrix."""
+
+
+Piece = Loops | Product
+
+
+@dataclass
+class Pieces:
+    """What a kernel is made of, in order."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    temporaries: list[tuple[DType, int]] = field(default_factory=list)
+    """Dtype and number of elements of each."""
+    tables: list[np.ndarray[Any, Any]] = field(default_factory=list)
+
+
+MANY = 1 << 16
+"""Elements from which a reduction of few rows is split."""
+CHUNKS = 32
+"""Parts of a reduction of few rows."""
+PRODUCTS = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Root:
+    """A term to be written: at ``strides`` of ``out`` from ``offset``."""
+
+    term: Term
+    out: Operand
+    strides: Shape
+    offset: int = 0
+
+
+def pieces_of(
+    kernel: Kernel, target: Target, layouts: Mapping[Term, Layout] | None = None
+) -> Pieces:
+    """The pieces of ``kernel``, whose inputs lie in memory as ``layouts`` says, packed
+    by default. Raises :class:`Unsupported`."""
+    return _Lowering(kernel, target, layouts or {}).run()
+
+
+def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
+    """A nest that copies ``term``, which lies as ``layout`` says, into packed
+    memory."""
+    dtype = cast("DType", term.dtype)
+    values = Values({term: (Operand("array", term, dtype), layout)}, {})
+    index = values.index("i", term.shape)
+    number = values.root(term, index)
+    at = address(index, packed(term.shape))
+    stores = [(Operand("result", 0, dtype), at, number)]
+    nest, operands = schedule(values, stores, target)
+    return Loops(nest, cast("tuple[Operand, ...]", operands))
+
+
+class _Lowering:
+    def __init__(
+        self, kernel: Kernel, target: Target, layouts: Mapping[Term, Layout]
+    ) -> None:
+        self.kernel = kernel
+        self.out = Pieces()
+        self.memory: dict[Term, tuple[Operand, Layout]] = {}
+        for t in kernel.inputs:
+            layout = layouts.get(t) or Layout(packed(t.shape))
+            self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
+        terms = inner(kernel.bodies, kernel.term.args)
+        rows = {t.shape[-1] for t in terms if t.op.name == "matmul"}
+        self.target = replace(target, rows=frozenset(rows))
+        if any(t.size == 0 for t in (*terms, *kernel.inputs)):
+            raise Unsupported("an array without elements")
+        for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
+            key = len(self.out.tables)
+            self.out.tables.append(np.array(value, order="C"))
+            operand = Operand("table", key, value.dtype)
+            self.memory[t] = operand, Layout(packed(t.shape))
+
+    def run(self) -> Pieces:
+        roots = []
+        for i, (body, r) in enumerate(
+            zip(self.kernel.bodies, self.kernel.results, strict=True)
+        ):
+            operand = Operand("result", i, cast("DType", r.dtype))
+            roots.append(Root(body, operand, packed(body.shape)))
+        if len(roots) == 1:
+            self.write(roots[0])
+        else:
+            self.nest(sorted(roots, key=lambda r: -r.term.size))
+        return self.out
+
+    # -- nests -------------------------------------------------------------------------
+
+    def write(self, root: Root) -> None:
+        """One term; what joins arrays is written part by part."""
+        term = root.term
+        name = "" if term in self.memory else term.op.name
+        if name == "concatenate":
+            axis = cast(int, term.attrs[0]) + term.ndim
+            offset = root.offset
+            for a in term.args:
+                self.write(Root(a, root.out, root.strides, offset))
+                offset += a.shape[axis] * root.strides[axis]
+        elif name == "matmul" and root.out.dtype.name in PRODUCTS:
+            self.product(term, root)
+        else:
+            self.nest([root])
+
+    def nest(self, roots: Sequence[Root]) -> None:
+        """A nest that writes ``roots``; what it needs in memory comes before it."""
+        splits: dict[str, int] = {}
+        roots = list(roots)
+        while True:
+            values = Values(self.memory, splits)
+            try:
+                index = values.index("i", roots[0].term.shape)
+                number = values.root(roots[0].term, index)
+                indices = [self._index(values, r, splits) for r in roots[1:]]
+            except Split as split:
+                splits[split.var.name] = split.inner
+                continue
+            except Conflict as conflict:
+                roots = self._settle(conflict.term, roots)
+                continue
+            apart = self._apart(values, roots[0].term)
+            if not apart:
+                break
+            for term in apart:
+                self.materialise(term)
+        stores = [(roots[0], index, number)]
+        for r, i in zip(roots[1:], indices, strict=True):
+            if i is None:
+                self.write(r)
+            else:
+                stores.append((r, i, values.value(r.term, i)))
+        self._emit(values, stores)
+
+    def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
+        """Compute what a nest of ``roots`` needs in memory; the roots that are left."""
+        own = [r for r in roots if r.term is term]
+        if own and len(roots) > len(own):
+            for r in own:
+                self.write(r)
+            self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
+            return [r for r in roots if r.term is not term]
+        is_product = term.op.name == "matmul" and own and own[0].out.dtype in HALF
+        if own and not is_product:
+            raise Unsupported(f"{term.op.name} in loops")
+        self.materialise(term)
+        return list(roots)
+
+    def _index(
+        self, values: Values, root: Root, splits: dict[str, int]
+    ) -> Index | None:
+        """Where a further root runs along the domain of the first; None if nowhere."""
+        found = values.known_index(root.term)
+        if found is not None and covers(found, root.term.shape):
+            return found
+        trial = Values(self.memory, splits)
+        index = trial.index("o", root.term.shape)
+        trial.root(root.term, index)
+        met = matching(trial, values)
+        moved = tuple(e.substituted(met) for e in index)
+        fresh = {v for e in index for v in e.variables}
+        if fresh <= met.keys() and covers(moved, root.term.shape):
+            values.value(root.term, moved)
+            return moved
+        return None
+
+    def _apart(self, values: Values, root: Term) -> list[Term]:
+        """Reductions that would leave threads idle: few rows of many elements."""
+        if values.row is None or self.target.threads == 1:
+            return []
+        rows = prod(v.size for v in values.grid)
+        if rows >= self.target.threads:
+            return []
+        if rows * prod(v.size for v in values.row) < MANY:
+            return []
+        return [t for t in values.reduced if t not in self.memory]
+
+    def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
+        placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
+        nest, operands = schedule(values, placed, self.target)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+
+    # -- memory in between -------------------------------------------------------------
+
+    def temporary(self, dtype: DType, size: int) -> Operand:
+        """New memory of so many elements."""
+        self.out.temporaries.append((dtype, size))
+        return Operand("temporary", len(self.out.temporaries) - 1, dtype)
+
+    def materialise(self, term: Term) -> None:
+        """Compute ``term`` into memory of its own."""
+        dtype = Values(self.memory, {}).dtype(term)
+        if term.op.name == "matmul" and dtype.name not in PRODUCTS:
+            raise Unsupported(f"a product in {dtype}")
+        strides = packed(term.shape)
+        out = self.temporary(dtype, term.size)
+        root = Root(term, out, strides)
+        if term.op.kind == "reduce":  # type: ignore[attr-defined]
+            self._reduction(root)
+        elif term.op.name in ("matmul", "concatenate"):
+            self.write(root)
+        elif term.op.kind in ("pointwise", "view"):  # type: ignore[attr-defined]
+            if term.op.name == "pad":
+                raise Unsupported("pad inside a kernel")
+            self.nest([root])
+        else:
+            raise Unsupported(f"{term.op.name} in loops")
+        self.memory[term] = out, Layout(strides)
+
+    def _reduction(self, root: Root) -> None:
+        """A reduction, in two steps where it has few rows and many elements."""
+        term = root.term
+        whole = term.args[0].size
+        few = term.size < self.target.threads and whole >= MANY
+        if not few or term.op.name in ("argmax", "argmin"):
+            self.nest([root])
+            return
+        dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
+        parts = self.temporary(dtype, term.size * CHUNKS)
+        splits: dict[str, int] = {}
+        chunk = Var("chunk", CHUNKS)
+        while True:
+            values = Values(self.memory, splits)
+            try:
+                index = values.index("i", term.shape)
+                values.root(term, index)
+                break
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                self._settle(conflict.term, [root])
+        (number,) = (i for i, v in enumerate(values.values) if v.over)
+        at = address(index, packed(term.shape)).times(CHUNKS) + Affine.of(chunk)
+        nest, operands = schedule(values, [(parts, at, number)], self.target, chunk)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+        values = Values(self.memory, {})
+        index = values.index("i", term.shape)
+        at = address(index, packed(term.shape)).times(CHUNKS) + Affine.of(chunk)
+        values.joins = (parts, at, chunk, whole // term.size)
+        self._emit(values, [(root, index, values.root(term, index))])
+
+    # -- products ----------------------------------------------------------------------
+
+    def product(self, term: Term, root: Root) -> None:
+        """A matrix product into ``root``."""
+        x, y = term.args
+        batch = term.shape[:-2]
+        m, n, k = term.shape[-2], term.shape[-1], x.shape[-1]
+        of_x = self._matrix(x, (*batch, m, k), root.out.dtype)
+        of_y = self._matrix(y, (*batch, k, n), root.out.dtype)
+        self.out.pieces.append(
+            Product(
+                of_x[0],
+                of_y[0],
+                root.out,
+                root.out.dtype,
+                (m, n, k),
+                batch,
+                (of_x[1], of_y[1], Layout(root.strides, root.offset)),
+            )
+        )
+
+    def _matrix(self, term: Term, shape: Shape, dtype: DType) -> tuple[Operand, Layout]:
+        """Where an operand of a product lies; it is computed or copied if need be."""
+        found = self._seen(term, shape, dtype, self.memory)
+        if found is None and term in self.memory:
+            out = self.temporary(dtype, term.size)
+            strides = packed(term.shape)
+            self.nest([Root(term, out, strides)])
+            copied = {term: (out, Layout(strides))}
+            found = self._seen(term, shape, dtype, copied)
+        elif found is None:
+            self.materialise(term)
+            return self._matrix(term, shape, dtype)
+        assert found is not None
+        return found
+
+    def _seen(
+        self,
+        term: Term,
+        shape: Shape,
+        dtype: DType,
+        memory: Mapping[Term, tuple[Operand, Layout]],
+    ) -> tuple[Operand, Layout] | None:
+        """The layout of ``term`` broadcast to ``shape``, where BLAS can read it."""
+        values = Values(memory, {})
+        index = values.index("i", term.shape)
+        try:
+            value = values.values[values.value(term, index)]
+        except (Split, Conflict, Unsupported):
+            return None
+        if value.op != "load" or value.source.dtype != dtype:
+            return None
+        own = [
+            sum(value.at.coefficient(v) for v in e.variables) if e.variables else 0
+            for e in index
+        ]
+        if sum(len(e.variables) for e in index) < len(value.at.terms):
+            return None
+        lead = len(shape) - len(own)
+        strides = [0] * lead + [
+            s if n > 1 else 0 for s, n in zip(own, term.shape, strict=True)
+        ]
+        rows, columns = strides[-2:]
+        m, n = shape[-2:]
+        if not ((columns == 1 or n == 1) and (rows >= n or m == 1)) and not (
+            (rows == 1 or m == 1) and (columns >= m or n == 1)
+        ):
+            return None
+        return value.source, Layout(tuple(strides), value.at.offset)

@@ -1,0 +1,462 @@
+"""Values in order: which pass computes each, what passes keep for later ones, and which
+loops run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from .affine import Affine, Unsupported, Var
+from .language import (
+    Accumulate,
+    Buffer,
+    Compute,
+    Const,
+    DType,
+    Keep,
+    Kept,
+    Load,
+    Nest,
+    Pass,
+    Position,
+    Statement,
+    Store,
+)
+from .values import Value, Values
+
+WEIGHTS = {
+    **dict.fromkeys("divide sqrt rsqrt reciprocal floor_divide remainder".split(), 3),
+    **dict.fromkeys(
+        "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan "
+        "power cbrt hypot arctan arctan2 arcsin arccos logaddexp".split(),
+        10,
+    ),
+}
+"""What an op costs beside an addition, where that differs."""
+WORTH_KEEPING = 4
+"""Additions beyond which a value is kept for a later pass, not computed again."""
+TILE = (16, 32)
+"""Most rows and columns of a tile that is read across its rows."""
+SMALL_TILE = 4
+"""Rows and columns below which tiles do not pay."""
+KEPT_BYTES = 1 << 20
+"""Most bytes of a row that are kept; longer rows are computed again."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What decides how kernels are cut."""
+
+    threads: int = 1
+    """Most threads that run one kernel."""
+    rows: frozenset[int] = frozenset()
+    """Sizes of innermost loops that stay as they are: rows of products, which run in
+    panels with what follows them."""
+
+
+Placed = tuple[Any, Affine, int]
+"""A store: memory, the address, the number of the value."""
+
+
+def schedule(
+    values: Values, stores: Sequence[Placed], target: Target, chunk: Var | None = None
+) -> tuple[Nest, tuple[Any, ...]]:
+    """The nest that makes ``stores``, and the memory of each of its buffers.
+
+    With ``chunk`` each value of that variable reduces its own part of the row.
+    """
+    return _Schedule(values, stores, chunk, target.rows).nest()
+
+
+class _Schedule:
+    def __init__(
+        self,
+        values: Values,
+        stores: Sequence[Placed],
+        chunk: Var | None,
+        whole: frozenset[int],
+    ) -> None:
+        self.values = values.values
+        self.whole = whole
+        self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
+        self.chunk = chunk
+        self.operands: list[Any] = []
+        self.live = self._below(n for *_, n in self.stores)
+        self.variables: dict[int, frozenset[Var]] = {}
+        self.stages: dict[int, int] = {}
+        for i in self.live:
+            self._measure(i)
+        self._loops(values)
+        self.keeps: dict[int, int] = {}
+        self.kept_in: dict[int, int] = {}
+
+    def _unrounded(self, dtype: DType, number: int) -> int:
+        """A value rounded to the dtype of its buffer is rounded by the store."""
+        v = self.values[number]
+        return v.args[0] if v.op == f"round_{dtype.name}" else number
+
+    def _below(self, roots: Iterable[int]) -> list[int]:
+        found = set(roots)
+        stack = list(found)
+        while stack:
+            new = set(self.values[stack.pop()].args) - found
+            found |= new
+            stack.extend(new)
+        return sorted(found)
+
+    def _measure(self, i: int) -> None:
+        v = self.values[i]
+        near = frozenset(v.at.variables)
+        near = near.union(*(self.variables[a] for a in v.args)) - set(v.over)
+        self.variables[i] = near
+        stage = max((self.stages[a] for a in v.args), default=0)
+        self.stages[i] = stage + bool(v.over)
+
+    # -- loops -------------------------------------------------------------------------
+
+    def _loops(self, values: Values) -> None:
+        """The grid, the row, and what of the results runs along neither."""
+        strides = self._strides()
+        self.grid: tuple[Var, ...] = ()
+        self.row: tuple[Var, ...]
+        self.tail: tuple[Var, ...]
+        if values.row is None or not any(self.values[i].over for i in self.live):
+            used = frozenset().union(*(at.variables for _, at, _ in self.stores))
+            base = [v for v in values.base if v in used]
+            self.row = self.tail = tuple(base)
+            self.vertical = False
+            self.is_map = True
+            return
+        self.is_map = False
+        near = self._main_load()
+        self.row = tuple(sorted(values.row, key=lambda v: -near.coefficient(v)))
+        grid = [v for v in values.base if v in values.grid]
+        self.tail = tuple(v for v in values.base if v not in values.grid)
+        if set(self.tail) == set(self.row):
+            self.tail = self.row
+        grid.sort(key=lambda v: (-near.coefficient(v), -strides.get(v, 0)))
+        contiguous = [v for v in (*grid, *self.row) if near.coefficient(v) == 1]
+        self.vertical = bool(contiguous) and contiguous[-1] in grid
+        if self.vertical:
+            lane = contiguous[-1]
+            grid = [*(v for v in grid if v is not lane), lane]
+        if self.chunk is not None:
+            grid.insert(len(grid) - self.vertical, self.chunk)
+        self.grid = tuple(grid)
+
+    def _strides(self) -> dict[Var, int]:
+        found: dict[Var, int] = {}
+        for _, at, _ in self.stores:
+            for v, c in at.terms:
+                found.setdefault(v, abs(c))
+        return found
+
+    def _main_load(self) -> Affine:
+        """The address of the load that reads most."""
+        loads = [self.values[i] for i in self.live if self.values[i].op == "load"]
+        sizes = [prod(v.size for v in x.at.variables) for x in loads]
+        return loads[sizes.index(max(sizes))].at if loads else Affine()
+
+    # -- passes ------------------------------------------------------------------------
+
+    def nest(self) -> tuple[Nest, tuple[Any, ...]]:
+        """The nest and the memory of its buffers."""
+        reduces = [i for i in self.live if self.values[i].over]
+        count = max((self.stages[i] for i in reduces), default=0)
+        goals: list[list[int]] = [[] for _ in range(count + 1)]
+        for i in reduces:
+            goals[self.stages[i] - 1].append(i)
+        bodies: list[list[Statement]] = [[] for _ in range(count + 1)]
+        rows: list[list[Statement]] = [[] for _ in range(count + 1)]
+        loops = [self.row] * count + [self.tail]
+        written: list[list[Placed]] = [[] for _ in range(count + 1)]
+        row_stores: list[list[Placed]] = [[] for _ in range(count + 1)]
+        for store in self.stores:
+            of_row = set(store[1].variables) <= set(self.grid)
+            of_row = of_row and self._is_row(store[2])
+            (row_stores if of_row else written)[self._pass_of(store, count)].append(
+                store
+            )
+        needed: set[int] = set()
+        for p in range(count + 1):
+            roots = [self.values[i].args for i in goals[p]]
+            wanted = [a for args in roots for a in args]
+            wanted += [n for *_, n in written[p]]
+            body, outer = self._body(p, wanted, loops[p], bodies)
+            needed |= outer | {n for *_, n in row_stores[p]}
+            bodies[p] += body
+            bodies[p] += [self._accumulate(i) for i in goals[p]]
+            bodies[p] += [self._store(s) for s in written[p]]
+            needed |= {a for args in roots for a in args if self._is_row(a)}
+            needed |= {n for *_, n in written[p] if self._is_row(n)}
+        for i in self._row_values(needed):
+            rows[self.stages[i]].append(self._statement(i))
+        for p in range(count + 1):
+            rows[p] += [self._store(s) for s in row_stores[p]]
+        passes = [
+            Pass(tuple(r), loop if b else (), tuple(b))
+            for r, loop, b in zip(rows, loops, bodies, strict=True)
+            if r or b
+        ]
+        return self._finished(passes)
+
+    def _pass_of(self, store: Placed, count: int) -> int:
+        number = store[2]
+        if self._is_row(number):
+            along = set(store[1].variables) - set(self.grid)
+            return count if along else self.stages[number]
+        along = {*self.variables[number], *store[1].variables} - set(self.grid)
+        if along <= set(self.row):
+            return min(self.stages[number], count) if self.tail == self.row else count
+        if not along <= set(self.tail):
+            raise Unsupported("results along different loops")
+        return count
+
+    def _is_row(self, i: int) -> bool:
+        return self.variables[i] <= set(self.grid)
+
+    def _row_values(self, needed: Iterable[int]) -> list[int]:
+        """The values of the row below ``needed``; reductions come out of passes."""
+        found: set[int] = set()
+        stack = [i for i in needed if self._is_row(i)]
+        while stack:
+            i = stack.pop()
+            if i in found:
+                continue
+            found.add(i)
+            if not self.values[i].over:
+                stack += self.values[i].args
+        return sorted(i for i in found if not self.values[i].over)
+
+    def _body(
+        self,
+        p: int,
+        wanted: Sequence[int],
+        loops: tuple[Var, ...],
+        bodies: list[list[Statement]],
+    ) -> tuple[list[Statement], set[int]]:
+        """Statements of pass ``p`` that compute ``wanted``, and what they read of the
+        row."""
+        order: list[int] = []
+        outer: set[int] = set()
+        kept: set[int] = set()
+        seen: set[int] = set()
+        stack = list(wanted)
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            if self._is_row(i):
+                outer.add(i)
+                continue
+            order.append(i)
+            if self._is_kept(i, p, loops):
+                kept.add(i)
+            else:
+                stack += self.values[i].args
+        out: list[Statement] = []
+        for i in sorted(order):
+            if i in kept:
+                out.append(self._recall(i, bodies))
+            else:
+                out.append(self._statement(i))
+                self.kept_in.setdefault(i, p)
+        return out, outer
+
+    def _is_kept(self, i: int, p: int, loops: tuple[Var, ...]) -> bool:
+        first = self.kept_in.get(i, p)
+        if first == p or loops != self.row:
+            return False
+        size = prod(v.size for v in self.row) * self.values[i].dtype.itemsize
+        return size <= KEPT_BYTES and self._cost(i) > WORTH_KEEPING
+
+    def _cost(self, i: int) -> int:
+        """Additions that computing an element again takes."""
+        seen = {i}
+        stack = [i]
+        total = 0
+        while stack:
+            v = self.values[stack.pop()]
+            total += WEIGHTS.get(v.op, 1)
+            new = {a for a in v.args if a not in seen and not self._is_row(a)}
+            seen |= new
+            stack += new
+        return total
+
+    def _recall(self, i: int, bodies: list[list[Statement]]) -> Statement:
+        place = self.keeps.get(i)
+        if place is None:
+            place = self.keeps[i] = len(self.keeps)
+            earlier = bodies[self.kept_in[i]]
+            made = next(
+                j for j, s in enumerate(earlier) if getattr(s, "target", None) == i
+            )
+            earlier.insert(made + 1, Keep(i, place))
+        return Kept(i, self.values[i].dtype, place)
+
+    # -- statements --------------------------------------------------------------------
+
+    def _statement(self, i: int) -> Statement:
+        v: Value = self.values[i]
+        if v.op == "const":
+            return Const(i, v.dtype, v.source[1])
+        if v.op == "load":
+            return Load(i, v.dtype, self._buffer(v.source), v.at)
+        if v.op == "position":
+            return Position(i, v.dtype, v.at)
+        return Compute(i, v.dtype, v.op, v.args)
+
+    def _accumulate(self, i: int) -> Statement:
+        v = self.values[i]
+        return Accumulate(i, v.dtype, v.op, v.args[0], *v.args[1:])
+
+    def _store(self, store: Placed) -> Statement:
+        operand, at, number = store
+        return Store(self._buffer(operand), at, number)
+
+    def _buffer(self, operand: Any) -> int:
+        if operand not in self.operands:
+            self.operands.append(operand)
+        return self.operands.index(operand)
+
+    def _finished(self, passes: Sequence[Pass]) -> tuple[Nest, tuple[Any, ...]]:
+        written = {
+            s.buffer for p in passes for s in (*p.before, *p.body)
+            if isinstance(s, Store)
+        }  # fmt: skip
+        buffers = tuple(
+            Buffer(f"b{i}", o.dtype, i in written) for i, o in enumerate(self.operands)
+        )
+        row = prod(v.size for v in self.row)
+        keeps = tuple((self.values[i].dtype, row) for i in self.keeps)
+        nest = Nest(buffers, self.grid, tuple(passes), keeps, self.vertical, self.chunk)
+        nest = coalesced(nest, self.whole)
+        return _spread(nest) if self.is_map else nest, tuple(self.operands)
+
+
+def _spread(nest: Nest) -> Nest:
+    """A map whose outer loops are the grid. Where a load runs across the innermost loop
+    the two innermost ones are of tiles, so that each cache line is read once."""
+    (only,) = nest.passes
+    if not only.loops:
+        steady = Pass((*only.before, *only.body), (), ())
+        return replace(nest, passes=(steady,))
+    tiled = _tiled(only)
+    inner = 1 if tiled is None else 2
+    only = tiled or only
+    loops = only.loops[-inner:]
+    moving: set[int] = set()
+    before, body = list(only.before), []
+    for s in only.body:
+        at = getattr(s, "at", None)
+        moves = at is not None and any(at.coefficient(v) for v in loops)
+        moves = moves or any(a in moving for a in getattr(s, "args", ()))
+        if moves or isinstance(s, Store):
+            body.append(s)
+            moving.add(getattr(s, "target", -1))
+        else:
+            before.append(s)
+    passes = (Pass(tuple(before), loops, tuple(body)),)
+    return replace(nest, grid=only.loops[:-inner], passes=passes)
+
+
+def _tiled(only: Pass) -> Pass | None:
+    """The pass in tiles of two loops, if a load runs across the innermost one."""
+    last = only.loops[-1]
+    for s in only.body:
+        if not isinstance(s, Load) or abs(s.at.coefficient(last)) <= 1:
+            continue
+        across = [v for v in only.loops[:-1] if abs(s.at.coefficient(v)) == 1]
+        if across:
+            near, far = _divisor(across[0].size, TILE[0]), _divisor(last.size, TILE[1])
+            if min(near, far) >= SMALL_TILE:
+                return _in_tiles(only, ((across[0], near), (last, far)))
+    return None
+
+
+def _divisor(n: int, most: int) -> int:
+    """The largest divisor of ``n`` up to ``most``."""
+    return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+
+
+def _in_tiles(only: Pass, sizes: Sequence[tuple[Var, int]]) -> Pass:
+    known: dict[Var, Affine] = {}
+    outer, inner = list(only.loops), []
+    for v, n in sizes:
+        high, low = Var(f"{v}a", v.size // n), Var(f"{v}b", n)
+        known[v] = Affine.of(high).times(n) + Affine.of(low)
+        outer[outer.index(v)] = high
+        inner.append(low)
+
+    def moved(s: Statement) -> Statement:
+        if not isinstance(s, (Load, Position, Store)):
+            return s
+        return replace(s, at=s.at.substituted(known))
+
+    loops = (*(v for v in outer if v.size > 1), *inner)
+    return Pass(only.before, loops, tuple(map(moved, only.body)))
+
+
+# -- loops that are one ----------------------------------------------------------------
+
+
+def coalesced(nest: Nest, whole: frozenset[int] = frozenset()) -> Nest:
+    """The nest with neighbouring loops as one wherever every address allows it, but for
+    innermost ones of a size in ``whole``."""
+    while True:
+        pair = next(_mergeable(nest, whole), None)
+        if pair is None:
+            return nest
+        nest = _merged(nest, *pair)
+
+
+def _mergeable(nest: Nest, whole: frozenset[int]) -> Iterator[tuple[Var, Var]]:
+    places = [s.at for s in nest.statements() if hasattr(s, "at")]
+    groups = [nest.grid[:-1] if nest.vertical else nest.grid]
+    if nest.vertical and nest.chunk is None and len(nest.grid) > 1:
+        groups = [nest.grid]
+    groups += [p.loops for p in nest.passes]
+    for group in groups:
+        for a, b in pairwise(group):
+            if nest.chunk in (a, b) or not _side_by_side(nest, a, b):
+                continue
+            if b.size in whole and b == group[-1] and group is not groups[0]:
+                continue
+            if all(e.coefficient(a) == e.coefficient(b) * b.size for e in places):
+                yield a, b
+
+
+def _side_by_side(nest: Nest, a: Var, b: Var) -> bool:
+    """Whether ``b`` follows ``a`` wherever one of them is a loop."""
+    for group in (nest.grid, *(p.loops for p in nest.passes)):
+        if a in group or b in group:
+            i = group.index(a) if a in group else -2
+            if i < 0 or i + 1 >= len(group) or group[i + 1] != b:
+                return False
+    return True
+
+
+def _merged(nest: Nest, a: Var, b: Var) -> Nest:
+    both = Var(f"{a}{b}", a.size * b.size)
+
+    def along(variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        out = tuple(both if v == b else v for v in variables)
+        return tuple(v for v in out if v != a)
+
+    def moved(s: Statement) -> Statement:
+        if not isinstance(s, (Load, Position, Store)):
+            return s
+        rest = tuple((v, c) for v, c in s.at.terms if v not in (a, b))
+        inner = s.at.coefficient(b)
+        at = Affine(s.at.offset, rest) + Affine(0, ((both, inner),) if inner else ())
+        return replace(s, at=at)
+
+    passes = tuple(
+        Pass(tuple(map(moved, p.before)), along(p.loops), tuple(map(moved, p.body)))
+        for p in nest.passes
+    )
+    return replace(nest, grid=along(nest.grid), passes=passes)

@@ -1,0 +1,353 @@
+"""The values of a kernel: bodies demanded at index expressions, from the results down.
+
+A value is a term at an index. Views change the index and vanish; the variables of a
+reduction are those of the result that run along the same axes, so that ``x / sum(x)``
+reads one ``x`` in both places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.op import CONSTANT, HALF, SCALAR, Op
+from eqsat.term import Shape, Term, Weak
+
+from ..numpy.interpret import evaluate
+from .affine import (
+    ZERO,
+    Affine,
+    Index,
+    Unsupported,
+    Var,
+    address,
+    broadcast_index,
+    reshape_index,
+    slice_index,
+    spread,
+    transpose_index,
+)
+from .language import DType
+
+WIDE = np.dtype(np.float32)
+INDEX = np.dtype(np.int64)
+REDUCTIONS = frozenset(
+    "sum prod mean max min any all argmax argmin".split(),
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number in a kernel. What it is depends on which fields are set."""
+
+    op: str
+    """``const``, ``load``, ``position``, or the op that computes it."""
+    dtype: DType
+    args: tuple[int, ...] = ()
+    at: Affine = ZERO
+    source: Any = None
+    """What a load reads, or the number that a constant is."""
+    over: tuple[Var, ...] = ()
+    """The variables that a reduction runs over."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of an array lie, in elements of its memory."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+class Conflict(Exception):
+    """``term`` cannot be computed in this nest: it needs one of its own."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__(f"{term.op.name} needs a kernel of its own")
+        self.term = term
+
+
+class Values:
+    """The values of one nest. Raises :class:`Conflict` and :class:`Split` when the nest
+    has to be begun anew."""
+
+    def __init__(
+        self,
+        memory: Mapping[Term, tuple[Any, Layout]],
+        splits: Mapping[str, int],
+    ) -> None:
+        self.memory = memory
+        """Terms in memory: what a load of each reads, and its layout."""
+        self.splits = splits
+        self.values: list[Value] = []
+        self.known: dict[tuple[Term, Index], int] = {}
+        self._numbers: dict[Any, int] = {}
+        self._open: list[tuple[Term, Index]] = []
+        """What is being demanded, the innermost last."""
+        self.base: tuple[Var, ...] = ()
+        """The variables of the result."""
+        self.row: tuple[Var, ...] | None = None
+        """The variables that the reductions run over."""
+        self.grid: frozenset[Var] = frozenset()
+        """Where there is a reduction: the variables outside of it."""
+        self.reduced: list[Term] = []
+        """The reductions, arguments first."""
+        self.joins: tuple[Any, Affine, Var, int] | None = None
+        """Where parts of the one reduction lie: memory, address, the variable that
+        numbers them, and elements of the whole."""
+
+    def fresh(self, name: str, size: int) -> Affine:
+        """A new variable; two or more where it has been split."""
+        inner = self.splits.get(name)
+        if inner is None:
+            return Affine.of(Var(name, size))
+        high = self.fresh(f"{name}a", size // inner)
+        return high.times(inner) + self.fresh(f"{name}b", inner)
+
+    def index(self, stem: str, shape: Shape) -> Index:
+        """New variables for each axis of ``shape``."""
+        return tuple(self.fresh(f"{stem}{i}", n) for i, n in enumerate(shape))
+
+    def root(self, term: Term, index: Index) -> int:
+        """The value of a result whose axes are ``index``."""
+        if not self.base:
+            order = sorted({v for e in index for v in e.variables})
+            self.base = tuple(sorted(order, key=lambda v: -_weight(index, term, v)))
+        return self.value(term, index)
+
+    def value(self, term: Term, index: Index) -> int:
+        """The number of the value of ``term`` at ``index``."""
+        key = (term, index)
+        if key not in self.known:
+            self._open.append(key)
+            self.known[key] = self._demand(term, index)
+            self._open.pop()
+        return self.known[key]
+
+    def known_index(self, term: Term) -> Index | None:
+        """An index that ``term`` is demanded at."""
+        return next(iter(self.indices_of(term)), None)
+
+    def indices_of(self, term: Term) -> list[Index]:
+        """The indices that ``term`` is demanded at."""
+        return [i for t, i in self.known if t is term]
+
+    # -- terms -------------------------------------------------------------------------
+
+    def _demand(self, term: Term, index: Index) -> int:
+        if term in self.memory:
+            return self._load(*self.memory[term], index, self.dtype(term))
+        op = cast(Op, term.op)
+        attrs = op.attr_dict(term)
+        args = term.args
+        if op.name == "reshape":
+            below = reshape_index(index, term.shape, args[0].shape)
+            return self.value(args[0], below)
+        if op.name == "broadcast_to":
+            return self.value(args[0], broadcast_index(index, args[0].shape))
+        if op.name == "transpose":
+            return self.value(args[0], transpose_index(index, attrs["perm"]))
+        if op.name == "slice":
+            below = slice_index(index, attrs["starts"], attrs["steps"])
+            return self.value(args[0], below)
+        if op.kind == "reduce":
+            return self._reduce(term, op.name, args[0], attrs["axis"], index)
+        if op.kind == "pointwise":
+            return self._pointwise(term, op, index)
+        raise Conflict(term)
+
+    def _pointwise(self, term: Term, op: Op, index: Index) -> int:
+        if op.name == "copy":
+            return self.value(term.args[0], index)
+        met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
+        if not met or (op.lowerings and "native" not in op.lowerings):
+            raise Conflict(term)
+        values = []
+        for a in term.args:
+            if isinstance(a.dtype, Weak):
+                number = self._weak(a)
+                dtype = self.dtype(term) if op.name == "where" else met[-1]
+                values.append(self.number(number, dtype))
+            else:
+                values.append(self.value(a, broadcast_index(index, a.shape)))
+        if op.name == "cast":
+            return self._cast(values[0], cast("DType", term.dtype))
+        return self.add(Value(op.name, self.dtype(term), tuple(values)))
+
+    def _cast(self, value: int, dtype: DType) -> int:
+        """``value`` in ``dtype``; halves are rounded, and computed with in float32."""
+        wide = WIDE if dtype in HALF else dtype
+        if self.values[value].dtype != wide:
+            value = self.add(Value("cast", wide, (value,)))
+        if dtype in HALF:
+            return self.add(Value(f"round_{dtype.name}", wide, (value,)))
+        return value
+
+    def _reduce(
+        self, term: Term, name: str, arg: Term, axes: Sequence[int], index: Index
+    ) -> int:
+        outer = frozenset(v for e in index for v in e.variables)
+        if self.joins is not None:
+            return self._join(term, name, outer)
+        sizes = tuple(arg.shape[a] for a in axes)
+        if prod(sizes) == 1:
+            return self._single(term, name, self.value(arg, index))
+        if self.row is None:
+            self._begin_row(term, outer, sizes)
+        assert self.row is not None
+        if outer != self.grid or prod(sizes) != prod(v.size for v in self.row):
+            raise Conflict(term)
+        below = list(index)
+        along = self._along(arg.shape, axes) or spread(self.row, sizes)
+        for a, e in zip(axes, along, strict=True):
+            below[a + len(index)] = e
+        x = self.value(arg, tuple(below))
+        self.reduced.append(term)
+        if name in ("argmax", "argmin"):
+            (a,) = axes
+            at = self.add(Value("position", INDEX, at=below[a + len(below)]))
+            return self.add(Value(name, INDEX, (x, at), over=self.row))
+        if name in ("any", "all"):
+            x = self._cast(x, np.dtype(bool))
+        return self._total(name, self.dtype(term), x, prod(sizes))
+
+    def _single(self, term: Term, name: str, x: int) -> int:
+        """A reduction over one element."""
+        if name in ("argmax", "argmin"):
+            return self.number(0, INDEX)
+        return self._cast(x, np.dtype(bool)) if name in ("any", "all") else x
+
+    def _join(self, term: Term, name: str, outer: frozenset[Var]) -> int:
+        """A reduction of the parts that another nest has reduced."""
+        assert self.joins is not None
+        source, at, chunk, count = self.joins
+        self.grid, self.row = outer, (chunk,)
+        dtype = self.dtype(term)
+        x = self.add(Value("load", dtype, at=at, source=source))
+        return self._total(name, dtype, x, count)
+
+    def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
+        assert self.row is not None
+        if name != "mean":
+            return self.add(Value(name, dtype, (x,), over=self.row))
+        total = self.add(Value("sum", dtype, (x,), over=self.row))
+        return self.add(
+            Value("divide", dtype, (total, self.number(float(count), dtype)))
+        )
+
+    def _along(self, shape: Shape, axes: Sequence[int]) -> Index | None:
+        """How the row runs through ``axes`` where a value of ``shape`` is used beside
+        its reduction."""
+        assert self.row is not None
+        for term, index in reversed(self._open):
+            if term.shape == shape:
+                found = tuple(index[a + len(index)] for a in axes)
+                if {v for e in found for v in e.variables} == set(self.row):
+                    return found
+        return None
+
+    def _begin_row(self, term: Term, outer: frozenset[Var], sizes: Shape) -> None:
+        inner = tuple(v for v in self.base if v not in outer)
+        if prod(v.size for v in inner) == prod(sizes):
+            self.row = inner
+        elif outer <= set(self.base) and (outer or not self.base):
+            found = [self.fresh(f"r{i}", n) for i, n in enumerate(sizes)]
+            self.row = tuple(v for e in found for v in _ordered(e))
+        else:
+            raise Conflict(term)
+        self.grid = outer
+
+    # -- values ------------------------------------------------------------------------
+
+    def add(self, value: Value) -> int:
+        """The number of ``value``; equal values have one."""
+        key = value
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def number(self, number: float, dtype: DType) -> int:
+        """A constant. Equal numbers of other signs or types are others."""
+        return self.add(Value("const", dtype, source=(repr(number), number)))
+
+    def _load(self, source: Any, layout: Layout, index: Index, dtype: DType) -> int:
+        at = address(index, layout.strides, layout.offset)
+        return self.add(Value("load", dtype, at=at, source=source))
+
+    def _weak(self, term: Term) -> float:
+        value = evaluate([term], {})[term]
+        if isinstance(value, np.ndarray):
+            raise Unsupported("a table of bare numbers")
+        return value
+
+    def dtype(self, term: Term) -> DType:
+        """The dtype that a term is computed in: halves in float32."""
+        dtype = cast("DType", term.dtype)
+        return WIDE if dtype in HALF else dtype
+
+
+def _ordered(e: Affine) -> list[Var]:
+    """The variables of an index, the outermost first."""
+    return [v for v, _ in sorted(e.terms, key=lambda t: -t[1])]
+
+
+def _weight(index: Index, term: Term, var: Var) -> int:
+    """How far one step of ``var`` goes in the packed memory of ``term``."""
+    packed = [prod(term.shape[i + 1 :]) for i in range(len(term.shape))]
+    return address(index, packed).coefficient(var)
+
+
+def covers(index: Index, shape: Shape) -> bool:
+    """Whether ``index`` reaches every element of ``shape`` once."""
+    packed = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    at = address(index, packed)
+    unit = 1
+    for v, c in sorted(at.terms, key=lambda t: t[1]):
+        if c != unit:
+            return False
+        unit *= v.size
+    return unit == prod(shape) and at.offset == 0
+
+
+def matching(trial: Values, values: Values) -> dict[Var, Affine]:
+    """What the variables of ``trial`` are in ``values``, by a term that both read."""
+    best: dict[Var, Affine] = {}
+    for (term, index), _ in trial.known.items():
+        for other in values.indices_of(term):
+            met: dict[Var, Affine] = {}
+            for mine, theirs in zip(index, other, strict=True):
+                if len(mine.terms) == 1 and mine.terms[0][1] == 1 and not mine.offset:
+                    met[mine.terms[0][0]] = theirs
+            if len(met) > len(best):
+                best = met
+    return best
+
+
+def fixed_terms(
+    terms: Sequence[Term], roots: Sequence[Term], leaves: Sequence[Term]
+) -> dict[Term, Any]:
+    """The ``terms`` above ``leaves`` that are known beforehand and that others or
+    ``roots`` are made of, with their values."""
+    given = set(leaves)
+    known: set[Term] = set()
+
+    def is_known(t: Term) -> bool:
+        bare = isinstance(t.dtype, Weak) or t.op is CONSTANT or t.op is SCALAR
+        return t in known or (bare and t not in given)
+
+    for t in terms:
+        if t not in given and all(is_known(a) for a in t.args):
+            known.add(t)
+    used = {a for t in terms if t not in known for a in t.args if is_known(a)}
+    used |= {r for r in roots if is_known(r)}
+    found = {}
+    for t in sorted(used - given, key=lambda t: t.id):
+        if not isinstance(t.dtype, Weak):
+            found[t] = np.asarray(evaluate([t], {})[t])
+    return found

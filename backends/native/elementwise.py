@@ -1,0 +1,575 @@
+"""Pointwise ops as LLVM instructions, over scalars and vectors alike.
+
+Integers wrap; dividing by 0 gives 0, as NumPy does. Floats keep NaN, infinities and
+signed zeros: no instruction carries a fast-math flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from eqsat.typerule import BF16
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import DType
+from .machine import Host
+from .math import FUNCTIONS
+from .math import Host as MathHost
+
+I1, I8, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+
+
+def register_type(dtype: DType) -> Any:
+    """The LLVM type of a value of ``dtype`` while it is computed with."""
+    if dtype == np.dtype(bool):
+        return I1
+    if dtype.kind == "f":
+        return {2: F16, 4: F32, 8: F64}[dtype.itemsize]
+    if dtype.kind in "iu":
+        return ir.IntType(8 * dtype.itemsize)
+    raise Unsupported(f"values of {dtype}")
+
+
+def memory_type(dtype: DType) -> Any:
+    """The LLVM type of an element of ``dtype`` in memory."""
+    if dtype == np.dtype(bool):
+        return I8
+    return (
+        ir.IntType(16)
+        if dtype.itemsize == 2 and _is_half(dtype)
+        else register_type(dtype)
+    )
+
+
+def _is_half(dtype: DType) -> bool:
+    return dtype.name in ("float16", "bfloat16")
+
+
+def widened(element: Any, lanes: int) -> Any:
+    """``element``, or the vector of so many."""
+    return element if lanes == 1 else ir.VectorType(element, lanes)
+
+
+def lanes_of(value: ir.Value) -> int:
+    """Lanes of a value; 1 of a scalar."""
+    return value.type.count if isinstance(value.type, ir.VectorType) else 1
+
+
+def constant(element: Any, lanes: int, number: float) -> ir.Constant:
+    """``number`` in each lane."""
+    if isinstance(element, ir.IntType):
+        number = int(number) & ((1 << element.width) - 1)
+    one = ir.Constant(element, number)
+    if lanes == 1:
+        return one
+    return ir.Constant(ir.VectorType(element, lanes), [one] * lanes)
+
+
+def splat(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """A scalar in each lane."""
+    if lanes == 1 or isinstance(value.type, ir.VectorType):
+        return value
+    if isinstance(value, ir.Constant):
+        return ir.Constant(ir.VectorType(value.type, lanes), [value] * lanes)
+    kind = ir.VectorType(value.type, lanes)
+    one = b.insert_element(
+        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    )
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+
+
+# -- memory ----------------------------------------------------------------------------
+
+
+def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: DType, host: Host) -> ir.Value:
+    """What an element in memory is as a value: bools one bit, halves float32."""
+    lanes = lanes_of(value)
+    if dtype == np.dtype(bool):
+        return b.icmp_unsigned("!=", value, constant(I8, lanes, 0))
+    if dtype.name == "bfloat16":
+        wide = b.zext(value, widened(ir.IntType(32), lanes))
+        return b.bitcast(
+            b.shl(wide, constant(ir.IntType(32), lanes, 16)), widened(F32, lanes)
+        )
+    if dtype.name == "float16":
+        return _from_half(b, value, host)
+    return value
+
+
+def to_memory(b: ir.IRBuilder, value: ir.Value, dtype: DType, host: Host) -> ir.Value:
+    """A value as an element in memory, halves rounded to nearest, ties to even."""
+    lanes = lanes_of(value)
+    if dtype == np.dtype(bool):
+        return b.zext(value, widened(I8, lanes))
+    if dtype.name == "bfloat16":
+        return _to_bfloat(b, value)
+    if dtype.name == "float16":
+        return _to_half(b, value, host)
+    return value
+
+
+def _has_half(host: Host) -> bool:
+    return host.is_arm or "f16c" in host.flags
+
+
+def _from_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
+    lanes = lanes_of(value)
+    if _has_half(host):
+        return b.fpext(b.bitcast(value, widened(F16, lanes)), widened(F32, lanes))
+    i32 = ir.IntType(32)
+
+    def c(n: float, element: Any = i32) -> ir.Constant:
+        return constant(element, lanes, n)
+
+    wide = b.zext(value, widened(i32, lanes))
+    sign = b.shl(b.and_(wide, c(0x8000)), c(16))
+    rest = b.shl(b.and_(wide, c(0x7FFF)), c(13))
+    # Exponent and fraction as float32 bits are too small by 2^112, denormals included.
+    scaled = b.fmul(b.bitcast(rest, widened(F32, lanes)), c(2.0**112, F32))
+    special = b.icmp_unsigned(">=", rest, c(0x7C00 << 13))
+    bits = b.bitcast(scaled, widened(i32, lanes))
+    bits = b.select(special, b.or_(rest, c(0x7F800000)), bits)
+    return b.bitcast(b.or_(bits, sign), widened(F32, lanes))
+
+
+def _to_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
+    lanes = lanes_of(value)
+    i16, i32 = ir.IntType(16), ir.IntType(32)
+    if _has_half(host):
+        return b.bitcast(b.fptrunc(value, widened(F16, lanes)), widened(i16, lanes))
+
+    def c(n: float, element: Any = i32) -> ir.Constant:
+        return constant(element, lanes, n)
+
+    def as_int(x: ir.Value) -> ir.Value:
+        return b.bitcast(x, widened(i32, lanes))
+
+    bits = as_int(value)
+    sign = b.lshr(b.and_(bits, c(0x80000000)), c(16))
+    size = b.and_(bits, c(0x7FFFFFFF))
+    # Adding 2^(e + 13) rounds off the 13 bits that a half lacks; below the smallest
+    # normal half the same number fits all denormals.
+    up = b.add(b.and_(size, c(0x7F800000)), c(13 << 23))
+    up = b.select(
+        b.icmp_unsigned("<", size, c(113 << 23)), c((113 + 13 - 1 + 1) << 23), up
+    )
+    magnitude = b.bitcast(size, widened(F32, lanes))
+    unit = b.bitcast(up, widened(F32, lanes))
+    rounded = b.fsub(b.fadd(magnitude, unit), unit)
+    half = b.lshr(as_int(b.fmul(rounded, c(2.0**-112, F32))), c(13))
+    half = b.select(b.icmp_unsigned(">=", size, c(0x477FF000)), c(0x7C00), half)
+    half = b.select(b.icmp_unsigned(">", size, c(0x7F800000)), c(0x7E00), half)
+    return b.trunc(b.or_(half, sign), widened(i16, lanes))
+
+
+def _to_bfloat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    lanes = lanes_of(value)
+    i32 = ir.IntType(32)
+
+    def c(n: int) -> ir.Constant:
+        return constant(i32, lanes, n)
+
+    bits = b.bitcast(value, widened(i32, lanes))
+    odd = b.and_(b.lshr(bits, c(16)), c(1))
+    up = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
+    quiet = b.or_(b.lshr(bits, c(16)), c(0x40))
+    nan = b.fcmp_unordered("uno", value, value)
+    return b.trunc(b.select(nan, quiet, up), widened(ir.IntType(16), lanes))
+
+
+# -- ops -------------------------------------------------------------------------------
+
+Emit = Callable[["Call"], ir.Value]
+
+
+class Call:
+    """One op to be written: its values, their dtype, and the dtype of the result."""
+
+    def __init__(
+        self,
+        b: ir.IRBuilder,
+        op: str,
+        args: Sequence[ir.Value],
+        of: DType,
+        dtype: DType,
+        host: Host,
+    ) -> None:
+        self.b, self.op, self.args, self.of, self.dtype = b, op, args, of, dtype
+        self.host = host
+
+    @property
+    def lanes(self) -> int:
+        return max(map(lanes_of, self.args))
+
+    @property
+    def is_float(self) -> bool:
+        return self.of.kind == "f"
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.of.kind in "ub"
+
+    def number(self, value: float) -> ir.Constant:
+        """A constant of the dtype of the arguments."""
+        return constant(register_type(self.of), self.lanes, value)
+
+
+def is_supported(op: str, of: DType, dtype: DType) -> bool:
+    """Whether ``op`` of values of dtype ``of`` has code here."""
+    if op.startswith("round_"):
+        return True
+    if op == "cast":
+        return all(d.kind in "biuf" for d in (of, dtype))
+    return _rule(op, of) is not None
+
+
+def emit(
+    b: ir.IRBuilder,
+    op: str,
+    args: Sequence[ir.Value],
+    of: DType,
+    dtype: DType,
+    host: Host,
+) -> ir.Value:
+    """``op`` over ``args`` of dtype ``of``. Raises :class:`Unsupported`."""
+    call = Call(b, op, args, of, dtype, host)
+    if op.startswith("round_"):
+        half = np.dtype(np.float16) if op == "round_float16" else BF16
+        bits = to_memory(b, args[0], half, host)
+        return from_memory(b, bits, half, host)
+    if op == "cast":
+        return _cast(call)
+    rule = _rule(op, of)
+    if rule is None:
+        raise Unsupported(f"{op} of {of}")
+    return rule(call)
+
+
+def _rule(op: str, of: DType) -> Emit | None:
+    kind = "f" if of.kind == "f" else "b" if of == np.dtype(bool) else "i"
+    found = _RULES.get((op, kind))
+    if found is None and kind == "f" and op in FUNCTIONS:
+        return _function
+    return found
+
+
+def _function(c: Call) -> ir.Value:
+    """A call of a function that LLVM inlines: written once, however often it is used,
+    since writing an exponential takes longer than compiling it."""
+    kind = c.args[0].type
+    name = f"{c.op}.{c.lanes}x{register_type(c.of)}"
+    module = c.b.module
+    fn = module.globals.get(name)
+    if fn is None:
+        host = MathHost(c.host.has_fma, c.host.is_arm or "sse4.1" in c.host.flags)
+        fn = ir.Function(module, ir.FunctionType(kind, [kind] * len(c.args)), name)
+        fn.linkage = "internal"
+        fn.attributes.add("alwaysinline")
+        b = ir.IRBuilder(fn.append_basic_block())
+        b.ret(FUNCTIONS[c.op](b, *fn.args, host))
+    return c.b.call(fn, list(c.args))
+
+
+def _intrinsic(name: str) -> Emit:
+    def emit_call(c: Call) -> ir.Value:
+        kind = c.args[0].type
+        one = "f64" if c.of.itemsize == 8 else "f32"
+        full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
+        fn = c.b.module.globals.get(full)
+        if fn is None:
+            fn = ir.Function(
+                c.b.module, ir.FunctionType(kind, [kind] * len(c.args)), full
+            )
+        return c.b.call(fn, list(c.args))
+
+    return emit_call
+
+
+def _cast(c: Call) -> ir.Value:
+    (x,) = c.args
+    b, lanes = c.b, c.lanes
+    to = widened(register_type(c.dtype), lanes)
+    if c.of == c.dtype:
+        return x
+    if c.dtype == np.dtype(bool):
+        if c.is_float:
+            return b.fcmp_unordered("!=", x, c.number(0.0))
+        return b.icmp_unsigned("!=", x, c.number(0))
+    if c.is_float and c.dtype.kind == "f":
+        return b.fpext(x, to) if c.dtype.itemsize > c.of.itemsize else b.fptrunc(x, to)
+    if c.is_float:
+        return _to_integer(c, x, to)
+    if c.dtype.kind == "f":
+        return b.uitofp(x, to) if c.is_unsigned else b.sitofp(x, to)
+    mine, theirs = register_type(c.of).width, register_type(c.dtype).width
+    if theirs < mine:
+        return b.trunc(x, to)
+    if theirs == mine:
+        return x
+    return b.zext(x, to) if c.is_unsigned else b.sext(x, to)
+
+
+def _to_integer(c: Call, x: ir.Value, to: Any) -> ir.Value:
+    """As x86-64 converts: out of range is the smallest int64, cut to size."""
+    b, lanes = c.b, c.lanes
+    wide = ir.IntType(64) if c.dtype.itemsize == 8 else ir.IntType(32)
+    if c.dtype.kind == "u" or c.dtype.itemsize == 8:
+        wide = ir.IntType(64)
+    limit = 2.0 ** (wide.width - 1)
+    inside = b.and_(
+        b.fcmp_ordered(">=", x, c.number(-limit)),
+        b.fcmp_ordered("<", x, c.number(limit)),
+    )
+    safe = b.select(inside, x, c.number(0.0))
+    got = b.fptosi(safe, widened(wide, lanes))
+    least = constant(wide, lanes, -(1 << (wide.width - 1)))
+    got = b.select(inside, got, least)
+    if c.dtype.kind == "u" and c.dtype.itemsize == 8:
+        high = b.fcmp_ordered(">=", x, c.number(limit))
+        high = b.and_(high, b.fcmp_ordered("<", x, c.number(2 * limit)))
+        rest = b.fptosi(
+            b.select(high, b.fsub(x, c.number(limit)), c.number(0.0)),
+            widened(wide, lanes),
+        )
+        got = b.select(high, b.xor(rest, least), got)
+    return got if to == got.type else b.trunc(got, to)
+
+
+def _binary(float_name: str, int_name: str) -> dict[tuple[str, str], Emit]:
+    return {
+        ("", "f"): lambda c: getattr(c.b, float_name)(*c.args),
+        ("", "i"): lambda c: getattr(c.b, int_name)(*c.args),
+    }
+
+
+def _compare(sign: str) -> Emit:
+    def emit_compare(c: Call) -> ir.Value:
+        if c.is_float:
+            fcmp = c.b.fcmp_unordered if sign == "!=" else c.b.fcmp_ordered
+            return fcmp(sign, *c.args)
+        icmp = c.b.icmp_unsigned if c.is_unsigned else c.b.icmp_signed
+        return icmp(sign, *c.args)
+
+    return emit_compare
+
+
+def _select_by(sign: str) -> Emit:
+    """The larger or smaller; NaN if one is."""
+
+    def emit_select(c: Call) -> ir.Value:
+        b, (x, y) = c.b, c.args
+        if not c.is_float:
+            icmp = b.icmp_unsigned if c.is_unsigned else b.icmp_signed
+            return b.select(icmp(sign, x, y), x, y)
+        if _is_number(x):
+            x, y = y, x
+        if _is_number(y):  # one instruction on x86, which gives NaN for a NaN in x
+            return b.select(b.fcmp_ordered(sign, y, x), y, x)
+        first = b.select(b.fcmp_ordered(sign, x, y), x, y)
+        return b.select(b.fcmp_unordered("uno", x, x), x, first)
+
+    return emit_select
+
+
+def _is_number(value: ir.Value) -> bool:
+    """Whether a value is a constant that is not NaN."""
+    if not isinstance(value, ir.Constant):
+        return False
+    one = value.constant[0].constant if lanes_of(value) > 1 else value.constant
+    return bool(one == one)
+
+
+def _floor_divide(c: Call) -> ir.Value:
+    quotient, rest = _divided(c)
+    b = c.b
+    if c.is_unsigned:
+        return quotient
+    _, y = c.args
+    off = b.and_(
+        b.icmp_signed("!=", rest, c.number(0)),
+        b.icmp_signed("<", b.xor(rest, y), c.number(0)),
+    )
+    off = b.and_(off, b.icmp_signed("!=", y, c.number(0)))
+    return b.select(off, b.sub(quotient, c.number(1)), quotient)
+
+
+def _remainder(c: Call) -> ir.Value:
+    _, rest = _divided(c)
+    b = c.b
+    if c.is_unsigned:
+        return rest
+    _, y = c.args
+    off = b.and_(
+        b.icmp_signed("!=", rest, c.number(0)),
+        b.icmp_signed("<", b.xor(rest, y), c.number(0)),
+    )
+    off = b.and_(off, b.icmp_signed("!=", y, c.number(0)))
+    return b.select(off, b.add(rest, y), rest)
+
+
+def _divided(c: Call) -> tuple[ir.Value, ir.Value]:
+    """Quotient and rest, both 0 of division by 0. The least number by -1 wraps."""
+    b, (x, y) = c.b, c.args
+    zero = b.icmp_signed("==", y, c.number(0))
+    safe = b.select(zero, c.number(1), y)
+    if c.is_unsigned:
+        q, r = b.udiv(x, safe), b.urem(x, safe)
+    else:
+        minus = b.icmp_signed("==", y, c.number(-1))
+        safe = b.select(minus, c.number(1), safe)
+        q = b.sdiv(x, safe)
+        q = b.select(minus, b.neg(x), q)
+        r = b.select(minus, c.number(0), b.srem(x, safe))
+    return b.select(zero, c.number(0), q), b.select(zero, c.number(0), r)
+
+
+def _shift(name: str) -> Emit:
+    """Shifts by the width or more, or by a negative count, as NumPy: all bits go."""
+
+    def emit_shift(c: Call) -> ir.Value:
+        b, (x, y) = c.b, c.args
+        width = register_type(c.of).width
+        far = b.icmp_unsigned(">=", y, c.number(width))
+        near = b.select(far, c.number(0), y)
+        if name == "left":
+            return b.select(far, c.number(0), b.shl(x, near))
+        if c.is_unsigned:
+            return b.select(far, c.number(0), b.lshr(x, near))
+        return b.select(far, b.ashr(x, c.number(width - 1)), b.ashr(x, near))
+
+    return emit_shift
+
+
+def _absolute(c: Call) -> ir.Value:
+    (x,) = c.args
+    if c.is_unsigned:
+        return x
+    return c.b.select(c.b.icmp_signed("<", x, c.number(0)), c.b.neg(x), x)
+
+
+def _sign(c: Call) -> ir.Value:
+    b, (x,) = c.b, c.args
+    if c.is_float:
+        up = b.select(b.fcmp_ordered(">", x, c.number(0.0)), c.number(1.0), x)
+        down = b.select(b.fcmp_ordered("<", x, c.number(0.0)), c.number(-1.0), up)
+        return b.select(b.fcmp_ordered("==", x, c.number(0.0)), c.number(0.0), down)
+    over = b.select(b.icmp_unsigned("!=", x, c.number(0)), c.number(1), c.number(0))
+    if c.is_unsigned:
+        return over
+    return b.select(b.icmp_signed("<", x, c.number(0)), c.number(-1), over)
+
+
+def _where(c: Call) -> ir.Value:
+    return c.b.select(*c.args)
+
+
+def _truth(c: Call, x: ir.Value) -> ir.Value:
+    if c.of == np.dtype(bool):
+        return x
+    if c.is_float:
+        return c.b.fcmp_unordered("!=", x, c.number(0.0))
+    return c.b.icmp_unsigned("!=", x, c.number(0))
+
+
+def _logical(name: str) -> Emit:
+    def emit_logical(c: Call) -> ir.Value:
+        x, y = (_truth(c, a) for a in c.args)
+        return getattr(c.b, name)(x, y)
+
+    return emit_logical
+
+
+def _reciprocal(c: Call) -> ir.Value:
+    return c.b.fdiv(c.number(1.0), c.args[0])
+
+
+def _square(c: Call) -> ir.Value:
+    (x,) = c.args
+    return c.b.fmul(x, x) if c.is_float else c.b.mul(x, x)
+
+
+def _rules() -> dict[tuple[str, str], Emit]:
+    rules: dict[tuple[str, str], Emit] = {}
+    for op, of_float, of_int in (
+        ("add", "fadd", "add"),
+        ("subtract", "fsub", "sub"),
+        ("multiply", "fmul", "mul"),
+    ):
+        for (_, kind), rule in _binary(of_float, of_int).items():
+            rules[op, kind] = rule
+    rules["add", "b"] = lambda c: c.b.or_(*c.args)
+    rules["multiply", "b"] = lambda c: c.b.and_(*c.args)
+    rules["divide", "f"] = lambda c: c.b.fdiv(*c.args)
+    rules["negative", "f"] = lambda c: c.b.fneg(*c.args)
+    rules["negative", "i"] = lambda c: c.b.neg(*c.args)
+    rules["absolute", "f"] = _intrinsic("fabs")
+    rules["sqrt", "f"] = _intrinsic("sqrt")
+    rules["copysign", "f"] = _intrinsic("copysign")
+    rules["reciprocal", "f"] = _reciprocal
+    rules["floor_divide", "i"] = _floor_divide
+    rules["remainder", "i"] = _remainder
+    rules["fmod", "i"] = lambda c: _divided(c)[1]
+    rules["absolute", "i"] = _absolute
+    rules["absolute", "b"] = lambda c: c.args[0]
+    rules["invert", "i"] = lambda c: c.b.not_(*c.args)
+    rules["invert", "b"] = lambda c: c.b.not_(*c.args)
+    rules["left_shift", "i"] = _shift("left")
+    rules["right_shift", "i"] = _shift("right")
+    rules["isnan", "f"] = lambda c: c.b.fcmp_unordered("uno", c.args[0], c.args[0])
+    rules["isinf", "f"] = lambda c: c.b.fcmp_ordered(
+        "==", _intrinsic("fabs")(c), c.number(float("inf"))
+    )
+    rules["isfinite", "f"] = lambda c: c.b.fcmp_ordered(
+        "<", _intrinsic("fabs")(c), c.number(float("inf"))
+    )
+    rules["signbit", "f"] = _signbit
+    for kind in "fi":
+        rules["sign", kind] = _sign
+        rules["square", kind] = _square
+    for name, sign in (("maximum", ">"), ("minimum", "<")):
+        rules[name, "i"] = _select_by(sign)
+        rules[name, "f"] = _select_by(sign)
+        rules[name, "b"] = _logical("or_" if name == "maximum" else "and_")
+        rules[f"f{name[:3]}", "i"] = _select_by(sign)
+    for name, sign in (
+        ("less", "<"),
+        ("less_equal", "<="),
+        ("greater", ">"),
+        ("greater_equal", ">="),
+        ("equal", "=="),
+        ("not_equal", "!="),
+    ):
+        for kind in "fib":
+            rules[name, kind] = _compare(sign)
+    for kind in "fib":
+        rules["where", kind] = _where
+        rules["logical_and", kind] = _logical("and_")
+        rules["logical_or", kind] = _logical("or_")
+        rules["logical_xor", kind] = _logical("xor")
+        rules["logical_not", kind] = lambda c: c.b.not_(_truth(c, c.args[0]))
+    for name in ("and", "or", "xor"):
+        for kind in "ib":
+            suffix = "xor" if name == "xor" else f"{name}_"
+            rules[f"bitwise_{name}", kind] = _logical_bits(suffix)
+    for name in ("floor", "ceil", "trunc", "rint"):
+        rules[name, "i"] = lambda c: c.args[0]
+    return rules
+
+
+def _logical_bits(name: str) -> Emit:
+    return lambda c: getattr(c.b, name)(*c.args)
+
+
+def _signbit(c: Call) -> ir.Value:
+    bits = ir.IntType(8 * c.of.itemsize)
+    as_int = c.b.bitcast(c.args[0], widened(bits, c.lanes))
+    return c.b.icmp_signed("<", as_int, constant(bits, c.lanes, 0))
+
+
+_RULES = _rules()

@@ -1,0 +1,296 @@
+"""Programs lowered to machine code, and run.
+
+What native code cannot do yet runs as NumPy between native parts; the whole of a
+program without such kernels is one native function, which the entry calls without
+Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.body import KERNEL, RESULT
+from eqsat.kernel import Kernel, packed
+from eqsat.op import INPUT
+from eqsat.program import Program
+from eqsat.term import Graph, Term, Weak
+
+from ..kernels.values import Layout
+from ..numpy.interpret import Array
+from ..numpy.lower import lower as lower_to_numpy
+from . import blas
+from .entry import Code
+from .machine import Host, Library, compile_ir, load
+from .places import ALIGNMENT, Places, strided
+from .program import Group, Layered, Writer
+from .runtime import program_imports, runtime
+from .team import thread_limit
+
+MANY_LAYOUTS = 4
+"""Layouts of inputs for which a program is compiled; others are copied first."""
+RELEASE_S = 1e-5
+"""Work during which other threads of Python may run (s)."""
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """A part of a program that is machine code."""
+
+    writer: Writer
+    library: Library
+    address: int
+    threads: int
+
+
+@dataclass(frozen=True, eq=False)
+class Python:
+    """A kernel that NumPy runs, and why."""
+
+    kernel: Kernel
+    run: Callable[..., Sequence[Array]]
+    arguments: tuple[Term, ...]
+    reason: str
+
+
+class Compiled:
+    """A program for inputs of given layouts."""
+
+    def __init__(
+        self, program: Program, layouts: Sequence[Layout], host: Host, threads: int
+    ) -> None:
+        self.program, self.layouts = program, tuple(layouts)
+        self.places = Places(program, layouts)
+        layered = Layered(program, self.places, host, threads)
+        self.parts: list[Native | Python] = []
+        for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
+            if is_native:
+                groups = cast("list[Group]", list(group))
+                writer = Writer(groups, layered, f"program{len(self.parts)}")
+                self.parts.append(_native(writer, host))
+            else:
+                for kernel in cast("list[Kernel]", list(group)):
+                    self.parts.append(_python(kernel, layered.reasons[kernel]))
+        native = [p for p in self.parts if isinstance(p, Native)]
+        self.arena_bytes = max((p.writer.arena_bytes for p in native), default=0)
+        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+
+    @property
+    def source(self) -> str:
+        """The kernels as people read them, and the LLVM IR of all that is native."""
+        texts = []
+        for p in self.parts:
+            if isinstance(p, Python):
+                texts.append(f"; {p.kernel.name} runs as NumPy: {p.reason}")
+                continue
+            for nest in p.writer.functions:
+                lines = str(nest).splitlines()
+                texts.append("\n".join(f"; {line}" for line in lines))
+            texts.append(p.writer.text)
+        return "\n\n".join(texts) + "\n"
+
+    @cached_property
+    def code(self) -> Code | None:
+        """The whole as one native function; None where Python has a part in it."""
+        part = self.parts[0] if len(self.parts) == 1 else None
+        if not isinstance(part, Native):
+            return None
+        outputs = tuple(
+            (cast("np.dtype[Any]", r.dtype), r.shape) for r in self.program.roots
+        )
+        packed_ones = (Layout(packed(t.shape)) for t in self.program.inputs)
+        return Code(
+            part.address,
+            outputs,
+            tuple(self.places.constants),
+            self.arena_bytes,
+            part.threads,
+            part.writer.seconds > RELEASE_S,
+            tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
+            (self, part.library),
+        )
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The results, in fresh arrays."""
+        outputs = [
+            fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
+        ]
+        arena = fresh((self.arena_bytes,), np.dtype(np.uint8))
+        blocks = [*arrays, *outputs, *self.places.constants, arena]
+        pointers = (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
+        team_run = _RUN(runtime().address("team_run"))
+        for p in self.parts:
+            if isinstance(p, Native):
+                team_run(p.address, ctypes.addressof(pointers), p.threads)
+            else:
+                self._by_numpy(p, blocks)
+        return outputs
+
+    def _by_numpy(self, p: Python, blocks: Sequence[Array]) -> None:
+        given = [self._array(t, blocks) for t in p.arguments]
+        with np.errstate(all="ignore"):
+            found = p.run(*given)
+        for r, value in zip(p.kernel.results, found, strict=True):
+            self._array(r, blocks)[...] = value
+
+    def _array(self, term: Term, blocks: Sequence[Array]) -> Array:
+        place = self.places.of[term]
+        block = blocks[place.memory.buffer]
+        if 0 <= place.memory.buffer < len(self.program.inputs):
+            strides = tuple(s * block.itemsize for s in place.layout.strides)
+            return _shown(block, term.shape, strides, place.layout.offset)
+        flat = block.reshape(-1).view(np.uint8)
+        return strided(flat, place, term)
+
+
+def _shown(
+    base: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> Array:
+    """A view of the memory of ``base``, ``offset`` elements after its first one."""
+    view = np.lib.stride_tricks.as_strided(base, shape, strides)
+    if offset:
+        interface = dict(view.__array_interface__)
+        data, flag = interface["data"]
+        interface["data"] = (data + offset * base.itemsize, flag)
+        view = np.asarray(_Interface(interface, base))
+    return view
+
+
+@dataclass(frozen=True)
+class _Interface:
+    __array_interface__: dict[str, Any]
+    keep: Array
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that is not initialised and begins on a cache line."""
+    size = dtype.itemsize
+    for d in shape:
+        size *= d
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return np.ndarray(shape, dtype, block.data, start)
+
+
+def _native(writer: Writer, host: Host) -> Native:
+    imports = dict(program_imports())
+    if writer.has_products:
+        imports |= blas.imports()
+    name = writer.function.name
+    library = load(compile_ir(writer.text, host), [name], imports)
+    return Native(writer, library, library.address(name), writer.most_threads)
+
+
+def _python(kernel: Kernel, reason: str) -> Python:
+    """A kernel as a NumPy program of its own."""
+    graph = Graph(sources=False)
+    args: list[Term] = []
+    inputs: dict[Term, Term] = {}
+    graph.arrays.update(kernel.term.graph.arrays)
+    for a in kernel.term.args:
+        if isinstance(a.dtype, Weak):
+            args.append(_copied(a, graph))
+            continue
+        if a not in inputs:
+            inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
+        args.append(inputs[a])
+    term = graph.node(kernel.term.op, args, kernel.term.attrs, kernel.term.type)
+    roots = [term]
+    if kernel.term.op is KERNEL and kernel.results[0].op is RESULT:
+        roots = [graph.node(RESULT, [term], r.attrs, r.type) for r in kernel.results]
+    run = lower_to_numpy(Program.of(roots, list(inputs.values())))
+    return Python(kernel, run, tuple(inputs), reason)
+
+
+def _copied(term: Term, graph: Graph) -> Term:
+    """``term``, of bare numbers, in another graph."""
+    args = [_copied(a, graph) for a in term.args]
+    return graph.node(term.op, args, term.attrs, term.type)
+
+
+class Lowered:
+    """A program that runs as machine code; it is compiled for each layout of inputs
+    that comes, the packed one first."""
+
+    def __init__(self, program: Program, host: Host, threads: int = 0) -> None:
+        self.program, self.host = program, host
+        self.threads = thread_limit(threads)
+        self._lock = threading.Lock()
+        self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
+        self.compiled: dict[tuple[Layout, ...], Compiled] = {}
+        self.first = self._compile(self._packed)
+
+    @property
+    def source(self) -> str:
+        """Listings of the kernels and LLVM IR, for packed inputs."""
+        return self.first.source
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Kernels that run as NumPy, and why."""
+        parts = self.first.parts
+        return {p.kernel.name: p.reason for p in parts if isinstance(p, Python)}
+
+    def __call__(self, *arrays: Any) -> list[Array]:
+        """The results, in fresh arrays."""
+        given = [
+            _readable(a, t) for a, t in zip(arrays, self.program.inputs, strict=True)
+        ]
+        compiled = self._compiled_for(given)
+        if compiled is None:
+            given = [np.ascontiguousarray(a) for a in given]
+            compiled = self.first
+        return compiled.run(given)
+
+    def code_for(self, arrays: Sequence[Any]) -> Code | None:
+        """One native function over arrays of these strides, if there is one."""
+        if any(type(a) is not np.ndarray or not a.flags.aligned for a in arrays):
+            return None
+        compiled = self._compiled_for(arrays)
+        return None if compiled is None else compiled.code
+
+    def _compiled_for(self, arrays: Sequence[Array]) -> Compiled | None:
+        layouts = tuple(
+            p if a.flags.c_contiguous else _layout(a)
+            for a, p in zip(arrays, self._packed, strict=True)
+        )
+        compiled = self.compiled.get(layouts)
+        if compiled is None and len(self.compiled) < MANY_LAYOUTS:
+            compiled = self._compile(layouts)
+        return compiled
+
+    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled:
+        with self._lock:
+            if layouts not in self.compiled:
+                self.compiled[layouts] = Compiled(
+                    self.program, layouts, self.host, self.threads
+                )
+            return self.compiled[layouts]
+
+
+def _readable(value: Any, term: Term) -> Array:
+    """An array that native code can read: elements aligned, whole ones apart."""
+    array = np.asarray(value)
+    size = array.itemsize
+    if not array.flags.aligned or any(s % size for s in array.strides):
+        return np.array(array, order="C")
+    return array
+
+
+def _layout(array: Array) -> Layout:
+    """Strides in elements; axes of one element have none."""
+    size = array.itemsize
+    return Layout(
+        tuple(
+            s // size if n > 1 else 0
+            for s, n in zip(array.strides, array.shape, strict=True)
+        )
+    )

@@ -1,0 +1,152 @@
+"""Where the values of a program lie: inputs, results, constants, and one block of
+scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernel import Kernel, View, packed
+from eqsat.op import Op
+from eqsat.program import Program
+from eqsat.term import Term
+
+from ..kernels.values import Layout
+from ..numpy.interpret import Array, evaluate
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer of the program, or a part of its scratch memory."""
+
+    buffer: int
+    """Number of the pointer; of scratch, that of the block."""
+    byte: int = 0
+    """Where it starts in there."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the elements of a value lie."""
+
+    memory: Memory
+    layout: Layout
+
+
+def aligned(size: int) -> int:
+    """``size`` bytes and what fills them up to a cache line."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Places:
+    """The places of the values of ``program``, whose inputs have ``layouts``.
+
+    Pointers are numbered: inputs, results, constants, then scratch.
+    """
+
+    def __init__(self, program: Program, layouts: Sequence[Layout]) -> None:
+        self.program = program
+        self.of: dict[Term, Place] = {}
+        self.constants: list[Array] = []
+        self.first_output = len(program.inputs)
+        self.first_constant = self.first_output + len(program.roots)
+        for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
+            self.of[t] = Place(Memory(i), layout)
+        fixed = (*program.constants, *program.folded)
+        values = evaluate(fixed, {})
+        for t in fixed:
+            value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
+            self.constant(value, t)
+        self.scratch_bytes = 0
+        self._slots()
+
+    def constant(self, value: Array, term: Term | None = None) -> Place:
+        """The place of an array that is known beforehand."""
+        number = self.first_constant + len(self.constants)
+        self.constants.append(value)
+        place = Place(Memory(number), Layout(packed(value.shape)))
+        if term is not None:
+            self.of[term] = place
+        return place
+
+    def scratch(self, size: int) -> Memory:
+        """So many bytes of scratch memory of their own."""
+        start = self.scratch_bytes
+        self.scratch_bytes += aligned(size)
+        return Memory(-1, start)
+
+    def _slots(self) -> None:
+        """Kernels' results and the views of them; a result of the program is written
+        where it is returned, if it lies there in order."""
+        views: dict[Term, Layout] = {}
+        for step in self.program.steps:
+            if isinstance(step, View):
+                source = views.get(step.term.args[0])
+                if source is None:
+                    known = self.of.get(step.term.args[0])
+                    shape = step.term.args[0].shape
+                    source = known.layout if known else Layout(packed(shape))
+                views[step.term] = view_layout(step.term, source)
+        plan = self.program.plan
+        self.copied = set(self.program.copies)
+        owners: dict[int, int] = {}
+        bases = {s.term: s.base for s in self.program.steps if isinstance(s, View)}
+        for i, root in enumerate(self.program.roots):
+            if i in self.copied:
+                continue
+            if views.get(root, Layout(packed(root.shape))) != Layout(
+                packed(root.shape)
+            ):
+                self.copied.add(i)
+                continue
+            owners[plan.slot_of[bases.get(root, root)]] = self.first_output + i
+        memory: dict[int, Memory] = {}
+        for n, slot in enumerate(plan.slots):
+            owner = owners.get(n)
+            memory[n] = self.scratch(slot.nbytes) if owner is None else Memory(owner)
+        for step in self.program.steps:
+            if isinstance(step, Kernel):
+                for r in step.results:
+                    where = memory[plan.slot_of[r]]
+                    self.of[r] = Place(where, Layout(packed(r.shape)))
+            else:
+                base = self.of[step.base]
+                layout = views[step.term]
+                self.of[step.term] = Place(base.memory, layout)
+
+
+def view_layout(term: Term, source: Layout) -> Layout:
+    """The layout of a view of memory that has layout ``source``."""
+    (arg,) = term.args
+    probe = np.lib.stride_tricks.as_strided(
+        np.empty(1, np.int8), arg.shape, source.strides
+    )
+    op = cast(Op, term.op)
+    if op.name == "reshape":
+        seen = np.reshape(probe, term.shape, copy=False)
+    else:
+        seen = op.reference(probe, **op.attr_dict(term))
+    start = probe.__array_interface__["data"][0]
+    offset = seen.__array_interface__["data"][0] - start
+    return Layout(tuple(seen.strides), source.offset + offset)
+
+
+def strided(block: Array, place: Place, term: Term) -> Array:
+    """The array at ``place`` in the bytes ``block``."""
+    dtype = cast("np.dtype[Any]", term.dtype)
+    size = dtype.itemsize
+    return np.ndarray(
+        term.shape,
+        dtype,
+        block.data,
+        place.memory.byte + place.layout.offset * size,
+        tuple(s * size for s in place.layout.strides),
+    )
+
+
+Locations = Mapping[Term, Place]

@@ -1,0 +1,319 @@
+"""Reductions in registers: an accumulator for each vector, joined at the end.
+
+Sums of many numbers are carried over to a compensated total every few additions
+(Neumaier 1974), so that their error does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from llvmlite import ir
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import DType
+from .elementwise import I1, I64, constant, lanes_of, register_type, widened
+
+
+class Context(Protocol):
+    """What writes code: a builder, and the block that opens the function."""
+
+    b: ir.IRBuilder
+    entry: ir.Block
+
+
+def reducer(op: str, dtype: DType) -> Reducer:
+    """The reduction ``op`` of values of ``dtype``. Raises :class:`Unsupported`."""
+    if op in ("sum", "prod") and dtype == np.dtype(bool):
+        raise Unsupported(f"{op} of bools")
+    register_type(dtype)
+    return Reducer(op, dtype)
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """A reduction, not yet begun."""
+
+    op: str
+    dtype: DType
+
+    def started(self, c: Context, lanes: int, is_long: bool) -> Any:
+        """An accumulator of so many lanes at its neutral element."""
+        if self.op in ("argmax", "argmin"):
+            return _Extreme(self, c, lanes)
+        if self.op in ("max", "min") and self.dtype.kind == "f":
+            return _Bound(self, c, lanes)
+        if self.op == "sum" and self.dtype.kind == "f" and is_long:
+            return _Careful(self, c, lanes)
+        return _Plain(self, c, lanes)
+
+    @property
+    def is_signed(self) -> bool:
+        return self.dtype.kind == "i"
+
+    def neutral(self) -> float:
+        """What changes no result."""
+        if self.op in ("sum", "any"):
+            return 0
+        if self.op in ("prod", "all"):
+            return 1
+        low = self.op in ("max", "argmax")
+        if self.dtype.kind == "f":
+            return -np.inf if low else np.inf
+        if self.dtype == np.dtype(bool):
+            return 0 if low else 1
+        held = np.iinfo(self.dtype)
+        return int(held.min if low else held.max)
+
+    def combine(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Two partial results as one; of floats, neither is NaN for max and min."""
+        is_float = self.dtype.kind == "f"
+        if self.op == "sum":
+            return b.fadd(x, y) if is_float else b.add(x, y)
+        if self.op == "prod":
+            return b.fmul(x, y) if is_float else b.mul(x, y)
+        if self.op == "any":
+            return b.or_(x, y)
+        if self.op == "all":
+            return b.and_(x, y)
+        if self.dtype == np.dtype(bool):
+            return b.or_(x, y) if self.op == "max" else b.and_(x, y)
+        return b.select(self.beats(b, y, x), y, x)
+
+    def beats(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Whether x is larger, or for min smaller, than y."""
+        sign = ">" if self.op in ("max", "argmax") else "<"
+        if self.dtype.kind == "f":
+            return b.fcmp_ordered(sign, x, y)
+        return (b.icmp_signed if self.is_signed else b.icmp_unsigned)(sign, x, y)
+
+
+class _Cell:
+    """A variable in a register: memory that LLVM promotes."""
+
+    def __init__(self, c: Context, kind: Any, start: ir.Value) -> None:
+        with c.b.goto_block(c.entry):
+            self.place = c.b.alloca(kind)
+        self.kind = kind
+        c.b.store(start, self.place)
+
+    def get(self, b: ir.IRBuilder) -> ir.Value:
+        return b.load(self.place, typ=self.kind)
+
+    def set(self, b: ir.IRBuilder, value: ir.Value) -> None:
+        b.store(value, self.place)
+
+
+class _Plain:
+    is_careful = False
+
+    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
+        self.of, self.lanes = of, lanes
+        kind = register_type(of.dtype)
+        self.cell = _Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
+
+    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
+        self.cell.set(c.b, self.of.combine(c.b, self.cell.get(c.b), value))
+
+    def finished(self, c: Context) -> ir.Value:
+        """The result in each lane."""
+        return self.cell.get(c.b)
+
+    def joined(self, c: Context, other: _Plain) -> _Joined:
+        return _Joined(self.of, self.parts(c) + other.parts(c))
+
+    def parts(self, c: Context) -> list[ir.Value]:
+        return [self.finished(c)]
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        return _Joined(self.of, self.parts(c)).to_scalar(c)
+
+
+@dataclass
+class _Joined:
+    """Partial results of several accumulators."""
+
+    of: Reducer
+    values: list[ir.Value]
+
+    def joined(self, c: Context, other: _Plain) -> _Joined:
+        return _Joined(self.of, self.values + other.parts(c))
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        wide = [v for v in self.values if lanes_of(v) > 1]
+        single = [v for v in self.values if lanes_of(v) == 1]
+        if wide:
+            single.insert(0, self._across(c, self._tree(c, wide)))
+        return self._tree(c, single)
+
+    def _tree(self, c: Context, values: list[ir.Value]) -> ir.Value:
+        """Neighbours joined in pairs, until one is left."""
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=False)
+            rest = values[len(values) // 2 * 2 :]
+            values = [self.of.combine(c.b, x, y) for x, y in pairs] + rest
+        return values[0]
+
+    def _across(self, c: Context, value: ir.Value) -> ir.Value:
+        while lanes_of(value) > 1:
+            low, high = halves(c.b, value)
+            value = self.of.combine(c.b, low, high)
+        return value
+
+
+def halves(b: ir.IRBuilder, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The lower and the upper half of the lanes; scalars of two."""
+    n = lanes_of(value)
+    i32 = ir.IntType(32)
+    if n == 2:
+        return b.extract_element(value, i32(0)), b.extract_element(value, i32(1))
+    mask = ir.VectorType(i32, n // 2)
+    low = ir.Constant(mask, [i32(i) for i in range(n // 2)])
+    high = ir.Constant(mask, [i32(i) for i in range(n // 2, n)])
+    return b.shuffle_vector(value, value, low), b.shuffle_vector(value, value, high)
+
+
+class _Careful(_Plain):
+    """A sum carried over to a compensated total."""
+
+    is_careful = True
+
+    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
+        super().__init__(of, c, lanes)
+        kind = register_type(of.dtype)
+        zero = constant(kind, lanes, 0.0)
+        self.zero = zero
+        self.total = _Cell(c, widened(kind, lanes), zero)
+        self.lost = _Cell(c, widened(kind, lanes), zero)
+
+    def carried(self, c: Context) -> None:
+        """Move the partial sum to the total, with what rounding loses there."""
+        b = c.b
+        part, total = self.cell.get(b), self.total.get(b)
+        s = b.fadd(total, part)
+        back = b.fsub(s, total)
+        rest = b.fadd(b.fsub(total, b.fsub(s, back)), b.fsub(part, back))
+        self.total.set(b, s)
+        self.lost.set(b, b.fadd(self.lost.get(b), rest))
+        self.cell.set(b, self.zero)
+
+    def finished(self, c: Context) -> ir.Value:
+        b = c.b
+        total, lost = self.total.get(b), self.lost.get(b)
+        # An infinite total loses NaN, which is not part of the sum.
+        known = b.fcmp_ordered("==", lost, lost)
+        return b.fadd(total, b.select(known, lost, self.zero))
+
+
+class _Bound(_Plain):
+    """The largest or smallest float. NaN is noted apart: one instruction a comparison,
+    where a comparison that hands NaN on takes three."""
+
+    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
+        super().__init__(of, c, lanes)
+        self.nan = _Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
+
+    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
+        super().add(c, value, position)
+        unordered = c.b.fcmp_unordered("uno", value, value)
+        self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
+
+    def finished(self, c: Context) -> ir.Value:
+        nan = constant(register_type(self.of.dtype), self.lanes, float("nan"))
+        return c.b.select(self.nan.get(c.b), nan, self.cell.get(c.b))
+
+    def joined(self, c: Context, other: _Plain) -> Any:
+        return _Bounds(self.of, [self]).joined(c, other)
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        return _Bounds(self.of, [self]).to_scalar(c)
+
+
+@dataclass
+class _Bounds:
+    of: Reducer
+    parts: list[Any]
+
+    def joined(self, c: Context, other: Any) -> _Bounds:
+        return _Bounds(self.of, [*self.parts, other])
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        b = c.b
+        value = _Joined(self.of, [p.cell.get(b) for p in self.parts]).to_scalar(c)
+        either = Reducer("any", np.dtype(bool))
+        flags = [p.nan.get(b) for p in self.parts]
+        nan = _Joined(either, flags).to_scalar(c)
+        return b.select(nan, ir.Constant(value.type, float("nan")), value)
+
+
+class _Extreme:
+    """The first position of the largest or smallest value; of NaN, the first NaN."""
+
+    is_careful = False
+
+    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
+        self.of, self.lanes = of, lanes
+        kind = register_type(of.dtype)
+        self.value = _Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
+        last = constant(I64, lanes, np.iinfo(np.int64).max)
+        self.place = _Cell(c, widened(I64, lanes), last)
+
+    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
+        assert position is not None
+        b = c.b
+        pair = self._better(
+            b, (self.value.get(b), self.place.get(b)), (value, position)
+        )
+        self.value.set(b, pair[0])
+        self.place.set(b, pair[1])
+
+    def _better(self, b: ir.IRBuilder, x: Any, y: Any) -> tuple[ir.Value, ir.Value]:
+        (a, i), (v, j) = x, y
+        earlier = b.icmp_signed("<", j, i)
+        if self.of.dtype.kind == "f":
+            a_nan, v_nan = b.fcmp_unordered("uno", a, a), b.fcmp_unordered("uno", v, v)
+            same = b.or_(b.fcmp_ordered("==", v, a), b.and_(a_nan, v_nan))
+            wins = b.or_(
+                self.of.beats(b, v, a), b.and_(v_nan, b.xor(a_nan, _ones(b, a_nan)))
+            )
+        else:
+            same = b.icmp_unsigned("==", v, a)
+            wins = self.of.beats(b, v, a)
+        take = b.or_(wins, b.and_(same, earlier))
+        return b.select(take, v, a), b.select(take, j, i)
+
+    def finished(self, c: Context) -> ir.Value:
+        return self.place.get(c.b)
+
+    def joined(self, c: Context, other: _Extreme) -> _Extremes:
+        return _Extremes(self, [self, other])
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        return _Extremes(self, [self]).to_scalar(c)
+
+
+@dataclass
+class _Extremes:
+    of: _Extreme
+    parts: list[_Extreme]
+
+    def joined(self, c: Context, other: _Extreme) -> _Extremes:
+        return _Extremes(self.of, [*self.parts, other])
+
+    def to_scalar(self, c: Context) -> ir.Value:
+        b = c.b
+        best: Any = None
+        for p in self.parts:
+            pair = p.value.get(b), p.place.get(b)
+            while lanes_of(pair[0]) > 1:
+                low, high = zip(*(halves(b, v) for v in pair), strict=True)
+                pair = self.of._better(b, low, high)
+            best = pair if best is None else self.of._better(b, best, pair)
+        place: ir.Value = best[1]
+        return place
+
+
+def _ones(b: ir.IRBuilder, like: ir.Value) -> ir.Constant:
+    return constant(I1, lanes_of(like), 1)
