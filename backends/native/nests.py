@@ -606,13 +606,13 @@ class _Emitter:
             c = at.coefficient(v)
             i = self.index[v]
             moved = self.b.add(moved, self.b.mul(i, I64(c)) if c != 1 else i)
-        along = self._along(at)
-        shift = (strand.offset + lane) * along
-        if shift:
-            moved = self.b.add(moved, I64(shift))
-        if isinstance(moved, ir.Constant) and moved.constant == 0:
-            return base
-        return self.b.gep(base, [moved], source_etype=kind)
+        pointer = base
+        if not isinstance(moved, ir.Constant) or moved.constant:
+            pointer = self.b.gep(base, [moved], source_etype=kind)
+        # A constant of its own: strands share the rest, which LLVM would take apart
+        # at length for each of them otherwise.
+        shift = (strand.offset + lane) * self._along(at)
+        return self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
 
     def _load(self, s: Load, strand: Strand) -> ir.Value:
         dtype = self.nest.buffers[s.buffer].dtype
