@@ -106,6 +106,14 @@ def backend_named(name: str) -> Backend:
     return backend
 
 
+def default_backend() -> Backend:
+    """``native``, or ``numpy`` where machine code cannot be made."""
+    try:
+        return backend_named("native")
+    except BackendError:
+        return backend_named("numpy")
+
+
 @dataclass(frozen=True)
 class Lowered:
     """One function for one signature, from its terms to what runs."""
@@ -211,7 +219,7 @@ class Jit:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
-        self.backend = backend_named(backend or "numpy")
+        self.backend = backend_named(backend) if backend else default_backend()
         self.options = options.for_backend(self.backend.name)
         self.constants = frozenset(constants)
         self._rules = rules
@@ -338,7 +346,7 @@ def jit(
 
     ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
     one likes; numbers, strings and None are part of the signature. ``backend``: a
-    backend's name (default ``numpy``). ``rules``: a :class:`RuleSet` (default
+    backend's name (default ``native``, or ``numpy`` where that does not load). ``rules``: a :class:`RuleSet` (default
     :func:`default_rules`). ``constants``: names or positions of parameters that never
     change; read-only arrays and arrays that the function closes over are constants too.
     Constants are folded once.
