@@ -10,14 +10,16 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT
+from eqsat.errors import BackendError
 from eqsat.kernel import Kernel, packed
 from eqsat.op import INPUT
 from eqsat.program import Program
@@ -25,20 +27,24 @@ from eqsat.term import Graph, Term, Weak
 
 from ..kernels.values import Layout
 from ..numpy.interpret import Array
-from ..numpy.lower import lower as lower_to_numpy
-from . import blas
+from . import blas, record
 from .entry import Code
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
-from .program import Group, Layered, Writer
+from .record import Record
 from .runtime import program_imports, runtime
 from .team import thread_limit
+
+if TYPE_CHECKING:
+    from .program import Group, Writer
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
 RELEASE_S = 1e-5
 """Work during which other threads of Python may run (s)."""
+PROGRAM = "program"
+"""What the native function is called."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -46,10 +52,17 @@ _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 class Native:
     """A part of a program that is machine code."""
 
-    writer: Writer
     library: Library
-    address: int
     threads: int
+    seconds: float
+    """About how long one thread takes (s)."""
+    arena_bytes: int
+    writer: Writer | None
+    """Who wrote it; None when it comes from disk."""
+
+    @property
+    def address(self) -> int:
+        return self.library.address(PROGRAM)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,34 +82,98 @@ class Compiled:
         self, program: Program, layouts: Sequence[Layout], host: Host, threads: int
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
+        self.host, self.threads = host, threads
         self.places = Places(program, layouts)
-        layered = Layered(program, self.places, host, threads)
         self.parts: list[Native | Python] = []
-        for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
+        name = record.name_of(program, layouts, host, threads)
+        if name is None or not self._recall(name):
+            self._write(name)
+
+    def _recall(self, name: str) -> bool:
+        """Whether the program was on disk."""
+        found = record.recall(name)
+        if found is None:
+            return False
+        try:
+            library = _loaded(found.code, bool(found.blas_bits))
+        except BackendError:
+            return False
+        for table in found.arrays:
+            self.places.constant(table)
+        self.arena_bytes = found.arena_bytes
+        self.parts.append(
+            Native(library, found.threads, found.seconds, found.arena_bytes, None)
+        )
+        return True
+
+    def _write(self, name: str | None) -> None:
+        """Generate the code, and keep it when it is all of the program."""
+        # 30 ms to import, for nothing where the program is on disk.
+        from .program import Group, Layered, Writer
+
+        known = len(self.places.constants)
+        layered = Layered(self.program, self.places, self.host, self.threads)
+        parts = [
+            (is_native, list(group))
+            for is_native, group in groupby(
+                layered.parts, lambda p: isinstance(p, Group)
+            )
+        ]
+        whole = name is not None and [is_native for is_native, _ in parts] == [True]
+        codes: list[bytes] = []
+        for is_native, group in parts:
             if is_native:
-                groups = cast("list[Group]", list(group))
-                writer = Writer(groups, layered, f"program{len(self.parts)}")
-                self.parts.append(_native(writer, host))
+                writer = Writer(cast("list[Group]", group), layered, PROGRAM)
+                make = compile_ir if whole else record.compiled
+                codes.append(make(writer.text, self.host))
+                self.parts.append(_native(writer, codes[-1]))
             else:
-                for kernel in cast("list[Kernel]", list(group)):
+                for kernel in cast("list[Kernel]", group):
                     self.parts.append(_python(kernel, layered.reasons[kernel]))
         native = [p for p in self.parts if isinstance(p, Native)]
-        self.arena_bytes = max((p.writer.arena_bytes for p in native), default=0)
+        self.arena_bytes = max((p.arena_bytes for p in native), default=0)
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+        if whole and name is not None:
+            self._keep(name, native[0], codes[0], self.places.constants[known:])
+
+    def _keep(
+        self, name: str, part: Native, code: bytes, tables: Sequence[Array]
+    ) -> None:
+        assert part.writer is not None
+        made = Record(
+            code,
+            part.threads,
+            part.seconds,
+            self.arena_bytes,
+            record.blas_bits() if part.writer.has_products else 0,
+            tuple(map(record.table_of, tables)),
+        )
+        record.keep(name, made)
 
     @property
     def source(self) -> str:
         """The kernels as people read them, and the LLVM IR of all that is native."""
         texts = []
-        for p in self.parts:
+        for p in self._written:
             if isinstance(p, Python):
                 texts.append(f"; {p.kernel.name} runs as NumPy: {p.reason}")
                 continue
+            assert p.writer is not None
             for nest in p.writer.functions:
                 lines = str(nest).splitlines()
                 texts.append("\n".join(f"; {line}" for line in lines))
             texts.append(p.writer.text)
         return "\n\n".join(texts) + "\n"
+
+    @cached_property
+    def _written(self) -> list[Native | Python]:
+        """The parts with their writers, made again if they come from disk."""
+        if all(isinstance(p, Python) or p.writer for p in self.parts):
+            return self.parts
+        again = copy(self)
+        again.places, again.parts = Places(self.program, self.layouts), []
+        again._write(None)
+        return again.parts
 
     @cached_property
     def code(self) -> Code | None:
@@ -114,7 +191,7 @@ class Compiled:
             tuple(self.places.constants),
             self.arena_bytes,
             part.threads,
-            part.writer.seconds > RELEASE_S,
+            part.seconds > RELEASE_S,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
             (self, part.library),
         )
@@ -172,17 +249,24 @@ class _Interface:
     keep: Array
 
 
-def _native(writer: Writer, host: Host) -> Native:
+def _native(writer: Writer, code: bytes) -> Native:
+    library = _loaded(code, writer.has_products)
+    return Native(
+        library, writer.most_threads, writer.seconds, writer.arena_bytes, writer
+    )
+
+
+def _loaded(code: bytes, has_products: bool) -> Library:
     imports = dict(program_imports())
-    if writer.has_products:
+    if has_products:
         imports |= blas.imports()
-    name = writer.function.name
-    library = load(compile_ir(writer.text, host), [name], imports)
-    return Native(writer, library, library.address(name), writer.most_threads)
+    return load(code, [PROGRAM], imports)
 
 
 def _python(kernel: Kernel, reason: str) -> Python:
     """A kernel as a NumPy program of its own."""
+    from ..numpy.lower import lower as lower_to_numpy
+
     graph = Graph(sources=False)
     args: list[Term] = []
     inputs: dict[Term, Term] = {}
