@@ -346,10 +346,10 @@ def jit(
 
     ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
     one likes; numbers, strings and None are part of the signature. ``backend``: a
-    backend's name (default ``native``, or ``numpy`` where that does not load). ``rules``: a :class:`RuleSet` (default
-    :func:`default_rules`). ``constants``: names or positions of parameters that never
-    change; read-only arrays and arrays that the function closes over are constants too.
-    Constants are folded once.
+    backend's name (default ``native``, or ``numpy`` where that does not load).
+    ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names
+    or positions of parameters that never change; read-only arrays and arrays that the
+    function closes over are constants too. Constants are folded once.
 
     Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the
     user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out.

@@ -485,6 +485,33 @@ def _logical(name: str) -> Emit:
     return emit_logical
 
 
+def _divisor_scale(c: Call) -> ir.Value:
+    """A power of two that takes the magnitude of a number to [½, 1); of 0, ∞ and NaN
+    it is 1, and of denormals as much as keeps them below 1."""
+    b, fraction = c.b, 52 if c.of.itemsize == 8 else 23
+    bits, bias = 8 * c.of.itemsize, 1023 if c.of.itemsize == 8 else 127
+    kind = ir.IntType(bits)
+
+    def number(n: int) -> ir.Constant:
+        return constant(kind, c.lanes, n)
+
+    (x,) = c.args
+    size = b.and_(b.bitcast(x, widened(kind, c.lanes)), number((1 << bits - 1) - 1))
+    e = b.lshr(size, number(fraction))
+    scale = b.shl(b.sub(number(2 * bias - 1), e), number(fraction))
+    for field, denormal in ((2 * bias - 1, 1), (2 * bias, 2)):
+        least = number(1 << fraction - denormal)
+        scale = b.select(b.icmp_unsigned("==", e, number(field)), least, scale)
+    small = number((2 * bias - 1) << fraction)
+    scale = b.select(b.icmp_unsigned("==", e, number(0)), small, scale)
+    special = b.or_(
+        b.icmp_unsigned("==", size, number(0)),
+        b.icmp_unsigned("==", e, number(2 * bias + 1)),
+    )
+    scale = b.select(special, number(bias << fraction), scale)
+    return b.bitcast(scale, widened(register_type(c.of), c.lanes))
+
+
 def _reciprocal(c: Call) -> ir.Value:
     return c.b.fdiv(c.number(1.0), c.args[0])
 
@@ -510,6 +537,7 @@ def _rules() -> dict[tuple[str, str], Emit]:
     rules["negative", "i"] = lambda c: c.b.neg(*c.args)
     rules["absolute", "f"] = _intrinsic("fabs")
     rules["sqrt", "f"] = _intrinsic("sqrt")
+    rules["divisor_scale", "f"] = _divisor_scale
     rules["copysign", "f"] = _intrinsic("copysign")
     rules["reciprocal", "f"] = _reciprocal
     rules["floor_divide", "i"] = _floor_divide

@@ -65,11 +65,16 @@ class Compiled:
     """A program for inputs of given layouts."""
 
     def __init__(
-        self, program: Program, layouts: Sequence[Layout], host: Host, threads: int
+        self,
+        program: Program,
+        layouts: Sequence[Layout],
+        host: Host,
+        threads: int,
+        exact: bool,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
         self.places = Places(program, layouts)
-        layered = Layered(program, self.places, host, threads)
+        layered = Layered(program, self.places, host, threads, exact)
         self.parts: list[Native | Python] = []
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
@@ -220,8 +225,10 @@ class Lowered:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
 
-    def __init__(self, program: Program, host: Host, threads: int = 0) -> None:
-        self.program, self.host = program, host
+    def __init__(
+        self, program: Program, host: Host, threads: int = 0, exact: bool = False
+    ) -> None:
+        self.program, self.host, self.exact = program, host, exact
         self.threads = thread_limit(threads)
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
@@ -271,7 +278,7 @@ class Lowered:
         with self._lock:
             if layouts not in self.compiled:
                 self.compiled[layouts] = Compiled(
-                    self.program, layouts, self.host, self.threads
+                    self.program, layouts, self.host, self.threads, self.exact
                 )
             return self.compiled[layouts]
 

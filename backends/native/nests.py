@@ -8,7 +8,7 @@ several vectors, then of one, then of one element.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -45,6 +45,9 @@ from .elementwise import (
 from .machine import Host
 from .reductions import reducer
 
+PANEL = 512
+"""Rows that are reduced together where rows lie side by side in memory."""
+MIN_PANEL = 64
 BLOCK = 8192
 """Elements in a unit of a long loop."""
 PTR = ir.PointerType()
@@ -74,6 +77,14 @@ def shape_of(nest: Nest, host: Host) -> Shape:
     lanes = _lanes(nest, host)
     heavy = max((len(p.body) for p in nest.passes), default=0) > LIGHT
     unroll = 1 if heavy else UNROLL
+    if is_wide(nest):
+        last = nest.grid[-1].size
+        units = nest.rows // last * -(-last // PANEL)
+        states = sum(
+            reducer(s.op, s.dtype).parts * _aligned(s.dtype.itemsize * PANEL)
+            for s in _sums(nest)
+        )
+        return Shape(lanes, UNROLL, units, states)
     if nest.vertical:  # whole cache lines of each row, whatever the work
         unroll = UNROLL if heavy else 2 * UNROLL
         last = nest.grid[-1].size
@@ -83,6 +94,23 @@ def shape_of(nest: Nest, host: Host) -> Shape:
     width = lanes * unroll if nest.vertical else 1
     keeps = sum(_aligned(d.itemsize * n * width) for d, n in nest.keeps)
     return Shape(lanes, unroll, units, keeps)
+
+
+def is_wide(nest: Nest) -> bool:
+    """Whether the rows of a nest that lie side by side are reduced in panels: blocks of
+    elements of all rows of the panel in turn, so that memory is read in order."""
+    bodies = [p for p in nest.passes if p.body]
+    if not nest.vertical or len(bodies) != 1 or nest.keeps:
+        return False
+    (p,) = bodies
+    plain = all(s.op not in ("argmax", "argmin") for s in _sums(nest))
+    stores = any(isinstance(s, (Store, Position)) for s in p.body)
+    enough = nest.grid[-1].size >= MIN_PANEL and p.loops[-1].size >= CAREFUL
+    return bool(_sums(nest)) and plain and not stores and enough
+
+
+def _sums(nest: Nest) -> list[Accumulate]:
+    return [s for s in nest.statements() if isinstance(s, Accumulate)]
 
 
 def _aligned(size: int) -> int:
@@ -215,6 +243,9 @@ class _Emitter:
         b.position_at_end(done)
 
     def _unit(self, unit: ir.Value) -> None:
+        if is_wide(self.nest):
+            self._panel(unit)
+            return
         if self.nest.vertical:
             self._side_by_side(unit)
             return
@@ -260,6 +291,137 @@ class _Emitter:
                     self._passes(None)
             first += count
             at += count * width * strands
+
+    # -- panels ------------------------------------------------------------------------
+
+    def _panel(self, unit: ir.Value) -> None:
+        """Reduce a panel of rows that lie side by side, some elements of all of them at
+        a time."""
+        *outer, lane = self.nest.grid
+        unit, part = self._divided(unit, -(-lane.size // PANEL))
+        self._place(unit, outer)
+        self.lane = lane
+        low, high = self._part(part, PANEL, lane.size)
+        last = lane.size % PANEL or PANEL
+        many, *rest = _split(last, self.shape.lanes, self.shape.unroll)
+        split = (max(many, lane.size // PANEL), *rest)
+        widths = ((self.shape.lanes, UNROLL), (self.shape.lanes, 1), (1, 1))
+        groups = [w for w, n in zip(widths, split, strict=True) if n]
+        at = next(i for i, p in enumerate(self.nest.passes) if p.body)
+        before = [s for p in self.nest.passes[: at + 1] for s in p.before]
+        after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
+        for strands in self._side(groups, low, high):
+            for s in _sums(self.nest):
+                r = reducer(s.op, self.dtypes[s.value])
+                for strand in strands:
+                    self._keep_state(s, strand, low, r.neutral_state(strand.lanes))
+        self._blocks_of_rows(self.nest.passes[at], before, groups, low, high)
+        for strands in self._side(groups, low, high):
+            for strand in strands:
+                self._run_row(before, strand)
+                for s in _sums(self.nest):
+                    r = reducer(s.op, self.dtypes[s.value])
+                    state = self._state(s, strand, low)
+                    strand.row[s.target] = r.result(self.b, state)
+                self._run_row(after, strand)
+
+    def _run_row(self, statements: Sequence[Statement], strand: Strand) -> None:
+        for s in statements:
+            self._statement(s, strand, strand.row, strand.row)
+
+    def _side(
+        self, groups: list[tuple[int, int]], low: ir.Value, high: ir.Value
+    ) -> Iterator[list[Strand]]:
+        """Loops over the rows of a panel; the strands of each step."""
+        assert self.lane is not None
+        for lanes, unroll in groups:
+            step = lanes * unroll
+            whole = self._whole(low, high, step)
+            with self.loop(low, whole, step) as i:
+                self.index[self.lane] = i
+                self.bases = {}
+                yield [Strand(lanes, n * lanes) for n in range(unroll)]
+            low = whole
+
+    def _blocks_of_rows(
+        self,
+        p: Pass,
+        before: Sequence[Statement],
+        groups: list[tuple[int, int]],
+        low: ir.Value,
+        high: ir.Value,
+    ) -> None:
+        *outer, var = p.loops
+        with ExitStack() as stack:
+            for v in outer:
+                loop = self.loop(I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(loop)
+            start, stop = self._range(p, var, None)
+            first = stack.enter_context(self.loop(start, stop, CAREFUL))
+            end = self.b.add(first, I64(CAREFUL))
+            end = self.b.select(self.b.icmp_signed("<", end, stop), end, stop)
+            for strands in self._side(groups, low, high):
+                for strand in strands:
+                    self._run_row(before, strand)
+                self._block(p, var, strands, (first, end), low)
+
+    def _block(
+        self,
+        p: Pass,
+        var: Var,
+        strands: list[Strand],
+        span: tuple[ir.Value, ir.Value],
+        low: ir.Value,
+    ) -> None:
+        """Some elements of a few rows, added to what is known of these rows."""
+        sums = _sums(self.nest)
+        parts = {
+            s.target: [
+                reducer(s.op, self.dtypes[s.value]).started(self, x.lanes, False)
+                for x in strands
+            ]
+            for s in sums
+        }
+        self._innermost(p, var, *span, strands, parts, 0, 1)
+        for s in sums:
+            r = reducer(s.op, self.dtypes[s.value])
+            for strand, part in zip(strands, parts[s.target], strict=True):
+                old = self._state(s, strand, low)
+                new = r.merged(self.b, old, part.finished(self))
+                self._keep_state(s, strand, low, new)
+
+    def _state_places(
+        self, s: Accumulate, strand: Strand, low: ir.Value
+    ) -> list[ir.Value]:
+        """Where the state of a reduction lies, for the rows of a strand."""
+        assert self.lane is not None
+        byte, places = 0, []
+        for other in _sums(self.nest):
+            r = reducer(other.op, other.dtype)
+            for _ in range(r.parts):
+                if other is s:
+                    places.append(byte)
+                byte += _aligned(other.dtype.itemsize * PANEL)
+        row = self.b.add(self.b.sub(self.index[self.lane], low), I64(strand.offset))
+        kind = memory_type(self.dtypes[s.value])
+        starts = [
+            self.b.gep(self.keep, [I64(n)], source_etype=ir.IntType(8)) for n in places
+        ]
+        return [self.b.gep(start, [row], source_etype=kind) for start in starts]
+
+    def _state(self, s: Accumulate, strand: Strand, low: ir.Value) -> list[ir.Value]:
+        dtype = self.dtypes[s.value]
+        return [
+            self._read_at(p, dtype, strand.lanes)
+            for p in self._state_places(s, strand, low)
+        ]
+
+    def _keep_state(
+        self, s: Accumulate, strand: Strand, low: ir.Value, state: list[ir.Value]
+    ) -> None:
+        places = self._state_places(s, strand, low)
+        for p, value in zip(places, state, strict=True):
+            self._write(p, value, self.dtypes[s.value])
 
     # -- passes ------------------------------------------------------------------------
 
@@ -462,6 +624,7 @@ class _Emitter:
         """Ask for rows to come: processors foresee steps within a page alone."""
         if not self.nest.vertical:
             return
+        ahead_rows = CAREFUL if is_wide(self.nest) else AHEAD
         module = self.b.module
         name = "llvm.prefetch.p0"
         fetch = module.globals.get(name)
@@ -480,7 +643,7 @@ class _Emitter:
             wide = strands[-1].offset + strands[-1].lanes
             first = self._pointer(s.buffer, s.at, Strand(1, 0))
             for byte in range(0, wide * size, 64):
-                ahead = I64(stride * AHEAD + byte)
+                ahead = I64(stride * ahead_rows + byte)
                 p_ = self.b.gep(first, [ahead], source_etype=ir.IntType(8))
                 self.b.call(fetch, [p_, *flags])
 
@@ -612,7 +775,9 @@ class _Emitter:
         # A constant of its own: strands share the rest, which LLVM would take apart
         # at length for each of them otherwise.
         shift = (strand.offset + lane) * self._along(at)
-        return self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
+        return (
+            self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
+        )
 
     def _load(self, s: Load, strand: Strand) -> ir.Value:
         dtype = self.nest.buffers[s.buffer].dtype
@@ -678,7 +843,7 @@ class _Emitter:
         return self.b.gep(start, [element], source_etype=memory_type(self._kept(place)))
 
 
-CAREFUL = 16
+CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
 

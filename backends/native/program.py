@@ -89,10 +89,15 @@ class Layered:
     """The steps of a program before they are code."""
 
     def __init__(
-        self, program: Program, places: Places, host: Host, threads: int
+        self,
+        program: Program,
+        places: Places,
+        host: Host,
+        threads: int,
+        exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads)
+        self.target = Target(threads, exact)
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}

@@ -82,12 +82,63 @@ class Reducer:
             return b.or_(x, y) if self.op == "max" else b.and_(x, y)
         return b.select(self.beats(b, y, x), y, x)
 
+    # -- what is known of a row between blocks of its elements -------------------------
+
+    @property
+    def parts(self) -> int:
+        """Numbers that are kept: of a float sum the total, and what rounding lost."""
+        return 2 if self.op == "sum" and self.dtype.kind == "f" else 1
+
+    def neutral_state(self, lanes: int) -> list[ir.Value]:
+        """The state before the first element."""
+        kind = register_type(self.dtype)
+        first = constant(kind, lanes, self.neutral())
+        return [first, *[constant(kind, lanes, 0.0)] * (self.parts - 1)]
+
+    def merged(
+        self, b: ir.IRBuilder, state: list[ir.Value], part: ir.Value
+    ) -> list[ir.Value]:
+        """The state with one more partial result."""
+        if self.parts == 2:
+            total, rest = two_sum(b, state[0], part)
+            return [total, b.fadd(state[1], rest)]
+        (old,) = state
+        new = self.combine(b, old, part)
+        if self.op in ("max", "min") and self.dtype.kind == "f":
+            nan = constant(new.type, 1, float("nan"))
+            if lanes_of(new) > 1:
+                nan = constant(new.type.element, lanes_of(new), float("nan"))
+            new = b.select(b.fcmp_unordered("uno", old, part), nan, new)
+        return [new]
+
+    def result(self, b: ir.IRBuilder, state: list[ir.Value]) -> ir.Value:
+        """The reduction of all elements."""
+        return compensated(b, *state) if self.parts == 2 else state[0]
+
     def beats(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
         """Whether x is larger, or for min smaller, than y."""
         sign = ">" if self.op in ("max", "argmax") else "<"
         if self.dtype.kind == "f":
             return b.fcmp_ordered(sign, x, y)
         return (b.icmp_signed if self.is_signed else b.icmp_unsigned)(sign, x, y)
+
+
+def two_sum(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x + y and what its rounding loses. Knuth 1969, 4.2.2."""
+    s = b.fadd(x, y)
+    back = b.fsub(s, x)
+    return s, b.fadd(b.fsub(x, b.fsub(s, back)), b.fsub(y, back))
+
+
+def compensated(b: ir.IRBuilder, total: ir.Value, lost: ir.Value) -> ir.Value:
+    """A total with what rounding lost: of an infinite one that is NaN, and no part."""
+    known = b.fcmp_ordered("==", lost, lost)
+    zero = constant(
+        total.type if lanes_of(total) == 1 else total.type.element,
+        lanes_of(total),
+        0.0,
+    )
+    return b.fadd(total, b.select(known, lost, zero))
 
 
 class _Cell:
@@ -191,20 +242,13 @@ class _Careful(_Plain):
     def carried(self, c: Context) -> None:
         """Move the partial sum to the total, with what rounding loses there."""
         b = c.b
-        part, total = self.cell.get(b), self.total.get(b)
-        s = b.fadd(total, part)
-        back = b.fsub(s, total)
-        rest = b.fadd(b.fsub(total, b.fsub(s, back)), b.fsub(part, back))
-        self.total.set(b, s)
+        total, rest = two_sum(b, self.total.get(b), self.cell.get(b))
+        self.total.set(b, total)
         self.lost.set(b, b.fadd(self.lost.get(b), rest))
         self.cell.set(b, self.zero)
 
     def finished(self, c: Context) -> ir.Value:
-        b = c.b
-        total, lost = self.total.get(b), self.lost.get(b)
-        # An infinite total loses NaN, which is not part of the sum.
-        known = b.fcmp_ordered("==", lost, lost)
-        return b.fadd(total, b.select(known, lost, self.zero))
+        return compensated(c.b, self.total.get(c.b), self.lost.get(c.b))
 
 
 class _Bound(_Plain):
