@@ -46,7 +46,6 @@ class Format:
     fraction: int
     """Stored bits of the significand."""
     bias: int
-    largest: float
     smallest_normal: float
 
     @property
@@ -56,8 +55,8 @@ class Format:
         return 1.5 * 2.0**self.fraction
 
 
-SINGLE = Format(32, 23, 127, 3.4028234663852886e38, 2.0**-126)
-DOUBLE = Format(64, 52, 1023, 1.7976931348623157e308, 2.0**-1022)
+SINGLE = Format(32, 23, 127, 2.0**-126)
+DOUBLE = Format(64, 52, 1023, 2.0**-1022)
 
 Operand: TypeAlias = "Value | float | int"
 
