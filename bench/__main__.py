@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bench.compile import compile_models
 from bench.extraction import extraction
 from bench.random_dags import random_dags
 from bench.random_programs import random_programs
@@ -14,6 +15,7 @@ def main() -> None:
     """Measure eqsat."""
 
 
+main.add_command(compile_models)
 main.add_command(extraction)
 main.add_command(random_dags)
 main.add_command(random_programs)
