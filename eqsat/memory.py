@@ -114,7 +114,7 @@ def _overwritable(
     A lowering of an op's own may read an argument after it has written.
     """
     t = kernel.term
-    if kernel.op.lowerings or len(kernel.results) > 1 or not kernel.pointwise:
+    if kernel.op.lowerings or kernel.results != (t,) or not kernel.pointwise:
         return None
     for a in kernel.inputs:
         b = bases.get(a, a)
