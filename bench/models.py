@@ -16,6 +16,7 @@ import numpy as np
 
 import eqsat as eq
 from eqsat.demo import block
+from eqsat.trace import trace
 
 Array = Any
 HEADS = 4
@@ -44,27 +45,36 @@ def blocks(layers: int) -> Model:
 
 
 class _Weights:
-    """Random weights of convolutions with their batch norms."""
+    """The weights of a network in the order in which it first asks for them: the same
+    arrays whenever it is run again."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
+        self.drawn: list[Array] = []
+        self.asked = 0
+
+    def next(self, *shape: int) -> Array:
+        self.asked += 1
+        if self.asked > len(self.drawn):
+            array = self.rng.standard_normal(shape, np.float32)
+            array.flags.writeable = False
+            self.drawn.append(array)
+        return self.drawn[self.asked - 1]
 
     def normed(self, x: Array, out: int, size: int, stride: int, pad: int) -> Array:
         """A convolution and its batch norm, as in inference."""
-        rng, c = self.rng, x.shape[1]
-        w = rng.standard_normal((out, c, size, size), np.float32) / (c * size)
-        mean, scale, shift = (
-            rng.standard_normal((out, 1, 1), np.float32) for _ in "123"
+        y = eq.ops.conv2d(
+            x, self.next(out, x.shape[1], size, size), stride=stride, padding=pad
         )
-        var = rng.random((out, 1, 1), np.float32) + 0.5
-        y = eq.ops.conv2d(x, w, stride=stride, padding=pad)
-        return (y - mean) / np.sqrt(var + 1e-5) * scale + shift
+        mean, scale, shift, root = (self.next(out, 1, 1) for _ in range(4))
+        return (y - mean) / np.sqrt(root * root + 1e-5) * scale + shift
 
 
 def resnet50() -> Model:
     """One image of 64 × 64: 53 convolutions, bottleneck blocks, 1000 classes."""
+    weights = _Weights()
 
-    def bottleneck(weights: _Weights, x: Array, width: int, stride: int) -> Array:
+    def bottleneck(x: Array, width: int, stride: int) -> Array:
         y = np.maximum(weights.normed(x, width, 1, 1, 0), 0)
         y = np.maximum(weights.normed(y, width, 3, stride, 1), 0)
         y = weights.normed(y, 4 * width, 1, 1, 0)
@@ -73,17 +83,18 @@ def resnet50() -> Model:
         return np.maximum(x + y, 0)
 
     def forward(x: Array) -> Array:
-        weights = _Weights()
+        weights.asked = 0
         y = np.maximum(weights.normed(x, 64, 7, 2, 3), 0)
         y = eq.ops.max_pool2d(y, 3, stride=2, padding=1)
         for width, count, stride in STAGES:
             for i in range(count):
-                y = bottleneck(weights, y, width, stride if i == 0 else 1)
+                y = bottleneck(y, width, stride if i == 0 else 1)
         y = y.mean((2, 3))
-        last = weights.rng.standard_normal((y.shape[1], 1000), np.float32)
-        return y @ last + weights.rng.standard_normal(1000, np.float32)
+        return y @ weights.next(y.shape[1], 1000) + weights.next(1000)
 
-    return Model(forward, (eq.Spec((1, 3, 64, 64), np.float32),))
+    model = Model(forward, (eq.Spec((1, 3, 64, 64), np.float32),))
+    trace(forward, model.arguments)  # draws the weights
+    return model
 
 
 # -- two towers ------------------------------------------------------------------------
