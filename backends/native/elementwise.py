@@ -267,7 +267,12 @@ def _function(c: Call) -> ir.Value:
     module = c.b.module
     fn = module.globals.get(name)
     if fn is None:
-        host = MathHost(c.host.has_fma, c.host.is_arm or "sse4.1" in c.host.flags)
+        flags = c.host.flags
+        host = MathHost(
+            c.host.has_fma,
+            c.host.is_arm or "sse4.1" in flags,
+            not c.host.is_arm and {"avx512f", "avx512vl"} <= flags,
+        )
         fn = ir.Function(module, ir.FunctionType(kind, [kind] * len(c.args)), name)
         fn.linkage = "internal"
         fn.attributes.add("alwaysinline")
