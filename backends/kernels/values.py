@@ -166,6 +166,8 @@ class Values:
         met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
         if not met or (op.lowerings and "native" not in op.lowerings):
             raise Conflict(term)
+        if op.name == "nextafter" and term.dtype in HALF:
+            raise Unsupported("nextafter in float32 of numbers that are not")
         values = []
         for a in term.args:
             if isinstance(a.dtype, Weak):
@@ -232,6 +234,8 @@ class Values:
 
     def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
         assert self.row is not None
+        if dtype == np.dtype(bool):
+            name = {"sum": "any", "prod": "all"}.get(name, name)
         if name != "mean":
             return self.add(Value(name, dtype, (x,), over=self.row))
         total = self.add(Value("sum", dtype, (x,), over=self.row))
