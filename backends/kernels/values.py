@@ -145,7 +145,10 @@ class Values:
         attrs = op.attr_dict(term)
         args = term.args
         if op.name == "reshape":
-            below = reshape_index(index, term.shape, args[0].shape)
+            try:
+                below = reshape_index(index, term.shape, args[0].shape)
+            except Unsupported:
+                raise Conflict(term) from None
             return self.value(args[0], below)
         if op.name == "broadcast_to":
             return self.value(args[0], broadcast_index(index, args[0].shape))
