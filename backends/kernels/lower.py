@@ -131,6 +131,11 @@ def of_nothing(term: Term) -> np.ndarray[Any, Any]:
     return value.reshape(-1)[:1].copy()
 
 
+def _has_parts(term: Term) -> bool:
+    """Whether a reduction can reduce the results of its parts."""
+    return term.op.name not in ("argmax", "argmin")
+
+
 class _Lowering:
     def __init__(
         self, kernel: Kernel, target: Target, layouts: Mapping[Term, Layout]
@@ -288,7 +293,7 @@ class _Lowering:
             return []
         if rows * prod(v.size for v in values.row) < MANY:
             return []
-        return [t for t in values.reduced if t not in self.memory]
+        return [t for t in values.reduced if t not in self.memory and _has_parts(t)]
 
     def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
         placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
@@ -338,7 +343,7 @@ class _Lowering:
         term = root.term
         whole = term.args[0].size
         few = term.size < self.target.threads and whole >= MANY
-        if not few or term.op.name in ("argmax", "argmin"):
+        if not few or not _has_parts(term):
             self.nest([root])
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
