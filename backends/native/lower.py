@@ -23,6 +23,7 @@ from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
+from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array
 from ..numpy.lower import lower as lower_to_numpy
@@ -232,8 +233,10 @@ class Lowered:
         self.threads = thread_limit(threads)
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
-        self.compiled: dict[tuple[Layout, ...], Compiled] = {}
-        self.first = self._compile(self._packed)
+        self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}
+        """None for layouts whose arrays are copied first."""
+        self.first = Compiled(program, self._packed, host, self.threads)
+        self.compiled[self._packed] = self.first
 
     @property
     def source(self) -> str:
@@ -269,18 +272,19 @@ class Lowered:
             p if a.flags.c_contiguous else _layout(a)
             for a, p in zip(arrays, self._packed, strict=True)
         )
-        compiled = self.compiled.get(layouts)
-        if compiled is None and len(self.compiled) < MANY_LAYOUTS:
-            compiled = self._compile(layouts)
-        return compiled
+        if layouts not in self.compiled and len(self.compiled) < MANY_LAYOUTS:
+            with self._lock:
+                if layouts not in self.compiled:
+                    self.compiled[layouts] = self._compile(layouts)
+        return self.compiled.get(layouts)
 
-    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled:
-        with self._lock:
-            if layouts not in self.compiled:
-                self.compiled[layouts] = Compiled(
-                    self.program, layouts, self.host, self.threads, self.exact
-                )
-            return self.compiled[layouts]
+    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled | None:
+        try:
+            return Compiled(
+                self.program, layouts, self.host, self.threads, self.exact
+            )
+        except Unsupported:  # a view of an input that only packed memory has
+            return None
 
 
 def _readable(value: Any, term: Term) -> Array:

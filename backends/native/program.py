@@ -158,8 +158,10 @@ class Layered:
         out = Memory(self.places.first_output + i)
         source = self.places.of[root]
         loops = copy_of(root, source.layout, self.target)
-        step = Step(loops, (source.memory, out), seconds_of(loops, self.host))
-        return [Group((step,))]
+        memory = tuple(
+            source.memory if o.kind == "array" else out for o in loops.operands
+        )
+        return [Group((Step(loops, memory, seconds_of(loops, self.host)),))]
 
     # -- panels ------------------------------------------------------------------------
 
