@@ -29,7 +29,7 @@ from eqsat.errors import (
 from eqsat.explain import Explanation
 from eqsat.findings import Finding, Report
 from eqsat.fusing import CanFuse, can_fuse
-from eqsat.jit import Jit, Lowered, jit
+from eqsat.jit import Jit, Lowered, jit, release_memory
 from eqsat.ops import (
     attention,
     batch_norm,
@@ -107,6 +107,7 @@ __all__ = [
     "logsumexp",
     "lora",
     "recognition",
+    "release_memory",
     "relu",
     "rms_norm",
     "rope",

@@ -67,7 +67,8 @@ class Backend(Protocol):
     """What the entry-point group ``eqsat.backends`` names.
 
     One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
-    too: ``slow`` is called for what the entry has not learnt.
+    too: ``slow`` is called for what the entry has not learnt. One that keeps memory
+    between calls has ``release_memory()``.
     """
 
     @property
@@ -103,7 +104,20 @@ def backend_named(name: str) -> Backend:
             f"  eqsat runs from {folder}; if that is a source tree, install it with "
             "pip install -e . or work in another folder"
         ) from error
+    _loaded.append(backend)
     return backend
+
+
+_loaded: list[Backend] = []
+
+
+def release_memory() -> None:
+    """Give memory back that backends keep for the next call; arrays stay as they
+    are."""
+    for backend in _loaded:
+        release = getattr(backend, "release_memory", None)
+        if release is not None:
+            release()
 
 
 def default_backend() -> Backend:

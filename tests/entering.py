@@ -114,7 +114,7 @@ class Backend:
     model: Any = numpy_backend.backend.model
     made: list[Executable] = field(default_factory=list)
 
-    def lower(self, program: Program) -> Executable:
+    def lower(self, program: Program, options: object = None) -> Executable:
         self.made.append(Executable(program, self.release, self.code))
         return self.made[-1]
 

@@ -13,6 +13,7 @@ from eqsat.op import Op
 from eqsat.options import Options
 from eqsat.program import Program
 
+from . import pool
 from .entry import Entry
 from .lower import Lowered
 from .machine import host
@@ -49,6 +50,10 @@ class Backend:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""
         return Entry.if_available(slow)
+
+    def release_memory(self) -> None:
+        """Give memory of results back that is kept for the next call."""
+        pool.release()
 
     def realises(self, op: Op) -> bool:
         """Whether kernels of ``op`` can be run."""

@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from eqsat.trace import Trace
 
 from .guard_code import KINDS
 from .layout import ALIGNED, C_CONTIGUOUS, words
-from .runtime import is_available, runtime
+from .runtime import is_available, objects
 
 MOST_VARIANTS = 64
 """Programs of one function that are tried without Python; the latest ones."""
@@ -41,6 +42,8 @@ class Code:
 
     address: int
     outputs: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+    """Types and shapes. The memory of one of :data:`.pool_code.ALIGNED_FROM` bytes or
+    more starts on a cache line, as that of every array of :func:`.pool.fresh`."""
     constants: tuple[np.ndarray[Any, Any], ...] = ()
     arena_bytes: int = 0
     """Scratch, aligned to 64 bytes."""
@@ -245,7 +248,11 @@ class _Tables:
 
     def _output(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
         return words(
-            "Output", dtype=self.own(dtype), ndim=len(shape), shape=self.at(shape)
+            "Output",
+            dtype=self.own(dtype),
+            ndim=len(shape),
+            shape=self.at(shape),
+            nbytes=dtype.itemsize * prod(shape),
         )
 
 
@@ -293,7 +300,7 @@ _FASTCALL, _KEYWORDS = 0x0080, 0x0002
 
 @functools.cache
 def _definition() -> _MethodDef:
-    made = _MethodDef(b"jit", runtime().address("entry"), _FASTCALL | _KEYWORDS, None)
+    made = _MethodDef(b"jit", objects().address("entry"), _FASTCALL | _KEYWORDS, None)
     # Functions point to it, and may be called while the interpreter goes down.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made

@@ -14,7 +14,7 @@ PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
     *("PyDict_Size", "PyDict_Next", "PyTuple_New", "PyCapsule_GetPointer"),
     *("PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread"),
-    *("Py_IncRef", "Py_DecRef"),
+    *("PyTraceMalloc_Track", "Py_IncRef", "Py_DecRef"),
 )
 """Functions of Python that the code calls."""
 TYPES = {
@@ -43,9 +43,11 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare i32 @PyTraceMalloc_Track(i32, i64, i64)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 declare i32 @memcmp(ptr, ptr, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @team_run(ptr, ptr, i64)
 """
 
 _VARIANTS = """
@@ -172,15 +174,13 @@ next:
   %done = icmp eq i64 %i, %n
   br i1 %done, label %yes, label %one
 one:
-  %offset = mul i64 %i, 24
+  %offset = mul i64 %i, 32
   %o = getelementptr i8, ptr %all, i64 %offset
   %dtype = get Output.dtype, %o
-  %ndim64 = get Output.ndim, %o
+  %ndim = get Output.ndim, %o
   %shape = get Output.shape, %o
-  %ndim = trunc i64 %ndim64 to i32
-  call void @Py_IncRef(ptr %dtype)
-  %a = call ptr @PyArray_NewFromDescr(ptr @PyArray_Type, ptr %dtype, i32 %ndim,
-    ptr %shape, ptr null, ptr null, i32 0, ptr null)
+  %nbytes = get Output.nbytes, %o
+  %a = call ptr @new_array(ptr %dtype, i64 %ndim, ptr %shape, i64 %nbytes)
   %failed = icmp eq ptr %a, null
   br i1 %failed, label %no, label %kept
 kept:
@@ -253,7 +253,7 @@ scratch:
   %small = icmp eq i64 %size, 0
   br i1 %small, label %fill, label %take
 take:
-  %block = call ptr @arena_take(i64 %size)
+  %block = call ptr @pool_take(i64 %size)
   %full = icmp eq ptr %block, null
   br i1 %full, label %no_memory, label %fill
 no_memory:
@@ -288,7 +288,7 @@ without:
 after:
   br i1 %small, label %pack, label %back
 back:
-  call void @arena_give(ptr %arena)
+  call void @pool_give(ptr %arena)
   br label %pack
 pack:
   %result = call ptr @packed(ptr %v, ptr %outs)
@@ -350,4 +350,4 @@ python:
 
 
 ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, _VARIANTS, _RUN, _ENTRY)))
-"""The entry; calls ``arena_take``, ``arena_give`` and ``team_run``."""
+"""The entry; calls ``new_array``, ``pool_take``, ``pool_give`` and ``team_run``."""

@@ -36,7 +36,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     ),
     # Bytes that must be what they were when the function was traced.
     "Probe": ("ptr at", "i64 nbytes", "ptr held"),
-    "Output": ("ptr dtype", "i64 ndim", "ptr shape"),
+    "Output": ("ptr dtype", "i64 ndim", "ptr shape", "i64 nbytes"),
 }
 """Records of eight-byte words, and the fields of each in order."""
 
@@ -53,6 +53,7 @@ OBJECTS: dict[str, dict[str, tuple[str, int]]] = {
         "base": ("ptr", 48),
         "dtype": ("ptr", 56),
         "flags": ("i32", 64),
+        "handler": ("at", 88),
     },
     "Dtype": {"byteorder": ("i8", 26), "number": ("i32", 28)},
     # Where a worker of the team waits, 256 bytes: its ticket lies at the start.
@@ -66,7 +67,7 @@ OBJECTS: dict[str, dict[str, tuple[str, int]]] = {
 """Fields of objects: LLVM type and offset (bytes); ``at``: the field lies there itself.
 """
 
-C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x0001, 0x0100, 0x0400
+C_CONTIGUOUS, OWNDATA, ALIGNED, WRITEABLE = 0x0001, 0x0004, 0x0100, 0x0400
 """Bits of ``Array.flags``."""
 
 _GET = re.compile(r"^(\s*)(%\w+) = get (\w+)\.(\w+), (%[\w.]+)$", re.M)
@@ -118,7 +119,7 @@ def is_as_expected() -> bool:
         or (object.__basicsize__, tuple.__basicsize__, float.__basicsize__)
         != (16, 24, 24)
         or list.__basicsize__ < 40
-        or np.ndarray.__basicsize__ < 80
+        or np.ndarray.__basicsize__ < 96
         or np.dtype.__basicsize__ < 40
     ):
         return False
@@ -180,10 +181,25 @@ def _array_lies_as_expected(array: np.ndarray[Any, Any]) -> bool:
                 and tuple(where(_read(array, "Array", "strides"))) == array.strides
             )
         )
+        and _handler_lies_as_expected(array)
         and bool(flags & C_CONTIGUOUS) == array.flags.c_contiguous
+        and bool(flags & OWNDATA) == array.flags.owndata
         and bool(flags & ALIGNED) == array.flags.aligned
         and bool(flags & WRITEABLE) == array.flags.writeable
     )
+
+
+def _handler_lies_as_expected(array: np.ndarray[Any, Any]) -> bool:
+    """An array that owns its data has a capsule that frees them (NEP 49)."""
+    handler = ctypes.c_int64.from_address(_read(array, "Array", "handler")).value
+    if not array.flags.owndata:
+        return handler == 0
+    capsule = type(np._core.multiarray._ARRAY_API)  # type: ignore[attr-defined]
+    return handler != 0 and _type_of(handler) == id(capsule)
+
+
+def _type_of(address: int) -> int:
+    return ctypes.c_int64.from_address(address + OBJECTS["Object"]["type"][1]).value
 
 
 _C = {

@@ -30,7 +30,8 @@ from ..numpy.lower import lower as lower_to_numpy
 from . import blas
 from .entry import Code
 from .machine import Host, Library, compile_ir, load
-from .places import ALIGNMENT, Places, strided
+from .places import Places, strided
+from .pool import ALIGNED_FROM, fresh
 from .program import Group, Layered, Writer
 from .runtime import program_imports, runtime
 from .team import thread_limit
@@ -129,7 +130,8 @@ class Compiled:
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
-        arena = fresh((self.arena_bytes,), np.dtype(np.uint8))
+        size = max(self.arena_bytes, ALIGNED_FROM)  # smaller ones lie anywhere
+        arena = fresh((size,), np.dtype(np.uint8))
         blocks = [*arrays, *outputs, *self.places.constants, arena]
         pointers = (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
         team_run = _RUN(runtime().address("team_run"))
@@ -174,16 +176,6 @@ def _shown(
 class _Interface:
     __array_interface__: dict[str, Any]
     keep: Array
-
-
-def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array that is not initialised and begins on a cache line."""
-    size = dtype.itemsize
-    for d in shape:
-        size *= d
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % ALIGNMENT
-    return np.ndarray(shape, dtype, block.data, start)
 
 
 def _native(writer: Writer, host: Host) -> Native:

@@ -1,5 +1,5 @@
-"""The code that every program shares, compiled once: the entry, the team of threads,
-scratch memory."""
+"""The code that every program shares, compiled once: the team of threads; the entry and
+the pool of memory, which look into objects of Python."""
 
 from __future__ import annotations
 
@@ -9,28 +9,40 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from eqsat.errors import BackendError
 
 from . import entry_code
-from .arena import ARENA_IR
 from .layout import is_as_expected
 from .machine import Library, compile_ir, host, load
+from .pool_code import pool_ir
 from .team_code import team_ir
 
-_EXPORTS = (
-    *("entry", "arena_release"),
-    *("team_run", "team_forget", "team_workers", "barrier_wait"),
-)
+_TEAM = ("team_run", "team_forget", "team_workers", "barrier_wait")
+_HANDLER = ("handler_malloc", "handler_calloc", "handler_realloc", "handler_free")
+_OBJECTS = ("entry", "new_array", "pool_release", "pool_kept", "pool_limit", *_HANDLER)
 _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 """Places in NumPy's table of C functions, which never move."""
 
 
 @functools.cache
 def runtime() -> Library:
-    """The functions ``entry``, ``team_run``, ``barrier_wait`` and their like.
+    """The functions ``team_run``, ``barrier_wait`` and their like."""
+    machine = host()
+    code = compile_ir(team_ir(machine.is_arm, machine.is_mac), machine)
+    library = load(code, _TEAM)
+    # Workers sleep in this code until the process ends, and a child has none of them.
+    forget: Callable[[], None] = ctypes.PYFUNCTYPE(None)(library.address("team_forget"))
+    os.register_at_fork(after_in_child=forget)
+    return library
+
+
+@functools.cache
+def objects() -> Library:
+    """The functions ``entry``, ``new_array`` and their like.
 
     Raises :class:`BackendError` where Python or NumPy is not laid out as expected.
     """
@@ -39,13 +51,42 @@ def runtime() -> Library:
             "native: the objects of this Python or NumPy are not laid out as expected: "
             f"Python {sys.version.split()[0]}, NumPy {np.__version__}"
         )
-    machine = host()
-    parts = entry_code.ENTRY_IR, ARENA_IR, team_ir(machine.is_arm, machine.is_mac)
-    code = compile_ir("\n".join(parts), machine)
-    library = load(code, _EXPORTS, _imports())
-    # Workers sleep in this code until the process ends, and a child has none of them.
-    os.register_at_fork(after_in_child=_function(library, "team_forget"))
+    handler = _Handler(b"eqsat", 1)
+    capsule = _capsule(handler)
+    text = entry_code.ENTRY_IR + pool_ir(sys.platform == "linux")
+    imports = _imports() | {"pool_handler": id(capsule)}
+    library = load(compile_ir(text, host()), _OBJECTS, imports)
+    for name in _HANDLER:
+        setattr(handler, name.removeprefix("handler_"), library.address(name))
+    # Arrays give their memory back while the interpreter goes down, too.
+    held = handler, capsule, library, _HANDLER_NAME
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
     return library
+
+
+class _Handler(ctypes.Structure):
+    """PyDataMem_Handler of NEP 49."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 127),
+        ("version", ctypes.c_uint8),
+        ("context", ctypes.c_void_p),
+        ("malloc", ctypes.c_void_p),
+        ("calloc", ctypes.c_void_p),
+        ("realloc", ctypes.c_void_p),
+        ("free", ctypes.c_void_p),
+    )
+
+
+def _capsule(handler: _Handler) -> Any:
+    new = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+    )(("PyCapsule_New", ctypes.pythonapi))
+    return new(ctypes.addressof(handler), _HANDLER_NAME, None)
+
+
+_HANDLER_NAME = b"mem_handler"
+"""What NumPy wants such a capsule to be called; the capsule points to these bytes."""
 
 
 @functools.cache
@@ -59,20 +100,9 @@ def program_imports() -> Mapping[str, int]:
     return {"barrier_wait": runtime().address("barrier_wait")}
 
 
-def release_scratch() -> None:
-    """Give the scratch memory that is kept between calls back."""
-    _function(runtime(), "arena_release")()
-
-
 def workers() -> int:
     """Threads that were started besides those of Python."""
     return int(ctypes.CFUNCTYPE(ctypes.c_int64)(runtime().address("team_workers"))())
-
-
-def _function(library: Library, name: str) -> Callable[[], None]:
-    """A function without arguments; called with Python's lock held."""
-    made: Callable[[], None] = ctypes.PYFUNCTYPE(None)(library.address(name))
-    return made
 
 
 def _imports() -> dict[str, int]:
@@ -80,6 +110,7 @@ def _imports() -> dict[str, int]:
     found |= {name: id(kind) for name, kind in entry_code.TYPES.items()}
     found["PyArray_Type"] = id(np.ndarray)
     found["PyArray_NewFromDescr"] = _numpy_table()[_NEW_FROM_DESCR]
+    found["team_run"] = runtime().address("team_run")
     return found
 
 
