@@ -200,7 +200,8 @@ class _Lowering:
         as the axes before it have inside and as the others have in all."""
         x, value = term.args
         shape, offset = list(term.shape), root.offset
-        for axis, low in enumerate(term.attrs[0], term.ndim - len(term.attrs[0])):
+        before = cast("tuple[int, ...]", term.attrs[0])
+        for axis, low in enumerate(before, term.ndim - len(before)):
             size, stride = x.shape[axis], root.strides[axis]
             high = shape[axis] - size - low
             for start, width in ((0, low), (low + size, high)):

@@ -227,7 +227,7 @@ class Lowered:
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}
         """None for layouts whose arrays are copied first."""
-        self.first = Compiled(program, self._packed, host, self.threads)
+        self.first = Compiled(program, self._packed, host, self.threads, exact)
         self.compiled[self._packed] = self.first
 
     @property
@@ -272,9 +272,7 @@ class Lowered:
 
     def _compile(self, layouts: tuple[Layout, ...]) -> Compiled | None:
         try:
-            return Compiled(
-                self.program, layouts, self.host, self.threads, self.exact
-            )
+            return Compiled(self.program, layouts, self.host, self.threads, self.exact)
         except Unsupported:  # a view of an input that only packed memory has
             return None
 

@@ -219,7 +219,17 @@ class _Emitter:
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
         with self.loop(start, stop, 1) as unit:
             self._unit(unit)
+        if nest.streamed and not host.is_arm:
+            self._fence()
         self.b.ret_void()
+
+    def _fence(self) -> None:
+        """Stores past the caches become visible before what follows."""
+        name = "llvm.x86.sse.sfence"
+        fence = self.b.module.globals.get(name)
+        if fence is None:
+            fence = ir.Function(self.b.module, ir.FunctionType(VOID, []), name)
+        self.b.call(fence, [])
 
     # -- loops -------------------------------------------------------------------------
 
@@ -803,7 +813,10 @@ class _Emitter:
         dtype = self.nest.buffers[s.buffer].dtype
         along = self._along(s.at)
         if along == 1 or strand.lanes == 1:
-            self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
+            stored = self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
+            if s.buffer in self.nest.streamed and self._is_aligned(s, strand.lanes):
+                stored.align = dtype.itemsize * strand.lanes
+                stored.set_metadata("nontemporal", self._flag())
             return
         bits = to_memory(self.b, value, dtype, self.host)
         for lane in range(strand.lanes):
@@ -816,9 +829,19 @@ class _Emitter:
         bits = self.b.load(place, typ=kind, align=dtype.itemsize)
         return from_memory(self.b, bits, dtype, self.host)
 
-    def _write(self, place: ir.Value, value: ir.Value, dtype: DType) -> None:
+    def _write(
+        self, place: ir.Value, value: ir.Value, dtype: DType
+    ) -> ir.instructions.StoreInstr:
         bits = to_memory(self.b, value, dtype, self.host)
-        self.b.store(bits, place, align=dtype.itemsize)
+        return self.b.store(bits, place, align=dtype.itemsize)
+
+    def _is_aligned(self, s: Store, lanes: int) -> bool:
+        """Whether each vector that a store writes is aligned to its size."""
+        steps = [c for v, c in s.at.terms if v is not self.lane] + [s.at.offset]
+        return lanes > 1 and all(c % lanes == 0 for c in steps)
+
+    def _flag(self) -> ir.MDValue:
+        return self.b.module.add_metadata([ir.IntType(32)(1)])
 
     # -- what passes keep --------------------------------------------------------------
 
