@@ -38,8 +38,12 @@ WEIGHTS = {
 """What an op costs beside an addition, where that differs."""
 WORTH_KEEPING = 4
 """Additions beyond which a value is kept for a later pass, not computed again."""
-TILE = (16, 32)
+TILE = (16, 64)
 """Most rows and columns of a tile that is read across its rows."""
+FOLDED = (64, 16)
+"""The same where rows are a multiple of :data:`FOLD` bytes apart: their lines fall on
+the same few places of a cache, which holds those of 16 rows, not of 64."""
+FOLD = 1024
 SMALL_TILE = 4
 """Rows and columns below which tiles do not pay."""
 KEPT_BYTES = 1 << 20
@@ -424,7 +428,9 @@ def _tiled(only: Pass) -> Pass | None:
             continue
         across = [v for v in only.loops[:-1] if abs(s.at.coefficient(v)) == 1]
         if across:
-            near, far = _divisor(across[0].size, TILE[0]), _divisor(last.size, TILE[1])
+            apart = abs(s.at.coefficient(last)) * s.dtype.itemsize
+            most = FOLDED if apart % FOLD == 0 else TILE
+            near, far = _divisor(across[0].size, most[0]), _divisor(last.size, most[1])
             if min(near, far) >= SMALL_TILE:
                 return _in_tiles(only, ((across[0], near), (last, far)))
     return None

@@ -43,7 +43,7 @@ from .elementwise import (
     widened,
 )
 from .machine import Host
-from .reductions import reducer
+from .reductions import Reducer, reducer
 
 PANEL = 512
 """Rows that are reduced together where rows lie side by side in memory."""
@@ -322,7 +322,7 @@ class _Emitter:
         after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
         for strands in self._side(groups, low, high):
             for s in _sums(self.nest):
-                r = reducer(s.op, self.dtypes[s.value])
+                r = self._reducer(s)
                 for strand in strands:
                     self._keep_state(s, strand, low, r.neutral_state(strand.lanes))
         self._blocks_of_rows(self.nest.passes[at], before, groups, low, high)
@@ -330,7 +330,7 @@ class _Emitter:
             for strand in strands:
                 self._run_row(before, strand)
                 for s in _sums(self.nest):
-                    r = reducer(s.op, self.dtypes[s.value])
+                    r = self._reducer(s)
                     state = self._state(s, strand, low)
                     strand.row[s.target] = r.result(self.b, state)
                 self._run_row(after, strand)
@@ -367,13 +367,30 @@ class _Emitter:
                 loop = self.loop(I64(0), I64(v.size), 1)
                 self.index[v] = stack.enter_context(loop)
             start, stop = self._range(p, var, None)
-            first = stack.enter_context(self.loop(start, stop, CAREFUL))
-            end = self.b.add(first, I64(CAREFUL))
-            end = self.b.select(self.b.icmp_signed("<", end, stop), end, stop)
-            for strands in self._side(groups, low, high):
-                for strand in strands:
-                    self._run_row(before, strand)
-                self._block(p, var, strands, (first, end), low)
+            many = stack.enter_context(self.loop(start, stop, BLOCKS * CAREFUL))
+            last = self._before(many, BLOCKS * CAREFUL, stop)
+            with self.loop(many, last, CAREFUL) as first:
+                end = self._before(first, CAREFUL, last)
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        self._run_row(before, strand)
+                    self._block(p, var, strands, (first, end), low)
+            careful = [s for s in _sums(self.nest) if self._reducer(s).is_careful]
+            if careful:
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        for s in careful:
+                            state = self._state(s, strand, low)
+                            new = self._reducer(s).carried(self.b, state)
+                            self._keep_state(s, strand, low, new)
+
+    def _before(self, start: ir.Value, size: int, stop: ir.Value) -> ir.Value:
+        """``start + size``, at most ``stop``."""
+        end = self.b.add(start, I64(size))
+        return self.b.select(self.b.icmp_signed("<", end, stop), end, stop)
+
+    def _reducer(self, s: Accumulate) -> Reducer:
+        return reducer(s.op, self.dtypes[s.value])
 
     def _block(
         self,
@@ -386,15 +403,12 @@ class _Emitter:
         """Some elements of a few rows, added to what is known of these rows."""
         sums = _sums(self.nest)
         parts = {
-            s.target: [
-                reducer(s.op, self.dtypes[s.value]).started(self, x.lanes, False)
-                for x in strands
-            ]
+            s.target: [self._reducer(s).started(self, x.lanes, False) for x in strands]
             for s in sums
         }
         self._innermost(p, var, *span, strands, parts, 0, 1)
         for s in sums:
-            r = reducer(s.op, self.dtypes[s.value])
+            r = self._reducer(s)
             for strand, part in zip(strands, parts[s.target], strict=True):
                 old = self._state(s, strand, low)
                 new = r.merged(self.b, old, part.finished(self))
@@ -457,9 +471,7 @@ class _Emitter:
         groups = self._groups(p)
         reducers = {
             s.target: [
-                reducer(s.op, self.dtypes[s.value]).started(
-                    self, lanes, self._is_long(p)
-                )
+                self._reducer(s).started(self, lanes, self._is_long(p))
                 for lanes, unroll in groups
                 for _ in range(unroll)
             ]
@@ -590,23 +602,24 @@ class _Emitter:
         first: int,
         step: int,
     ) -> None:
-        careful = [
-            r
-            for group in reducers.values()
-            for r in group[first : first + len(strands)]
-            if r.is_careful
-        ]
+        groups = [g[first : first + len(strands)] for g in reducers.values()]
+        careful = [g for g in groups if g[0].is_careful]
         if not careful:
             with self.loop(low, high, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             return
-        with self.loop(low, high, step * CAREFUL) as outer:
-            end = self.b.add(outer, I64(step * CAREFUL))
+        turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
+        with self.loop(low, high, turns) as outer:
+            end = self.b.add(outer, I64(turns))
             end = self.b.select(self.b.icmp_signed("<", end, high), end, high)
             with self.loop(outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
-            for r in careful:
-                r.carried(self)
+            for g in careful:
+                if self.nest.vertical:
+                    for r in g:
+                        r.carried(self, [])
+                else:
+                    g[0].carried(self, g[1:])
 
     def _prepare(self, p: Pass, var: Var, strands: list[Strand]) -> None:
         """What the innermost loop needs and does not change: addresses, splats."""
@@ -866,6 +879,8 @@ class _Emitter:
         return self.b.gep(start, [element], source_etype=memory_type(self._kept(place)))
 
 
+BLOCKS = 4
+"""Blocks of rows of a panel, after which sums are carried over."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 

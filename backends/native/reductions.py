@@ -6,6 +6,7 @@ Sums of many numbers are carried over to a compensated total every few additions
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,8 +87,14 @@ class Reducer:
 
     @property
     def parts(self) -> int:
-        """Numbers that are kept: of a float sum the total, and what rounding lost."""
-        return 2 if self.op == "sum" and self.dtype.kind == "f" else 1
+        """Numbers that are kept: of a float sum a part, the total before it, and what
+        rounding lost."""
+        return 3 if self.is_careful else 1
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether partial results are carried over to a compensated total."""
+        return self.op == "sum" and self.dtype.kind == "f"
 
     def neutral_state(self, lanes: int) -> list[ir.Value]:
         """The state before the first element."""
@@ -99,10 +106,9 @@ class Reducer:
         self, b: ir.IRBuilder, state: list[ir.Value], part: ir.Value
     ) -> list[ir.Value]:
         """The state with one more partial result."""
-        if self.parts == 2:
-            total, rest = two_sum(b, state[0], part)
-            return [total, b.fadd(state[1], rest)]
-        (old,) = state
+        old, *rest = state
+        if rest:
+            return [b.fadd(old, part), *rest]
         new = self.combine(b, old, part)
         if self.op in ("max", "min") and self.dtype.kind == "f":
             nan = constant(new.type, 1, float("nan"))
@@ -111,9 +117,16 @@ class Reducer:
             new = b.select(b.fcmp_unordered("uno", old, part), nan, new)
         return [new]
 
+    def carried(self, b: ir.IRBuilder, state: list[ir.Value]) -> list[ir.Value]:
+        """The state with the part added to the total."""
+        part, total, lost = state
+        total, rest = two_sum(b, total, part)
+        zero = self.neutral_state(lanes_of(part))[0]
+        return [zero, total, b.fadd(lost, rest)]
+
     def result(self, b: ir.IRBuilder, state: list[ir.Value]) -> ir.Value:
         """The reduction of all elements."""
-        return compensated(b, *state) if self.parts == 2 else state[0]
+        return compensated(b, *state[1:]) if self.is_careful else state[0]
 
     def beats(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
         """Whether x is larger, or for min smaller, than y."""
@@ -196,22 +209,23 @@ class _Joined:
         wide = [v for v in self.values if lanes_of(v) > 1]
         single = [v for v in self.values if lanes_of(v) == 1]
         if wide:
-            single.insert(0, self._across(c, self._tree(c, wide)))
-        return self._tree(c, single)
-
-    def _tree(self, c: Context, values: list[ir.Value]) -> ir.Value:
-        """Neighbours joined in pairs, until one is left."""
-        while len(values) > 1:
-            pairs = zip(values[::2], values[1::2], strict=False)
-            rest = values[len(values) // 2 * 2 :]
-            values = [self.of.combine(c.b, x, y) for x, y in pairs] + rest
-        return values[0]
+            single.insert(0, self._across(c, tree(self.of, c.b, wide)))
+        return tree(self.of, c.b, single)
 
     def _across(self, c: Context, value: ir.Value) -> ir.Value:
         while lanes_of(value) > 1:
             low, high = halves(c.b, value)
             value = self.of.combine(c.b, low, high)
         return value
+
+
+def tree(of: Reducer, b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
+    """Neighbours joined in pairs, until one is left."""
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        rest = values[len(values) // 2 * 2 :]
+        values = [of.combine(b, x, y) for x, y in pairs] + rest
+    return values[0]
 
 
 def halves(b: ir.IRBuilder, value: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -239,10 +253,15 @@ class _Careful(_Plain):
         self.total = _Cell(c, widened(kind, lanes), zero)
         self.lost = _Cell(c, widened(kind, lanes), zero)
 
-    def carried(self, c: Context) -> None:
-        """Move the partial sum to the total, with what rounding loses there."""
+    def carried(self, c: Context, others: Sequence[_Careful]) -> None:
+        """Move the partial sum, and those of ``others``, to the total, with what
+        rounding loses there."""
         b = c.b
-        total, rest = two_sum(b, self.total.get(b), self.cell.get(b))
+        parts = [self.cell.get(b)]
+        for other in others:
+            parts.append(other.cell.get(b))
+            other.cell.set(b, self.zero)
+        total, rest = two_sum(b, self.total.get(b), tree(self.of, b, parts))
         self.total.set(b, total)
         self.lost.set(b, b.fadd(self.lost.get(b), rest))
         self.cell.set(b, self.zero)
