@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bench.compile import compile_models
 from bench.extraction import extraction
 from bench.limits import limits
 from bench.plot import plot
@@ -26,6 +27,7 @@ for command in (
     plot,
     limits,
     predict,
+    compile_models,
     extraction,
     minimax,
     random_dags,

@@ -210,7 +210,18 @@ class CostModel:
 
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:
         """Seconds of a program that runs each of its terms as one kernel."""
-        return sum(self.term(t) for t in postorder(roots) if not constant[t])
+        known: dict[tuple[Any, ...], float] = {}
+        total = 0.0
+        for t in postorder(roots):
+            if constant[t]:
+                continue
+            places = tuple(t.args.index(a) for a in t.args)
+            read = tuple((a.type, shown_bytes(a)) for a in t.args)
+            key = (t.op, t.attrs, t.type, places, read)
+            if key not in known:
+                known[key] = self.term(t)
+            total += known[key]
+        return total
 
 
 VIEWS = ("reshape", "broadcast_to", "transpose", "slice")

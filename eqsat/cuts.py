@@ -75,6 +75,10 @@ class Cut:
     _choice: dict[int, int] | None
 
 
+_Union = tuple[int, int, int, dict[int, float] | None, State, float]
+"""Leaves, body, nodes, parts, state and arithmetic of a cut."""
+
+
 @dataclass
 class Cuts(Dense):
     """The cuts of the classes below some roots."""
@@ -88,6 +92,7 @@ class Cuts(Dense):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._arithmetic: dict[int, float] = {}
+        self._unions: dict[tuple[int, int], _Union | None] = {}
         self._tried: set[tuple[int, ...]] = set()
         self._allowed: dict[tuple[int, int], bool] = {}
         self._made = 0
@@ -302,12 +307,28 @@ class Cuts(Dense):
     def _merged(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
         """A cut whose operands share classes: each is computed once, by the first
         choice, and what one reads that another computes is not read."""
-        c = self.nodes[n].cls
-        chosen = {c: n}
+        body, nodes = 1 << self.nodes[n].cls, 1 << n
         for sub in subs:
-            if sub is not None:
+            if sub is None:
+                continue
+            if sub.body & body:
                 for k, m in self.choice(sub).items():
-                    chosen.setdefault(k, m)
+                    if not body >> k & 1:
+                        nodes |= 1 << m
+            else:
+                nodes |= sub.nodes
+            body |= sub.body
+        key = n, nodes  # many choices of operands come to the same
+        if key not in self._unions:
+            self._unions[key] = self._union(n, nodes)
+        found = self._unions[key]
+        return None if found is None else self._priced(n, *found)
+
+    def _union(self, n: int, nodes: int) -> _Union | None:
+        """What a kernel of ``nodes`` with ``n`` at the root is; None where there is
+        none."""
+        c = self.nodes[n].cls
+        chosen = {self.nodes[m].cls: m for m in bits(nodes)}
         found = self.closure([c], chosen)
         target = self.model.target
         if found is None or found.leaves.bit_count() >= target.most_arrays:
@@ -316,10 +337,8 @@ class Cuts(Dense):
         body = sum(1 << k for k in found.order)
         if not self._admits(state, c, body):
             return None
-        nodes = sum(1 << chosen[k] for k in found.order)
-        return self._priced(
-            n, found.leaves, body, nodes, found.part, state, found.arithmetic
-        )
+        inside = sum(1 << chosen[k] for k in found.order)
+        return found.leaves, body, inside, found.part, state, found.arithmetic
 
     def _priced(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, cast
 
@@ -30,14 +31,20 @@ class Kernel:
     term: Term
     results: tuple[Term, ...]
     """The values that it writes: ``term`` itself, or the terms that read it."""
-    bodies: tuple[Term, ...]
-    """The results in primitives over ``term.args``."""
     inputs: tuple[Term, ...]
     """The distinct arrays that it reads: values in memory or views of them."""
     flops: float
     """Floating operations (flop)."""
     bytes: int
     """Each value read once, each result written once (bytes)."""
+    pointwise: bool
+    """Whether every op of its bodies is pointwise."""
+
+    @cached_property
+    def bodies(self) -> tuple[Term, ...]:
+        """The results in primitives over ``term.args``."""
+        leaves = {a: a for a in self.term.args}
+        return tuple(primitives(r, leaves) for r in self.results)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +72,7 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
             several.setdefault(t.args[0], []).append(t)
     strides: dict[Term, tuple[int, ...]] = {}
     base: dict[Term, Term] = {}
+    known: dict[tuple[Any, ...], _Work] = {}
     number = 0
     for t in terms:
         if t.op is INPUT or t.op is RESULT:
@@ -76,7 +84,7 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
             results = tuple(sorted(several.get(t, (t,)), key=_index))
             for i, r in enumerate(results):
                 name(r, f"{called}{_LETTERS[i]}")
-            yield _kernel(called, t, results)
+            yield _kernel(called, t, results, known)
         else:
             strides[t] = seen
             base[t] = base.get(t.args[0], t.args[0])
@@ -124,24 +132,40 @@ def strides_of_view(
     return seen.strides
 
 
-def _kernel(name: str, term: Term, results: tuple[Term, ...]) -> Kernel:
+@dataclass(frozen=True)
+class _Work:
+    """What equal kernels over other arrays have in common."""
+
+    kind: str
+    pointwise: bool
+    flops: float
+
+
+def _kernel(
+    name: str,
+    term: Term,
+    results: tuple[Term, ...],
+    known: dict[tuple[Any, ...], _Work],
+) -> Kernel:
+    """``known``: the work of the kernels so far."""
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
-    leaves = {a: a for a in term.args}
-    bodies = tuple(primitives(r, leaves) for r in results)
-    nodes = inner(bodies, term.args)
-    work, reads = account(term)
+    steps, reads = account(term)
+    # Bare numbers are parts of a body: equal ones make equal kernels.
+    args = tuple(a.type if a.op is not SCALAR else a for a in term.args)
+    places = tuple(term.args.index(a) for a in term.args)
+    key = (op, term.attrs, args, places, len(results))
+    work = known.get(key)
+    if work is None:
+        leaves = {a: a for a in term.args}
+        nodes = inner([primitives(r, leaves) for r in results], term.args)
+        pointwise = all(cast(Op, n.op).kind == "pointwise" for n in nodes)
+        total = sum(sum(flops(*step)) for step in steps)
+        work = known[key] = _Work(kind_of(nodes), pointwise, total)
+    moved = int(sum(reads.values())) + sum(r.nbytes for r in results)
     return Kernel(
-        name,
-        op,
-        kind_of(nodes),
-        term,
-        results,
-        bodies,
-        inputs,
-        flops=sum(sum(flops(*step)) for step in work),
-        bytes=int(sum(reads.values())) + sum(r.nbytes for r in results),
+        name, op, work.kind, term, results, inputs, work.flops, moved, work.pointwise
     )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from eqsat.kernel import Kernel, Step, View, inner
-from eqsat.op import Op
-from eqsat.term import Term
+from eqsat.kernel import Kernel, Step, View
+from eqsat.term import Term, Type
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,7 @@ def _overwritable(
     A lowering of an op's own may read an argument after it has written.
     """
     t = kernel.term
-    if kernel.op.lowerings or len(kernel.results) > 1:
-        return None
-    if any(cast(Op, n.op).kind != "pointwise" for n in inner(kernel.bodies, t.args)):
+    if kernel.op.lowerings or kernel.results != (t,) or not kernel.pointwise:
         return None
     for a in kernel.inputs:
         b = bases.get(a, a)
@@ -147,19 +143,25 @@ def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int
             alive[i] += s.nbytes
     peak = max(alive)
     out: list[Slot] = []
+    of_type: dict[Type, list[int]] = {}
     for s in slots:
-        fits = [
-            j
-            for j, e in enumerate(out)
-            if e.last < s.first
-            and e.values[-1].type == s.values[0].type
-            and all(n + s.nbytes <= peak for n in alive[e.last + 1 : s.first])
-        ]
-        if not fits:
+        same = of_type.setdefault(s.values[0].type, [])
+        # What was freed last is held the shortest time for nothing.
+        earlier = sorted(
+            (j for j in same if out[j].last < s.first), key=lambda j: -out[j].last
+        )
+        j = next((j for j in earlier if _can_wait(out[j], s, alive, peak)), None)
+        if j is None:
+            same.append(len(out))
             out.append(s)
             continue
-        j = max(fits, key=lambda j: out[j].last)
         for i in range(out[j].last + 1, s.first):
             alive[i] += s.nbytes
         out[j] = Slot((*out[j].values, *s.values), s.nbytes, out[j].first, s.last)
     return out, peak
+
+
+def _can_wait(earlier: Slot, later: Slot, alive: Sequence[int], peak: int) -> bool:
+    """Whether the memory of ``earlier`` can be held until ``later`` takes it over."""
+    between = alive[earlier.last + 1 : later.first]
+    return max(between, default=0) + later.nbytes <= peak

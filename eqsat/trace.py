@@ -108,6 +108,7 @@ def trace(
     _check_plain(out_tree)
     outputs = [_output_term(graph, f.path, f.value) for f in found]
     used.check(graph)
+    graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
     fixed = [leaf.value for leaf in args.leaves if leaf.constant]
     kept = {id(a) for a in fixed}

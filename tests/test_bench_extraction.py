@@ -13,8 +13,12 @@ from click.testing import CliRunner, Result
 
 from bench.__main__ import main
 from bench.gym import FormatError, load, problem_of
+from bench.models import MODELS
 from bench.random_dags import convex, drawn, kernels, price, program
 from eqsat.problem import dag_cost, tree_greedy
+from eqsat.regions import is_constant, split
+from eqsat.term import postorder
+from eqsat.trace import trace
 
 DIAMOND = Path(__file__).resolve().parent / "egraphs" / "diamond.json"
 
@@ -186,3 +190,25 @@ def test_random_programs_are_as_cheap_as_the_optimum(tmp_path: Path) -> None:
         assert r["bound"] <= r["exact"] * (1 + 1e-9) <= r["eqsat"] * (1 + 2e-9)
         assert r["exact_program_cost"] <= r["written_cost"]
     assert found["worst_gap"] <= 0.05
+
+
+def test_cold_compiles_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    done = run("compile", "add_relu", "blocks_1", "--repeats", "1", "--out", out)
+    assert done.exit_code == 0, done.output
+    small, block = json.loads(out.read_text(encoding="utf-8"))["models"]
+    assert (small["ops"], small["kernels"], small["distinct_regions"]) == (2, 1, 1)
+    assert block["ops"] > 40 and block["kernels"] <= 6
+    assert 0 < sum(block["phases_s"].values()) <= block["first_s"]
+    assert block["search_bytes"] > 0
+
+
+def test_the_models_of_the_compile_bench_are_what_they_say() -> None:
+    resnet = MODELS["resnet50"]()
+    (out,) = trace(resnet.function, resnet.arguments).outputs
+    ops = [t.op.name for t in postorder([out])]
+    assert (ops.count("conv2d"), out.shape) == (53, (1, 1000))
+    towers = MODELS["towers"]()
+    roots = trace(towers.function, towers.arguments).outputs
+    regions = split(roots, is_constant(roots))
+    assert len({r.key for r in regions}) == len(regions) > 10

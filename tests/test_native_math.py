@@ -23,6 +23,7 @@ from bench.ulp import (
 )
 from eqsat.backends.native.math import BRANCHING, FUNCTIONS, Host, per_lane
 from eqsat.errors import BackendError
+from eqsat.op import Op
 
 COUNT = 1 << 18
 EXACT = frozenset(
@@ -104,6 +105,19 @@ def test_pairs_of_special_values(name: str, dtype: str) -> None:
         assert not wrong.any(), (x[wrong], y[wrong], got[wrong], wanted[wrong])
 
 
+@pytest.mark.parametrize("name", ["exp", "log1p", "power", "sin", "hypot", "fmod"])
+def test_what_is_not_relied_on_is_not_used(name: str) -> None:
+    """Products and sums are not fused behind the back of code that counts on both."""
+    here = Target.native()
+    without = Target(here.cpu, here.features, Host())
+    values = arguments(name, "float64", 1 << 13)
+    plain, elsewhere = (
+        compiled(name, len(values), "float64", 4, target)(*values)
+        for target in (without, Target.generic())
+    )
+    assert np.array_equal(plain, elsewhere, equal_nan=True)
+
+
 @both_dtypes
 def test_denormal_results_are_not_flushed(dtype: str) -> None:
     info = np.finfo(dtype)
@@ -147,6 +161,10 @@ def test_functions_of_the_c_library_run_on_each_lane() -> None:
     text = str(function.module)
     assert 'declare float @"atan2f"(float %".1", float %".2")' in text
     assert text.count('call float @"atan2f"') == 4
+
+
+def test_names_are_those_of_pointwise_ops() -> None:
+    assert {Op.registry[name].kind for name in FUNCTIONS} == {"pointwise"}
 
 
 def test_integers_are_refused_by_name() -> None:

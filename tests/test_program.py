@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from programs import program_of, terms_of
 
 from eqsat import ops
+from eqsat.body import Body, Step, kernel_terms
 from eqsat.errors import EqsatError
+from eqsat.jit import backend_named
 from eqsat.kernel import Kernel, View
 from eqsat.memory import bases_of
 from eqsat.ops.pointwise import cast, exp, tanh
 from eqsat.ops.position import diagonal_band
 from eqsat.ops.view import broadcast_to, reshape, window
 from eqsat.program import Program
+from eqsat.trace import trace
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -254,3 +257,17 @@ def test_the_listing_is_readable(golden: Callable[[str, str], None]) -> None:
     arrays = zeros(64, 32), zeros(128), zeros(128, 32)
     roots, inputs = terms_of(block, arrays, [np.ones((32, 128), np.float32)])
     golden("program.txt", f"{Program.of(roots, inputs, ['x', 'b', 'v'])}\n")
+
+
+def test_a_kernel_of_two_results_of_which_one_is_read() -> None:
+    """It is no pointwise kernel over an argument that dies: its term is no value."""
+    x = np.linspace(-1, 1, 6, dtype=np.float32)
+    done = trace(lambda x: np.sin(x), [x])
+    (dies,) = done.outputs
+    steps = (Step(tanh, (), (0,)), Step(exp, (), (1,)))
+    body = Body(1, steps, (1, 2), (dies.type, dies.type))
+    _, second = kernel_terms(body, [dies], done.graph)
+    program = Program.of([second], done.inputs)
+    assert not program.plan.in_place
+    (got,) = backend_named("numpy").lower(program)(x)
+    np.testing.assert_allclose(got, np.exp(np.tanh(np.sin(x))), rtol=1e-6)

@@ -136,6 +136,9 @@ class Nest:
     them, in order: one takes ``ceil(size / chunk.size)`` turns, the last ones fewer."""
     aliased: frozenset[int] = frozenset()
     """Buffers that may share memory, element by element."""
+    streamed: frozenset[int] = frozenset()
+    """Buffers that are written past the caches: too large to stay in them. They start
+    on a cache line."""
     name: str = field(default="kernel", compare=False)
 
     @property

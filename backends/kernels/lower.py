@@ -14,9 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernel import Kernel, inner, packed
-from eqsat.op import HALF
-from eqsat.term import Shape, Term
+from eqsat.op import HALF, Op
+from eqsat.term import Shape, Term, Weak
 
+from ..numpy.interpret import evaluate
 from .affine import (
     Affine,
     Index,
@@ -117,6 +118,24 @@ def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
     return Loops(nest, cast("tuple[Operand, ...]", operands))
 
 
+OF_NOTHING = frozenset("sum prod mean any all matmul".split())
+"""Ops that make elements of arrays without any."""
+
+
+def of_nothing(term: Term) -> np.ndarray[Any, Any]:
+    """The number that all elements of ``term`` are, whose argument has none."""
+    op = cast(Op, term.op)
+    args = [np.empty(a.shape, cast("DType", a.dtype)) for a in term.args]
+    with np.errstate(invalid="ignore"):
+        value = np.asarray(op.reference(*args, **op.attr_dict(term)))
+    return value.reshape(-1)[:1].copy()
+
+
+def _has_parts(term: Term) -> bool:
+    """Whether a reduction can reduce the results of its parts."""
+    return term.op.name not in ("argmax", "argmin")
+
+
 class _Lowering:
     def __init__(
         self, kernel: Kernel, target: Target, layouts: Mapping[Term, Layout]
@@ -130,13 +149,17 @@ class _Lowering:
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op.name == "matmul"}
         self.target = replace(target, rows=frozenset(rows))
-        if any(t.size == 0 for t in (*terms, *kernel.inputs)):
-            raise Unsupported("an array without elements")
         for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
-            key = len(self.out.tables)
-            self.out.tables.append(np.array(value, order="C"))
-            operand = Operand("table", key, value.dtype)
-            self.memory[t] = operand, Layout(packed(t.shape))
+            self.known(t, np.array(value, order="C"), Layout(packed(t.shape)))
+        for t in terms:
+            if t.op.name in OF_NOTHING and t.size and any(a.size == 0 for a in t.args):
+                self.known(t, of_nothing(t), Layout((0,) * t.ndim))
+
+    def known(self, term: Term, value: np.ndarray[Any, Any], layout: Layout) -> None:
+        """Note the elements of a term that are known beforehand."""
+        operand = Operand("table", len(self.out.tables), value.dtype)
+        self.out.tables.append(value)
+        self.memory[term] = operand, layout
 
     def run(self) -> Pieces:
         roots = []
@@ -144,7 +167,8 @@ class _Lowering:
             zip(self.kernel.bodies, self.kernel.results, strict=True)
         ):
             operand = Operand("result", i, cast("DType", r.dtype))
-            roots.append(Root(body, operand, packed(body.shape)))
+            if r.size:
+                roots.append(Root(body, operand, packed(body.shape)))
         if len(roots) == 1:
             self.write(roots[0])
         else:
@@ -161,12 +185,44 @@ class _Lowering:
             axis = cast(int, term.attrs[0]) + term.ndim
             offset = root.offset
             for a in term.args:
-                self.write(Root(a, root.out, root.strides, offset))
+                if a.size:
+                    self.write(Root(a, root.out, root.strides, offset))
                 offset += a.shape[axis] * root.strides[axis]
+        elif name == "pad":
+            self.pad(term, root)
         elif name == "matmul" and root.out.dtype.name in PRODUCTS:
             self.product(term, root)
         else:
             self.nest([root])
+
+    def pad(self, term: Term, root: Root) -> None:
+        """A term with a value around it: inside, and two slabs along each axis, as long
+        as the axes before it have inside and as the others have in all."""
+        x, value = term.args
+        shape, offset = list(term.shape), root.offset
+        before = cast("tuple[int, ...]", term.attrs[0])
+        for axis, low in enumerate(before, term.ndim - len(before)):
+            size, stride = x.shape[axis], root.strides[axis]
+            high = shape[axis] - size - low
+            for start, width in ((0, low), (low + size, high)):
+                shape[axis] = width
+                if prod(shape):
+                    slab = self.filled(value, tuple(shape), term)
+                    at = offset + start * stride
+                    self.write(Root(slab, root.out, root.strides, at))
+            shape[axis] = size
+            offset += low * stride
+        if x.size:
+            self.write(Root(x, root.out, root.strides, offset))
+
+    def filled(self, value: Term, shape: Shape, like: Term) -> Term:
+        """``value``, one number, in ``shape``, of the dtype of ``like``."""
+        op, dtype = Op.registry["broadcast_to"], cast("DType", like.dtype)
+        found = value.graph.node(op, [value], (shape,), (dtype, shape))
+        if isinstance(value.dtype, Weak) and found not in self.memory:
+            number = np.asarray(evaluate([value], {})[value], dtype)
+            self.known(found, number, Layout((0,) * len(shape)))
+        return found
 
     def nest(self, roots: Sequence[Root]) -> None:
         """A nest that writes ``roots``; what it needs in memory comes before it."""
@@ -206,7 +262,7 @@ class _Lowering:
             self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
             return [r for r in roots if r.term is not term]
         is_product = term.op.name == "matmul" and own and own[0].out.dtype in HALF
-        if own and not is_product:
+        if own and not is_product and term.op.name != "reshape":
             raise Unsupported(f"{term.op.name} in loops")
         self.materialise(term)
         return list(roots)
@@ -238,7 +294,7 @@ class _Lowering:
             return []
         if rows * prod(v.size for v in values.row) < MANY:
             return []
-        return [t for t in values.reduced if t not in self.memory]
+        return [t for t in values.reduced if t not in self.memory and _has_parts(t)]
 
     def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
         placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
@@ -254,6 +310,9 @@ class _Lowering:
 
     def materialise(self, term: Term) -> None:
         """Compute ``term`` into memory of its own."""
+        if term.op.name == "reshape":
+            self._flat(term)
+            return
         dtype = Values(self.memory, {}).dtype(term)
         if term.op.name == "matmul" and dtype.name not in PRODUCTS:
             raise Unsupported(f"a product in {dtype}")
@@ -262,22 +321,30 @@ class _Lowering:
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in ("matmul", "concatenate"):
+        elif term.op.name in ("matmul", "concatenate", "pad"):
             self.write(root)
         elif term.op.kind in ("pointwise", "view"):  # type: ignore[attr-defined]
-            if term.op.name == "pad":
-                raise Unsupported("pad inside a kernel")
             self.nest([root])
         else:
             raise Unsupported(f"{term.op.name} in loops")
         self.memory[term] = out, Layout(strides)
+
+    def _flat(self, term: Term) -> None:
+        """A reshape that no index says: its argument packed, under another layout."""
+        (x,) = term.args
+        found = self.memory.get(x)
+        if found is None or found[1] != Layout(packed(x.shape)):
+            out = self.temporary(Values(self.memory, {}).dtype(x), x.size)
+            self.write(Root(x, out, packed(x.shape)))
+            found = out, Layout(packed(x.shape))
+        self.memory[term] = found[0], Layout(packed(term.shape))
 
     def _reduction(self, root: Root) -> None:
         """A reduction, in two steps where it has few rows and many elements."""
         term = root.term
         whole = term.args[0].size
         few = term.size < self.target.threads and whole >= MANY
-        if not few or term.op.name in ("argmax", "argmin"):
+        if not few or not _has_parts(term):
             self.nest([root])
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype

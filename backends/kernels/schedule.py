@@ -38,8 +38,12 @@ WEIGHTS = {
 """What an op costs beside an addition, where that differs."""
 WORTH_KEEPING = 4
 """Additions beyond which a value is kept for a later pass, not computed again."""
-TILE = (16, 32)
+TILE = (16, 64)
 """Most rows and columns of a tile that is read across its rows."""
+FOLDED = (64, 16)
+"""The same where rows are a multiple of :data:`FOLD` bytes apart: their lines fall on
+the same few places of a cache, which holds those of 16 rows, not of 64."""
+FOLD = 1024
 SMALL_TILE = 4
 """Rows and columns below which tiles do not pay."""
 KEPT_BYTES = 1 << 20
@@ -52,6 +56,8 @@ class Target:
 
     threads: int = 1
     """Most threads that run one kernel."""
+    exact: bool = False
+    """Whether each operation rounds as it is written."""
     rows: frozenset[int] = frozenset()
     """Sizes of innermost loops that stay as they are: rows of products, which run in
     panels with what follows them."""
@@ -68,7 +74,7 @@ def schedule(
 
     With ``chunk`` each value of that variable reduces its own part of the row.
     """
-    return _Schedule(values, stores, chunk, target.rows).nest()
+    return _Schedule(values, stores, chunk, target).nest()
 
 
 class _Schedule:
@@ -77,10 +83,10 @@ class _Schedule:
         values: Values,
         stores: Sequence[Placed],
         chunk: Var | None,
-        whole: frozenset[int],
+        target: Target,
     ) -> None:
-        self.values = values.values
-        self.whole = whole
+        self.values = list(values.values)
+        self.whole = target.rows
         self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
         self.chunk = chunk
         self.operands: list[Any] = []
@@ -90,6 +96,9 @@ class _Schedule:
         for i in self.live:
             self._measure(i)
         self._loops(values)
+        if not target.exact:
+            self._divide_once()
+        self.order = self._ordered()
         self.keeps: dict[int, int] = {}
         self.kept_in: dict[int, int] = {}
 
@@ -160,6 +169,52 @@ class _Schedule:
         sizes = [prod(v.size for v in x.at.variables) for x in loads]
         return loads[sizes.index(max(sizes))].at if loads else Affine()
 
+    def _divide_once(self) -> None:
+        """Divisions of elements by a value of their row become products with its
+        reciprocal, since eight divisions take as long as twenty products.
+
+        The divisor is scaled to [½, 1) first: its reciprocal is then as precise as
+        others, and no product overflows whose quotient would not.
+        """
+        added: dict[int, tuple[int, int]] = {}
+        for i in list(self.live):
+            v = self.values[i]
+            if v.op != "divide" or v.dtype.kind != "f" or self._is_row(i):
+                continue
+            x, y = v.args
+            if not self._is_row(y) or self._is_row(x):
+                continue
+            if y not in added:
+                scale = self._added(Value("divisor_scale", v.dtype, (y,)), y)
+                near = self._added(Value("multiply", v.dtype, (y, scale)), y)
+                added[y] = scale, self._added(Value("reciprocal", v.dtype, (near,)), y)
+            scale, turned = added[y]
+            scaled = self._added(Value("multiply", v.dtype, (x, scale)), i)
+            self.values[i] = Value("multiply", v.dtype, (scaled, turned))
+
+    def _added(self, value: Value, like: int) -> int:
+        """A new value that is computed where ``like`` is."""
+        number = len(self.values)
+        self.values.append(value)
+        self.variables[number] = self.variables[like]
+        self.stages[number] = self.stages[like]
+        self.live.append(number)
+        return number
+
+    def _ordered(self) -> dict[int, int]:
+        """The place of each value in an order with arguments first."""
+        order: dict[int, int] = {}
+
+        def visit(i: int) -> None:
+            if i not in order:
+                for a in self.values[i].args:
+                    visit(a)
+                order[i] = len(order)
+
+        for i in self.live:
+            visit(i)
+        return order
+
     # -- passes ------------------------------------------------------------------------
 
     def nest(self) -> tuple[Nest, tuple[Any, ...]]:
@@ -229,7 +284,8 @@ class _Schedule:
             found.add(i)
             if not self.values[i].over:
                 stack += self.values[i].args
-        return sorted(i for i in found if not self.values[i].over)
+        left = (i for i in found if not self.values[i].over)
+        return sorted(left, key=self.order.__getitem__)
 
     def _body(
         self,
@@ -259,7 +315,7 @@ class _Schedule:
             else:
                 stack += self.values[i].args
         out: list[Statement] = []
-        for i in sorted(order):
+        for i in sorted(order, key=self.order.__getitem__):
             if i in kept:
                 out.append(self._recall(i, bodies))
             else:
@@ -372,7 +428,9 @@ def _tiled(only: Pass) -> Pass | None:
             continue
         across = [v for v in only.loops[:-1] if abs(s.at.coefficient(v)) == 1]
         if across:
-            near, far = _divisor(across[0].size, TILE[0]), _divisor(last.size, TILE[1])
+            apart = abs(s.at.coefficient(last)) * s.dtype.itemsize
+            most = FOLDED if apart % FOLD == 0 else TILE
+            near, far = _divisor(across[0].size, most[0]), _divisor(last.size, most[1])
             if min(near, far) >= SMALL_TILE:
                 return _in_tiles(only, ((across[0], near), (last, far)))
     return None

@@ -145,7 +145,10 @@ class Values:
         attrs = op.attr_dict(term)
         args = term.args
         if op.name == "reshape":
-            below = reshape_index(index, term.shape, args[0].shape)
+            try:
+                below = reshape_index(index, term.shape, args[0].shape)
+            except Unsupported:
+                raise Conflict(term) from None
             return self.value(args[0], below)
         if op.name == "broadcast_to":
             return self.value(args[0], broadcast_index(index, args[0].shape))
@@ -166,6 +169,8 @@ class Values:
         met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
         if not met or (op.lowerings and "native" not in op.lowerings):
             raise Conflict(term)
+        if op.name == "nextafter" and term.dtype in HALF:
+            raise Unsupported("nextafter in float32 of numbers that are not")
         values = []
         for a in term.args:
             if isinstance(a.dtype, Weak):
@@ -232,6 +237,8 @@ class Values:
 
     def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
         assert self.row is not None
+        if dtype == np.dtype(bool):
+            name = {"sum": "any", "prod": "all"}.get(name, name)
         if name != "mean":
             return self.add(Value(name, dtype, (x,), over=self.row))
         total = self.add(Value("sum", dtype, (x,), over=self.row))

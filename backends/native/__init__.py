@@ -42,7 +42,9 @@ class Backend:
 
         Raises :class:`BackendError` where LLVM makes no code for this machine.
         """
-        return Lowered(program, host(), options.threads if options else 0)
+        options = options or Options()
+        exact = options.numerics == "exact"
+        return Lowered(program, host(), options.threads, exact)
 
     def entry(self, slow: Callable[..., Any]) -> Entry | None:
         """What calls programs without Python; ``slow`` is called for what it has not

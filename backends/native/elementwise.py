@@ -260,26 +260,39 @@ def _rule(op: str, of: DType) -> Emit | None:
 
 
 def _function(c: Call) -> ir.Value:
+    return _written(c, c.op)
+
+
+def _power(c: Call) -> ir.Value:
+    return _written(c, "power")
+
+
+def _written(c: Call, op: str) -> ir.Value:
     """A call of a function that LLVM inlines: written once, however often it is used,
     since writing an exponential takes longer than compiling it."""
     kind = c.args[0].type
-    name = f"{c.op}.{c.lanes}x{register_type(c.of)}"
+    name = f"{op}.{c.lanes}x{register_type(c.of)}"
     module = c.b.module
     fn = module.globals.get(name)
     if fn is None:
-        host = MathHost(c.host.has_fma, c.host.is_arm or "sse4.1" in c.host.flags)
+        flags = c.host.flags
+        host = MathHost(
+            c.host.has_fma,
+            c.host.is_arm or "sse4.1" in flags,
+            not c.host.is_arm and {"avx512f", "avx512vl"} <= flags,
+        )
         fn = ir.Function(module, ir.FunctionType(kind, [kind] * len(c.args)), name)
         fn.linkage = "internal"
         fn.attributes.add("alwaysinline")
         b = ir.IRBuilder(fn.append_basic_block())
-        b.ret(FUNCTIONS[c.op](b, *fn.args, host))
+        b.ret(FUNCTIONS[op](b, *fn.args, host))
     return c.b.call(fn, list(c.args))
 
 
 def _intrinsic(name: str) -> Emit:
     def emit_call(c: Call) -> ir.Value:
         kind = c.args[0].type
-        one = "f64" if c.of.itemsize == 8 else "f32"
+        one = f"{'f' if c.is_float else 'i'}{8 * c.of.itemsize}"
         full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
         fn = c.b.module.globals.get(full)
         if fn is None:
@@ -485,8 +498,60 @@ def _logical(name: str) -> Emit:
     return emit_logical
 
 
+def _divisor_scale(c: Call) -> ir.Value:
+    """A power of two that takes the magnitude of a number to [½, 1); of 0, ∞ and NaN
+    it is 1, and of denormals as much as keeps them below 1."""
+    b, fraction = c.b, 52 if c.of.itemsize == 8 else 23
+    bits, bias = 8 * c.of.itemsize, 1023 if c.of.itemsize == 8 else 127
+    kind = ir.IntType(bits)
+
+    def number(n: int) -> ir.Constant:
+        return constant(kind, c.lanes, n)
+
+    (x,) = c.args
+    size = b.and_(b.bitcast(x, widened(kind, c.lanes)), number((1 << bits - 1) - 1))
+    e = b.lshr(size, number(fraction))
+    scale = b.shl(b.sub(number(2 * bias - 1), e), number(fraction))
+    for field, denormal in ((2 * bias - 1, 1), (2 * bias, 2)):
+        least = number(1 << fraction - denormal)
+        scale = b.select(b.icmp_unsigned("==", e, number(field)), least, scale)
+    small = number((2 * bias - 1) << fraction)
+    scale = b.select(b.icmp_unsigned("==", e, number(0)), small, scale)
+    special = b.or_(
+        b.icmp_unsigned("==", size, number(0)),
+        b.icmp_unsigned("==", e, number(2 * bias + 1)),
+    )
+    scale = b.select(special, number(bias << fraction), scale)
+    return b.bitcast(scale, widened(register_type(c.of), c.lanes))
+
+
 def _reciprocal(c: Call) -> ir.Value:
     return c.b.fdiv(c.number(1.0), c.args[0])
+
+
+def _times(above: float, below: float) -> Emit:
+    """Times a fraction, which is rounded to the dtype as NumPy rounds it."""
+
+    def emit_times(c: Call) -> ir.Value:
+        factor = float(c.of.type(above) / c.of.type(below))
+        return c.b.fmul(c.args[0], c.number(factor))
+
+    return emit_times
+
+
+def _heaviside(c: Call) -> ir.Value:
+    b, (x, y) = c.b, c.args
+    side = b.select(b.fcmp_ordered("<", x, c.number(0.0)), c.number(0.0), c.number(1.0))
+    at = b.select(b.fcmp_ordered("==", x, c.number(0.0)), y, side)
+    return b.select(b.fcmp_unordered("uno", x, x), x, at)
+
+
+def _bitwise_count(c: Call) -> ir.Value:
+    """Ones of the magnitude, as uint8."""
+    size = Call(c.b, c.op, [_absolute(c)], c.of, c.dtype, c.host)
+    count = _intrinsic("ctpop")(size)
+    to = widened(I8, c.lanes)
+    return count if count.type == to else c.b.trunc(count, to)
 
 
 def _square(c: Call) -> ir.Value:
@@ -510,6 +575,7 @@ def _rules() -> dict[tuple[str, str], Emit]:
     rules["negative", "i"] = lambda c: c.b.neg(*c.args)
     rules["absolute", "f"] = _intrinsic("fabs")
     rules["sqrt", "f"] = _intrinsic("sqrt")
+    rules["divisor_scale", "f"] = _divisor_scale
     rules["copysign", "f"] = _intrinsic("copysign")
     rules["reciprocal", "f"] = _reciprocal
     rules["floor_divide", "i"] = _floor_divide
@@ -529,6 +595,17 @@ def _rules() -> dict[tuple[str, str], Emit]:
         "<", _intrinsic("fabs")(c), c.number(float("inf"))
     )
     rules["signbit", "f"] = _signbit
+    for name in ("isnan", "isinf"):
+        rules[name, "i"] = rules[name, "b"] = lambda c: constant(I1, c.lanes, 0)
+    rules["isfinite", "i"] = lambda c: constant(I1, c.lanes, 1)
+    rules["isfinite", "b"] = rules["isfinite", "i"]
+    rules["float_power", "f"] = _power
+    rules["heaviside", "f"] = _heaviside
+    rules["bitwise_count", "i"] = _bitwise_count
+    for name in ("degrees", "rad2deg"):
+        rules[name, "f"] = _times(180, np.pi)
+    for name in ("radians", "deg2rad"):
+        rules[name, "f"] = _times(np.pi, 180)
     for kind in "fi":
         rules["sign", kind] = _sign
         rules["square", kind] = _square
@@ -537,6 +614,7 @@ def _rules() -> dict[tuple[str, str], Emit]:
         rules[name, "f"] = _select_by(sign)
         rules[name, "b"] = _logical("or_" if name == "maximum" else "and_")
         rules[f"f{name[:3]}", "i"] = _select_by(sign)
+        rules[f"f{name[:3]}", "b"] = rules[name, "b"]
     for name, sign in (
         ("less", "<"),
         ("less_equal", "<="),
@@ -558,7 +636,7 @@ def _rules() -> dict[tuple[str, str], Emit]:
             suffix = "xor" if name == "xor" else f"{name}_"
             rules[f"bitwise_{name}", kind] = _logical_bits(suffix)
     for name in ("floor", "ceil", "trunc", "rint"):
-        rules[name, "i"] = lambda c: c.args[0]
+        rules[name, "i"] = rules[name, "b"] = lambda c: c.args[0]
     return rules
 
 

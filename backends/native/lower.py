@@ -25,6 +25,7 @@ from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
+from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array
 from . import blas, record
@@ -79,13 +80,18 @@ class Compiled:
     """A program for inputs of given layouts."""
 
     def __init__(
-        self, program: Program, layouts: Sequence[Layout], host: Host, threads: int
+        self,
+        program: Program,
+        layouts: Sequence[Layout],
+        host: Host,
+        threads: int,
+        exact: bool,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
-        self.host, self.threads = host, threads
+        self.host, self.threads, self.exact = host, threads, exact
         self.places = Places(program, layouts)
         self.parts: list[Native | Python] = []
-        name = record.name_of(program, layouts, host, threads)
+        name = record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
 
@@ -112,7 +118,9 @@ class Compiled:
         from .program import Group, Layered, Writer
 
         known = len(self.places.constants)
-        layered = Layered(self.program, self.places, self.host, self.threads)
+        layered = Layered(
+            self.program, self.places, self.host, self.threads, self.exact
+        )
         parts = [
             (is_native, list(group))
             for is_native, group in groupby(
@@ -296,13 +304,17 @@ class Lowered:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
 
-    def __init__(self, program: Program, host: Host, threads: int = 0) -> None:
-        self.program, self.host = program, host
+    def __init__(
+        self, program: Program, host: Host, threads: int = 0, exact: bool = False
+    ) -> None:
+        self.program, self.host, self.exact = program, host, exact
         self.threads = thread_limit(threads)
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
-        self.compiled: dict[tuple[Layout, ...], Compiled] = {}
-        self.first = self._compile(self._packed)
+        self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}
+        """None for layouts whose arrays are copied first."""
+        self.first = Compiled(program, self._packed, host, self.threads, exact)
+        self.compiled[self._packed] = self.first
 
     @property
     def source(self) -> str:
@@ -338,18 +350,17 @@ class Lowered:
             p if a.flags.c_contiguous else _layout(a)
             for a, p in zip(arrays, self._packed, strict=True)
         )
-        compiled = self.compiled.get(layouts)
-        if compiled is None and len(self.compiled) < MANY_LAYOUTS:
-            compiled = self._compile(layouts)
-        return compiled
+        if layouts not in self.compiled and len(self.compiled) < MANY_LAYOUTS:
+            with self._lock:
+                if layouts not in self.compiled:
+                    self.compiled[layouts] = self._compile(layouts)
+        return self.compiled.get(layouts)
 
-    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled:
-        with self._lock:
-            if layouts not in self.compiled:
-                self.compiled[layouts] = Compiled(
-                    self.program, layouts, self.host, self.threads
-                )
-            return self.compiled[layouts]
+    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled | None:
+        try:
+            return Compiled(self.program, layouts, self.host, self.threads, self.exact)
+        except Unsupported:  # a view of an input that only packed memory has
+            return None
 
 
 def _readable(value: Any, term: Term) -> Array:

@@ -8,7 +8,7 @@ several vectors, then of one, then of one element.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -43,8 +43,11 @@ from .elementwise import (
     widened,
 )
 from .machine import Host
-from .reductions import reducer
+from .reductions import Reducer, reducer
 
+PANEL = 512
+"""Rows that are reduced together where rows lie side by side in memory."""
+MIN_PANEL = 64
 BLOCK = 8192
 """Elements in a unit of a long loop."""
 PTR = ir.PointerType()
@@ -74,6 +77,14 @@ def shape_of(nest: Nest, host: Host) -> Shape:
     lanes = _lanes(nest, host)
     heavy = max((len(p.body) for p in nest.passes), default=0) > LIGHT
     unroll = 1 if heavy else UNROLL
+    if is_wide(nest):
+        last = nest.grid[-1].size
+        units = nest.rows // last * -(-last // PANEL)
+        states = sum(
+            reducer(s.op, s.dtype).parts * _aligned(s.dtype.itemsize * PANEL)
+            for s in _sums(nest)
+        )
+        return Shape(lanes, UNROLL, units, states)
     if nest.vertical:  # whole cache lines of each row, whatever the work
         unroll = UNROLL if heavy else 2 * UNROLL
         last = nest.grid[-1].size
@@ -83,6 +94,23 @@ def shape_of(nest: Nest, host: Host) -> Shape:
     width = lanes * unroll if nest.vertical else 1
     keeps = sum(_aligned(d.itemsize * n * width) for d, n in nest.keeps)
     return Shape(lanes, unroll, units, keeps)
+
+
+def is_wide(nest: Nest) -> bool:
+    """Whether the rows of a nest that lie side by side are reduced in panels: blocks of
+    elements of all rows of the panel in turn, so that memory is read in order."""
+    bodies = [p for p in nest.passes if p.body]
+    if not nest.vertical or len(bodies) != 1 or nest.keeps:
+        return False
+    (p,) = bodies
+    plain = all(s.op not in ("argmax", "argmin") for s in _sums(nest))
+    stores = any(isinstance(s, (Store, Position)) for s in p.body)
+    enough = nest.grid[-1].size >= MIN_PANEL and p.loops[-1].size >= CAREFUL
+    return bool(_sums(nest)) and plain and not stores and enough
+
+
+def _sums(nest: Nest) -> list[Accumulate]:
+    return [s for s in nest.statements() if isinstance(s, Accumulate)]
 
 
 def _aligned(size: int) -> int:
@@ -191,7 +219,17 @@ class _Emitter:
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
         with self.loop(start, stop, 1) as unit:
             self._unit(unit)
+        if nest.streamed and not host.is_arm:
+            self._fence()
         self.b.ret_void()
+
+    def _fence(self) -> None:
+        """Stores past the caches become visible before what follows."""
+        name = "llvm.x86.sse.sfence"
+        fence = self.b.module.globals.get(name)
+        if fence is None:
+            fence = ir.Function(self.b.module, ir.FunctionType(VOID, []), name)
+        self.b.call(fence, [])
 
     # -- loops -------------------------------------------------------------------------
 
@@ -215,6 +253,9 @@ class _Emitter:
         b.position_at_end(done)
 
     def _unit(self, unit: ir.Value) -> None:
+        if is_wide(self.nest):
+            self._panel(unit)
+            return
         if self.nest.vertical:
             self._side_by_side(unit)
             return
@@ -261,6 +302,151 @@ class _Emitter:
             first += count
             at += count * width * strands
 
+    # -- panels ------------------------------------------------------------------------
+
+    def _panel(self, unit: ir.Value) -> None:
+        """Reduce a panel of rows that lie side by side, some elements of all of them at
+        a time."""
+        *outer, lane = self.nest.grid
+        unit, part = self._divided(unit, -(-lane.size // PANEL))
+        self._place(unit, outer)
+        self.lane = lane
+        low, high = self._part(part, PANEL, lane.size)
+        last = lane.size % PANEL or PANEL
+        many, *rest = _split(last, self.shape.lanes, self.shape.unroll)
+        split = (max(many, lane.size // PANEL), *rest)
+        widths = ((self.shape.lanes, UNROLL), (self.shape.lanes, 1), (1, 1))
+        groups = [w for w, n in zip(widths, split, strict=True) if n]
+        at = next(i for i, p in enumerate(self.nest.passes) if p.body)
+        before = [s for p in self.nest.passes[: at + 1] for s in p.before]
+        after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
+        for strands in self._side(groups, low, high):
+            for s in _sums(self.nest):
+                r = self._reducer(s)
+                for strand in strands:
+                    self._keep_state(s, strand, low, r.neutral_state(strand.lanes))
+        self._blocks_of_rows(self.nest.passes[at], before, groups, low, high)
+        for strands in self._side(groups, low, high):
+            for strand in strands:
+                self._run_row(before, strand)
+                for s in _sums(self.nest):
+                    r = self._reducer(s)
+                    state = self._state(s, strand, low)
+                    strand.row[s.target] = r.result(self.b, state)
+                self._run_row(after, strand)
+
+    def _run_row(self, statements: Sequence[Statement], strand: Strand) -> None:
+        for s in statements:
+            self._statement(s, strand, strand.row, strand.row)
+
+    def _side(
+        self, groups: list[tuple[int, int]], low: ir.Value, high: ir.Value
+    ) -> Iterator[list[Strand]]:
+        """Loops over the rows of a panel; the strands of each step."""
+        assert self.lane is not None
+        for lanes, unroll in groups:
+            step = lanes * unroll
+            whole = self._whole(low, high, step)
+            with self.loop(low, whole, step) as i:
+                self.index[self.lane] = i
+                self.bases = {}
+                yield [Strand(lanes, n * lanes) for n in range(unroll)]
+            low = whole
+
+    def _blocks_of_rows(
+        self,
+        p: Pass,
+        before: Sequence[Statement],
+        groups: list[tuple[int, int]],
+        low: ir.Value,
+        high: ir.Value,
+    ) -> None:
+        *outer, var = p.loops
+        with ExitStack() as stack:
+            for v in outer:
+                loop = self.loop(I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(loop)
+            start, stop = self._range(p, var, None)
+            many = stack.enter_context(self.loop(start, stop, BLOCKS * CAREFUL))
+            last = self._before(many, BLOCKS * CAREFUL, stop)
+            with self.loop(many, last, CAREFUL) as first:
+                end = self._before(first, CAREFUL, last)
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        self._run_row(before, strand)
+                    self._block(p, var, strands, (first, end), low)
+            careful = [s for s in _sums(self.nest) if self._reducer(s).is_careful]
+            if careful:
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        for s in careful:
+                            state = self._state(s, strand, low)
+                            new = self._reducer(s).carried(self.b, state)
+                            self._keep_state(s, strand, low, new)
+
+    def _before(self, start: ir.Value, size: int, stop: ir.Value) -> ir.Value:
+        """``start + size``, at most ``stop``."""
+        end = self.b.add(start, I64(size))
+        return self.b.select(self.b.icmp_signed("<", end, stop), end, stop)
+
+    def _reducer(self, s: Accumulate) -> Reducer:
+        return reducer(s.op, self.dtypes[s.value])
+
+    def _block(
+        self,
+        p: Pass,
+        var: Var,
+        strands: list[Strand],
+        span: tuple[ir.Value, ir.Value],
+        low: ir.Value,
+    ) -> None:
+        """Some elements of a few rows, added to what is known of these rows."""
+        sums = _sums(self.nest)
+        parts = {
+            s.target: [self._reducer(s).started(self, x.lanes, False) for x in strands]
+            for s in sums
+        }
+        self._innermost(p, var, *span, strands, parts, 0, 1)
+        for s in sums:
+            r = self._reducer(s)
+            for strand, part in zip(strands, parts[s.target], strict=True):
+                old = self._state(s, strand, low)
+                new = r.merged(self.b, old, part.finished(self))
+                self._keep_state(s, strand, low, new)
+
+    def _state_places(
+        self, s: Accumulate, strand: Strand, low: ir.Value
+    ) -> list[ir.Value]:
+        """Where the state of a reduction lies, for the rows of a strand."""
+        assert self.lane is not None
+        byte, places = 0, []
+        for other in _sums(self.nest):
+            r = reducer(other.op, other.dtype)
+            for _ in range(r.parts):
+                if other is s:
+                    places.append(byte)
+                byte += _aligned(other.dtype.itemsize * PANEL)
+        row = self.b.add(self.b.sub(self.index[self.lane], low), I64(strand.offset))
+        kind = memory_type(self.dtypes[s.value])
+        starts = [
+            self.b.gep(self.keep, [I64(n)], source_etype=ir.IntType(8)) for n in places
+        ]
+        return [self.b.gep(start, [row], source_etype=kind) for start in starts]
+
+    def _state(self, s: Accumulate, strand: Strand, low: ir.Value) -> list[ir.Value]:
+        dtype = self.dtypes[s.value]
+        return [
+            self._read_at(p, dtype, strand.lanes)
+            for p in self._state_places(s, strand, low)
+        ]
+
+    def _keep_state(
+        self, s: Accumulate, strand: Strand, low: ir.Value, state: list[ir.Value]
+    ) -> None:
+        places = self._state_places(s, strand, low)
+        for p, value in zip(places, state, strict=True):
+            self._write(p, value, self.dtypes[s.value])
+
     # -- passes ------------------------------------------------------------------------
 
     def _passes(self, block: ir.Value | None) -> None:
@@ -285,9 +471,7 @@ class _Emitter:
         groups = self._groups(p)
         reducers = {
             s.target: [
-                reducer(s.op, self.dtypes[s.value]).started(
-                    self, lanes, self._is_long(p)
-                )
+                self._reducer(s).started(self, lanes, self._is_long(p))
                 for lanes, unroll in groups
                 for _ in range(unroll)
             ]
@@ -418,23 +602,24 @@ class _Emitter:
         first: int,
         step: int,
     ) -> None:
-        careful = [
-            r
-            for group in reducers.values()
-            for r in group[first : first + len(strands)]
-            if r.is_careful
-        ]
+        groups = [g[first : first + len(strands)] for g in reducers.values()]
+        careful = [g for g in groups if g[0].is_careful]
         if not careful:
             with self.loop(low, high, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             return
-        with self.loop(low, high, step * CAREFUL) as outer:
-            end = self.b.add(outer, I64(step * CAREFUL))
+        turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
+        with self.loop(low, high, turns) as outer:
+            end = self.b.add(outer, I64(turns))
             end = self.b.select(self.b.icmp_signed("<", end, high), end, high)
             with self.loop(outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
-            for r in careful:
-                r.carried(self)
+            for g in careful:
+                if self.nest.vertical:
+                    for r in g:
+                        r.carried(self, [])
+                else:
+                    g[0].carried(self, g[1:])
 
     def _prepare(self, p: Pass, var: Var, strands: list[Strand]) -> None:
         """What the innermost loop needs and does not change: addresses, splats."""
@@ -462,6 +647,7 @@ class _Emitter:
         """Ask for rows to come: processors foresee steps within a page alone."""
         if not self.nest.vertical:
             return
+        ahead_rows = CAREFUL if is_wide(self.nest) else AHEAD
         module = self.b.module
         name = "llvm.prefetch.p0"
         fetch = module.globals.get(name)
@@ -480,7 +666,7 @@ class _Emitter:
             wide = strands[-1].offset + strands[-1].lanes
             first = self._pointer(s.buffer, s.at, Strand(1, 0))
             for byte in range(0, wide * size, 64):
-                ahead = I64(stride * AHEAD + byte)
+                ahead = I64(stride * ahead_rows + byte)
                 p_ = self.b.gep(first, [ahead], source_etype=ir.IntType(8))
                 self.b.call(fetch, [p_, *flags])
 
@@ -612,7 +798,9 @@ class _Emitter:
         # A constant of its own: strands share the rest, which LLVM would take apart
         # at length for each of them otherwise.
         shift = (strand.offset + lane) * self._along(at)
-        return self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
+        return (
+            self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
+        )
 
     def _load(self, s: Load, strand: Strand) -> ir.Value:
         dtype = self.nest.buffers[s.buffer].dtype
@@ -638,7 +826,10 @@ class _Emitter:
         dtype = self.nest.buffers[s.buffer].dtype
         along = self._along(s.at)
         if along == 1 or strand.lanes == 1:
-            self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
+            stored = self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
+            if s.buffer in self.nest.streamed and self._is_aligned(s, strand.lanes):
+                stored.align = dtype.itemsize * strand.lanes
+                stored.set_metadata("nontemporal", self._flag())
             return
         bits = to_memory(self.b, value, dtype, self.host)
         for lane in range(strand.lanes):
@@ -651,9 +842,19 @@ class _Emitter:
         bits = self.b.load(place, typ=kind, align=dtype.itemsize)
         return from_memory(self.b, bits, dtype, self.host)
 
-    def _write(self, place: ir.Value, value: ir.Value, dtype: DType) -> None:
+    def _write(
+        self, place: ir.Value, value: ir.Value, dtype: DType
+    ) -> ir.instructions.StoreInstr:
         bits = to_memory(self.b, value, dtype, self.host)
-        self.b.store(bits, place, align=dtype.itemsize)
+        return self.b.store(bits, place, align=dtype.itemsize)
+
+    def _is_aligned(self, s: Store, lanes: int) -> bool:
+        """Whether each vector that a store writes is aligned to its size."""
+        steps = [c for v, c in s.at.terms if v is not self.lane] + [s.at.offset]
+        return lanes > 1 and all(c % lanes == 0 for c in steps)
+
+    def _flag(self) -> ir.MDValue:
+        return self.b.module.add_metadata([ir.IntType(32)(1)])
 
     # -- what passes keep --------------------------------------------------------------
 
@@ -678,7 +879,9 @@ class _Emitter:
         return self.b.gep(start, [element], source_etype=memory_type(self._kept(place)))
 
 
-CAREFUL = 16
+BLOCKS = 4
+"""Blocks of rows of a panel, after which sums are carried over."""
+CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
 

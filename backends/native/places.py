@@ -14,6 +14,7 @@ from eqsat.op import Op
 from eqsat.program import Program
 from eqsat.term import Term
 
+from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array, evaluate
 
@@ -121,14 +122,22 @@ class Places:
 
 
 def view_layout(term: Term, source: Layout) -> Layout:
-    """The layout of a view of memory that has layout ``source``."""
+    """The layout of a view of memory that has layout ``source``.
+
+    Raises :class:`Unsupported` for a reshape that needs a copy.
+    """
     (arg,) = term.args
     probe = np.lib.stride_tricks.as_strided(
         np.empty(1, np.int8), arg.shape, source.strides
     )
     op = cast(Op, term.op)
     if op.name == "reshape":
-        seen = np.reshape(probe, term.shape, copy=False)
+        try:
+            seen = np.reshape(probe, term.shape, copy=False)
+        except ValueError:
+            raise Unsupported(
+                f"a reshape to {term.shape} of memory with strides {source.strides}"
+            ) from None
     else:
         seen = op.reference(probe, **op.attr_dict(term))
     start = probe.__array_interface__["data"][0]

@@ -37,6 +37,8 @@ FLOPS_PER_S = 8e10
 """Rough figures of one core: memory, vectors of simple operations, and products."""
 TEMPORARY = -2
 """The buffer number of memory between the pieces of a kernel."""
+STREAMED_BYTES = 1 << 24
+"""Results from which on caches are left to what is read: half of a large L3."""
 PANEL_ROWS = 192
 """Rows of a product that are multiplied at once, and stay in cache for what follows."""
 
@@ -89,10 +91,15 @@ class Layered:
     """The steps of a program before they are code."""
 
     def __init__(
-        self, program: Program, places: Places, host: Host, threads: int
+        self,
+        program: Program,
+        places: Places,
+        host: Host,
+        threads: int,
+        exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads)
+        self.target = Target(threads, exact)
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
@@ -124,7 +131,7 @@ class Layered:
             operands = p.operands if isinstance(p, Loops) else (p.x, p.y, p.out)
             where = tuple(memory(o) for o in operands)
             if isinstance(p, Loops):
-                p = replace(p, nest=_aliased(p.nest, where))
+                p = replace(p, nest=self._with_memory(p.nest, where))
             steps.append(Step(p, where, seconds_of(p, self.host)))
         return list(self._groups(steps))
 
@@ -153,8 +160,31 @@ class Layered:
         out = Memory(self.places.first_output + i)
         source = self.places.of[root]
         loops = copy_of(root, source.layout, self.target)
-        step = Step(loops, (source.memory, out), seconds_of(loops, self.host))
-        return [Group((step,))]
+        memory = tuple(
+            source.memory if o.kind == "array" else out for o in loops.operands
+        )
+        return [Group((Step(loops, memory, seconds_of(loops, self.host)),))]
+
+    def _with_memory(self, nest: Nest, memory: Sequence[Memory]) -> Nest:
+        """The nest, told what lies where: buffers that are the same memory, and results
+        that no cache holds until somebody reads them."""
+        shared = _shared(nest, memory)
+        outputs = range(self.places.first_output, self.places.first_constant)
+        read = {s.buffer for s in nest.statements() if isinstance(s, Load)}
+        streamed = frozenset(
+            i
+            for i, m in enumerate(memory)
+            if m.buffer in outputs
+            and i not in read | shared
+            and self._output_bytes(m) >= STREAMED_BYTES
+        )
+        if not shared and not streamed:
+            return nest
+        return replace(nest, aliased=shared, streamed=streamed)
+
+    def _output_bytes(self, m: Memory) -> int:
+        roots = self.places.program.roots
+        return roots[m.buffer - self.places.first_output].nbytes
 
     # -- panels ------------------------------------------------------------------------
 
@@ -252,15 +282,14 @@ def _is_row_by_row(nest: Nest, buffer: int, rows: int) -> bool:
     return True
 
 
-def _aliased(nest: Nest, memory: Sequence[Memory]) -> Nest:
-    """The nest, told which of its buffers are the same memory."""
+def _shared(nest: Nest, memory: Sequence[Memory]) -> frozenset[int]:
+    """Buffers of which some are written that are the same memory as others."""
     written = {m for m, b in zip(memory, nest.buffers, strict=True) if b.written}
-    shared = {
+    return frozenset(
         i
         for i, m in enumerate(memory)
         if m in written and sum(m == other for other in memory) > 1
-    }
-    return replace(nest, aliased=frozenset(shared)) if shared else nest
+    )
 
 
 # -- code ------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def blas_bits() -> int:
 
 
 def name_of(
-    program: Program, layouts: Sequence[Layout], host: Host, threads: int
+    program: Program, layouts: Sequence[Layout], host: Host, threads: int, exact: bool
 ) -> str | None:
     """What the record of a program is called; None when it cannot be kept."""
     if not cache.is_on():
@@ -77,7 +77,7 @@ def name_of(
         terms = encode_terms(roots, numbers)
     except NotPortableError:
         return None
-    rest = marshal.dumps((lie, types, threads), 2)
+    rest = marshal.dumps((lie, types, threads, exact), 2)
     return cache.key("code", terms, rest, host.key)
 
 

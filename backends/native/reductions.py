@@ -6,6 +6,7 @@ Sums of many numbers are carried over to a compensated total every few additions
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,12 +83,75 @@ class Reducer:
             return b.or_(x, y) if self.op == "max" else b.and_(x, y)
         return b.select(self.beats(b, y, x), y, x)
 
+    # -- what is known of a row between blocks of its elements -------------------------
+
+    @property
+    def parts(self) -> int:
+        """Numbers that are kept: of a float sum a part, the total before it, and what
+        rounding lost."""
+        return 3 if self.is_careful else 1
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether partial results are carried over to a compensated total."""
+        return self.op == "sum" and self.dtype.kind == "f"
+
+    def neutral_state(self, lanes: int) -> list[ir.Value]:
+        """The state before the first element."""
+        kind = register_type(self.dtype)
+        first = constant(kind, lanes, self.neutral())
+        return [first, *[constant(kind, lanes, 0.0)] * (self.parts - 1)]
+
+    def merged(
+        self, b: ir.IRBuilder, state: list[ir.Value], part: ir.Value
+    ) -> list[ir.Value]:
+        """The state with one more partial result."""
+        old, *rest = state
+        if rest:
+            return [b.fadd(old, part), *rest]
+        new = self.combine(b, old, part)
+        if self.op in ("max", "min") and self.dtype.kind == "f":
+            nan = constant(new.type, 1, float("nan"))
+            if lanes_of(new) > 1:
+                nan = constant(new.type.element, lanes_of(new), float("nan"))
+            new = b.select(b.fcmp_unordered("uno", old, part), nan, new)
+        return [new]
+
+    def carried(self, b: ir.IRBuilder, state: list[ir.Value]) -> list[ir.Value]:
+        """The state with the part added to the total."""
+        part, total, lost = state
+        total, rest = two_sum(b, total, part)
+        zero = self.neutral_state(lanes_of(part))[0]
+        return [zero, total, b.fadd(lost, rest)]
+
+    def result(self, b: ir.IRBuilder, state: list[ir.Value]) -> ir.Value:
+        """The reduction of all elements."""
+        return compensated(b, *state[1:]) if self.is_careful else state[0]
+
     def beats(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
         """Whether x is larger, or for min smaller, than y."""
         sign = ">" if self.op in ("max", "argmax") else "<"
         if self.dtype.kind == "f":
             return b.fcmp_ordered(sign, x, y)
         return (b.icmp_signed if self.is_signed else b.icmp_unsigned)(sign, x, y)
+
+
+def two_sum(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x + y and what its rounding loses. Knuth 1969, 4.2.2."""
+    s = b.fadd(x, y)
+    back = b.fsub(s, x)
+    return s, b.fadd(b.fsub(x, b.fsub(s, back)), b.fsub(y, back))
+
+
+def compensated(b: ir.IRBuilder, total: ir.Value, lost: ir.Value) -> ir.Value:
+    """A total with what rounding lost: of an infinite one that is NaN, and no part."""
+    known = b.fcmp_ordered("==", lost, lost)
+    zero = constant(
+        total.type if lanes_of(total) == 1 else total.type.element,
+        lanes_of(total),
+        0.0,
+    )
+    return b.fadd(total, b.select(known, lost, zero))
 
 
 class _Cell:
@@ -145,22 +209,23 @@ class _Joined:
         wide = [v for v in self.values if lanes_of(v) > 1]
         single = [v for v in self.values if lanes_of(v) == 1]
         if wide:
-            single.insert(0, self._across(c, self._tree(c, wide)))
-        return self._tree(c, single)
-
-    def _tree(self, c: Context, values: list[ir.Value]) -> ir.Value:
-        """Neighbours joined in pairs, until one is left."""
-        while len(values) > 1:
-            pairs = zip(values[::2], values[1::2], strict=False)
-            rest = values[len(values) // 2 * 2 :]
-            values = [self.of.combine(c.b, x, y) for x, y in pairs] + rest
-        return values[0]
+            single.insert(0, self._across(c, tree(self.of, c.b, wide)))
+        return tree(self.of, c.b, single)
 
     def _across(self, c: Context, value: ir.Value) -> ir.Value:
         while lanes_of(value) > 1:
             low, high = halves(c.b, value)
             value = self.of.combine(c.b, low, high)
         return value
+
+
+def tree(of: Reducer, b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
+    """Neighbours joined in pairs, until one is left."""
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        rest = values[len(values) // 2 * 2 :]
+        values = [of.combine(b, x, y) for x, y in pairs] + rest
+    return values[0]
 
 
 def halves(b: ir.IRBuilder, value: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -188,23 +253,21 @@ class _Careful(_Plain):
         self.total = _Cell(c, widened(kind, lanes), zero)
         self.lost = _Cell(c, widened(kind, lanes), zero)
 
-    def carried(self, c: Context) -> None:
-        """Move the partial sum to the total, with what rounding loses there."""
+    def carried(self, c: Context, others: Sequence[_Careful]) -> None:
+        """Move the partial sum, and those of ``others``, to the total, with what
+        rounding loses there."""
         b = c.b
-        part, total = self.cell.get(b), self.total.get(b)
-        s = b.fadd(total, part)
-        back = b.fsub(s, total)
-        rest = b.fadd(b.fsub(total, b.fsub(s, back)), b.fsub(part, back))
-        self.total.set(b, s)
+        parts = [self.cell.get(b)]
+        for other in others:
+            parts.append(other.cell.get(b))
+            other.cell.set(b, self.zero)
+        total, rest = two_sum(b, self.total.get(b), tree(self.of, b, parts))
+        self.total.set(b, total)
         self.lost.set(b, b.fadd(self.lost.get(b), rest))
         self.cell.set(b, self.zero)
 
     def finished(self, c: Context) -> ir.Value:
-        b = c.b
-        total, lost = self.total.get(b), self.lost.get(b)
-        # An infinite total loses NaN, which is not part of the sum.
-        known = b.fcmp_ordered("==", lost, lost)
-        return b.fadd(total, b.select(known, lost, self.zero))
+        return compensated(c.b, self.total.get(c.b), self.lost.get(c.b))
 
 
 class _Bound(_Plain):

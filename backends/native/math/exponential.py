@@ -55,7 +55,9 @@ def halves_of_power(shifted: Value) -> tuple[Value, Value]:
 
 
 def scaled(p: Value, shifted: Value) -> Value:
-    """p 2ⁿ rounded once, from the low bits n + 2 bias. 6 flop."""
+    """p 2ⁿ rounded once, from the low bits n + 2 bias. 6 flop, with AVX-512 1."""
+    if p.can_scale:
+        return p.scaled_by(shifted - (p.format.magic + 2 * p.format.bias))
     first, second = halves_of_power(shifted)
     return p * first * second
 

@@ -28,6 +28,9 @@ class Host:
     """Fused multiply-adds are instructions."""
     has_round: bool = False
     """Rounding to integers is an instruction (SSE4.1, NEON)."""
+    has_scale: bool = False
+    """Vectors of 256 and 512 bits are multiplied by powers of two in one instruction
+    (AVX-512)."""
 
     @staticmethod
     def of(features: Mapping[str, bool], machine: str | None = None) -> Host:
@@ -35,7 +38,8 @@ class Host:
         if not named. 64-bit ARM always has both."""
         if (machine or platform.machine()).lower() in ("arm64", "aarch64"):
             return Host(True, True)
-        return Host(features.get("fma", False), features.get("sse4.1", False))
+        wide = features.get("avx512f", False) and features.get("avx512vl", False)
+        return Host(features.get("fma", False), features.get("sse4.1", False), wide)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,6 @@ class Format:
     fraction: int
     """Stored bits of the significand."""
     bias: int
-    largest: float
     smallest_normal: float
 
     @property
@@ -56,8 +59,8 @@ class Format:
         return 1.5 * 2.0**self.fraction
 
 
-SINGLE = Format(32, 23, 127, 3.4028234663852886e38, 2.0**-126)
-DOUBLE = Format(64, 52, 1023, 1.7976931348623157e308, 2.0**-1022)
+SINGLE = Format(32, 23, 127, 2.0**-126)
+DOUBLE = Format(64, 52, 1023, 2.0**-1022)
 
 Operand: TypeAlias = "Value | float | int"
 
@@ -277,6 +280,28 @@ class Value:
     def at_least(self, bound: Operand) -> Value:
         """The larger; NaN where this is NaN."""
         return (self.of(self._in(bound)) > self).where(bound, self)
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether :meth:`scaled_by` is there for vectors of this length."""
+        bits = (self.lanes or 0) * self.format.bits
+        return self.host.has_scale and bits in (256, 512)
+
+    def scaled_by(self, power: Value) -> Value:
+        """this · 2^⌊power⌋, rounded once."""
+        lanes, kind = self.lanes or 1, self.type
+        bits = lanes * self.format.bits
+        suffix = "ps" if self.format is SINGLE else "pd"
+        name = f"llvm.x86.avx512.mask.scalef.{suffix}.{bits}"
+        mask = ir.IntType(max(lanes, 8))
+        rounding = [I32(4)] if bits == 512 else []  # as the processor is set
+        module = self.b.module
+        fn = module.globals.get(name)
+        if fn is None:
+            types = [kind, kind, kind, mask, *(x.type for x in rounding)]
+            fn = ir.Function(module, ir.FunctionType(kind, types), name)
+        args = [self.value, power.value, self.value, mask(-1), *rounding]
+        return self.of(self.b.call(fn, args))
 
     def rint(self) -> Value:
         """The nearest integer, of two the even one; keeps the sign of zero."""

@@ -1,0 +1,163 @@
+"""``python -m bench compile``: seconds from a function to its program, cold.
+
+Every measurement is a process of its own, that has imported eqsat and drawn the weights
+and done nothing else; the rules load within what is measured. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import eqsat as eq
+from bench.models import MODELS
+from bench.report import Record, machine, write
+from eqsat.errors import BudgetWarning
+from eqsat.op import INPUT
+from eqsat.regions import is_constant
+from eqsat.term import postorder
+
+TARGETS_S = {
+    "add_relu": 0.02,
+    "blocks_1": 0.15,
+    "blocks_12": 0.5,
+    "blocks_48": 0.6,
+    "blocks_96": 0.8,
+    "resnet50": 3.0,
+    "towers": 3.0,
+}
+KIB = 1024
+
+
+def measured(name: str) -> Record:
+    """One model compiled in this process, the first thing it does."""
+    model = MODELS[name]()
+    before = _resident_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BudgetWarning)
+        start = time.perf_counter()
+        low = eq.jit(model.function).lower(*model.arguments)
+        first_s = time.perf_counter() - start
+        after = _peak_bytes()
+        start = time.perf_counter()
+        eq.jit(model.function).lower(*model.arguments)
+        again_s = time.perf_counter() - start
+    roots, done = low.trace.outputs, low.optimised
+    constant = is_constant(roots)
+    return {
+        "first_s": first_s,
+        "again_s": again_s,
+        "phases_s": dict(low.seconds),
+        "search_bytes": after - before,  # at most: drawing may have peaked higher
+        "ops": sum(not constant[t] and t.op is not INPUT for t in postorder(roots)),
+        "kernels": len(low.program.kernels),
+        "e_classes": done.classes,
+        "e_nodes": done.nodes,
+        "regions": done.regions,
+        "distinct_regions": done.distinct_regions,
+        "cost_to_written": done.cost_s / done.baseline_cost_s,
+        "cut_short": done.cut_short,
+    }
+
+
+def _peak_bytes() -> int:
+    """The most memory that the process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * KIB
+
+
+def _resident_bytes() -> int:
+    """The memory that the process holds now, where the system says so; else the
+    most."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return _peak_bytes()
+    return int(pages) * resource.getpagesize()
+
+
+def _in_a_process(name: str) -> Record:
+    command = [sys.executable, "-m", "bench", "compile", "--one", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{name}: {done.stderr.strip()}")
+    record: Record = json.loads(done.stdout)
+    return record
+
+
+def median_of(name: str, records: Sequence[Record]) -> Record:
+    """The medians of the times of several processes; the rest is that of the last."""
+    phases = records[-1]["phases_s"]
+    return {
+        "model": name,
+        **records[-1],
+        **{k: statistics.median(r[k] for r in records) for k in ("first_s", "again_s")},
+        "all_first_s": [r["first_s"] for r in records],
+        "phases_s": {
+            p: statistics.median(r["phases_s"].get(p, 0.0) for r in records)
+            for p in phases
+        },
+        "target_s": TARGETS_S.get(name),
+        "cut_short": next((r["cut_short"] for r in records if r["cut_short"]), ""),
+    }
+
+
+@click.command("compile")
+@click.argument("names", nargs=-1, type=click.Choice(list(MODELS)))
+@click.option("--repeats", default=5, help="Processes for each model.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Results as JSON."
+)
+@click.option("--one", type=click.Choice(list(MODELS)), hidden=True)
+def compile_models(
+    names: Sequence[str], repeats: int, out: Path | None, one: str | None
+) -> None:
+    """Compile models from nothing; all of them, or those named."""
+    if one is not None:
+        click.echo(json.dumps(measured(one)))
+        return
+    found: dict[str, list[Record]] = {name: [] for name in names or MODELS}
+    jobs = [name for _ in range(repeats) for name in found]  # interleaved
+    with click.progressbar(jobs, label="compiles", file=sys.stderr) as bar:
+        for name in bar:
+            found[name].append(_in_a_process(name))
+    records = [median_of(name, runs) for name, runs in found.items()]
+    Console(width=120).print(_table(records))
+    if out is not None:
+        write(out, {**machine(), "repeats": repeats, "models": records})
+
+
+def _table(records: Sequence[Record]) -> Table:
+    table = Table()
+    columns = "model,ops,kernels,e-nodes,first s,target s,again s,MB,longest phases"
+    for name in columns.split(","):
+        ends = name in ("model", "longest phases")
+        table.add_column(name, justify="left" if ends else "right")
+    for r in records:
+        longest = sorted(r["phases_s"].items(), key=lambda p: -p[1])[:4]
+        target = r["target_s"]
+        table.add_row(
+            r["model"],
+            str(r["ops"]),
+            str(r["kernels"]),
+            str(r["e_nodes"]),
+            f"{r['first_s']:.3f}",
+            "" if target is None else f"{target:g}",
+            f"{r['again_s']:.3f}",
+            f"{r['search_bytes'] / 1e6:.0f}",
+            ", ".join(f"{p} {s:.3f}" for p, s in longest),
+        )
+        if r["cut_short"]:
+            table.add_row("", *[""] * 7, r["cut_short"])
+    return table
