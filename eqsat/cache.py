@@ -46,14 +46,22 @@ class Info:
 
     folder: Path | None
     """None when it is turned off, or when nobody may trust it."""
-    entries: dict[str, tuple[int, int]]
+    kinds: dict[str, tuple[int, int]]
     """Kinds of entries: how many, and their bytes."""
     most_bytes: int
 
     @property
     def bytes(self) -> int:
         """Size of all entries (bytes)."""
-        return sum(size for _, size in self.entries.values())
+        return sum(size for _, size in self.kinds.values())
+
+    def __str__(self) -> str:
+        if self.folder is None:
+            return "nothing is kept: the cache is off, or has no folder"
+        rows = [(kind, str(n), size) for kind, (n, size) in self.kinds.items()]
+        rows += [("all", "", self.bytes), ("at most", "", self.most_bytes)]
+        lines = [f"  {a:8} {n:>6} {size / 2**20:9.1f} MiB" for a, n, size in rows]
+        return "\n".join([str(self.folder), *lines])
 
 
 def key(kind: str, *parts: bytes | str) -> str:
@@ -147,13 +155,16 @@ def trim(folder: str, most: int | None = None) -> None:
 def info() -> Info:
     """What is kept, and where."""
     folder = _folder()
-    entries: dict[str, tuple[int, int]] = {}
+    kinds: dict[str, tuple[int, int]] = {}
     for entry in _files(folder) if folder else ():
+        if entry.name.startswith(_PART):
+            continue
         with suppress(OSError):
             kind = entry.name.partition("-")[0]
-            count, size = entries.get(kind, (0, 0))
-            entries[kind] = count + 1, size + entry.stat().st_size
-    return Info(Path(folder) if folder else None, entries, most_bytes())
+            count, size = kinds.get(kind, (0, 0))
+            kinds[kind] = count + 1, size + entry.stat().st_size
+    ordered = dict(sorted(kinds.items()))
+    return Info(Path(folder) if folder else None, ordered, most_bytes())
 
 
 def clear() -> int:
