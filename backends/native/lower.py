@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -40,6 +39,9 @@ from .team import thread_limit
 if TYPE_CHECKING:
     from .program import Group, Writer
 
+    Written = Writer | tuple[Kernel, str]
+    """A part that is machine code, or a kernel that NumPy runs, and why."""
+
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
 RELEASE_S = 1e-5
@@ -57,9 +59,6 @@ class Native:
     threads: int
     seconds: float
     """About how long one thread takes (s)."""
-    arena_bytes: int
-    writer: Writer | None
-    """Who wrote it; None when it comes from disk."""
 
     @property
     def address(self) -> int:
@@ -91,6 +90,7 @@ class Compiled:
         self.host, self.threads, self.exact = host, threads, exact
         self.places = Places(program, layouts)
         self.parts: list[Native | Python] = []
+        self.arena_bytes = 0
         name = record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
@@ -107,81 +107,73 @@ class Compiled:
         for table in found.arrays:
             self.places.constant(table)
         self.arena_bytes = found.arena_bytes
-        self.parts.append(
-            Native(library, found.threads, found.seconds, found.arena_bytes, None)
-        )
+        self.parts.append(Native(library, found.threads, found.seconds))
         return True
 
     def _write(self, name: str | None) -> None:
         """Generate the code, and keep it when it is all of the program."""
+        known = len(self.places.constants)
+        self._written = self._generated(self.places)
+        whole = name is not None and len(self._written) == 1
+        for w in self._written:
+            if isinstance(w, tuple):
+                self.parts.append(_python(*w))
+                continue
+            code = (compile_ir if whole else record.compiled)(w.text, self.host)
+            library = _loaded(code, w.has_products)
+            self.parts.append(Native(library, w.most_threads, w.seconds))
+            self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
+            if whole and name is not None:
+                tables = self.places.constants[known:]
+                bits = record.blas_bits() if w.has_products else 0
+                self._keep(name, code, bits, tables)
+        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+
+    def _generated(self, places: Places) -> list[Written]:
+        """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
         from .program import Group, Layered, Writer
 
-        known = len(self.places.constants)
-        layered = Layered(
-            self.program, self.places, self.host, self.threads, self.exact
-        )
-        parts = [
-            (is_native, list(group))
-            for is_native, group in groupby(
-                layered.parts, lambda p: isinstance(p, Group)
-            )
-        ]
-        whole = name is not None and [is_native for is_native, _ in parts] == [True]
-        codes: list[bytes] = []
-        for is_native, group in parts:
+        layered = Layered(self.program, places, self.host, self.threads, self.exact)
+        written: list[Written] = []
+        for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
-                writer = Writer(cast("list[Group]", group), layered, PROGRAM)
-                make = compile_ir if whole else record.compiled
-                codes.append(make(writer.text, self.host))
-                self.parts.append(_native(writer, codes[-1]))
+                groups = cast("list[Group]", list(group))
+                written.append(Writer(groups, layered, PROGRAM))
             else:
-                for kernel in cast("list[Kernel]", group):
-                    self.parts.append(_python(kernel, layered.reasons[kernel]))
-        native = [p for p in self.parts if isinstance(p, Native)]
-        self.arena_bytes = max((p.arena_bytes for p in native), default=0)
-        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
-        if whole and name is not None:
-            self._keep(name, native[0], codes[0], self.places.constants[known:])
+                kernels = cast("list[Kernel]", list(group))
+                written += [(k, layered.reasons[k]) for k in kernels]
+        return written
 
     def _keep(
-        self, name: str, part: Native, code: bytes, tables: Sequence[Array]
+        self, name: str, code: bytes, blas_bits: int, tables: Sequence[Array]
     ) -> None:
-        assert part.writer is not None
-        made = Record(
-            code,
-            part.threads,
-            part.seconds,
-            self.arena_bytes,
-            record.blas_bits() if part.writer.has_products else 0,
-            tuple(map(record.table_of, tables)),
-        )
+        (part,) = self.parts
+        assert isinstance(part, Native)
+        held = tuple(map(record.table_of, tables))
+        size = max(self.arena_bytes, self.places.scratch_bytes)
+        made = Record(code, part.threads, part.seconds, size, blas_bits, held)
         record.keep(name, made)
+
+    @cached_property
+    def _written(self) -> list[Written]:
+        """What the code was made from, made again if that comes from disk."""
+        return self._generated(Places(self.program, self.layouts))
 
     @property
     def source(self) -> str:
         """The kernels as people read them, and the LLVM IR of all that is native."""
         texts = []
-        for p in self._written:
-            if isinstance(p, Python):
-                texts.append(f"; {p.kernel.name} runs as NumPy: {p.reason}")
+        for w in self._written:
+            if isinstance(w, tuple):
+                kernel, reason = w
+                texts.append(f"; {kernel.name} runs as NumPy: {reason}")
                 continue
-            assert p.writer is not None
-            for nest in p.writer.functions:
+            for nest in w.functions:
                 lines = str(nest).splitlines()
                 texts.append("\n".join(f"; {line}" for line in lines))
-            texts.append(p.writer.text)
+            texts.append(w.text)
         return "\n\n".join(texts) + "\n"
-
-    @cached_property
-    def _written(self) -> list[Native | Python]:
-        """The parts with their writers, made again if they come from disk."""
-        if all(isinstance(p, Python) or p.writer for p in self.parts):
-            return self.parts
-        again = copy(self)
-        again.places, again.parts = Places(self.program, self.layouts), []
-        again._write(None)
-        return again.parts
 
     @cached_property
     def code(self) -> Code | None:
@@ -255,13 +247,6 @@ def _shown(
 class _Interface:
     __array_interface__: dict[str, Any]
     keep: Array
-
-
-def _native(writer: Writer, code: bytes) -> Native:
-    library = _loaded(code, writer.has_products)
-    return Native(
-        library, writer.most_threads, writer.seconds, writer.arena_bytes, writer
-    )
 
 
 def _loaded(code: bytes, has_products: bool) -> Library:
