@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 47, 63, 64, 65, 127, 129, 130)
 """Around the lengths of vectors and of steps of several."""
 LAYOUTS = (
-    "packed fortran reversed strided window broadcast misaligned field".split()  # fmt: skip
+    "packed fortran reversed strided window broadcast misaligned field".split()
 )
 
 

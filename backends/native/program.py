@@ -118,8 +118,8 @@ class Layered:
             self.parts += self._copy(program, i)
 
     def _kernel(self, kernel: Kernel) -> list[Group]:
-        if kernel.op.lowerings.get("numpy") and "native" not in kernel.op.lowerings:
-            raise Unsupported(f"{kernel.op.name} has a lowering for numpy")
+        if "numpy" in kernel.op.lowerings:
+            raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
         layouts = {t: self.places.of[t].layout for t in kernel.inputs}
         pieces = pieces_of(kernel, self.target, layouts)
         for p in pieces.pieces:
