@@ -133,7 +133,7 @@ def optimise(
         unchanged.cut_short = _spent(budget, options)
         return unchanged
     admitted = _admitted(rules, options)
-    engine = Engine(admitted, _ops(pieces), provenance)
+    engine = Engine(admitted, _ops(pieces), provenance, keep=True)
     clock.lap("rules")
     inserted = [_inserted(piece) for piece in pieces]
     for what in inserted:
@@ -147,6 +147,7 @@ def optimise(
         graph = engine.read()
         for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
             piece.classes = classes
+        engine.close()
         clock.lap("read")
         fired = dict(engine.fired)
         ran = {step.phase for step in engine.history if isinstance(step, Step)}

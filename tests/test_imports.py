@@ -17,7 +17,7 @@ ORDER = (
     "ops indexing numpy_api tree tracer arguments trace body expand "
     "target domain cost kernel memory program "
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
-    "eggtext eggfile rulefile stock normal frozen insertion egraph ematch regions "
+    "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph ematch regions "
     "problem reduction recovery frontier window extract loops exact "
     "dense cuts joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
