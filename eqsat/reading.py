@@ -33,11 +33,12 @@ def numbered(rows: Sequence[Row]) -> dict[Any, int]:
     ready = [i for i, n in enumerate(missing) if not n]
     while ready:
         new = [rows[i] for i in ready if rows[i].cls not in ids]
-        first = len(ids)
-        for row in sorted(new, key=lambda row: _key(row, ids)):
-            ids.setdefault(row.cls, len(ids))
+        new.sort(key=lambda row: _key(row, ids))
+        fresh = dict.fromkeys(row.cls for row in new)
+        for cls in fresh:
+            ids[cls] = len(ids)
         ready = []
-        for cls in list(ids)[first:]:
+        for cls in fresh:
             for i in users.get(cls, ()):
                 missing[i] -= 1
                 if not missing[i]:
