@@ -24,10 +24,12 @@ from ..kernels.language import Load, Nest, Store
 from ..kernels.lower import Loops, Operand, Piece, Pieces, Product, copy_of, pieces_of
 from ..kernels.schedule import WEIGHTS, Target
 from . import blas
+from .access import PTR, VOID
 from .elementwise import I64
 from .machine import Host
-from .nests import PTR, VOID, check, emit_nest, shape_of
+from .panels import emit_nest
 from .places import Memory, Place, Places, aligned
+from .shape import check, shape_of
 
 GRAIN_S = 4e-6
 """Work that is worth another thread (s)."""
