@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Load, Nest, Store
-from .elementwise import I64, from_memory, memory_type, splat, to_memory, widened
+from .convert import I64, from_memory, memory_type, splat, to_memory, widened
 from .machine import Host
 from .shape import aligned, shape_of
 

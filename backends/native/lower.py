@@ -32,8 +32,9 @@ from .entry import Code
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
-from .program import Group, Layered, Writer
+from .program import Writer
 from .runtime import program_imports, runtime
+from .steps import Group, Layered
 from .team import thread_limit
 
 MANY_LAYOUTS = 4

@@ -31,7 +31,7 @@ from ..kernels.language import (
 )
 from . import elementwise
 from .access import PTR, VOID, Access, Strand, without
-from .elementwise import I64, constant, register_type, splat
+from .convert import I64, constant, register_type, splat
 from .machine import Host
 from .reductions import Reducer, reducer
 from .shape import AHEAD, BLOCK, CAREFUL, blocks, is_wide, split

@@ -10,7 +10,7 @@ from llvmlite import ir
 from ..kernels.affine import Var
 from ..kernels.language import Accumulate, Nest, Pass, Statement
 from .access import Strand
-from .elementwise import I64, memory_type
+from .convert import I64, memory_type
 from .machine import Host
 from .nests import Emitter
 from .shape import BLOCKS, CAREFUL, PANEL, UNROLL, aligned, check, is_wide, split, sums

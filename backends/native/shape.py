@@ -18,7 +18,7 @@ from ..kernels.language import (
     Store,
 )
 from . import elementwise
-from .elementwise import memory_type
+from .convert import memory_type
 from .machine import Host
 from .reductions import reducer
 
