@@ -111,7 +111,7 @@ def measure(problem: Problem, exact_s: float, deadline_s: float) -> Record:
 
 
 def _budget(seconds: float) -> Budget:
-    return Budget(time.perf_counter() + seconds, 10**9)
+    return Budget.of(seconds, 10**9)
 
 
 def gap(cost: float, bound: float) -> float:

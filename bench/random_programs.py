@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ class Instance:
         search = self.low.optimised.search
         assert search is not None
         (part,) = search.parts
-        budget = Budget(time.perf_counter() + SEARCH_S, 10**9)
+        budget = Budget.of(SEARCH_S, 10**9)
         return covering(search.graph, self.low.model, part.roots, budget).problem
 
     def measured(self, exact_s: float) -> Record:

@@ -19,7 +19,7 @@ from eqsat.body import KERNEL, RESULT, Body, Step
 from eqsat.build import infer
 from eqsat.domain import opened
 from eqsat.errors import EqsatError
-from eqsat.op import SCALAR, Op
+from eqsat.op import SCALAR, Lowering, Op
 from eqsat.options import Options
 from eqsat.target import Target
 from eqsat.term import Term, Type, Weak, postorder
@@ -124,6 +124,8 @@ class CostModel:
     """What one kernel may be."""
     backend: str = "numpy"
     """Whose lowerings may bring a price of their own."""
+    others: tuple[str, ...] = ()
+    """Backends whose lowerings this one runs where it has none of its own."""
 
     def under(self, options: Options) -> CostModel:
         """This model with only the kernels that the options allow."""
@@ -142,12 +144,17 @@ class CostModel:
         d = self.device
         return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
+    def own(self, op: Op) -> Lowering | None:
+        """The lowering of its own that the author of an op gives, if one runs here."""
+        found = (op.lowerings.get(name) for name in (self.backend, *self.others))
+        return next((x for x in found if x is not None), None)
+
     def own_s(
         self, op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
     ) -> float | None:
         """Seconds that the author of an op gives for its own lowering; None where
         there is none."""
-        own = op.lowerings.get(self.backend)
+        own = self.own(op)
         if own is None or own.seconds is None:
             return None
         named = dict(zip(op.attrs, attrs, strict=True))

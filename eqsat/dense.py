@@ -206,7 +206,7 @@ class Dense:
             work,
             reads,
             origin,
-            self.model.backend in op.lowerings,
+            self.model.own(op) is not None,
             self.model.own_s(op, attrs, types, out),
         )
 

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from eqsat import encode, ruletext
+from eqsat import encode
 from eqsat.condition import LEAF_FACTS
 from eqsat.engine import bindings
 from eqsat.errors import EngineError
@@ -23,10 +23,12 @@ from eqsat.insertion import Step, chunk, program_text, step_command
 from eqsat.normal import Edge, Entry, Seen, inner_ops, normal_forms, ops_of
 from eqsat.op import INPUT, SCALAR, Op
 from eqsat.pattern import Node, Pattern
-from eqsat.rule import PHASES, Rule
+from eqsat.reading import Reader, Row, in_order, numbered
+from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 from eqsat.term import Type
 from eqsat.typerule import decode
+from eqsat.warm import Warm, parsed, take
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Engine:
     ops: Mapping[tuple[str, int], Op]
     signed: bool = False
     """Keep which rule built each node: costs about half as much again."""
+    keep: bool = False
+    """Work in an engine that serves the next graph too, once this one is closed."""
     fired: dict[str, int] = field(default_factory=dict)
     """Matches of each rule so far."""
     history: list[Inserted | Step] = field(default_factory=list)
@@ -49,7 +53,6 @@ class Engine:
     def __post_init__(self) -> None:
         b = bindings()
         self._b = b
-        self._egg = b.EGraph()
         self._span = b.RustSpan("", 0, 0)
         types = b.Run(self._span, b.RunConfig("_types", None))
         self._types = b.RunSchedule(b.Saturate(self._span, types))
@@ -60,12 +63,9 @@ class Engine:
             "ScalarInt": (SCALAR, 0),
         }
         self._typed: set[str] = set()
-        self._reader = _Reader(self._egg)
+        self._learnt: list[str] = []
         self._seen: Seen | None = None
         self._normal = normal_forms(self.rules)
-        self._waiting: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
-        for r in self.rules:
-            self._waiting[r.phase] += r.directions
         self._loaded: dict[str, Rule] = {}
         """Rewrites that the engine knows, by label."""
         self._active: set[str] = set()
@@ -76,7 +76,29 @@ class Engine:
         forms = [*encode.PRELUDE, *self._sizes_named(2)]
         for (_, arity), op in self.ops.items():
             forms += self._declared(op, arity)
+        self._first = frozenset(self._ctors)
+        self._warm = self._opened(forms) if self.keep and not self.signed else None
+        self._egg = b.EGraph() if self._warm is None else self._warm.egg
+        self._reader = Reader(self._egg)
         self._run(self._parse(forms))
+
+    def _opened(self, forms: Sequence[str]) -> Warm | None:
+        """The engine kept for these rules; None where what it has loaded clashes, as
+        it does when an op is defined again."""
+        warm = take(self.rules)
+        try:
+            warm.open(forms, self._first)
+        except BaseException as error:  # panics of the engine derive from BaseException
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            return None
+        return warm
+
+    def close(self) -> None:
+        """Give the engine back; the graph is gone then."""
+        if self._warm is not None:
+            self._warm.close(self._learnt, self._first)
+            self._warm = None
 
     def _sizes_named(self, k: int) -> list[str]:
         """Tables of sizes up to the ``k``-th from the end, where they are new."""
@@ -88,11 +110,11 @@ class Engine:
         commands: list[Any] = []
         for form in forms:
             self._forms.append(form)
-            known = _PARSED.get(form)
-            if known is None:
-                # Syntax trees belong to no e-graph, so they are parsed once a process.
-                known = _PARSED[form] = tuple(self._egg.parse_program(form))
-            commands += known
+            if self._warm is None:
+                commands += parsed(self._egg, form)
+            elif form not in self._warm.loaded:
+                self._learnt.append(form)
+                commands += parsed(self._egg, form)
         return commands
 
     def _declared(self, op: Op, arity: int) -> list[str]:
@@ -110,16 +132,11 @@ class Engine:
         Most rules never can match a given program, and a rule costs 0.1 to 0.7 ms to
         load: of 250 stock rules a transformer block needs 30.
         """
-        waiting = self._waiting[phase]
-        if not waiting:
-            return
         seen = self._look()
         forms: list[str] = []
-        self._waiting[phase] = []
-        for r in waiting:
-            entry = self._normal(r) if self._normal.fits(r, seen.names) else None
-            if entry is None or not seen.admits(entry):
-                self._waiting[phase].append(r)
+        for entry in self._normal.fitting(phase, seen.names):
+            r = entry[0]
+            if r.label in self._loaded or not seen.admits(entry):
                 continue
             forms += self._forms_of(entry)
             self._loaded[r.label] = r
@@ -131,7 +148,7 @@ class Engine:
 
     def _forms_of(self, entry: Entry) -> list[str]:
         """What the engine must be told of a rule: constructors, types, the rule."""
-        r, left, right = entry
+        r, _, right = entry
         forms = [f for op, n in ops_of(right) for f in self._declared(op, n)]
         for op, n in inner_ops(right):
             # A root has the type of the class it joins; only what is inside needs one.
@@ -141,7 +158,7 @@ class Engine:
                 forms += encode.analyses(op, n)
         most = max((axes.rank for axes in r.signature.inputs), default=0)
         forms += self._sizes_named(most)
-        return forms + ruletext.rule_forms(r, left, right, self.signed)
+        return forms + self._normal.forms(entry, self.signed)
 
     def _look(self) -> Seen:
         """What is in the graph: its ops, and where it is small, how they are joined."""
@@ -289,39 +306,40 @@ class Engine:
     # -- reading -----------------------------------------------------------------------
 
     def read(self) -> EGraph:
-        """The whole graph as plain lists, in an order that does not depend on
-        hashing."""
-        egg = self._egg
-        functions = egg.freeze().functions
-        reader = _Reader(egg)
-        nodes_: list[ENode] = []
-        for name, (op, arity) in self._ctors.items():
-            sorts = functions[name].input_sorts
+        """The whole graph as plain lists, in an order that depends on nothing but what
+        is in it: neither on hashing nor on what else the engine has loaded."""
+        functions = self._egg.freeze().functions
+        reader = Reader(self._egg)
+        rows: list[Row] = []
+        for name, (_, arity) in self._ctors.items():
+            sorts = functions[name].input_sorts[arity:]
             for row in functions[name].rows:
-                if row.subsumed:
-                    continue
-                inputs = row.inputs
-                children = tuple(reader.cls(v) for v in inputs[:arity])
-                attrs = tuple(
-                    reader.base(sort, v)
-                    for sort, v in zip(sorts[arity:], inputs[arity:], strict=True)
-                )
-                rule = self._rule_of(name, inputs) if self.signed else ""
-                nodes_.append(ENode(reader.cls(row.output), op, attrs, children, rule))
-        types: list[Type | None] = [None] * len(reader.ids)
+                if not row.subsumed:
+                    inputs = row.inputs
+                    values = zip(sorts, inputs[arity:], strict=True)
+                    attrs = tuple(reader.base(sort, v) for sort, v in values)
+                    rows.append(Row(name, attrs, inputs, arity, row.output))
+        ids = reader.ids = numbered(rows)
+        nodes_ = [self._node(row, ids) for row in in_order(rows, ids)]
+        types: list[Type | None] = [None] * len(ids)
         for row in functions["type"].rows:
-            cls = reader.ids.get(row.inputs[0])
+            cls = ids.get(row.inputs[0])
             if cls is not None:
                 types[cls] = decode(reader.base("Dims", row.output))
-        constant = [False] * len(reader.ids)
+        constant = [False] * len(ids)
         for row in functions["constant"].rows:
-            constant[reader.cls(row.inputs[0])] = True
+            constant[ids[row.inputs[0]]] = True
         tables = self._tables(functions, reader) if self.signed else {}
         graph = EGraph(types, [[] for _ in types], nodes_, constant, tables)
         graph.complete()
         return graph
 
-    def _tables(self, functions: Any, reader: _Reader) -> dict[str, dict[int, Any]]:
+    def _node(self, row: Row, ids: Mapping[Any, int]) -> ENode:
+        rule = self._rule_of(row.name, row.inputs) if self.signed else ""
+        children = tuple([ids[v] for v in row.inputs[: row.arity]])
+        return ENode(ids[row.cls], self._ctors[row.name][0], row.attrs, children, rule)
+
+    def _tables(self, functions: Any, reader: Reader) -> dict[str, dict[int, Any]]:
         """What conditions of rules ask of a class, for questions asked later."""
         read: dict[str, Callable[[Any], Any]] = {
             "lower": partial(reader.base, "f64"),
@@ -351,29 +369,6 @@ class Engine:
         return partial(program_text, self._forms, self.history)
 
 
-class _Reader:
-    """Numbers classes in order of appearance and remembers decoded base values."""
-
-    def __init__(self, egg: Any) -> None:
-        self.ids: dict[Any, int] = {}
-        self._memo: dict[Any, Any] = {}
-        self._convert: dict[str, Callable[[Any], Any]] = {
-            "i64": egg.value_to_i64,
-            "f64": egg.value_to_f64,
-            "String": egg.value_to_string,
-            "Dims": lambda v: tuple(egg.value_to_i64(x) for x in egg.value_to_vec(v)),
-        }
-
-    def cls(self, value: Any) -> int:
-        return self.ids.setdefault(value, len(self.ids))
-
-    def base(self, sort: str, value: Any) -> Any:
-        key = (sort, value)
-        if key not in self._memo:
-            self._memo[key] = self._convert[sort](value)
-        return self._memo[key]
-
-
 def _root_names(left: Sequence[Pattern]) -> tuple[str, ...]:
     """The constructors of a rule's left sides."""
     return tuple(
@@ -396,4 +391,3 @@ CALM = 256
 """Matches of a rule up to which the next iteration of its phase needs no bound."""
 SMALL = 1000
 """E-nodes up to which a graph is looked at closely before rules are loaded."""
-_PARSED: dict[str, tuple[Any, ...]] = {}

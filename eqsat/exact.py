@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,7 +87,7 @@ def _by_integers(p: Problem, start: Solution, budget: Budget) -> tuple[Solution,
     """The better of ``start`` and what the integer program finds, and the bound."""
     if not budget.left():
         return start, 0.0
-    program = _Program(p, start.cost, budget.deadline)
+    program = _Program(p, start.cost, budget)
     bound = program.relax()
     found = start
     if bound < start.cost * (1 - PROVEN):
@@ -123,7 +122,7 @@ class _Program:
     nodes of one class need it, all of these in one row: at most one of them is.
     """
 
-    def __init__(self, p: Problem, most: float, deadline: float) -> None:
+    def __init__(self, p: Problem, most: float, budget: Budget) -> None:
         try:
             import scipy.optimize
             import scipy.sparse
@@ -132,7 +131,7 @@ class _Program:
         import numpy as np
 
         self.np, self.sparse, self.optimize = np, scipy.sparse, scipy.optimize
-        self.p, self.most, self.deadline = p, most, deadline
+        self.p, self.most, self.budget = p, most, budget
         cyclic = [c for part in p.parts if len(part) > 1 for c in part]
         self.level = {c: len(p.cls) + i for i, c in enumerate(cyclic)}
         self.rows: list[dict[int, float]] = []
@@ -181,7 +180,7 @@ class _Program:
     def relax(self) -> float:
         """The bound of the linear program, tightened by loops. Rules out the nodes that
         no better choice than the known one can take."""
-        end = time.perf_counter() + LOOPS_PART * (self.deadline - time.perf_counter())
+        loops_end = self.budget.part(LOOPS_PART)
         bound, stalled, hopeless = 0.0, 0, None
         for _ in range(ROUNDS):
             result = self.optimize.linprog(
@@ -200,7 +199,7 @@ class _Program:
             new = loops(self.p, result.x[: len(self.p.cls)].tolist())
             for entries, members in new:
                 self._need(0.0, entries, members)
-            if not new or stalled == 3 or time.perf_counter() > end:
+            if not new or stalled == 3 or not loops_end.left():
                 break
         if hopeless is not None:
             hopeless[len(self.p.cls) :] = False
@@ -209,7 +208,7 @@ class _Program:
 
     def _left(self) -> float:
         """Seconds for a solver; some, as 0 would mean none at all to it."""
-        return max(0.1, self.deadline - time.perf_counter())
+        return max(0.1, self.budget.seconds)
 
     def solve(self) -> tuple[list[int], float]:
         """The nodes of the best choice found, and the bound; no nodes when there is

@@ -139,23 +139,37 @@ def attr_values(node: ENode) -> tuple[Any, ...]:
     )
 
 
+now = time.thread_time
+"""The clock of budgets: processor time of this thread (s), so that what else the
+machine does changes neither the program found nor the warnings."""
+
+
 @dataclass
 class Budget:
     """Time and size that may be spent; ``spent`` names what ran out."""
 
     deadline: float
-    """Moment of :func:`time.perf_counter` after which no more work starts."""
+    """Moment of :func:`now` after which no more work starts."""
     max_nodes: int
     spent: str = ""
 
+    @classmethod
+    def of(cls, seconds: float, max_nodes: int) -> Budget:
+        """A budget of so many seconds from now on, in this thread."""
+        return cls(now() + seconds, max_nodes)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that are left; not positive when time is up."""
+        return self.deadline - now()
+
     def part(self, share: float) -> Budget:
         """A budget of its own that ends after this part of the time that is left."""
-        now = time.perf_counter()
-        return Budget(now + share * (self.deadline - now), self.max_nodes)
+        return Budget.of(share * self.seconds, self.max_nodes)
 
     def left(self) -> bool:
         """Whether there is time left. Size bounds the search for rewrites alone."""
-        if time.perf_counter() <= self.deadline:
+        if now() <= self.deadline:
             return True
         self.spent = self.spent or "time"
         return False

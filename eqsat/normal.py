@@ -20,8 +20,9 @@ from eqsat.pattern import (
     own_exprs,
 )
 from eqsat.patternmatch import is_scalar, match, substitute
-from eqsat.rule import Rule
+from eqsat.rule import PHASES, Rule
 from eqsat.rulefile import RuleSet
+from eqsat.ruletext import rule_forms
 from eqsat.signature import Axes
 from eqsat.term import Shape
 
@@ -145,6 +146,11 @@ class NormalForms:
                 root = r.left[0]
                 assert isinstance(root, Node)
                 self._oriented.setdefault(root.op, []).append(r)
+        self._by_phase: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
+        for r in rules:
+            self._by_phase[r.phase] += r.directions
+        self._fitting: dict[tuple[str, frozenset[str]], list[Entry]] = {}
+        self._forms: dict[tuple[str, bool], list[str]] = {}
         self._done: dict[Pattern, Pattern] = {}
         self._removed = frozenset(
             op.name
@@ -163,6 +169,25 @@ class NormalForms:
             removed = frozenset() if r.phase == "canonicalise" else self._removed
             lasting = self._lasting[r.label] = r.ops(r.left) - removed
         return lasting <= present
+
+    def fitting(self, phase: str, present: frozenset[str]) -> list[Entry]:
+        """The rewrites of a phase that fit what is ``present``."""
+        known = self._fitting.get((phase, present))
+        if known is None:
+            if len(self._fitting) > 256:
+                self._fitting.clear()
+            rules = self._by_phase[phase]
+            known = [self(r) for r in rules if self.fits(r, present)]
+            self._fitting[phase, present] = known
+        return known
+
+    def forms(self, entry: Entry, signed: bool) -> list[str]:
+        """A rewrite as the engine reads it (:func:`rule_forms`)."""
+        key = entry[0].label, signed
+        known = self._forms.get(key)
+        if known is None:
+            known = self._forms[key] = rule_forms(*entry, signed)
+        return known
 
     def __call__(self, r: Rule) -> Entry:
         """The rule with the normal forms of its left and right sides."""
@@ -189,13 +214,8 @@ def normal_forms(rules: RuleSet) -> NormalForms:
 def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:
     """Rules of the phase ``fuse`` whose ops are ``present``, with normal forms of their
     sides."""
-    normal = normal_forms(rules)
-    found = []
-    for r in rules:
-        if r.is_fusion and normal.fits(r, present):
-            _, left, right = normal(r)
-            found.append((r, left[0], right[0]))
-    return found
+    fitting = normal_forms(rules).fitting("fuse", frozenset(present))
+    return [(r, left[0], right[0]) for r, left, right in fitting]
 
 
 def _is_oriented(r: Rule) -> bool:

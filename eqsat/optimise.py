@@ -114,7 +114,7 @@ def optimise(
     model = model.under(options)
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
-    budget = Budget(time.perf_counter() + options.deadline_s, options.max_nodes)
+    budget = Budget.of(options.deadline_s, options.max_nodes)
     regions = split(roots, constant, whole=not options.regions)
     pieces = _distinct(regions)
     clock.lap("regions")
@@ -133,7 +133,7 @@ def optimise(
         unchanged.cut_short = _spent(budget, options)
         return unchanged
     admitted = _admitted(rules, options)
-    engine = Engine(admitted, _ops(pieces), provenance)
+    engine = Engine(admitted, _ops(pieces), provenance, keep=True)
     clock.lap("rules")
     inserted = [_inserted(piece) for piece in pieces]
     for what in inserted:
@@ -147,6 +147,7 @@ def optimise(
         graph = engine.read()
         for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
             piece.classes = classes
+        engine.close()
         clock.lap("read")
         fired = dict(engine.fired)
         ran = {step.phase for step in engine.history if isinstance(step, Step)}
@@ -400,8 +401,8 @@ def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
 def _price(work: _Work, covers: Sequence[Cover]) -> float:
     """Seconds of the program that a cover for each piece makes."""
     built = _built(work, covers)
-    deadline = time.perf_counter() + work.options.deadline_s
-    built = _shifted(work, built, Budget(deadline, work.options.max_nodes))
+    budget = Budget.of(work.options.deadline_s, work.options.max_nodes)
+    built = _shifted(work, built, budget)
     return work.model.program(built.roots, is_constant(built.roots))
 
 

@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 from agreement import BF16, FLOATS
+from bodies import fused_op
 from programs import program_of
 
 from eqsat.backends.native import Lowered
+from eqsat.backends.native.lower import Compiled, Python, _layout, _readable
 from eqsat.backends.native.machine import host
+from eqsat.op import Op
 from eqsat.program import Program
 
 Array = np.ndarray[Any, Any]
-LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 47, 63, 64, 65, 127, 129, 130)
+INTEGERS = [np.dtype(n) for n in "i1 u1 i2 u2 i4 u4 i8 u8".split()]
+DTYPES = [*FLOATS, *INTEGERS, np.dtype(bool)]
+LENGTHS = (37, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 130)
 """Around the lengths of vectors and of steps of several."""
-LAYOUTS = (
-    "packed fortran reversed strided window broadcast misaligned field".split()  # fmt: skip
-)
+LAYOUTS = "packed fortran reversed strided window broadcast misaligned field".split()
 
 
 def laid(x: Array, layout: str) -> Array:
@@ -81,20 +84,38 @@ def lowered(program: Program, threads: int = 1, cpu: str | None = None) -> Lower
     return Lowered(program, host(cpu), threads)
 
 
+def run(
+    program: Program, arrays: Sequence[Array], threads: int = 1, cpu: str | None = None
+) -> tuple[list[Array], dict[str, str]]:
+    """The results of a program compiled for the layouts of ``arrays`` alone, and why
+    some of its kernels run as NumPy."""
+    given = [_readable(a, t) for a, t in zip(arrays, program.inputs, strict=True)]
+    compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
+    parts = [p for p in compiled.parts if isinstance(p, Python)]
+    before = [a.tobytes() for a in arrays]
+    got = compiled.run(given)
+    assert [a.tobytes() for a in arrays] == before
+    checked(got, arrays, program)
+    return got, {p.kernel.name: p.reason for p in parts}
+
+
 def called(low: Lowered, *arrays: Array) -> list[Array]:
-    """The results of ``low``, of the right types, in memory of their own; it leaves its
-    arguments alone."""
+    """The results of ``low``, which leaves its arguments alone."""
     before = [a.tobytes() for a in arrays]
     got = low(*arrays)
     assert [a.tobytes() for a in arrays] == before
-    roots = low.program.roots
-    for i, (g, root) in enumerate(zip(got, roots, strict=True)):
+    checked(got, arrays, low.program)
+    return got
+
+
+def checked(got: Sequence[Array], arrays: Sequence[Array], program: Program) -> None:
+    """Results are of the right types, in memory of their own in C order."""
+    for i, (g, root) in enumerate(zip(got, program.roots, strict=True)):
         assert type(g) is np.ndarray
         assert (g.dtype, g.shape) == root.type
         assert g.flags.c_contiguous and g.flags.writeable and g.flags.aligned
         others = [*arrays, *got[:i], *root.graph.arrays.values()]
         assert not any(np.may_share_memory(g, o) for o in others)
-    return got
 
 
 def natively(
@@ -103,14 +124,17 @@ def natively(
     constants: Sequence[Array] = (),
     threads: int = 1,
     cpu: str | None = None,
-    whole: bool = True,
 ) -> list[Array]:
-    """What the native program of ``f`` computes; where ``whole``, without NumPy."""
+    """What the program of ``f`` computes, all of it in machine code."""
     program = program_of(f, *arrays, constants=constants)
-    low = lowered(program, threads, cpu)
-    if whole:
-        assert not low.reasons
-    return called(low, *arrays)
+    got, reasons = run(program, arrays, threads, cpu)
+    assert not reasons
+    return got
+
+
+def fused(f: Callable[..., Any], count: int) -> Op:
+    """``f`` of ``count`` arrays as one kernel."""
+    return fused_op("one_kernel", f, count)
 
 
 def same_bits(got: Array, want: Any, signs: bool = True) -> None:
@@ -119,8 +143,26 @@ def same_bits(got: Array, want: Any, signs: bool = True) -> None:
     want = np.asarray(want)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if want.dtype in FLOATS:
-        got, want = got.astype(np.float64), want.astype(np.float64)
+        with np.errstate(all="ignore"):  # NaNs that signal
+            got, want = got.astype(np.float64), want.astype(np.float64)
     np.testing.assert_array_equal(got, want)
     if signs and want.dtype.kind == "f":
         kept = ~np.isnan(want)
         np.testing.assert_array_equal(np.signbit(got)[kept], np.signbit(want)[kept])
+
+
+def near(got: Array, want: Array, error: Any) -> None:
+    """``got`` is a number that rounding may make of one within ``error`` of ``want``,
+    which is of a wider dtype."""
+    assert got.shape == want.shape
+    wide = want.dtype
+    with np.errstate(all="ignore"):
+        low = (want - error).astype(got.dtype).astype(wide)
+        high = (want + error).astype(got.dtype).astype(wide)
+    nan = np.isnan(want)
+    x = got.astype(wide)
+    inside = np.where(nan, np.isnan(x), (low <= x) & (x <= high))
+    # The infinities have no error.
+    inside |= np.isinf(want) & (x == want)
+    at = int(np.argmin(inside))
+    assert inside.all(), (at, x.flat[at], want.flat[at], (~inside).sum())

@@ -17,7 +17,7 @@ PRICES = st.sampled_from([0.0, 1e-12, 0.5, 1.0, 2.0, 3.0, 4.75])
 
 def seconds(s: float = 60) -> Budget:
     """A budget that ends in ``s`` seconds."""
-    return Budget(time.perf_counter() + s, 10**9)
+    return Budget.of(s, 10**9)
 
 
 class Calls(Budget):

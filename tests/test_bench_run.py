@@ -118,7 +118,7 @@ def test_a_slowed_candidate_is_seen_and_a_copy_is_not() -> None:
 
 def test_run_table_plot_and_predict_work_together(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    words = ["--peers", "eqsat-numpy,numpy", "--threads", "1", "--quick"]
+    words = ["--peers", "eqsat-native,numpy", "--threads", "1", "--quick"]
     done = run("run", "--workloads", "softmax/1x64", *words, "--out", out)
     assert done.exit_code == 0, done.output
     assert "softmax/1x64" in done.output and "Geometric means" in done.output

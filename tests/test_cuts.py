@@ -186,7 +186,7 @@ def test_fusion_can_be_off_for_everything_a_kind_or_small_sizes() -> None:
     assert sorted(kinds) == ["contract", "map", "map"]
     assert count(f, X, W, least_elements=24 * 56 + 1) == 5
     assert count(f, X, W, least_elements=24 * 56) == 1
-    assert count(f, X, W, backends={"numpy": {"fusion": False}}) == 5
+    assert count(f, X, W, backends={"native": {"fusion": False}}) == 5
     assert count(f, X, W, backends={"mlx": {"fusion": False}}) == 1
 
 
@@ -203,7 +203,7 @@ def test_a_rule_file_can_be_off() -> None:
         ({"kinds": {"rows"}}, "kinds='rows': expected one of 'map', 'row'"),
         ({"kinds": "row"}, "kinds='row': expected a set of kinds of kernels"),
         ({"least_elements": -1}, "least_elements=-1: expected a number"),
-        ({"backends": {"numpy": {"fuse": 1}}}, "backends['numpy']: no option 'fuse'"),
+        ({"backends": {"native": {"fuse": 1}}}, "backends['native']: no option 'fuse'"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:

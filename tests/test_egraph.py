@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Engine]]:
     """The engines that ``optimise`` makes, in order."""
     made: list[Engine] = []
 
-    def recorded(*args: Any) -> Engine:
-        made.append(Engine(*args))
+    def recorded(*args: Any, keep: bool) -> Engine:
+        made.append(Engine(*args))  # not kept, so that it can be looked into later
         return made[-1]
 
     monkeypatch.setattr(line, "Engine", recorded)
@@ -218,6 +219,45 @@ def test_programs_do_not_keep_their_graphs(engines: list[Engine]) -> None:
     gc.collect()
     assert alive() is None
     assert "Exp" in low.optimised.dump()
+
+
+def test_what_was_compiled_before_changes_nothing() -> None:
+    """Engines are kept with the rules that earlier programs came to need."""
+
+    def programs(names: Sequence[str]) -> dict[str, str]:
+        made = {}
+        for name in names:
+            forward, args = forms[name]
+            made[name] = eq.jit(forward, backend="numpy").lower(*args).source()
+        return made
+
+    def in_a_thread(names: Sequence[str]) -> dict[str, str]:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(programs, names).result()
+
+    x, w = draw(8, 8), draw(8, 8)
+    forms: dict[str, tuple[Any, Any]] = {
+        "block": blocks(2),
+        "rms": blocks(1, "rms", lora=2),
+        "order": (lambda x, w: (x @ w @ w) * 2.0 / np.sqrt(3.0), (x, w)),
+        "exp": (lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), (x,)),
+    }
+    alone = {k: v for name in forms for k, v in in_a_thread([name]).items()}
+    for order in ([*forms] * 2, [*forms][::-1] * 3):
+        assert in_a_thread(order) == alone
+
+
+def test_kept_engines_hold_no_rules_of_others() -> None:
+    @eq.rule("...")
+    def unsound(x: Any) -> Any:
+        """eˣ = 0 x, to be noticed."""
+        return np.exp(x), x * 0.0
+
+    x = draw(5)
+    rules = eq.default_rules() + [unsound]  # noqa: RUF005 - a set, not a list
+    for _ in range(3):
+        assert not np.allclose(eq.jit(np.exp, rules=rules)(x), np.exp(x))
+        assert np.allclose(eq.jit(np.exp)(x), np.exp(x))
 
 
 # -- rules without an end, contradictions and budgets ----------------------------------

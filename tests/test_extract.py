@@ -4,7 +4,6 @@ transformer blocks."""
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +33,7 @@ def draw(*shape: int) -> np.ndarray:
 
 
 def budget(seconds: float = 60) -> Budget:
-    return Budget(time.perf_counter() + seconds, 10**9)
+    return Budget.of(seconds, 10**9)
 
 
 def graph_of(entries: Sequence[Entry]) -> tuple[EGraph, list[float]]:

@@ -353,7 +353,7 @@ def test_a_forced_program_uses_the_node() -> None:
     search = done.search
     assert search is not None
     graph, (part,) = search.graph, search.parts
-    budget = Budget(time.perf_counter() + 60, 10**9)
+    budget = Budget.of(60, 10**9)
     forcing = Forcing(graph, search.weights, part.roots, part.used, search.cover)
     tried = range(0, len(graph.nodes), 5)
     found = 0

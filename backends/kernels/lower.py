@@ -149,6 +149,7 @@ class _Lowering:
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op.name == "matmul"}
         self.target = replace(target, rows=frozenset(rows))
+        self.rounds = len(terms) == 1
         for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
             self.known(t, np.array(value, order="C"), Layout(packed(t.shape)))
         for t in terms:
@@ -229,7 +230,7 @@ class _Lowering:
         splits: dict[str, int] = {}
         roots = list(roots)
         while True:
-            values = Values(self.memory, splits)
+            values = Values(self.memory, splits, self.rounds)
             try:
                 index = values.index("i", roots[0].term.shape)
                 number = values.root(roots[0].term, index)
@@ -274,7 +275,7 @@ class _Lowering:
         found = values.known_index(root.term)
         if found is not None and covers(found, root.term.shape):
             return found
-        trial = Values(self.memory, splits)
+        trial = Values(self.memory, splits, self.rounds)
         index = trial.index("o", root.term.shape)
         trial.root(root.term, index)
         met = matching(trial, values)
@@ -352,7 +353,7 @@ class _Lowering:
         splits: dict[str, int] = {}
         chunk = Var("chunk", CHUNKS)
         while True:
-            values = Values(self.memory, splits)
+            values = Values(self.memory, splits, self.rounds)
             try:
                 index = values.index("i", term.shape)
                 values.root(term, index)

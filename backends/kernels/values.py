@@ -79,10 +79,14 @@ class Values:
         self,
         memory: Mapping[Term, tuple[Any, Layout]],
         splits: Mapping[str, int],
+        rounds: bool = False,
     ) -> None:
         self.memory = memory
         """Terms in memory: what a load of each reads, and its layout."""
         self.splits = splits
+        self.rounds = rounds
+        """Whether numbers that halves meet are halves too: in a single op of NumPy, but
+        not in a kernel of several, which computes in float32."""
         self.values: list[Value] = []
         self.known: dict[tuple[Term, Index], int] = {}
         self._numbers: dict[Any, int] = {}
@@ -167,7 +171,7 @@ class Values:
         if op.name == "copy":
             return self.value(term.args[0], index)
         met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
-        if not met or (op.lowerings and "native" not in op.lowerings):
+        if not met or op.lowerings:
             raise Conflict(term)
         if op.name == "nextafter" and term.dtype in HALF:
             raise Unsupported("nextafter in float32 of numbers that are not")
@@ -176,6 +180,8 @@ class Values:
             if isinstance(a.dtype, Weak):
                 number = self._weak(a)
                 dtype = self.dtype(term) if op.name == "where" else met[-1]
+                if self.rounds and term.dtype in HALF:
+                    number = float(cast("DType", term.dtype).type(number))
                 values.append(self.number(number, dtype))
             else:
                 values.append(self.value(a, broadcast_index(index, a.shape)))

@@ -31,7 +31,9 @@ class Backend:
     def model(self) -> CostModel:
         """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
         device = replace(CPU, launch_s=3e-7)
-        return CostModel(measured(self.name, device), backend=self.name)
+        return CostModel(
+            measured(self.name, device), backend=self.name, others=("numpy",)
+        )
 
     def measure(self, progress: Callable[[str], None]) -> Device:
         """This machine as the backend sees it; ``progress`` is told what comes next."""

@@ -16,174 +16,19 @@ from eqsat.typerule import BF16
 
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
+from .convert import (
+    I1,
+    I8,
+    constant,
+    from_memory,
+    lanes_of,
+    register_type,
+    to_memory,
+    widened,
+)
 from .machine import Host
 from .math import FUNCTIONS
 from .math import Host as MathHost
-
-I1, I8, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-
-
-def register_type(dtype: DType) -> Any:
-    """The LLVM type of a value of ``dtype`` while it is computed with."""
-    if dtype == np.dtype(bool):
-        return I1
-    if dtype.kind == "f":
-        return {2: F16, 4: F32, 8: F64}[dtype.itemsize]
-    if dtype.kind in "iu":
-        return ir.IntType(8 * dtype.itemsize)
-    raise Unsupported(f"values of {dtype}")
-
-
-def memory_type(dtype: DType) -> Any:
-    """The LLVM type of an element of ``dtype`` in memory."""
-    if dtype == np.dtype(bool):
-        return I8
-    return (
-        ir.IntType(16)
-        if dtype.itemsize == 2 and _is_half(dtype)
-        else register_type(dtype)
-    )
-
-
-def _is_half(dtype: DType) -> bool:
-    return dtype.name in ("float16", "bfloat16")
-
-
-def widened(element: Any, lanes: int) -> Any:
-    """``element``, or the vector of so many."""
-    return element if lanes == 1 else ir.VectorType(element, lanes)
-
-
-def lanes_of(value: ir.Value) -> int:
-    """Lanes of a value; 1 of a scalar."""
-    return value.type.count if isinstance(value.type, ir.VectorType) else 1
-
-
-def constant(element: Any, lanes: int, number: float) -> ir.Constant:
-    """``number`` in each lane."""
-    if isinstance(element, ir.IntType):
-        number = int(number) & ((1 << element.width) - 1)
-    one = ir.Constant(element, number)
-    if lanes == 1:
-        return one
-    return ir.Constant(ir.VectorType(element, lanes), [one] * lanes)
-
-
-def splat(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
-    """A scalar in each lane."""
-    if lanes == 1 or isinstance(value.type, ir.VectorType):
-        return value
-    if isinstance(value, ir.Constant):
-        return ir.Constant(ir.VectorType(value.type, lanes), [value] * lanes)
-    kind = ir.VectorType(value.type, lanes)
-    one = b.insert_element(
-        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
-    )
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
-
-
-# -- memory ----------------------------------------------------------------------------
-
-
-def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: DType, host: Host) -> ir.Value:
-    """What an element in memory is as a value: bools one bit, halves float32."""
-    lanes = lanes_of(value)
-    if dtype == np.dtype(bool):
-        return b.icmp_unsigned("!=", value, constant(I8, lanes, 0))
-    if dtype.name == "bfloat16":
-        wide = b.zext(value, widened(ir.IntType(32), lanes))
-        return b.bitcast(
-            b.shl(wide, constant(ir.IntType(32), lanes, 16)), widened(F32, lanes)
-        )
-    if dtype.name == "float16":
-        return _from_half(b, value, host)
-    return value
-
-
-def to_memory(b: ir.IRBuilder, value: ir.Value, dtype: DType, host: Host) -> ir.Value:
-    """A value as an element in memory, halves rounded to nearest, ties to even."""
-    lanes = lanes_of(value)
-    if dtype == np.dtype(bool):
-        return b.zext(value, widened(I8, lanes))
-    if dtype.name == "bfloat16":
-        return _to_bfloat(b, value)
-    if dtype.name == "float16":
-        return _to_half(b, value, host)
-    return value
-
-
-def _has_half(host: Host) -> bool:
-    return host.is_arm or "f16c" in host.flags
-
-
-def _from_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
-    lanes = lanes_of(value)
-    if _has_half(host):
-        return b.fpext(b.bitcast(value, widened(F16, lanes)), widened(F32, lanes))
-    i32 = ir.IntType(32)
-
-    def c(n: float, element: Any = i32) -> ir.Constant:
-        return constant(element, lanes, n)
-
-    wide = b.zext(value, widened(i32, lanes))
-    sign = b.shl(b.and_(wide, c(0x8000)), c(16))
-    rest = b.shl(b.and_(wide, c(0x7FFF)), c(13))
-    # Exponent and fraction as float32 bits are too small by 2^112, denormals included.
-    scaled = b.fmul(b.bitcast(rest, widened(F32, lanes)), c(2.0**112, F32))
-    special = b.icmp_unsigned(">=", rest, c(0x7C00 << 13))
-    bits = b.bitcast(scaled, widened(i32, lanes))
-    bits = b.select(special, b.or_(rest, c(0x7F800000)), bits)
-    return b.bitcast(b.or_(bits, sign), widened(F32, lanes))
-
-
-def _to_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
-    lanes = lanes_of(value)
-    i16, i32 = ir.IntType(16), ir.IntType(32)
-    if _has_half(host):
-        return b.bitcast(b.fptrunc(value, widened(F16, lanes)), widened(i16, lanes))
-
-    def c(n: float, element: Any = i32) -> ir.Constant:
-        return constant(element, lanes, n)
-
-    def as_int(x: ir.Value) -> ir.Value:
-        return b.bitcast(x, widened(i32, lanes))
-
-    bits = as_int(value)
-    sign = b.lshr(b.and_(bits, c(0x80000000)), c(16))
-    size = b.and_(bits, c(0x7FFFFFFF))
-    # Adding 2^(e + 13) rounds off the 13 bits that a half lacks; below the smallest
-    # normal half the same number fits all denormals.
-    up = b.add(b.and_(size, c(0x7F800000)), c(13 << 23))
-    up = b.select(
-        b.icmp_unsigned("<", size, c(113 << 23)), c((113 + 13 - 1 + 1) << 23), up
-    )
-    magnitude = b.bitcast(size, widened(F32, lanes))
-    unit = b.bitcast(up, widened(F32, lanes))
-    rounded = b.fsub(b.fadd(magnitude, unit), unit)
-    half = b.lshr(as_int(b.fmul(rounded, c(2.0**-112, F32))), c(13))
-    half = b.select(b.icmp_unsigned(">=", size, c(0x477FF000)), c(0x7C00), half)
-    half = b.select(b.icmp_unsigned(">", size, c(0x7F800000)), c(0x7E00), half)
-    return b.trunc(b.or_(half, sign), widened(i16, lanes))
-
-
-def _to_bfloat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    lanes = lanes_of(value)
-    i32 = ir.IntType(32)
-
-    def c(n: int) -> ir.Constant:
-        return constant(i32, lanes, n)
-
-    bits = b.bitcast(value, widened(i32, lanes))
-    odd = b.and_(b.lshr(bits, c(16)), c(1))
-    up = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
-    quiet = b.or_(b.lshr(bits, c(16)), c(0x40))
-    nan = b.fcmp_unordered("uno", value, value)
-    return b.trunc(b.select(nan, quiet, up), widened(ir.IntType(16), lanes))
-
-
-# -- ops -------------------------------------------------------------------------------
 
 Emit = Callable[["Call"], ir.Value]
 

@@ -37,7 +37,8 @@ from .runtime import program_imports, runtime
 from .team import thread_limit
 
 if TYPE_CHECKING:
-    from .program import Group, Writer
+    from .program import Writer
+    from .steps import Group
 
     Written = Writer | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
@@ -132,7 +133,8 @@ class Compiled:
     def _generated(self, places: Places) -> list[Written]:
         """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
-        from .program import Group, Layered, Writer
+        from .program import Writer
+        from .steps import Group, Layered
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         written: list[Written] = []

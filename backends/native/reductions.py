@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
-from .elementwise import I1, I64, constant, lanes_of, register_type, widened
+from .convert import I1, I64, constant, lanes_of, register_type, widened
 
 
 class Context(Protocol):

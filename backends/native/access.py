@@ -1,0 +1,205 @@
+"""Elements of memory as LLVM values: addresses, vectors, gathers, kept values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from llvmlite import ir
+
+from ..kernels.affine import Affine, Var
+from ..kernels.language import DType, Load, Nest, Store
+from .convert import I64, from_memory, memory_type, splat, to_memory, widened
+from .machine import Host
+from .shape import aligned, shape_of
+
+PTR = ir.PointerType()
+VOID = ir.VoidType()
+
+
+@dataclass
+class Strand:
+    """One vector of the several that a step computes."""
+
+    lanes: int
+    offset: int
+    """Of its first lane, in turns of the variable that lanes run along."""
+    values: dict[int, ir.Value] = field(default_factory=dict)
+    """Of the elements of this step."""
+    row: dict[int, ir.Value] = field(default_factory=dict)
+    """Of its rows, where rows are what lies side by side."""
+
+
+class Access:
+    """Writes loads and stores of a nest; subclasses write its loops."""
+
+    def __init__(self, module: ir.Module, nest: Nest, name: str, host: Host) -> None:
+        self.nest, self.host = nest, host
+        self.shape = shape_of(nest, host)
+        params = [PTR] * (len(nest.buffers) + 1) + [I64, I64]
+        self.function = ir.Function(module, ir.FunctionType(VOID, params), name)
+        *self.buffers, self.keep, self.start, self.stop = self.function.args
+        for i, p in enumerate(self.buffers):
+            if i not in nest.aliased:
+                p.add_attribute("noalias")
+        self.keep.add_attribute("noalias")
+        self.entry = self.function.append_basic_block("entry")
+        self.b = ir.IRBuilder(self.entry)
+        self.index: dict[Var, ir.Value] = {}
+        self.lane: Var | None = None
+        """The variable that lanes run along."""
+        self.inner: Var | None = None
+        """That of the innermost loop, inside of it."""
+        self.bases: dict[tuple[int, Affine], ir.Value] = {}
+        """Addresses that the innermost loop does not change."""
+
+    def _position(self, at: Affine, strand: Strand) -> ir.Value:
+        along = self._along(at)
+        start = self._sum(at)
+        if strand.offset and along:
+            start = self.b.add(start, I64(strand.offset * along))
+        if strand.lanes == 1 or not along:
+            return splat(self.b, start, strand.lanes)
+        ramp = [I64(i * along) for i in range(strand.lanes)]
+        return self.b.add(
+            splat(self.b, start, strand.lanes),
+            ir.Constant(ir.VectorType(I64, strand.lanes), ramp),
+        )
+
+    def _along(self, at: Affine) -> int:
+        """What the next lane adds to an index."""
+        return 0 if self.lane is None else at.coefficient(self.lane)
+
+    def _sum(self, at: Affine) -> ir.Value:
+        total: ir.Value = I64(at.offset)
+        for v, c in at.terms:
+            i = self.index[v]
+            total = self.b.add(total, self.b.mul(i, I64(c)) if c != 1 else i)
+        return total
+
+    # -- memory ------------------------------------------------------------------------
+
+    def _base(self, buffer: int, at: Affine) -> ir.Value:
+        """The address of a part of an index that the innermost loop does not change."""
+        key = buffer, at
+        found = self.bases.get(key)
+        if found is None:
+            kind = memory_type(self.nest.buffers[buffer].dtype)
+            found = self.b.gep(self.buffers[buffer], [self._sum(at)], source_etype=kind)
+            self.bases[key] = found
+        return found
+
+    def _pointer(
+        self, buffer: int, at: Affine, strand: Strand, lane: int = 0
+    ) -> ir.Value:
+        inner = [v for v in at.variables if v in (self.lane, self.inner)]
+        outer = without(at, *inner)
+        kind = memory_type(self.nest.buffers[buffer].dtype)
+        moved = I64(0)
+        base = self.bases.get((buffer, outer))
+        if base is None:
+            base = self.b.gep(
+                self.buffers[buffer], [self._sum(outer)], source_etype=kind
+            )
+        for v in inner:
+            c = at.coefficient(v)
+            i = self.index[v]
+            moved = self.b.add(moved, self.b.mul(i, I64(c)) if c != 1 else i)
+        pointer = base
+        if not isinstance(moved, ir.Constant) or moved.constant:
+            pointer = self.b.gep(base, [moved], source_etype=kind)
+        # A constant of its own: strands share the rest, which LLVM would take apart
+        # at length for each of them otherwise.
+        shift = (strand.offset + lane) * self._along(at)
+        return (
+            self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
+        )
+
+    def _load(self, s: Load, strand: Strand) -> ir.Value:
+        dtype = self.nest.buffers[s.buffer].dtype
+        along = self._along(s.at)
+        if along == 0 or strand.lanes == 1:
+            value = self._read_at(self._pointer(s.buffer, s.at, strand), dtype, 1)
+            return splat(self.b, value, strand.lanes)
+        if along == 1:
+            return self._read_at(
+                self._pointer(s.buffer, s.at, strand), dtype, strand.lanes
+            )
+        kind = memory_type(dtype)
+        gathered: ir.Value = ir.Constant(
+            ir.VectorType(kind, strand.lanes), ir.Undefined
+        )
+        for lane in range(strand.lanes):
+            p = self._pointer(s.buffer, s.at, strand, lane)
+            one = self.b.load(p, typ=kind, align=dtype.itemsize)
+            gathered = self.b.insert_element(gathered, one, ir.IntType(32)(lane))
+        return from_memory(self.b, gathered, dtype, self.host)
+
+    def _store(self, s: Store, value: ir.Value, strand: Strand) -> None:
+        dtype = self.nest.buffers[s.buffer].dtype
+        along = self._along(s.at)
+        if along == 1 or strand.lanes == 1:
+            stored = self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
+            if s.buffer in self.nest.streamed and self._is_aligned(s, strand.lanes):
+                stored.align = dtype.itemsize * strand.lanes
+                stored.set_metadata("nontemporal", self._flag())
+            return
+        bits = to_memory(self.b, value, dtype, self.host)
+        for lane in range(strand.lanes):
+            p = self._pointer(s.buffer, s.at, strand, lane)
+            one = self.b.extract_element(bits, ir.IntType(32)(lane))
+            self.b.store(one, p, align=dtype.itemsize)
+
+    def _read_at(self, place: ir.Value, dtype: DType, lanes: int) -> ir.Value:
+        kind = widened(memory_type(dtype), lanes)
+        bits = self.b.load(place, typ=kind, align=dtype.itemsize)
+        return from_memory(self.b, bits, dtype, self.host)
+
+    def _write(
+        self, place: ir.Value, value: ir.Value, dtype: DType
+    ) -> ir.instructions.StoreInstr:
+        bits = to_memory(self.b, value, dtype, self.host)
+        return self.b.store(bits, place, align=dtype.itemsize)
+
+    def _is_aligned(self, s: Store, lanes: int) -> bool:
+        """Whether each vector that a store writes is aligned to its size."""
+        steps = [c for v, c in s.at.terms if v is not self.lane] + [s.at.offset]
+        return lanes > 1 and all(c % lanes == 0 for c in steps)
+
+    def _flag(self) -> ir.MDValue:
+        return self.b.module.add_metadata([ir.IntType(32)(1)])
+
+    # -- what passes keep --------------------------------------------------------------
+
+    def _kept(self, place: int) -> DType:
+        return self.nest.keeps[place][0]
+
+    def _place_of(self, place: int, strand: Strand) -> ir.Value:
+        """Where the current element of a kept value lies."""
+        width = 1
+        if self.nest.vertical:
+            width = self.shape.lanes * self.shape.unroll
+        before = sum(
+            aligned(d.itemsize * n * width) for d, n in self.nest.keeps[:place]
+        )
+        loops = next(p.loops for p in self.nest.passes if p.body)
+        at = Affine()
+        for i, v in enumerate(loops):
+            at += Affine.of(v).times(prod(w.size for w in loops[i + 1 :]))
+        element = self.b.mul(self._sum(at), I64(width))
+        element = self.b.add(element, I64(strand.offset))
+        start = self.b.gep(self.keep, [I64(before)], source_etype=ir.IntType(8))
+        return self.b.gep(start, [element], source_etype=memory_type(self._kept(place)))
+
+    def _fence(self) -> None:
+        """Stores past the caches become visible before what follows."""
+        name = "llvm.x86.sse.sfence"
+        fence = self.b.module.globals.get(name)
+        if fence is None:
+            fence = ir.Function(self.b.module, ir.FunctionType(VOID, []), name)
+        self.b.call(fence, [])
+
+
+def without(at: Affine, *variables: Var | None) -> Affine:
+    terms = tuple((v, c) for v, c in at.terms if v not in variables)
+    return Affine(at.offset, terms)

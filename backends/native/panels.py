@@ -1,0 +1,162 @@
+"""Rows that lie side by side in memory, reduced in panels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from llvmlite import ir
+
+from ..kernels.affine import Var
+from ..kernels.language import Accumulate, Nest, Pass, Statement
+from .access import Strand
+from .convert import I64, memory_type
+from .machine import Host
+from .nests import Emitter
+from .shape import BLOCKS, CAREFUL, PANEL, UNROLL, aligned, check, is_wide, split, sums
+
+
+class PanelEmitter(Emitter):
+    """Writes the function of a nest whose rows are reduced in panels."""
+
+    def unit(self, unit: ir.Value) -> None:
+        """Reduce a panel of rows that lie side by side, some elements of all of them at
+        a time."""
+        *outer, lane = self.nest.grid
+        unit, part = self._divided(unit, -(-lane.size // PANEL))
+        self._place(unit, outer)
+        self.lane = lane
+        low, high = self._part(part, PANEL, lane.size)
+        last = lane.size % PANEL or PANEL
+        many, *rest = split(last, self.shape.lanes, self.shape.unroll)
+        counts = (max(many, lane.size // PANEL), *rest)
+        widths = ((self.shape.lanes, UNROLL), (self.shape.lanes, 1), (1, 1))
+        groups = [w for w, n in zip(widths, counts, strict=True) if n]
+        at = next(i for i, p in enumerate(self.nest.passes) if p.body)
+        before = [s for p in self.nest.passes[: at + 1] for s in p.before]
+        after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
+        for strands in self._side(groups, low, high):
+            for s in sums(self.nest):
+                r = self._reducer(s)
+                for strand in strands:
+                    self._keep_state(s, strand, low, r.neutral_state(strand.lanes))
+        self._blocks_of_rows(self.nest.passes[at], before, groups, low, high)
+        for strands in self._side(groups, low, high):
+            for strand in strands:
+                self._run_row(before, strand)
+                for s in sums(self.nest):
+                    r = self._reducer(s)
+                    state = self._state(s, strand, low)
+                    strand.row[s.target] = r.result(self.b, state)
+                self._run_row(after, strand)
+
+    def _run_row(self, statements: Sequence[Statement], strand: Strand) -> None:
+        for s in statements:
+            self._statement(s, strand, strand.row, strand.row)
+
+    def _side(
+        self, groups: list[tuple[int, int]], low: ir.Value, high: ir.Value
+    ) -> Iterator[list[Strand]]:
+        """Loops over the rows of a panel; the strands of each step."""
+        assert self.lane is not None
+        for lanes, unroll in groups:
+            step = lanes * unroll
+            whole = self._whole(low, high, step)
+            with self.loop(low, whole, step) as i:
+                self.index[self.lane] = i
+                self.bases = {}
+                yield [Strand(lanes, n * lanes) for n in range(unroll)]
+            low = whole
+
+    def _blocks_of_rows(
+        self,
+        p: Pass,
+        before: Sequence[Statement],
+        groups: list[tuple[int, int]],
+        low: ir.Value,
+        high: ir.Value,
+    ) -> None:
+        *outer, var = p.loops
+        with ExitStack() as stack:
+            for v in outer:
+                loop = self.loop(I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(loop)
+            start, stop = self._range(p, var, None)
+            many = stack.enter_context(self.loop(start, stop, BLOCKS * CAREFUL))
+            last = self._before(many, BLOCKS * CAREFUL, stop)
+            with self.loop(many, last, CAREFUL) as first:
+                end = self._before(first, CAREFUL, last)
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        self._run_row(before, strand)
+                    self._block(p, var, strands, (first, end), low)
+            careful = [s for s in sums(self.nest) if self._reducer(s).is_careful]
+            if careful:
+                for strands in self._side(groups, low, high):
+                    for strand in strands:
+                        for s in careful:
+                            state = self._state(s, strand, low)
+                            new = self._reducer(s).carried(self.b, state)
+                            self._keep_state(s, strand, low, new)
+
+    def _block(
+        self,
+        p: Pass,
+        var: Var,
+        strands: list[Strand],
+        span: tuple[ir.Value, ir.Value],
+        low: ir.Value,
+    ) -> None:
+        """Some elements of a few rows, added to what is known of these rows."""
+        reduced = sums(self.nest)
+        parts = {
+            s.target: [self._reducer(s).started(self, x.lanes, False) for x in strands]
+            for s in reduced
+        }
+        self._innermost(p, var, *span, strands, parts, 0, 1)
+        for s in reduced:
+            r = self._reducer(s)
+            for strand, part in zip(strands, parts[s.target], strict=True):
+                old = self._state(s, strand, low)
+                new = r.merged(self.b, old, part.finished(self))
+                self._keep_state(s, strand, low, new)
+
+    def _state_places(
+        self, s: Accumulate, strand: Strand, low: ir.Value
+    ) -> list[ir.Value]:
+        """Where the state of a reduction lies, for the rows of a strand."""
+        assert self.lane is not None
+        byte, places = 0, []
+        for other in sums(self.nest):
+            r = self._reducer(other)
+            for _ in range(r.parts):
+                if other is s:
+                    places.append(byte)
+                byte += aligned(other.dtype.itemsize * PANEL)
+        row = self.b.add(self.b.sub(self.index[self.lane], low), I64(strand.offset))
+        kind = memory_type(self.dtypes[s.value])
+        starts = [
+            self.b.gep(self.keep, [I64(n)], source_etype=ir.IntType(8)) for n in places
+        ]
+        return [self.b.gep(start, [row], source_etype=kind) for start in starts]
+
+    def _state(self, s: Accumulate, strand: Strand, low: ir.Value) -> list[ir.Value]:
+        dtype = self.dtypes[s.value]
+        return [
+            self._read_at(p, dtype, strand.lanes)
+            for p in self._state_places(s, strand, low)
+        ]
+
+    def _keep_state(
+        self, s: Accumulate, strand: Strand, low: ir.Value, state: list[ir.Value]
+    ) -> None:
+        places = self._state_places(s, strand, low)
+        for p, value in zip(places, state, strict=True):
+            self._write(p, value, self.dtypes[s.value])
+
+
+def emit_nest(module: ir.Module, nest: Nest, name: str, host: Host) -> ir.Function:
+    """The function of ``nest`` in ``module``. Raises :class:`Unsupported`."""
+    check(nest)
+    kind = PanelEmitter if is_wide(nest) else Emitter
+    return kind(module, nest, name, host).function

@@ -1,0 +1,150 @@
+"""How nests are cut for a processor: vectors, steps of several, and units of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import (
+    Accumulate,
+    Compute,
+    DType,
+    Keep,
+    Load,
+    Nest,
+    Position,
+    Store,
+)
+from . import elementwise
+from .convert import memory_type
+from .machine import Host
+from .reductions import reducer
+
+PANEL = 512
+"""Rows that are reduced together where rows lie side by side in memory."""
+MIN_PANEL = 64
+BLOCK = 8192
+"""Elements in a unit of a long loop."""
+UNROLL = 4
+"""Vectors in a step of the innermost loop, where its work is light."""
+AHEAD = 16
+"""Rows that are asked for before they are read, where rows lie side by side."""
+LIGHT = 24
+"""Statements of a body up to which its work is light."""
+BLOCKS = 4
+"""Blocks of rows of a panel, after which sums are carried over."""
+CAREFUL = 8
+"""Additions in a row, after which a partial sum is carried over."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a nest is cut for one host."""
+
+    lanes: int
+    unroll: int
+    units: int
+    """What a call's ``start`` and ``stop`` count."""
+    keep_bytes: int
+    """Memory of one thread for what passes keep."""
+
+
+def shape_of(nest: Nest, host: Host) -> Shape:
+    """How ``nest`` is cut."""
+    width = lanes(nest, host)
+    heavy = max((len(p.body) for p in nest.passes), default=0) > LIGHT
+    unroll = 1 if heavy else UNROLL
+    if is_wide(nest):
+        last = nest.grid[-1].size
+        units = nest.rows // last * -(-last // PANEL)
+        states = sum(
+            reducer(s.op, s.dtype).parts * aligned(s.dtype.itemsize * PANEL)
+            for s in sums(nest)
+        )
+        return Shape(width, UNROLL, units, states)
+    if nest.vertical:  # whole cache lines of each row, whatever the work
+        unroll = UNROLL if heavy else 2 * UNROLL
+        last = nest.grid[-1].size
+        units = nest.rows // last * sum(split(last, width, unroll))
+    else:
+        units = nest.rows * blocks(nest)
+    apart = width * unroll if nest.vertical else 1
+    keeps = sum(aligned(d.itemsize * n * apart) for d, n in nest.keeps)
+    return Shape(width, unroll, units, keeps)
+
+
+def is_wide(nest: Nest) -> bool:
+    """Whether the rows of a nest that lie side by side are reduced in panels: blocks of
+    elements of all rows of the panel in turn, so that memory is read in order."""
+    bodies = [p for p in nest.passes if p.body]
+    if not nest.vertical or len(bodies) != 1 or nest.keeps:
+        return False
+    (p,) = bodies
+    plain = all(s.op not in ("argmax", "argmin") for s in sums(nest))
+    stores = any(isinstance(s, (Store, Position)) for s in p.body)
+    enough = nest.grid[-1].size >= MIN_PANEL and p.loops[-1].size >= CAREFUL
+    return bool(sums(nest)) and plain and not stores and enough
+
+
+def sums(nest: Nest) -> list[Accumulate]:
+    return [s for s in nest.statements() if isinstance(s, Accumulate)]
+
+
+def aligned(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def lanes(nest: Nest, host: Host) -> int:
+    """Elements in a vector: as many of the widest number as a register holds."""
+    sizes = [b.dtype.itemsize for b in nest.buffers]
+    for s in nest.statements():
+        if isinstance(s, (Load, Compute)) and s.dtype != np.dtype(bool):
+            sizes.append(s.dtype.itemsize)
+    widest = max(sizes)
+    positions = any(isinstance(s, Position) for s in nest.statements())
+    if (
+        positions
+        and widest == 8
+        and all(b.dtype.itemsize <= 4 or b.written for b in nest.buffers)
+    ):
+        widest = 4
+    return max(host.vector_bits // (8 * widest), 1)
+
+
+def split(size: int, lanes: int, unroll: int) -> tuple[int, int, int]:
+    """Steps of several vectors, of one, and of one element."""
+    many, rest = divmod(size, lanes * unroll)
+    return many, *divmod(rest, lanes)
+
+
+def is_map(nest: Nest) -> bool:
+    """Whether the elements of a row are independent."""
+    return len(nest.passes) == 1 and not any(
+        isinstance(s, Accumulate) for s in nest.statements()
+    )
+
+
+def blocks(nest: Nest) -> int:
+    """Units of one row."""
+    loops = nest.passes[0].loops
+    if not is_map(nest) or len(loops) != 1 or loops[0].size < 2 * BLOCK:
+        return 1
+    return -(-loops[0].size // BLOCK)
+
+
+def check(nest: Nest) -> None:
+    """Raise :class:`Unsupported` for a statement that has no code here."""
+    dtypes: dict[int, DType] = {}
+    for b in nest.buffers:
+        memory_type(b.dtype)
+    for s in nest.statements():
+        if isinstance(s, Compute):
+            of = dtypes[s.args[-1]]
+            if not elementwise.is_supported(s.op, of, s.dtype):
+                raise Unsupported(f"{s.op} of {of}")
+        if isinstance(s, Accumulate):
+            reducer(s.op, dtypes[s.value])
+        if not isinstance(s, (Keep, Store)):
+            dtypes[s.target] = s.dtype

@@ -1,0 +1,282 @@
+"""What a program does, in order: nests, products, and what runs in panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from eqsat.kernel import Kernel, packed
+from eqsat.program import Program
+from eqsat.term import Term
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import Load, Nest, Store
+from ..kernels.lower import Loops, Operand, Piece, Pieces, Product, copy_of, pieces_of
+from ..kernels.schedule import WEIGHTS, Target
+from . import blas
+from .machine import Host
+from .places import Memory, Place, Places
+from .shape import check, shape_of
+
+GRAIN_S = 4e-6
+"""Work that is worth another thread (s)."""
+BYTES_PER_S = 2e10
+LANES_PER_S = 2e9
+FLOPS_PER_S = 8e10
+"""Rough figures of one core: memory, vectors of simple operations, and products."""
+TEMPORARY = -2
+"""The buffer number of memory between the pieces of a kernel."""
+STREAMED_BYTES = 1 << 24
+"""Results from which on caches are left to what is read: half of a large L3."""
+PANEL_ROWS = 192
+"""Rows of a product that are multiplied at once, and stay in cache for what follows."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A nest with the memory of its buffers, and how far its kernel's pieces go."""
+
+    piece: Piece
+    memory: tuple[Memory, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps that run together, in parts of ``panel`` rows of the first one, a product;
+    or a single nest, where there are no rows."""
+
+    steps: tuple[Step, ...]
+    rows: int = 0
+    panel: int = 0
+    private: tuple[tuple[Memory, int], ...] = ()
+    """Memory that only this group uses, with the bytes of one row."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(s.seconds for s in self.steps)
+
+
+def seconds_of(piece: Piece, host: Host) -> float:
+    """About how long one thread takes (s)."""
+    if isinstance(piece, Product):
+        return blas.flops(piece) / FLOPS_PER_S
+    nest = piece.nest
+    lanes = shape_of(nest, host).lanes
+    total = 0.0
+    for p in nest.passes:
+        n = nest.rows * prod(v.size for v in p.loops)
+        work = sum(WEIGHTS.get(getattr(s, "op", ""), 1) for s in p.body)
+        moved = sum(
+            nest.buffers[s.buffer].dtype.itemsize
+            for s in p.body
+            if isinstance(s, (Load, Store))
+        )
+        total += n * max(work / (lanes * LANES_PER_S), moved / BYTES_PER_S / 2)
+    return total
+
+
+class Layered:
+    """The steps of a program before they are code."""
+
+    def __init__(
+        self,
+        program: Program,
+        places: Places,
+        host: Host,
+        threads: int,
+        exact: bool = False,
+    ) -> None:
+        self.places, self.host, self.threads = places, host, threads
+        self.target = Target(threads, exact)
+        self.parts: list[Group | Kernel] = []
+        """Groups, and kernels that only Python runs."""
+        self.reasons: dict[Kernel, str] = {}
+        """Why Python runs these."""
+        self.temporaries: list[int] = []
+        """Bytes of memory between the pieces of kernels."""
+        for kernel in program.kernels:
+            if not any(r.size for r in kernel.results):
+                continue
+            try:
+                self.parts += self._kernel(kernel)
+            except Unsupported as why:
+                self.reasons[kernel] = str(why)
+                self.parts.append(kernel)
+        for i in sorted(places.copied):
+            self.parts += self._copy(program, i)
+
+    def _kernel(self, kernel: Kernel) -> list[Group]:
+        if "numpy" in kernel.op.lowerings:
+            raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
+        layouts = {t: self.places.of[t].layout for t in kernel.inputs}
+        pieces = pieces_of(kernel, self.target, layouts)
+        for p in pieces.pieces:
+            if isinstance(p, Loops):
+                check(p.nest)
+        memory = self._memory(kernel, pieces)
+        steps = []
+        for p in pieces.pieces:
+            operands = p.operands if isinstance(p, Loops) else (p.x, p.y, p.out)
+            where = tuple(memory(o) for o in operands)
+            if isinstance(p, Loops):
+                p = replace(p, nest=self._with_memory(p.nest, where))
+            steps.append(Step(p, where, seconds_of(p, self.host)))
+        return list(self._groups(steps))
+
+    def _memory(self, kernel: Kernel, pieces: Pieces) -> Callable[[Operand], Memory]:
+        tables: list[Memory] = []
+        tables += [self.places.constant(t).memory for t in pieces.tables]
+        first = len(self.temporaries)
+        self.temporaries += [d.itemsize * n for d, n in pieces.temporaries]
+
+        def where(o: Operand) -> Memory:
+            if o.kind in ("array", "result"):
+                term: Term = o.key if o.kind == "array" else kernel.results[o.key]
+                place: Place = self.places.of[term]
+                return place.memory
+            if o.kind == "table":
+                return tables[int(o.key)]
+            return Memory(TEMPORARY, first + int(o.key))
+
+        return where
+
+    def _copy(self, program: Program, i: int) -> list[Group]:
+        """A result that lies elsewhere, or in another order."""
+        root = program.roots[i]
+        if root.size == 0:
+            return []
+        out = Memory(self.places.first_output + i)
+        source = self.places.of[root]
+        loops = copy_of(root, source.layout, self.target)
+        memory = tuple(
+            source.memory if o.kind == "array" else out for o in loops.operands
+        )
+        return [Group((Step(loops, memory, seconds_of(loops, self.host)),))]
+
+    def _with_memory(self, nest: Nest, memory: Sequence[Memory]) -> Nest:
+        """The nest, told what lies where: buffers that are the same memory, and results
+        that no cache holds until somebody reads them."""
+        shared = _shared(nest, memory)
+        outputs = range(self.places.first_output, self.places.first_constant)
+        read = {s.buffer for s in nest.statements() if isinstance(s, Load)}
+        streamed = frozenset(
+            i
+            for i, m in enumerate(memory)
+            if m.buffer in outputs
+            and i not in read | shared
+            and self._output_bytes(m) >= STREAMED_BYTES
+        )
+        if not shared and not streamed:
+            return nest
+        return replace(nest, aliased=shared, streamed=streamed)
+
+    def _output_bytes(self, m: Memory) -> int:
+        roots = self.places.program.roots
+        return roots[m.buffer - self.places.first_output].nbytes
+
+    # -- panels ------------------------------------------------------------------------
+
+    def _groups(self, steps: Sequence[Step]) -> Iterator[Group]:
+        at = 0
+        while at < len(steps):
+            first = steps[at].piece
+            end = at + 1
+            if not isinstance(first, Product):
+                yield Group((steps[at],))
+            else:
+                while end < len(steps) and self._follows(steps[at:end], steps[end]):
+                    end += 1
+                inside = steps[at:end]
+                outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
+                own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
+                rows = _rows(first)
+                private = tuple(
+                    (m, self.temporaries[m.byte] // rows)
+                    for m in sorted(own - outside, key=lambda m: m.byte)
+                )
+                yield Group(tuple(inside), rows, self._panel(first), private)
+            at = end
+
+    def _panel(self, p: Product) -> int:
+        m = p.sizes[0]
+        share = -(-m // max(self.threads // max(prod(p.batch), 1), 1))
+        parts = -(-share // PANEL_ROWS)
+        return -(-share // parts)
+
+    def _follows(self, before: Sequence[Step], step: Step) -> bool:
+        """Whether ``step`` can run for the rows that those before it have computed."""
+        product = before[0].piece
+        assert isinstance(product, Product)
+        made = {s.memory[-1]: s for s in before}
+        made |= {
+            m: s
+            for s in before
+            if isinstance(s.piece, Loops)
+            for m, b in zip(s.memory, s.piece.nest.buffers, strict=True)
+            if b.written
+        }
+        rows = _rows(product)
+        piece = step.piece
+        if isinstance(piece, Product):
+            x, y, out = step.memory
+            same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
+            packed_x = piece.at[0].strides == _packed(piece, 0)
+            return same and x in made and y not in made and out not in made and packed_x
+        shape = shape_of(piece.nest, self.host)
+        if piece.nest.vertical or piece.nest.chunk is not None or shape.units % rows:
+            return False
+        return all(
+            _is_row_by_row(piece.nest, i, rows)
+            for i, m in enumerate(step.memory)
+            if m in made or piece.nest.buffers[i].written
+        )
+
+
+def _rows(piece: Piece) -> int:
+    """Rows of a product, of all its batch."""
+    return prod(piece.batch) * piece.sizes[0] if isinstance(piece, Product) else 0
+
+
+def _packed(p: Product, which: int) -> tuple[int, ...]:
+    m, n, k = p.sizes
+    shape = (*p.batch, *((m, k), (k, n), (m, n))[which])
+    return packed(shape)
+
+
+def _is_row_by_row(nest: Nest, buffer: int, rows: int) -> bool:
+    """Whether parts of the grid touch the parts of a buffer in the same order."""
+    order = (*nest.grid, *max((p.loops for p in nest.passes), key=len))
+    for s in nest.statements():
+        if not isinstance(s, (Load, Store)) or s.buffer != buffer:
+            continue
+        if not set(s.at.variables) <= set(order):
+            return False
+        if prod(v.size for v in nest.grid) % rows or s.at.offset:
+            return False
+        unit = 1
+        for v in reversed([v for v in order if v in s.at.variables]):
+            if s.at.coefficient(v) != unit:
+                return False
+            unit *= v.size
+        lead = 1
+        for v in nest.grid:
+            if lead == rows:
+                break
+            if v not in s.at.variables:
+                return False
+            lead *= v.size
+        if lead != rows:
+            return False
+    return True
+
+
+def _shared(nest: Nest, memory: Sequence[Memory]) -> frozenset[int]:
+    """Buffers of which some are written that are the same memory as others."""
+    written = {m for m, b in zip(memory, nest.buffers, strict=True) if b.written}
+    return frozenset(
+        i
+        for i, m in enumerate(memory)
+        if m in written and sum(m == other for other in memory) > 1
+    )

@@ -1,0 +1,245 @@
+"""Every op in machine code against its reference: all dtypes, layouts and odd values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from agreement import BF16, FLOATS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from natives import (
+    DTYPES,
+    INTEGERS,
+    LAYOUTS,
+    LENGTHS,
+    Array,
+    laid,
+    mixed,
+    near,
+    run,
+    same_bits,
+)
+from programs import program_of
+from test_native_math import EXACT, LONG, bound
+
+from bench.ulp import reference, ulps
+from eqsat.backends.native.math import FUNCTIONS
+from eqsat.backends.numpy import interpret
+from eqsat.build import apply
+from eqsat.errors import EqsatError
+from eqsat.op import Op
+from eqsat.ops.pointwise import cast, where
+from eqsat.term import Graph
+
+seeds = st.integers(0, 2**32 - 1)
+layouts = st.sampled_from(LAYOUTS)
+lengths = st.sampled_from(LENGTHS)
+few = settings(max_examples=2)
+many = settings(max_examples=60)
+
+POINTWISE = sorted(
+    o.name
+    for o in Op.registry.values()
+    if o.kind == "pointwise" and o.name not in ("cast", "where")
+)
+BY_NUMPY = {
+    "gcd": INTEGERS,
+    "lcm": INTEGERS,
+    "power": [*INTEGERS, np.dtype(bool)],
+    "reciprocal": [*INTEGERS, np.dtype(bool)],
+    "nextafter": [np.dtype(d) for d in ("f2", BF16, "i1", "u1", "?")],
+}
+"""Dtypes of arguments of which NumPy computes an op; an integer power may raise."""
+ANY_ZERO = ("maximum", "minimum", "fmax", "fmin", "sign")
+"""Where NumPy's loops do not agree among themselves on the sign of zero."""
+F4_ULP, LEAST = 2.0**-23, 2.0**-149
+
+
+@cache
+def admitted(name: str) -> list[np.dtype[Any]]:
+    """The dtypes that an op takes."""
+    op = Op.registry[name]
+    found = []
+    for d in DTYPES:
+        try:
+            apply(op, Graph(), [np.ones(1, d)] * len(op.params), {})
+        except EqsatError:
+            continue
+        found.append(d)
+    return found
+
+
+def arguments(
+    name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], dtype: Any
+) -> list[Array]:
+    arrays = [mixed(rng, s, dtype) for s in shapes]
+    if name.endswith("shift") and dtype in INTEGERS:
+        low = -3 if dtype.kind == "i" else 0
+        arrays[1] = rng.integers(low, 8 * dtype.itemsize + 3, shapes[1]).astype(dtype)
+    if name == "power" and dtype in INTEGERS:
+        arrays[1] = rng.integers(0, 9, shapes[1]).astype(dtype)
+    return arrays
+
+
+def right(name: str, got: Array, args: Sequence[Array]) -> None:
+    """``got`` is what the op makes of arrays of the dtype that it computes in."""
+    exact = "power" if name == "float_power" else name
+    dtype = args[0].dtype
+    if not got.size:
+        return
+    if exact in EXACT or exact not in FUNCTIONS or dtype not in FLOATS:
+        with np.errstate(all="ignore"):
+            want = Op.registry[name].reference(*args)
+        same_bits(got, want, signs=name not in ANY_ZERO)
+    elif dtype.itemsize == 2:
+        args = np.broadcast_arrays(*(a.astype(np.float32) for a in args))
+        want, size = reference(exact, *args)
+        size = np.abs(want if size is None else size)
+        near(got, want, bound(exact) * (F4_ULP * size + LEAST))
+    elif LONG or dtype == np.float32:
+        args = [np.ascontiguousarray(a) for a in np.broadcast_arrays(*args)]
+        errors = ulps(got, *reference(exact, *args))
+        worst = np.unravel_index(int(errors.argmax()), errors.shape)
+        assert errors[worst] <= bound(exact), [a[worst] for a in (got, *args)]
+
+
+def pointwise(name: str, seed: int, shapes: Sequence[Any], layout: str) -> None:
+    op, rng = Op.registry[name], np.random.default_rng(seed)
+    count = len(op.params)
+    arrays = [
+        laid(a, layout)
+        for d in admitted(name)
+        for a in arguments(name, rng, shapes[:count], d)
+    ]
+
+    def each(*xs: Any) -> Any:
+        return tuple(op(*xs[i : i + count]) for i in range(0, len(xs), count))
+
+    program = program_of(each, *arrays)
+    got, reasons = run(program, arrays)
+    expected = [d for d in admitted(name) if d in BY_NUMPY.get(name, ())]
+    assert len(reasons) == len(expected), reasons
+    for g, root in zip(got, program.roots, strict=True):
+        right(name, g, interpret(root.args, arrays))
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+@few
+@given(seeds, lengths, layouts)
+def test_pointwise_ops(name: str, seed: int, n: int, layout: str) -> None:
+    pointwise(name, seed, [(2, n), (2, n)], layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POINTWISE)
+@many
+@given(
+    seeds, lengths, layouts, st.sampled_from([((), (3, 1)), ((4, 1), ()), ((2,),) * 2])
+)
+def test_pointwise_ops_at_length(
+    name: str, seed: int, n: int, layout: str, lead: Any
+) -> None:
+    pointwise(name, seed, [(*lead[0], n), (*lead[1], n)], layout)
+
+
+SAMPLE = ("add", "exp", "less", "floor_divide", "absolute", "logical_not", "copysign")
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        *[((), ()), ((1,), (1, 1)), ((0,), (1,)), ((2, 0, 3), (3,)), ((), (0, 2))],
+        *[((5, 1), (1, 37)), ((3, 1, 5), (4, 1)), ((), (3, 37)), ((2, 3), (1, 3))],
+    ],
+    ids=str,
+)
+def test_shapes_that_broadcast(name: str, shapes: Any) -> None:
+    for layout in ("packed", "reversed"):
+        pointwise(name, 1, shapes, layout)
+
+
+@settings(max_examples=60)
+@given(seeds, st.sampled_from(SAMPLE), st.lists(st.sampled_from(DTYPES), min_size=2))
+def test_dtypes_meet_as_in_numpy(seed: int, name: str, dtypes: list[Any]) -> None:
+    op, rng = Op.registry[name], np.random.default_rng(seed)
+    arrays = [mixed(rng, (3, 17), d) for d in dtypes[: len(op.params)]]
+    try:
+        program = program_of(lambda *xs: op(*xs), *arrays)
+    except EqsatError:
+        return
+    (got,), reasons = run(program, arrays)
+    assert not reasons
+    right(name, got, interpret(program.roots[0].args, arrays))
+
+
+# -- where and cast --------------------------------------------------------------------
+
+
+@few
+@given(seeds, lengths, layouts)
+def test_where(seed: int, n: int, layout: str) -> None:
+    rng = np.random.default_rng(seed)
+    for d in DTYPES:
+        shapes = [(2, n), (2, n), (n,)]
+        x, y, z = (laid(mixed(rng, s, d), layout) for s in shapes)
+        f = lambda c, x, z: (where(c, x, z), where(c, z, 1), where(x, x, z))  # noqa: E731
+        program = program_of(f, y != y[:1], x, z)
+        got, reasons = run(program, [y != y[:1], x, z])
+        assert not reasons
+        for g, w in zip(got, interpret(program.roots, [y != y[:1], x, z]), strict=True):
+            same_bits(g, w)
+
+
+def castable(rng: np.random.Generator, a: Any, b: Any, n: int) -> Array:
+    """Elements of ``a`` that ``b`` holds, whose cast is the same everywhere."""
+    x = mixed(rng, (3, n), a)
+    if a not in FLOATS or b not in INTEGERS:
+        return x
+    info = np.iinfo(b)
+    with np.errstate(all="ignore"):
+        wide = np.trunc(x.astype(np.longdouble))
+        return np.where((wide >= info.min) & (wide <= info.max), x, 3).astype(a)
+
+
+@pytest.mark.parametrize("a", DTYPES, ids=str)
+@few
+@given(seeds, lengths, layouts)
+def test_casts(a: Any, seed: int, n: int, layout: str) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = [laid(castable(rng, a, b, n), layout) for b in DTYPES]
+    program = program_of(
+        lambda *xs: tuple(cast(x, b) for x, b in zip(xs, DTYPES, strict=True)), *arrays
+    )
+    got, reasons = run(program, arrays)
+    assert not reasons
+    with np.errstate(all="ignore"):
+        for g, w in zip(got, interpret(program.roots, arrays), strict=True):
+            same_bits(g, w)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("cpu", [None, "generic"])
+def test_every_half_and_every_rounding_to_it(dtype: str, cpu: str | None) -> None:
+    """All of them widened, and the numbers between neighbours and beside those."""
+    half = np.dtype(BF16 if dtype == "bfloat16" else dtype)
+    all_of_them = np.arange(1 << 16, dtype=np.uint16).view(half)
+    program = program_of(lambda x: cast(x, "float32"), all_of_them)
+    (wide,), reasons = run(program, [all_of_them], cpu=cpu)
+    assert not reasons
+    with np.errstate(all="ignore"):
+        same_bits(wide, all_of_them.astype(np.float32))
+        finite = np.sort(wide[np.isfinite(wide)].astype(np.float64))
+        middle = ((finite[1:] + finite[:-1]) / 2).astype(np.float32)
+        inf = np.float32(np.inf)
+        beside = [np.nextafter(middle, inf), np.nextafter(middle, -inf)]
+        edges = np.float32([np.nan, inf, 65519, 65520, 65521, 3.39e38, 3.4028e38])
+        values = np.concatenate([wide, middle, *beside, edges, -edges])
+        program = program_of(lambda x: cast(x, half), values)
+        (got,), reasons = run(program, [values], cpu=cpu)
+        assert not reasons
+        same_bits(got, values.astype(half))
