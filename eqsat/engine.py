@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
+import shutil
 import sys
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,37 @@ from eqsat.errors import EngineError
 def bindings() -> Any:
     """The module ``egglog.bindings``, loaded without running the package around it."""
     loaded = sys.modules.get("egglog.bindings")
-    if loaded is not None:
+    if loaded is not None and not _orphaned:
         return loaded
-    spec = importlib.util.spec_from_file_location("egglog.bindings", _file())
+    if _orphaned:
+        with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+            return _load(Path(shutil.copy(_file(), folder)))
+    return _load(_file())
+
+
+def _load(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("egglog.bindings", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["egglog.bindings"] = module
     spec.loader.exec_module(module)
     return module
+
+
+_orphaned = False
+"""Whether this process was forked from one that had loaded the engine."""
+
+
+def _after_fork() -> None:
+    """The engine waits for threads of its own, which a child does not have: the child
+    needs another copy of it."""
+    global _orphaned
+    _orphaned = _orphaned or "egglog.bindings" in sys.modules
+    bindings.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,9 @@ nothing, because a rule is only ever left out where it cannot match.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Iterable, Set
 from typing import Any
 
@@ -30,6 +32,14 @@ def parsed(egg: Any, form: str) -> tuple[Any, ...]:
     return known
 
 
+_ALIVE: weakref.WeakSet[Warm] = weakref.WeakSet()
+_HELD: list[Warm] = []
+"""Engines during a fork."""
+_LEFT: list[Warm] = []
+"""Those of the parent, in a child: to drop one would wait for threads that a child does
+not have."""
+
+
 class Warm:
     """An engine without terms, and what it has loaded."""
 
@@ -39,6 +49,7 @@ class Warm:
         self.loaded: set[str] = set()
         """Forms."""
         self._learnt: list[tuple[Set[str], tuple[str, ...]]] = []
+        _ALIVE.add(self)
 
     def open(self, forms: Iterable[str], ops: Set[str]) -> None:
         """Load ``forms``, and what programs of some of ``ops`` came to need, then begin
@@ -75,6 +86,21 @@ class _Kept(threading.local):
 
 
 _KEPT = _Kept()
+
+
+def _in_child() -> None:
+    _LEFT.extend(_HELD)
+    _HELD.clear()
+    _PARSED.clear()
+    _KEPT.engines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _HELD.extend(_ALIVE),
+        after_in_parent=_HELD.clear,
+        after_in_child=_in_child,
+    )
 
 
 def take(rules: RuleSet) -> Warm:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .program import Writer
     from .steps import Group
 
-    Written = Writer | tuple[Kernel, str]
+    Written: TypeAlias = Writer | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
