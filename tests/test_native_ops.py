@@ -1,8 +1,8 @@
-"""Every op in machine code against its reference: all dtypes, layouts and odd values."""
+"""Every op in machine code against its reference: all dtypes, layouts, odd values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -137,7 +137,9 @@ def test_pointwise_ops(name: str, seed: int, n: int, layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POINTWISE)
 @many
-@given(seeds, lengths, layouts, st.sampled_from([((), (3, 1)), ((4, 1), ()), ((2,),) * 2]))
+@given(
+    seeds, lengths, layouts, st.sampled_from([((), (3, 1)), ((4, 1), ()), ((2,),) * 2])
+)
 def test_pointwise_ops_at_length(
     name: str, seed: int, n: int, layout: str, lead: Any
 ) -> None:

@@ -7,8 +7,10 @@ from random import Random
 from typing import Any
 
 import bodies
+import expressions
 import numpy as np
 import pytest
+import scipy.special as sp
 from agreement import FLOATS, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +46,9 @@ from eqsat.ops.view import (
     reshape,
     window,
 )
+from eqsat.program import Program
 from eqsat.testing import Computed, agreement, optimised_agreement, programs
+from eqsat.trace import trace
 
 seeds = st.integers(0, 2**32 - 1)
 layouts = st.sampled_from(LAYOUTS)
@@ -105,7 +109,9 @@ def view(r: Random, x: Any) -> Any:
 
 
 @settings(max_examples=60)
-@given(seeds, st.integers(1, 6), st.sampled_from(DTYPES), layouts, threads, st.booleans())
+@given(
+    seeds, st.integers(1, 6), st.sampled_from(DTYPES), layouts, threads, st.booleans()
+)
 def test_chains_of_views(
     seed: int, steps: int, dtype: Any, layout: str, threads: int, fuse: bool
 ) -> None:
@@ -128,11 +134,13 @@ def test_transposes_in_tiles(shape: tuple[int, ...]) -> None:
 
 def test_arrays_without_elements_need_nothing() -> None:
     e, x = np.zeros((4, 0), np.float32), draw(4, 6)
-    f = lambda e, x: (  # noqa: E731
-        *(e, exp(e), e.mT, ops.matmul(e, e.mT) + x[:, :4], ops.matmul(e.mT, e)),
-        *(concatenate([e, x, e], 1), pad(e, ((2, 1), (1, 0)), constant_values=-3)),
-        *(x[:0], ops.sum(x[:0], 1), ops.sum(x[:0], 0) + 1.0),
-    )
+
+    def f(e: Any, x: Any) -> Any:
+        padded = pad(e, ((2, 1), (1, 0)), constant_values=-3)
+        products = ops.matmul(e, e.mT) + x[:, :4], ops.matmul(e.mT, e)
+        sums = ops.sum(x[:0], 1), ops.sum(x[:0], 0) + 1.0
+        return e, exp(e), e.mT, *products, concatenate([e, x, e], 1), padded, *sums
+
     got = natively(f, e, x)
     for g, w in zip(got, interpret(program_of(f, e, x).roots, [e, x]), strict=True):
         same_bits(g, w)
@@ -151,6 +159,24 @@ def test_reshapes_that_no_index_says() -> None:
         assert_near(got, f.reference(x), 1)
 
 
+GROUPS = [name for name in vars(expressions) if name.isupper()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_numpy_users_write(group: str) -> None:
+    known, named = {"np": np, "sp": sp, "C": draw(3, 4)}, expressions.arrays()
+    arrays = [*named.values()]
+    for text in getattr(expressions, group).split(";"):
+        f = eval(f"lambda {', '.join(named)}: {text.strip()}", known)
+        done = trace(f, arrays, {})
+        low = lowered(Program.of(done.outputs, done.inputs, done.names), 2)
+        want = interpret(done.outputs, arrays)
+        for g, w in zip(called(low, *arrays), want, strict=True):
+            assert_near(g, w, 1)
+
+
 # -- networks --------------------------------------------------------------------------
 
 
@@ -161,7 +187,9 @@ def test_networks(
     name: str, seed: int, dtype: Any, layout: str, threads: int, cpu: str | None
 ) -> None:
     f, shapes = NETWORKS[name]
-    arrays = [laid(drawn(seed + i, s, dtype, False), layout) for i, s in enumerate(shapes)]
+    arrays = [
+        laid(drawn(seed + i, s, dtype, False), layout) for i, s in enumerate(shapes)
+    ]
     program = program_of(f, *arrays)
     got, reasons = run(program, arrays, threads, cpu)
     assert not reasons
@@ -191,7 +219,9 @@ def test_kernels_that_nobody_wrote(
     r = Random(seed)
     base = [r.choice([1, 2, 3, 5, 7, 9, 17]) for _ in range(r.randint(1, 3))]
     shapes = [tuple(base), *(tuple(base[i:]) for i in range(r.randint(0, 2)))]
-    arrays = [laid(drawn(seed + i, s, dtype, False), layout) for i, s in enumerate(shapes)]
+    arrays = [
+        laid(drawn(seed + i, s, dtype, False), layout) for i, s in enumerate(shapes)
+    ]
     f = fused(bodies.body(seed, count), len(arrays))
     program = program_of(f, *arrays)
     got, _ = run(program, arrays, threads)
@@ -309,7 +339,9 @@ def test_numpy_runs_what_machine_code_does_not(threads: int) -> None:
         low = lowered(program_of(f, y, w, k, i), threads)
         assert len(low.reasons) == 4
         for g, r in zip(
-            called(low, y, w, k, i), interpret(low.program.roots, [y, w, k, i]), strict=True
+            called(low, y, w, k, i),
+            interpret(low.program.roots, [y, w, k, i]),
+            strict=True,
         ):
             assert_near(g, r, 1)
 
@@ -331,9 +363,9 @@ def test_a_result_copied_from_one_element_leaves_the_argument_alone() -> None:
 
 
 def test_numbers_next_to_halves() -> None:
+    op = Op.registry["nextafter"]
     for dtype in FLOATS[:2]:
         x, y = mixed(rng, (50,), dtype), mixed(rng, (50,), dtype)
-        op = Op.registry["nextafter"]
         (got,), _ = run(program_of(lambda x, y: op(x, y), x, y), [x, y])
         with np.errstate(all="ignore"):
             same_bits(got, np.nextafter(x, y))

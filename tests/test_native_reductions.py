@@ -11,7 +11,17 @@ import pytest
 from agreement import BF16, FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from natives import DTYPES, LAYOUTS, Array, fused, laid, mixed, natively, near, same_bits
+from natives import (
+    DTYPES,
+    LAYOUTS,
+    Array,
+    fused,
+    laid,
+    mixed,
+    natively,
+    near,
+    same_bits,
+)
 
 from eqsat import ops
 from eqsat.op import Op
@@ -35,7 +45,11 @@ SHAPES: list[tuple[Shape, Shape]] = [
     ((3, 1), (-1,)),
     ((), ()),
 ]
-EMPTY: list[tuple[Shape, Shape]] = [((4, 0, 3), (-2,)), ((4, 0, 3), (-1,)), ((0,), (-1,))]
+EMPTY: list[tuple[Shape, Shape]] = [
+    ((4, 0, 3), (-2,)),
+    ((4, 0, 3), (-1,)),
+    ((0,), (-1,)),
+]
 """Shapes and the axes that are reduced."""
 
 
@@ -90,7 +104,7 @@ def test_of_nothing_a_reduction_is_its_neutral_element(name: str) -> None:
     op = Op.registry[name]
     for shape, axes in EMPTY:
         arrays = [np.zeros(shape, d) for d in DTYPES if d in FLOATS or name != "mean"]
-        got = natively(lambda *xs: tuple(op(x, axis=axes) for x in xs), *arrays)
+        got = natively(lambda *xs, a=axes: tuple(op(x, axis=a) for x in xs), *arrays)
         for g, x in zip(got, arrays, strict=True):
             with np.errstate(all="ignore"):
                 same_bits(g, op.reference(x, axis=axes))
@@ -268,7 +282,9 @@ def test_rows_with_reductions_of_reductions(
         e = exp(v - ops.max(v, -1, keepdims=True))
         p = e / ops.sum(e, -1, keepdims=True)
         d = p - ops.mean(p, -1, keepdims=True)
-        return tanh(d) * ops.sum(d * d, -1, keepdims=True) + ops.max(e, -1, keepdims=True)
+        return tanh(d) * ops.sum(d * d, -1, keepdims=True) + ops.max(
+            e, -1, keepdims=True
+        )
 
     (got,) = natively(fused(f, 1), x, threads=threads)
     wide = f(x.astype(np.float64))
