@@ -1,4 +1,4 @@
-"""Every op in machine code against its reference: all dtypes, layouts and odd values."""
+"""Every op in machine code against its reference: all dtypes, layouts, odd values."""
 
 from __future__ import annotations
 
