@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -238,7 +237,7 @@ class Question:
                     promising.append((promise, k, i, i, forcing))
         promising.sort(key=lambda p: p[:3])
         best: tuple[int, Part, float] | None = None
-        budget = Budget(time.perf_counter() + max(1.0, self.options.deadline_s), 1)
+        budget = Budget.of(max(1.0, self.options.deadline_s), 1)
         for _, k, i, node, forcing in promising[:TRIED]:
             choice = forcing.choice(i, budget)
             if choice is not None:
