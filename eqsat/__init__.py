@@ -13,6 +13,7 @@ backend runs it.
 
 from contextlib import suppress
 
+from eqsat.cache import is_on
 from eqsat.check import check
 from eqsat.engine import bindings
 from eqsat.errors import (
@@ -59,11 +60,13 @@ from eqsat.stock import default_rules
 from eqsat.trace import Spec
 from eqsat.whynot import WhyNot
 
-# The engine and the stock rules take 30 and 15 ms to load: at import, not in the first
-# call. Where the rules are missing, the first use says so.
-bindings()
-with suppress(RuleError):
-    default_rules()
+# The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
+# first call needs them in any case, so they load here; where the rules are missing, the
+# first use says so.
+if not is_on():
+    bindings()
+    with suppress(RuleError):
+        default_rules()
 
 __version__ = "0.1.0"
 

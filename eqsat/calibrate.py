@@ -19,6 +19,7 @@ import numpy as np
 
 from eqsat.cost import Device
 from eqsat.errors import OptionError
+from eqsat.folders import user_folder
 
 Array = np.ndarray[Any, Any]
 SIZES = tuple(1 << k for k in range(14, 27, 2))
@@ -28,12 +29,7 @@ ROUNDS = 7
 
 def device_file() -> Path:
     """Where measured devices are kept."""
-    folder = os.environ.get("EQSAT_CONFIG_DIR")
-    if folder is None:
-        from platformdirs import user_config_path
-
-        return user_config_path("eqsat") / "devices.json"
-    return Path(folder) / "devices.json"
+    return user_folder("config", "EQSAT_CONFIG_DIR") / "devices.json"
 
 
 def machine() -> str:

@@ -224,6 +224,43 @@ def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
 
 
 @main.group()
+def cache() -> None:
+    """What was compiled before and is kept on disk."""
+
+
+@cache.command("info")
+@_as_json
+@_clean_errors
+def cache_info(as_json: bool) -> None:
+    """Show where the cache lies, how much is in it, and how large it may grow."""
+    from eqsat import cache as kept
+
+    found = kept.info()
+    if as_json:
+        record = {
+            "folder": str(found.folder) if found.folder else None,
+            "entries": {
+                k: {"count": n, "bytes": b} for k, (n, b) in found.kinds.items()
+            },
+            "bytes": found.bytes,
+            "most_bytes": found.most_bytes,
+        }
+        click.echo(json.dumps(record, indent=1))
+        return
+    click.echo(str(found))
+
+
+@cache.command("clear")
+@_clean_errors
+def cache_clear() -> None:
+    """Remove all that is kept."""
+    from eqsat import cache as kept
+
+    count = kept.clear()
+    click.echo(f"removed {count} {'entry' if count == 1 else 'entries'}")
+
+
+@main.group()
 def demo() -> None:
     """Run the optimiser on a model."""
 

@@ -52,6 +52,10 @@ class BudgetWarning(UserWarning):
     """A budget ran out: the program is correct, but a cheaper one may exist."""
 
 
+class CacheWarning(UserWarning):
+    """The disk cache is not used: others could put code there."""
+
+
 class SourceLine(NamedTuple):
     """A place in the user's code."""
 

@@ -1,6 +1,8 @@
 """The pipeline, top to bottom: a Python function to a cheaper program that runs.
 
 trace → optimise (regions, e-graph, rules, extraction) → program → backend → call
+
+What was found is kept on disk (:mod:`eqsat.store`), for processes to come.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import importlib
 import os
 import sys
 import threading
@@ -17,7 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from eqsat.cost import CostModel
@@ -37,9 +40,12 @@ from eqsat.program import Program
 from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
+from eqsat.store import place_of
 from eqsat.term import Term
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
 
+_PATIENCE_S = 60.0
+"""Seconds for a search that found its program in time when it was first made."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -86,17 +92,11 @@ class Backend(Protocol):
 def backend_named(name: str) -> Backend:
     """The backend of that name. Raises :class:`BackendError` that lists those
     installed."""
-    from importlib.metadata import (
-        entry_points,  # 30 ms, not needed before the first jit
-    )
-
-    found = {e.name: e for e in entry_points(group="eqsat.backends")}
-    if name not in found:
-        raise BackendError(
-            f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
-        )
     try:
-        backend: Backend = found[name].load()
+        if name in _OWN:  # reading the entry points takes 30 ms
+            backend: Backend = importlib.import_module(f"eqsat.backends.{name}").backend
+        else:
+            backend = _entry_point(name).load()
     except ImportError as error:
         folder = os.path.dirname(os.path.abspath(__file__))
         raise BackendError(
@@ -106,6 +106,20 @@ def backend_named(name: str) -> Backend:
         ) from error
     _loaded.append(backend)
     return backend
+
+
+_OWN = ("native", "numpy")
+
+
+def _entry_point(name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    found = {e.name: e for e in entry_points(group="eqsat.backends")}
+    if name not in found:
+        raise BackendError(
+            f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
+        )
+    return found[name]
 
 
 _loaded: list[Backend] = []
@@ -133,19 +147,29 @@ class Lowered:
     """One function for one signature, from its terms to what runs."""
 
     trace: Trace
-    optimised: Optimised
+    term: tuple[Term, ...]
+    """The chosen terms, one for each result."""
     program: Program
     backend: Backend
-    rules: RuleSet
+    rule_set: RuleSet | None
+    """The rules; None for the stock rules, which may not be loaded yet."""
     options: Options
     model: CostModel
     seconds: Mapping[str, float]
     """Seconds of each phase."""
+    search: Optimised | None
+    """How the terms were found; None when an earlier process found them."""
 
     @property
-    def term(self) -> tuple[Term, ...]:
-        """The chosen terms, one for each result."""
-        return tuple(self.optimised.roots)
+    def rules(self) -> RuleSet:
+        """The rules in use."""
+        return default_rules() if self.rule_set is None else self.rule_set
+
+    @functools.cached_property
+    def optimised(self) -> Optimised:
+        """How the terms were found. Searches again when an earlier process found
+        them."""
+        return self._found_again() if self.search is None else self.search
 
     @functools.cached_property
     def executable(self) -> Executable:
@@ -186,14 +210,29 @@ class Lowered:
     @functools.cached_property
     def derived(self) -> Optimised:
         """The optimisation with the rules that built each node."""
-        again = optimise(
-            self.trace.outputs, self.rules, self.options, self.model, provenance=True
-        )
-        if again.roots != self.optimised.roots:
-            return self.optimised  # a deadline fell elsewhere: keep to what runs
+        again = self._found_again(provenance=True)
         again.phases_s = dict(self.seconds)
-        again.cut_short = self.optimised.cut_short
         return again
+
+    def _found_again(self, provenance: bool = False) -> Optimised:
+        """The search for these terms; what the program is as it runs, where another
+        search finds others: a deadline fell elsewhere."""
+        options = self.options
+        if self.search is None:  # it had time enough
+            deadline_s = max(_PATIENCE_S, options.deadline_s)
+            options = replace(options, deadline_s=deadline_s)
+        written = self.trace.outputs
+        again = optimise(written, self.rules, options, self.model, provenance)
+        if tuple(again.roots) == self.term:
+            if self.search is not None:
+                again.cut_short = self.search.cut_short
+            return again
+        if self.search is not None:
+            return self.search
+        options = replace(options, deadline_s=0)
+        as_it_is = optimise(self.term, RuleSet(), options, self.model)
+        as_it_is.cut_short = ""
+        return as_it_is
 
 
 @contextmanager
@@ -316,37 +355,52 @@ class Jit:
 
     def _lower(self, call: Arguments) -> Lowered:
         start = time.perf_counter()
-        rules = self.rules
-        loaded = time.perf_counter()
         traced = trace(self.fn, call)
-        recorded = time.perf_counter()
+        phases = {"trace": time.perf_counter() - start}
         model = self.backend.model
+        start = time.perf_counter()
+        place = place_of(traced.outputs, self._rules, self.options, model)
+        terms = None if place is None else place.recall(traced.inputs)
+        phases["cache"] = time.perf_counter() - start
+        done = None
+        if terms is None:
+            done = self._search(traced, model, phases)
+            terms = done.roots
+            if place is not None and not done.cut_short:
+                place.keep(terms)
+        start = time.perf_counter()
+        program = Program.of(terms, traced.inputs, traced.names)
+        phases["program"] = time.perf_counter() - start
+        if done is not None:
+            done.phases_s = phases
+        return Lowered(
+            traced,
+            tuple(terms),
+            program,
+            self.backend,
+            self._rules,
+            self.options,
+            model,
+            phases,
+            done,
+        )
+
+    def _search(
+        self, traced: Trace, model: CostModel, phases: dict[str, float]
+    ) -> Optimised:
+        start = time.perf_counter()
+        rules = self.rules
+        phases["load rules"] = time.perf_counter() - start
         done = optimise(traced.outputs, rules, self.options, model)
+        phases.update(done.phases_s)
         if done.cut_short:
             warnings.warn(
                 f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
                 f"the program is correct, a cheaper one may exist",
                 BudgetWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        found = time.perf_counter()
-        program = Program.of(done.roots, traced.inputs, traced.names)
-        done.phases_s = {
-            "load rules": loaded - start,
-            "trace": recorded - loaded,
-            **done.phases_s,
-            "program": time.perf_counter() - found,
-        }
-        return Lowered(
-            traced,
-            done,
-            program,
-            self.backend,
-            rules,
-            self.options,
-            model,
-            done.phases_s,
-        )
+        return done
 
 
 def jit(

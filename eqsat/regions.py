@@ -123,7 +123,7 @@ def region_of(
             if t.op is SCALAR and _is_plain(t):
                 signature.append(("scalar", repr(t.attrs[0])))
             else:
-                known = _facts(t) if constant[t] else ()
+                known = facts_of(t) if constant[t] else ()
                 if known:
                     facts[len(leaves)] = known
                 signature.append(("leaf", t.type, constant[t], known))
@@ -156,8 +156,8 @@ def _is_plain(t: Term) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
-def _facts(t: Term) -> tuple[str, ...]:
-    """Relations that the value of a constant satisfies."""
+def facts_of(t: Term) -> tuple[str, ...]:
+    """Relations of :data:`LEAF_FACTS` that the value of a constant satisfies."""
     if t.ndim < 2 or t.size > FACT_LIMIT:
         return ()
     array = _value(t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # What kernels cost is what is shipped, not what somebody measured here.
 os.environ["EQSAT_CONFIG_DIR"] = os.devnull
+
+# Nothing of one run of the tests is there in the next.
+_CACHE = tempfile.TemporaryDirectory(prefix="eqsat-tests-")
+os.environ["EQSAT_CACHE_DIR"] = _CACHE.name
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 """Texts that generated code and listings must equal."""

@@ -13,15 +13,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 ORDER = (
-    "errors options term signature typerule viewrule promote op define build "
-    "ops indexing numpy_api tree tracer arguments trace body expand "
+    "errors folders options cache term signature typerule viewrule promote op define "
+    "build ops indexing numpy_api tree tracer arguments trace body portable expand "
     "target domain cost kernel memory program "
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
     "ematch regions problem reduction recovery frontier window extract loops exact "
     "dense cuts joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
-    "calibrate jit fusing "
+    "store calibrate jit fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
     "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()

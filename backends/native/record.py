@@ -1,0 +1,112 @@
+"""Programs of machine code on disk: object code, and the little that running it takes.
+
+What the code does follows from the program, the layouts of its inputs, the machine, and
+the number of threads; the values of its constants do not count.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat import cache
+from eqsat.op import CONSTANT
+from eqsat.portable import NotPortableError, check_lowerings, encode_terms
+from eqsat.program import Program
+from eqsat.term import postorder
+
+from ..kernels.values import Layout
+from . import blas
+from .machine import Host, compile_ir
+
+MOST_TABLE_BYTES = 1 << 20
+"""Programs with larger tables are not kept."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A program that is one native function."""
+
+    code: bytes
+    threads: int
+    seconds: float
+    arena_bytes: int
+    blas_bits: int
+    """Of an integer of BLAS, negative when it cannot be held to one thread; 0 for a
+    program without products."""
+    tables: tuple[tuple[str, tuple[int, ...], bytes], ...]
+    """Arrays that code generation made, which come after the program's constants."""
+
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """The tables."""
+        return [
+            np.frombuffer(data, np.dtype(dtype)).reshape(shape)
+            for dtype, shape, data in self.tables
+        ]
+
+
+def table_of(array: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
+    """An array as :attr:`Record.tables` holds it."""
+    return array.dtype.name, array.shape, array.tobytes()
+
+
+def blas_bits() -> int:
+    """What :attr:`Record.blas_bits` must be here."""
+    found = blas.library()
+    return found.integer_bits if found.is_held else -found.integer_bits
+
+
+def name_of(
+    program: Program, layouts: Sequence[Layout], host: Host, threads: int, exact: bool
+) -> str | None:
+    """What the record of a program is called; None when it cannot be kept."""
+    if not cache.is_on():
+        return None
+    roots = program.roots
+    arrays = [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
+    numbers = {a: i for i, a in enumerate(arrays)}
+    lie = [(tuple(a.strides), a.offset) for a in layouts]
+    types = [(str(t.dtype), t.shape) for t in program.inputs]
+    try:
+        check_lowerings()
+        terms = encode_terms(roots, numbers)
+    except NotPortableError:
+        return None
+    rest = marshal.dumps((lie, types, threads, exact), 2)
+    return cache.key("code", terms, rest, host.key)
+
+
+def recall(name: str) -> Record | None:
+    """The record of that name; None when there is none that fits this machine."""
+    data = cache.get(name)
+    if data is None:
+        return None
+    try:
+        found = Record(*marshal.loads(data))
+    except (ValueError, TypeError, EOFError):
+        cache.drop(name)
+        return None
+    if found.blas_bits and found.blas_bits != blas_bits():
+        return None
+    return found
+
+
+def keep(name: str, record: Record) -> None:
+    """Keep a record, unless its tables are large."""
+    if sum(len(data) for *_, data in record.tables) <= MOST_TABLE_BYTES:
+        cache.put(name, marshal.dumps(astuple(record), 2))
+
+
+def compiled(text: str, host: Host) -> bytes:
+    """Object code of LLVM IR, from disk where it was compiled before."""
+    name = cache.key("object", text, host.key)
+    code = cache.get(name)
+    if code is None:
+        code = compile_ir(text, host)
+        cache.put(name, code)
+    return code
