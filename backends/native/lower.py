@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT
-from eqsat.errors import BackendError
 from eqsat.domain import ATTENTION, CONTRACT
+from eqsat.errors import BackendError
 from eqsat.kernel import Kernel, packed
 from eqsat.op import INPUT
 from eqsat.program import Program
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from .program import Writer
     from .steps import Group
 
-    Written = Writer | tuple[Kernel, str]
+    Written: TypeAlias = Writer | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
-WAKE_S = 5e-5
-"""Until a thread that sleeps takes part: 25 µs at best, 100 µs on a busy machine (s)."""
-MAP_FLOPS_PER_S, PRODUCT_FLOPS_PER_S, BYTES_PER_S = 2e10, 8e10, 4e10
-"""Rough figures of one core, with data in the third cache."""
+WAKE_S = 1e-4
+"""Until a thread that sleeps takes part: 25 µs at best, 100 µs on a busy machine."""
+MAP_FLOPS_PER_S, PRODUCT_FLOPS_PER_S, BYTES_PER_S = 2e10, 8e10, 6e10
+"""Rough figures of one core, with data in the second and third cache."""
 RELEASE_S = 1e-5
 """Work during which other threads of Python may run (s)."""
 PROGRAM = "program"
