@@ -181,13 +181,16 @@ class Lowered:
         return self.executable
 
     def source(self, language: str | None = None) -> str:
-        """The source that ``language`` (a backend's name) gives the program.
+        """The source of the program in ``language``: ``numpy``, ``llvm``, or another
+        backend's name.
 
         Raises :class:`BackendError` when no backend of that name is installed.
         """
-        if language is None or language == self.backend.name:
+        name = self.backend.name if language is None else language
+        name = "native" if name == "llvm" else name
+        if name == self.backend.name:
             return self.executable.source
-        return backend_named(language).lower(self.program, self.options).source
+        return backend_named(name).lower(self.program, self.options).source
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

@@ -181,6 +181,8 @@ def test_lowering_without_data() -> None:
     low = eq.jit(ffn).lower(*(eq.Spec(a.shape, a.dtype) for a in (X, W, B)))
     assert [k.op.name for k in low.program.kernels] == ["linear"]
     assert "def program(x, w, b):" in low.source("numpy")
+    assert low.source("llvm") == low.source("native")
+    assert "define void" in low.source("llvm")
     (y,) = low.compile()(X, W, B)
     near(y, ffn(X, W, B))
 
