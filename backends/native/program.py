@@ -274,6 +274,9 @@ class Writer:
         x = self._element(p, 0, x, batch, first, size)
         y = self._element(p, 1, y, batch, None, size)
         out = self._element(p, 2, out, batch, first, size)
+        if 1 in (m, n):
+            self._matrix_vector(p, x, y, out, count)
+            return
         number = "double" if size == 8 else "float"
         lead = p.at[2].strides[-2] if m > 1 else n
         args = [
@@ -291,13 +294,49 @@ class Writer:
             out,
             self._constant(max(lead, n)),
         ]
-        name = blas.NAMES[p.dtype.name]
-        gemm = self.module.globals.get(name)
-        if gemm is None:
-            gemm = ir.Function(
-                self.module, ir.FunctionType(VOID, [PTR] * len(args)), name
-            )
-        self.b.call(gemm, args)
+        self._blas(p, "gemm", args)
+
+    def _matrix_vector(
+        self, p: Product, x: ir.Value, y: ir.Value, out: ir.Value, count: ir.Value
+    ) -> None:
+        """A product with one row, or some rows of one with one column: BLAS reads the
+        matrix once, where its matrix product would copy it first."""
+        m, n, k = p.sizes
+        x_strides, y_strides, out_strides = (layout.strides for layout in p.at)
+        if m == 1:
+            matrix, vector = y, x
+            of = blas.matrix(p.at[1], k, n)
+            step, write = x_strides[-1], out_strides[-1]
+            along, across = self._constant(k), self._constant(n)
+        else:
+            matrix, vector = x, y
+            of = blas.matrix(p.at[0], m, k)
+            of = blas.Matrix(not of.is_transposed, of.leading)
+            step, write = y_strides[-2], out_strides[-2]
+            along, across = self._constant(k), self._variable(count)
+        shape = [along, across] if of.is_transposed else [across, along]
+        number = "double" if p.dtype.itemsize == 8 else "float"
+        args = [
+            self._constant("T" if of.is_transposed else "N"),
+            *shape,
+            self._constant(1.0, number),
+            matrix,
+            self._constant(of.leading),
+            vector,
+            self._constant(step or 1),
+            self._constant(0.0, number),
+            out,
+            self._constant(write or 1),
+        ]
+        self._blas(p, "gemv", args)
+
+    def _blas(self, p: Product, kind: str, args: Sequence[ir.Value]) -> None:
+        name = blas.LETTERS[p.dtype.name] + kind
+        function = self.module.globals.get(name)
+        if function is None:
+            types = ir.FunctionType(VOID, [PTR] * len(args))
+            function = ir.Function(self.module, types, name)
+        self.b.call(function, args)
 
     def _element(
         self,
