@@ -57,7 +57,9 @@ def of_ops(f: Callable[..., Any], *arrays: Any) -> tuple[Kernel, ...]:
 
 def chosen(f: Callable[..., Any], *arrays: Any) -> tuple[Kernel, ...]:
     """The kernels that the optimiser makes of ``f``."""
-    return tuple(eq.jit(f, backend="native").lower(*arrays).program.kernels)
+    options = eq.Options(deadline_s=60)
+    low = eq.jit(f, backend="native", options=options).lower(*arrays)
+    return tuple(low.program.kernels)
 
 
 def residual(x: Any, r: Any, w: Any) -> Any:
