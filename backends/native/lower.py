@@ -90,7 +90,7 @@ class Compiled:
         layouts: Sequence[Layout],
         host: Host,
         threads: int,
-        exact: bool,
+        exact: bool = False,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
         self.host, self.threads, self.exact = host, threads, exact
