@@ -39,6 +39,8 @@ class EGraph:
     nodes: list[ENode]
     constant: list[bool]
     """Whether the value of a class is known when the program is compiled."""
+    written: dict[int, int] = field(default_factory=dict)
+    """The node of each class that the input wrote, its first in evaluation order."""
     tables: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     """Where the engine kept provenance: what conditions of rules ask of a class
     (``lower``, ``order``, and relations, whose value is True)."""
@@ -84,6 +86,7 @@ class EGraph:
             if self.nodes[i].rule:
                 self.nodes[i] = self.nodes[i]._replace(rule="")
             found[t] = self.nodes[i].cls
+            self.written.setdefault(found[t], i)
         return [found[t] for t in what.terms]
 
     def complete(self) -> None:
