@@ -12,7 +12,7 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -198,37 +198,60 @@ class Cuts(Dense):
         time for when there is none. ``written``: of the program as it was written
         instead."""
         self._forget()
-        for c in self._choose_written() if written else self._needed():
+        needed = self._choose_written() if written else self._needed()
+        for r in self.roots:
+            self.refs[self.number[r]] += 1
+        readers: dict[int, int] = {}
+        for c in needed:
+            for k in self.nodes[self.first[c]].distinct:
+                readers[k] = readers.get(k, 1 << k) | 1 << c
+        for r in self.roots:
+            readers[self.number[r]] = -1
+        for c in needed:
             n = self.first[c]
             self._through_view(n)
-            self._fuse(n)
+            self._fuse(n, readers)
 
-    def _fuse(self, n: int) -> None:
-        """Keep one cut of node ``n``: the better, by area flow, of one with all that
-        fits inside and one with only what nothing else needs."""
+    def _fuse(self, n: int, readers: Mapping[int, int]) -> None:
+        """Keep one cut of node ``n``. ``readers``: the classes of the first choice that
+        read each class, as bits.
+
+        All that fits inside is taken there, where nothing else reads any of it. Else it
+        is the better, by area flow, of one with all but products that others read and
+        one with only what is read once.
+        """
         node = self.nodes[n]
-        all_: list[Cut | None] = []
-        own: list[Cut | None] = []
-        for i, k in enumerate(node.distinct):
-            cut = self.of[k][0] if self.of[k] else None
-            if cut is not None and not self._fits(n, i, cut.state):
-                cut = None
-            own.append(cut if self.refs[k] <= 1 else None)
-            heavy = cut is not None and cut.state.anchor != -1
-            all_.append(own[-1] if heavy else cut)
-        tried = [own, all_] if own != all_ else [own]
-        made = (self._cut(n, tuple(subs)) for subs in tried)
-        found = [self._sum_below(cut) for cut in made if cut is not None]
-        if not found and any(own):
-            alone = (
-                self._cut(n, tuple(s if j == i else None for j, s in enumerate(own)))
+        best = [self.of[k][0] if self.of[k] else None for k in node.distinct]
+        fitting = [
+            cut if cut is not None and self._fits(n, i, cut.state) else None
+            for i, cut in enumerate(best)
+        ]
+        shared = [self.refs[k] > 1 for k in node.distinct]
+        whole = self._cut(n, tuple(fitting))
+        if whole is None or not self._is_closed(whole, readers):
+            own = [None if s else cut for cut, s in zip(fitting, shared, strict=True)]
+            light = [
+                None if s and cut is not None and cut.state.anchor != -1 else cut
+                for cut, s in zip(fitting, shared, strict=True)
+            ]
+            one = [
+                [cut if j == i else None for j, cut in enumerate(own)]
                 for i in range(len(own))
-                if own[i] is not None
-            )
-            found = [self._sum_below(cut) for cut in alone if cut is not None]
-        cut = self._cut(n, (None,) * len(own)) if not found else min(found, key=_flow)
-        if cut is not None:
-            self._keep(node.cls, cut)
+            ]
+            found = self._cuts(n, [own, light])
+            found = found or self._cuts(n, one) or self._cuts(n, [[None] * len(own)])
+            whole = min(found, key=_flow) if found else None
+        if whole is not None:
+            self._keep(node.cls, whole)
+
+    def _cuts(self, n: int, choices: Sequence[list[Cut | None]]) -> list[Cut]:
+        made = (self._cut(n, subs) for subs in dict.fromkeys(map(tuple, choices)))
+        return [self._sum_below(cut) for cut in made if cut is not None]
+
+    def _is_closed(self, cut: Cut, readers: Mapping[int, int]) -> bool:
+        """Whether nothing else reads what ``cut`` computes on its way."""
+        inner = cut.body & ~(1 << self.nodes[cut.node].cls)
+        return not any(readers[c] & ~cut.body for c in bits(inner))
 
     def _try(self, n: int) -> bool:
         """Add the cuts with node ``n`` at the root; whether anything changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,9 +193,15 @@ class Inserted:
     base: int
     """First key for the terms; a term's key is ``base`` plus its place."""
 
+    @cached_property
+    def place(self) -> dict[Term, int]:
+        """Where each term stands."""
+        return {t: i for i, t in enumerate(self.terms)}
+
+    @cached_property
     def used_in_later_chunks(self) -> set[int]:
         """Places of terms that a later chunk refers to."""
-        place = {t: i for i, t in enumerate(self.terms)}
+        place = self.place
         return {
             place[a]
             for i, t in enumerate(self.terms)
