@@ -211,10 +211,13 @@ def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array[tuple(steps)]
 
 
-_SAMPLE = 16_384
-"""Elements of a constant that are compared; more are sampled."""
+_WHOLE, _SAMPLE = 16_384, 4096
+"""Elements of a constant up to which all are compared, and how many of more are."""
 
 
 def _digest(array: np.ndarray[Any, Any]) -> int:
-    step = 1 if array.size <= _SAMPLE else -(-array.size // _SAMPLE)
+    step = 1 if array.size <= _WHOLE else -(-array.size // _SAMPLE)
+    flags = array.flags
+    if flags.c_contiguous or flags.f_contiguous:  # five times as fast as .flat
+        return hash(array.reshape(-1, order="A")[::step].tobytes())
     return hash(array.flat[::step].tobytes())
