@@ -215,8 +215,11 @@ class Question:
                 f"fused kernel would compute it again: {price}"
             )
         if line is None:
-            cls = self.derivations.search.graph.nodes[node].cls
-            line = self.derivations.words.line(cls)
+            match = self.derivations.match(node)
+            made = self.derivations.search.graph.nodes[node].cls
+            classes = (made, *(match.roots if match is not None else ()))
+            lines = map(self.derivations.words.line, classes)
+            line = next((x for x in lines if x is not None), None)
         return WhyNot(
             rule.name, kind, text, line=line, cost_s=chosen, forced_cost_s=cost
         )

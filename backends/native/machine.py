@@ -128,7 +128,8 @@ def compile_ir(
     ``passes``: ``short`` cleans up explicit code in half a millisecond (inlining of
     ``alwaysinline`` functions, scalars in registers); the code generator finds the
     common subexpressions of a block, and LLVM's NewGVN, which would find more, aborts
-    the process on functions of a hundred loops. ``full`` is what ``clang -O2`` does without vectorisation, ten times as long.
+    the process on functions of a hundred loops. ``full`` is what ``clang -O2`` does
+    without vectorisation, ten times as long.
     Raises :class:`BackendError` with LLVM's message for IR that is wrong.
     """
     machine = machine or host()
