@@ -367,6 +367,7 @@ class Emitter(Access):
     ) -> None:
         self.index[var] = i
         self._fetch_ahead(p, var, strands)
+        seen: dict[int, list[ir.Value]] = {t: [] for t in reducers}
         for n, strand in enumerate(strands):
             strand.values = {}
             for s in p.body:
@@ -374,8 +375,24 @@ class Emitter(Access):
                     value = self._known(s.value, strand)
                     at = self._known(s.position, strand) if s.position >= 0 else None
                     reducers[s.target][first + n].add(self, value, at)
+                    seen[s.target].append(value)
                 else:
                     self._statement(s, strand, strand.values, strand.row)
+        for target, values in seen.items():
+            group = reducers[target][first : first + len(strands)]
+            if group and group[0].notes_nan:
+                self._note_nan(group, values)
+
+    def _note_nan(self, group: list[Any], values: list[ir.Value]) -> None:
+        """Note NaN in the values of a step, of two strands of one row at a time."""
+        if self.nest.vertical:
+            for r, value in zip(group, values, strict=True):
+                r.note(self, value, value)
+            return
+        for r, x, y in zip(group[::2], values[::2], values[1::2], strict=False):
+            r.note(self, x, y)
+        if len(values) % 2:
+            group[-1].note(self, values[-1], values[-1])
 
     def _known(self, i: int, strand: Strand) -> ir.Value:
         found = strand.values.get(i)
