@@ -7,8 +7,7 @@ several vectors, then of one, then of one element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -30,7 +29,7 @@ from ..kernels.language import (
     Store,
 )
 from . import elementwise
-from .access import PTR, VOID, Access, Strand, without
+from .access import PTR, VOID, Access, Strand, loop, without
 from .convert import I64, constant, register_type, splat
 from .machine import Host
 from .reductions import Reducer, reducer
@@ -50,32 +49,13 @@ class Emitter(Access):
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.strands: list[Strand] = []
-        with self.loop(self.start, self.stop, 1) as unit:
+        with loop(self.b, self.start, self.stop, 1) as unit:
             self.unit(unit)
         if nest.streamed and not host.is_arm:
             self._fence()
         self.b.ret_void()
 
     # -- loops -------------------------------------------------------------------------
-
-    @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value, step: int) -> Iterator[ir.Value]:
-        """``for i = start; i < stop; i += step``."""
-        b = self.b
-        head = self.function.append_basic_block("head")
-        body = self.function.append_basic_block("body")
-        done = self.function.append_basic_block("done")
-        before = b.block
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(I64)
-        i.add_incoming(start, before)
-        b.cbranch(b.icmp_signed("<", i, stop), body, done)
-        b.position_at_end(body)
-        yield i
-        i.add_incoming(b.add(i, I64(step)), b.block)
-        b.branch(head)
-        b.position_at_end(done)
 
     def unit(self, unit: ir.Value) -> None:
         """One unit of the work."""
@@ -138,7 +118,7 @@ class Emitter(Access):
     def _passes(self, block: ir.Value | None) -> None:
         self.row = {}
         for p in self.nest.passes:
-            self.bases = {}
+            self.bases, self.inner = {}, None
             for s in p.before:
                 self._of_row(s)
             if p.body:
@@ -211,7 +191,7 @@ class Emitter(Access):
         var, *rest = loops
         low, high = self._range(p, var, block)
         if rest:
-            with self.loop(low, high, 1) as i:
+            with loop(self.b, low, high, 1) as i:
                 self.index[var] = i
                 self._nested(p, rest, groups, reducers, block)
             return
@@ -274,31 +254,17 @@ class Emitter(Access):
         """The innermost loop, cut into short ones where sums need care."""
         self.inner = var
         self._prepare(p, var, strands)
-        self._looped(p, var, low, high, strands, reducers, first, step)
-        self.inner = None
-
-    def _looped(
-        self,
-        p: Pass,
-        var: Var,
-        low: ir.Value,
-        high: ir.Value,
-        strands: list[Strand],
-        reducers: dict[int, list[Any]],
-        first: int,
-        step: int,
-    ) -> None:
         groups = [g[first : first + len(strands)] for g in reducers.values()]
         careful = [g for g in groups if g[0].is_careful]
         if not careful:
-            with self.loop(low, high, step) as i:
+            with loop(self.b, low, high, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             return
         turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
-        with self.loop(low, high, turns) as outer:
+        with loop(self.b, low, high, turns) as outer:
             end = self.b.add(outer, I64(turns))
             end = self.b.select(self.b.icmp_signed("<", end, high), end, high)
-            with self.loop(outer, end, step) as i:
+            with loop(self.b, outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             for g in careful:
                 if self.nest.vertical:

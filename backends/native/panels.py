@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Var
 from ..kernels.language import Accumulate, Nest, Pass, Statement
-from .access import Strand
+from .access import Strand, loop
 from .convert import I64, memory_type
 from .machine import Host
 from .nests import Emitter
@@ -62,7 +62,7 @@ class PanelEmitter(Emitter):
         for lanes, unroll in groups:
             step = lanes * unroll
             whole = self._whole(low, high, step)
-            with self.loop(low, whole, step) as i:
+            with loop(self.b, low, whole, step) as i:
                 self.index[self.lane] = i
                 self.bases = {}
                 yield [Strand(lanes, n * lanes) for n in range(unroll)]
@@ -79,12 +79,12 @@ class PanelEmitter(Emitter):
         *outer, var = p.loops
         with ExitStack() as stack:
             for v in outer:
-                loop = self.loop(I64(0), I64(v.size), 1)
-                self.index[v] = stack.enter_context(loop)
+                turns = loop(self.b, I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(turns)
             start, stop = self._range(p, var, None)
-            many = stack.enter_context(self.loop(start, stop, BLOCKS * CAREFUL))
+            many = stack.enter_context(loop(self.b, start, stop, BLOCKS * CAREFUL))
             last = self._before(many, BLOCKS * CAREFUL, stop)
-            with self.loop(many, last, CAREFUL) as first:
+            with loop(self.b, many, last, CAREFUL) as first:
                 end = self._before(first, CAREFUL, last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:

@@ -7,8 +7,7 @@ what follows it row by row run as panels of rows that stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +15,7 @@ from llvmlite import ir
 from ..kernels.language import Nest
 from ..kernels.lower import Loops, Product
 from . import blas
-from .access import PTR, VOID
+from .access import PTR, VOID, loop
 from .convert import I64
 from .panels import emit_nest
 from .places import Memory, aligned
@@ -206,7 +205,7 @@ class Writer:
             pointers = [self._pointer(m) for m in first.memory]
             self._call(first.piece.nest, pointers, start, stop)
             return
-        with loop(self.b, start, stop) as part:
+        with loop(self.b, start, stop, 1) as part:
             self._panel_of(g, part)
 
     def _panel_of(self, g: Group, part: ir.Value) -> None:
@@ -385,20 +384,3 @@ class Writer:
             value = self.b.trunc(value, kind)
         self.b.store(value, place)
         return place
-
-
-@contextmanager
-def loop(b: ir.IRBuilder, start: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
-    """``for i = start; i < stop; i += 1``."""
-    head, body, done = (b.append_basic_block(n) for n in ("head", "body", "done"))
-    before = b.block
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(I64)
-    i.add_incoming(start, before)
-    b.cbranch(b.icmp_signed("<", i, stop), body, done)
-    b.position_at_end(body)
-    yield i
-    i.add_incoming(b.add(i, I64(1)), b.block)
-    b.branch(head)
-    b.position_at_end(done)
