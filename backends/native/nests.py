@@ -33,7 +33,16 @@ from .access import PTR, VOID, Access, Strand, loop, without
 from .convert import I64, constant, register_type, splat
 from .machine import Host
 from .reductions import Reducer, reducer
-from .shape import AHEAD, BLOCK, CAREFUL, blocks, is_wide, split
+from .shape import (
+    AHEAD,
+    BLOCK,
+    CAREFUL,
+    blocks,
+    elements_at_once,
+    is_far,
+    is_wide,
+    split,
+)
 
 
 class Emitter(Access):
@@ -299,7 +308,9 @@ class Emitter(Access):
         """Ask for rows to come: processors foresee steps within a page alone."""
         if not self.nest.vertical:
             return
-        ahead_rows = CAREFUL if is_wide(self.nest) else AHEAD
+        ahead_rows = elements_at_once(self.nest) if is_wide(self.nest) else AHEAD
+        if is_wide(self.nest) and not is_far(self.nest):
+            return
         module = self.b.module
         name = "llvm.prefetch.p0"
         fetch = module.globals.get(name)
