@@ -215,8 +215,12 @@ class Question:
                 f"fused kernel would compute it again: {price}"
             )
         if line is None:
-            cls = self.derivations.search.graph.nodes[node].cls
-            line = self.derivations.words.line(cls)
+            # What a rule builds inside its right side is on no line of the user.
+            match = self.derivations.match(node)
+            classes = [self.derivations.search.graph.nodes[node].cls]
+            classes += match.roots if match is not None else ()
+            lines = map(self.derivations.words.line, classes)
+            line = next((found for found in lines if found is not None), None)
         return WhyNot(
             rule.name, kind, text, line=line, cost_s=chosen, forced_cost_s=cost
         )
