@@ -217,8 +217,8 @@ class Cuts(Dense):
         read each class, as bits.
 
         All that fits inside is taken there, where nothing else reads any of it. Else it
-        is the better, by area flow, of one with all but products that others read and
-        one with only what is read once.
+        is the better, by area flow, of one with all but results and products that
+        others read and one with only what is read once.
         """
         node = self.nodes[n]
         best = [self.of[k][0] if self.of[k] else None for k in node.distinct]
@@ -230,9 +230,10 @@ class Cuts(Dense):
         whole = self._cut(n, tuple(fitting))
         if whole is None or not self._is_closed(whole, readers):
             own = [None if s else cut for cut, s in zip(fitting, shared, strict=True)]
+            kept = [readers[k] == -1 for k in node.distinct]
             light = [
-                None if s and cut is not None and cut.state.anchor != -1 else cut
-                for cut, s in zip(fitting, shared, strict=True)
+                None if s and cut and (r or cut.state.anchor != -1) else cut
+                for cut, s, r in zip(fitting, shared, kept, strict=True)
             ]
             one = [
                 [cut if j == i else None for j, cut in enumerate(own)]
