@@ -213,6 +213,8 @@ class Jit:
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
         self.backend = backend_named(backend or "numpy")
         self.options = options.for_backend(self.backend.name)
+        self._given = backend, options
+        self._for_mlx = self._sibling(options) if backend is None else None
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
@@ -222,6 +224,12 @@ class Jit:
         self._entry: Entry | None = make(self._call) if make is not None else None
         self.__call__ = self._call if self._entry is None else self._entry.function
 
+    def _sibling(self, options: Options) -> Callable[[], Jit]:
+        """The same function for arrays of MLX, made when some come."""
+        return functools.cache(
+            lambda: Jit(self.fn, "mlx", self._rules, options, self.constants)
+        )
+
     @property
     def rules(self) -> RuleSet:
         """The rules in use."""
@@ -230,6 +238,8 @@ class Jit:
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """A call that no entry serves."""
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        if self._for_mlx is not None and call.are_mlx:
+            return self._for_mlx()(*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
                 return self.fn(*args, **kwargs)
@@ -250,6 +260,8 @@ class Jit:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        if self._for_mlx is not None and call.are_mlx:
+            return self._for_mlx()._find(call)[0]
         return self._find(call)[0]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -289,8 +301,8 @@ class Jit:
         return Jit(copy.deepcopy(fn, memo), *rest)
 
     def _made_of(self) -> tuple[Any, ...]:
-        constants = tuple(self.constants)
-        return self.fn, self.backend.name, self._rules, self.options, constants
+        backend, options = self._given
+        return self.fn, backend, self._rules, options, tuple(self.constants)
 
     def _lower(self, call: Arguments) -> Lowered:
         start = time.perf_counter()
@@ -338,10 +350,10 @@ def jit(
 
     ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
     one likes; numbers, strings and None are part of the signature. ``backend``: a
-    backend's name (default ``numpy``). ``rules``: a :class:`RuleSet` (default
-    :func:`default_rules`). ``constants``: names or positions of parameters that never
-    change; read-only arrays and arrays that the function closes over are constants too.
-    Constants are folded once.
+    backend's name; by default ``mlx`` for calls with an ``mx.array``, else ``numpy``.
+    ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names
+    or positions of parameters that never change; read-only arrays and arrays that the
+    function closes over are constants too. Constants are folded once.
 
     Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the
     user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out.

@@ -1,0 +1,41 @@
+"""The MLX backend: programs as calls of MLX and kernels of its GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.calibrate import measured
+from eqsat.cost import CPU, CostModel
+from eqsat.op import Op
+from eqsat.options import Options
+from eqsat.program import Program
+
+from .arrays import to_mlx, to_numpy
+from .lower import Lowered, lower, realises
+
+__all__ = ["Backend", "Lowered", "backend", "lower", "to_mlx", "to_numpy"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The record that the entry-point group ``eqsat.backends`` names."""
+
+    name: str = "mlx"
+
+    @cached_property
+    def model(self) -> CostModel:
+        """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
+        return CostModel(measured(self.name, CPU), backend=self.name)
+
+    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+        """``program`` for MLX's default device. Raises :class:`BackendError` for
+        float64 on a GPU."""
+        return lower(program)
+
+    def realises(self, op: Op) -> bool:
+        """Whether kernels of ``op`` can be run."""
+        return realises(op)
+
+
+backend = Backend()
