@@ -40,11 +40,11 @@ def draw(*shape: int, dtype: str = "f4") -> np.ndarray:
 
 
 def assert_lowered(
-    f: Callable[..., Any], *arrays: np.ndarray, tol: float = 1, gpu: bool | None = None
+    f: Callable[..., Any], *arrays: np.ndarray, tol: float = 1, language: str = ""
 ) -> str:
     """The MLX program of ``f`` gives what the oracle gives; its source."""
     program = program_of(f, *arrays)
-    low = mlx.lower(program, gpu)
+    low = mlx.lower(program, language)
     got = low(*map(mlx.to_mlx, arrays))
     for y, w in zip(got, interpret(program.roots, arrays), strict=True):
         assert isinstance(y, mx.array)

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT, Body
+from eqsat.domain import MAP, ROW
 from eqsat.errors import BackendError
 from eqsat.expand import body_of
 from eqsat.kernel import Kernel, View
@@ -20,6 +21,9 @@ from eqsat.term import Term, Weak
 
 from ..numpy.emit import Names
 from ..numpy.interpret import evaluate
+from ..gpu.dialect import DIALECTS
+from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
+from ..kernels.affine import Unsupported
 from . import ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 
@@ -45,16 +49,16 @@ class Lowered:
         return list(found) if any_mlx(arrays) else [to_numpy(y) for y in found]
 
 
-def lower(program: Program, gpu: bool | None = None) -> Lowered:
-    """``program`` as Python that calls MLX, for a GPU or not: by default as MLX's
-    default device is.
+def lower(program: Program, language: str | None = None) -> Lowered:
+    """``program`` as Python that calls MLX, with kernels in ``language``: ``metal``,
+    ``cuda``, or none where it is empty; by default as MLX's default device is.
 
     Raises :class:`BackendError` for float64 on a GPU.
     """
-    gpu = _on_gpu() if gpu is None else gpu
-    if gpu:
+    language = language_here() if language is None else language
+    if language:
         _refuse_float64(program)
-    writer = _Writer(program, gpu)
+    writer = _Writer(program, language)
     source = writer.source()
     scope = {**writer.namespace, "mx": mx, "ops": ops}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
@@ -66,8 +70,11 @@ def realises(op: Op) -> bool:
     return op.kind != "leaf"
 
 
-def _on_gpu() -> bool:
-    return bool(mx.default_device().type == mx.gpu)
+def language_here() -> str:
+    """The language of kernels for MLX's default device; empty on a CPU."""
+    if mx.default_device().type != mx.gpu:
+        return ""
+    return "metal" if mx.metal.is_available() else "cuda"
 
 
 def _refuse_float64(program: Program) -> None:
@@ -85,12 +92,15 @@ def _refuse_float64(program: Program) -> None:
 @dataclass
 class _Writer:
     program: Program
-    gpu: bool
+    language: str
     namespace: dict[str, Any] = field(default_factory=dict)
     """What the text names beyond MLX and itself."""
 
     def __post_init__(self) -> None:
         self.called = self.program.names
+        self.views = layouts_of(self.program) if self.language else {}
+        self.kernels: dict[str, str] = {}
+        """Definitions of generated kernels to their names."""
         self.names = Names({*RESERVED, *self.called.values()})
         fixed = [*self.program.constants, *self.program.folded]
         values = evaluate(fixed, {})
@@ -110,20 +120,89 @@ class _Writer:
         head = f"def program({', '.join(called[t] for t in program.inputs)}):"
         body = "\n".join(INDENT + line for line in lines)
         imports = "import mlx.core as mx\nfrom eqsat.backends.mlx import ops"
-        return f"{imports}\n\n\n{head}\n{body}\n"
+        made = [f"{name} = {text}" for text, name in self.kernels.items()]
+        return "\n\n\n".join([imports, *made, f"{head}\n{body}\n"])
 
     def _step(self, step: Kernel | View) -> list[str]:
         if isinstance(step, View):
             term = step.term
             text = spell.view(term, self.called[term.args[0]])
             return [f"{step.name} = {text}  # {show_type(term)}, a view"]
-        lines = _KernelWriter(
-            step, self.called, self.names, self.namespace, self.gpu
-        ).lines()
+        lines = self._kernel(step)
         if len(lines) > 1:
             types = ", ".join(show_type(r) for r in step.results)
             lines.insert(0, f"# {step.name}: {step.kind}, {types}")
         return lines
+
+    def _kernel(self, step: Kernel) -> list[str]:
+        writer = _KernelWriter(
+            step, self.called, self.names, self.namespace, self.language
+        )
+        if self.language:
+            layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
+            try:
+                parts = parts_of(step, DIALECTS[self.language], layouts)
+                return self._parts(step, parts, writer)
+            except Unsupported:
+                writer = _KernelWriter(
+                    step, self.called, self.names, self.namespace, self.language
+                )
+        return writer.lines()
+
+    def _parts(
+        self, step: Kernel, parts: Sequence[Part], writer: _KernelWriter
+    ) -> list[str]:
+        """The lines of a kernel that is generated, in whole or in part."""
+        made: dict[Any, str] = {}
+
+        def name_of(m: Memory) -> str:
+            if m.kind == "table":
+                return made.setdefault(m.key, writer.table(m.key.array))
+            if m.kind == "temporary":
+                return made.setdefault(m.key, self.names.fresh("parts"))
+            if m.key in writer.texts:
+                return writer.texts[m.key]
+            if m.key in step.results:
+                return self.called[m.key]
+            if m.key in step.inputs:
+                return self.called[self.views.get(m.key, (m.key,))[0]]
+            return made.setdefault(m.key, self.names.fresh("t"))
+
+        for part in parts:
+            if isinstance(part, Library):
+                writer.value(part.term)
+                continue
+            given = [name_of(m) for m in part.inputs]
+            results = [name_of(m) for m in part.outputs]
+            kernel = self._generated(step, part)
+            writer.out.append(f"{', '.join(results)}, = {kernel}({', '.join(given)})")
+            for m, text in zip(part.outputs, results, strict=True):
+                if m.kind == "term":
+                    writer.texts[m.key] = text
+        for body, r in zip(step.bodies, step.results, strict=True):
+            if r not in writer.texts:
+                writer.bind(self.called[r], writer.value(body))
+        return writer.out
+
+    def _generated(self, step: Kernel, part: Generated) -> str:
+        """The name of a generated kernel; equal ones have one."""
+        source, buffers = part.source, part.nest.buffers
+        words = [
+            repr(self.language),
+            repr(source.name),
+            repr([buffers[i].name for i in source.inputs]),
+            repr([buffers[i].name for i in source.outputs]),
+            f"threads={source.threads}",
+            f"group={source.group}",
+            f"shapes={[m.shape for m in part.outputs]}",
+            f"dtypes=[{', '.join(spell.dtype_text(m.dtype) for m in part.outputs)}]",
+            f'header="""\n{source.header}"""',
+            f'body="""\n{source.body}"""',
+        ]
+        text = "ops.Kernel(\n" + "".join(f"{INDENT}{w},\n" for w in words) + ")"
+        if text not in self.kernels:
+            self.kernels[text] = self.names.fresh(f"{step.name}_kernel")
+        return self.kernels[text]
 
 
 def roots_of(kernel: Kernel) -> list[Term]:
@@ -147,17 +226,18 @@ class _KernelWriter:
         called: Any,
         names: Names,
         namespace: dict[str, Any],
-        gpu: bool,
+        language: str,
     ) -> None:
         self.kernel, self.called, self.names = kernel, called, names
-        self.namespace, self.gpu = namespace, gpu
+        self.namespace, self.language = namespace, language
         self.roots = roots_of(kernel)
         self.leaves = set(kernel.term.args)
         self.texts: dict[Term, str] = {}
         self.out: list[str] = []
         self.known: dict[Term, bool] = {}
         self.wide = False
-        self.wide = not self._is_one_call()
+        library = kernel.kind not in (MAP, ROW)
+        self.wide = not (language and library) and not self._is_one_call()
         self.uses = self._uses()
 
     def lines(self) -> list[str]:
@@ -174,10 +254,10 @@ class _KernelWriter:
                 text = f"mx.full({tuple(result.shape)}, {text})"
             if self.dtype(root) != dtype:
                 text = spell.cast_text(text, dtype)
-            self._bind(name, text)
+            self.bind(name, text)
         return self.out
 
-    def _bind(self, name: str, text: str) -> None:
+    def bind(self, name: str, text: str) -> None:
         """Give ``name`` to a value; the last line is renamed when it made it."""
         mine = self.out and self.out[-1].startswith(f"{text} = ")
         if mine and text not in self.called.values():
@@ -291,7 +371,7 @@ class _KernelWriter:
     def _fast(self, term: Term, value: Callable[[Term], str]) -> str | None:
         """A composite as one call of MLX. Attention only on a GPU: elsewhere it is the
         calls of its body, but for scores that are not finite."""
-        if term.op.name.startswith("attention") and not self.gpu:
+        if term.op.name.startswith("attention") and not self.language:
             return None
         return spell.fast(self._call(term, value))
 
@@ -347,7 +427,10 @@ class _KernelWriter:
 
     def _table(self, term: Term) -> str:
         """A name for the value of a term that is known beforehand."""
-        value = to_mlx(evaluate([term], {})[term])
+        return self.table(evaluate([term], {})[term])
+
+    def table(self, value: Any) -> str:
+        """A name for an array that is known beforehand."""
         name = self.names.fresh("table")
-        self.namespace[name] = value
+        self.namespace[name] = to_mlx(value)
         return name

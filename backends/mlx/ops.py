@@ -4,7 +4,7 @@ results of NumPy. Generated programs call them by name."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -12,6 +12,7 @@ import mlx.core as mx
 from .arrays import Array, host
 
 __all__ = [
+    "Kernel",
     "accumulate",
     "attention",
     "bitwise_count",
@@ -40,6 +41,54 @@ __all__ = [
     "signbit",
     "take",
 ]
+
+
+class Kernel:
+    """A generated kernel, given the body of its function; called with its inputs.
+
+    MLX keeps compiled kernels by ``name``, which must be of this text alone.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        threads: int,
+        group: int,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[Any],
+        header: str,
+        body: str,
+    ) -> None:
+        self.language, self.name = language, name
+        self.parts = list(inputs), list(outputs), body, header
+        self.arguments = {
+            "grid": (threads, 1, 1),
+            "threadgroup": (group, 1, 1),
+            "output_shapes": list(shapes),
+            "output_dtypes": list(dtypes),
+        }
+        self._kernel: Any = None
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """The outputs, not evaluated."""
+        if self._kernel is None:
+            make = getattr(mx.fast, f"{self.language}_kernel")
+            inputs, outputs, body, header = self.parts
+            self._kernel = make(
+                name=self.name,
+                input_names=inputs,
+                output_names=outputs,
+                source=body,
+                header=header,
+            )
+        # Metal gives the body an array without axes as a number, not as a pointer.
+        given = [mx.reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
+        found: list[Array] = self._kernel(inputs=given, **self.arguments)
+        return found
 
 
 def _is_float(x: Any) -> bool:

@@ -1,0 +1,207 @@
+"""Generated Metal and CUDA kernels on a model of a GPU, against the references of the
+ops; and wrong kernels, which the model catches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from agreement import drawn
+from metal import model
+from programs import assert_near, program_of
+from test_backend_numpy import NETWORKS
+
+import eqsat as eq
+from eqsat import ops
+from eqsat.backends.gpu.dialect import DIALECTS
+from eqsat.backends.gpu.parts import Generated, Library, Memory, parts_of
+from eqsat.backends.kernels.affine import Unsupported
+from eqsat.backends.numpy import evaluate, interpret
+from eqsat.kernel import Kernel
+from eqsat.program import Program
+from eqsat.term import Term
+from eqsat.trace import trace
+from eqsat.typerule import BF16
+
+pytestmark = pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")
+rng = np.random.default_rng(0)
+Array = np.ndarray[Any, Any]
+"""An array."""
+
+
+class Run:
+    """A program whose generated kernels run on the model, the rest by references."""
+
+    def __init__(self, program: Program, language: str) -> None:
+        self.program, self.language = program, language
+        self.parts: dict[Kernel, list[Any]] = {}
+        for kernel in program.kernels:
+            try:
+                self.parts[kernel] = parts_of(kernel, DIALECTS[language], {})
+            except Unsupported:
+                continue
+
+    @property
+    def units(self) -> list[model.Unit]:
+        return [
+            unit_of(p, self.language)
+            for parts in self.parts.values()
+            for p in parts
+            if isinstance(p, Generated)
+        ]
+
+    def __call__(
+        self, arrays: Sequence[Array], functions: dict[model.Unit, Any], seed: int
+    ) -> list[Array]:
+        values: dict[Any, Array] = dict(zip(self.program.inputs, arrays, strict=True))
+        fixed = [*self.program.constants, *self.program.folded]
+        values |= {t: np.asarray(v) for t, v in evaluate(fixed, {}).items() if t in fixed}
+        for step in self.program.steps:
+            parts = self.parts.get(step) if isinstance(step, Kernel) else None  # type: ignore[arg-type]
+            if parts is None:
+                terms = step.results if isinstance(step, Kernel) else (step.term,)
+                self._by_reference(terms, values)
+                continue
+            temporaries: dict[int, Array] = {}
+            for p in parts:
+                if isinstance(p, Library):
+                    self._by_reference([p.term], values)
+                else:
+                    run_part(p, self.language, values, temporaries, functions, seed)
+            for body, r in zip(step.bodies, step.results, strict=True):
+                values.setdefault(r, values.get(body))  # type: ignore[arg-type]
+        return [values[r] for r in self.program.roots]
+
+    def _by_reference(self, terms: Sequence[Term], values: dict[Any, Array]) -> None:
+        found = evaluate(list(terms), {t: v for t, v in values.items() if v is not None})
+        values |= {t: np.asarray(found[t]) for t in terms}
+
+
+def unit_of(p: Generated, language: str) -> model.Unit:
+    def described(memory: Sequence[Memory], numbers: Sequence[int]) -> Any:
+        return tuple(
+            (p.nest.buffers[i].name, m.dtype.name, int(np.prod(m.shape, dtype=int)))
+            for m, i in zip(memory, numbers, strict=True)
+        )
+
+    s = p.source
+    given = described(p.inputs, s.inputs), described(p.outputs, s.outputs)
+    return model.Unit(language, s.header, s.body, *given)
+
+
+def run_part(
+    p: Generated,
+    language: str,
+    values: dict[Any, Array],
+    temporaries: dict[int, Array],
+    functions: dict[model.Unit, Any],
+    seed: int,
+) -> None:
+    def array(m: Memory) -> Array:
+        if m.kind == "table":
+            return np.asarray(m.key.array)
+        return temporaries[m.key] if m.kind == "temporary" else values[m.key]
+
+    outputs = [np.empty(m.shape, m.dtype) for m in p.outputs]
+    function = functions[unit_of(p, language)]
+    s = p.source
+    model.launched(function, [array(m) for m in p.inputs], outputs, s.groups, s.group, seed)
+    for m, y in zip(p.outputs, outputs, strict=True):
+        (temporaries if m.kind == "temporary" else values)[m.key] = y
+
+
+def draw(*shape: int, dtype: Any = "f4") -> Array:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def optimised(f: Callable[..., Any], arrays: Sequence[Array]) -> Program:
+    return eq.jit(f, backend="numpy", options=eq.Options(deadline_s=60)).lower(*arrays).program
+
+
+Case = tuple[Callable[..., Any], list[Array]]
+
+
+def cases() -> dict[str, Case]:
+    """Programs by name, with arguments."""
+    found: dict[str, Case] = {
+        name: (f, [draw(*s) for s in shapes]) for name, (f, shapes) in NETWORKS.items()
+    }
+    for dtype in ("f4", "f2", BF16):
+        d = np.dtype(dtype).name
+        x, w = draw(5, 64, dtype=dtype), draw(64, dtype=dtype)
+        long, v = draw(3, 2048, dtype=dtype), draw(2048, dtype=dtype)
+        found |= {
+            f"map {d}": (lambda x, w: ops.gelu(x * w) + 1, [x, w]),
+            f"map of odd size {d}": (lambda x: np.tanh(x) * 2, [draw(1003, dtype=dtype)]),
+            f"softmax {d}": (lambda x: ops.softmax(x * 0.5), [long]),
+            f"softmax of few {d}": (ops.softmax, [draw(300, 7, dtype=dtype)]),
+            f"layer_norm {d}": (ops.layer_norm, [long, v, v]),
+            f"rms_norm {d}": (ops.rms_norm, [x, w]),
+            f"residual and norm {d}": (
+                lambda x, r, w: (x + r, ops.rms_norm(x + r, w)), [long, long, v],
+            ),
+            f"logsumexp {d}": (ops.logsumexp, [draw(4, 1001, dtype=dtype)]),
+            f"columns {d}": (lambda x: np.sum(x, axis=0), [draw(70, 64, dtype=dtype)]),
+            f"softmax of columns {d}": (
+                lambda x: ops.softmax(x, axis=0), [draw(33, 70, dtype=dtype)],
+            ),
+            f"all {d}": (lambda x: np.sum(x) / 7, [draw(64, 1024, dtype=dtype)]),
+            f"many columns {d}": (
+                lambda x: np.max(x, axis=0) * 2, [draw(1024, 40, dtype=dtype)],
+            ),
+        }  # fmt: skip
+    i = rng.integers(-9, 9, (6, 50)).astype("i4")
+    found |= {
+        "a long row": (ops.softmax, [draw(2, 20000)]),
+        "a long row in parts": (ops.softmax, [draw(1, 70000)]),
+        "argmax": (lambda x: np.argmax(x, axis=-1), [draw(9, 300)]),
+        "argmin of columns": (lambda x: np.argmin(x, axis=0), [draw(90, 30)]),
+        "integers": (lambda x: (x // 3, x % -4, x << 2, abs(x), np.sum(x)), [i]),
+        "any and all": (lambda x: (np.any(x > 2, axis=1), np.all(x < 2, axis=0)), [i]),
+        "transposed": (lambda x: np.tanh(x.T) + 1, [draw(40, 24)]),
+        "reversed": (lambda x: np.tanh(x[::-1, ::-2]), [draw(40, 24)]),
+        "middle axis": (lambda x: np.sum(x, axis=1), [draw(4, 50, 6)]),
+        "both ends": (lambda x: np.sum(x, axis=(0, 2)), [draw(4, 50, 6)]),
+        "linear": (lambda x, w, b: ops.gelu(x @ w + b), [draw(6, 8), draw(8, 16), draw(16)]),
+        "a number": (lambda x: np.tanh(x) * 2, [np.array(0.5, "f4")]),
+        "small inputs": (lambda x, w: x * w + 1, [draw(5, 4), draw(4)]),
+        "special": (
+            lambda x: (ops.softmax(x), np.max(x, axis=1), np.sign(x), np.exp(x)),
+            [drawn(3, (40, 24), np.dtype("f4"))],
+        ),
+    }  # fmt: skip
+    return found
+
+
+CASES = cases()
+
+
+@pytest.fixture(scope="module", params=["metal", "cuda"])
+def built(request: pytest.FixtureRequest) -> Any:
+    """All programs with their kernels, compiled at once."""
+    runs = {n: Run(optimised(f, xs), request.param) for n, (f, xs) in CASES.items()}
+    units = dict.fromkeys(u for r in runs.values() for u in r.units)
+    return runs, model.compiled(list(units))
+
+
+TOLERANCE = {"special": 1.0}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_on_the_model(name: str, built: Any) -> None:
+    runs, functions = built
+    f, arrays = CASES[name]
+    with np.errstate(all="ignore"):
+        want = interpret(trace(f, arrays).outputs, arrays)
+        for seed in (0, 1):
+            for g, w in zip(runs[name](arrays, functions, seed), want, strict=True):
+                assert (g.dtype, g.shape) == (w.dtype, w.shape)
+                assert_near(g, w, 4)
+
+
+def test_most_kernels_are_generated(built: Any) -> None:
+    runs, _ = built
+    whole = [n for n, r in runs.items() if len(r.parts) == len(r.program.kernels)]
+    assert len(whole) >= 0.8 * len(runs), sorted(set(runs) - set(whole))
