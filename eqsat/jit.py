@@ -106,6 +106,16 @@ def backend_named(name: str) -> Backend:
     return backend
 
 
+@functools.cache
+def _printer(language: str) -> Callable[[Program], str] | None:
+    """What writes programs in a language that is no backend's, by the entry-point
+    group ``eqsat.languages``."""
+    from importlib.metadata import entry_points
+
+    found = list(entry_points(group="eqsat.languages", name=language))
+    return found[0].load() if found else None
+
+
 @dataclass(frozen=True)
 class Lowered:
     """One function for one signature, from its terms to what runs."""
@@ -135,12 +145,16 @@ class Lowered:
         return self.executable
 
     def source(self, language: str | None = None) -> str:
-        """The source that ``language`` (a backend's name) gives the program.
+        """The source that ``language`` gives the program: a backend's name, or
+        ``metal`` or ``cuda`` for its kernels on a GPU, which need not be there.
 
         Raises :class:`BackendError` when no backend of that name is installed.
         """
         if language is None or language == self.backend.name:
             return self.executable.source
+        printer = _printer(language)
+        if printer is not None:
+            return printer(self.program)
         return backend_named(language).lower(self.program, self.options).source
 
     def explain(self) -> Explanation:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,6 +27,7 @@ from eqsat.ops.pointwise import exp, tanh
 from eqsat.ops.view import broadcast_to, flip, reshape
 from eqsat.program import Program
 from eqsat.trace import trace
+from eqsat.typerule import BF16
 
 mx = pytest.importorskip("mlx.core")
 nn = pytest.importorskip("mlx.nn")
@@ -238,6 +241,61 @@ def test_attention_is_one_call_on_a_gpu() -> None:
             k,
             k,
             tol=4,
-            gpu=True,
+            language="metal",
         )
         assert "ops.attention(" in source
+
+
+# -- kernels for GPUs ------------------------------------------------------------------
+
+
+def recorded(f: Callable[..., Any], arrays: list[np.ndarray], folder: Path) -> str:
+    """What MLX would compile: it records kernels where there is no Metal too."""
+    low = mlx.lower(program_of(f, *arrays), "metal")
+    file = str(folder / "kernel.mlxfn")
+    given = [mlx.to_mlx(x) for x in arrays]
+    mx.export_function(file, lambda *xs: list(low.run(*xs)), *given)
+    return Path(file).read_bytes().decode("latin1")
+
+
+SIGNATURES = {
+    "float32": ["const device float* b0", "device float* b1"],
+    "bfloat16": ["const device bfloat16_t* b0", "device bfloat16_t* b1"],
+    "float16": ["const device float16_t* b0", "device float16_t* b1"],
+    "int32": ["const device int32_t* b0", "device int32_t* b1"],
+    "bool": ["const device bool* b0", "device bool* b1"],
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_signature_that_mlx_gives_a_kernel(name: str, tmp_path: Path) -> None:
+    dtype = BF16 if name == "bfloat16" else np.dtype(name)
+    x = np.ones((4, 64), dtype)
+    f = np.logical_not if name == "bool" else lambda x: x * x
+    text = recorded(f, [x], tmp_path)
+    (head,) = re.findall(r"\[\[kernel\]\] void \w+\(\n(.*?)\) {", text, re.DOTALL)
+    wanted = [f"{a} [[buffer({i})]]" for i, a in enumerate(SIGNATURES[name])]
+    for place in ("thread_position_in_threadgroup", "threadgroup_position_in_grid"):
+        wanted.append(f"uint3 {place} [[{place}]]")
+    assert [line.strip() for line in head.split(",\n")] == wanted
+
+
+def test_small_inputs_are_constant_and_never_references(tmp_path: Path) -> None:
+    arrays = [draw(4, 64), draw(1), np.array(2.0, "f4")]
+    f = bodies.fused_op("three", lambda x, y, z: x * y + z, 3)
+    text = recorded(f, arrays, tmp_path)
+    assert text.count("const constant float* b") == 2 and "float& b" not in text
+
+
+def test_kernels_are_shown_on_any_machine() -> None:
+    x = eq.Spec((8, 64), "bfloat16")
+    low = eq.jit(lambda x: ops.softmax(x)).lower(x)
+    assert "metal::simd_shuffle_xor" in low.source("metal")
+    assert "__shfl_xor_sync" in low.source("cuda")
+    assert "// softmax_0: row, 8×64 bfloat16" in low.source("cuda")
+
+
+def test_the_dtype_that_no_gpu_has_is_refused() -> None:
+    program = program_of(np.tanh, draw(3, dtype="f8"))
+    with pytest.raises(eq.BackendError, match=r"x0 .*is float64"):
+        mlx.lower(program, "metal")

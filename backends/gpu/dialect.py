@@ -1,4 +1,4 @@
-"""What Metal and CUDA C++ say in different words, and the functions that bodies call."""
+"""What Metal and CUDA C++ say in different words, and what bodies call."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def number(value: Any, dtype: DType) -> str:
     if dtype == np.dtype(bool):
         return "true" if value else "false"
     if dtype.kind in "iu":
-        n = int(value)
+        n, kind = int(value), _INTEGERS[dtype.name]
         if dtype.itemsize < 8:
-            return f"({n})" if n < 0 else str(n)
-        least = n == -(1 << 63)
-        text = f"({n + 1}ll - 1)" if least else f"{n}{'u' * (dtype.kind == 'u')}ll"
-        return f"({text})" if n < 0 else text
+            return f"{kind}({n})"
+        if n == -(1 << 63):
+            return f"{kind}({n + 1}l - 1)"
+        return f"{kind}({n}{'u' * (dtype.kind == 'u')}l)"
     x = float(np.float32(value))
     if np.isnan(x):
         return "EQ_NAN"
@@ -192,14 +192,14 @@ EQ_FN T eq_min(T x, T y) {
   const float e = eq_exp(-eq_fabs(x));
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }""",
-    "eq_expm1": """EQ_FN float eq_expm1(float x) {  // Kahan's: the rounding of eˣ cancels
+    "eq_expm1": """EQ_FN float eq_expm1(float x) {  // Kahan: that of eˣ cancels
   const float u = eq_exp(x);
   if (u == 1.0f) return x;
   const float d = u - 1.0f;
   if (d == -1.0f || u > 1e30f) return d;
   return d * x / eq_log(u);
 }""",
-    "eq_log1p": """EQ_FN float eq_log1p(float x) {  // Kahan's: the rounding of 1 + x cancels
+    "eq_log1p": """EQ_FN float eq_log1p(float x) {  // Kahan: that of 1 + x cancels
   const float u = 1.0f + x;
   if (u == 1.0f || u > 1e30f) return u == 1.0f ? x : eq_log(u);
   return eq_log(u) * x / (u - 1.0f);
@@ -316,7 +316,7 @@ EQ_FN T eq_simd(T x) {
   for (int d = 16; d > 0; d /= 2) x = J::join(x, eq_shuffle(x, d));
   return x;
 }""",
-    "eq_group": """// The results of all lanes of a group as one, through a slot for each 32.
+    "eq_group": """// The results of all lanes of a group as one.
 template <typename J, typename T>
 EQ_FN T eq_group(T x, T none, EQ_LOCAL T* slots, uint lane, uint count) {
   x = eq_simd<J>(x);

@@ -4,20 +4,20 @@ between them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT, Body, Step
-from eqsat.kernel import Kernel, inner, packed, strides_of_view
+from eqsat.kernel import Kernel, View, inner, packed, strides_of_view
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
 from ..kernels.affine import Unsupported
-from ..kernels.language import DType, Nest
+from ..kernels.language import DType, Load, Nest, Pass, Statement, Store
 from ..kernels.lower import Operand, Pieces, Product, pieces_of
 from ..kernels.schedule import Target
 from ..kernels.values import Layout
@@ -63,7 +63,7 @@ Part = Generated | Library
 def parts_of(
     kernel: Kernel, dialect: Dialect, layouts: Mapping[Term, Layout]
 ) -> list[Part]:
-    """What computes ``kernel``, whose inputs lie as ``layouts`` says, packed by default.
+    """What computes ``kernel``, whose inputs lie as ``layouts`` says, or packed.
 
     Raises :class:`Unsupported` where none of it would be generated.
     """
@@ -235,10 +235,6 @@ def _without_unused(
     nest: Nest, memory: Sequence[Memory]
 ) -> tuple[Nest, Sequence[Memory]]:
     """The nest with the buffers that it uses only."""
-    from dataclasses import replace
-
-    from ..kernels.language import Load, Pass, Statement, Store
-
     used = sorted({s.buffer for s in nest.statements() if isinstance(s, (Load, Store))})
     if len(used) == len(nest.buffers):
         return nest, memory
@@ -309,9 +305,7 @@ def view_layout(term: Term, source: Layout) -> Layout:
 
 
 def layouts_of(program: Program) -> dict[Term, tuple[Term, Layout]]:
-    """The views of a program: the value each shows, and where its elements lie there."""
-    from eqsat.kernel import View
-
+    """The views of a program: what each shows, and where its elements lie there."""
     found: dict[Term, tuple[Term, Layout]] = {}
     for step in program.steps:
         if isinstance(step, View):

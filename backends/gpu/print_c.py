@@ -18,7 +18,6 @@ import numpy as np
 from ..kernels.affine import Affine, Unsupported, Var
 from ..kernels.language import (
     Accumulate,
-    Compute,
     Const,
     DType,
     Keep,
@@ -187,8 +186,8 @@ class _Writer:
         return " + ".join(parts)
 
     def split(self, whole: str, variables: Sequence[Var], unit: int = 1) -> None:
-        """Name the variables of which ``whole`` counts the values, the last one in steps
-        of ``unit``."""
+        """Name the variables of which ``whole`` counts the values, the last one in
+        steps of ``unit``."""
         rest = whole
         steps = 1
         for i, v in enumerate(reversed(variables)):
@@ -511,11 +510,9 @@ class _Rows(_Reducing):
         out.add(f"const {self.int} row = {row};")
         if nest.rows % (self.group // self.lanes):
             out.add(f"if (row >= {nest.rows}) return;")
-        out.add(
-            f"const {self.int} own = {'0' if self.lanes == 1 else f'lane % {self.lanes}'};"
-            if self.lanes < self.group
-            else f"const {self.int} own = lane;"
-        )
+        own = "0" if self.lanes == 1 else f"lane % {self.lanes}"
+        own = "lane" if self.lanes == self.group else own
+        out.add(f"const {self.int} own = {own};")
         self.split("row", nest.grid)
         if self.lanes > SIMD:
             self.places = {s.target: self.slots(s, SIMD) for s in self.accumulators()}
@@ -622,7 +619,8 @@ class _Rows(_Reducing):
         if guard:
             out.open(f"if ({part} < {parts})")
         elif turns == 1:
-            out.open("")
+            out.add("{")
+            out.depth += 1
         self._element_index(part, p.loops)
         self.block(body, p.loops[-1], self.n, new, names)
         if guard or turns == 1:
@@ -635,7 +633,8 @@ class _Rows(_Reducing):
 
     def _element_index(self, part: str, loops: Sequence[Var]) -> None:
         if len(loops) == 1:
-            text = part if self.n == 1 else f"({part}) * {self.n}"
+            text = f"({part})" if " " in part else part
+            text = part if self.n == 1 else f"{text} * {self.n}"
             self.out.add(f"const {self.int} e = {text};")
             self.index[loops[0]] = "e"
         else:

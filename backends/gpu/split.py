@@ -76,7 +76,7 @@ def _buffers(
 
 
 def _place(nest: Nest, chunk: Var) -> Affine:
-    """Where the part of a row lies, the rows side by side where those of the nest do."""
+    """Where the part of a row lies: rows side by side where those of the nest are."""
     order = (
         [*nest.grid[:-1], chunk, nest.grid[-1]]
         if nest.vertical

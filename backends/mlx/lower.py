@@ -19,11 +19,11 @@ from eqsat.op import CONSTANT, HALF, SCALAR, Op
 from eqsat.program import Program, show_type
 from eqsat.term import Term, Weak
 
-from ..numpy.emit import Names
-from ..numpy.interpret import evaluate
 from ..gpu.dialect import DIALECTS
 from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
 from ..kernels.affine import Unsupported
+from ..numpy.emit import Names
+from ..numpy.interpret import evaluate
 from . import ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 

@@ -96,8 +96,8 @@ T shuffle_xor(T x, int d) {
   return y;
 }
 
-__attribute__((noinline)) inline void barrier() {
-  launch->now->site = __builtin_return_address(0);
+inline void barrier(const void* site) {
+  launch->now->site = site;
   launch->now->state = WAITS;
   pause_lane();
 }
@@ -266,6 +266,13 @@ struct Constant {
 
 }  // namespace model
 
+// An address for each place in the text.
+#define MODEL_SITE                \
+  ([]() -> const void* {          \
+    static char site;             \
+    return &site;                 \
+  }())
+
 // -- Metal ---------------------------------------------------------------------------
 
 #define device
@@ -279,14 +286,14 @@ T as_type(S x) {
 }
 namespace metal {
 enum class mem_flags { mem_threadgroup };
-#define threadgroup_barrier(flags) model_barrier(flags)
-__attribute__((always_inline)) inline void model_barrier(mem_flags) { model::barrier(); }
+#define threadgroup_barrier(flags) model_barrier(flags, MODEL_SITE)
+inline void model_barrier(mem_flags, const void* site) { model::barrier(site); }
 template <typename T>
 T simd_shuffle_xor(T x, ushort d) {
   return model::shuffle_xor(x, d);
 }
-#define MODEL_ONE(f) inline float f(float x) { return ::f##f(x); }
-#define MODEL_TWO(f) inline float f(float x, float y) { return ::f##f(x, y); }
+#define MODEL_ONE(name) inline float name(float x) { return ::name##f(x); }
+#define MODEL_TWO(name) inline float name(float x, float y) { return ::name##f(x, y); }
 MODEL_ONE(floor) MODEL_ONE(ceil) MODEL_ONE(trunc) MODEL_ONE(rint) MODEL_ONE(fabs)
 MODEL_TWO(copysign)
 namespace precise {
@@ -303,7 +310,7 @@ MODEL_TWO(fmod)
 #define __device__
 #define __forceinline__ inline
 #define __shared__ EQM_SHARED
-#define __syncthreads() model::barrier()
+#define __syncthreads() model::barrier(MODEL_SITE)
 #define __shfl_xor_sync(mask, x, d) model::shuffle_xor(x, d)
 #define threadIdx (uint3{model::launch->now->number, 0, 0})
 #define blockIdx (uint3{model::launch->group, 0, 0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import shutil
 import subprocess
 import tempfile
@@ -70,7 +71,7 @@ class Unit:
                 for a, text in ATTRIBUTES.items()
                 if a in self.body
             ]
-        macros = [x.split()[1].split("(")[0] for x in header.splitlines() if x[:8] == "#define "]
+        macros = re.findall(r"^#define (\w+)", header, re.MULTILINE)
         lines = [
             f"namespace {name} {{",
             header,
@@ -82,10 +83,8 @@ class Unit:
             *(f"#undef {m}" for m in macros),
             f'extern "C" const char* run_{name}(void** arrays, const int64_t* sizes, '
             "int count, int outputs, uint groups, uint group, uint seed) {",
-            "  static char none[1];",
             f"  return model::run({name}::kernel, arrays, sizes, count, outputs, "
             "groups, group, seed, EQM_START, EQM_SIZE);",
-            "  (void)none;",
             "}",
         ]
         return "\n".join(lines)
