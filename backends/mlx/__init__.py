@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.calibrate import measured
-from eqsat.cost import CPU, CostModel
+from eqsat.cost import CostModel, Device
 from eqsat.op import Op
 from eqsat.options import Options
 from eqsat.program import Program
 
 from .arrays import to_mlx, to_numpy
+from .devices import device_here, measure
 from .lower import Lowered, lower, realises
 
 __all__ = ["Backend", "Lowered", "backend", "lower", "to_mlx", "to_numpy"]
@@ -25,8 +27,14 @@ class Backend:
 
     @cached_property
     def model(self) -> CostModel:
-        """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
-        return CostModel(measured(self.name, CPU), backend=self.name)
+        """What kernels cost on MLX's default device: as measured by ``eqsat
+        calibrate``, or as shipped."""
+        device, target = device_here()
+        return CostModel(measured(self.name, device), target, backend=self.name)
+
+    def measure(self, progress: Callable[[str], None]) -> Device:
+        """MLX's default device; ``progress`` is told what comes next."""
+        return measure(device_here()[0], progress)
 
     def lower(self, program: Program, options: Options | None = None) -> Lowered:
         """``program`` for MLX's default device. Raises :class:`BackendError` for
