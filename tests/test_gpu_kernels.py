@@ -162,6 +162,9 @@ def cases() -> dict[str, Case]:
                 lambda x: ops.softmax(x, axis=0), [draw(33, 70, dtype=dtype)],
             ),
             f"all {d}": (lambda x: np.sum(x) / 7, [draw(64, 1024, dtype=dtype)]),
+            f"parts of odd size {d}": (
+                lambda x: np.sum(x, axis=1), [draw(2, 40001, dtype=dtype) / 64],
+            ),
             f"many columns {d}": (
                 lambda x: np.max(x, axis=0) * 2, [draw(1024, 40, dtype=dtype)],
             ),

@@ -145,7 +145,11 @@ class _Writer:
         """Texts of values of the row."""
         self.held: dict[int, str] = {}
         """Texts of values that registers hold for later passes."""
-        most = max([*sizes, nest.elements, 1])
+        self.raw: set[int] = set()
+        """Those that are held as they lie in memory."""
+        turns = max((prod(v.size for v in p.loops) for p in nest.passes), default=1)
+        chunks = nest.chunk.size if nest.chunk is not None else 1
+        most = max([*sizes, nest.rows // chunks * turns, 1])
         self.int = "int" if most < 1 << 31 else "int64_t"
         self.group = self.groups = 1
 
@@ -352,7 +356,12 @@ class _Writer:
                 self.define(s, local, index)
             target = getattr(s, "target", None)
             if target in hold and target in local:
-                self.out.add(f"{hold[target]} = {local[target]};")
+                text = local[target]
+                if isinstance(s, Load) and target in self.raw:
+                    name = self.nest.buffers[s.buffer].name
+                    text = f"{name}[{self.at(s.at, index)}]"
+                    text = f"{packs[target]}.v[j]" if target in packs else text
+                self.out.add(f"{hold[target]} = {text};")
 
     def _join(self, s: Accumulate, place: str, local: Mapping[int, str]) -> None:
         text = self.value(s.value, local)
@@ -478,7 +487,7 @@ class _Reducing(_Writer):
         each = -(-first.size // chunk.size) * inner
         c = self.index[chunk]
         low, high = f"{c} * {each}", f"({c} + 1) * {each}"
-        return low, f"({high} < {whole} ? {high} : {whole})", each
+        return low, f"eq_min({high}, {self.int}({whole}))", each
 
 
 class _Rows(_Reducing):
@@ -551,8 +560,16 @@ class _Rows(_Reducing):
                 elif isinstance(s, Load) and seen.setdefault(s.target, i) != i:
                     if s.at.variables and set(s.at.variables) & set(p.loops):
                         self.hold[s.target] = ""
+        loads = {
+            s.target: self.nest.buffers[s.buffer].dtype
+            for s in self.nest.statements()
+            if isinstance(s, Load)
+        }
         for i in self.hold:
             kind = value_type(self.dtypes[i])
+            if i in loads and loads[i] != self.dtypes[i]:
+                kind = self.dialect.memory_type(loads[i])
+                self.raw.add(i)
             self.out.add(f"{kind} r{i}[{self.each}];")
             slot = "j" if self.n > 1 else "0"
             if self.each > self.n:
@@ -604,7 +621,7 @@ class _Rows(_Reducing):
 
     def _held_elements(self, p: Pass, names: Mapping[int, str]) -> None:
         out, parts = self.out, self.length // self.n
-        known = {i: t for i, t in self.hold.items() if i in self.held}
+        known = set(self.held)
         body = [s for s in p.body if getattr(s, "target", None) not in known]
         new = {i: t for i, t in self.hold.items() if i not in self.held}
         turns = self.each // self.n
@@ -629,7 +646,10 @@ class _Rows(_Reducing):
             out.close()
         self.index = kept
         made = {getattr(s, "target", None) for s in body}
-        self.held |= {i: t for i, t in new.items() if i in made}
+        for i, text in new.items():
+            if i in made:
+                kind = value_type(self.dtypes[i])
+                self.held[i] = f"{kind}({text})" if i in self.raw else text
 
     def _element_index(self, part: str, loops: Sequence[Var]) -> None:
         if len(loops) == 1:
@@ -645,20 +665,23 @@ class _Rows(_Reducing):
         out = self.out
         body = self.again(i)
         kept = dict(self.index)
-        if self.nest.chunk is None:
-            n = self.width(body, p.loops[-1], p.loops[-1].size)
-            self.n, before = n, self.n
-            high = prod(v.size for v in p.loops) // n
-            out.open(
-                f"for ({self.int} part = own; part < {high}; part += {self.lanes})"
-            )
+        _, _, most = self.turns(p)
+        n = self.width(body, p.loops[-1], p.loops[-1].size)
+        whole = prod(v.size for v in p.loops)
+        while most % n or whole % n:
+            n //= 2
+        self.n, before = n, self.n
+        if most == whole:
+            first, last = "own", str(whole // n)
         else:
-            low, end, _ = self.turns(p)
-            self.n, before = 1, self.n
-            out.open(
-                f"for ({self.int} part = {low} + own; part < {end}; "
-                f"part += {self.lanes})"
-            )
+            chunk = self.nest.chunk
+            assert chunk is not None
+            c, each = self.index[chunk], most // n
+            first = f"{c} * {each} + own"
+            last = f"eq_min(({c} + 1) * {each}, {self.int}({whole // n}))"
+        out.add("#pragma unroll 4")
+        step = f"part += {self.lanes}"
+        out.open(f"for ({self.int} part = {first}; part < {last}; {step})")
         self._element_index("part", p.loops)
         self.block(body, p.loops[-1], self.n, None, names)
         out.close()
@@ -740,6 +763,7 @@ class _Columns(_Reducing):
         kept = dict(self.index)
         out.open("if (inside)")
         first = "y" if low == "0" else f"{low} + y"
+        out.add("#pragma unroll 4")
         out.open(f"for ({self.int} e = {first}; e < {high}; e += {self.depth})")
         self.split("e", p.loops)
         self.block(self.again(i), self.lane, n, None, names)

@@ -61,7 +61,7 @@ def _parts(nest: Nest, only: Pass) -> int:
     if nest.rows * length < LEAST:
         return 1
     busy = nest.rows if nest.vertical else nest.rows * min(length, 1024)
-    wanted = -(-LANES // busy) * (8 if nest.vertical else 2) if busy < LANES else 1
+    wanted = -(-LANES // busy) * (8 if nest.vertical else 4) if busy < LANES else 1
     most = min(length // SHARE, only.loops[0].size)
     parts = max(1, min(wanted, most, 1024))
     each = -(-only.loops[0].size // parts)
