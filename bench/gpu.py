@@ -3,11 +3,11 @@
 Two steps, since a machine with a GPU may have MLX and NumPy only::
 
     python -m bench.gpu pack FOLDER      # here: programs lowered for CUDA or Metal
-    python bench/gpu.py run FOLDER FILE  # there: checked and timed, into FILE (JSON)
+    python bench/gpu.py run FOLDER FILE  # there: checked and timed, into FILE
 
 A result must be as near to float32's as one rounding of its dtype, or as twice what
 MLX's own op is off. Times are medians of rounds in which the candidates take turns; a
-round records many calls and evaluates them at once, so that what is timed is the device.
+round records many calls and evaluates them at once, so that the device is timed.
 """
 
 from __future__ import annotations
@@ -254,7 +254,8 @@ def errors(w: Work, made: dict[str, Any], xs: list[Any], mx: Any) -> dict[str, f
 
 def timed(made: dict[str, Any], xs: list[Any], mx: Any) -> dict[str, list[float]]:
     """Seconds of a call in each round, the candidates in turn."""
-    counts, found = {}, {n: [] for n in made}
+    counts: dict[str, int] = {}
+    found: dict[str, list[float]] = {n: [] for n in made}
     for name, f in made.items():
         for _ in range(3):
             mx.eval(f(*xs))
@@ -279,7 +280,7 @@ def run(folder: Path, file: Path) -> int:
     load_ops()
     wrong = 0
     found: dict[str, Any] = {
-        "mlx": mx.__version__,
+        "mlx": str(getattr(mx, "__version__", "")),
         "device": {k: str(v) for k, v in mx.device_info().items()},
         "programs": {},
     }

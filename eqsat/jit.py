@@ -229,6 +229,7 @@ class Jit:
         self.options = options.for_backend(self.backend.name)
         self._given = backend, options
         self._for_mlx = self._sibling(options) if backend is None else None
+        self._mlx: tuple[Jit, type] | None = None
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
@@ -251,9 +252,14 @@ class Jit:
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """A call that no entry serves."""
+        if self._mlx is not None:
+            sibling, array = self._mlx
+            if any(type(a) is array for a in args):
+                return sibling(*args, **kwargs)
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
         if self._for_mlx is not None and call.are_mlx:
-            return self._for_mlx()(*args, **kwargs)
+            self._mlx = self._for_mlx(), sys.modules["mlx.core"].array
+            return self._mlx[0](*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
                 return self.fn(*args, **kwargs)

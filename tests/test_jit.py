@@ -252,7 +252,7 @@ MESSAGES = [
         lambda: eq.jit(ffn)(X, eq.Spec(W.shape, W.dtype), B),
         "argument w is a Spec, which has no data; use lower() or explain()",
     ),
-    (lambda: eq.jit(ffn).lower(X, W, B).source("cuda"), "no backend 'cuda'; installed"),
+    (lambda: eq.jit(ffn).lower(X, W, B).source("wgsl"), "no backend 'wgsl'; installed"),
     (
         lambda: eq.jit(ffn)(X, W.T, B),
         "matmul: argument 'y' has shape (4, 6), expected ... k n: axis k is 4, not 6",

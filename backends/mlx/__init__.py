@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from eqsat.calibrate import measured
 from eqsat.cost import CostModel, Device
@@ -14,6 +15,7 @@ from eqsat.program import Program
 
 from .arrays import to_mlx, to_numpy
 from .devices import device_here, measure
+from .entry import Entry
 from .lower import Lowered, lower, realises
 
 __all__ = ["Backend", "Lowered", "backend", "lower", "to_mlx", "to_numpy"]
@@ -40,6 +42,11 @@ class Backend:
         """``program`` for MLX's default device. Raises :class:`BackendError` for
         float64 on a GPU."""
         return lower(program)
+
+    def entry(self, slow: Callable[..., Any]) -> Entry:
+        """What serves calls of arrays of MLX that it has learnt; ``slow`` is called for
+        the others."""
+        return Entry(slow)
 
     def realises(self, op: Op) -> bool:
         """Whether kernels of ``op`` can be run."""

@@ -40,7 +40,9 @@ class Lowered:
     source: str
     """The Python text."""
     run: Callable[..., Sequence[Array]]
-    """``program`` of that text, over arrays of MLX."""
+    """``program`` of that text, over arrays of MLX, with derivatives."""
+    bare: Callable[..., Sequence[Array]]
+    """The same without derivatives of generated kernels: what MLX can export."""
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """The results: arrays of MLX, not evaluated, where an argument is one; else
@@ -62,7 +64,10 @@ def lower(program: Program, language: str | None = None) -> Lowered:
     source = writer.source()
     scope = {**writer.namespace, "mx": mx, "ops": ops}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
-    return Lowered(source, scope["program"])
+    run = bare = scope["program"]
+    if writer.kernels:
+        run = ops.with_derivatives(bare, lambda: lower(program, "").run)
+    return Lowered(source, run, bare)
 
 
 def realises(op: Op) -> bool:

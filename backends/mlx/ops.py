@@ -40,6 +40,7 @@ __all__ = [
     "sign",
     "signbit",
     "take",
+    "with_derivatives",
 ]
 
 
@@ -89,6 +90,45 @@ class Kernel:
         given = [mx.reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
         found: list[Array] = self._kernel(inputs=given, **self.arguments)
         return found
+
+
+def with_derivatives(
+    program: Callable[..., Sequence[Array]], plain: Callable[[], Callable[..., Any]]
+) -> Callable[..., Sequence[Array]]:
+    """``program``, whose kernels MLX can neither differentiate nor map over an axis, as
+    a function for ``mx.grad`` and ``mx.vmap``: these see what ``plain()`` gives, a
+    function in MLX's own ops that computes the same."""
+    made = mx.custom_function(lambda *xs: tuple(program(*xs)))
+
+    def several(x: Any) -> list[Array]:
+        return list(x) if isinstance(x, (tuple, list)) else [x]
+
+    @made.vjp
+    def vjp(primals: Any, cotangents: Any, outputs: Any) -> Any:
+        given = several(primals)
+        moving = [i for i, x in enumerate(given) if _is_float(x)]
+
+        def of_floats(*xs: Array) -> list[Array]:
+            known = dict(zip(moving, xs, strict=True))
+            found = plain()(*(known.get(i, x) for i, x in enumerate(given)))
+            return [y for y in found if _is_float(y)]
+
+        wanted = several(cotangents)
+        wanted = [
+            c for c, y in zip(wanted, several(outputs), strict=True) if _is_float(y)
+        ]
+        _, found = mx.vjp(of_floats, [given[i] for i in moving], wanted)
+        by = dict(zip(moving, found, strict=True))
+        grads = tuple(by.get(i, mx.zeros_like(x)) for i, x in enumerate(given))
+        return grads if isinstance(primals, (tuple, list)) else grads[0]
+
+    @made.vmap
+    def vmap(inputs: Any, axes: Any) -> Any:
+        given, along = several(inputs), tuple(several(axes))
+        found = mx.vmap(lambda *xs: tuple(plain()(*xs)), in_axes=along)(*given)
+        return found, tuple(0 for _ in found)
+
+    return made  # type: ignore[no-any-return]
 
 
 def _is_float(x: Any) -> bool:
