@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import bodies
 import numpy as np
 import pytest
 from agreement import drawn
 from metal import model
-from programs import assert_near
+from programs import assert_near, program_of
 from test_backend_numpy import NETWORKS
 
 import eqsat as eq
@@ -24,6 +26,7 @@ from eqsat.backends.numpy import evaluate, interpret
 from eqsat.kernel import Kernel
 from eqsat.program import Program
 from eqsat.term import Term
+from eqsat.testing import Computed, agreement
 from eqsat.trace import trace
 from eqsat.typerule import BF16
 
@@ -221,6 +224,37 @@ def test_most_kernels_are_generated(built: Any) -> None:
     runs, _ = built
     whole = [n for n, r in runs.items() if len(r.parts) == len(r.program.kernels)]
     assert len(whole) >= 0.8 * len(runs), sorted(set(runs) - set(whole))
+
+
+def random_case(seed: int) -> Case:
+    """A random body as one kernel, and arguments."""
+    draws = Random(seed)
+    base = [draws.randint(1, 9) for _ in range(draws.randint(1, 4))]
+    shapes = [tuple(base)]
+    for _ in range(draws.randint(0, 2)):
+        kept = base[draws.randint(0, len(base)) :]
+        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    arrays = [drawn(seed + i, s, np.dtype("f4"), False) for i, s in enumerate(shapes)]
+    run: Any = bodies.body(seed, draws.randint(1, 16))
+    return bodies.fused_op("nobodys_kernel", run, len(arrays)), arrays
+
+
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(20, id="20"), pytest.param(300, id="300", marks=pytest.mark.slow)],
+)
+def test_kernels_that_nobody_wrote(count: int) -> None:
+    drawn_cases = [random_case(i) for i in range(count)]
+    programs = [program_of(f, *xs) for f, xs in drawn_cases]
+    runs = [Run(p, ("metal", "cuda")[i % 2]) for i, p in enumerate(programs)]
+    functions = model.compiled(list(dict.fromkeys(u for r in runs for u in r.units)))
+    assert sum(bool(r.parts) for r in runs) > 0.7 * count
+    for i, (run, (_, arrays)) in enumerate(zip(runs, drawn_cases, strict=True)):
+        got = run(arrays, functions, i)
+        want = interpret(run.program.roots, arrays)
+        sides = (Computed(ys, run.program.roots, arrays) for ys in (got, want))
+        reason = agreement(*sides).reason
+        assert not reason, f"seed {i}: {reason}"
 
 
 # -- wrong kernels ---------------------------------------------------------------------

@@ -98,7 +98,7 @@ def with_derivatives(
     """``program``, whose kernels MLX can neither differentiate nor map over an axis, as
     a function for ``mx.grad`` and ``mx.vmap``: these see what ``plain()`` gives, a
     function in MLX's own ops that computes the same."""
-    made = mx.custom_function(lambda *xs: tuple(program(*xs)))
+    made: Any = mx.custom_function(lambda *xs: tuple(program(*xs)))
 
     def several(x: Any) -> list[Array]:
         return list(x) if isinstance(x, (tuple, list)) else [x]
@@ -128,7 +128,8 @@ def with_derivatives(
         found = mx.vmap(lambda *xs: tuple(plain()(*xs)), in_axes=along)(*given)
         return found, tuple(0 for _ in found)
 
-    return made  # type: ignore[no-any-return]
+    found: Callable[..., Sequence[Array]] = made
+    return found
 
 
 def _is_float(x: Any) -> bool:
