@@ -17,6 +17,7 @@ from eqsat.arguments import (
     dtype_of_array,
     flatten_arguments,
     is_array,
+    to_numpy,
 )
 from eqsat.build import constant
 from eqsat.errors import TraceError, at, caller_line
@@ -120,7 +121,7 @@ def trace(
 
 def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
     if leaf.constant:
-        return constant(graph, np.asarray(leaf.value))
+        return constant(graph, to_numpy(leaf.value))
     term = graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape))
     inputs.append(term)
     return term
@@ -138,8 +139,9 @@ def _output_term(graph: Graph, path: str, value: Any) -> Term:
             f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"
         )
     dtype_of_array(path, value)
-    refuse_subclass(type(np.asanyarray(value)), path)
-    return constant(graph, np.asarray(value))
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), path)
+    return constant(graph, to_numpy(value))
 
 
 def _check_arguments(
