@@ -217,7 +217,7 @@ EQ_FN T eq_min(T x, T y) {
   const float y = 1.0f - eq_exp2({_horner(ERFC32, "t")});
   return x != x ? x : eq_copysign(a < 4.0f ? y : 1.0f, x);
 }}""",
-    "eq_divisor_scale": """// A power of two that takes |x| to [1/2, 1); of 0, inf, NaN 1.
+    "eq_divisor_scale": """// 2ⁿ that takes |x| to [1/2, 1), or 1.
 EQ_FN float eq_divisor_scale(float x) {
   const int size = EQ_BITS(int, x) & 0x7fffffff, e = size >> 23;
   if (size == 0 || e == 255) return 1.0f;
