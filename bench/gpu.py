@@ -193,20 +193,22 @@ def pack(folder: Path, language: str) -> None:
 
 def load_ops() -> Any:
     """The functions that programs call, without the rest of eqsat."""
-    names = ("eqsat", "eqsat.typerule", "eqsat.backends", "eqsat.backends.mlx")
+    names = ["eqsat", "eqsat.typerule", "eqsat.backends", "eqsat.backends.mlx"]
+    names += ["eqsat.backends.native", "eqsat.backends.native.math"]
     for name in names:
         module = types.ModuleType(name)
         module.__path__ = []
         sys.modules[name] = module
     sys.modules["eqsat.typerule"].__dict__["BF16"] = None
-    for name in ("arrays", "ops"):
-        full = f"eqsat.backends.mlx.{name}"
-        file = ROOT / "backends" / "mlx" / f"{name}.py"
+    for name in ("native.math.coefficients", "mlx.arrays", "mlx.ops"):
+        full = f"eqsat.backends.{name}"
+        file = (ROOT / "backends").joinpath(*name.split(".")).with_suffix(".py")
         spec = importlib.util.spec_from_file_location(full, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[full] = module
-        setattr(sys.modules["eqsat.backends.mlx"], name, module)
+        parent, _, last = full.rpartition(".")
+        setattr(sys.modules[parent], last, module)
         spec.loader.exec_module(module)
     return sys.modules["eqsat.backends.mlx.ops"]
 

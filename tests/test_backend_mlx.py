@@ -182,7 +182,7 @@ def test_arrays_of_mlx_choose_the_backend() -> None:
     want, got = f(p)["y"], f(m)["y"]
     assert type(want) is np.ndarray and isinstance(got, mx.array)
     np.testing.assert_allclose(np.array(got), want, rtol=1e-5)
-    assert f.lower(m).backend.name == "mlx" and f.lower(p).backend.name == "numpy"
+    assert f.lower(m).backend.name == "mlx" and f.lower(p).backend.name != "mlx"
     again = pickle.loads(pickle.dumps(eq.jit(np.tanh)))
     assert isinstance(again(m["x"]), mx.array)
     assert type(eq.jit(np.tanh, backend="numpy")(m["x"])) is np.ndarray

@@ -87,6 +87,7 @@ METAL = Dialect(
 #define EQ_LOCAL threadgroup
 #define EQ_BARRIER() metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup)
 #define EQ_BITS(T, x) as_type<T>(x)
+#define EQ_FLOAT(x) as_type<float>(x)
 #define EQ_SHUFFLE(x, d) metal::simd_shuffle_xor(x, ushort(d))
 #define EQ_INF INFINITY
 #define EQ_NAN NAN
@@ -104,6 +105,7 @@ CUDA = Dialect(
 #define EQ_LOCAL
 #define EQ_BARRIER() __syncthreads()
 #define EQ_BITS(T, x) __float_as_int(x)
+#define EQ_FLOAT(x) __int_as_float(x)
 #define EQ_SHUFFLE(x, d) __shfl_xor_sync(0xffffffffu, x, d)
 #define EQ_INF __int_as_float(0x7f800000)
 #define EQ_NAN __int_as_float(0x7fc00000)
@@ -215,6 +217,12 @@ EQ_FN T eq_min(T x, T y) {
   const float y = 1.0f - eq_exp2({_horner(ERFC32, "t")});
   return x != x ? x : eq_copysign(a < 4.0f ? y : 1.0f, x);
 }}""",
+    "eq_divisor_scale": """// 2ⁿ that takes |x| to [1/2, 1), or 1.
+EQ_FN float eq_divisor_scale(float x) {
+  const int size = EQ_BITS(int, x) & 0x7fffffff, e = size >> 23;
+  if (size == 0 || e == 255) return 1.0f;
+  return EQ_FLOAT(e < 253 ? (253 - e) << 23 : e == 253 ? 1 << 22 : 1 << 21);
+}""",
     "eq_floor_divide_f": """EQ_FN float eq_floor_divide_f(float x, float y) {
   const float rest = eq_fmod(x, y);
   float q = (x - rest) / y;

@@ -9,6 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..native.math.coefficients import ERF32
 from .arrays import Array, host
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "cbrt",
     "conv2d",
     "copysign",
+    "erf",
     "exp2",
     "floor_divide",
     "fmax",
@@ -308,6 +310,16 @@ def cbrt(x: Array) -> Array:
     r = mx.power(safe, 1 / 3)
     r = r - (r - safe / (r * r)) / 3
     return mx.where(inside, copysign(r, x), x)
+
+
+def erf(x: Array) -> Array:
+    """2/√π ∫₀ˣ exp(-t²) dt; MLX's own loses digits near 0."""
+    wide = x.astype(mx.float32)
+    s, p = wide * wide, mx.array(ERF32[-1], dtype=mx.float32)
+    for c in ERF32[-2::-1]:
+        p = p * s + c
+    near = wide + wide * p
+    return mx.where(mx.abs(wide) <= 1, near, mx.erf(wide)).astype(x.dtype)
 
 
 def exp2(x: Array) -> Array:

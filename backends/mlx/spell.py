@@ -271,7 +271,7 @@ _SAME = {
             "arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh less less_equal "
             "greater greater_equal equal not_equal isnan isinf isfinite logical_and "
             "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor "
-            "erf sigmoid"
+            "sigmoid"
         ).split()
     },
     "absolute": "abs",
@@ -280,7 +280,7 @@ _SAME = {
 _OWN = frozenset(
     "floor_divide remainder fmod power reciprocal sign copysign fmax fmin exp2 cbrt "
     "hypot left_shift right_shift logaddexp2 heaviside nextafter gcd lcm signbit "
-    "bitwise_count".split()
+    "bitwise_count erf".split()
 )
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("reshape", "broadcast_to", "transpose", "slice"), _view),
