@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from eqsat.numpy_api.operands import refuse_subclass
 from eqsat.op import Traced
 from eqsat.term import Shape
 from eqsat.tracer import Tracer
-from eqsat.typerule import dtype_code
+from eqsat.typerule import BF16, dtype_code
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class Arguments:
     def arrays(self) -> list[Any]:
         """The arrays that may change between calls, in order."""
         return [leaf.value for leaf in self.leaves if not leaf.constant]
+
+    @property
+    def are_mlx(self) -> bool:
+        """Whether one of the arrays is of MLX."""
+        mlx = sys.modules.get("mlx.core")
+        return mlx is not None and any(
+            isinstance(leaf.value, mlx.array) for leaf in self.leaves
+        )
 
     @cached_property
     def key(self) -> Hashable:
@@ -165,6 +174,14 @@ def _constant_names(
                 f"{at(caller_line())}"
             )
     return found
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """An array of any library as NumPy's. MLX shows NumPy no bfloat16."""
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None and isinstance(value, mlx.array) and value.dtype == mlx.bfloat16:
+        return np.asarray(value.view(mlx.uint16)).view(BF16)
+    return np.asarray(value)
 
 
 def is_array(value: Any) -> bool:

@@ -27,6 +27,8 @@ from eqsat.op import SCALAR
 from eqsat.problem import Entry, Problem, tree_greedy
 from eqsat.term import Term
 
+ENUMERATING = 0.6
+"""Part of the time for a cover that its cuts may take: then they are chosen from."""
 FOLDED_S = 1e-12
 """Price of an op over constants (s): not free, so that fewer win a tie."""
 
@@ -79,8 +81,15 @@ def cover(
     ``optimal``: by an integer program. ``exact``: no kernel may round otherwise than
     its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
     """
-    found = covering(graph, model, roots, budget, exact=exact)
-    return found.solved(budget, optimal)
+    found = covering(graph, model, roots, budget.part(ENUMERATING), exact=exact)
+    best = found.solved(budget, optimal)
+    if not budget.left():
+        # What was looked at only in part may be dearer than what one pass finds.
+        for written in (False, True):
+            found.cuts.hurry(written)
+            quick = Covering(found.cuts, roots).solved(budget, False)
+            best = min(best, quick, key=lambda c: c.cost_s)
+    return best
 
 
 def covering(

@@ -12,7 +12,7 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -95,9 +95,13 @@ class Cuts(Dense):
         self._unions: dict[tuple[int, int], _Union | None] = {}
         self._tried: set[tuple[int, ...]] = set()
         self._allowed: dict[tuple[int, int], bool] = {}
+        self._fitting: dict[tuple[int, int, int], bool] = {}
         self._made = 0
         self.order = self._greedy()
-        self._enumerate()
+        if self.budget.left():
+            self._enumerate()
+        else:
+            self.hurry()
 
     # -- a first choice ----------------------------------------------------------------
 
@@ -129,35 +133,58 @@ class Cuts(Dense):
                 done[c] = True
                 best[c] = n
                 settle(c, cost)
-        self.refs = [0] * len(self.classes)
-        stack = [self.number[r] for r in self.roots]
-        seen = set(stack)
-        while stack:
-            n = best[stack.pop()]
-            if n >= 0:
-                for k in self.nodes[n].distinct:
-                    self.refs[k] += 1
-                    if k not in seen:
-                        seen.add(k)
-                        stack.append(k)
+        self.first = best
+        self._needed()
         return order
+
+    def _choose_written(self) -> list[int]:
+        """Make the nodes of the input the first choice, where a class has one."""
+        for c, cls in enumerate(self.classes[: len(self.members)]):
+            n = self.place.get(self.graph.written.get(cls, -1), -1)
+            if n >= 0:
+                self.first[c] = n
+        return self._needed()
+
+    def _needed(self) -> list[int]:
+        """The classes of the first choice that the roots need, operands first. Counts
+        how many others use each."""
+        self.refs = [0] * len(self.classes)
+        found: list[int] = []
+        seen: set[int] = set()
+        stack = [self.number[r] for r in self.roots]
+        while stack:
+            c = stack.pop()
+            if c < 0:
+                found.append(~c)
+            elif c not in seen:
+                seen.add(c)
+                n = self.first[c]
+                if n >= 0:
+                    stack.append(~c)
+                    for k in self.nodes[n].distinct:
+                        self.refs[k] += 1
+                        stack.append(k)
+        return found
 
     # -- enumeration -------------------------------------------------------------------
 
-    def _enumerate(self) -> None:
-        count = len(self.classes)
-        self.of = [[] for _ in range(count)]
+    def _forget(self) -> None:
+        self.of = [[] for _ in self.members]
         self.flow = [float("inf") if m else 0.0 for m in self.members]
         self.alone = list(self.flow)
+
+    def _enumerate(self) -> None:
+        self._forget()
         rank = {n: i for i, n in enumerate(self.order)}
         work = self.order
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
             again: set[int] = set()
             passed: set[int] = set()
             for n in work:
                 passed.add(n)
                 if not self.budget.left():
-                    self._complete()
+                    if not turn:
+                        self.hurry()
                     return
                 c = self.nodes[n].cls
                 if self._try(n):
@@ -166,14 +193,66 @@ class Cuts(Dense):
                 return
             work = sorted((n for n in again if n in rank), key=rank.__getitem__)
 
-    def _complete(self) -> None:
-        """When time is up: one kernel for each node that has none."""
-        for n in self.order:
-            node = self.nodes[n]
-            if not self.of[node.cls]:
-                cut = self._cut(n, (None,) * len(node.distinct))
-                if cut is not None:
-                    self._keep(node.cls, cut)
+    def hurry(self, written: bool = False) -> None:
+        """One kernel for each class of the first choice, in one pass: what there is
+        time for when there is none. ``written``: of the program as it was written
+        instead."""
+        self._forget()
+        needed = self._choose_written() if written else self._needed()
+        for r in self.roots:
+            self.refs[self.number[r]] += 1
+        readers: dict[int, int] = {}
+        for c in needed:
+            for k in self.nodes[self.first[c]].distinct:
+                readers[k] = readers.get(k, 1 << k) | 1 << c
+        for r in self.roots:
+            readers[self.number[r]] = -1
+        for c in needed:
+            n = self.first[c]
+            self._through_view(n)
+            self._fuse(n, readers)
+
+    def _fuse(self, n: int, readers: Mapping[int, int]) -> None:
+        """Keep one cut of node ``n``. ``readers``: the classes of the first choice that
+        read each class, as bits.
+
+        All that fits inside is taken there, where nothing else reads any of it. Else it
+        is the better, by area flow, of one with all but results and products that
+        others read and one with only what is read once.
+        """
+        node = self.nodes[n]
+        best = [self.of[k][0] if self.of[k] else None for k in node.distinct]
+        fitting = [
+            cut if cut is not None and self._fits(n, i, cut.state) else None
+            for i, cut in enumerate(best)
+        ]
+        shared = [self.refs[k] > 1 for k in node.distinct]
+        whole = self._cut(n, tuple(fitting))
+        if whole is None or not self._is_closed(whole, readers):
+            own = [None if s else cut for cut, s in zip(fitting, shared, strict=True)]
+            kept = [readers[k] == -1 for k in node.distinct]
+            light = [
+                None if s and cut and (r or cut.state.anchor != -1) else cut
+                for cut, s, r in zip(fitting, shared, kept, strict=True)
+            ]
+            one = [
+                [cut if j == i else None for j, cut in enumerate(own)]
+                for i in range(len(own))
+            ]
+            found = self._cuts(n, [own, light])
+            found = found or self._cuts(n, one) or self._cuts(n, [[None] * len(own)])
+            whole = min(found, key=_flow) if found else None
+        if whole is not None:
+            self._keep(node.cls, whole)
+
+    def _cuts(self, n: int, choices: Sequence[list[Cut | None]]) -> list[Cut]:
+        made = (self._cut(n, subs) for subs in dict.fromkeys(map(tuple, choices)))
+        return [self._sum_below(cut) for cut in made if cut is not None]
+
+    def _is_closed(self, cut: Cut, readers: Mapping[int, int]) -> bool:
+        """Whether nothing else reads what ``cut`` computes on its way."""
+        inner = cut.body & ~(1 << self.nodes[cut.node].cls)
+        return not any(readers[c] & ~cut.body for c in bits(inner))
 
     def _try(self, n: int) -> bool:
         """Add the cuts with node ``n`` at the root; whether anything changed."""
@@ -184,11 +263,7 @@ class Cuts(Dense):
         if any(flow[k] == float("inf") for k in node.distinct):
             return False
         changed = False
-        if node.op.name in VIEWS:
-            below = flow[node.kids[0]] + self.model.device.view_s
-            flow[c] = min(flow[c], below / max(1, self.refs[c]))
-            below = self.alone[node.kids[0]] + self.model.device.view_s
-            self.alone[c] = min(self.alone[c], below)
+        self._through_view(n)
         tried = self._tried
         for subs in product(*self._options(n)):
             key = (n, *(0 if s is None else s.serial for s in subs))
@@ -199,6 +274,16 @@ class Cuts(Dense):
             if cut is not None:
                 changed |= self._keep(c, cut)
         return changed or flow[c] < before * 0.99
+
+    def _through_view(self, n: int) -> None:
+        """What a class costs as a view."""
+        node = self.nodes[n]
+        if node.op.name in VIEWS:
+            c, below = node.cls, node.kids[0]
+            view_s = self.model.device.view_s
+            flow = (self.flow[below] + view_s) / max(1, self.refs[c])
+            self.flow[c] = min(self.flow[c], flow)
+            self.alone[c] = min(self.alone[c], self.alone[below] + view_s)
 
     def _options(self, n: int) -> list[list[Cut | None]]:
         node = self.nodes[n]
@@ -216,11 +301,16 @@ class Cuts(Dense):
 
     def _fits(self, n: int, i: int, state: State) -> bool:
         """Whether operand ``i`` can be computed inside when all others are leaves."""
-        node = self.nodes[n]
-        if state.kind in LIGHT and node.op.kind == "pointwise":
-            return True
-        states = [state if k == node.distinct[i] else LEAF for k in node.kids]
-        return self.state(n, states) is not None
+        key = n, i, id(state)  # states live on in those that were asked for
+        known = self._fitting.get(key)
+        if known is None:
+            node = self.nodes[n]
+            known = state.kind in LIGHT and node.op.kind == "pointwise"
+            if not known:
+                kids = [state if k == node.distinct[i] else LEAF for k in node.kids]
+                known = self.state(n, kids) is not None
+                self._fitting[key] = known
+        return known
 
     def _cut(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
         """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
@@ -365,11 +455,17 @@ class Cuts(Dense):
             cut.price = self.model.kernel_s(
                 arithmetic, traffic + self.write_s[node.cls], views
             )
-        below = bits(leaves)
-        cut.flow = cut.price + sum(self.flow[k] for k in below)
-        cut.alone = cut.price + sum(self.alone[k] for k in below)
         cut.views_only = state.kind == VIEW.kind
         cut._choice = None
+        return cut
+
+    def _sum_below(self, cut: Cut) -> Cut:
+        """``cut`` with what is below it in its flows."""
+        flow = alone = cut.price
+        for k in bits(cut.leaves):
+            flow += self.flow[k]
+            alone += self.alone[k]
+        cut.flow, cut.alone = flow, alone
         return cut
 
     def _keep(self, c: int, cut: Cut) -> bool:
@@ -383,6 +479,7 @@ class Cuts(Dense):
                 and other.views_only == cut.views_only
             ):
                 return False
+        self._sum_below(cut)
         kept = [
             o
             for o in kept

@@ -84,6 +84,7 @@ class Dense:
     def __post_init__(self) -> None:
         self._traffic: dict[int, float] = {0: 0.0}
         self._states_of: dict[tuple[int, ...], State | None] = {}
+        self._asked: dict[tuple[int, ...], State | None] = {}
         self._numbers: dict[int, int] = {}
         self._named: dict[State, int] = {}
         self._alive: list[State] = []
@@ -157,10 +158,11 @@ class Dense:
     def _gather(self) -> None:
         graph, number = self.graph, self.number
         self.members = [[] for _ in self.classes]
+        self.place: dict[int, int] = {}  # of each e-node among the nodes
         for c, at in number.items():
             if graph.constant[c] or graph.types[c] is None or self._is_leaf(c):
                 continue
-            seen: set[Any] = set()
+            seen: dict[Any, int] = {}
             # Of two kernels that cost the same, the first stays: the named one.
             for i in sorted(graph.classes[c], key=self._is_primitive):
                 e = graph.nodes[i]
@@ -169,12 +171,15 @@ class Dense:
                 types = tuple(graph.types[k] for k in e.children)
                 kids = tuple(number[k] for k in e.children)
                 key = (e.op, e.attrs, tuple(sorted(kids)) if e.op.commutative else kids)
-                if key in seen or None in types:
+                if key in seen:
+                    self.place[i] = seen[key]
+                    continue
+                if None in types:
                     continue
                 if e.op.kind == "fused" and not self.named and self._is_off(i):
                     self.dropped = True
                     continue
-                seen.add(key)
+                seen[key] = self.place[i] = len(self.nodes)
                 self.members[at].append(len(self.nodes))
                 if e.op.name in VIEWS:
                     self._views |= 1 << len(self.nodes)
@@ -230,10 +235,13 @@ class Dense:
 
     def state(self, n: int, states: Sequence[State]) -> State | None:
         """The state of node ``n`` over operands in ``states``."""
-        key = (n, *(self._number_of(s) for s in states))
-        if key not in self._states_of:
-            self._states_of[key] = self._joined(self.nodes[n], states)
-        return self._states_of[key]
+        asked = (n, *map(id, states))
+        if asked not in self._asked:
+            key = (n, *[self._number_of(s) for s in states])
+            if key not in self._states_of:
+                self._states_of[key] = self._joined(self.nodes[n], states)
+            self._asked[asked] = self._states_of[key]
+        return self._asked[asked]
 
     def _joined(self, node: Node, states: Sequence[State]) -> State | None:
         if node.apart:

@@ -330,7 +330,7 @@ class Engine:
         for row in functions["constant"].rows:
             constant[ids[row.inputs[0]]] = True
         tables = self._tables(functions, reader) if self.signed else {}
-        graph = EGraph(types, [[] for _ in types], nodes_, constant, tables)
+        graph = EGraph(types, [[] for _ in types], nodes_, constant, tables=tables)
         graph.complete()
         return graph
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ class EGraph:
     nodes: list[ENode]
     constant: list[bool]
     """Whether the value of a class is known when the program is compiled."""
+    written: dict[int, int] = field(default_factory=dict)
+    """The node of each class that the input wrote, its first in evaluation order."""
     tables: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     """Where the engine kept provenance: what conditions of rules ask of a class
     (``lower``, ``order``, and relations, whose value is True)."""
@@ -84,6 +87,7 @@ class EGraph:
             if self.nodes[i].rule:
                 self.nodes[i] = self.nodes[i]._replace(rule="")
             found[t] = self.nodes[i].cls
+            self.written.setdefault(found[t], i)
         return [found[t] for t in what.terms]
 
     def complete(self) -> None:
@@ -189,9 +193,15 @@ class Inserted:
     base: int
     """First key for the terms; a term's key is ``base`` plus its place."""
 
+    @cached_property
+    def place(self) -> dict[Term, int]:
+        """Where each term stands."""
+        return {t: i for i, t in enumerate(self.terms)}
+
+    @cached_property
     def used_in_later_chunks(self) -> set[int]:
         """Places of terms that a later chunk refers to."""
-        place = {t: i for i, t in enumerate(self.terms)}
+        place = self.place
         return {
             place[a]
             for i, t in enumerate(self.terms)

@@ -46,9 +46,8 @@ def step_text(step: Step) -> str:
 def chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], list[Any]]:
     """Actions that insert one chunk of terms, and the facts that look up earlier
     ones."""
-    place = {t: i for i, t in enumerate(what.terms)}
+    place, again = what.place, what.used_in_later_chunks
     end = min(start + CHUNK, len(what.terms))
-    again = what.used_in_later_chunks()
     head: list[Any] = []
     needed: dict[int, None] = {}
 

@@ -142,6 +142,16 @@ def default_backend() -> Backend:
         return backend_named("numpy")
 
 
+@functools.cache
+def _printer(language: str) -> Callable[[Program], str] | None:
+    """What writes programs in a language that is no backend's, by the entry-point
+    group ``eqsat.languages``."""
+    from importlib.metadata import entry_points
+
+    found = list(entry_points(group="eqsat.languages", name=language))
+    return found[0].load() if found else None
+
+
 @dataclass(frozen=True)
 class Lowered:
     """One function for one signature, from its terms to what runs."""
@@ -181,13 +191,20 @@ class Lowered:
         return self.executable
 
     def source(self, language: str | None = None) -> str:
-        """The source that ``language`` (a backend's name) gives the program.
+        """The source of the program in ``language``: ``numpy``, ``llvm``, another
+        backend's name, or ``metal`` or ``cuda`` for its kernels on a GPU, which need
+        not be there.
 
         Raises :class:`BackendError` when no backend of that name is installed.
         """
-        if language is None or language == self.backend.name:
+        name = self.backend.name if language is None else language
+        name = "native" if name == "llvm" else name
+        if name == self.backend.name:
             return self.executable.source
-        return backend_named(language).lower(self.program, self.options).source
+        printer = _printer(name)
+        if printer is not None:
+            return printer(self.program)
+        return backend_named(name).lower(self.program, self.options).source
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.
@@ -274,6 +291,9 @@ class Jit:
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
         self.backend = backend_named(backend) if backend else default_backend()
         self.options = options.for_backend(self.backend.name)
+        self._given = backend, options
+        self._for_mlx = self._sibling(options) if backend is None else None
+        self._mlx: tuple[Jit, type] | None = None
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
@@ -283,6 +303,12 @@ class Jit:
         self._entry: Entry | None = make(self._call) if make is not None else None
         self.__call__ = self._call if self._entry is None else self._entry.function
 
+    def _sibling(self, options: Options) -> Callable[[], Jit]:
+        """The same function for arrays of MLX, made when some come."""
+        return functools.cache(
+            lambda: Jit(self.fn, "mlx", self._rules, options, self.constants)
+        )
+
     @property
     def rules(self) -> RuleSet:
         """The rules in use."""
@@ -290,7 +316,14 @@ class Jit:
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """A call that no entry serves."""
+        if self._mlx is not None:
+            sibling, array = self._mlx
+            if any(type(a) is array for a in args):
+                return sibling(*args, **kwargs)
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        if self._for_mlx is not None and call.are_mlx:
+            self._mlx = self._for_mlx(), sys.modules["mlx.core"].array
+            return self._mlx[0](*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
                 return self.fn(*args, **kwargs)
@@ -311,6 +344,8 @@ class Jit:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        if self._for_mlx is not None and call.are_mlx:
+            return self._for_mlx()._find(call)[0]
         return self._find(call)[0]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -350,8 +385,8 @@ class Jit:
         return Jit(copy.deepcopy(fn, memo), *rest)
 
     def _made_of(self) -> tuple[Any, ...]:
-        constants = tuple(self.constants)
-        return self.fn, self.backend.name, self._rules, self.options, constants
+        backend, options = self._given
+        return self.fn, backend, self._rules, options, tuple(self.constants)
 
     def _lower(self, call: Arguments) -> Lowered:
         start = time.perf_counter()
@@ -414,7 +449,8 @@ def jit(
 
     ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
     one likes; numbers, strings and None are part of the signature. ``backend``: a
-    backend's name (default ``native``, or ``numpy`` where that does not load).
+    backend's name; by default ``mlx`` for calls with an ``mx.array``, else ``native``,
+    or ``numpy`` where that does not load.
     ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names
     or positions of parameters that never change; read-only arrays and arrays that the
     function closes over are constants too. Constants are folded once.

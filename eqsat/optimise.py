@@ -315,8 +315,9 @@ def _cover_all(
 ) -> Optimised:
     """The chosen terms of the regions."""
     covers = []
+    sizes = [len(p.sample.terms) for p in work.pieces]
     for i, p in enumerate(work.pieces):
-        mine = budget.part(max(0.5, 1 / (len(work.pieces) - i)))
+        mine = budget.part(sizes[i] / sum(sizes[i:]))
         covers.append(work.cover(work.graph, _root_classes(p, p.sample), mine))
         budget.spent = budget.spent or mine.spent
     gaps = [c.gap for c in covers if c.gap is not None]

@@ -17,6 +17,7 @@ from eqsat.arguments import (
     dtype_of_array,
     flatten_arguments,
     is_array,
+    to_numpy,
 )
 from eqsat.build import constant
 from eqsat.errors import TraceError, at, caller_line
@@ -120,7 +121,7 @@ def trace(
 
 def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
     if leaf.constant:
-        return constant(graph, np.asarray(leaf.value))
+        return constant(graph, to_numpy(leaf.value))
     term = graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape))
     inputs.append(term)
     return term
@@ -138,8 +139,9 @@ def _output_term(graph: Graph, path: str, value: Any) -> Term:
             f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"
         )
     dtype_of_array(path, value)
-    refuse_subclass(type(np.asanyarray(value)), path)
-    return constant(graph, np.asarray(value))
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), path)
+    return constant(graph, to_numpy(value))
 
 
 def _check_arguments(
@@ -211,10 +213,13 @@ def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array[tuple(steps)]
 
 
-_SAMPLE = 16_384
-"""Elements of a constant that are compared; more are sampled."""
+_WHOLE, _SAMPLE = 16_384, 4096
+"""Elements of a constant up to which all are compared, and how many of more are."""
 
 
 def _digest(array: np.ndarray[Any, Any]) -> int:
-    step = 1 if array.size <= _SAMPLE else -(-array.size // _SAMPLE)
+    step = 1 if array.size <= _WHOLE else -(-array.size // _SAMPLE)
+    flags = array.flags
+    if flags.c_contiguous or flags.f_contiguous:  # five times as fast as .flat
+        return hash(array.reshape(-1, order="A")[::step].tobytes())
     return hash(array.flat[::step].tobytes())

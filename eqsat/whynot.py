@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -216,8 +215,11 @@ class Question:
                 f"fused kernel would compute it again: {price}"
             )
         if line is None:
-            cls = self.derivations.search.graph.nodes[node].cls
-            line = self.derivations.words.line(cls)
+            match = self.derivations.match(node)
+            made = self.derivations.search.graph.nodes[node].cls
+            classes = (made, *(match.roots if match is not None else ()))
+            lines = map(self.derivations.words.line, classes)
+            line = next((x for x in lines if x is not None), None)
         return WhyNot(
             rule.name, kind, text, line=line, cost_s=chosen, forced_cost_s=cost
         )
@@ -238,7 +240,7 @@ class Question:
                     promising.append((promise, k, i, i, forcing))
         promising.sort(key=lambda p: p[:3])
         best: tuple[int, Part, float] | None = None
-        budget = Budget(time.perf_counter() + max(1.0, self.options.deadline_s), 1)
+        budget = Budget.of(max(1.0, self.options.deadline_s), 1)
         for _, k, i, node, forcing in promising[:TRIED]:
             choice = forcing.choice(i, budget)
             if choice is not None:

@@ -65,6 +65,7 @@ def fused_op(name: str, run: Callable[..., Any], count: int) -> Op:
     return Op(
         name=name,
         kind="fused",
+        doc="One kernel of a test.",
         type_rule=Custom(infer),
         reference=run,
         params=tuple("abcdef"[:count]),

@@ -10,6 +10,7 @@ from agreement import BF16, FLOATS
 from bodies import fused_op
 from programs import program_of
 
+from eqsat.backends.kernels.affine import Unsupported
 from eqsat.backends.native import Lowered
 from eqsat.backends.native.lower import Compiled, Python, _layout, _readable
 from eqsat.backends.native.machine import host
@@ -90,7 +91,11 @@ def run(
     """The results of a program compiled for the layouts of ``arrays`` alone, and why
     some of its kernels run as NumPy."""
     given = [_readable(a, t) for a, t in zip(arrays, program.inputs, strict=True)]
-    compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
+    try:
+        compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
+    except Unsupported:  # a view that only packed memory has: Lowered copies then
+        given = [np.ascontiguousarray(a) for a in given]
+        compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
     parts = [p for p in compiled.parts if isinstance(p, Python)]
     before = [a.tobytes() for a in arrays]
     got = compiled.run(given)
@@ -134,7 +139,7 @@ def natively(
 
 def fused(f: Callable[..., Any], count: int) -> Op:
     """``f`` of ``count`` arrays as one kernel."""
-    return fused_op("one_kernel", f, count)
+    return fused_op(f"one_kernel_of_{f.__module__}", f, count)
 
 
 def same_bits(got: Array, want: Any, signs: bool = True) -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import eqsat as eq
 from eqsat import ops
+from eqsat import optimise as line
 from eqsat.demo import block
+from eqsat.frozen import Budget
 
 Array = np.ndarray[Any, Any]
 
@@ -295,3 +297,52 @@ def test_a_fused_op_of_the_users_own_call_runs_with_fusion_off() -> None:
 
     got = eq.jit(f, options=eq.Options(fusion=False))(x, g, w, b)
     np.testing.assert_allclose(got, f(x, g, w, b), rtol=1e-5)
+
+
+# -- when time is up -------------------------------------------------------------------
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time for any cover."""
+    real = line.cover
+
+    def cover(*args: Any, **options: Any) -> Any:
+        graph, model, roots, budget = args
+        over = Budget.of(-1, budget.max_nodes)
+        return real(graph, model, roots, over, **options)
+
+    monkeypatch.setattr(line, "cover", cover)
+
+
+def norm(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(np.square(x).mean(-1)[:, None])
+
+
+HURRIED: list[tuple[Callable[..., Any], int]] = [
+    (lambda x, w: np.tanh(x * 2 + 1) * x, 1),
+    (lambda x, w: np.exp(x) / np.exp(x).sum(-1, keepdims=True), 1),
+    (lambda x, w: norm(x + 1), 1),
+    (lambda x, w: np.maximum(x @ w + 1, 0) * 0.5, 1),
+    (lambda x, w: (np.tanh(x @ w) @ w, x @ w), 3),
+    (lambda x, w: (np.exp(x), np.exp(x).sum(-1)), 2),
+]
+
+
+@pytest.mark.parametrize(("f", "most"), HURRIED)
+def test_without_time_what_nothing_else_reads_is_fused(
+    f: Callable[..., Any], most: int, hurried: None
+) -> None:
+    assert count(f, draw(40, 40), draw(40, 40)) <= most
+
+
+@pytest.mark.parametrize("name", ["layer", "rms"])
+def test_without_time_a_block_is_within_a_tenth(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model, x, _ = block.draw(block.Config(layers=1, norm=name))
+    patient = eq.jit(model.forward, options=eq.Options(deadline_s=60)).lower(x)
+    request.getfixturevalue("hurried")
+    quick = eq.jit(model.forward, options=eq.Options(deadline_s=60)).lower(x)
+    assert len(quick.program.kernels) < len(quick.trace.graph.terms) / 2
+    assert quick.optimised.cost_s < 1.1 * patient.optimised.cost_s

@@ -136,6 +136,8 @@ class Nest:
     them, in order: one takes ``ceil(size / chunk.size)`` turns, the last ones fewer."""
     aliased: frozenset[int] = frozenset()
     """Buffers that may share memory, element by element."""
+    threads: int = 1
+    """Threads that may share the grid."""
     streamed: frozenset[int] = frozenset()
     """Buffers that are written past the caches: too large to stay in them. They start
     on a cache line."""

@@ -143,6 +143,8 @@ class _Lowering:
         self.kernel = kernel
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
+        self.numbers: dict[tuple[Term, DType], Operand] = {}
+        """Tables of bare numbers."""
         for t in kernel.inputs:
             layout = layouts.get(t) or Layout(packed(t.shape))
             self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
@@ -151,16 +153,16 @@ class _Lowering:
         self.target = replace(target, rows=frozenset(rows))
         self.rounds = len(terms) == 1
         for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
-            self.known(t, np.array(value, order="C"), Layout(packed(t.shape)))
+            table = self.table(np.array(value, order="C"))
+            self.memory[t] = table, Layout(packed(t.shape))
         for t in terms:
             if t.op.name in OF_NOTHING and t.size and any(a.size == 0 for a in t.args):
-                self.known(t, of_nothing(t), Layout((0,) * t.ndim))
+                self.memory[t] = self.table(of_nothing(t)), Layout((0,) * t.ndim)
 
-    def known(self, term: Term, value: np.ndarray[Any, Any], layout: Layout) -> None:
-        """Note the elements of a term that are known beforehand."""
-        operand = Operand("table", len(self.out.tables), value.dtype)
+    def table(self, value: np.ndarray[Any, Any]) -> Operand:
+        """Memory of elements that are known beforehand."""
         self.out.tables.append(value)
-        self.memory[term] = operand, layout
+        return Operand("table", len(self.out.tables) - 1, value.dtype)
 
     def run(self) -> Pieces:
         roots = []
@@ -201,8 +203,8 @@ class _Lowering:
         as the axes before it have inside and as the others have in all."""
         x, value = term.args
         shape, offset = list(term.shape), root.offset
-        before = cast("tuple[int, ...]", term.attrs[0])
-        for axis, low in enumerate(before, term.ndim - len(before)):
+        lows = cast(Shape, term.attrs[0])
+        for axis, low in enumerate(lows, term.ndim - len(lows)):
             size, stride = x.shape[axis], root.strides[axis]
             high = shape[axis] - size - low
             for start, width in ((0, low), (low + size, high)):
@@ -220,9 +222,12 @@ class _Lowering:
         """``value``, one number, in ``shape``, of the dtype of ``like``."""
         op, dtype = Op.registry["broadcast_to"], cast("DType", like.dtype)
         found = value.graph.node(op, [value], (shape,), (dtype, shape))
-        if isinstance(value.dtype, Weak) and found not in self.memory:
-            number = np.asarray(evaluate([value], {})[value], dtype)
-            self.known(found, number, Layout((0,) * len(shape)))
+        if isinstance(value.dtype, Weak):
+            key = value, dtype
+            if key not in self.numbers:
+                number = np.asarray(evaluate([value], {})[value], dtype)
+                self.numbers[key] = self.table(number)
+            self.memory[found] = self.numbers[key], Layout((0,) * len(shape))
         return found
 
     def nest(self, roots: Sequence[Root]) -> None:

@@ -79,6 +79,7 @@ class _Schedule:
     ) -> None:
         self.values = list(values.values)
         self.whole = target.rows
+        self.threads = target.threads
         self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
         self.chunk = chunk
         self.operands: list[Any] = []
@@ -381,6 +382,14 @@ class _Schedule:
         )
         row = prod(v.size for v in self.row)
         keeps = tuple((self.values[i].dtype, row) for i in self.keeps)
-        nest = Nest(buffers, self.grid, tuple(passes), keeps, self.vertical, self.chunk)
+        nest = Nest(
+            buffers,
+            self.grid,
+            tuple(passes),
+            keeps,
+            self.vertical,
+            self.chunk,
+            threads=self.threads,
+        )
         nest = coalesced(nest, self.whole)
         return spread_out(nest) if self.is_map else nest, tuple(self.operands)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
@@ -28,6 +30,25 @@ class Strand:
     """Of the elements of this step."""
     row: dict[int, ir.Value] = field(default_factory=dict)
     """Of its rows, where rows are what lies side by side."""
+
+
+@contextmanager
+def loop(
+    b: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int
+) -> Iterator[ir.Value]:
+    """``for i = start; i < stop; i += step``."""
+    head, body, done = (b.append_basic_block(n) for n in ("head", "body", "done"))
+    before = b.block
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(I64)
+    i.add_incoming(start, before)
+    b.cbranch(b.icmp_signed("<", i, stop), body, done)
+    b.position_at_end(body)
+    yield i
+    i.add_incoming(b.add(i, I64(step)), b.block)
+    b.branch(head)
+    b.position_at_end(done)
 
 
 class Access:

@@ -18,7 +18,8 @@ from ..kernels.lower import Product
 from ..kernels.values import Layout
 
 _ROOT = Path(np.__file__).parent
-NAMES = {"float32": "sgemm", "float64": "dgemm"}
+LETTERS = {"float32": "s", "float64": "d"}
+FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Library:
     """Functions of a BLAS, as Fortran calls them."""
 
     addresses: Mapping[str, int]
-    """``sgemm`` and ``dgemm``; where it can be held to one thread,
+    """Those of :data:`FUNCTIONS`; where it can be held to one thread,
     ``blas_get_threads`` and ``blas_set_threads``."""
     integer_bits: int
 
@@ -69,8 +70,7 @@ def library() -> Library:
 def _openblas(loaded: ctypes.CDLL) -> Library | None:
     for suffix, bits in (("64_", 64), ("", 32)):
         names = {
-            "sgemm": f"scipy_sgemm_{suffix}",
-            "dgemm": f"scipy_dgemm_{suffix}",
+            **{name: f"scipy_{name}_{suffix}" for name in FUNCTIONS},
             "blas_get_threads": f"scipy_openblas_get_num_threads{suffix}",
             "blas_set_threads": f"scipy_openblas_set_num_threads{suffix}",
         }
@@ -91,7 +91,7 @@ def _scipy() -> Library:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsules = cython_blas.__pyx_capi__
-    at = {n: get(capsules[n], name_of(capsules[n])) for n in NAMES.values()}
+    at = {n: get(capsules[n], name_of(capsules[n])) for n in FUNCTIONS}
     return Library(at, 32)
 
 

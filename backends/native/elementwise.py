@@ -245,30 +245,27 @@ def _is_number(value: ir.Value) -> bool:
 
 def _floor_divide(c: Call) -> ir.Value:
     quotient, rest = _divided(c)
-    b = c.b
     if c.is_unsigned:
         return quotient
-    _, y = c.args
-    off = b.and_(
-        b.icmp_signed("!=", rest, c.number(0)),
-        b.icmp_signed("<", b.xor(rest, y), c.number(0)),
-    )
-    off = b.and_(off, b.icmp_signed("!=", y, c.number(0)))
-    return b.select(off, b.sub(quotient, c.number(1)), quotient)
+    return c.b.select(_is_above(c, rest), c.b.sub(quotient, c.number(1)), quotient)
 
 
 def _remainder(c: Call) -> ir.Value:
     _, rest = _divided(c)
-    b = c.b
     if c.is_unsigned:
         return rest
-    _, y = c.args
+    return c.b.select(_is_above(c, rest), c.b.add(rest, c.args[1]), rest)
+
+
+def _is_above(c: Call, rest: ir.Value) -> ir.Value:
+    """Whether a quotient cut to an integer lies above the exact one: its rest is not 0,
+    and its sign not that of the divisor."""
+    b, y = c.b, c.args[1]
     off = b.and_(
         b.icmp_signed("!=", rest, c.number(0)),
         b.icmp_signed("<", b.xor(rest, y), c.number(0)),
     )
-    off = b.and_(off, b.icmp_signed("!=", y, c.number(0)))
-    return b.select(off, b.add(rest, y), rest)
+    return b.and_(off, b.icmp_signed("!=", y, c.number(0)))
 
 
 def _divided(c: Call) -> tuple[ir.Value, ir.Value]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT
+from eqsat.domain import ATTENTION, CONTRACT
 from eqsat.errors import BackendError
 from eqsat.kernel import Kernel, packed
 from eqsat.op import INPUT
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
+WAKE_S = 1e-4
+"""Until a thread that sleeps takes part: 25 µs at best, 100 µs on a busy machine."""
+MAP_FLOPS_PER_S, PRODUCT_FLOPS_PER_S, BYTES_PER_S = 2e10, 8e10, 6e10
+"""Rough figures of one core, with data in the second and third cache."""
 RELEASE_S = 1e-5
 """Work during which other threads of Python may run (s)."""
 PROGRAM = "program"
@@ -85,7 +90,7 @@ class Compiled:
         layouts: Sequence[Layout],
         host: Host,
         threads: int,
-        exact: bool,
+        exact: bool = False,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
         self.host, self.threads, self.exact = host, threads, exact
@@ -287,6 +292,16 @@ def _copied(term: Term, graph: Graph) -> Term:
     return graph.node(term.op, args, term.attrs, term.type)
 
 
+def is_worth_waking(program: Program) -> bool:
+    """Whether a second thread saves more than it takes to wake it."""
+    total = 0.0
+    for k in program.kernels:
+        is_product = k.kind in (CONTRACT, ATTENTION)
+        work = k.flops / (PRODUCT_FLOPS_PER_S if is_product else MAP_FLOPS_PER_S)
+        total += max(work, k.bytes / BYTES_PER_S)
+    return total > 2 * WAKE_S
+
+
 class Lowered:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
@@ -295,7 +310,7 @@ class Lowered:
         self, program: Program, host: Host, threads: int = 0, exact: bool = False
     ) -> None:
         self.program, self.host, self.exact = program, host, exact
-        self.threads = thread_limit(threads)
+        self.threads = thread_limit(threads) if is_worth_waking(program) else 1
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}

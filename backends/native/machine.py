@@ -126,8 +126,10 @@ def compile_ir(
     """Object code of LLVM IR: text, or a module whose ``str`` is the text.
 
     ``passes``: ``short`` cleans up explicit code in half a millisecond (inlining of
-    ``alwaysinline`` functions, scalars in registers, common subexpressions);
-    ``full`` is what ``clang -O2`` does without vectorisation, ten times as long.
+    ``alwaysinline`` functions, scalars in registers); the code generator finds the
+    common subexpressions of a block, and LLVM's NewGVN, which would find more, aborts
+    the process on functions of a hundred loops. ``full`` is what ``clang -O2`` does
+    without vectorisation, ten times as long.
     Raises :class:`BackendError` with LLVM's message for IR that is wrong.
     """
     machine = machine or host()
@@ -150,7 +152,6 @@ def compile_ir(
         manager.add_sroa_pass()
         manager.add_instruction_combine_pass()
         manager.add_simplify_cfg_pass()
-        manager.add_new_gvn_pass()
         manager.add_aggressive_dce_pass()
     manager.run(parsed, builder)
     code: bytes = target.emit_object(parsed)

@@ -7,8 +7,7 @@ several vectors, then of one, then of one element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -30,11 +29,20 @@ from ..kernels.language import (
     Store,
 )
 from . import elementwise
-from .access import PTR, VOID, Access, Strand, without
+from .access import PTR, VOID, Access, Strand, loop, without
 from .convert import I64, constant, register_type, splat
 from .machine import Host
 from .reductions import Reducer, reducer
-from .shape import AHEAD, BLOCK, CAREFUL, blocks, is_wide, split
+from .shape import (
+    AHEAD,
+    BLOCK,
+    CAREFUL,
+    blocks,
+    elements_at_once,
+    is_far,
+    is_wide,
+    split,
+)
 
 
 class Emitter(Access):
@@ -50,32 +58,13 @@ class Emitter(Access):
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.strands: list[Strand] = []
-        with self.loop(self.start, self.stop, 1) as unit:
+        with loop(self.b, self.start, self.stop, 1) as unit:
             self.unit(unit)
         if nest.streamed and not host.is_arm:
             self._fence()
         self.b.ret_void()
 
     # -- loops -------------------------------------------------------------------------
-
-    @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value, step: int) -> Iterator[ir.Value]:
-        """``for i = start; i < stop; i += step``."""
-        b = self.b
-        head = self.function.append_basic_block("head")
-        body = self.function.append_basic_block("body")
-        done = self.function.append_basic_block("done")
-        before = b.block
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(I64)
-        i.add_incoming(start, before)
-        b.cbranch(b.icmp_signed("<", i, stop), body, done)
-        b.position_at_end(body)
-        yield i
-        i.add_incoming(b.add(i, I64(step)), b.block)
-        b.branch(head)
-        b.position_at_end(done)
 
     def unit(self, unit: ir.Value) -> None:
         """One unit of the work."""
@@ -138,7 +127,7 @@ class Emitter(Access):
     def _passes(self, block: ir.Value | None) -> None:
         self.row = {}
         for p in self.nest.passes:
-            self.bases = {}
+            self.bases, self.inner = {}, None
             for s in p.before:
                 self._of_row(s)
             if p.body:
@@ -211,7 +200,7 @@ class Emitter(Access):
         var, *rest = loops
         low, high = self._range(p, var, block)
         if rest:
-            with self.loop(low, high, 1) as i:
+            with loop(self.b, low, high, 1) as i:
                 self.index[var] = i
                 self._nested(p, rest, groups, reducers, block)
             return
@@ -274,31 +263,17 @@ class Emitter(Access):
         """The innermost loop, cut into short ones where sums need care."""
         self.inner = var
         self._prepare(p, var, strands)
-        self._looped(p, var, low, high, strands, reducers, first, step)
-        self.inner = None
-
-    def _looped(
-        self,
-        p: Pass,
-        var: Var,
-        low: ir.Value,
-        high: ir.Value,
-        strands: list[Strand],
-        reducers: dict[int, list[Any]],
-        first: int,
-        step: int,
-    ) -> None:
         groups = [g[first : first + len(strands)] for g in reducers.values()]
         careful = [g for g in groups if g[0].is_careful]
         if not careful:
-            with self.loop(low, high, step) as i:
+            with loop(self.b, low, high, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             return
         turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
-        with self.loop(low, high, turns) as outer:
+        with loop(self.b, low, high, turns) as outer:
             end = self.b.add(outer, I64(turns))
             end = self.b.select(self.b.icmp_signed("<", end, high), end, high)
-            with self.loop(outer, end, step) as i:
+            with loop(self.b, outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             for g in careful:
                 if self.nest.vertical:
@@ -333,7 +308,9 @@ class Emitter(Access):
         """Ask for rows to come: processors foresee steps within a page alone."""
         if not self.nest.vertical:
             return
-        ahead_rows = CAREFUL if is_wide(self.nest) else AHEAD
+        ahead_rows = elements_at_once(self.nest) if is_wide(self.nest) else AHEAD
+        if is_wide(self.nest) and not is_far(self.nest):
+            return
         module = self.b.module
         name = "llvm.prefetch.p0"
         fetch = module.globals.get(name)
@@ -367,6 +344,7 @@ class Emitter(Access):
     ) -> None:
         self.index[var] = i
         self._fetch_ahead(p, var, strands)
+        seen: dict[int, list[ir.Value]] = {t: [] for t in reducers}
         for n, strand in enumerate(strands):
             strand.values = {}
             for s in p.body:
@@ -374,8 +352,24 @@ class Emitter(Access):
                     value = self._known(s.value, strand)
                     at = self._known(s.position, strand) if s.position >= 0 else None
                     reducers[s.target][first + n].add(self, value, at)
+                    seen[s.target].append(value)
                 else:
                     self._statement(s, strand, strand.values, strand.row)
+        for target, values in seen.items():
+            group = reducers[target][first : first + len(strands)]
+            if group and group[0].notes_nan:
+                self._note_nan(group, values)
+
+    def _note_nan(self, group: list[Any], values: list[ir.Value]) -> None:
+        """Note NaN in the values of a step, of two strands of one row at a time."""
+        if self.nest.vertical:
+            for r, value in zip(group, values, strict=True):
+                r.note(self, value, value)
+            return
+        for r, x, y in zip(group[::2], values[::2], values[1::2], strict=False):
+            r.note(self, x, y)
+        if len(values) % 2:
+            group[-1].note(self, values[-1], values[-1])
 
     def _known(self, i: int, strand: Strand) -> ir.Value:
         found = strand.values.get(i)

@@ -9,11 +9,21 @@ from llvmlite import ir
 
 from ..kernels.affine import Var
 from ..kernels.language import Accumulate, Nest, Pass, Statement
-from .access import Strand
+from .access import Strand, loop
 from .convert import I64, memory_type
 from .machine import Host
 from .nests import Emitter
-from .shape import BLOCKS, CAREFUL, PANEL, UNROLL, aligned, check, is_wide, split, sums
+from .shape import (
+    PART,
+    UNROLL,
+    aligned,
+    check,
+    elements_at_once,
+    is_wide,
+    panel_of,
+    split,
+    sums,
+)
 
 
 class PanelEmitter(Emitter):
@@ -23,13 +33,14 @@ class PanelEmitter(Emitter):
         """Reduce a panel of rows that lie side by side, some elements of all of them at
         a time."""
         *outer, lane = self.nest.grid
-        unit, part = self._divided(unit, -(-lane.size // PANEL))
+        panel = panel_of(self.nest)
+        unit, part = self._divided(unit, -(-lane.size // panel))
         self._place(unit, outer)
         self.lane = lane
-        low, high = self._part(part, PANEL, lane.size)
-        last = lane.size % PANEL or PANEL
+        low, high = self._part(part, panel, lane.size)
+        last = lane.size % panel or panel
         many, *rest = split(last, self.shape.lanes, self.shape.unroll)
-        counts = (max(many, lane.size // PANEL), *rest)
+        counts = (max(many, lane.size // panel), *rest)
         widths = ((self.shape.lanes, UNROLL), (self.shape.lanes, 1), (1, 1))
         groups = [w for w, n in zip(widths, counts, strict=True) if n]
         at = next(i for i, p in enumerate(self.nest.passes) if p.body)
@@ -62,7 +73,7 @@ class PanelEmitter(Emitter):
         for lanes, unroll in groups:
             step = lanes * unroll
             whole = self._whole(low, high, step)
-            with self.loop(low, whole, step) as i:
+            with loop(self.b, low, whole, step) as i:
                 self.index[self.lane] = i
                 self.bases = {}
                 yield [Strand(lanes, n * lanes) for n in range(unroll)]
@@ -79,13 +90,14 @@ class PanelEmitter(Emitter):
         *outer, var = p.loops
         with ExitStack() as stack:
             for v in outer:
-                loop = self.loop(I64(0), I64(v.size), 1)
-                self.index[v] = stack.enter_context(loop)
+                turns = loop(self.b, I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(turns)
             start, stop = self._range(p, var, None)
-            many = stack.enter_context(self.loop(start, stop, BLOCKS * CAREFUL))
-            last = self._before(many, BLOCKS * CAREFUL, stop)
-            with self.loop(many, last, CAREFUL) as first:
-                end = self._before(first, CAREFUL, last)
+            few = elements_at_once(self.nest)
+            many = stack.enter_context(loop(self.b, start, stop, PART))
+            last = self._before(many, PART, stop)
+            with loop(self.b, many, last, few) as first:
+                end = self._before(first, few, last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)
@@ -132,7 +144,7 @@ class PanelEmitter(Emitter):
             for _ in range(r.parts):
                 if other is s:
                     places.append(byte)
-                byte += aligned(other.dtype.itemsize * PANEL)
+                byte += aligned(other.dtype.itemsize * panel_of(self.nest))
         row = self.b.add(self.b.sub(self.index[self.lane], low), I64(strand.offset))
         kind = memory_type(self.dtypes[s.value])
         starts = [

@@ -7,8 +7,7 @@ what follows it row by row run as panels of rows that stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +15,7 @@ from llvmlite import ir
 from ..kernels.language import Nest
 from ..kernels.lower import Loops, Product
 from . import blas
-from .access import PTR, VOID
+from .access import PTR, VOID, loop
 from .convert import I64
 from .panels import emit_nest
 from .places import Memory, aligned
@@ -206,7 +205,7 @@ class Writer:
             pointers = [self._pointer(m) for m in first.memory]
             self._call(first.piece.nest, pointers, start, stop)
             return
-        with loop(self.b, start, stop) as part:
+        with loop(self.b, start, stop, 1) as part:
             self._panel_of(g, part)
 
     def _panel_of(self, g: Group, part: ir.Value) -> None:
@@ -274,6 +273,9 @@ class Writer:
         x = self._element(p, 0, x, batch, first, size)
         y = self._element(p, 1, y, batch, None, size)
         out = self._element(p, 2, out, batch, first, size)
+        if 1 in (m, n):
+            self._matrix_vector(p, x, y, out, count)
+            return
         number = "double" if size == 8 else "float"
         lead = p.at[2].strides[-2] if m > 1 else n
         args = [
@@ -291,13 +293,49 @@ class Writer:
             out,
             self._constant(max(lead, n)),
         ]
-        name = blas.NAMES[p.dtype.name]
-        gemm = self.module.globals.get(name)
-        if gemm is None:
-            gemm = ir.Function(
-                self.module, ir.FunctionType(VOID, [PTR] * len(args)), name
-            )
-        self.b.call(gemm, args)
+        self._blas(p, "gemm", args)
+
+    def _matrix_vector(
+        self, p: Product, x: ir.Value, y: ir.Value, out: ir.Value, count: ir.Value
+    ) -> None:
+        """A product with one row, or some rows of one with one column: BLAS reads the
+        matrix once, where its matrix product would copy it first."""
+        m, n, k = p.sizes
+        x_strides, y_strides, out_strides = (layout.strides for layout in p.at)
+        if m == 1:
+            matrix, vector = y, x
+            of = blas.matrix(p.at[1], k, n)
+            step, write = x_strides[-1], out_strides[-1]
+            along, across = self._constant(k), self._constant(n)
+        else:
+            matrix, vector = x, y
+            of = blas.matrix(p.at[0], m, k)
+            of = blas.Matrix(not of.is_transposed, of.leading)
+            step, write = y_strides[-2], out_strides[-2]
+            along, across = self._constant(k), self._variable(count)
+        shape = [along, across] if of.is_transposed else [across, along]
+        number = "double" if p.dtype.itemsize == 8 else "float"
+        args = [
+            self._constant("T" if of.is_transposed else "N"),
+            *shape,
+            self._constant(1.0, number),
+            matrix,
+            self._constant(of.leading),
+            vector,
+            self._constant(step or 1),
+            self._constant(0.0, number),
+            out,
+            self._constant(write or 1),
+        ]
+        self._blas(p, "gemv", args)
+
+    def _blas(self, p: Product, kind: str, args: Sequence[ir.Value]) -> None:
+        name = blas.LETTERS[p.dtype.name] + kind
+        function = self.module.globals.get(name)
+        if function is None:
+            types = ir.FunctionType(VOID, [PTR] * len(args))
+            function = ir.Function(self.module, types, name)
+        self.b.call(function, args)
 
     def _element(
         self,
@@ -346,20 +384,3 @@ class Writer:
             value = self.b.trunc(value, kind)
         self.b.store(value, place)
         return place
-
-
-@contextmanager
-def loop(b: ir.IRBuilder, start: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
-    """``for i = start; i < stop; i += 1``."""
-    head, body, done = (b.append_basic_block(n) for n in ("head", "body", "done"))
-    before = b.block
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(I64)
-    i.add_incoming(start, before)
-    b.cbranch(b.icmp_signed("<", i, stop), body, done)
-    b.position_at_end(body)
-    yield i
-    i.add_incoming(b.add(i, I64(1)), b.block)
-    b.branch(head)
-    b.position_at_end(done)

@@ -172,6 +172,8 @@ class _Cell:
 
 class _Plain:
     is_careful = False
+    notes_nan = False
+    """Whether :meth:`_Bound.note` has to be called for each value as well."""
 
     def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
         self.of, self.lanes = of, lanes
@@ -274,13 +276,15 @@ class _Bound(_Plain):
     """The largest or smallest float. NaN is noted apart: one instruction a comparison,
     where a comparison that hands NaN on takes three."""
 
+    notes_nan = True
+
     def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
         super().__init__(of, c, lanes)
         self.nan = _Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
 
-    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
-        super().add(c, value, position)
-        unordered = c.b.fcmp_unordered("uno", value, value)
+    def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
+        """Note whether one of two values is NaN, which one comparison tells."""
+        unordered = c.b.fcmp_unordered("uno", x, y)
         self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
 
     def finished(self, c: Context) -> ir.Value:
@@ -315,6 +319,7 @@ class _Extreme:
     """The first position of the largest or smallest value; of NaN, the first NaN."""
 
     is_careful = False
+    notes_nan = False
 
     def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
         self.of, self.lanes = of, lanes

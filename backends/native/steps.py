@@ -21,10 +21,10 @@ from .shape import check, shape_of
 
 GRAIN_S = 4e-6
 """Work that is worth another thread (s)."""
-BYTES_PER_S = 2e10
-LANES_PER_S = 2e9
+BYTES_PER_S = 8e10
+LANES_PER_S = 3e9
 FLOPS_PER_S = 8e10
-"""Rough figures of one core: memory, vectors of simple operations, and products."""
+"""Rough figures of one core: near memory, vectors of simple ops, and products."""
 TEMPORARY = -2
 """The buffer number of memory between the pieces of a kernel."""
 STREAMED_BYTES = 1 << 24
@@ -73,7 +73,7 @@ def seconds_of(piece: Piece, host: Host) -> float:
             for s in p.body
             if isinstance(s, (Load, Store))
         )
-        total += n * max(work / (lanes * LANES_PER_S), moved / BYTES_PER_S / 2)
+        total += n * max(work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
     return total
 
 

@@ -1,0 +1,126 @@
+"""Rows that lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..kernels.language import (
+    Accumulate,
+    Const,
+    Pass,
+    Statement,
+    Store,
+)
+from .dialect import SIMD, number, value_type
+from .writer import JOINS, Reducing
+
+
+class Columns(Reducing):
+    """Rows that lie side by side: lanes run along these, and the threads of a group
+    share the elements of each out."""
+
+    def write(self) -> None:
+        nest, out = self.nest, self.out
+        *outer, lane = nest.grid
+        statements = [s for p in nest.passes for s in (*p.before, *p.body)]
+        self.lane = lane
+        self.n = min(self.width(statements, lane, lane.size), 4)
+        blocks = -(-lane.size // (SIMD * self.n))
+        longest = max(self.turns_of(p) for p in nest.passes)
+        self.depth = 1
+        while self.depth < 16 and self.depth * 8 < longest:
+            self.depth *= 2
+        self.group = SIMD * self.depth
+        self.groups = prod(v.size for v in outer) * blocks
+        out.add("const uint x = lane % 32, y = lane / 32;")
+        out.add(f"const {self.int} block = group % {blocks};")
+        if outer:
+            out.add(f"const {self.int} part = group / {blocks};")
+            self.split("part", outer)
+        out.add(f"const {self.int} c = (block * {SIMD} + x) * {self.n};")
+        out.add(f"const bool inside = c < {lane.size};")
+        self.index[lane] = "c"
+        if self.depth > 1:
+            for s in self.accumulators():
+                self.slots(s, self.group * self.n)
+        for i, p in enumerate(nest.passes):
+            self._pass(i, p)
+
+    def turns_of(self, p: Pass) -> int:
+        whole = prod(v.size for v in p.loops)
+        chunk = self.nest.chunk
+        return whole if chunk is None else -(-whole // chunk.size)
+
+    def _pass(self, i: int, p: Pass) -> None:
+        self._of_columns(p.before)
+        if p.body:
+            self._elements(i, p)
+
+    def _of_columns(self, before: Sequence[Statement]) -> None:
+        """Values of a column each; the first threads of a column write."""
+        out, n = self.out, self.n
+        makes = [s for s in before if not isinstance(s, (Store, Const))]
+        for s in before:
+            if isinstance(s, Const):
+                self.row[s.target] = number(s.value, s.dtype)
+        for s in makes:
+            out.add(f"{value_type(self.dtypes[s.target])} a{s.target}[{n}];")  # type: ignore[union-attr]
+        hold = {s.target: f"a{s.target}[{'j' if n > 1 else '0'}]" for s in makes}  # type: ignore[union-attr]
+        stores = [s for s in before if isinstance(s, Store)]
+        if makes:
+            out.open("if (inside)")
+            self.block(makes, self.lane, n, hold)
+            out.close()
+        self.row |= hold
+        if stores:
+            out.open("if (inside && y == 0)")
+            self.block(stores, self.lane, n)
+            out.close()
+
+    def _elements(self, i: int, p: Pass) -> None:
+        out, n = self.out, self.n
+        sums = [s for s in p.body if isinstance(s, Accumulate)]
+        slot = "j" if n > 1 else "0"
+        for s in sums:
+            kind, none = self.state(s)
+            out.add(f"{kind} s{s.target}[{n}];")
+            out.add(f"for (int j = 0; j < {n}; ++j) s{s.target}[j] = {none};")
+        names = {s.target: f"s{s.target}[{slot}]" for s in sums}
+        low, high, _ = self.turns(p)
+        kept = dict(self.index)
+        out.open("if (inside)")
+        first = "y" if low == "0" else f"{low} + y"
+        out.add("#pragma unroll 4")
+        out.open(f"for ({self.int} e = {first}; e < {high}; e += {self.depth})")
+        self.split("e", p.loops)
+        self.block(self.again(i), self.lane, n, None, names)
+        out.close()
+        out.close()
+        self.index = kept
+        for s in sums:
+            self._joined(s)
+
+    def _joined(self, s: Accumulate) -> None:
+        """The accumulators of all threads of a column as one, in each of them."""
+        out, n = self.out, self.n
+        kind, none = self.state(s)
+        value = value_type(s.dtype)
+        out.add(f"{value} a{s.target}[{n}];")
+        if self.depth > 1:
+            place = f"slots{s.target}[lane * {n} + j]"
+            out.add(f"for (int j = 0; j < {n}; ++j) {place} = s{s.target}[j];")
+            out.add("EQ_BARRIER();")
+        out.open(f"for (int j = 0; j < {n}; ++j)")
+        if self.depth > 1:
+            out.add(f"{kind} all = {none};")
+            other = f"slots{s.target}[(k * {SIMD} + x) * {n} + j]"
+            out.add(
+                f"for (uint k = 0; k < {self.depth}; ++k) "
+                f"all = {JOINS[s.op]}::join(all, {other});"
+            )
+            out.add(f"a{s.target}[j] = {self.result(s, 'all')};")
+        else:
+            out.add(f"a{s.target}[j] = {self.result(s, f's{s.target}[j]')};")
+        out.close()
+        self.row[s.target] = f"a{s.target}[{'j' if n > 1 else '0'}]"

@@ -1,0 +1,353 @@
+"""What Metal and CUDA C++ say in different words, and what bodies call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.typerule import BF16
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import DType
+from ..native.math.coefficients import ERF32, ERFC32
+
+SIMD = 32
+"""Lanes that run in step."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A language for GPUs."""
+
+    name: str
+    ids: tuple[str, ...]
+    """Lines that open a body: ``group``, the number of the thread group, and ``lane``,
+    that of the thread in it."""
+    macros: str
+    memory: Mapping[str, str]
+    """Types of elements in memory, by dtype."""
+    mathematics: Mapping[str, str]
+    """Functions of one or two floats, by the name that bodies call them."""
+    registers: int
+    """Most elements of a row that a thread holds of one value."""
+
+    def memory_type(self, dtype: DType) -> str:
+        """The type of an element in memory. Raises :class:`Unsupported`."""
+        found = self.memory.get(dtype.name)
+        if found is None:
+            raise Unsupported(f"{dtype} on a GPU")
+        return found
+
+
+_INTEGERS = {
+    **{f"int{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    "bool": "bool",
+    "float32": "float",
+}
+_PLAIN = (
+    "exp exp2 log log2 log10 sqrt sin cos tan asin acos atan atan2 sinh cosh tanh "
+    "asinh acosh atanh floor ceil trunc rint fabs pow copysign fmod"
+).split()
+_OF_TWO = ("atan2", "pow", "copysign", "fmod")
+_NO_ROUNDING = ("floor", "ceil", "trunc", "rint", "fabs", "copysign")
+
+
+def _function(name: str, call: str) -> str:
+    args = "x, y" if name in _OF_TWO else "x"
+    params = ", ".join(f"float {a}" for a in args.split(", "))
+    return f"EQ_FN float eq_{name}({params}) {{ return {call}({args}); }}"
+
+
+_METAL_MATH = {
+    f"eq_{n}": _function(
+        n, f"metal::{n}" if n in _NO_ROUNDING else f"metal::precise::{n}"
+    )
+    for n in _PLAIN
+}
+_CUDA_MATH = {f"eq_{n}": _function(n, f"{n}f") for n in _PLAIN} | {
+    "eq_erf": "EQ_FN float eq_erf(float x) { return erff(x); }",
+    "eq_expm1": "EQ_FN float eq_expm1(float x) { return expm1f(x); }",
+    "eq_log1p": "EQ_FN float eq_log1p(float x) { return log1pf(x); }",
+}
+
+METAL = Dialect(
+    "metal",
+    (
+        "const uint group = threadgroup_position_in_grid.x;",
+        "const uint lane = thread_position_in_threadgroup.x;",
+    ),
+    """#define EQ_FN inline
+#define EQ_GLOBAL device
+#define EQ_SHARED threadgroup
+#define EQ_LOCAL threadgroup
+#define EQ_BARRIER() metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup)
+#define EQ_BITS(T, x) as_type<T>(x)
+#define EQ_FLOAT(x) as_type<float>(x)
+#define EQ_SHUFFLE(x, d) metal::simd_shuffle_xor(x, ushort(d))
+#define EQ_INF INFINITY
+#define EQ_NAN NAN
+""",
+    {**_INTEGERS, "float16": "half", "bfloat16": "bfloat16_t"},
+    _METAL_MATH,
+    16,
+)
+CUDA = Dialect(
+    "cuda",
+    ("const unsigned group = blockIdx.x;", "const unsigned lane = threadIdx.x;"),
+    """#define EQ_FN __device__ __forceinline__
+#define EQ_GLOBAL
+#define EQ_SHARED __shared__
+#define EQ_LOCAL
+#define EQ_BARRIER() __syncthreads()
+#define EQ_BITS(T, x) __float_as_int(x)
+#define EQ_FLOAT(x) __int_as_float(x)
+#define EQ_SHUFFLE(x, d) __shfl_xor_sync(0xffffffffu, x, d)
+#define EQ_INF __int_as_float(0x7f800000)
+#define EQ_NAN __int_as_float(0x7fc00000)
+typedef unsigned int uint;
+""",
+    {**_INTEGERS, "float16": "__half", "bfloat16": "__nv_bfloat16"},
+    _CUDA_MATH,
+    32,
+)
+DIALECTS = {d.name: d for d in (METAL, CUDA)}
+
+
+def number(value: Any, dtype: DType) -> str:
+    """A number as a literal of the type that values of ``dtype`` are computed in."""
+    if dtype == np.dtype(bool):
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        n, kind = int(value), _INTEGERS[dtype.name]
+        if dtype.itemsize < 8:
+            return f"{kind}({n})"
+        if n == -(1 << 63):
+            return f"{kind}({n + 1}l - 1)"
+        return f"{kind}({n}{'u' * (dtype.kind == 'u')}l)"
+    x = float(np.float32(value))
+    if np.isnan(x):
+        return "EQ_NAN"
+    if np.isinf(x):
+        return "EQ_INF" if x > 0 else "(-EQ_INF)"
+    text = f"{x:.9g}"
+    text += "" if "." in text or "e" in text else ".0"
+    return f"({text}f)" if text.startswith("-") else f"{text}f"
+
+
+def value_type(dtype: DType) -> str:
+    """The type that values of ``dtype`` are computed in: halves in float."""
+    if dtype == np.dtype(np.float64):
+        raise Unsupported("float64 on a GPU")
+    if dtype == np.dtype(np.float16) or dtype == BF16:
+        return "float"
+    return _INTEGERS[dtype.name]
+
+
+# -- functions that bodies call --------------------------------------------------------
+
+
+def _horner(coefficients: tuple[float, ...], x: str) -> str:
+    *rest, last = coefficients
+    text = number(last, np.dtype("f4"))
+    for c in reversed(rest):
+        text = f"({text} * {x} + {number(c, np.dtype('f4'))})"
+    return text
+
+
+FUNCTIONS: dict[str, str] = {
+    "EqPack": """// Neighbours in memory, read and written 16 bytes at a time.
+template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) EqPack {
+  T v[N];
+};""",
+    "eq_load": """template <int N, typename T>
+EQ_FN EqPack<T, N> eq_load(const EQ_GLOBAL T* p) {
+  return *(const EQ_GLOBAL EqPack<T, N>*)p;
+}""",
+    "eq_store": """template <int N, typename T>
+EQ_FN void eq_store(EQ_GLOBAL T* p, EqPack<T, N> x) {
+  *(EQ_GLOBAL EqPack<T, N>*)p = x;
+}""",
+    "eq_max": """template <typename T>
+EQ_FN T eq_max(T x, T y) {  // NaN if one is
+  return x > y || x != x ? x : y;
+}""",
+    "eq_min": """template <typename T>
+EQ_FN T eq_min(T x, T y) {
+  return x < y || x != x ? x : y;
+}""",
+    "eq_fmax": """EQ_FN float eq_fmax(float x, float y) {
+  return x > y || y != y ? x : y;
+}""",
+    "eq_fmin": """EQ_FN float eq_fmin(float x, float y) {
+  return x < y || y != y ? x : y;
+}""",
+    "eq_sign": """EQ_FN float eq_sign(float x) {
+  return x != x ? x : float(x > 0.0f) - float(x < 0.0f);
+}""",
+    "eq_sigmoid": """EQ_FN float eq_sigmoid(float x) {
+  const float e = eq_exp(-eq_fabs(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}""",
+    "eq_expm1": """EQ_FN float eq_expm1(float x) {  // Kahan: that of eˣ cancels
+  const float u = eq_exp(x);
+  if (u == 1.0f) return x;
+  const float d = u - 1.0f;
+  if (d == -1.0f || u > 1e30f) return d;
+  return d * x / eq_log(u);
+}""",
+    "eq_log1p": """EQ_FN float eq_log1p(float x) {  // Kahan: that of 1 + x cancels
+  const float u = 1.0f + x;
+  if (u == 1.0f || u > 1e30f) return u == 1.0f ? x : eq_log(u);
+  return eq_log(u) * x / (u - 1.0f);
+}""",
+    "eq_logaddexp": """EQ_FN float eq_logaddexp(float x, float y) {
+  if (x == y) return x + 0.693147182f;
+  return eq_max(x, y) + eq_log1p(eq_exp(-eq_fabs(x - y)));
+}""",
+    "eq_erf": f"""EQ_FN float eq_erf(float x) {{
+  const float a = eq_fabs(x), s = x * x;
+  if (a <= 1.0f) return x + x * {_horner(ERF32, "s")};
+  const float t = eq_min(a, 4.0f);
+  const float y = 1.0f - eq_exp2({_horner(ERFC32, "t")});
+  return x != x ? x : eq_copysign(a < 4.0f ? y : 1.0f, x);
+}}""",
+    "eq_divisor_scale": """// 2ⁿ that takes |x| to [1/2, 1), or 1.
+EQ_FN float eq_divisor_scale(float x) {
+  const int size = EQ_BITS(int, x) & 0x7fffffff, e = size >> 23;
+  if (size == 0 || e == 255) return 1.0f;
+  return EQ_FLOAT(e < 253 ? (253 - e) << 23 : e == 253 ? 1 << 22 : 1 << 21);
+}""",
+    "eq_floor_divide_f": """EQ_FN float eq_floor_divide_f(float x, float y) {
+  const float rest = eq_fmod(x, y);
+  float q = (x - rest) / y;
+  if (rest != 0.0f && (rest < 0.0f) != (y < 0.0f)) q -= 1.0f;
+  float low = eq_floor(q);
+  if (q - low > 0.5f) low += 1.0f;
+  if (q == 0.0f) low = eq_copysign(0.0f, x / y);
+  return y == 0.0f ? x / y : low;
+}""",
+    "eq_remainder_f": """EQ_FN float eq_remainder_f(float x, float y) {
+  float rest = eq_fmod(x, y);
+  if (rest != 0.0f && (rest < 0.0f) != (y < 0.0f)) rest += y;
+  return rest == 0.0f ? eq_copysign(rest, y) : rest;
+}""",
+    "eq_divided": """template <typename T>
+EQ_FN T eq_divided(T x, T y) {  // towards 0; 0 of division by 0, -1 wraps
+  if (y == T(0)) return T(0);
+  return T(-1) < T(0) && y == T(-1) ? T(T(0) - x) : T(x / y);
+}""",
+    "eq_rest": """template <typename T>
+EQ_FN T eq_rest(T x, T y) {
+  return y == T(0) ? T(0) : T(x - eq_divided(x, y) * y);
+}""",
+    "eq_floor_divide": """template <typename T>
+EQ_FN T eq_floor_divide(T x, T y) {
+  const T rest = eq_rest(x, y);
+  const bool down = rest != T(0) && (rest < T(0)) != (y < T(0));
+  return T(eq_divided(x, y) - T(down));
+}""",
+    "eq_remainder": """template <typename T>
+EQ_FN T eq_remainder(T x, T y) {
+  const T rest = eq_rest(x, y);
+  return rest != T(0) && (rest < T(0)) != (y < T(0)) ? T(rest + y) : rest;
+}""",
+    "eq_left": """template <typename T>
+EQ_FN T eq_left(T x, T y) {  // all bits go where y is negative, or the width
+  return y < T(0) || y >= T(8 * sizeof(T)) ? T(0) : T(x << y);
+}""",
+    "eq_right": """template <typename T>
+EQ_FN T eq_right(T x, T y) {
+  if (y < T(0) || y >= T(8 * sizeof(T))) return x < T(0) ? T(-1) : T(0);
+  return T(x >> y);
+}""",
+    "eq_shuffle": """template <typename T>
+EQ_FN T eq_shuffle(T x, int d) {
+  return T(EQ_SHUFFLE(int(x), d));
+}
+EQ_FN float eq_shuffle(float x, int d) { return EQ_SHUFFLE(x, d); }
+EQ_FN uint32_t eq_shuffle(uint32_t x, int d) { return EQ_SHUFFLE(x, d); }
+EQ_FN uint64_t eq_shuffle(uint64_t x, int d) {
+  const uint32_t low = EQ_SHUFFLE(uint32_t(x), d);
+  const uint32_t high = EQ_SHUFFLE(uint32_t(x >> 32), d);
+  return uint64_t(high) << 32 | low;
+}
+EQ_FN int64_t eq_shuffle(int64_t x, int d) {
+  return int64_t(eq_shuffle(uint64_t(x), d));
+}""",
+    "EqAt": """// A value and where it is.
+template <typename T>
+struct EqAt {
+  T value;
+  int place;
+};
+template <typename T>
+EQ_FN EqAt<T> eq_shuffle(EqAt<T> x, int d) {
+  return EqAt<T>{eq_shuffle(x.value, d), eq_shuffle(x.place, d)};
+}""",
+}
+
+
+def _combiner(name: str, text: str) -> str:
+    return (
+        f"struct {name} {{\n  template <typename T>\n"
+        f"  static EQ_FN T join(T x, T y) {{\n    return {text};\n  }}\n}};"
+    )
+
+
+def _extreme(name: str, sign: str) -> str:
+    return _combiner(
+        name,
+        f"(y.value {sign} x.value || (y.value != y.value && x.value == x.value) || "
+        f"((y.value == x.value || (y.value != y.value && x.value != x.value)) && "
+        "y.place < x.place)) ? y : x",
+    )
+
+
+FUNCTIONS |= {
+    "EqSum": _combiner("EqSum", "T(x + y)"),
+    "EqProd": _combiner("EqProd", "T(x * y)"),
+    "EqMax": _combiner("EqMax", "eq_max(x, y)"),
+    "EqMin": _combiner("EqMin", "eq_min(x, y)"),
+    "EqAny": _combiner("EqAny", "x || y"),
+    "EqAll": _combiner("EqAll", "x && y"),
+    "EqArgmax": _extreme("EqArgmax", ">"),
+    "EqArgmin": _extreme("EqArgmin", "<"),
+    "eq_simd": """// The results of 32 lanes as one, in each of them.
+template <typename J, typename T>
+EQ_FN T eq_simd(T x) {
+  for (int d = 16; d > 0; d /= 2) x = J::join(x, eq_shuffle(x, d));
+  return x;
+}""",
+    "eq_group": """// The results of all lanes of a group as one.
+template <typename J, typename T>
+EQ_FN T eq_group(T x, T none, EQ_LOCAL T* slots, uint lane, uint count) {
+  x = eq_simd<J>(x);
+  if (lane % 32 == 0) slots[lane / 32] = x;
+  EQ_BARRIER();
+  return eq_simd<J>(lane % 32 < count ? slots[lane % 32] : none);
+}""",
+}
+"""Definitions in an order in which each comes after what it calls."""
+_WORD = re.compile(r"\b(?:eq_\w+|Eq[A-Z]\w*)")
+
+
+def header_of(dialect: Dialect, body: str) -> str:
+    """The macros, and the functions that ``body`` calls, directly or not."""
+    known = {**dialect.mathematics}
+    known |= {n: f for n, f in FUNCTIONS.items() if n not in known}
+    order = [*dialect.mathematics, *(n for n in FUNCTIONS if n in known)]
+    order = list(dict.fromkeys(order))
+    needed: set[str] = set()
+    stack = [n for n in _WORD.findall(body) if n in known]
+    while stack:
+        name = stack.pop()
+        if name not in needed:
+            needed.add(name)
+            stack += [n for n in _WORD.findall(known[name]) if n in known]
+    return dialect.macros + "".join(f"{known[n]}\n" for n in order if n in needed)

@@ -1,0 +1,315 @@
+"""Kernels of a program as what a GPU runs: generated kernels, and calls of a library
+between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.body import KERNEL, RESULT, Body, Step
+from eqsat.kernel import Kernel, View, inner, packed, strides_of_view
+from eqsat.op import CONSTANT, INPUT, SCALAR, Op
+from eqsat.program import Program
+from eqsat.term import Graph, Term, Weak
+
+from ..kernels.affine import Unsupported
+from ..kernels.language import DType, Load, Nest, Pass, Statement, Store
+from ..kernels.lower import Operand, Pieces, Product, pieces_of
+from ..kernels.schedule import Target
+from ..kernels.values import Layout
+from .dialect import Dialect
+from .print_c import Source, source_of
+from .split import in_two_steps
+
+MANY = 1 << 16
+"""Elements from which few long rows of several reductions are split."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a generated kernel reads or writes: a ``term``, a ``temporary`` or a
+    ``table`` (an array that is known beforehand)."""
+
+    kind: str
+    key: Any
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A kernel of our own."""
+
+    source: Source
+    nest: Nest
+    inputs: tuple[Memory, ...]
+    outputs: tuple[Memory, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A term that a library computes from terms in memory and views of them."""
+
+    term: Term
+
+
+Part = Generated | Library
+
+
+def parts_of(
+    kernel: Kernel, dialect: Dialect, layouts: Mapping[Term, Layout]
+) -> list[Part]:
+    """What computes ``kernel``, whose inputs lie as ``layouts`` says, or packed.
+
+    Raises :class:`Unsupported` where none of it would be generated.
+    """
+    if any(t.size == 0 for t in (*kernel.inputs, *kernel.results)):
+        raise Unsupported("an array without elements")
+    found = list(_Parting(kernel, dialect, layouts).run())
+    if not any(isinstance(p, Generated) for p in found):
+        raise Unsupported("calls of a library")
+    return found
+
+
+_LOOPS = ("pointwise", "reduce", "view")
+
+
+class _Parting:
+    def __init__(
+        self, kernel: Kernel, dialect: Dialect, layouts: Mapping[Term, Layout]
+    ) -> None:
+        self.kernel, self.dialect = kernel, dialect
+        self.layouts = dict(layouts)
+        self.leaves = [t for t in kernel.term.args if not isinstance(t.dtype, Weak)]
+        self.temporaries = 0
+
+    def run(self) -> Iterator[Part]:
+        kernel = self.kernel
+        nodes = inner(kernel.bodies, kernel.term.args)
+        known = _known(nodes, set(self.leaves))
+        anchors = [t for t in nodes if t not in known and not _in_loops(t)]
+        if not anchors:
+            yield from self._nests(kernel, {r: r for r in kernel.results}, {})
+            return
+        for t in anchors:
+            for a in t.args:
+                if not self._is_at_hand(a):
+                    yield from self._made([a], [a])
+                    self.leaves.append(a)
+            yield Library(t)
+            self.leaves.append(t)
+        left = [
+            (b, r)
+            for b, r in zip(kernel.bodies, kernel.results, strict=True)
+            if b not in self.leaves
+        ]
+        if left:
+            yield from self._made([b for b, _ in left], [r for _, r in left])
+
+    def _is_at_hand(self, term: Term) -> bool:
+        """Whether a term is in memory, a number, or a view of what is in memory."""
+        while term not in self.leaves and cast(Op, term.op).name in (
+            "reshape", "broadcast_to", "transpose", "slice",
+        ):  # fmt: skip
+            term = term.args[0]
+        bare = isinstance(term.dtype, Weak) or term.op is CONSTANT
+        return term in self.leaves or bare
+
+    def _made(self, bodies: Sequence[Term], results: Sequence[Term]) -> Iterator[Part]:
+        """Nests that compute ``bodies`` from what is in memory."""
+        kernel, back = _as_kernel(bodies, results, self.leaves)
+        layouts = {
+            inside: self.layouts[t] for inside, t in back.items() if t in self.layouts
+        }
+        own = dict(zip(kernel.results, results, strict=True))
+        yield from self._nests(kernel, back | own, layouts)
+
+    def _nests(
+        self,
+        kernel: Kernel,
+        back: Mapping[Term, Term],
+        layouts: Mapping[Term, Layout],
+    ) -> Iterator[Generated]:
+        layouts = layouts or self.layouts
+        pieces = pieces_of(kernel, Target(), layouts)
+        if _has_long_rows(pieces):
+            pieces = pieces_of(kernel, Target(threads=8), layouts)
+        first = self.temporaries
+        self.temporaries += len(pieces.temporaries)
+        written: set[Memory] = set()
+        for piece in pieces.pieces:
+            if isinstance(piece, Product):
+                raise Unsupported("a product in loops")
+            memory = [
+                self._memory(o, kernel, back, pieces, first) for o in piece.operands
+            ]
+            for made in self._steps(piece.nest, memory):
+                if written & set(made.outputs):
+                    raise Unsupported("a result in several parts")
+                written |= set(made.outputs)
+                yield made
+
+    def _memory(
+        self,
+        o: Operand,
+        kernel: Kernel,
+        back: Mapping[Term, Term],
+        pieces: Pieces,
+        first: int,
+    ) -> Memory:
+        if o.kind == "temporary":
+            dtype, size = pieces.temporaries[o.key]
+            return Memory("temporary", first + o.key, dtype, (size,))
+        if o.kind == "table":
+            table = pieces.tables[o.key]
+            return Memory("table", _Table(table), table.dtype, table.shape)
+        term = kernel.results[o.key] if o.kind == "result" else o.key
+        term = back.get(term, term)
+        return Memory("term", term, o.dtype, term.shape)
+
+    def _steps(self, nest: Nest, memory: Sequence[Memory]) -> Iterator[Generated]:
+        both = in_two_steps(nest)
+        if both is None:
+            yield self._generated(nest, memory)
+            return
+        first, second = both
+        parts = []
+        for b in first.buffers[len(nest.buffers) :]:
+            size = prod(v.size for v in first.grid)
+            parts.append(Memory("temporary", self.temporaries, b.dtype, (size,)))
+            self.temporaries += 1
+        yield self._generated(first, [*memory, *parts])
+        yield self._generated(second, [*memory, *parts])
+
+    def _generated(self, nest: Nest, memory: Sequence[Memory]) -> Generated:
+        nest, memory = _without_unused(nest, memory)
+        source = source_of(nest, [prod(m.shape) for m in memory], self.dialect)
+        return Generated(
+            source,
+            nest,
+            tuple(memory[i] for i in source.inputs),
+            tuple(memory[i] for i in source.outputs),
+        )
+
+
+class _Table:
+    """An array as a key."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+
+def _in_loops(term: Term) -> bool:
+    op = cast(Op, term.op)
+    return op.kind in _LOOPS and op.name not in ("concatenate", "pad")
+
+
+def _known(nodes: Sequence[Term], leaves: set[Term]) -> set[Term]:
+    """The nodes that depend on no argument."""
+    known: set[Term] = set()
+    for t in nodes:
+        if t not in leaves and all(
+            a in known or (a not in leaves and a.op in (SCALAR, CONSTANT))
+            for a in t.args
+        ):
+            known.add(t)
+    return known
+
+
+def _has_long_rows(pieces: Pieces) -> bool:
+    """Whether one of the nests leaves most of a GPU idle, reducing rows one by one."""
+    for p in pieces.pieces:
+        if not isinstance(p, Product):
+            reducing = sum(1 for q in p.nest.passes if q.body)
+            few = p.nest.rows < 8 and p.nest.elements >= MANY and bool(p.nest.grid or 1)
+            if few and reducing > 1:
+                return True
+    return False
+
+
+def _without_unused(
+    nest: Nest, memory: Sequence[Memory]
+) -> tuple[Nest, Sequence[Memory]]:
+    """The nest with the buffers that it uses only."""
+    used = sorted({s.buffer for s in nest.statements() if isinstance(s, (Load, Store))})
+    if len(used) == len(nest.buffers):
+        return nest, memory
+    number = {b: i for i, b in enumerate(used)}
+
+    def moved(s: Statement) -> Statement:
+        if isinstance(s, (Load, Store)):
+            return replace(s, buffer=number[s.buffer])
+        return s
+
+    passes = tuple(
+        Pass(tuple(map(moved, p.before)), p.loops, tuple(map(moved, p.body)))
+        for p in nest.passes
+    )
+    buffers = tuple(nest.buffers[i] for i in used)
+    return replace(nest, buffers=buffers, passes=passes), [memory[i] for i in used]
+
+
+def _as_kernel(
+    bodies: Sequence[Term], results: Sequence[Term], leaves: Sequence[Term]
+) -> tuple[Kernel, dict[Term, Term]]:
+    """A kernel of a graph of its own that computes ``bodies``, and what its inputs
+    stand for."""
+    leaves = list(dict.fromkeys(leaves))
+    nodes = inner(bodies, leaves)
+    met = {a for t in nodes for a in t.args} | set(bodies)
+    given = [t for t in leaves if t in met]
+    given += sorted((t for t in met if t.op is CONSTANT), key=lambda t: t.id)
+    graph = Graph(sources=False)
+    inputs = [graph.node(INPUT, (), (i,), t.type) for i, t in enumerate(given)]
+    place: dict[Term, int] = {t: i for i, t in enumerate(given)}
+    steps: list[Step] = []
+
+    def at(term: Term) -> int:
+        if term not in place:
+            assert term.op is SCALAR, term
+            value = term.attrs[0]
+            place[term] = len(given) + len(steps)
+            steps.append(Step(SCALAR, (value, type(value).__name__), ()))
+        return place[term]
+
+    for t in nodes:
+        args = tuple(at(a) for a in t.args)
+        place[t] = len(given) + len(steps)
+        steps.append(Step(cast(Op, t.op), t.attrs, args))
+    types = tuple(r.type for r in results)
+    body = Body(len(given), tuple(steps), tuple(place[b] for b in bodies), types)
+    term = graph.node(KERNEL, inputs, (body,), types[0])
+    roots = [term]
+    if len(bodies) > 1:
+        roots = [graph.node(RESULT, [term], (i,), t) for i, t in enumerate(types)]
+    (kernel,) = Program.of(roots, inputs).kernels
+    return kernel, dict(zip(inputs, given, strict=True))
+
+
+def view_layout(term: Term, source: Layout) -> Layout:
+    """The layout of a view of memory that has layout ``source``, in elements."""
+    op = cast(Op, term.op)
+    attrs, (arg,) = op.attr_dict(term), term.args
+    strides = strides_of_view(op, attrs, arg.shape, source.strides)
+    assert strides is not None
+    offset = source.offset
+    if op.name == "slice":
+        lead = arg.ndim - len(attrs["starts"])
+        for start, stride in zip(attrs["starts"], source.strides[lead:], strict=True):
+            offset += start * stride
+    return Layout(tuple(strides), offset)
+
+
+def layouts_of(program: Program) -> dict[Term, tuple[Term, Layout]]:
+    """The views of a program: what each shows, and where its elements lie there."""
+    found: dict[Term, tuple[Term, Layout]] = {}
+    for step in program.steps:
+        if isinstance(step, View):
+            (arg,) = step.term.args
+            base, layout = found.get(arg, (arg, Layout(packed(arg.shape))))
+            found[step.term] = base, view_layout(step.term, layout)
+    return found

@@ -1,0 +1,245 @@
+"""Rows whose elements lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from ..kernels.affine import Var
+from ..kernels.language import (
+    Accumulate,
+    Kept,
+    Load,
+    Pass,
+    Store,
+)
+from .dialect import SIMD, value_type
+from .maps import MAP_GROUP
+from .writer import JOINS, Reducing
+
+WIDE_GROUP = 256
+"""Threads of a group that several rows share, or that a long row aims at."""
+MOST_GROUP = 1024
+SMALL = 8
+"""Elements below which MLX passes an array in Metal's constant memory."""
+FEW_ROWS = 256
+"""Rows below which a row takes as many threads as it can use."""
+TINY = 8
+"""Elements of a row that one thread reduces."""
+
+
+MOST_GROUP = 1024
+SMALL = 8
+"""Elements below which MLX passes an array in Metal's constant memory."""
+FEW_ROWS = 256
+"""Rows below which a row takes as many threads as it can use."""
+TINY = 8
+"""Elements of a row that one thread reduces."""
+
+
+FEW_ROWS = 256
+"""Rows below which a row takes as many threads as it can use."""
+TINY = 8
+"""Elements of a row that one thread reduces."""
+
+
+TINY = 8
+"""Elements of a row that one thread reduces."""
+
+
+class Rows(Reducing):
+    """Rows whose elements lie side by side."""
+
+    def write(self) -> None:
+        nest, out = self.nest, self.out
+        loops = {p.loops for p in nest.passes if p.body}
+        self.length = max(prod(v.size for v in p.loops) for p in nest.passes)
+        statements = [s for p in nest.passes for s in p.body]
+        inner = next(p.loops[-1] for p in nest.passes if p.body)
+        chunked = nest.chunk is not None
+        self.n = (
+            1
+            if chunked or len(loops) > 1
+            else self.width(statements, inner, inner.size)
+        )
+        self._share()
+        self.registers = len(loops) == 1 and not chunked
+        self.registers = self.registers and self.each <= self.dialect.registers
+        if self.lanes == self.group:
+            row = "group"
+        elif self.lanes == 1:
+            row = f"{self.int}(group) * {self.group} + lane"
+        else:
+            row = (
+                f"{self.int}(group) * {self.group // self.lanes} + lane / {self.lanes}"
+            )
+        out.add(f"const {self.int} row = {row};")
+        if nest.rows % (self.group // self.lanes):
+            out.add(f"if (row >= {nest.rows}) return;")
+        own = "0" if self.lanes == 1 else f"lane % {self.lanes}"
+        own = "lane" if self.lanes == self.group else own
+        out.add(f"const {self.int} own = {own};")
+        self.split("row", nest.grid)
+        if self.lanes > SIMD:
+            self.places = {s.target: self.slots(s, SIMD) for s in self.accumulators()}
+        self._registers()
+        for i, p in enumerate(nest.passes):
+            self._pass(i, p)
+
+    def _share(self) -> None:
+        """Lanes of a row, and threads of a group."""
+        parts = -(-self.length // self.n)
+        rows = self.nest.rows
+        if self.length <= TINY and rows >= FEW_ROWS:
+            self.lanes, self.group = 1, MAP_GROUP
+        elif parts <= SIMD or (parts <= 2 * SIMD and rows >= FEW_ROWS):
+            self.lanes = SIMD
+            self.group = min(WIDE_GROUP, SIMD * rows)
+        else:
+            lanes = MOST_GROUP if rows < FEW_ROWS else WIDE_GROUP
+            while lanes < MOST_GROUP and -(-parts // lanes) * self.n > 16:
+                lanes *= 2
+            self.lanes = min(lanes, -(-parts // SIMD) * SIMD)
+            self.group = self.lanes
+        self.each = -(-parts // self.lanes) * self.n
+        self.groups = -(-rows // (self.group // self.lanes))
+
+    def _registers(self) -> None:
+        """Declare what several passes read, and is held."""
+        self.hold: dict[int, str] = {}
+        if not self.registers:
+            return
+        seen: dict[int, int] = {}
+        for i, p in enumerate(self.nest.passes):
+            for s in p.body:
+                if isinstance(s, Kept):
+                    self.hold[s.target] = ""
+                elif isinstance(s, Load) and seen.setdefault(s.target, i) != i:
+                    if s.at.variables and set(s.at.variables) & set(p.loops):
+                        self.hold[s.target] = ""
+        loads = {
+            s.target: self.nest.buffers[s.buffer].dtype
+            for s in self.nest.statements()
+            if isinstance(s, Load)
+        }
+        for i in self.hold:
+            kind = value_type(self.dtypes[i])
+            if i in loads and loads[i] != self.dtypes[i]:
+                kind = self.dialect.memory_type(loads[i])
+                self.raw.add(i)
+            self.out.add(f"{kind} r{i}[{self.each}];")
+            slot = "j" if self.n > 1 else "0"
+            if self.each > self.n:
+                slot = f"k * {self.n} + j" if self.n > 1 else "k"
+            self.hold[i] = f"r{i}[{slot}]"
+
+    def _pass(self, i: int, p: Pass) -> None:
+        out = self.out
+        stores = [s for s in p.before if isinstance(s, Store)]
+        for s in p.before:
+            self.define(s, self.row, self.index, "a")
+        if stores:
+            if self.lanes > 1:
+                out.open("if (own == 0)")
+            for s in stores:
+                name = self.nest.buffers[s.buffer].name
+                text = self.narrowed(self.value(s.value, {}), s.value, s.buffer)
+                out.add(f"{name}[{self.at(s.at)}] = {text};")
+            if self.lanes > 1:
+                out.close()
+        if p.body:
+            self._elements(i, p)
+
+    def _elements(self, i: int, p: Pass) -> None:
+        out = self.out
+        sums = [s for s in p.body if isinstance(s, Accumulate)]
+        for s in sums:
+            kind, none = self.state(s)
+            out.add(f"{kind} s{s.target} = {none};")
+        names = {s.target: f"s{s.target}" for s in sums}
+        if self.registers:
+            self._held_elements(p, names)
+        else:
+            self._looped_elements(i, p, names)
+        for s in sums:
+            kind, none = self.state(s)
+            join = JOINS[s.op]
+            text = f"s{s.target}"
+            if self.lanes > SIMD:
+                count = self.lanes // SIMD
+                text = (
+                    f"eq_group<{join}>({text}, {none}, slots{s.target}, lane, {count})"
+                )
+            elif self.lanes == SIMD:
+                text = f"eq_simd<{join}>({text})"
+            value = value_type(s.dtype)
+            out.add(f"const {value} a{s.target} = {self.result(s, text)};")
+            self.row[s.target] = f"a{s.target}"
+
+    def _held_elements(self, p: Pass, names: Mapping[int, str]) -> None:
+        out, parts = self.out, self.length // self.n
+        known = set(self.held)
+        body = [s for s in p.body if getattr(s, "target", None) not in known]
+        new = {i: t for i, t in self.hold.items() if i not in self.held}
+        turns = self.each // self.n
+        kept = dict(self.index)
+        if turns > 1:
+            out.add("#pragma unroll")
+            out.open(f"for (int k = 0; k < {turns}; ++k)")
+            part = f"k * {self.lanes} + own"
+        else:
+            part = "own"
+        guard = parts != turns * self.lanes
+        if guard:
+            out.open(f"if ({part} < {parts})")
+        elif turns == 1:
+            out.add("{")
+            out.depth += 1
+        self._element_index(part, p.loops)
+        self.block(body, p.loops[-1], self.n, new, names)
+        if guard or turns == 1:
+            out.close()
+        if turns > 1:
+            out.close()
+        self.index = kept
+        made = {getattr(s, "target", None) for s in body}
+        for i, text in new.items():
+            if i in made:
+                kind = value_type(self.dtypes[i])
+                self.held[i] = f"{kind}({text})" if i in self.raw else text
+
+    def _element_index(self, part: str, loops: Sequence[Var]) -> None:
+        if len(loops) == 1:
+            text = f"({part})" if " " in part else part
+            text = part if self.n == 1 else f"{text} * {self.n}"
+            self.out.add(f"const {self.int} e = {text};")
+            self.index[loops[0]] = "e"
+        else:
+            self.out.add(f"const {self.int} e = {part};")
+            self.split("e", loops, self.n)
+
+    def _looped_elements(self, i: int, p: Pass, names: Mapping[int, str]) -> None:
+        out = self.out
+        body = self.again(i)
+        kept = dict(self.index)
+        _, _, most = self.turns(p)
+        n = self.width(body, p.loops[-1], p.loops[-1].size)
+        whole = prod(v.size for v in p.loops)
+        while most % n or whole % n:
+            n //= 2
+        self.n, before = n, self.n
+        if most == whole:
+            first, last = "own", str(whole // n)
+        else:
+            chunk = self.nest.chunk
+            assert chunk is not None
+            c, each = self.index[chunk], most // n
+            first = f"{c} * {each} + own"
+            last = f"eq_min(({c} + 1) * {each}, {self.int}({whole // n}))"
+        out.add("#pragma unroll 4")
+        step = f"part += {self.lanes}"
+        out.open(f"for ({self.int} part = {first}; part < {last}; {step})")
+        self._element_index("part", p.loops)
+        self.block(body, p.loops[-1], self.n, None, names)
+        out.close()
+        self.index, self.n = kept, before

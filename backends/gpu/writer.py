@@ -1,0 +1,422 @@
+"""What all generated kernels share: addresses, statements, accumulators."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from ..kernels.affine import Affine, Unsupported, Var
+from ..kernels.language import (
+    Accumulate,
+    Const,
+    DType,
+    Keep,
+    Kept,
+    Load,
+    Nest,
+    Pass,
+    Position,
+    Statement,
+    Store,
+)
+from .arithmetic import expression
+from .dialect import Dialect, header_of, number, value_type
+
+SMALL = 8
+"""Elements below which MLX passes an array in Metal's constant memory."""
+FEW_ROWS = 256
+"""Rows below which a row takes as many threads as it can use."""
+TINY = 8
+"""Elements of a row that one thread reduces."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel as text, and how to start it."""
+
+    name: str
+    """Of this text and no other: compiled kernels are kept by it."""
+    header: str
+    body: str
+    inputs: tuple[int, ...]
+    """Buffers of the nest that are read."""
+    outputs: tuple[int, ...]
+    group: int
+    """Threads of a group."""
+    groups: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of the grid."""
+        return self.group * self.groups
+
+
+JOINS = {
+    "sum": "EqSum",
+    "prod": "EqProd",
+    "max": "EqMax",
+    "min": "EqMin",
+    "any": "EqAny",
+    "all": "EqAll",
+    "argmax": "EqArgmax",
+    "argmin": "EqArgmin",
+}
+
+
+def _neutral(op: str, dtype: DType) -> str:
+    """What changes no result, as text."""
+    if op in ("sum", "any"):
+        return number(0, dtype)
+    if op in ("prod", "all"):
+        return number(1, dtype)
+    low = op in ("max", "argmax")
+    if dtype.kind == "f":
+        return number(-np.inf if low else np.inf, dtype)
+    if dtype == np.dtype(bool):
+        return number(not low, dtype)
+    held = np.iinfo(dtype)
+    return number(held.min if low else held.max, dtype)
+
+
+@dataclass
+class Lines:
+    """Text under construction."""
+
+    text: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, *lines: str) -> None:
+        self.text += ["  " * self.depth + line for line in lines]
+
+    def open(self, line: str) -> None:
+        self.add(f"{line} {{")
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.add("}")
+
+
+class Writer:
+    """What all kinds of kernels share."""
+
+    def __init__(self, nest: Nest, sizes: Sequence[int], dialect: Dialect) -> None:
+        self.nest, self.sizes, self.dialect = nest, sizes, dialect
+        self.out = Lines()
+        self.dtypes: dict[int, DType] = {
+            s.target: s.dtype
+            for s in nest.statements()
+            if not isinstance(s, (Keep, Store))
+        }
+        self.index: dict[Var, str] = {}
+        """Expressions of the variables in scope."""
+        self.row: dict[int, str] = {}
+        """Texts of values of the row."""
+        self.held: dict[int, str] = {}
+        """Texts of values that registers hold for later passes."""
+        self.raw: set[int] = set()
+        """Those that are held as they lie in memory."""
+        turns = max((prod(v.size for v in p.loops) for p in nest.passes), default=1)
+        chunks = nest.chunk.size if nest.chunk is not None else 1
+        most = max([*sizes, nest.rows // chunks * turns, 1])
+        self.int = "int" if most < 1 << 31 else "int64_t"
+        self.group = self.groups = 1
+
+    def source(self) -> Source:
+        """The kernel."""
+        self.write()
+        body = "\n".join([*self.dialect.ids, *self.out.text]) + "\n"
+        header = header_of(self.dialect, body)
+        buffers = self.nest.buffers
+        inputs = tuple(i for i, b in enumerate(buffers) if not b.written)
+        outputs = tuple(i for i, b in enumerate(buffers) if b.written)
+        kinds = [
+            (b.dtype.name, b.written, s)
+            for b, s in zip(buffers, self.sizes, strict=True)
+        ]
+        made = repr((self.dialect.name, header, body, kinds))
+        digest = hashlib.sha256(made.encode()).hexdigest()[:16]
+        if self.group * self.groups >= 1 << 31:
+            raise Unsupported("a grid of 2³¹ threads")
+        name = f"eqsat_{digest}"
+        return Source(name, header, body, inputs, outputs, self.group, self.groups)
+
+    def write(self) -> None:
+        raise NotImplementedError
+
+    # -- addresses ---------------------------------------------------------------------
+
+    def at(self, e: Affine, index: Mapping[Var, str] | None = None) -> str:
+        """The text of an index expression."""
+        known = self.index if index is None else index
+        parts = []
+        for v, c in sorted(e.terms, key=lambda t: -abs(t[1])):
+            text = known[v]
+            text = text if text.isidentifier() or text.isdigit() else f"({text})"
+            parts.append(text if c == 1 else f"{text} * {c}")
+        if e.offset or not parts:
+            parts.append(str(e.offset))
+        return " + ".join(parts)
+
+    def split(self, whole: str, variables: Sequence[Var], unit: int = 1) -> None:
+        """Name the variables of which ``whole`` counts the values, the last one in
+        steps of ``unit``."""
+        rest = whole
+        steps = 1
+        for i, v in enumerate(reversed(variables)):
+            size = v.size // unit if i == 0 else v.size
+            text = rest if steps == 1 else f"{rest} / {steps}"
+            last = i == len(variables) - 1
+            if not last:
+                text = f"{text} % {size}" if size > 1 else "0"
+            if i == 0 and unit > 1:
+                text = f"({text}) * {unit}" if " " in text else f"{text} * {unit}"
+            name = f"i_{v}"
+            self.out.add(f"const {self.int} {name} = {text};")
+            self.index[v] = name
+            steps *= size
+
+    def accesses(self, statements: Iterable[Statement]) -> Iterator[tuple[int, Affine]]:
+        """Buffers and places that are read or written."""
+        for s in statements:
+            if isinstance(s, (Load, Store)):
+                yield s.buffer, s.at
+
+    def width(self, statements: Iterable[Statement], inner: Var, size: int) -> int:
+        """Neighbours along ``inner`` that a thread takes at once: as many as make the
+        smallest element 16 bytes, where ``size`` has whole numbers of them."""
+        along = [
+            self.nest.buffers[b].dtype.itemsize
+            for b, at in self.accesses(statements)
+            if at.coefficient(inner) == 1 and self.sizes[b] >= SMALL
+        ]
+        n = min(8, 16 // min(along)) if along else 1
+        while n > 1 and size % n:
+            n //= 2
+        return n
+
+    def is_packed(self, buffer: int, at: Affine, inner: Var, n: int) -> bool:
+        """Whether ``n`` neighbours along ``inner`` are one aligned access."""
+        whole = all(c % n == 0 for v, c in at.terms if v != inner)
+        whole = whole and at.coefficient(inner) == 1 and at.offset % n == 0
+        return n > 1 and whole and self.sizes[buffer] >= SMALL
+
+    # -- statements --------------------------------------------------------------------
+
+    def value(self, i: int, local: Mapping[int, str]) -> str:
+        """The text of a value."""
+        for known in (local, self.row, self.held):
+            if i in known:
+                return known[i]
+        raise AssertionError(f"value {i} is not known here")
+
+    def define(
+        self,
+        s: Statement,
+        local: dict[int, str],
+        index: Mapping[Var, str],
+        stem: str = "v",
+    ) -> None:
+        """A statement that makes a value."""
+        if isinstance(s, (Keep, Store, Accumulate, Kept)):
+            return
+        name = f"{stem}{s.target}"
+        kind = value_type(s.dtype)
+        if isinstance(s, Const):
+            local[s.target] = number(s.value, s.dtype)
+            return
+        if isinstance(s, Load):
+            buffer = self.nest.buffers[s.buffer]
+            self.dialect.memory_type(buffer.dtype)
+            text = f"{buffer.name}[{self.at(s.at, index)}]"
+            text = text if buffer.dtype == s.dtype else f"{kind}({text})"
+        elif isinstance(s, Position):
+            text = f"{kind}({self.at(s.at, index)})"
+        else:
+            of = self.dtypes[s.args[-1]]
+            args = [self.value(a, local) for a in s.args]
+            text = expression(s.op, args, of, s.dtype, self.dialect)
+        self.out.add(f"const {kind} {name} = {text};")
+        local[s.target] = name
+
+    def narrowed(self, text: str, i: int, buffer: int) -> str:
+        """A value as an element of a buffer."""
+        dtype = self.nest.buffers[buffer].dtype
+        kind = self.dialect.memory_type(dtype)
+        return text if self.dtypes[i] == dtype else f"{kind}({text})"
+
+    def block(
+        self,
+        statements: Sequence[Statement],
+        inner: Var,
+        n: int,
+        hold: Mapping[int, str] | None = None,
+        sums: Mapping[int, str] | None = None,
+    ) -> None:
+        """The statements of ``n`` neighbours along ``inner``, whose first is in scope.
+
+        ``hold``: values to write to registers. ``sums``: texts of accumulators; ``j``
+        numbers the neighbours in both.
+        """
+        out, packs = self.out, {}
+        for s in statements:
+            if isinstance(s, Load) and self.is_packed(s.buffer, s.at, inner, n):
+                buffer = self.nest.buffers[s.buffer]
+                packs[s.target] = f"p{s.target}"
+                out.add(
+                    f"const EqPack<{self.dialect.memory_type(buffer.dtype)}, {n}> "
+                    f"p{s.target} = eq_load<{n}>({buffer.name} + {self.at(s.at)});"
+                )
+        stores = [s for s in statements if isinstance(s, Store)]
+        wide = {
+            k: f"q{k}"
+            for k, s in enumerate(stores)
+            if self.is_packed(s.buffer, s.at, inner, n)
+        }
+        for k, name in wide.items():
+            kind = self.dialect.memory_type(self.nest.buffers[stores[k].buffer].dtype)
+            out.add(f"EqPack<{kind}, {n}> {name};")
+        if n > 1:
+            out.add("#pragma unroll")
+            out.open(f"for (int j = 0; j < {n}; ++j)")
+        index = dict(self.index)
+        if n > 1:
+            index[inner] = f"{self.index[inner]} + j"
+        self._neighbour(statements, packs, index, stores, wide, hold or {}, sums or {})
+        if n > 1:
+            out.close()
+        for k, name in wide.items():
+            s = stores[k]
+            target = f"{self.nest.buffers[s.buffer].name} + {self.at(s.at)}"
+            out.add(f"eq_store<{n}>({target}, {name});")
+
+    def _neighbour(
+        self,
+        statements: Sequence[Statement],
+        packs: Mapping[int, str],
+        index: Mapping[Var, str],
+        stores: Sequence[Store],
+        wide: Mapping[int, str],
+        hold: Mapping[int, str],
+        sums: Mapping[int, str],
+    ) -> None:
+        local: dict[int, str] = {}
+        for s in statements:
+            if isinstance(s, Load) and s.target in packs:
+                kind = value_type(s.dtype)
+                text = f"{packs[s.target]}.v[j]"
+                same = self.nest.buffers[s.buffer].dtype == s.dtype
+                text = text if same else f"{kind}({text})"
+                self.out.add(f"const {kind} v{s.target} = {text};")
+                local[s.target] = f"v{s.target}"
+            elif isinstance(s, Store):
+                k = stores.index(s)
+                text = self.narrowed(self.value(s.value, local), s.value, s.buffer)
+                name = self.nest.buffers[s.buffer].name
+                place = (
+                    f"{wide[k]}.v[j]"
+                    if k in wide
+                    else f"{name}[{self.at(s.at, index)}]"
+                )
+                self.out.add(f"{place} = {text};")
+            elif isinstance(s, Accumulate):
+                self._join(s, sums[s.target], local)
+            else:
+                self.define(s, local, index)
+            target = getattr(s, "target", None)
+            if target in hold and target in local:
+                text = local[target]
+                if isinstance(s, Load) and target in self.raw:
+                    name = self.nest.buffers[s.buffer].name
+                    text = f"{name}[{self.at(s.at, index)}]"
+                    text = f"{packs[target]}.v[j]" if target in packs else text
+                self.out.add(f"{hold[target]} = {text};")
+
+    def _join(self, s: Accumulate, place: str, local: Mapping[int, str]) -> None:
+        text = self.value(s.value, local)
+        join = JOINS[s.op]
+        if s.position >= 0:
+            kind = value_type(self.dtypes[s.value])
+            text = f"EqAt<{kind}>{{{text}, int({self.value(s.position, local)})}}"
+        self.out.add(f"{place} = {join}::join({place}, {text});")
+
+    # -- accumulators ------------------------------------------------------------------
+
+    def state(self, s: Accumulate) -> tuple[str, str]:
+        """The type of an accumulator, and its neutral element."""
+        dtype = self.dtypes[s.value]
+        if s.op in ("sum", "prod") and dtype == np.dtype(bool):
+            raise Unsupported(f"{s.op} of bools on a GPU")
+        kind, none = value_type(dtype), _neutral(s.op, dtype)
+        if s.position >= 0:
+            return f"EqAt<{kind}>", f"EqAt<{kind}>{{{none}, 2147483647}}"
+        return kind, none
+
+    def result(self, s: Accumulate, text: str) -> str:
+        """What becomes of a joined accumulator."""
+        return f"{value_type(s.dtype)}({text}.place)" if s.position >= 0 else text
+
+    # -- values that are computed again ------------------------------------------------
+
+    def again(self, p: int) -> list[Statement]:
+        """The body of pass ``p`` with what earlier ones kept computed anew."""
+        made: dict[int, Statement] = {}
+        for q in self.nest.passes[: p + 1]:
+            for s in q.body:
+                if not isinstance(s, (Keep, Store, Accumulate, Kept)):
+                    made.setdefault(s.target, s)
+        out: list[Statement] = []
+        done: set[int] = set()
+
+        def need(i: int) -> None:
+            s = made.get(i)
+            if i in done or s is None:
+                return
+            done.add(i)
+            for a in getattr(s, "args", ()):
+                need(a)
+            out.append(s)
+
+        for s in self.nest.passes[p].body:
+            if isinstance(s, Keep):
+                continue
+            if isinstance(s, (Store, Accumulate)):
+                need(s.value)
+                if isinstance(s, Accumulate) and s.position >= 0:
+                    need(s.position)
+                out.append(s)
+            else:
+                need(s.target)
+        return out
+
+
+class Reducing(Writer):
+    """Kernels with accumulators."""
+
+    def slots(self, s: Accumulate, count: int) -> str:
+        """Memory of the group for one accumulator."""
+        kind, _ = self.state(s)
+        name = f"slots{s.target}"
+        self.out.add(f"EQ_SHARED {kind} {name}[{count}];")
+        return name
+
+    def accumulators(self) -> list[Accumulate]:
+        return [s for s in self.nest.statements() if isinstance(s, Accumulate)]
+
+    def turns(self, p: Pass) -> tuple[str, str, int]:
+        """First element of the row, the first after it, and most elements."""
+        whole = prod(v.size for v in p.loops)
+        chunk = self.nest.chunk
+        sums = any(isinstance(s, Accumulate) for s in p.body)
+        if chunk is None or not sums or not p.loops:
+            return "0", str(whole), whole
+        first = p.loops[0]
+        inner = whole // first.size
+        each = -(-first.size // chunk.size) * inner
+        c = self.index[chunk]
+        low, high = f"{c} * {each}", f"({c} + 1) * {each}"
+        return low, f"eq_min({high}, {self.int}({whole}))", each

@@ -1,0 +1,57 @@
+"""Arrays between NumPy and MLX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from eqsat.typerule import BF16
+
+Array = Any
+"""An ``mx.array``."""
+
+
+def mlx_dtype(dtype: np.dtype[Any]) -> Any:
+    """MLX's dtype of that name."""
+    return mx.bool_ if dtype == np.dtype(bool) else getattr(mx, dtype.name)
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype of an ``mx.Dtype``."""
+    name = str(dtype).rpartition(".")[2]
+    return BF16 if name == "bfloat16" else np.dtype(name)
+
+
+def to_mlx(value: Any) -> Array:
+    """An array of any library, or a number, as MLX's; MLX's own as they are."""
+    if isinstance(value, mx.array):
+        return value
+    array = np.array(value, order="C")
+    if array.dtype == BF16:
+        return mx.array(array.view(np.uint16)).view(mx.bfloat16)
+    return mx.array(array, dtype=mlx_dtype(array.dtype))
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """An array of MLX as NumPy's, evaluated; others as NumPy takes them."""
+    if isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+        return np.array(value.view(mx.uint16)).view(BF16)
+    return np.array(value)
+
+
+def host(reference: Callable[..., Any], *args: Any, **attrs: Any) -> Array:
+    """``reference`` over the arguments as NumPy's arrays, which are evaluated here.
+
+    MLX has no op for what comes this way, or computes it in fewer digits.
+    """
+    given = [to_numpy(a) if isinstance(a, mx.array) else a for a in args]
+    with np.errstate(all="ignore"):
+        return to_mlx(reference(*given, **attrs))
+
+
+def any_mlx(values: Sequence[Any]) -> bool:
+    """Whether one of ``values`` is an array of MLX."""
+    return any(isinstance(v, mx.array) for v in values)

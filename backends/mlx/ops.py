@@ -1,0 +1,511 @@
+"""Ops that MLX lacks or gives another meaning, in ops that it has: lazy, and with the
+results of NumPy. Generated programs call them by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from ..native.math.coefficients import ERF32
+from .arrays import Array, host
+
+__all__ = [
+    "Kernel",
+    "accumulate",
+    "attention",
+    "bitwise_count",
+    "cbrt",
+    "conv2d",
+    "copysign",
+    "erf",
+    "exp2",
+    "floor_divide",
+    "fmax",
+    "fmin",
+    "fmod",
+    "gcd",
+    "heaviside",
+    "host",
+    "hypot",
+    "lcm",
+    "left_shift",
+    "logaddexp2",
+    "matmul",
+    "nextafter",
+    "power",
+    "reciprocal",
+    "remainder",
+    "right_shift",
+    "sign",
+    "signbit",
+    "take",
+    "with_derivatives",
+]
+
+
+class Kernel:
+    """A generated kernel, given the body of its function; called with its inputs.
+
+    MLX keeps compiled kernels by ``name``, which must be of this text alone.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        threads: int,
+        group: int,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[Any],
+        header: str,
+        body: str,
+    ) -> None:
+        self.language, self.name = language, name
+        self.parts = list(inputs), list(outputs), body, header
+        self.arguments = {
+            "grid": (threads, 1, 1),
+            "threadgroup": (group, 1, 1),
+            "output_shapes": list(shapes),
+            "output_dtypes": list(dtypes),
+        }
+        self._kernel: Any = None
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """The outputs, not evaluated."""
+        if self._kernel is None:
+            make = getattr(mx.fast, f"{self.language}_kernel")
+            inputs, outputs, body, header = self.parts
+            self._kernel = make(
+                name=self.name,
+                input_names=inputs,
+                output_names=outputs,
+                source=body,
+                header=header,
+            )
+        # Metal gives the body an array without axes as a number, not as a pointer.
+        given = [mx.reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
+        found: list[Array] = self._kernel(inputs=given, **self.arguments)
+        return found
+
+
+def with_derivatives(
+    program: Callable[..., Sequence[Array]], plain: Callable[[], Callable[..., Any]]
+) -> Callable[..., Sequence[Array]]:
+    """``program``, whose kernels MLX can neither differentiate nor map over an axis, as
+    a function for ``mx.grad`` and ``mx.vmap``: these see what ``plain()`` gives, a
+    function in MLX's own ops that computes the same."""
+    made: Any = mx.custom_function(lambda *xs: tuple(program(*xs)))
+
+    def several(x: Any) -> list[Array]:
+        return list(x) if isinstance(x, (tuple, list)) else [x]
+
+    @made.vjp
+    def vjp(primals: Any, cotangents: Any, outputs: Any) -> Any:
+        given = several(primals)
+        moving = [i for i, x in enumerate(given) if _is_float(x)]
+
+        def of_floats(*xs: Array) -> list[Array]:
+            known = dict(zip(moving, xs, strict=True))
+            found = plain()(*(known.get(i, x) for i, x in enumerate(given)))
+            return [y for y in found if _is_float(y)]
+
+        wanted = several(cotangents)
+        wanted = [
+            c for c, y in zip(wanted, several(outputs), strict=True) if _is_float(y)
+        ]
+        _, found = mx.vjp(of_floats, [given[i] for i in moving], wanted)
+        by = dict(zip(moving, found, strict=True))
+        grads = tuple(by.get(i, mx.zeros_like(x)) for i, x in enumerate(given))
+        return grads if isinstance(primals, (tuple, list)) else grads[0]
+
+    @made.vmap
+    def vmap(inputs: Any, axes: Any) -> Any:
+        given, along = several(inputs), tuple(several(axes))
+        found = mx.vmap(lambda *xs: tuple(plain()(*xs)), in_axes=along)(*given)
+        return found, tuple(0 for _ in found)
+
+    found: Callable[..., Sequence[Array]] = made
+    return found
+
+
+def _is_float(x: Any) -> bool:
+    if not isinstance(x, mx.array):
+        return isinstance(x, float)
+    return bool(mx.issubdtype(x.dtype, mx.floating))
+
+
+def _is_unsigned(x: Array) -> bool:
+    return bool(mx.issubdtype(x.dtype, mx.unsignedinteger))
+
+
+def _like(x: Any, y: Any) -> Array:
+    """``x`` as an array of the dtype of ``y``."""
+    return x if isinstance(x, mx.array) else mx.array(x, dtype=y.dtype)
+
+
+def _both(x: Any, y: Any) -> tuple[Array, Array]:
+    """Two operands as arrays; one of them may be a number."""
+    return _like(x, y), _like(y, x)
+
+
+_BITS: dict[Any, Any] = {
+    mx.float16: mx.int16,
+    mx.bfloat16: mx.int16,
+    mx.float32: mx.int32,
+    mx.float64: mx.int64,
+}
+
+
+# -- arithmetic ------------------------------------------------------------------------
+
+
+def _whole(x: Array, y: Array) -> tuple[Array, Array]:
+    """⌊x / y⌋ and x - y ⌊x / y⌋ of integers; 0 of division by 0. The least number by -1
+    wraps: MLX leaves both to the processor, which traps."""
+    zero = y == 0
+    if _is_unsigned(x):
+        safe = mx.where(zero, mx.ones_like(y), y)
+        q = mx.floor_divide(x, safe)
+        rest = x - q * safe
+    else:
+        minus = y == -1
+        safe = mx.where(mx.logical_or(zero, minus), mx.ones_like(y), y)
+        q = mx.where(minus, mx.negative(x), mx.floor_divide(x, safe))
+        rest = mx.where(minus, mx.zeros_like(x), x - q * safe)
+    none = mx.zeros_like(q)
+    return mx.where(zero, none, q), mx.where(zero, none, rest)
+
+
+def remainder(x: Any, y: Any) -> Array:
+    """x - y ⌊x / y⌋, of the sign of y."""
+    x, y = _both(x, y)
+    if not _is_float(x):
+        return _whole(x, y)[1]
+    rest = mx.remainder(x, y)
+    return mx.where(rest == 0, copysign(rest, y), rest)
+
+
+def fmod(x: Any, y: Any) -> Array:
+    """x - y trunc(x / y), of the sign of x."""
+    x, y = _both(x, y)
+    if _is_float(x):
+        return copysign(mx.remainder(mx.abs(x), mx.abs(y)), x)
+    rest = _whole(x, y)[1]
+    if _is_unsigned(x):
+        return rest
+    other = mx.logical_and(rest != 0, (rest < 0) != (x < 0))
+    return mx.where(other, rest - y, rest)
+
+
+def floor_divide(x: Any, y: Any) -> Array:
+    """⌊x / y⌋."""
+    x, y = _both(x, y)
+    if not _is_float(x):
+        return _whole(x, y)[0]
+    rest = fmod(x, y)
+    q = (x - rest) / y
+    down = mx.logical_and(rest != 0, (rest < 0) != (y < 0))
+    q = mx.where(down, q - 1, q)
+    low = mx.floor(q)
+    low = mx.where(q - low > 0.5, low + 1, low)
+    low = mx.where(q == 0, copysign(mx.zeros_like(low), x / y), low)
+    return mx.where(y == 0, x / y, low)
+
+
+def power(x: Any, y: Any) -> Array:
+    """xʸ. Of integers y is not negative: MLX would not come back from one."""
+    if _is_float(x) or _is_float(y):
+        return mx.power(x, y)
+    x, y = _both(x, y)
+    return mx.power(x, mx.maximum(y, 0))
+
+
+def reciprocal(x: Array) -> Array:
+    """1 / x, of integers towards 0; of 0 what converting ∞ gives NumPy."""
+    if _is_float(x):
+        return mx.reciprocal(x)
+    wide = _width(x) >= 32 and not _is_unsigned(x)
+    of_none = mx.array(-(1 << (_width(x) - 1)) if wide else 0, dtype=x.dtype)
+    small = mx.where(mx.abs(x) == 1, x, mx.zeros_like(x))
+    return mx.where(x == 0, of_none, small)
+
+
+def sign(x: Array) -> Array:
+    """-1, 0 or 1 as x is; NaN for NaN."""
+    return mx.where(mx.isnan(x), x, mx.sign(x)) if _is_float(x) else mx.sign(x)
+
+
+def signbit(x: Array) -> Array:
+    """Whether x is negative, or -0.0."""
+    return x.view(_BITS[x.dtype]) < 0
+
+
+def copysign(x: Any, y: Any) -> Array:
+    """\\|x\\| with the sign of y."""
+    x, y = _both(x, y)
+    x, y = mx.broadcast_arrays(x, y)
+    x, y = mx.contiguous(x), mx.contiguous(y)
+    return mx.where(signbit(x) == signbit(y), x, mx.negative(x))
+
+
+def fmax(x: Any, y: Any) -> Array:
+    """The larger; not NaN if one is not."""
+    return _not_nan(mx.maximum, x, y)
+
+
+def fmin(x: Any, y: Any) -> Array:
+    """The smaller; not NaN if one is not."""
+    return _not_nan(mx.minimum, x, y)
+
+
+def _not_nan(choose: Callable[..., Array], x: Any, y: Any) -> Array:
+    x, y = _both(x, y)
+    if not _is_float(x):
+        return choose(x, y)
+    return mx.where(mx.isnan(x), y, mx.where(mx.isnan(y), x, choose(x, y)))
+
+
+def heaviside(x: Any, y: Any) -> Array:
+    """0 for x < 0, y for x = 0, 1 for x > 0."""
+    x, y = _both(x, y)
+    beside = mx.where(mx.isnan(x), x, (x > 0).astype(x.dtype))
+    return mx.where(x == 0, y, beside)
+
+
+def nextafter(x: Any, y: Any) -> Array:
+    """The number next to x in the direction of y."""
+    x, y = mx.broadcast_arrays(*_both(x, y))
+    kind = _BITS[x.dtype]
+    bits = mx.contiguous(x).view(kind)
+    away = (y > x) == (x > 0)
+    near = mx.where(away, bits + 1, bits - 1)
+    first = copysign(mx.ones_like(bits).view(x.dtype), y).view(kind)
+    moved = mx.where(x == 0, first, near).view(x.dtype)
+    same = mx.where(x == y, y, moved)
+    return mx.where(mx.logical_or(mx.isnan(x), mx.isnan(y)), x + y, same)
+
+
+def hypot(x: Any, y: Any) -> Array:
+    """√(x² + y²), without overflow."""
+    x, y = _both(x, y)
+    a, b = mx.abs(x), mx.abs(y)
+    high, low = mx.maximum(a, b), mx.minimum(a, b)
+    ratio = low / mx.where(high == 0, mx.ones_like(high), high)
+    far = mx.logical_or(mx.isinf(a), mx.isinf(b))
+    length = high * mx.sqrt(1 + ratio * ratio)
+    return mx.where(far, mx.full(far.shape, mx.inf, dtype=length.dtype), length)
+
+
+def cbrt(x: Array) -> Array:
+    """∛x: a power, and a step of Newton."""
+    a = mx.abs(x)
+    inside = mx.logical_and(a > 0, a < mx.inf)
+    safe = mx.where(inside, a, mx.ones_like(a))
+    r = mx.power(safe, 1 / 3)
+    r = r - (r - safe / (r * r)) / 3
+    return mx.where(inside, copysign(r, x), x)
+
+
+def erf(x: Array) -> Array:
+    """2/√π ∫₀ˣ exp(-t²) dt; MLX's own loses digits near 0."""
+    wide = x.astype(mx.float32)
+    s, p = wide * wide, mx.array(ERF32[-1], dtype=mx.float32)
+    for c in ERF32[-2::-1]:
+        p = p * s + c
+    near = wide + wide * p
+    return mx.where(mx.abs(wide) <= 1, near, mx.erf(wide)).astype(x.dtype)
+
+
+def exp2(x: Array) -> Array:
+    """2ˣ."""
+    return mx.power(2.0, x)
+
+
+def logaddexp2(x: Any, y: Any) -> Array:
+    """log₂(2ˣ + 2ʸ)."""
+    x, y = _both(x, y)
+    gap = mx.abs(x - y)
+    apart = mx.maximum(x, y) + mx.log1p(exp2(mx.negative(gap))) * (1 / math.log(2))
+    return mx.where(x == y, x + 1, apart)
+
+
+# -- bits ------------------------------------------------------------------------------
+
+
+def _width(x: Array) -> int:
+    return int(8 * x.dtype.size)
+
+
+def left_shift(x: Any, y: Any) -> Array:
+    """x 2ʸ; 0 where y is negative, or as large as x is wide."""
+    x, y = _both(x, y)
+    near = _in_width(x, y)
+    shifted = mx.left_shift(x, mx.where(near, y, mx.zeros_like(y)))
+    return mx.where(near, shifted, mx.zeros_like(shifted))
+
+
+def right_shift(x: Any, y: Any) -> Array:
+    """⌊x 2⁻ʸ⌋; all bits go where y is negative, or as large as x is wide."""
+    x, y = _both(x, y)
+    if not _is_unsigned(x):
+        last = mx.full(y.shape, _width(x) - 1, dtype=y.dtype)
+        return mx.right_shift(x, mx.where(_in_width(x, y), y, last))
+    near = _in_width(x, y)
+    shifted = mx.right_shift(x, mx.where(near, y, mx.zeros_like(y)))
+    return mx.where(near, shifted, mx.zeros_like(shifted))
+
+
+def _in_width(x: Array, y: Array) -> Array:
+    low = y < _width(x)
+    return low if _is_unsigned(y) else mx.logical_and(low, y >= 0)
+
+
+def bitwise_count(x: Array) -> Array:
+    """Ones of |x| in binary, uint8."""
+    if x.dtype == mx.bool_:
+        return x.astype(mx.uint8)
+    bits = _magnitude(x).astype(mx.uint64)
+    masks = (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F)
+    m1, m2, m4 = (mx.array(m, dtype=mx.uint64) for m in masks)
+    bits = (bits & m1) + (mx.right_shift(bits, 1) & m1)
+    bits = (bits & m2) + (mx.right_shift(bits, 2) & m2)
+    bits = (bits & m4) + (mx.right_shift(bits, 4) & m4)
+    for by in (8, 16, 32):
+        bits = bits + mx.right_shift(bits, by)
+    return (bits & mx.array(0x7F, dtype=mx.uint64)).astype(mx.uint8)
+
+
+def _magnitude(x: Array) -> Array:
+    """|x| without a sign, of the width of x."""
+    if _is_unsigned(x):
+        return x
+    return mx.abs(x).astype(getattr(mx, f"uint{_width(x)}"))
+
+
+def gcd(x: Any, y: Any) -> Array:
+    """The greatest common divisor, by Euclid's steps: as many as numbers of that width
+    can need."""
+    x, y = _both(x, y)
+    dtype = x.dtype
+    a, b = _magnitude(x), _magnitude(y)
+    for _ in range(math.ceil(_width(x) / math.log2((1 + math.sqrt(5)) / 2))):
+        a, b = mx.where(b == 0, a, b), _whole(a, b)[1]
+    return a.astype(dtype)
+
+
+def lcm(x: Any, y: Any) -> Array:
+    """The least common multiple."""
+    x, y = _both(x, y)
+    dtype = x.dtype
+    found = gcd(x, y)
+    a, b = _magnitude(x), _magnitude(y)
+    return (_whole(a, _magnitude(found))[0] * b).astype(dtype)
+
+
+# -- along axes ------------------------------------------------------------------------
+
+
+def matmul(x: Array, y: Array) -> Array:
+    """The matrix product of integers or bools, which MLX lacks, a few inner indices at
+    a time."""
+    truth = x.dtype == mx.bool_
+    if truth:
+        x, y = x.astype(mx.int32), y.astype(mx.int32)
+    k = x.shape[-1]
+    size = math.prod(x.shape[:-1]) * y.shape[-1]
+    each = max(1, (1 << 22) // max(size, 1))
+    total: Any = None
+    for i in range(0, max(k, 1), each):
+        part = x[..., :, i : i + each, None] * y[..., None, i : i + each, :]
+        found = mx.sum(part, axis=-2).astype(x.dtype)
+        total = found if total is None else total + found
+    return total != 0 if truth else total
+
+
+def conv2d(
+    x: Array, w: Array, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Array:
+    """Convolution of images n c h w with kernels o c/groups i j; MLX's own has the
+    channels last."""
+    y = mx.conv2d(
+        mx.transpose(x, (0, 2, 3, 1)),
+        mx.transpose(w, (0, 2, 3, 1)),
+        stride,
+        padding,
+        dilation,
+        groups,
+    )
+    return mx.transpose(y, (0, 3, 1, 2))
+
+
+def attention(q: Array, k: Array, v: Array, scale: float, mask: Any) -> Array:
+    """softmax(scale q kᵀ + mask) v over ``... m d``, ``... n d`` and ``... n e``.
+
+    k and v have the leading axes of q, or 1 for the last of them. ``mask``: None,
+    ``"causal"`` or an array that broadcasts to ``... m n``.
+    """
+    lead, m = q.shape[:-2], q.shape[-2]
+    if isinstance(mask, mx.array) and mask.ndim > 2:
+        mask = _with_heads(mx.broadcast_to(mask, (*lead, m, k.shape[-2])))
+    shared = k.shape[:-2] != lead
+    if shared:
+        q = mx.flatten(q, len(lead) - 2, len(lead) - 1)
+        k, v = (mx.squeeze(x, len(lead) - 1) for x in (k, v))
+        if isinstance(mask, mx.array) and mask.ndim > 2:
+            mask = mx.reshape(mask, (-1, q.shape[-3], *mask.shape[-2:]))
+    y = mx.fast.scaled_dot_product_attention(
+        *map(_with_heads, (q, k, v)), scale=scale, mask=mask
+    )
+    return mx.reshape(y, (*lead, m, v.shape[-1]))
+
+
+def _with_heads(x: Array) -> Array:
+    """``x`` over two leading axes: batches and heads."""
+    lead = x.shape[:-2]
+    heads = lead[-1] if lead else 1
+    return mx.reshape(x, (math.prod(lead[:-1]), heads, *x.shape[-2:]))
+
+
+def take(x: Array, indices: Array, axis: int) -> Array:
+    """The slices of x at the indices, which may count from the end.
+
+    What an index out of bounds takes is NaN; 0 of integers and bools. Nothing is read
+    outside of x.
+    """
+    n = x.shape[axis]
+    wide = indices.astype(mx.int64)
+    inside = mx.logical_and(wide >= -n, wide < n)
+    near = mx.where(inside, wide, mx.zeros_like(wide))
+    found = mx.take(x, near, axis=axis)
+    ndim = found.ndim - indices.ndim
+    inside = mx.reshape(inside, (*inside.shape, *(1 for _ in range(-1 - axis))))
+    assert ndim >= 0
+    fill = mx.nan if _is_float(x) else 0
+    return mx.where(inside, found, mx.array(fill, dtype=x.dtype))
+
+
+_RUNNING = {
+    "add": mx.cumsum,
+    "multiply": mx.cumprod,
+    "maximum": mx.cummax,
+    "minimum": mx.cummin,
+}
+
+
+def accumulate(x: Array, function: Callable[..., Any], ufunc: str, axis: int) -> Array:
+    """y[i] = y[i - 1] ∘ x[i] along one axis, for the op ``function`` that NumPy calls
+    ``ufunc``."""
+    running = _RUNNING.get(ufunc)
+    if running is not None and x.dtype != mx.bool_:
+        return running(x, axis=axis).astype(x.dtype)
+    count = x.shape[axis]
+    parts: list[Array] = list(mx.split(x, count, axis=axis)) if count else []
+    for i in range(1, len(parts)):
+        parts[i] = function(parts[i - 1], parts[i]).astype(x.dtype)
+    return mx.concatenate(parts, axis=axis) if parts else x

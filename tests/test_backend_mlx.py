@@ -1,0 +1,368 @@
+"""The MLX backend against the references of the ops, on MLX's default device."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import bodies
+import expressions
+import numpy as np
+import pytest
+from agreement import DTYPES, FLOATS, drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import assert_near, program_of
+from test_backend_numpy import GROUPS, NETWORKS, NUMPY_ARGUMENTS, POINTWISE, accepts
+
+import eqsat as eq
+from eqsat import ops
+from eqsat.backends.numpy import interpret
+from eqsat.op import Op
+from eqsat.ops.pointwise import exp, tanh
+from eqsat.ops.view import broadcast_to, flip, reshape
+from eqsat.program import Program
+from eqsat.testing import Computed, agreement
+from eqsat.trace import trace
+from eqsat.typerule import BF16
+
+mx = pytest.importorskip("mlx.core")
+nn = pytest.importorskip("mlx.nn")
+mlx = pytest.importorskip("eqsat.backends.mlx")
+mlx_entry = pytest.importorskip("eqsat.backends.mlx.entry")
+mlx_ops = pytest.importorskip("eqsat.backends.mlx.ops")
+
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=20)
+rng = np.random.default_rng(0)
+
+
+def draw(*shape: int, dtype: str = "f4") -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def assert_lowered(
+    f: Callable[..., Any], *arrays: np.ndarray, tol: float = 1, language: str = ""
+) -> str:
+    """The MLX program of ``f`` gives what the oracle gives; its source."""
+    program = program_of(f, *arrays)
+    low = mlx.lower(program, language)
+    got = low(*map(mlx.to_mlx, arrays))
+    for y, w in zip(got, interpret(program.roots, arrays), strict=True):
+        assert isinstance(y, mx.array)
+        g = mlx.to_numpy(y)
+        assert (g.dtype, g.shape) == (w.dtype, w.shape)
+        assert_near(g, w, tol)
+    return str(low.source)
+
+
+# -- every op --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+@quick
+@given(seeds, st.sampled_from(DTYPES), st.booleans())
+def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
+    op = Op.registry[name]
+    if not accepts(op, [dtype] * len(op.params)):
+        return
+    attrs = {"dtype": "float16"} if op.attrs else {}
+    shapes = [(3, 5), (5,), (3, 1)]
+    if "shift" in name or (name == "power" and dtype.kind in "iu"):
+        arrays = [np.ones(s, dtype) for s in shapes]
+    else:
+        arrays = [drawn(seed + i, s, dtype) for i, s in enumerate(shapes)]
+    if strided:
+        arrays = [np.repeat(x, 4, axis=-1)[..., ::4] for x in arrays]
+    count = len(op.params)
+    with np.errstate(all="ignore"):
+        assert_lowered(lambda *xs: op(*xs, **attrs), *arrays[:count])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_numpy_users_write(group: str) -> None:
+    import scipy.special as sp
+
+    known = {"np": np, "sp": sp, "C": draw(3, 4)}
+    arrays = [*NUMPY_ARGUMENTS.values()]
+    for text in getattr(expressions, group).split(";"):
+        f = eval(f"lambda {', '.join(NUMPY_ARGUMENTS)}: {text.strip()}", known)
+        done = trace(f, arrays, {})
+        low = mlx.lower(Program.of(done.outputs, done.inputs, done.names))
+        want = interpret(done.outputs, arrays)
+        for g, w in zip(low(*arrays), want, strict=True):
+            assert (g.dtype, g.shape) == (w.dtype, w.shape), text
+            assert_near(g, w, 1)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@quick
+@given(seeds, st.sampled_from(FLOATS), st.booleans())
+def test_networks(name: str, seed: int, dtype: Any, special: bool) -> None:
+    f, shapes = NETWORKS[name]
+    arrays = [drawn(seed + i, s, dtype, special) for i, s in enumerate(shapes)]
+    with np.errstate(all="ignore"):
+        assert_lowered(f, *arrays, tol=4)
+
+
+@settings(max_examples=100)
+@given(seeds, st.integers(1, 16), st.sampled_from(["f4", "f8"]), st.booleans())
+def test_kernels_that_nobody_wrote(
+    seed: int, count: int, dtype: str, fused: bool
+) -> None:
+    """A random body, as one kernel and as a kernel an op."""
+    draws = Random(seed)
+    base = [draws.randint(1, 7) for _ in range(draws.randint(1, 4))]
+    shapes = [tuple(base)]
+    for _ in range(draws.randint(0, 2)):
+        kept = base[draws.randint(0, len(base)) :]
+        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    arrays = [drawn(seed + i, s, np.dtype(dtype), False) for i, s in enumerate(shapes)]
+    run: Any = bodies.body(seed, count)
+    f = bodies.fused_op("nobodys_body", run, len(arrays)) if fused else run
+    program = program_of(f, *arrays)
+    got = [mlx.to_numpy(y) for y in mlx.lower(program, "")(*map(mlx.to_mlx, arrays))]
+    want = interpret(program.roots, arrays)
+    sides = (Computed(ys, program.roots, arrays) for ys in (got, want))
+    assert not agreement(*sides).reason
+
+
+def test_integers_that_trap_a_processor() -> None:
+    for dtype in ("i4", "i8", "u4", "i1"):
+        least = np.iinfo(dtype).min
+        x = np.array([least, 7, 7, 0, least], dtype)
+        y = np.array([-1 if least else 3, 0, 2, 0, 1]).astype(dtype)
+        with np.errstate(all="ignore"):
+            for name in ("floor_divide", "remainder", "fmod", "gcd"):
+                assert_lowered(lambda a, b, n=name: Op.registry[n](a, b), x, y)
+    x = np.array([1, -3, 5], "i4")
+    for n in (0, 5, 31, 32, 40):
+        assert_lowered(lambda a, n=n: (np.left_shift(a, n), np.right_shift(a, n)), x)
+
+
+def test_float64_is_computed_in_float64() -> None:
+    x = np.linspace(-3, 3, 50)
+    names = "exp sin cos erf sigmoid log1p tanh cbrt exp2 log2".split()
+    with np.errstate(all="ignore"):
+        for name in names:
+            assert_lowered(lambda a, n=name: Op.registry[n](a), x, tol=1e-3)
+        assert_lowered(lambda a: (np.logaddexp(a, 1.0), ops.cast(a, "f2")), x, tol=1e-3)
+
+
+def test_an_index_out_of_bounds_reads_nothing() -> None:
+    f = eq.jit(lambda x, i: np.take(x, i, axis=0), backend="mlx")
+    y = f(draw(4, 3), np.array([0, 4, -5, -1]))
+    np.testing.assert_array_equal(np.isnan(y).all(1), [False, True, True, False])
+    z = f(np.ones((4, 3), "i4"), np.array([0, 4]))
+    np.testing.assert_array_equal(z, [[1] * 3, [0] * 3])
+
+
+# -- what is asked of results ----------------------------------------------------------
+
+
+def test_what_is_given_decides_what_is_returned() -> None:
+    f = eq.jit(lambda x: np.tanh(x) * 2, backend="mlx")
+    x = draw(3, 4)
+    assert type(f(x)) is np.ndarray
+    y = f(mx.array(x))
+    assert isinstance(y, mx.array) and y.dtype == mx.float32
+    np.testing.assert_allclose(np.array(y), np.tanh(x) * 2, rtol=1e-5)
+
+
+def test_arrays_of_mlx_choose_the_backend() -> None:
+    f = eq.jit(lambda p: {"y": ops.softmax(p["x"] @ p["w"])})
+    p = {"x": draw(4, 6), "w": draw(6, 5)}
+    m = {n: mx.array(x) for n, x in p.items()}
+    want, got = f(p)["y"], f(m)["y"]
+    assert type(want) is np.ndarray and isinstance(got, mx.array)
+    np.testing.assert_allclose(np.array(got), want, rtol=1e-5)
+    assert f.lower(m).backend.name == "mlx" and f.lower(p).backend.name != "mlx"
+    again = pickle.loads(pickle.dumps(eq.jit(np.tanh)))
+    assert isinstance(again(m["x"]), mx.array)
+    assert type(eq.jit(np.tanh, backend="numpy")(m["x"])) is np.ndarray
+
+
+def test_the_entry_serves_what_it_has_learnt() -> None:
+    scale = np.ones(3, "f4")
+    f, g = eq.jit(lambda x, y: (x * y, x)), eq.jit(lambda x: x * scale)
+    x, y, n = mx.array(draw(4, 3)), mx.array(draw(4, 3)), draw(4, 3)
+    calls: Counter[str] = Counter()
+
+    def check(x: Any, y: Any) -> None:
+        a, b = f(x, y)
+        wants = isinstance(x, mx.array) or isinstance(y, mx.array)
+        assert isinstance(a, mx.array) == wants
+        want = mlx.to_numpy(x) * mlx.to_numpy(y)
+        np.testing.assert_allclose(mlx.to_numpy(a), want, rtol=1e-2)
+        np.testing.assert_array_equal(mlx.to_numpy(b), mlx.to_numpy(x))
+
+    half = x.astype(mx.bfloat16), y.astype(mx.bfloat16)
+    for pair in ((x, y), (n, n), (x, n), (y, x), (x[:2], y[:2]), half, (x.T, y.T)):
+        check(*pair)
+        check(*pair)
+    slow = mlx_entry.Entry(lambda *a, **k: calls.update(["slow"]))
+    slow.function(x, y)
+    assert calls["slow"] == 1
+    assert np.array_equal(g(x), x * mx.array(scale))
+    scale *= 2
+    assert np.array_equal(g(x), x * mx.array(scale))
+
+
+def test_constants_of_mlx() -> None:
+    x, w = (mx.array(draw(4, 4)).astype(mx.bfloat16) for _ in "xw")
+    y = eq.jit(lambda x, w: x @ w, constants=["w"])(x, w)
+    assert y.dtype == mx.bfloat16
+    near = np.abs(mlx.to_numpy(y - x @ w).astype(float))
+    assert near.max() < 0.05
+
+
+def test_inside_compile_grad_and_vmap() -> None:
+    x, w = mx.array(draw(4, 6)), mx.array(draw(6, 5))
+    f = eq.jit(lambda x, w: ops.gelu(ops.layer_norm(x @ w, w[0], w[1])))
+    plain = lambda x, w: nn.gelu(mx.fast.layer_norm(x @ w, w[0], w[1], 1e-5))  # noqa: E731
+    for g in (f, mx.compile(f)):
+        assert mx.allclose(g(x, w), plain(x, w), atol=1e-5)
+    grads = (mx.grad(lambda *xs, g=g: (g(*xs) ** 2).sum(), (0, 1)) for g in (f, plain))
+    for a, b in zip(*(g(x, w) for g in grads), strict=True):
+        assert mx.allclose(a, b, atol=1e-4)
+    many = mx.array(draw(3, 4, 6))
+    assert mx.allclose(
+        mx.vmap(f, (0, None))(many, w), mx.vmap(plain, (0, None))(many, w), atol=1e-5
+    )
+
+
+def test_kernels_have_the_derivatives_of_plain_ops() -> None:
+    def plain(x: Any, i: Any, w: Any) -> Any:
+        return x * w + mx.sin(x), i + 1
+
+    def opaque(*xs: Any) -> Any:
+        return tuple(mx.stop_gradient(y) for y in plain(*xs))
+
+    f = mlx_ops.with_derivatives(opaque, lambda: plain)
+    x, w = mx.array(draw(4, 3)), mx.array(draw(3))
+    i = mx.arange(3)
+    assert mx.allclose(f(x, i, w)[0], plain(x, i, w)[0])
+    for n in (0, 2):
+        got, want = (
+            mx.grad(lambda x, w, g=g: g(x, i, w)[0].sum(), n // 2)(x, w)
+            for g in (f, plain)
+        )
+        assert mx.allclose(got, want)
+    many = mx.array(draw(5, 4, 3))
+    got, want = (mx.vmap(g, (0, None, None))(many, i, w)[0] for g in (f, plain))
+    assert mx.allclose(got, want)
+    one = mlx_ops.with_derivatives(
+        lambda x: (mx.stop_gradient(x),), lambda: lambda x: (x * x,)
+    )
+    assert mx.allclose(mx.grad(lambda x: one(x)[0].sum())(x), 2 * x)
+
+
+def test_views_and_inputs_as_results() -> None:
+    def f(x: Any) -> Any:
+        y = exp(x)
+        many = x, x.mT, x[::2], y, y, y.mT, y[1:], flip(y, 0)
+        return *many, broadcast_to(y, (2, 3, 4)), reshape(y.mT, (12,))
+
+    assert_lowered(f, draw(3, 4))
+
+
+def test_no_elements_and_no_axes() -> None:
+    empty = draw(3, 0)
+    assert_lowered(lambda x: tanh(ops.sum(exp(x), -1)) + 1.0, empty)
+    assert_lowered(lambda x, y: tanh(x @ y) * 2.0, empty, draw(0, 4))
+    norms = lambda x, w: (ops.softmax(x), ops.layer_norm(x, w, w))  # noqa: E731
+    assert_lowered(norms, draw(0, 5), draw(5))
+    assert_lowered(lambda x: (tanh(x) * 2.0, x), np.array(0.5, np.float32))
+
+
+def test_the_source_is_readable() -> None:
+    arrays = draw(4, 8), draw(8, 6), draw(6), draw(6)
+    f = eq.jit(lambda x, w, b, g: ops.rms_norm(x @ w + b, g), backend="mlx")
+    source = f.lower(*arrays).source()
+    assert "mx.addmm(b, x, w)" in source and "mx.fast.rms_norm(" in source
+    assert "# x: 4×8 float32" in source
+
+
+def test_attention_as_one_call() -> None:
+    mask = np.where(rng.random((5, 7)) > 0.3, 0, -np.inf).astype("f4")
+    mask[:, 0] = 0
+    heads = {"q": (2, 6, 5, 4), "one head": (5, 4), "shared": (2, 3, 2, 5, 4)}
+    keys = {"q": (2, 6, 7, 4), "one head": (7, 4), "shared": (2, 3, 1, 7, 4)}
+    for name, shape in heads.items():
+        q, k, v = draw(*shape), draw(*keys[name]), draw(*keys[name])
+        wide = np.broadcast_to(mask, (*shape[:-1], 7))
+        for m in (None, "causal", mask, wide):
+            seen = m if isinstance(m, np.ndarray) else None
+            own = mlx_ops.attention(
+                *map(mx.array, (q, k, v)), 0.5, m if seen is None else mx.array(seen)
+            )
+            want = ops.attention(q, k, v, 0.5, seen, m is not seen)
+            np.testing.assert_allclose(np.array(own), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_device_is_measured() -> None:
+    said: list[str] = []
+    device = mlx.backend.measure(said.append)
+    assert len(said) > 3 and 0 < device.launch_s < 1e-2
+    assert device.flops_per_s > 1e8 and device.bandwidths[-1][0] == float("inf")
+
+
+# -- kernels for GPUs ------------------------------------------------------------------
+
+
+def recorded(f: Callable[..., Any], arrays: list[np.ndarray], folder: Path) -> str:
+    """What MLX would compile: it records kernels where there is no Metal too."""
+    low = mlx.lower(program_of(f, *arrays), "metal")
+    file = str(folder / "kernel.mlxfn")
+    given = [mlx.to_mlx(x) for x in arrays]
+    mx.export_function(file, lambda *xs: list(low.bare(*xs)), *given)
+    return Path(file).read_bytes().decode("latin1")
+
+
+SIGNATURES = {
+    "float32": ["const device float* b0", "device float* b1"],
+    "bfloat16": ["const device bfloat16_t* b0", "device bfloat16_t* b1"],
+    "float16": ["const device float16_t* b0", "device float16_t* b1"],
+    "int32": ["const device int32_t* b0", "device int32_t* b1"],
+    "bool": ["const device bool* b0", "device bool* b1"],
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_signature_that_mlx_gives_a_kernel(name: str, tmp_path: Path) -> None:
+    dtype = BF16 if name == "bfloat16" else np.dtype(name)
+    x = np.ones((4, 64), dtype)
+    f = np.logical_not if name == "bool" else lambda x: x * x
+    text = recorded(f, [x], tmp_path)
+    (head,) = re.findall(r"\[\[kernel\]\] void \w+\(\n(.*?)\) {", text, re.DOTALL)
+    wanted = [f"{a} [[buffer({i})]]" for i, a in enumerate(SIGNATURES[name])]
+    for place in ("thread_position_in_threadgroup", "threadgroup_position_in_grid"):
+        wanted.append(f"uint3 {place} [[{place}]]")
+    assert [line.strip() for line in head.split(",\n")] == wanted
+
+
+def test_small_inputs_are_constant_and_never_references(tmp_path: Path) -> None:
+    arrays = [draw(4, 64), draw(1), np.array(2.0, "f4")]
+    f = bodies.fused_op("three", lambda x, y, z: x * y + z, 3)
+    text = recorded(f, arrays, tmp_path)
+    assert text.count("const constant float* b") == 2 and "float& b" not in text
+
+
+def test_kernels_are_shown_on_any_machine() -> None:
+    x = eq.Spec((8, 64), "bfloat16")
+    low = eq.jit(lambda x: ops.softmax(x)).lower(x)
+    assert "metal::simd_shuffle_xor" in low.source("metal")
+    assert "__shfl_xor_sync" in low.source("cuda")
+    assert "// softmax_0: row, 8×64 bfloat16" in low.source("cuda")
+
+
+def test_the_dtype_that_no_gpu_has_is_refused() -> None:
+    program = program_of(np.tanh, draw(3, dtype="f8"))
+    with pytest.raises(eq.BackendError, match=r"x0 .*is float64"):
+        mlx.lower(program, "metal")
