@@ -7,6 +7,7 @@ needs its operand packed, it asks for a second class that only kernels can give.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,13 +22,14 @@ from eqsat.errors import EngineError
 from eqsat.exact import solve_exact
 from eqsat.extract import solve
 from eqsat.frozen import Budget, EGraph, attr_values
+from eqsat.hurry import hurry, written
 from eqsat.joint import Joint, joints
 from eqsat.kernel import strides_of_view
 from eqsat.op import SCALAR
 from eqsat.problem import Entry, Problem, tree_greedy
 from eqsat.term import Term
 
-ENUMERATING = 0.6
+ENUMERATING = 0.7
 """Part of the time for a cover that its cuts may take: then they are chosen from."""
 FOLDED_S = 1e-12
 """Price of an op over constants (s): not free, so that fewer win a tie."""
@@ -82,14 +84,25 @@ def cover(
     its ops do one by one. Raises :class:`EngineError` when a root cannot be computed.
     """
     found = covering(graph, model, roots, budget.part(ENUMERATING), exact=exact)
-    best = found.solved(budget, optimal)
-    if not budget.left():
+    covers = [found.solved(budget, optimal)] if found.cuts.is_whole else []
+    if not budget.left() or not covers:
         # What was looked at only in part may be dearer than what one pass finds.
-        for written in (False, True):
-            found.cuts.hurry(written)
-            quick = Covering(found.cuts, roots).solved(budget, False)
-            best = min(best, quick, key=lambda c: c.cost_s)
-    return best
+        for first in (found.cuts.first, written(found.cuts)):
+            if first is not None:
+                hurry(found.cuts, first)
+                covers += _if_any(Covering(found.cuts, roots), budget)
+    if not covers:
+        patient = Budget(math.inf, budget.max_nodes)
+        return covering(graph, model, roots, patient, exact=exact).solved(budget, False)
+    return min(covers, key=lambda c: c.cost_s)
+
+
+def _if_any(found: Covering, budget: Budget) -> list[Cover]:
+    """The cover; none where the cuts cannot compute the roots."""
+    try:
+        return [found.solved(budget, False)]
+    except EngineError:
+        return []
 
 
 def covering(
@@ -103,7 +116,7 @@ def covering(
     """The extraction problem that :func:`cover` solves."""
     cuts = Cuts(graph, model, roots, budget, exact)
     found = Covering(cuts, roots)
-    if cuts.dropped:
+    if cuts.dropped and cuts.is_whole:
         trees = tree_greedy(found.problem)
         if any(trees[r] < 0 for r in found.roots):
             # A fused op that the user called may have no other form than itself.

@@ -12,7 +12,7 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -88,6 +88,10 @@ class Cuts(Dense):
     """Whether every rounding of the program must stay."""
     of: list[list[Cut]] = field(default_factory=list, init=False)
     """Cuts of each class."""
+    first: list[int] = field(default_factory=list, init=False)
+    """The node of the cheapest tree of each class when every node is a kernel."""
+    is_whole: bool = field(default=True, init=False)
+    """Whether there was time to look at every node once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,16 +102,13 @@ class Cuts(Dense):
         self._fitting: dict[tuple[int, int, int], bool] = {}
         self._made = 0
         self.order = self._greedy()
-        if self.budget.left():
-            self._enumerate()
-        else:
-            self.hurry()
+        self._enumerate()
 
     # -- a first choice ----------------------------------------------------------------
 
     def _greedy(self) -> list[int]:
-        """Nodes in an order of evaluation, and how many classes use each class when
-        every node is a kernel."""
+        """Nodes in an order of evaluation. Finds the first choice, and how many of its
+        classes use each class."""
         missing = [len(n.distinct) for n in self.nodes]
         total = [self.alone_s(n) for n in self.nodes]
         best: list[int] = [-1] * len(self.classes)
@@ -134,21 +135,15 @@ class Cuts(Dense):
                 best[c] = n
                 settle(c, cost)
         self.first = best
-        self._needed()
+        self.refs = [0] * len(self.classes)
+        for c in self.needed(best):
+            for k in self.nodes[best[c]].distinct:
+                self.refs[k] += 1
         return order
 
-    def _choose_written(self) -> list[int]:
-        """Make the nodes of the input the first choice, where a class has one."""
-        for c, cls in enumerate(self.classes[: len(self.members)]):
-            n = self.place.get(self.graph.written.get(cls, -1), -1)
-            if n >= 0:
-                self.first[c] = n
-        return self._needed()
-
-    def _needed(self) -> list[int]:
-        """The classes of the first choice that the roots need, operands first. Counts
-        how many others use each."""
-        self.refs = [0] * len(self.classes)
+    def needed(self, first: Sequence[int]) -> list[int]:
+        """The classes that the roots need when each is computed by its node in
+        ``first``, operands before those that read them."""
         found: list[int] = []
         seen: set[int] = set()
         stack = [self.number[r] for r in self.roots]
@@ -158,23 +153,21 @@ class Cuts(Dense):
                 found.append(~c)
             elif c not in seen:
                 seen.add(c)
-                n = self.first[c]
-                if n >= 0:
+                if first[c] >= 0:
                     stack.append(~c)
-                    for k in self.nodes[n].distinct:
-                        self.refs[k] += 1
-                        stack.append(k)
+                    stack.extend(self.nodes[first[c]].distinct)
         return found
 
     # -- enumeration -------------------------------------------------------------------
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Begin without cuts."""
         self.of = [[] for _ in self.members]
         self.flow = [float("inf") if m else 0.0 for m in self.members]
         self.alone = list(self.flow)
 
     def _enumerate(self) -> None:
-        self._forget()
+        self.forget()
         rank = {n: i for i, n in enumerate(self.order)}
         work = self.order
         for turn in range(ROUNDS):
@@ -183,8 +176,7 @@ class Cuts(Dense):
             for n in work:
                 passed.add(n)
                 if not self.budget.left():
-                    if not turn:
-                        self.hurry()
+                    self.is_whole = turn > 0
                     return
                 c = self.nodes[n].cls
                 if self._try(n):
@@ -192,67 +184,6 @@ class Cuts(Dense):
             if not again:
                 return
             work = sorted((n for n in again if n in rank), key=rank.__getitem__)
-
-    def hurry(self, written: bool = False) -> None:
-        """One kernel for each class of the first choice, in one pass: what there is
-        time for when there is none. ``written``: of the program as it was written
-        instead."""
-        self._forget()
-        needed = self._choose_written() if written else self._needed()
-        for r in self.roots:
-            self.refs[self.number[r]] += 1
-        readers: dict[int, int] = {}
-        for c in needed:
-            for k in self.nodes[self.first[c]].distinct:
-                readers[k] = readers.get(k, 1 << k) | 1 << c
-        for r in self.roots:
-            readers[self.number[r]] = -1
-        for c in needed:
-            n = self.first[c]
-            self._through_view(n)
-            self._fuse(n, readers)
-
-    def _fuse(self, n: int, readers: Mapping[int, int]) -> None:
-        """Keep one cut of node ``n``. ``readers``: the classes of the first choice that
-        read each class, as bits.
-
-        All that fits inside is taken there, where nothing else reads any of it. Else it
-        is the better, by area flow, of one with all but results and products that
-        others read and one with only what is read once.
-        """
-        node = self.nodes[n]
-        best = [self.of[k][0] if self.of[k] else None for k in node.distinct]
-        fitting = [
-            cut if cut is not None and self._fits(n, i, cut.state) else None
-            for i, cut in enumerate(best)
-        ]
-        shared = [self.refs[k] > 1 for k in node.distinct]
-        whole = self._cut(n, tuple(fitting))
-        if whole is None or not self._is_closed(whole, readers):
-            own = [None if s else cut for cut, s in zip(fitting, shared, strict=True)]
-            kept = [readers[k] == -1 for k in node.distinct]
-            light = [
-                None if s and cut and (r or cut.state.anchor != -1) else cut
-                for cut, s, r in zip(fitting, shared, kept, strict=True)
-            ]
-            one = [
-                [cut if j == i else None for j, cut in enumerate(own)]
-                for i in range(len(own))
-            ]
-            found = self._cuts(n, [own, light])
-            found = found or self._cuts(n, one) or self._cuts(n, [[None] * len(own)])
-            whole = min(found, key=_flow) if found else None
-        if whole is not None:
-            self._keep(node.cls, whole)
-
-    def _cuts(self, n: int, choices: Sequence[list[Cut | None]]) -> list[Cut]:
-        made = (self._cut(n, subs) for subs in dict.fromkeys(map(tuple, choices)))
-        return [self._sum_below(cut) for cut in made if cut is not None]
-
-    def _is_closed(self, cut: Cut, readers: Mapping[int, int]) -> bool:
-        """Whether nothing else reads what ``cut`` computes on its way."""
-        inner = cut.body & ~(1 << self.nodes[cut.node].cls)
-        return not any(readers[c] & ~cut.body for c in bits(inner))
 
     def _try(self, n: int) -> bool:
         """Add the cuts with node ``n`` at the root; whether anything changed."""
@@ -263,19 +194,19 @@ class Cuts(Dense):
         if any(flow[k] == float("inf") for k in node.distinct):
             return False
         changed = False
-        self._through_view(n)
+        self.through_view(n)
         tried = self._tried
         for subs in product(*self._options(n)):
             key = (n, *(0 if s is None else s.serial for s in subs))
             if key in tried:
                 continue
             tried.add(key)
-            cut = self._cut(n, subs)
+            cut = self.cut_of(n, subs)
             if cut is not None:
-                changed |= self._keep(c, cut)
+                changed |= self.keep(c, cut)
         return changed or flow[c] < before * 0.99
 
-    def _through_view(self, n: int) -> None:
+    def through_view(self, n: int) -> None:
         """What a class costs as a view."""
         node = self.nodes[n]
         if node.op.name in VIEWS:
@@ -291,7 +222,7 @@ class Cuts(Dense):
         for i, k in enumerate(node.distinct):
             mine: list[Cut | None] = [None]
             for cut in self.of[k]:
-                if self._fits(n, i, cut.state):
+                if self.fits(n, i, cut.state):
                     mine.append(cut)
             options.append(mine)
         many = sum(len(o) > 1 for o in options)
@@ -299,7 +230,7 @@ class Cuts(Dense):
             options = [o[: 1 + FEW] for o in options]
         return options
 
-    def _fits(self, n: int, i: int, state: State) -> bool:
+    def fits(self, n: int, i: int, state: State) -> bool:
         """Whether operand ``i`` can be computed inside when all others are leaves."""
         key = n, i, id(state)  # states live on in those that were asked for
         known = self._fitting.get(key)
@@ -312,7 +243,7 @@ class Cuts(Dense):
                 self._fitting[key] = known
         return known
 
-    def _cut(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
+    def cut_of(self, n: int, subs: tuple[Cut | None, ...]) -> Cut | None:
         """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
         node = self.nodes[n]
         me = 1 << node.cls
@@ -459,7 +390,7 @@ class Cuts(Dense):
         cut._choice = None
         return cut
 
-    def _sum_below(self, cut: Cut) -> Cut:
+    def sum_below(self, cut: Cut) -> Cut:
         """``cut`` with what is below it in its flows."""
         flow = alone = cut.price
         for k in bits(cut.leaves):
@@ -468,7 +399,7 @@ class Cuts(Dense):
         cut.flow, cut.alone = flow, alone
         return cut
 
-    def _keep(self, c: int, cut: Cut) -> bool:
+    def keep(self, c: int, cut: Cut) -> bool:
         """Put ``cut`` among those of class ``c`` if it is one of the best."""
         kept = self.of[c]
         for other in kept:
@@ -479,7 +410,7 @@ class Cuts(Dense):
                 and other.views_only == cut.views_only
             ):
                 return False
-        self._sum_below(cut)
+        self.sum_below(cut)
         kept = [
             o
             for o in kept

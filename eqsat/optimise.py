@@ -34,6 +34,11 @@ from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
 from eqsat.term import Term, postorder
 
+HURRY_S = 1e-4
+"""Seconds for each term of a region to be covered in one pass: measured."""
+GENEROUS = 3.0
+"""How much more than its share of the time a region may take for its cover: of regions
+for which there is no time, some are covered well and the others in one pass."""
 SATURATING = 0.4
 """Part of the time that rules may take: what they find is read and covered after."""
 
@@ -317,7 +322,9 @@ def _cover_all(
     covers = []
     sizes = [len(p.sample.terms) for p in work.pieces]
     for i, p in enumerate(work.pieces):
-        mine = budget.part(sizes[i] / sum(sizes[i:]))
+        share = min(1.0, GENEROUS * sizes[i] / sum(sizes[i:]))
+        reserve = HURRY_S * sum(sizes[i + 1 :])
+        mine = Budget.of(share * (budget.seconds - reserve), budget.max_nodes)
         covers.append(work.cover(work.graph, _root_classes(p, p.sample), mine))
         budget.spent = budget.spent or mine.spent
     gaps = [c.gap for c in covers if c.gap is not None]

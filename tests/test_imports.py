@@ -19,7 +19,7 @@ ORDER = (
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
     "ematch regions problem reduction recovery frontier window extract loops exact "
-    "dense cuts joint cover second opportunity origin readable facts "
+    "dense cuts hurry joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
     "store calibrate jit fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
