@@ -13,17 +13,17 @@ from pathlib import Path
 import click
 
 from bench.compare import geometric_mean, tags
-from bench.peers import names
 from bench.report import Record, write
 from bench.run import FULL, QUICK, collect
 from bench.table import duration, laid_out, read
 from bench.workloads import select
 from eqsat.errors import EqsatError
+from eqsat.jit import default_backend
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path, exists=True))
-@click.option("--backend", help="eqsat's backend; the first installed by default.")
+@click.option("--backend", help="eqsat's backend; that of eq.jit by default.")
 @click.option("--workloads", "globs", multiple=True, help="Names or tags, with * .")
 @click.option("--threads", default=1, help="Threads.")
 @click.option("--quick", is_flag=True, help="Few workloads, short rounds.")
@@ -46,7 +46,7 @@ def predict(
     is the shipped one, or that of `eqsat calibrate`; `--calibrate` measures one for
     this run alone.
     """
-    peer = f"eqsat-{backend}" if backend else names()[0]
+    peer = f"eqsat-{backend or default_backend().name}"
     try:
         if file is not None:
             found = read(file)
