@@ -7,7 +7,7 @@ row: computed once, before the loops or after those of the pass that it needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -141,7 +141,6 @@ class Nest:
     streamed: frozenset[int] = frozenset()
     """Buffers that are written past the caches: too large to stay in them. They start
     on a cache line."""
-    name: str = field(default="kernel", compare=False)
 
     @property
     def rows(self) -> int:
@@ -170,7 +169,7 @@ def listing(nest: Nest) -> str:
     args = ", ".join(
         f"{'out ' if b.written else ''}{b.name}: {b.dtype}" for b in nest.buffers
     )
-    lines = [f"{nest.name}({args})"]
+    lines = [f"kernel({args})"]
     depth = 1
     for v in nest.grid:
         last = nest.vertical and v is nest.grid[-1]

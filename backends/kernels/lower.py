@@ -246,7 +246,7 @@ class _Lowering:
             except Conflict as conflict:
                 roots = self._settle(conflict.term, roots)
                 continue
-            apart = self._apart(values, roots[0].term)
+            apart = self._apart(values)
             if not apart:
                 break
             for term in apart:
@@ -291,7 +291,7 @@ class _Lowering:
             return moved
         return None
 
-    def _apart(self, values: Values, root: Term) -> list[Term]:
+    def _apart(self, values: Values) -> list[Term]:
         """Reductions that would leave threads idle: few rows of many elements."""
         if values.row is None or self.target.threads == 1:
             return []

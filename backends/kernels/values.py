@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from eqsat.kernel import packed
 from eqsat.op import CONSTANT, HALF, SCALAR, Op
 from eqsat.term import Shape, Term, Weak
 
@@ -35,9 +36,6 @@ from .language import DType
 
 WIDE = np.dtype(np.float32)
 INDEX = np.dtype(np.int64)
-REDUCTIONS = frozenset(
-    "sum prod mean max min any all argmax argmin".split(),
-)
 
 
 @dataclass(frozen=True)
@@ -312,14 +310,12 @@ def _ordered(e: Affine) -> list[Var]:
 
 def _weight(index: Index, term: Term, var: Var) -> int:
     """How far one step of ``var`` goes in the packed memory of ``term``."""
-    packed = [prod(term.shape[i + 1 :]) for i in range(len(term.shape))]
-    return address(index, packed).coefficient(var)
+    return address(index, packed(term.shape)).coefficient(var)
 
 
 def covers(index: Index, shape: Shape) -> bool:
     """Whether ``index`` reaches every element of ``shape`` once."""
-    packed = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    at = address(index, packed)
+    at = address(index, packed(shape))
     unit = 1
     for v, c in sorted(at.terms, key=lambda t: t[1]):
         if c != unit:

@@ -13,10 +13,11 @@ from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Load, Nest, Store
 from .convert import I64, from_memory, memory_type, splat, to_memory, widened
 from .machine import Host
-from .shape import aligned, shape_of
+from .math.values import VOID, declared
+from .places import aligned
+from .shape import shape_of
 
 PTR = ir.PointerType()
-VOID = ir.VoidType()
 
 
 @dataclass
@@ -116,16 +117,12 @@ class Access:
         inner = [v for v in at.variables if v in (self.lane, self.inner)]
         outer = without(at, *inner)
         kind = memory_type(self.nest.buffers[buffer].dtype)
-        moved = I64(0)
         base = self.bases.get((buffer, outer))
         if base is None:
             base = self.b.gep(
                 self.buffers[buffer], [self._sum(outer)], source_etype=kind
             )
-        for v in inner:
-            c = at.coefficient(v)
-            i = self.index[v]
-            moved = self.b.add(moved, self.b.mul(i, I64(c)) if c != 1 else i)
+        moved = self._sum(Affine(0, tuple(t for t in at.terms if t[0] in inner)))
         pointer = base
         if not isinstance(moved, ir.Constant) or moved.constant:
             pointer = self.b.gep(base, [moved], source_etype=kind)
@@ -214,11 +211,7 @@ class Access:
 
     def _fence(self) -> None:
         """Stores past the caches become visible before what follows."""
-        name = "llvm.x86.sse.sfence"
-        fence = self.b.module.globals.get(name)
-        if fence is None:
-            fence = ir.Function(self.b.module, ir.FunctionType(VOID, []), name)
-        self.b.call(fence, [])
+        self.b.call(declared(self.b, "llvm.x86.sse.sfence", []), [])
 
 
 def without(at: Affine, *variables: Var | None) -> Affine:

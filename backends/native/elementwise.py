@@ -29,6 +29,7 @@ from .convert import (
 from .machine import Host
 from .math import FUNCTIONS
 from .math import Host as MathHost
+from .math.values import declared
 
 Emit = Callable[["Call"], ir.Value]
 
@@ -117,16 +118,14 @@ def _written(c: Call, op: str) -> ir.Value:
     since writing an exponential takes longer than compiling it."""
     kind = c.args[0].type
     name = f"{op}.{c.lanes}x{register_type(c.of)}"
-    module = c.b.module
-    fn = module.globals.get(name)
-    if fn is None:
+    fn = declared(c.b, name, [kind] * len(c.args), kind)
+    if fn.is_declaration:
         flags = c.host.flags
         host = MathHost(
             c.host.has_fma,
             c.host.is_arm or "sse4.1" in flags,
             not c.host.is_arm and {"avx512f", "avx512vl"} <= flags,
         )
-        fn = ir.Function(module, ir.FunctionType(kind, [kind] * len(c.args)), name)
         fn.linkage = "internal"
         fn.attributes.add("alwaysinline")
         b = ir.IRBuilder(fn.append_basic_block())
@@ -139,12 +138,7 @@ def _intrinsic(name: str) -> Emit:
         kind = c.args[0].type
         one = f"{'f' if c.is_float else 'i'}{8 * c.of.itemsize}"
         full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
-        fn = c.b.module.globals.get(full)
-        if fn is None:
-            fn = ir.Function(
-                c.b.module, ir.FunctionType(kind, [kind] * len(c.args)), full
-            )
-        return c.b.call(fn, list(c.args))
+        return c.b.call(declared(c.b, full, [kind] * len(c.args), kind), list(c.args))
 
     return emit_call
 
@@ -199,11 +193,8 @@ def _to_integer(c: Call, x: ir.Value, to: Any) -> ir.Value:
     return got if to == got.type else b.trunc(got, to)
 
 
-def _binary(float_name: str, int_name: str) -> dict[tuple[str, str], Emit]:
-    return {
-        ("", "f"): lambda c: getattr(c.b, float_name)(*c.args),
-        ("", "i"): lambda c: getattr(c.b, int_name)(*c.args),
-    }
+def _instruction(name: str) -> Emit:
+    return lambda c: getattr(c.b, name)(*c.args)
 
 
 def _compare(sign: str) -> Emit:
@@ -403,30 +394,27 @@ def _square(c: Call) -> ir.Value:
 
 def _rules() -> dict[tuple[str, str], Emit]:
     rules: dict[tuple[str, str], Emit] = {}
-    for op, of_float, of_int in (
-        ("add", "fadd", "add"),
-        ("subtract", "fsub", "sub"),
-        ("multiply", "fmul", "mul"),
-    ):
-        for (_, kind), rule in _binary(of_float, of_int).items():
-            rules[op, kind] = rule
-    rules["add", "b"] = lambda c: c.b.or_(*c.args)
-    rules["multiply", "b"] = lambda c: c.b.and_(*c.args)
-    rules["divide", "f"] = lambda c: c.b.fdiv(*c.args)
-    rules["negative", "f"] = lambda c: c.b.fneg(*c.args)
-    rules["negative", "i"] = lambda c: c.b.neg(*c.args)
+    for op, kinds in {
+        "add": {"f": "fadd", "i": "add", "b": "or_"},
+        "subtract": {"f": "fsub", "i": "sub"},
+        "multiply": {"f": "fmul", "i": "mul", "b": "and_"},
+        "divide": {"f": "fdiv"},
+        "negative": {"f": "fneg", "i": "neg"},
+        "invert": {"i": "not_", "b": "not_"},
+        "bitwise_and": {"i": "and_", "b": "and_"},
+        "bitwise_or": {"i": "or_", "b": "or_"},
+        "bitwise_xor": {"i": "xor", "b": "xor"},
+    }.items():
+        for kind, name in kinds.items():
+            rules[op, kind] = _instruction(name)
     rules["absolute", "f"] = _intrinsic("fabs")
-    rules["sqrt", "f"] = _intrinsic("sqrt")
     rules["divisor_scale", "f"] = _divisor_scale
-    rules["copysign", "f"] = _intrinsic("copysign")
     rules["reciprocal", "f"] = _reciprocal
     rules["floor_divide", "i"] = _floor_divide
     rules["remainder", "i"] = _remainder
     rules["fmod", "i"] = lambda c: _divided(c)[1]
     rules["absolute", "i"] = _absolute
     rules["absolute", "b"] = lambda c: c.args[0]
-    rules["invert", "i"] = lambda c: c.b.not_(*c.args)
-    rules["invert", "b"] = lambda c: c.b.not_(*c.args)
     rules["left_shift", "i"] = _shift("left")
     rules["right_shift", "i"] = _shift("right")
     rules["isnan", "f"] = lambda c: c.b.fcmp_unordered("uno", c.args[0], c.args[0])
@@ -473,17 +461,9 @@ def _rules() -> dict[tuple[str, str], Emit]:
         rules["logical_or", kind] = _logical("or_")
         rules["logical_xor", kind] = _logical("xor")
         rules["logical_not", kind] = lambda c: c.b.not_(_truth(c, c.args[0]))
-    for name in ("and", "or", "xor"):
-        for kind in "ib":
-            suffix = "xor" if name == "xor" else f"{name}_"
-            rules[f"bitwise_{name}", kind] = _logical_bits(suffix)
     for name in ("floor", "ceil", "trunc", "rint"):
         rules[name, "i"] = rules[name, "b"] = lambda c: c.args[0]
     return rules
-
-
-def _logical_bits(name: str) -> Emit:
-    return lambda c: getattr(c.b, name)(*c.args)
 
 
 def _signbit(c: Call) -> ir.Value:

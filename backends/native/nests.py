@@ -29,9 +29,10 @@ from ..kernels.language import (
     Store,
 )
 from . import elementwise
-from .access import PTR, VOID, Access, Strand, loop, without
+from .access import PTR, Access, Strand, loop, without
 from .convert import I64, constant, register_type, splat
 from .machine import Host
+from .math.values import I32, declared
 from .reductions import Reducer, reducer
 from .shape import (
     AHEAD,
@@ -114,10 +115,9 @@ class Emitter(Access):
             first += count
             at += count * width * strands
 
-    def _before(self, start: ir.Value, size: int, stop: ir.Value) -> ir.Value:
-        """``start + size``, at most ``stop``."""
-        end = self.b.add(start, I64(size))
-        return self.b.select(self.b.icmp_signed("<", end, stop), end, stop)
+    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """The smaller one."""
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def _reducer(self, s: Accumulate) -> Reducer:
         return reducer(s.op, self.dtypes[s.value])
@@ -232,12 +232,9 @@ class Emitter(Access):
         chunk = self.nest.chunk
         if block is not None:
             return self._part(block, BLOCK, var.size)
-        if chunk is not None and var == p.loops[0] and self._is_chunked(p):
+        if chunk is not None and var == p.loops[0]:
             return self._part(self.index[chunk], -(-var.size // chunk.size), var.size)
         return I64(0), I64(var.size)
-
-    def _is_chunked(self, p: Pass) -> bool:
-        return any(isinstance(s, Accumulate) for s in p.body)
 
     def _part(self, i: ir.Value, size: int, end: int) -> tuple[ir.Value, ir.Value]:
         b = self.b
@@ -245,9 +242,7 @@ class Emitter(Access):
         high = b.add(low, I64(size))
         if end % size == 0 and self.nest.chunk is None:
             return low, high
-        low = b.select(b.icmp_signed("<", low, I64(end)), low, I64(end))
-        high = b.select(b.icmp_signed("<", high, I64(end)), high, I64(end))
-        return low, high
+        return self._least(low, I64(end)), self._least(high, I64(end))
 
     def _innermost(
         self,
@@ -271,8 +266,7 @@ class Emitter(Access):
             return
         turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
         with loop(self.b, low, high, turns) as outer:
-            end = self.b.add(outer, I64(turns))
-            end = self.b.select(self.b.icmp_signed("<", end, high), end, high)
+            end = self._least(self.b.add(outer, I64(turns)), high)
             with loop(self.b, outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             for g in careful:
@@ -311,14 +305,8 @@ class Emitter(Access):
         ahead_rows = elements_at_once(self.nest) if is_wide(self.nest) else AHEAD
         if is_wide(self.nest) and not is_far(self.nest):
             return
-        module = self.b.module
-        name = "llvm.prefetch.p0"
-        fetch = module.globals.get(name)
-        if fetch is None:
-            i32 = ir.IntType(32)
-            kind = ir.FunctionType(VOID, [PTR, i32, i32, i32])
-            fetch = ir.Function(module, kind, name)
-        flags = [ir.IntType(32)(n) for n in (0, 3, 1)]
+        fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
+        flags = [I32(n) for n in (0, 3, 1)]
         for s in p.body:
             if not isinstance(s, Load):
                 continue

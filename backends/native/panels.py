@@ -13,10 +13,10 @@ from .access import Strand, loop
 from .convert import I64, memory_type
 from .machine import Host
 from .nests import Emitter
+from .places import aligned
 from .shape import (
     PART,
     UNROLL,
-    aligned,
     check,
     elements_at_once,
     is_wide,
@@ -95,9 +95,9 @@ class PanelEmitter(Emitter):
             start, stop = self._range(p, var, None)
             few = elements_at_once(self.nest)
             many = stack.enter_context(loop(self.b, start, stop, PART))
-            last = self._before(many, PART, stop)
+            last = self._least(self.b.add(many, I64(PART)), stop)
             with loop(self.b, many, last, few) as first:
-                end = self._before(first, few, last)
+                end = self._least(self.b.add(first, I64(few)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)

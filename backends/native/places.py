@@ -3,7 +3,7 @@ scratch memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -156,6 +156,3 @@ def strided(block: Array, place: Place, term: Term) -> Array:
         place.memory.byte + place.layout.offset * size,
         tuple(s * size for s in place.layout.strides),
     )
-
-
-Locations = Mapping[Term, Place]

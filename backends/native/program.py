@@ -15,8 +15,9 @@ from llvmlite import ir
 from ..kernels.language import Nest
 from ..kernels.lower import Loops, Product
 from . import blas
-from .access import PTR, VOID, loop
+from .access import PTR, loop
 from .convert import I64
+from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
 from .shape import shape_of
@@ -37,8 +38,7 @@ class Writer:
         )
         self.thread_bytes = self._thread_bytes()
         self.homes = self._homes()
-        self.scratch_bytes = self.places.scratch_bytes
-        self.thread_start = aligned(self.scratch_bytes)
+        self.thread_start = aligned(self.places.scratch_bytes)
         self.arena_bytes = self.thread_start + self.thread_bytes * layered.threads
         self.function = ir.Function(
             self.module, ir.FunctionType(VOID, [PTR, I64, I64, PTR]), name
@@ -152,9 +152,7 @@ class Writer:
         b.ret_void()
 
     def _hold(self, by: int) -> None:
-        count = self.module.globals.get("blas_count")
-        if count is None:
-            count = ir.Function(self.module, ir.FunctionType(VOID, [I64]), "blas_count")
+        count = declared(self.b, "blas_count", [I64])
         with self.b.if_then(self.b.icmp_signed("==", self.thread, I64(0))):
             self.b.call(count, [I64(by)])
 
@@ -162,10 +160,7 @@ class Writer:
         """Until all threads are here."""
         if self.layered.threads == 1:
             return
-        wait = self.module.globals.get("barrier_wait")
-        if wait is None:
-            kind = ir.FunctionType(VOID, [PTR, I64, I64])
-            wait = ir.Function(self.module, kind, "barrier_wait")
+        wait = declared(self.b, "barrier_wait", [PTR, I64, I64])
         with self.b.if_then(self.b.icmp_signed(">", self.threads, I64(1))):
             self.b.call(wait, [self.barrier, self.thread, self.threads])
 
@@ -331,11 +326,7 @@ class Writer:
 
     def _blas(self, p: Product, kind: str, args: Sequence[ir.Value]) -> None:
         name = blas.LETTERS[p.dtype.name] + kind
-        function = self.module.globals.get(name)
-        if function is None:
-            types = ir.FunctionType(VOID, [PTR] * len(args))
-            function = ir.Function(self.module, types, name)
-        self.b.call(function, args)
+        self.b.call(declared(self.b, name, [PTR] * len(args)), args)
 
     def _element(
         self,

@@ -21,6 +21,7 @@ from ..kernels.language import (
 from . import elementwise
 from .convert import memory_type
 from .machine import Host
+from .places import aligned
 from .reductions import reducer
 
 PANEL = 1024
@@ -117,10 +118,6 @@ def is_far(nest: Nest) -> bool:
 
 def sums(nest: Nest) -> list[Accumulate]:
     return [s for s in nest.statements() if isinstance(s, Accumulate)]
-
-
-def aligned(size: int) -> int:
-    return -(-size // 64) * 64
 
 
 def lanes(nest: Nest, host: Host) -> int:

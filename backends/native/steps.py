@@ -35,7 +35,7 @@ PANEL_ROWS = 192
 
 @dataclass(frozen=True)
 class Step:
-    """A nest with the memory of its buffers, and how far its kernel's pieces go."""
+    """A piece with the memory of its operands, and about how long it takes."""
 
     piece: Piece
     memory: tuple[Memory, ...]

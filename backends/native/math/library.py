@@ -12,7 +12,7 @@ from .values import I32, SINGLE, Value, declared, emitter
 def _scalar(x: Value, name: str, arity: int) -> ir.Function:
     """C's ``name`` for one lane: ``float @sinf(float)`` or ``double @sin(double)``."""
     full = name + "f" if x.format is SINGLE else name
-    return declared(x.b, full, x.element, arity)
+    return declared(x.b, full, [x.element] * arity, x.element)
 
 
 def _each_lane(name: str, *values: Value) -> Value:
@@ -48,7 +48,7 @@ def _outlined(x: Value, name: str, arity: int) -> ir.Function:
     known = x.b.module.globals.get(full)
     if known is not None:
         return known
-    function = declared(x.b, full, x.type, arity)
+    function = declared(x.b, full, [x.type] * arity, x.type)
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("cold")

@@ -18,6 +18,7 @@ from eqsat.errors import BackendError
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
+VOID = ir.VoidType()
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,8 @@ class Value:
         """The intrinsic ``llvm.name`` of this and ``others``, all of one type."""
         args = [self.value, *(self._in(other) for other in others)]
         full = f"llvm.{name}.{_mangled(self.type)}"
-        return self.of(self.b.call(declared(self.b, full, self.type, len(args)), args))
+        types = [self.type] * len(args)
+        return self.of(self.b.call(declared(self.b, full, types, self.type), args))
 
     def __abs__(self) -> Value:
         return self.call("fabs")
@@ -295,13 +297,9 @@ class Value:
         name = f"llvm.x86.avx512.mask.scalef.{suffix}.{bits}"
         mask = ir.IntType(max(lanes, 8))
         rounding = [I32(4)] if bits == 512 else []  # as the processor is set
-        module = self.b.module
-        fn = module.globals.get(name)
-        if fn is None:
-            types = [kind, kind, kind, mask, *(x.type for x in rounding)]
-            fn = ir.Function(module, ir.FunctionType(kind, types), name)
         args = [self.value, power.value, self.value, mask(-1), *rounding]
-        return self.of(self.b.call(fn, args))
+        types = [kind, kind, kind, mask, *(x.type for x in rounding)]
+        return self.of(self.b.call(declared(self.b, name, types, kind), args))
 
     def rint(self) -> Value:
         """The nearest integer, of two the even one; keeps the sign of zero."""
@@ -312,12 +310,14 @@ class Value:
         return (abs(self) < shift).where(near, abs(self)).copysign(self)
 
 
-def declared(b: ir.IRBuilder, name: str, kind: Any, arity: int) -> ir.Function:
-    """The function ``name`` of ``arity`` values of type ``kind`` to one."""
-    module = b.module
-    if name in module.globals:
-        return module.globals[name]
-    return ir.Function(module, ir.FunctionType(kind, [kind] * arity), name)
+def declared(
+    b: ir.IRBuilder, name: str, types: Sequence[Any], result: Any = VOID
+) -> ir.Function:
+    """The function ``name`` of the module, declared when it is first asked for."""
+    known = b.module.globals.get(name)
+    if known is None:
+        known = ir.Function(b.module, ir.FunctionType(result, types), name)
+    return known
 
 
 def _mangled(kind: Any) -> str:
