@@ -6,6 +6,7 @@ import click
 
 from bench.compile import compile_models
 from bench.extraction import extraction
+from bench.gpu import gpu
 from bench.limits import limits
 from bench.plot import plot
 from bench.predict import predict
@@ -29,6 +30,7 @@ for command in (
     predict,
     compile_models,
     extraction,
+    gpu,
     minimax,
     random_dags,
     random_programs,

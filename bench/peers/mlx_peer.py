@@ -13,8 +13,8 @@ from bench.workloads import Quantised, Workload, mapped
 Array = Any
 
 
-class MlxNet(Net):
-    """``mlx.core`` and ``mlx.nn``."""
+class PlainNet(Net):
+    """``mlx.core``'s arithmetic and reductions: what mx.compile may fuse."""
 
     def __init__(self) -> None:
         import mlx.core as mx
@@ -35,10 +35,30 @@ class MlxNet(Net):
         return x.max(0)
 
     def softmax(self, x: Array) -> Array:
+        e = self.mx.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def logsumexp(self, x: Array) -> Array:
+        top = x.max(-1, keepdims=True)
+        return self.mx.log(self.mx.exp(x - top).sum(-1, keepdims=True)) + top
+
+    def banded(self, x: Array) -> Array:
+        m, n = x.shape[-2:]
+        keep = self.mx.tril(self.mx.ones((m, n), dtype=self.mx.bool_), n - m)
+        return self.mx.where(keep, x, -float("inf"))
+
+
+class MlxNet(PlainNet):
+    """With the calls that ``mlx.core`` and ``mlx.core.fast`` have for whole layers."""
+
+    def softmax(self, x: Array) -> Array:
         return self.mx.softmax(x, axis=-1, precise=x.dtype != self.mx.float32)
 
     def log_softmax(self, x: Array) -> Array:
         return x - self.mx.logsumexp(x, axis=-1, keepdims=True)
+
+    def logsumexp(self, x: Array) -> Array:
+        return self.mx.logsumexp(x, axis=-1, keepdims=True)
 
     def layer_norm(self, x: Array, g: Array, b: Array, eps: float = 1e-5) -> Array:
         return self.mx.fast.layer_norm(x, g, b, eps)

@@ -41,6 +41,9 @@ class TorchNet(Net):
     def log_softmax(self, x: Array) -> Array:
         return self.torch.log_softmax(x, -1)
 
+    def logsumexp(self, x: Array) -> Array:
+        return self.torch.logsumexp(x, -1, keepdim=True)
+
     def layer_norm(self, x: Array, g: Array, b: Array, eps: float = 1e-5) -> Array:
         return self.f.layer_norm(x, g.shape, g, b, eps)
 
@@ -83,6 +86,16 @@ class TorchNet(Net):
         return x.to(like.dtype)
 
 
+def tensor(a: Any) -> Any:
+    """A NumPy array as a tensor with memory of its own."""
+    import torch
+
+    if str(a.dtype) == "bfloat16":
+        bits = torch.from_numpy(np.array(a).view(np.int16))
+        return bits.view(torch.bfloat16)
+    return torch.from_numpy(np.array(a))
+
+
 class Eager:
     """PyTorch as it is called."""
 
@@ -96,13 +109,6 @@ class Eager:
         self.net = TorchNet()
         self.versions = {"torch": torch.__version__}
 
-    def tensor(self, a: Any) -> Any:
-        """A NumPy array as a tensor with memory of its own."""
-        if str(a.dtype) == "bfloat16":
-            bits = self.torch.from_numpy(np.array(a).view(np.int16))
-            return bits.view(self.torch.bfloat16)
-        return self.torch.from_numpy(np.array(a))
-
     def array(self, t: Any) -> Any:
         """A tensor as an array; bfloat16 becomes float32, which holds it exactly."""
         wide = t.float() if t.dtype is self.torch.bfloat16 else t
@@ -114,7 +120,7 @@ class Eager:
         return Candidate(partial(w.fn, self.net, *args), self.array)
 
     def _tensor(self, a: Any) -> Any:
-        return NotImplemented if isinstance(a, tuple) else self.tensor(a)
+        return NotImplemented if isinstance(a, tuple) else tensor(a)
 
 
 class Compiled(Eager):
@@ -138,7 +144,7 @@ class Compiled(Eager):
         def parameter(a: Any) -> Any:
             if isinstance(a, tuple):
                 return NotImplemented
-            return torch.nn.Parameter(self.tensor(a), requires_grad=False)
+            return torch.nn.Parameter(tensor(a), requires_grad=False)
 
         held = mapped(weights, parameter)
 
@@ -152,5 +158,5 @@ class Compiled(Eager):
                 return fn(net, *xs, *held)
 
         compiled = torch.compile(Module().eval())
-        args = [self.tensor(a) for a in inputs]
+        args = [tensor(a) for a in inputs]
         return Candidate(partial(compiled, *args), self.array)

@@ -202,18 +202,22 @@ def select(globs: Sequence[str] = (), quick: bool = False) -> list[Workload]:
 
     Raises :class:`EqsatError` for a glob that matches none.
     """
-    every = workloads().values()
+    found = matching(list(workloads().values()), globs)
+    return [w for w in found if w.quick or not quick]
+
+
+def matching(every: Sequence[Workload], globs: Sequence[str]) -> list[Workload]:
+    """Those of ``every`` that match one of ``globs`` by name or tag, all without globs.
+
+    Raises :class:`EqsatError` for a glob that matches none.
+    """
     for glob in globs:
         if not any(_matches(w, glob) for w in every):
             raise EqsatError(
                 f"no workload matches {glob!r}; there are tags {', '.join(TAGS)} and "
-                f"names such as {', '.join(list(workloads())[:3])}"
+                f"names such as {', '.join(w.name for w in every[:3])}"
             )
-    return [
-        w
-        for w in every
-        if (not globs or any(_matches(w, g) for g in globs)) and (w.quick or not quick)
-    ]
+    return [w for w in every if not globs or any(_matches(w, g) for g in globs)]
 
 
 def _matches(w: Workload, glob: str) -> bool:

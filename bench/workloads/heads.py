@@ -13,7 +13,7 @@ def _attention(F: Any, q: Array, k: Array, v: Array) -> Array:
     return F.attention(q, k, v)
 
 
-def _causal(F: Any, q: Array, k: Array, v: Array) -> Array:
+def causal_attention(F: Any, q: Array, k: Array, v: Array) -> Array:
     return F.attention(q, k, v, causal=True)
 
 
@@ -36,7 +36,7 @@ GROUPED = tuple((*shape, shape[0] // 4) for shape in SHAPES)
 WORKLOADS = [
     *sizes("attention", _attention, "attention", _qkv, SHAPES, quick=1),
     *sizes(
-        "causal_attention", _causal, "attention", _qkv, SHAPES, flops_share=0.5
+        "causal_attention", causal_attention, "attention", _qkv, SHAPES, flops_share=0.5
     ),  # half of the scores are masked
     *sizes(
         "attention_residual", _with_residual, "attention", _residual, SHAPES, quick=None

@@ -101,6 +101,13 @@ def log_softmax(x: Array) -> Array:
 
 
 @widened
+def logsumexp(x: Array) -> Array:
+    """ln Σ eˣ over the last axis, which is kept."""
+    top = x.max(-1, keepdims=True)
+    return np.log(np.exp(x - top).sum(-1, keepdims=True)) + top
+
+
+@widened
 def layer_norm(x: Array, g: Array, b: Array, eps: float = 1e-5) -> Array:
     """(x - μ) / √(σ² + ε) g + b over the last axis."""
     centred = x - x.mean(-1, keepdims=True)

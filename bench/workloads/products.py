@@ -17,7 +17,7 @@ def _linear_relu(F: Any, x: Array, w: Array, b: Array) -> Array:
     return F.relu(F.linear(x, w, b))
 
 
-def _linear_gelu(F: Any, x: Array, w: Array, b: Array) -> Array:
+def linear_gelu(F: Any, x: Array, w: Array, b: Array) -> Array:
     return F.gelu(F.linear(x, w, b))
 
 
@@ -35,11 +35,11 @@ def _ffn(F: Any, x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> Array:
     return x + F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
 
 
-def _lora(F: Any, x: Array, w: Array, a: Array, b: Array) -> Array:
+def lora(F: Any, x: Array, w: Array, a: Array, b: Array) -> Array:
     return x @ w + 2.0 * ((x @ a) @ b)
 
 
-def _linear(draw: Draw, m: int, k: int, n: int) -> Drawn:
+def linear(draw: Draw, m: int, k: int, n: int) -> Drawn:
     return [draw.normal(m, k)], [draw.weight(k, n), draw.bias(n)]
 
 
@@ -49,35 +49,35 @@ def _residual(draw: Draw, m: int, k: int, n: int) -> Drawn:
 
 
 def _normed(draw: Draw, m: int, k: int, n: int) -> Drawn:
-    inputs, weights = _linear(draw, m, k, n)
+    inputs, weights = linear(draw, m, k, n)
     return inputs, [*weights, draw.gain(n), draw.bias(n)]
 
 
 def _two_linears(draw: Draw, m: int, k: int, n: int) -> Drawn:
-    inputs, weights = _linear(draw, m, k, n)
+    inputs, weights = linear(draw, m, k, n)
     return inputs, [*weights, draw.weight(n, k), draw.bias(k)]
 
 
-def _adapter(draw: Draw, m: int, k: int, rank: int) -> Drawn:
+def adapter(draw: Draw, m: int, k: int, rank: int) -> Drawn:
     weights = [draw.weight(k, k), draw.weight(k, rank), draw.weight(rank, k)]
     return [draw.normal(m, k)], weights
 
 
 HALVES = ("float16", "bfloat16")
 WORKLOADS = [
-    *sizes("linear_relu", _linear_relu, "contract", _linear, SHAPES, quick=1),
-    *sizes("linear_gelu", _linear_gelu, "contract", _linear, SHAPES, quick=1),
+    *sizes("linear_relu", _linear_relu, "contract", linear, SHAPES, quick=1),
+    *sizes("linear_gelu", linear_gelu, "contract", linear, SHAPES, quick=1),
     *sizes("linear_residual", _linear_residual, "contract", _residual, SHAPES),
     *sizes(
         "linear_layer_norm", _linear_layer_norm, "contract", _normed, SHAPES, quick=None
     ),
     *sizes("ffn", _ffn, "contract", _two_linears, SHAPES, quick=1),
-    *sizes("lora", _lora, "contract", _adapter, LORA),
+    *sizes("lora", lora, "contract", adapter, LORA),
     *sizes(
         "linear_relu",
         _linear_relu,
         "contract",
-        _linear,
+        linear,
         SHAPES[1:2],
         dtypes=HALVES,
         quick=None,

@@ -10,7 +10,7 @@ SHAPES = ((128, 512), (1024, 1024), (8192, 1024))
 IMAGES = ((1, 32, 32, 32), (4, 64, 56, 56), (16, 128, 64, 64))
 
 
-def _softmax(F: Any, x: Array) -> Array:
+def softmax(F: Any, x: Array) -> Array:
     return F.softmax(x)
 
 
@@ -22,11 +22,11 @@ def _log_softmax(F: Any, x: Array) -> Array:
     return F.log_softmax(x)
 
 
-def _layer_norm(F: Any, x: Array, g: Array, b: Array) -> Array:
+def layer_norm(F: Any, x: Array, g: Array, b: Array) -> Array:
     return F.layer_norm(x, g, b)
 
 
-def _rms_norm(F: Any, x: Array, g: Array) -> Array:
+def rms_norm(F: Any, x: Array, g: Array) -> Array:
     return F.rms_norm(x, g)
 
 
@@ -38,7 +38,7 @@ def _group_norm(F: Any, x: Array, g: Array, b: Array) -> Array:
     return F.group_norm(x, g, b, 8)
 
 
-def _total(F: Any, x: Array) -> Array:
+def total(F: Any, x: Array) -> Array:
     return F.total(x)
 
 
@@ -46,7 +46,7 @@ def _total_squares(F: Any, x: Array, y: Array) -> Array:
     return F.total((x - y) * (x - y))
 
 
-def _column_sum(F: Any, x: Array) -> Array:
+def column_sum(F: Any, x: Array) -> Array:
     return F.column_sum(x)
 
 
@@ -54,7 +54,7 @@ def _column_max(F: Any, x: Array) -> Array:
     return F.column_max(x)
 
 
-def _one(draw: Draw, *shape: int) -> Drawn:
+def one(draw: Draw, *shape: int) -> Drawn:
     return [draw.normal(*shape)], []
 
 
@@ -62,47 +62,47 @@ def _two(draw: Draw, *shape: int) -> Drawn:
     return [draw.normal(*shape), draw.normal(*shape)], []
 
 
-def _positive(draw: Draw, *shape: int) -> Drawn:
+def positive(draw: Draw, *shape: int) -> Drawn:
     return [draw.gain(*shape)], []
 
 
-def _gained(draw: Draw, m: int, n: int) -> Drawn:
+def gained(draw: Draw, m: int, n: int) -> Drawn:
     return [draw.normal(m, n)], [draw.gain(n)]
 
 
-def _residual(draw: Draw, m: int, n: int) -> Drawn:
+def residual(draw: Draw, m: int, n: int) -> Drawn:
     return [draw.normal(m, n), draw.normal(m, n)], [draw.gain(n)]
 
 
-def _affine(draw: Draw, m: int, n: int) -> Drawn:
+def affine(draw: Draw, m: int, n: int) -> Drawn:
     return [draw.normal(m, n)], [draw.gain(n), draw.bias(n)]
 
 
-def _channels(draw: Draw, n: int, c: int, h: int, w: int) -> Drawn:
+def channels(draw: Draw, n: int, c: int, h: int, w: int) -> Drawn:
     return [draw.normal(n, c, h, w)], [draw.gain(c), draw.bias(c)]
 
 
 HALVES = ("float16", "bfloat16")
 WORKLOADS = [
-    *sizes("softmax", _softmax, "row", _one, SHAPES, quick=1),
-    *sizes("scaled_softmax", _scaled_softmax, "row", _one, SHAPES, quick=None),
-    *sizes("log_softmax", _log_softmax, "row", _one, SHAPES, quick=None),
-    *sizes("layer_norm", _layer_norm, "row", _affine, SHAPES, quick=1),
-    *sizes("rms_norm", _rms_norm, "row", _gained, SHAPES, quick=None),
-    *sizes("residual_rms_norm", _residual_rms_norm, "row", _residual, SHAPES, quick=2),
-    *sizes("group_norm", _group_norm, "row", _channels, IMAGES, quick=None),
-    *sizes("softmax", _softmax, "row", _one, SHAPES[1:2], dtypes=HALVES, quick=None),
+    *sizes("softmax", softmax, "row", one, SHAPES, quick=1),
+    *sizes("scaled_softmax", _scaled_softmax, "row", one, SHAPES, quick=None),
+    *sizes("log_softmax", _log_softmax, "row", one, SHAPES, quick=None),
+    *sizes("layer_norm", layer_norm, "row", affine, SHAPES, quick=1),
+    *sizes("rms_norm", rms_norm, "row", gained, SHAPES, quick=None),
+    *sizes("residual_rms_norm", _residual_rms_norm, "row", residual, SHAPES, quick=2),
+    *sizes("group_norm", _group_norm, "row", channels, IMAGES, quick=None),
+    *sizes("softmax", softmax, "row", one, SHAPES[1:2], dtypes=HALVES, quick=None),
     *sizes(
         "residual_rms_norm",
         _residual_rms_norm,
         "row",
-        _residual,
+        residual,
         SHAPES[1:2],
         dtypes=HALVES,
         quick=None,
     ),
-    *sizes("total", _total, "reduce", _positive, SHAPES, quick=None),
+    *sizes("total", total, "reduce", positive, SHAPES, quick=None),
     *sizes("total_squares", _total_squares, "reduce", _two, SHAPES, quick=1),
-    *sizes("column_sum", _column_sum, "reduce", _positive, SHAPES, quick=1),
-    *sizes("column_max", _column_max, "reduce", _one, SHAPES[1:], quick=None),
+    *sizes("column_sum", column_sum, "reduce", positive, SHAPES, quick=1),
+    *sizes("column_max", _column_max, "reduce", one, SHAPES[1:], quick=None),
 ]
