@@ -17,6 +17,11 @@ from ..native.math.coefficients import ERF32, ERFC32
 
 SIMD = 32
 """Lanes that run in step."""
+MOST_REGISTERS = 255
+"""Of one thread."""
+OTHER_USES = 40
+"""Registers of a thread for what is not held between passes: about what compilers gave
+kernels that held nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,15 @@ class Dialect:
     """Types of elements in memory, by dtype."""
     mathematics: Mapping[str, str]
     """Functions of one or two floats, by the name that bodies call them."""
-    registers: int
+    most_held: int
     """Most elements of a row that a thread holds of one value."""
+    registers: int
+    """Registers of 4 bytes that the threads of a group share."""
+
+    def room(self, group: int) -> int:
+        """Bytes of a row that each thread of a group can hold: a group whose threads
+        need more registers than there are is not started at all."""
+        return 4 * max(min(self.registers // group, MOST_REGISTERS) - OTHER_USES, 0)
 
     def memory_type(self, dtype: DType) -> str:
         """The type of an element in memory. Raises :class:`Unsupported`."""
@@ -63,6 +75,20 @@ def _function(name: str, call: str) -> str:
     return f"EQ_FN float eq_{name}({params}) {{ return {call}({args}); }}"
 
 
+def _cuda_extreme(name: str, sign: str) -> str:
+    """The larger or smaller of two, NaN if one is; one instruction for floats."""
+    return f"""template <typename T>
+EQ_FN T eq_{name}(T x, T y) {{
+  return x {sign} y || x != x ? x : y;
+}}
+#if __CUDA_ARCH__ >= 800
+EQ_FN float eq_{name}(float x, float y) {{
+  asm("{name}.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));
+  return x;
+}}
+#endif"""
+
+
 _METAL_MATH = {
     f"eq_{n}": _function(
         n, f"metal::{n}" if n in _NO_ROUNDING else f"metal::precise::{n}"
@@ -73,6 +99,7 @@ _CUDA_MATH = {f"eq_{n}": _function(n, f"{n}f") for n in _PLAIN} | {
     "eq_erf": "EQ_FN float eq_erf(float x) { return erff(x); }",
     "eq_expm1": "EQ_FN float eq_expm1(float x) { return expm1f(x); }",
     "eq_log1p": "EQ_FN float eq_log1p(float x) { return log1pf(x); }",
+    **{f"eq_{n}": _cuda_extreme(n, sign) for n, sign in (("max", ">"), ("min", "<"))},
 }
 
 METAL = Dialect(
@@ -95,6 +122,7 @@ METAL = Dialect(
     {**_INTEGERS, "float16": "half", "bfloat16": "bfloat16_t"},
     _METAL_MATH,
     16,
+    1024 * 80,
 )
 CUDA = Dialect(
     "cuda",
@@ -113,7 +141,8 @@ typedef unsigned int uint;
 """,
     {**_INTEGERS, "float16": "__half", "bfloat16": "__nv_bfloat16"},
     _CUDA_MATH,
-    32,
+    64,
+    1 << 16,
 )
 DIALECTS = {d.name: d for d in (METAL, CUDA)}
 
@@ -330,7 +359,11 @@ EQ_FN T eq_group(T x, T none, EQ_LOCAL T* slots, uint lane, uint count) {
   x = eq_simd<J>(x);
   if (lane % 32 == 0) slots[lane / 32] = x;
   EQ_BARRIER();
-  return eq_simd<J>(lane % 32 < count ? slots[lane % 32] : none);
+  uint span = 1;
+  while (span < count) span *= 2;
+  x = lane % span < count ? slots[lane % span] : none;
+  for (uint d = span / 2; d > 0; d /= 2) x = J::join(x, eq_shuffle(x, int(d)));
+  return x;
 }""",
 }
 """Definitions in an order in which each comes after what it calls."""

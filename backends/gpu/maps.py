@@ -13,15 +13,6 @@ from .writer import Writer
 
 MAP_GROUP = 256
 """Threads of a group of a map."""
-WIDE_GROUP = 256
-"""Threads of a group that several rows share, or that a long row aims at."""
-MOST_GROUP = 1024
-SMALL = 8
-"""Elements below which MLX passes an array in Metal's constant memory."""
-FEW_ROWS = 256
-"""Rows below which a row takes as many threads as it can use."""
-TINY = 8
-"""Elements of a row that one thread reduces."""
 
 
 class Map(Writer):

@@ -8,6 +8,7 @@ from math import prod
 from ..kernels.affine import Var
 from ..kernels.language import (
     Accumulate,
+    DType,
     Kept,
     Load,
     Pass,
@@ -18,33 +19,17 @@ from .maps import MAP_GROUP
 from .writer import JOINS, Reducing
 
 WIDE_GROUP = 256
-"""Threads of a group that several rows share, or that a long row aims at."""
+"""Threads of a group that several rows share."""
+LEAST_GROUP = 128
+"""Threads that a long row has at least."""
 MOST_GROUP = 1024
-SMALL = 8
-"""Elements below which MLX passes an array in Metal's constant memory."""
 FEW_ROWS = 256
 """Rows below which a row takes as many threads as it can use."""
 TINY = 8
 """Elements of a row that one thread reduces."""
-
-
-MOST_GROUP = 1024
-SMALL = 8
-"""Elements below which MLX passes an array in Metal's constant memory."""
-FEW_ROWS = 256
-"""Rows below which a row takes as many threads as it can use."""
-TINY = 8
-"""Elements of a row that one thread reduces."""
-
-
-FEW_ROWS = 256
-"""Rows below which a row takes as many threads as it can use."""
-TINY = 8
-"""Elements of a row that one thread reduces."""
-
-
-TINY = 8
-"""Elements of a row that one thread reduces."""
+SHARE = 64
+"""Bytes of a row that a thread reads, where the row is long enough and not too long:
+its threads then spend less on joining their results than on making them."""
 
 
 class Rows(Reducing):
@@ -62,9 +47,9 @@ class Rows(Reducing):
             if chunked or len(loops) > 1
             else self.width(statements, inner, inner.size)
         )
+        self.may_hold = len(loops) == 1 and not chunked
+        self.held_bytes = sum(d.itemsize for d in self._held().values())
         self._share()
-        self.registers = len(loops) == 1 and not chunked
-        self.registers = self.registers and self.each <= self.dialect.registers
         if self.lanes == self.group:
             row = "group"
         elif self.lanes == 1:
@@ -96,36 +81,53 @@ class Rows(Reducing):
             self.lanes = SIMD
             self.group = min(WIDE_GROUP, SIMD * rows)
         else:
-            lanes = MOST_GROUP if rows < FEW_ROWS else WIDE_GROUP
-            while lanes < MOST_GROUP and -(-parts // lanes) * self.n > 16:
-                lanes *= 2
-            self.lanes = min(lanes, -(-parts // SIMD) * SIMD)
+            self.lanes = min(self._lanes(parts), -(-parts // SIMD) * SIMD)
             self.group = self.lanes
         self.each = -(-parts // self.lanes) * self.n
+        self.registers = self._holds(self.lanes, parts)
         self.groups = -(-rows // (self.group // self.lanes))
 
-    def _registers(self) -> None:
-        """Declare what several passes read, and is held."""
-        self.hold: dict[int, str] = {}
-        if not self.registers:
-            return
+    def _lanes(self, parts: int) -> int:
+        """Threads of a long row."""
+        if self.nest.rows < FEW_ROWS:
+            return MOST_GROUP
+        least = min(b.dtype.itemsize for b in self.nest.buffers)
+        most = min(self.dialect.most_held, SHARE // least)
+        lanes = LEAST_GROUP
+        while lanes < MOST_GROUP and -(-parts // lanes) * self.n > most:
+            lanes *= 2
+        if lanes == MOST_GROUP and not self._holds(lanes, parts):
+            return lanes // 2 if self._holds(lanes // 2, parts) else lanes
+        return lanes
+
+    def _holds(self, lanes: int, parts: int) -> bool:
+        """Whether each of so many threads can hold its share of a row."""
+        each = -(-parts // lanes) * self.n
+        fits = self.held_bytes * each <= self.dialect.room(max(lanes, self.group))
+        return self.may_hold and each <= self.dialect.most_held and fits
+
+    def _held(self) -> dict[int, DType]:
+        """What several passes read, and the dtype that it is held in."""
+        found: dict[int, DType] = {}
         seen: dict[int, int] = {}
         for i, p in enumerate(self.nest.passes):
             for s in p.body:
                 if isinstance(s, Kept):
-                    self.hold[s.target] = ""
+                    found[s.target] = self.dtypes[s.target]
                 elif isinstance(s, Load) and seen.setdefault(s.target, i) != i:
                     if s.at.variables and set(s.at.variables) & set(p.loops):
-                        self.hold[s.target] = ""
-        loads = {
-            s.target: self.nest.buffers[s.buffer].dtype
-            for s in self.nest.statements()
-            if isinstance(s, Load)
-        }
-        for i in self.hold:
+                        found[s.target] = self.nest.buffers[s.buffer].dtype
+        return found
+
+    def _registers(self) -> None:
+        """Declare what is held."""
+        self.hold: dict[int, str] = {}
+        if not self.registers:
+            return
+        for i, dtype in self._held().items():
             kind = value_type(self.dtypes[i])
-            if i in loads and loads[i] != self.dtypes[i]:
-                kind = self.dialect.memory_type(loads[i])
+            if dtype != self.dtypes[i]:
+                kind = self.dialect.memory_type(dtype)
                 self.raw.add(i)
             self.out.add(f"{kind} r{i}[{self.each}];")
             slot = "j" if self.n > 1 else "0"

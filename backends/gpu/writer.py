@@ -28,10 +28,6 @@ from .dialect import Dialect, header_of, number, value_type
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
-FEW_ROWS = 256
-"""Rows below which a row takes as many threads as it can use."""
-TINY = 8
-"""Elements of a row that one thread reduces."""
 
 
 @dataclass(frozen=True)
