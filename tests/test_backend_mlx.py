@@ -347,8 +347,7 @@ SIGNATURES = {
 def test_the_signature_that_mlx_gives_a_kernel(name: str, tmp_path: Path) -> None:
     dtype = BF16 if name == "bfloat16" else np.dtype(name)
     x = np.ones((4, 64), dtype)
-    f = np.logical_not if name == "bool" else lambda x: x * x
-    text = recorded(f, [x], tmp_path)
+    text = recorded(bodies.fused_op("twice", lambda x: x * x + x, 1), [x], tmp_path)
     (head,) = re.findall(r"\[\[kernel\]\] void \w+\(\n(.*?)\) {", text, re.DOTALL)
     wanted = [f"{a} [[buffer({i})]]" for i, a in enumerate(SIGNATURES[name])]
     for place in ("thread_position_in_threadgroup", "threadgroup_position_in_grid"):
@@ -369,6 +368,19 @@ def test_kernels_are_shown_on_any_machine() -> None:
     assert "metal::simd_shuffle_xor" in low.source("metal")
     assert "__shfl_xor_sync" in low.source("cuda")
     assert "// softmax_0: row, 8×64 bfloat16" in low.source("cuda")
+
+
+def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
+    def source(f: Callable[..., Any], *arrays: np.ndarray) -> str:
+        return str(mlx.lower(program_of(f, *arrays), "cuda").source)
+
+    small, large = draw(4, 64), np.broadcast_to(np.float32(0), (1 << 14, 1 << 12))
+    assert "mx.softmax(x0" in source(ops.softmax, small)
+    assert "kernel(" in source(ops.softmax, large)
+    assert "kernel(" in source(bodies.fused_op("two", lambda x: x * x + x, 1), small)
+    x, w, a, b = draw(4, 8), draw(8, 6), draw(8, 2), draw(2, 6)
+    text = source(lambda *xs: ops.lora(*xs, 0.5), x, w, a, b)
+    assert "mx.addmm(" in text and "alpha=0.5" in text and "kernel(" not in text
 
 
 def test_the_dtype_that_no_gpu_has_is_refused() -> None:

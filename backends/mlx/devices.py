@@ -71,6 +71,15 @@ def apple(name: str) -> Device:
     )
 
 
+def typical(language: str) -> Device:
+    """A device that kernels in ``language`` run on: the default one if it is of that
+    kind."""
+    here = mx.default_device().type == mx.gpu
+    if language == "metal":
+        return device_here()[0] if here and mx.metal.is_available() else apple("")
+    return H200
+
+
 def device_here() -> tuple[Device, Target]:
     """MLX's default device, as shipped, and what one kernel may be there."""
     if mx.default_device().type != mx.gpu:

@@ -13,22 +13,31 @@ from eqsat.tree import ArrayAt, Node
 
 class Entry:
     """Serves calls with arrays of MLX as positional arguments that are like those of an
-    earlier call, and asks ``slow`` for the others."""
+    earlier call, and asks ``slow`` for the others.
+
+    Shapes are looked up and dtypes compared: hashing a dtype of MLX takes longer than
+    all the rest.
+    """
 
     def __init__(self, slow: Callable[..., Any]) -> None:
-        known: dict[Any, Callable[..., Any]] = {}
+        known: dict[Any, list[tuple[tuple[Any, ...], Callable[..., Any]]]] = {}
         array = mx.array
 
         def function(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
                 return slow(*args, **kwargs)
-            key: list[Any] = []
+            shapes = []
             for a in args:
                 if type(a) is not array:
                     return slow(*args)
-                key += (a.shape, a.dtype)
-            run = known.get(tuple(key))
-            return slow(*args) if run is None else run(*args)
+                shapes.append(a.shape)
+            for dtypes, run in known.get(tuple(shapes), ()):
+                for a, dtype in zip(args, dtypes):  # noqa: B905  (as many as shapes)
+                    if a.dtype != dtype:
+                        break
+                else:
+                    return run(*args)
+            return slow(*args)
 
         self.known, self.function = known, function
 
@@ -46,9 +55,12 @@ class Entry:
             return
         if any(type(a) is not mx.array for a in arrays):
             return
-        key = tuple(part for a in arrays for part in (a.shape, a.dtype))
+        alike = self.known.setdefault(tuple(a.shape for a in arrays), [])
+        dtypes = tuple(a.dtype for a in arrays)
+        if any(d == dtypes for d, _ in alike):
+            return
         run, unflatten = program.run, trace.unflatten
         if trace.out_tree == ArrayAt():
-            self.known[key] = lambda *xs: run(*xs)[0]
+            alike.append((dtypes, lambda *xs: run(*xs)[0]))
         else:
-            self.known[key] = lambda *xs: unflatten(run(*xs))
+            alike.append((dtypes, lambda *xs: unflatten(run(*xs))))

@@ -24,11 +24,15 @@ from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
 from ..kernels.affine import Unsupported
 from ..numpy.emit import Names
 from ..numpy.interpret import evaluate
-from . import ops, spell
+from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 
 INDENT = "    "
 RESERVED = frozenset("mx ops program".split())
+GENERATED_S = 8e-6
+"""What recording and starting a generated kernel, with its derivatives, takes longer
+than one of MLX's own (s): measured beside an H200. The device waits for it where
+kernels take less than that."""
 WIDE = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 
@@ -144,6 +148,12 @@ class _Writer:
             step, self.called, self.names, self.namespace, self.language
         )
         if self.language:
+            own = self._by_mlx(step, writer)
+            if own:
+                return own
+            writer = _KernelWriter(
+                step, self.called, self.names, self.namespace, self.language
+            )
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
             try:
                 parts = parts_of(step, DIALECTS[self.language], layouts)
@@ -153,6 +163,22 @@ class _Writer:
                     step, self.called, self.names, self.namespace, self.language
                 )
         return writer.lines()
+
+    def _by_mlx(self, step: Kernel, writer: _KernelWriter) -> list[str]:
+        """The lines of a kernel that MLX has calls for, where no kernel of ours would
+        be faster: products with what they can add, and single calls over in less time
+        than it takes to start a generated kernel."""
+        if step.kind not in (MAP, ROW):
+            lines = writer.lines()
+            products = ("mx.matmul(", "mx.addmm(")
+            whole = all(t.partition(" = ")[2].startswith(products) for t in lines)
+            return lines if whole else []
+        return writer.lines() if writer.is_one_call() and self._is_brief(step) else []
+
+    def _is_brief(self, step: Kernel) -> bool:
+        """Whether the device is done before it could be told of a generated kernel."""
+        rate = devices.typical(self.language).bandwidths[-1][1]
+        return step.bytes < rate * GENERATED_S
 
     def _parts(
         self, step: Kernel, parts: Sequence[Part], writer: _KernelWriter
@@ -242,7 +268,7 @@ class _KernelWriter:
         self.known: dict[Term, bool] = {}
         self.wide = False
         library = kernel.kind not in (MAP, ROW)
-        self.wide = not (language and library) and not self._is_one_call()
+        self.wide = not (language and library) and not self.is_one_call()
         self.uses = self._uses()
 
     def lines(self) -> list[str]:
@@ -273,7 +299,8 @@ class _KernelWriter:
         else:
             self.out.append(f"{name} = {text}")
 
-    def _is_one_call(self) -> bool:
+    def is_one_call(self) -> bool:
+        """Whether one call of MLX computes all of it, and rounds as we do."""
         if len(self.roots) != 1:
             return False
         (root,) = self.roots
@@ -389,19 +416,39 @@ class _KernelWriter:
         return f"{name}({', '.join(words)})"
 
     def _addmm(self, term: Term) -> str | None:
-        """x w + b as one call, where the product is read nowhere else."""
+        """x w + b or number (x w) + b as one call, where the product is read nowhere
+        else."""
         if term.op.name != "add" or self.dtype(term) not in (WIDE, F64, *HALF):
             return None
-        for x, y in (term.args, term.args[::-1]):
-            lone = (
-                x.op.name == "matmul" and x not in self.leaves and x not in self.texts
-            )
-            if lone and self.uses.get(x, 1) == 1 and self._adds(x, y):
-                a, b = x.args
-                return f"mx.addmm({self.value(y)}, {self.value(a)}, {self.value(b)})"
+        ways = (term.args, term.args[::-1])
+        for x, y in sorted(ways, key=lambda way: way[0].op.name == "matmul"):
+            factor, product = self._scaled(x)
+            if self._is_lone(x) and self._is_lone(product) and self._adds(product, y):
+                a, b = product.args
+                words = [self.value(y), self.value(a), self.value(b)]
+                if factor != 1:
+                    words.append(f"alpha={factor!r}")
+                return f"mx.addmm({', '.join(words)})"
         return None
 
+    def _scaled(self, term: Term) -> tuple[float, Term]:
+        """The number and the product of ``number * (x w)``."""
+        if term.op.name == "multiply":
+            for x, number in (term.args, term.args[::-1]):
+                if x.op.name == "matmul" and isinstance(number.dtype, Weak):
+                    value = evaluate([number], {})[number]
+                    if np.ndim(value) == 0 and np.isfinite(value):
+                        return float(value), x
+        return 1.0, term
+
+    def _is_lone(self, term: Term) -> bool:
+        """Whether an inner value is read once and not computed yet."""
+        inside = term not in self.leaves and term not in self.texts
+        return inside and self.uses.get(term, 1) == 1
+
     def _adds(self, product: Term, other: Term) -> bool:
+        if product.op.name != "matmul":
+            return False
         if isinstance(other.dtype, Weak) or other.dtype != product.dtype:
             return False
         same = np.broadcast_shapes(product.shape, other.shape) == product.shape
