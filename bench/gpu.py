@@ -4,9 +4,10 @@ Candidates take turns in one process: eqsat over the plain NumPy function; MLX's
 fast ops, as ``mx.compile`` runs them; the same function written out, which
 ``mx.compile`` fuses; and torch.compile where PyTorch sees a CUDA device. A round is
 many calls, handed to the device in groups while more are recorded, and a wait for all:
-so the device is timed, or what drives it where that is slower. Results of all calls of
-a round are kept. They are compared with float64 first. ``copy`` moves as many bytes as
-the program must.
+so the device is timed, or what drives it where that is slower. The calls of a group
+have inputs of their own, since MLX runs them side by side and the cache would serve
+all from one; results of all calls of a round are kept. They are compared with float64
+first. ``copy`` moves as many bytes as the program must.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from bench.exactness import FACTOR, FLOAT32_ROUNDING
 from bench.need import Need, need
 from bench.report import Record, machine, write
-from bench.workloads import Workload, device, leaves, mapped, matching
+from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
 from eqsat.errors import EqsatError
 
 ROUNDS = 11
@@ -39,16 +40,17 @@ GROUP = 8
 """Calls that MLX is given at once."""
 MOST_BYTES = 8 << 30
 """Most bytes of results that a round holds."""
-Call = Callable[[], Any]
+Call = Callable[..., Any]
 Wait = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A call, what starts the work of some, what waits for all, and how a result is
-    read as NumPy's."""
+    """A function, arguments for the calls of a group, what starts the work of some,
+    what waits for all, and how a result is read as NumPy's."""
 
     call: Call
+    given: Sequence[Sequence[Any]]
     start: Wait
     wait: Wait
     array: Callable[[Any], Any]
@@ -58,7 +60,7 @@ class Candidate:
         start = time.perf_counter()
         found: list[Any] = []
         while len(found) < calls:
-            many = [self.call() for _ in range(min(GROUP, calls - len(found)))]
+            many = [self.call(*args) for args in self.given[: calls - len(found)]]
             self.start(many)
             found += many
         self.wait(found)
@@ -68,7 +70,7 @@ class Candidate:
 # -- candidates ------------------------------------------------------------------------
 
 
-def candidates(w: Workload, args: Sequence[Any], torch: Any) -> dict[str, Candidate]:
+def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
     """What computes ``w`` over these arrays of NumPy, by name."""
     import mlx.core as mx
 
@@ -76,37 +78,39 @@ def candidates(w: Workload, args: Sequence[Any], torch: Any) -> dict[str, Candid
     from bench.peers.mlx_peer import Mlx, MlxNet, PlainNet
 
     peer = Mlx(1)
-    held = mapped(list(args), peer.put)
-    mx.eval(list(leaves(held)))
+    inputs, weights = mapped(list(drawn), peer.put)
+    given = [[*(x * 1 for x in inputs), *weights] for _ in range(GROUP)]
+    mx.eval([list(leaves(args)) for args in given])
     fns = {
         "eqsat": eq.jit(w.plain),
         "mlx": mx.compile(partial(w.fn, MlxNet())),
         "mx.compile": mx.compile(partial(w.fn, PlainNet())),
     }
     found = {
-        name: Candidate(partial(f, *held), mx.async_eval, mx.eval, peer.array)
+        name: Candidate(f, given, mx.async_eval, mx.eval, peer.array)
         for name, f in fns.items()
     }
-    return found | ({"torch.compile": _torch(w, args, torch)} if torch else {})
+    return found | ({"torch.compile": _torch(w, drawn, torch)} if torch else {})
 
 
 def copies(moved: int) -> Candidate:
     """A copy that reads and writes ``moved`` bytes in all."""
     import mlx.core as mx
 
-    x = mx.ones(max(moved // 8, 1), dtype=mx.float32)
-    mx.eval(x)
-    return Candidate(partial(mx.negative, x), mx.async_eval, mx.eval, np.array)
+    given = [[mx.ones(max(moved // 8, 1), dtype=mx.float32)] for _ in range(GROUP)]
+    mx.eval(given)
+    return Candidate(mx.negative, given, mx.async_eval, mx.eval, np.array)
 
 
-def _torch(w: Workload, args: Sequence[Any], torch: Any) -> Candidate:
+def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
     from bench.peers.torch_peer import TorchNet, tensor
 
     torch._dynamo.reset()
-    held = mapped(list(args), lambda a: tensor(a).cuda())
-    compiled = torch.compile(partial(w.fn, TorchNet()))
+    inputs, weights = mapped(list(drawn), lambda a: tensor(a).cuda())
+    given = [[*(x.clone() for x in inputs), *weights] for _ in range(GROUP)]
     return Candidate(
-        partial(compiled, *held),
+        torch.compile(partial(w.fn, TorchNet())),
+        given,
         lambda results: None,
         lambda results: torch.cuda.synchronize(),
         lambda t: t.float().cpu().numpy(),
@@ -150,7 +154,7 @@ def _several(results: Any) -> list[Any]:
 def error(c: Candidate, known: Sequence[Any]) -> float:
     """‖got - exact‖ / ‖exact‖, the largest of the results."""
     worst = 0.0
-    for y, z in zip(_several(c.call()), known, strict=True):
+    for y, z in zip(_several(c.call(*c.given[0])), known, strict=True):
         got = np.asarray(c.array(y), np.float64).reshape(z.shape)
         off = float(np.linalg.norm((got - z).ravel()) / np.linalg.norm(z.ravel()))
         worst = max(worst, off if math.isfinite(off) else math.inf)
@@ -179,7 +183,7 @@ def measured(w: Workload, torch: Any) -> Record:
     found: Record = {"workload": w.name, "bytes": needed.bytes, "bound": limit}
     found |= {"product_flops": needed.product_flops, "results": {}}
     ready: dict[str, Candidate] = {}
-    for name, c in candidates(w, args, torch).items():
+    for name, c in candidates(w, (inputs, weights), torch).items():
         start = time.perf_counter()
         try:
             off = error(c, known)
@@ -193,43 +197,55 @@ def measured(w: Workload, torch: Any) -> Record:
         ready[name] = c
     ready["copy"] = copies(needed.bytes)
     found["results"]["copy"] = {"status": "ok"}
-    for name, rounds in _rounds(ready, size).items():
+    most = max(GROUP, min(MOST_CALLS, MOST_BYTES // max(size, 1)))
+    calls: dict[str, int] = {}
+    for name, c in ready.items():
+        try:
+            calls[name] = _warmed(c, most)
+        except Exception as failure:
+            found["results"][name] |= {"status": "failed", "reason": str(failure)}
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    gc.disable()
+    for _ in range(ROUNDS):
+        for name, count in calls.items():
+            rounds[name].append(ready[name].seconds(count))
+    gc.enable()
+    for name, spent in rounds.items():
         found["results"][name] |= {
-            "median_s": statistics.median(rounds),
-            "min_s": min(rounds),
-            "max_s": max(rounds),
+            "median_s": statistics.median(spent),
+            "min_s": min(spent),
+            "max_s": max(spent),
         }
     return found
 
 
-def _rounds(ready: dict[str, Candidate], size: int) -> dict[str, list[float]]:
-    """Seconds of a call in each round, the candidates in turn."""
-    calls = {}
-    for name, c in ready.items():
-        c.seconds(3)
-        once = min(c.seconds(3), c.seconds(3))
-        most = min(MOST_CALLS, MOST_BYTES // max(size, 1))
-        calls[name] = max(1, min(int(ROUND_S / once), most))
-        c.seconds(calls[name])
-    found: dict[str, list[float]] = {name: [] for name in ready}
-    gc.disable()
-    for _ in range(ROUNDS):
-        for name, c in ready.items():
-            found[name].append(c.seconds(calls[name]))
-    gc.enable()
-    return found
+def _warmed(c: Candidate, most: int) -> int:
+    """How many calls make a round of ``c``, after one round."""
+    c.seconds(GROUP)
+    once = min(c.seconds(GROUP), c.seconds(GROUP))
+    calls = max(GROUP, min(int(ROUND_S / once), most))
+    c.seconds(calls)
+    return calls
 
 
 def overhead() -> Record:
-    """Seconds of a call of one kernel over eight numbers: by eqsat, and by MLX's op;
-    recorded alone, and with its evaluation."""
+    """Seconds of a call of one generated kernel over eight numbers, recorded alone and
+    with its evaluation: by eqsat, as MLX calls the bare kernel, and as MLX calls a
+    kernel that has derivatives; beside an op of MLX and mx.compile."""
     import mlx.core as mx
 
     import eqsat as eq
+    from eqsat.backends.mlx import lower
+
+    def plain(x: Any) -> Any:
+        return np.maximum(x * 2 + 1, 0)
 
     x = mx.ones(8)
+    made = lower(eq.jit(plain, backend="mlx").lower(x).program)
     fns: dict[str, Callable[[Any], Any]] = {
-        "eqsat": eq.jit(lambda x: np.maximum(x * 2 + 1, 0)),
+        "eqsat": eq.jit(plain),
+        "kernel": made.bare,
+        "kernel with derivatives": made.run,
         "mlx": mx.negative,
         "mx.compile": mx.compile(lambda x: mx.maximum(x * 2 + 1, 0)),
     }
@@ -247,7 +263,8 @@ def overhead() -> Record:
             spent = time.perf_counter() - start
             found[name]["evaluate"].append(spent / MOST_CALLS)
     return {
-        n: {k: statistics.median(s) for k, s in t.items()} for n, t in found.items()
+        name: {kind: statistics.median(s) for kind, s in spent.items()}
+        for name, spent in found.items()
     }
 
 
