@@ -28,8 +28,8 @@ FEW_ROWS = 256
 TINY = 8
 """Elements of a row that one thread reduces."""
 SHARE = 64
-"""Bytes of a row that a thread reads, where the row is long enough and not too long:
-its threads then spend less on joining their results than on making them."""
+"""Bytes of a row that a thread reads at most, where the row is not too long: more, and
+more threads wait for memory at once; less, and they spend their time on joining."""
 
 
 class Rows(Reducing):
@@ -96,9 +96,8 @@ class Rows(Reducing):
         lanes = LEAST_GROUP
         while lanes < MOST_GROUP and -(-parts // lanes) * self.n > most:
             lanes *= 2
-        if lanes == MOST_GROUP and not self._holds(lanes, parts):
-            return lanes // 2 if self._holds(lanes // 2, parts) else lanes
-        return lanes
+        half = MOST_GROUP // 2  # two of which run at once where one of the most does
+        return half if lanes == MOST_GROUP and self._holds(half, parts) else lanes
 
     def _holds(self, lanes: int, parts: int) -> bool:
         """Whether each of so many threads can hold its share of a row."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+
+from eqsat.op import HALF
 
 from ..kernels.affine import Affine, Unsupported, Var
 from ..kernels.language import (
@@ -24,7 +27,7 @@ from ..kernels.language import (
     Store,
 )
 from .arithmetic import expression
-from .dialect import Dialect, header_of, number, value_type
+from .dialect import NEAR, Dialect, header_of, number, value_type
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
@@ -126,6 +129,8 @@ class Writer:
         """The kernel."""
         self.write()
         body = "\n".join([*self.dialect.ids, *self.out.text]) + "\n"
+        if all(b.dtype in HALF for b in self.nest.buffers if b.written):
+            body = re.sub(rf"\b({'|'.join(NEAR)})\(", r"\1_near(", body)
         header = header_of(self.dialect, body)
         buffers = self.nest.buffers
         inputs = tuple(i for i, b in enumerate(buffers) if not b.written)

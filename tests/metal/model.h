@@ -303,6 +303,9 @@ MODEL_ONE(acos) MODEL_ONE(atan) MODEL_TWO(atan2) MODEL_ONE(sinh) MODEL_ONE(cosh)
 MODEL_ONE(tanh) MODEL_ONE(asinh) MODEL_ONE(acosh) MODEL_ONE(atanh) MODEL_TWO(pow)
 MODEL_TWO(fmod)
 }  // namespace precise
+namespace fast {
+using precise::exp2;
+}  // namespace fast
 }  // namespace metal
 
 // -- CUDA ----------------------------------------------------------------------------
