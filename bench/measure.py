@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +29,12 @@ class Method:
     rounds: int = 7
     round_s: float = 0.02
     """Seconds of one candidate in one round: as many calls as fit, one at least."""
-    most_s: float = 8.0
+    most_s: float = 5.0
     """Seconds after which a candidate gets no more rounds, of which it has two."""
+    far_behind: float = 20.0
+    """How many times slower than the fastest a candidate is that has only the calls
+    which found that out, where these take :attr:`long_s`."""
+    long_s: float = 0.25
     seed: int = 0
     limit_sizes: tuple[int, ...] = SIZES
     """Bytes at which the bandwidth is measured."""
@@ -80,13 +84,32 @@ def team(peers: Sequence[str], threads: int) -> Iterator[Team]:
         yield found
 
 
-def measure(w: Workload, workers: Team, limits: Record, method: Method) -> Record:
+class References:
+    """What results are compared with; kept on disk between thread counts."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.known: dict[str, tuple[Reference, list[str]]] = {}
+
+    def of(self, w: Workload) -> tuple[Reference, list[str]]:
+        """The reference of ``w``, and what its inputs are."""
+        if w.name not in self.known:
+            drawn = w.draw(self.seed)
+            found = reference(w, drawn)
+            file = self.folder / f"{len(self.known)}.npy"
+            np.save(file, found.exact)
+            arrays = [a for a in drawn[0] if hasattr(a, "shape")]
+            shapes = [f"{'×'.join(map(str, a.shape))} {a.dtype}" for a in arrays]
+            exact = np.load(file, mmap_mode="r")
+            self.known[w.name] = replace(found, exact=exact), shapes
+        return self.known[w.name]
+
+
+def measure(
+    w: Workload, workers: Team, limits: Record, method: Method, references: References
+) -> Record:
     """One row: what each peer does with ``w``, and what the machine could."""
-    drawn = w.draw(method.seed)
-    known = reference(w, drawn)
-    arrays = [a for a in drawn[0] if hasattr(a, "shape")]
-    shapes = [f"{'×'.join(map(str, a.shape))} {a.dtype}" for a in arrays]
-    del drawn, arrays
+    known, shapes = references.of(w)
     ready = workers.ready()
     results: dict[str, Record] = {}
     for peer in workers.peers:
@@ -148,24 +171,26 @@ def _load(worker: Worker, w: Workload, known: Reference, seed: int) -> Record:
 
 def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:
     """Time those whose results are right, in turn, and write it into ``results``."""
-    calls: dict[str, int] = {}
-    seconds: dict[str, list[float]] = {}
-    spent: dict[str, float] = {}
-    for peer, result in results.items():
-        if result["status"] == "ok":
-            once = _timed(workers, results, peer, 1)
-            if once is not None:  # the second call of all: the first compiled
-                once = _timed(workers, results, peer, 2 if once < 1 else 1) or once
-                calls[peer] = max(1, min(int(method.round_s / max(once, 1e-9)), 10**6))
-                seconds[peer], spent[peer] = [], once
+    once = {
+        peer: found
+        for peer, result in results.items()
+        if result["status"] == "ok" and (found := _probed(workers, results, peer))
+    }
+    late = max(method.long_s, method.far_behind * min(once.values(), default=0.0))
+    seconds = {peer: [each] if each > late else [] for peer, each in once.items()}
+    calls = {
+        peer: max(1, min(int(method.round_s / each), 10**6))
+        for peer, each in once.items()
+    }
+    spent = dict(once)
     for i in range(method.rounds):
-        order = list(calls)
+        order = [p for p in seconds if once[p] <= late]
         for peer in order[i % len(order) :] + order[: i % len(order)] if order else ():
             if spent[peer] > method.most_s and len(seconds[peer]) >= 2:
                 continue
             each = _timed(workers, results, peer, calls[peer])
             if each is None:
-                del calls[peer], seconds[peer]
+                del seconds[peer]
                 continue
             seconds[peer].append(each)
             spent[peer] += each * calls[peer]
@@ -177,6 +202,15 @@ def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:
             "calls": calls[peer],
             "rounds_s": each_s,
         }
+
+
+def _probed(workers: Team, results: dict[str, Record], peer: str) -> float | None:
+    """About how long a call takes (s): the second or a later one, since the first
+    compiled; None when the worker failed."""
+    once = _timed(workers, results, peer, 1)
+    if once is not None and once < 1:
+        once = _timed(workers, results, peer, 2)
+    return None if once is None else max(once, 1e-9)
 
 
 def _timed(

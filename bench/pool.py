@@ -22,7 +22,7 @@ from eqsat.errors import EqsatError
 
 ROOT = Path(__file__).resolve().parent.parent
 Message = dict[str, Any]
-LIMIT_S = 180.0
+LIMIT_S = 60.0
 """Seconds that one request may take."""
 THREADS = (
     "OMP_NUM_THREADS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import click
 
 from bench.limits import SIZES, in_fresh_process
-from bench.measure import Method, measure, progress, team
+from bench.measure import Method, References, measure, progress, team
 from bench.peers import SLOW_TO_COMPILE, check, names
 from bench.report import Record, machine, write
 from bench.table import text
@@ -85,6 +86,8 @@ def collect(
         "rows": [],
     }
     stop, say = progress(len(counts) * (len(chosen) + 1))
+    kept = tempfile.TemporaryDirectory()
+    references = References(Path(kept.name), method.seed)
     try:
         for threads in dict.fromkeys(counts):
             say(f"limits of {threads} threads")
@@ -93,13 +96,15 @@ def collect(
             with team(peers, threads) as workers:
                 for w in chosen:
                     say(f"{w.name}, {threads} threads")
-                    found["rows"].append(measure(w, workers, limits, method))
+                    row = measure(w, workers, limits, method, references)
+                    found["rows"].append(row)
                     found["versions"] |= workers.versions
                     found["missing"] |= workers.missing
                     if out is not None:
                         write(out, found)
     finally:
         stop()
+        kept.cleanup()
     return found
 
 
