@@ -12,7 +12,7 @@ import click
 
 from bench.limits import SIZES, in_fresh_process
 from bench.measure import Method, References, measure, progress, team
-from bench.peers import SLOW_TO_COMPILE, check, names
+from bench.peers import check, usual
 from bench.report import Record, machine, write
 from bench.table import text
 from bench.workloads import Workload, select
@@ -45,9 +45,7 @@ def run(
     """
     try:
         chosen = select(_listed(globs), quick)
-        asked = _listed(peers) or [
-            p for p in names() if not (quick and p in SLOW_TO_COMPILE)
-        ]
+        asked = _listed(peers) or usual(quick)
         counts = [int(t) for t in threads.split(",")]
         method = replace(QUICK if quick else FULL, seed=seed)
         found = collect(chosen, asked, counts, method, out)

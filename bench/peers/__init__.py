@@ -64,12 +64,21 @@ PEERS: dict[str, str] = {
 """Where each peer lives. eqsat is there once for each backend that is installed."""
 SLOW_TO_COMPILE = frozenset({"torch-compile"})
 """Peers that ``--quick`` leaves out: they compile for seconds."""
+ONLY_ON_GPUS = frozenset({"eqsat-mlx"})
+"""Peers that run when they are named: on a CPU MLX's backend is calls of MLX, and ``bench
+gpu`` measures it elsewhere."""
 
 
 def names() -> list[str]:
     """All peers, eqsat's backends first."""
     backends = sorted(e.name for e in entry_points(group="eqsat.backends"))
     return [*(f"eqsat-{b}" for b in backends), *PEERS]
+
+
+def usual(quick: bool) -> list[str]:
+    """The peers that run where none are named."""
+    without = ONLY_ON_GPUS | (SLOW_TO_COMPILE if quick else frozenset())
+    return [p for p in names() if p not in without]
 
 
 def is_eqsat(name: str) -> bool:
