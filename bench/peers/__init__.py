@@ -65,8 +65,8 @@ PEERS: dict[str, str] = {
 SLOW_TO_COMPILE = frozenset({"torch-compile"})
 """Peers that ``--quick`` leaves out: they compile for seconds."""
 ONLY_ON_GPUS = frozenset({"eqsat-mlx"})
-"""Peers that run when they are named: on a CPU MLX's backend is calls of MLX, and ``bench
-gpu`` measures it elsewhere."""
+"""Peers that run when they are named: on a CPU MLX's backend is calls of MLX; ``bench
+gpu`` measures it."""
 
 
 def names() -> list[str]:
