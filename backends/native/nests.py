@@ -29,19 +29,15 @@ from ..kernels.language import (
     Store,
 )
 from . import elementwise
-from .access import PTR, Access, Strand, loop, without
+from .access import Access, Strand, loop, without
+from .ahead import fetch_ahead
 from .convert import I64, constant, register_type, splat
 from .machine import Host
-from .math.values import I32, declared
 from .reductions import Reducer, reducer
 from .shape import (
-    AHEAD,
     BLOCK,
     CAREFUL,
     blocks,
-    elements_at_once,
-    is_far,
-    is_wide,
     split,
 )
 
@@ -298,29 +294,6 @@ class Emitter(Access):
                 used.add(s.value)
         return {i: v for i, v in self.row.items() if i in used}
 
-    def _fetch_ahead(self, p: Pass, var: Var, strands: list[Strand]) -> None:
-        """Ask for rows to come: processors foresee steps within a page alone."""
-        if not self.nest.vertical:
-            return
-        ahead_rows = elements_at_once(self.nest) if is_wide(self.nest) else AHEAD
-        if is_wide(self.nest) and not is_far(self.nest):
-            return
-        fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-        flags = [I32(n) for n in (0, 3, 1)]
-        for s in p.body:
-            if not isinstance(s, Load):
-                continue
-            size = self.nest.buffers[s.buffer].dtype.itemsize
-            stride = s.at.coefficient(var) * size
-            if abs(stride) < 256 or self._along(s.at) != 1:
-                continue
-            wide = strands[-1].offset + strands[-1].lanes
-            first = self._pointer(s.buffer, s.at, Strand(1, 0))
-            for byte in range(0, wide * size, 64):
-                ahead = I64(stride * ahead_rows + byte)
-                p_ = self.b.gep(first, [ahead], source_etype=ir.IntType(8))
-                self.b.call(fetch, [p_, *flags])
-
     def _step(
         self,
         p: Pass,
@@ -331,7 +304,7 @@ class Emitter(Access):
         first: int,
     ) -> None:
         self.index[var] = i
-        self._fetch_ahead(p, var, strands)
+        fetch_ahead(self, p, var, strands)
         seen: dict[int, list[ir.Value]] = {t: [] for t in reducers}
         for n, strand in enumerate(strands):
             strand.values = {}

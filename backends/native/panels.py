@@ -15,10 +15,10 @@ from .machine import Host
 from .nests import Emitter
 from .places import aligned
 from .shape import (
+    AT_ONCE,
     PART,
     UNROLL,
     check,
-    elements_at_once,
     is_wide,
     panel_of,
     split,
@@ -93,11 +93,10 @@ class PanelEmitter(Emitter):
                 turns = loop(self.b, I64(0), I64(v.size), 1)
                 self.index[v] = stack.enter_context(turns)
             start, stop = self._range(p, var, None)
-            few = elements_at_once(self.nest)
             many = stack.enter_context(loop(self.b, start, stop, PART))
             last = self._least(self.b.add(many, I64(PART)), stop)
-            with loop(self.b, many, last, few) as first:
-                end = self._least(self.b.add(first, I64(few)), last)
+            with loop(self.b, many, last, AT_ONCE) as first:
+                end = self._least(self.b.add(first, I64(AT_ONCE)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)
@@ -129,9 +128,10 @@ class PanelEmitter(Emitter):
         for s in reduced:
             r = self._reducer(s)
             for strand, part in zip(strands, parts[s.target], strict=True):
-                old = self._state(s, strand, low)
+                place = self._state_places(s, strand, low)[0]
+                old = self._read_at(place, r.dtype, strand.lanes)
                 new = r.merged(self.b, old, part.finished(self))
-                self._keep_state(s, strand, low, new)
+                self._write(place, new, r.dtype)
 
     def _state_places(
         self, s: Accumulate, strand: Strand, low: ir.Value

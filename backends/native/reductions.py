@@ -102,20 +102,13 @@ class Reducer:
         first = constant(kind, lanes, self.neutral())
         return [first, *[constant(kind, lanes, 0.0)] * (self.parts - 1)]
 
-    def merged(
-        self, b: ir.IRBuilder, state: list[ir.Value], part: ir.Value
-    ) -> list[ir.Value]:
-        """The state with one more partial result."""
-        old, *rest = state
-        if rest:
-            return [b.fadd(old, part), *rest]
+    def merged(self, b: ir.IRBuilder, old: ir.Value, part: ir.Value) -> ir.Value:
+        """The first part of a state with one more partial result."""
         new = self.combine(b, old, part)
         if self.op in ("max", "min") and self.dtype.kind == "f":
-            nan = constant(new.type, 1, float("nan"))
-            if lanes_of(new) > 1:
-                nan = constant(new.type.element, lanes_of(new), float("nan"))
+            nan = constant(register_type(self.dtype), lanes_of(new), float("nan"))
             new = b.select(b.fcmp_unordered("uno", old, part), nan, new)
-        return [new]
+        return new
 
     def carried(self, b: ir.IRBuilder, state: list[ir.Value]) -> list[ir.Value]:
         """The state with the part added to the total."""

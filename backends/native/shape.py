@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -31,16 +30,12 @@ BLOCK = 8192
 """Elements in a unit of a long loop."""
 UNROLL = 4
 """Vectors in a step of the innermost loop, where its work is light."""
-AHEAD = 16
-"""Rows that are asked for before they are read, where rows lie side by side."""
 LIGHT = 24
 """Statements of a body up to which its work is light."""
-PART = 32
+PART = 64
 """Elements of each row of a panel, after which sums are carried over."""
-FAR_BYTES = 1 << 24
-"""What lies in memory, not in caches: one row at a time is read in order, the next one
-asked for, where rows in a cache are read eight at a time: 0.73 ms for 1.54 ms of the
-maxima of 8192×1024, but 83 µs for 55 µs of 1024×1024."""
+AT_ONCE = 4
+"""Elements of each row of a panel that are read before the next rows."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
@@ -99,21 +94,6 @@ def panel_of(nest: Nest) -> int:
     """Rows of a panel: as many as let each thread have one."""
     share = -(-nest.grid[-1].size // nest.threads)
     return min(aligned(share), PANEL)
-
-
-def elements_at_once(nest: Nest) -> int:
-    """Elements of each row of a panel that are read before the next rows."""
-    return 1 if is_far(nest) else CAREFUL
-
-
-def is_far(nest: Nest) -> bool:
-    """Whether what is read does not fit a cache."""
-    read = 0
-    for s in nest.statements():
-        if isinstance(s, Load):
-            elements = prod(v.size for v in s.at.variables)
-            read += elements * nest.buffers[s.buffer].dtype.itemsize
-    return read >= FAR_BYTES
 
 
 def sums(nest: Nest) -> list[Accumulate]:

@@ -1,0 +1,76 @@
+"""Asking for memory before it is read: processors foresee steps within a page alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from llvmlite import ir
+
+from ..kernels.affine import Var
+from ..kernels.language import Accumulate, Load, Nest, Pass
+from .access import PTR, Access, Strand
+from .convert import I64
+from .math.values import I32, declared
+from .shape import AT_ONCE, is_wide
+
+AHEAD = 16
+"""Rows that are asked for before they are read, where rows lie side by side."""
+AHEAD_BYTES = 4096
+"""How far ahead of a sum over one long row memory is asked for."""
+NEAR_BYTES = 1 << 20
+"""What a second cache holds, from which asking takes longer than waiting."""
+NEXT_ROW_BYTES = 1 << 15
+"""Rows up to which the next one is asked for while this one is computed."""
+LINE = 64
+"""Bytes that are asked for at once."""
+
+
+def fetch_ahead(c: Access, p: Pass, var: Var, strands: Sequence[Strand]) -> None:
+    """Ask for what steps to come read, in a step of ``p`` along ``var``."""
+    wide = strands[-1].offset + strands[-1].lanes
+    for s, distance in _distances(c, p, var):
+        size = c.nest.buffers[s.buffer].dtype.itemsize
+        if c._along(s.at) != 1 or wide * size < LINE:
+            continue
+        first = c._pointer(s.buffer, s.at, Strand(1, 0))
+        for byte in range(0, wide * size, LINE):
+            _ask(c.b, first, distance + byte)
+
+
+def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
+    """Loads of a body, and the bytes from what a step reads to what to ask for."""
+    nest = c.nest
+    bodies = [q for q in nest.passes if q.body]
+    loads = [s for s in p.body if isinstance(s, Load)]
+    sizes = [b.dtype.itemsize for b in nest.buffers]
+    if nest.vertical:
+        rows = AT_ONCE if is_wide(nest) else AHEAD
+        for s in loads:
+            stride = s.at.coefficient(var) * sizes[s.buffer]
+            if abs(stride) >= LINE * 4:
+                yield s, stride * rows
+    elif len(bodies) > 1 and p is bodies[1] and nest.grid:
+        earlier = {(s.buffer, s.at) for s in bodies[0].body if isinstance(s, Load)}
+        for s in loads:
+            stride = s.at.coefficient(nest.grid[-1]) * sizes[s.buffer]
+            if (s.buffer, s.at) in earlier and 0 < abs(stride) <= NEXT_ROW_BYTES:
+                yield s, stride
+    elif len(bodies) == 1 and any(isinstance(s, Accumulate) for s in p.body):
+        if _bytes_read(nest) > NEAR_BYTES:
+            yield from ((s, AHEAD_BYTES) for s in loads)
+
+
+def _bytes_read(nest: Nest) -> int:
+    """Bytes of all that a nest reads."""
+    loads = (s for s in nest.statements() if isinstance(s, Load))
+    return sum(
+        prod(v.size for v in s.at.variables) * nest.buffers[s.buffer].dtype.itemsize
+        for s in loads
+    )
+
+
+def _ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:
+    fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
+    place = b.gep(first, [I64(byte)], source_etype=ir.IntType(8))
+    b.call(fetch, [place, *(I32(n) for n in (0, 3, 1))])
