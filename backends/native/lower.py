@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT
-from eqsat.domain import ATTENTION, CONTRACT
 from eqsat.errors import BackendError
 from eqsat.kernel import Kernel, packed
 from eqsat.op import INPUT
@@ -35,7 +34,7 @@ from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
 from .record import Record
 from .runtime import program_imports, runtime
-from .team import thread_limit
+from .team import asked, is_worth_sharing, thread_limit
 
 if TYPE_CHECKING:
     from .program import Writer
@@ -46,10 +45,6 @@ if TYPE_CHECKING:
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
-WAKE_S = 1e-4
-"""Until a thread that sleeps takes part: 25 µs at best, 100 µs on a busy machine."""
-MAP_FLOPS_PER_S, PRODUCT_FLOPS_PER_S, BYTES_PER_S = 2e10, 8e10, 6e10
-"""Rough figures of one core, with data in the second and third cache."""
 RELEASE_S = 1e-5
 """Work during which other threads of Python may run (s)."""
 PROGRAM = "program"
@@ -69,6 +64,11 @@ class Native:
     @property
     def address(self) -> int:
         return self.library.address(PROGRAM)
+
+    @property
+    def asked(self) -> int:
+        """The threads that the team is asked for."""
+        return asked(self.threads, self.seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ class Compiled:
             outputs,
             tuple(self.places.constants),
             self.arena_bytes,
-            part.threads,
+            part.asked,
             part.seconds > RELEASE_S,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
             (self, part.library),
@@ -215,7 +215,7 @@ class Compiled:
         team_run = _RUN(runtime().address("team_run"))
         for p in self.parts:
             if isinstance(p, Native):
-                team_run(p.address, ctypes.addressof(pointers), p.threads)
+                team_run(p.address, ctypes.addressof(pointers), p.asked)
             else:
                 self._by_numpy(p, blocks)
         return outputs
@@ -292,16 +292,6 @@ def _copied(term: Term, graph: Graph) -> Term:
     return graph.node(term.op, args, term.attrs, term.type)
 
 
-def is_worth_waking(program: Program) -> bool:
-    """Whether a second thread saves more than it takes to wake it."""
-    total = 0.0
-    for k in program.kernels:
-        is_product = k.kind in (CONTRACT, ATTENTION)
-        work = k.flops / (PRODUCT_FLOPS_PER_S if is_product else MAP_FLOPS_PER_S)
-        total += max(work, k.bytes / BYTES_PER_S)
-    return total > 2 * WAKE_S
-
-
 class Lowered:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
@@ -310,7 +300,8 @@ class Lowered:
         self, program: Program, host: Host, threads: int = 0, exact: bool = False
     ) -> None:
         self.program, self.host, self.exact = program, host, exact
-        self.threads = thread_limit(threads) if is_worth_waking(program) else 1
+        is_shared = is_worth_sharing(program, host.vector_bits // 32)
+        self.threads = thread_limit(threads) if is_shared else 1
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}

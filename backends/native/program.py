@@ -21,7 +21,8 @@ from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
 from .shape import shape_of
-from .steps import GRAIN_S, TEMPORARY, Group, Layered
+from .steps import TEMPORARY, Group, Layered
+from .team import GRAIN_S
 
 
 class Writer:

@@ -18,13 +18,8 @@ from . import blas
 from .machine import Host
 from .places import Memory, Place, Places
 from .shape import check, shape_of
+from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
 
-GRAIN_S = 4e-6
-"""Work that is worth another thread (s)."""
-BYTES_PER_S = 8e10
-LANES_PER_S = 3e9
-FLOPS_PER_S = 8e10
-"""Rough figures of one core: near memory, vectors of simple ops, and products."""
 TEMPORARY = -2
 """The buffer number of memory between the pieces of a kernel."""
 STREAMED_BYTES = 1 << 24
@@ -64,16 +59,17 @@ def seconds_of(piece: Piece, host: Host) -> float:
         return blas.flops(piece) / FLOPS_PER_S
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
+    rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
     total = 0.0
     for p in nest.passes:
-        n = nest.rows * prod(v.size for v in p.loops)
+        n = rows * prod(v.size for v in p.loops)
         work = sum(WEIGHTS.get(getattr(s, "op", ""), 1) for s in p.body)
         moved = sum(
-            nest.buffers[s.buffer].dtype.itemsize
+            nest.buffers[s.buffer].dtype.itemsize * prod(v.size for v in s.at.variables)
             for s in p.body
             if isinstance(s, (Load, Store))
         )
-        total += n * max(work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
+        total += max(n * work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
     return total
 
 

@@ -1,4 +1,4 @@
-"""How many threads a program may run on."""
+"""How many threads a program may run on, and how many it is worth."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ import functools
 import os
 from pathlib import Path
 
-from .team_code import MOST_THREADS
+from eqsat.domain import ATTENTION, CONTRACT
+from eqsat.program import Program
 
+from .team_code import IF_AWAKE, MOST_THREADS
+
+BYTES_PER_S = 8e10
+LANES_PER_S = 3e9
+FLOPS_PER_S = 8e10
+"""Rough figures of one core: near memory, vectors of simple ops, and products."""
+GRAIN_S = 4e-6
+"""Work that is worth another thread that waits for it (s)."""
+SHARED_S = 1e-5
+"""Work from which on a program is made for several threads (s)."""
+WAKE_S = 2e-4
+"""Work that is worth waking a thread that sleeps: it takes part after 25 µs at best,
+100 µs on a busy machine (s)."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Of the control group of this process, as containers show it."""
 
@@ -35,3 +49,21 @@ def _quota(path: Path) -> int | None:
         return max(1, int(allowed) // int(period))
     except (OSError, ValueError):
         return None
+
+
+def is_worth_sharing(program: Program, lanes: int) -> bool:
+    """Whether a second thread may save time, where a vector has ``lanes`` float32."""
+    total = 0.0
+    for k in program.kernels:
+        is_product = k.kind in (CONTRACT, ATTENTION)
+        work = k.flops / (FLOPS_PER_S if is_product else LANES_PER_S * lanes)
+        total += max(work, k.bytes / BYTES_PER_S)
+    return total > SHARED_S
+
+
+def asked(threads: int, seconds: float) -> int:
+    """What ``team_run`` is asked for: workers that sleep are woken for longer programs
+    alone. ``seconds``: about how long one thread takes."""
+    if threads == 1 or seconds >= WAKE_S:
+        return threads
+    return threads | IF_AWAKE if seconds >= 2 * GRAIN_S else 1

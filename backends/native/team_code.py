@@ -1,7 +1,9 @@
 """LLVM IR of the team: threads that run one program together.
 
 Worker ``i`` waits at its own slot for a ticket, spins for a while and then sleeps. The
-caller is thread 0. A caller that finds the team busy runs its program alone.
+caller is thread 0. One that finds the team busy runs its program alone. So does one
+with a short program that finds workers asleep; where such calls follow one another it
+wakes them for the next one.
 """
 
 from __future__ import annotations
@@ -10,9 +12,18 @@ from .layout import expand
 
 MOST_THREADS = 256
 """Threads of one program, the caller's included."""
+IF_AWAKE = 1 << 32
+"""Added to the threads that ``team_run`` is asked for: only those that do not sleep."""
 _SPINS = 2000
-"""Turns of waiting before a worker sleeps, and before a barrier yields its processor:
-some 30 µs."""
+"""Turns of waiting before a barrier yields its processor: some 30 to 100 µs."""
+_WORKER_SPINS = 3 * _SPINS
+"""Turns of waiting before a worker sleeps: more than a short program takes alone."""
+_SOON_NS = 100_000
+"""Time between short programs within which workers are woken for the next one."""
+_LATE_NS = 40_000
+"""Waiting at the end of a short program that tells of a processor that others use."""
+_ALONE = 16
+"""How many times as long as they waited short programs run alone after that."""
 
 _PAUSE = {
     True: "declare void @llvm.aarch64.isb(i32)\n"
@@ -28,6 +39,8 @@ _TEAM = f"""
 @team_size = internal global i64 0, align 64   ; workers that were started
 @team_job = internal global [3 x i64] zeroinitializer, align 64
 @team_done = internal global i64 0, align 64
+@team_last = internal global i64 0, align 64   ; when a short program ended (ns)
+@team_alone = internal global i64 0, align 64  ; until when such programs run alone
 @team_barrier = internal global [16 x i64] zeroinitializer, align 64
 @team_slots = internal global [{MOST_THREADS * 256} x i8] zeroinitializer, align 256
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -41,6 +54,7 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 
 ; Until the word at %p is no longer %old: spins, then gives the processor away.
 define internal void @wait_while(ptr %p, i64 %old) {{
@@ -102,26 +116,28 @@ define internal i64 @next_ticket(ptr %slot, i64 %seen) {{
   %wake = get Slot.wake, %slot
   br label %look
 look:
-  %i = phi i64 [0, %0], [%i1, %wait]
+  %i = phi i64 [0, %0], [%i1, %wait], [0, %roused]
   %ticket = load atomic i64, ptr %slot seq_cst, align 8
   %same = icmp eq i64 %ticket, %seen
   br i1 %same, label %wait, label %end
 wait:
   call void @pause()
   %i1 = add i64 %i, 1
-  %long = icmp ugt i64 %i, {_SPINS}
+  %long = icmp ugt i64 %i, {_WORKER_SPINS}
   br i1 %long, label %sleep, label %look
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
   store atomic i64 1, ptr %asleep seq_cst, align 8
-  br label %check
-check:
   %now = load atomic i64, ptr %slot seq_cst, align 8
   %still = icmp eq i64 %now, %seen
   br i1 %still, label %rest, label %rise
 rest:
   %w = call i32 @pthread_cond_wait(ptr %wake, ptr %mutex)
-  br label %check
+  br label %roused
+roused:
+  store atomic i64 0, ptr %asleep seq_cst, align 8
+  %v = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %look
 rise:
   store atomic i64 0, ptr %asleep seq_cst, align 8
   %u = call i32 @pthread_mutex_unlock(ptr %mutex)
@@ -205,8 +221,14 @@ done:
 
 define internal void @call_worker(i64 %thread) {{
   %slot = call ptr @slot_of(i64 %thread)
-  %asleep = get Slot.asleep, %slot
   %r = atomicrmw add ptr %slot, i64 1 seq_cst
+  call void @rouse(ptr %slot)
+  ret void
+}}
+
+; Wakes a worker that sleeps.
+define internal void @rouse(ptr %slot) {{
+  %asleep = get Slot.asleep, %slot
   %down = load atomic i64, ptr %asleep seq_cst, align 8
   %up = icmp eq i64 %down, 0
   br i1 %up, label %end, label %signal
@@ -221,19 +243,96 @@ end:
   ret void
 }}
 
-; Runs a program on up to %threads threads, this one among them.
-define void @team_run(ptr %program, ptr %buffers, i64 %threads) {{
+; Whether there are %threads, and none of them sleeps.
+define internal i1 @are_awake(i64 %threads) {{
+  %size = load i64, ptr @team_size
+  %there = add i64 %size, 1
+  %enough = icmp uge i64 %there, %threads
+  br i1 %enough, label %next, label %no
+next:
+  %i = phi i64 [1, %0], [%i1, %one]
+  %done = icmp uge i64 %i, %threads
+  br i1 %done, label %yes, label %one
+one:
+  %slot = call ptr @slot_of(i64 %i)
+  %asleep = get Slot.asleep, %slot
+  %down = load atomic i64, ptr %asleep seq_cst, align 8
+  %i1 = add i64 %i, 1
+  %up = icmp eq i64 %down, 0
+  br i1 %up, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+define internal i64 @now_ns() {{
+  %time = alloca [2 x i64]
+  %r = call i32 @clock_gettime(i32 $monotonic, ptr %time)
+  %p = getelementptr i64, ptr %time, i64 1
+  %s = load i64, ptr %time
+  %ns = load i64, ptr %p
+  %whole = mul i64 %s, 1000000000
+  %now = add i64 %whole, %ns
+  ret i64 %now
+}}
+
+; Wakes workers, so that the next program finds %threads awake.
+define internal void @rouse_all(i64 %threads) {{
+  %n = call i64 @gather(i64 %threads)
+  br label %next
+next:
+  %i = phi i64 [1, %0], [%i1, %one]
+  %done = icmp uge i64 %i, %n
+  br i1 %done, label %end, label %one
+one:
+  %slot = call ptr @slot_of(i64 %i)
+  call void @rouse(ptr %slot)
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}}
+
+; Runs a program on up to %asked threads, this one among them.
+define void @team_run(ptr %program, ptr %buffers, i64 %asked) {{
+  %threads = and i64 %asked, {IF_AWAKE - 1}
+  %any = icmp eq i64 %threads, %asked
   %many = icmp ugt i64 %threads, 1
   br i1 %many, label %ask, label %alone
 ask:
+  %most = call i64 @llvm.umin.i64(i64 %threads, i64 {MOST_THREADS})
   %taken = cmpxchg ptr @team_busy, i64 0, i64 1 seq_cst seq_cst
   %mine = extractvalue {{ i64, i1 }} %taken, 1
-  br i1 %mine, label %together, label %alone
+  br i1 %mine, label %choose, label %alone
+choose:
+  br i1 %any, label %together, label %short
+short:
+  %begun = call i64 @now_ns()
+  %until = load atomic i64, ptr @team_alone monotonic, align 8
+  %calm = icmp uge i64 %begun, %until
+  br i1 %calm, label %look, label %leave
+look:
+  %awake = call i1 @are_awake(i64 %most)
+  br i1 %awake, label %together, label %asleep
+asleep:
+  %last = load atomic i64, ptr @team_last monotonic, align 8
+  %since = sub i64 %begun, %last
+  %soon = icmp ult i64 %since, {_SOON_NS}
+  br i1 %soon, label %rouse, label %leave
+rouse:
+  call void @rouse_all(i64 %most)
+  br label %leave
+leave:
+  store atomic i64 0, ptr @team_busy seq_cst, align 8
+  call void %program(ptr %buffers, i64 0, i64 1, ptr null)
+  %ended = call i64 @now_ns()
+  store atomic i64 %ended, ptr @team_last monotonic, align 8
+  ret void
 alone:
   call void %program(ptr %buffers, i64 0, i64 1, ptr null)
   ret void
 together:
-  %most = call i64 @llvm.umin.i64(i64 %threads, i64 {MOST_THREADS})
   %n = call i64 @gather(i64 %most)
   %p1 = getelementptr i64, ptr @team_job, i64 1
   %p2 = getelementptr i64, ptr @team_job, i64 2
@@ -252,15 +351,31 @@ one:
   br label %next
 work:
   call void @take_part(i64 0)
+  br i1 %any, label %wait, label %clock
+clock:
+  %ready = call i64 @now_ns()
   br label %wait
 wait:
+  %since_ns = phi i64 [0, %work], [%ready, %clock], [%since_ns, %still]
   %done = load atomic i64, ptr @team_done seq_cst, align 8
   %left = add i64 %done, 1
   %finished = icmp uge i64 %left, %n
-  br i1 %finished, label %end, label %still
+  br i1 %finished, label %all, label %still
 still:
   call void @wait_while(ptr @team_done, i64 %done)
   br label %wait
+all:
+  br i1 %any, label %end, label %measure
+measure:
+  %now = call i64 @now_ns()
+  %waited = sub i64 %now, %since_ns
+  %late = icmp ugt i64 %waited, {_LATE_NS}
+  br i1 %late, label %shun, label %end
+shun:
+  %while = mul i64 %waited, {_ALONE}
+  %later = add i64 %now, %while
+  store atomic i64 %later, ptr @team_alone monotonic, align 8
+  br label %end
 end:
   store atomic i64 0, ptr @team_busy seq_cst, align 8
   ret void
@@ -295,4 +410,5 @@ declare i64 @llvm.umin.i64(i64, i64)
 def team_ir(is_arm: bool, is_mac: bool) -> str:
     """The team for a processor and a system."""
     text = _TEAM.replace("$set", "3" if is_mac else "2")  # SIG_SETMASK
+    text = text.replace("$monotonic", "6" if is_mac else "1")  # CLOCK_MONOTONIC
     return expand(_PAUSE[is_arm] + text)
