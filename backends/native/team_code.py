@@ -14,10 +14,10 @@ MOST_THREADS = 256
 """Threads of one program, the caller's included."""
 IF_AWAKE = 1 << 32
 """Added to the threads that ``team_run`` is asked for: only those that do not sleep."""
-_SPINS = 2000
-"""Turns of waiting before a barrier yields its processor: some 30 to 100 µs."""
-_WORKER_SPINS = 3 * _SPINS
-"""Turns of waiting before a worker sleeps: more than a short program takes alone."""
+_SPINS = 300
+"""Turns of waiting before a thread yields its processor in each: some 10 µs."""
+_TURNS = 700
+"""Turns before a worker sleeps: more than a short program takes alone."""
 _SOON_NS = 100_000
 """Time between short programs within which workers are woken for the next one."""
 _LATE_NS = 40_000
@@ -116,15 +116,21 @@ define internal i64 @next_ticket(ptr %slot, i64 %seen) {{
   %wake = get Slot.wake, %slot
   br label %look
 look:
-  %i = phi i64 [0, %0], [%i1, %wait], [0, %roused]
+  %i = phi i64 [0, %0], [%i1, %spin], [%i1, %yield], [0, %roused]
   %ticket = load atomic i64, ptr %slot seq_cst, align 8
   %same = icmp eq i64 %ticket, %seen
   br i1 %same, label %wait, label %end
 wait:
-  call void @pause()
   %i1 = add i64 %i, 1
-  %long = icmp ugt i64 %i, {_WORKER_SPINS}
-  br i1 %long, label %sleep, label %look
+  %long = icmp ugt i64 %i, {_SPINS}
+  br i1 %long, label %yield, label %spin
+spin:
+  call void @pause()
+  br label %look
+yield:
+  %y = call i32 @sched_yield()
+  %longer = icmp ugt i64 %i, {_TURNS}
+  br i1 %longer, label %sleep, label %look
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
   store atomic i64 1, ptr %asleep seq_cst, align 8
