@@ -154,24 +154,17 @@ def tanh(x: Value) -> Value:
 
 
 def sigmoid(x: Value) -> Value:
-    """1 / (1 + e⁻ˣ) = 2^-k / (2^-k + eʳ 2^(n-k)), -x = n ln 2 + r, k = ⌊n/2⌋.
+    """1 / (1 + e⁻ˣ) = 2ⁿ / (2ⁿ + e⁻ʳ), x = n ln 2 + r.
 
-    No part overflows, and the division alone rounds a denormal. The larger power is
-    added last, to the smaller and eʳ - 1 times its factor. 23 / 28 flop, 1 division.
+    e⁻ʳ - 1 is added to the smaller of 2ⁿ and 1, and that to the larger. 24 / 29 flop, 1
+    division; 7 less with AVX-512.
     """
-    top = 104.0 if x.format is SINGLE else 746.0
-    shifted, r, _ = reduced((-x).at_most(top).at_least(-top), 2 * x.format.bias)
-    first, second = halves_of_power(shifted)
-    over = _inverse_power(first)
-    larger = (over > second).where(over, second)
-    smaller = (over < second).where(over, second)
-    return over / (larger + expm1_polynomial(r).times_plus(second, smaller))
-
-
-def _inverse_power(power: Value) -> Value:
-    """1 / power, of a power of two: the exponent subtracted from twice the bias."""
-    bits = power.bits
-    return (bits.constant(2 * power.format.bias << power.format.fraction) - bits).floats
+    low, high = (-104.0, 30.0) if x.format is SINGLE else (-746.0, 50.0)
+    shifted, r, _ = reduced(x.at_most(high).at_least(low), 2 * x.format.bias)
+    p = horner(-r, c.EXP32 if x.format is SINGLE else c.EXP64).times_plus(-r, 1.0)
+    power = scaled(x.constant(1.0), shifted)
+    under = p.times_plus(-r, power.at_most(1.0)) + power.at_least(1.0)
+    return scaled(1.0 / under, shifted)
 
 
 def erf(x: Value) -> Value:
