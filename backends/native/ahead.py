@@ -44,6 +44,8 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
     bodies = [q for q in nest.passes if q.body]
     loads = [s for s in p.body if isinstance(s, Load)]
     sizes = [b.dtype.itemsize for b in nest.buffers]
+    if is_wide(nest) and _bytes_read(nest) <= NEAR_BYTES:
+        return
     if nest.vertical:
         rows = AT_ONCE if is_wide(nest) else AHEAD
         for s in loads:

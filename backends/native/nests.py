@@ -8,6 +8,7 @@ several vectors, then of one, then of one element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -298,39 +299,55 @@ class Emitter(Access):
         self,
         p: Pass,
         var: Var,
-        i: ir.Value,
+        start: ir.Value,
         strands: list[Strand],
         reducers: dict[int, list[Any]],
         first: int,
+        turns: int = 1,
     ) -> None:
-        self.index[var] = i
-        fetch_ahead(self, p, var, strands)
-        seen: dict[int, list[ir.Value]] = {t: [] for t in reducers}
-        for n, strand in enumerate(strands):
-            strand.values = {}
-            for s in p.body:
-                if isinstance(s, Accumulate):
-                    value = self._known(s.value, strand)
-                    at = self._known(s.position, strand) if s.position >= 0 else None
-                    reducers[s.target][first + n].add(self, value, at)
-                    seen[s.target].append(value)
-                else:
-                    self._statement(s, strand, strand.values, strand.row)
-        for target, values in seen.items():
+        """Some turns of the innermost loop, one after the other."""
+        seen: dict[int, list[list[ir.Value]]] = {t: [] for t in reducers}
+        for turn in range(turns):
+            self.index[var] = self.b.add(start, I64(turn)) if turn else start
+            fetch_ahead(self, p, var, strands)
+            for found in seen.values():
+                found.append([])
+            for n, strand in enumerate(strands):
+                self._body(p, strand, reducers, first + n, seen)
+        for target, rows in seen.items():
             group = reducers[target][first : first + len(strands)]
             if group and group[0].notes_nan:
-                self._note_nan(group, values)
+                self._note_nan(group, rows)
 
-    def _note_nan(self, group: list[Any], values: list[ir.Value]) -> None:
-        """Note NaN in the values of a step, of two strands of one row at a time."""
+    def _body(
+        self,
+        p: Pass,
+        strand: Strand,
+        reducers: dict[int, list[Any]],
+        which: int,
+        seen: dict[int, list[list[ir.Value]]],
+    ) -> None:
+        """The statements of a body for one strand; ``seen`` gets what is reduced."""
+        strand.values = {}
+        for s in p.body:
+            if isinstance(s, Accumulate):
+                value = self._known(s.value, strand)
+                at = self._known(s.position, strand) if s.position >= 0 else None
+                reducers[s.target][which].add(self, value, at)
+                seen[s.target][-1].append(value)
+            else:
+                self._statement(s, strand, strand.values, strand.row)
+
+    def _note_nan(self, group: list[Any], rows: list[list[ir.Value]]) -> None:
+        """Note NaN in the values of a step, two values of one row at a time."""
         if self.nest.vertical:
-            for r, value in zip(group, values, strict=True):
-                r.note(self, value, value)
-            return
-        for r, x, y in zip(group[::2], values[::2], values[1::2], strict=False):
-            r.note(self, x, y)
-        if len(values) % 2:
-            group[-1].note(self, values[-1], values[-1])
+            columns = [list(column) for column in zip(*rows, strict=True)]
+        else:
+            (line,) = rows
+            columns = [line[i : i + 2] for i in range(0, len(line), 2)]
+        for r, values in zip(group, columns, strict=False):
+            for x, y in zip_longest(values[::2], values[1::2], fillvalue=values[-1]):
+                r.note(self, x, y)
 
     def _known(self, i: int, strand: Strand) -> ir.Value:
         found = strand.values.get(i)

@@ -124,7 +124,14 @@ class PanelEmitter(Emitter):
             s.target: [self._reducer(s).started(self, x.lanes, False) for x in strands]
             for s in reduced
         }
-        self._innermost(p, var, *span, strands, parts, 0, 1)
+        self.inner = var
+        self._prepare(p, var, strands)
+        low_row, high_row = span
+        for turns in (AT_ONCE, 1):
+            whole = self._whole(low_row, high_row, turns)
+            with loop(self.b, low_row, whole, turns) as i:
+                self._step(p, var, i, strands, parts, 0, turns)
+            low_row = whole
         for s in reduced:
             r = self._reducer(s)
             for strand, part in zip(strands, parts[s.target], strict=True):
