@@ -72,6 +72,18 @@ def test_exact_reductions(
             same_bits(g, op.reference(x, axis=axes), signs=False)
 
 
+@pytest.mark.parametrize("name", ["max", "min", "sum"])
+@pytest.mark.parametrize("shape", [(9, 64), (70, 97), (200, 130)])
+def test_nan_anywhere_in_a_column_is_seen(name: str, shape: Shape) -> None:
+    """Columns are read some rows at a time; the last turn may have fewer."""
+    m, n = shape
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    x[np.arange(m), np.arange(m) * 7 % n] = np.nan
+    over: Callable[..., Any] = getattr(ops, name)
+    (got,) = natively(lambda v: over(v, 0), x)
+    same_bits(got, getattr(np, name)(x, axis=0))
+
+
 @pytest.mark.parametrize("name", ["sum", "prod", "mean"])
 @settings(max_examples=6)
 @given(seeds, st.sampled_from(SHAPES), layouts)

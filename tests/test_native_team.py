@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from entering import PROGRAM, loaded
+from programs import program_of
 
+from eqsat import ops
 from eqsat.backends.native import runtime, team
+from eqsat.backends.native.team_code import IF_AWAKE
 from eqsat.errors import OptionError
 from eqsat.options import Options
 
@@ -136,6 +140,35 @@ def run_in_child(code: str) -> None:
 def test_many_threads_on_few_processors_come_to_an_end(counting: Counting) -> None:
     assert counting.run(64, 30) == 64
     assert counting.run(1000, 2) == 256  # no more than there are slots
+
+
+def test_short_programs_share_threads_that_are_awake(counting: Counting) -> None:
+    """One on its own wakes nobody; of those that follow one another, some do."""
+    asked = 2 | IF_AWAKE
+
+    def until(wanted: int, pause_s: float) -> bool:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            if counting.run(asked, 3) == wanted:
+                return True
+            time.sleep(pause_s)
+        return False
+
+    assert counting.run(1 | IF_AWAKE) == 1
+    assert until(1, 0.05)  # the workers of other tests go to sleep
+    assert until(2, 0.0)
+    assert until(1, 0.05)
+
+
+def test_how_many_threads_work_is_worth() -> None:
+    assert team.asked(1, 1.0) == 1 and team.asked(4, 1e-6) == 1
+    assert team.asked(4, 5e-5) == 4 | IF_AWAKE and team.asked(4, 1e-3) == 4
+
+    def is_worth_it(*shape: int) -> bool:
+        x = np.zeros(shape, np.float32)
+        return team.is_worth_sharing(program_of(lambda v: ops.sum(v + v), x), 16)
+
+    assert not is_worth_it(1000) and is_worth_it(1000, 1000)
 
 
 def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from llvmlite import ir
 
 from ..kernels.affine import Var
-from ..kernels.language import Accumulate, Load, Nest, Pass
+from ..kernels.language import Accumulate, Load, Pass
 from .access import PTR, Access, Strand
 from .convert import I64
 from .math.values import I32, declared
-from .shape import AT_ONCE, is_wide
+from .shape import AT_ONCE, is_near, is_wide
 
 AHEAD = 16
 """Rows that are asked for before they are read, where rows lie side by side."""
 AHEAD_BYTES = 4096
 """How far ahead of a sum over one long row memory is asked for."""
-NEAR_BYTES = 1 << 20
-"""What a second cache holds, from which asking takes longer than waiting."""
 NEXT_ROW_BYTES = 1 << 15
 """Rows up to which the next one is asked for while this one is computed."""
 LINE = 64
@@ -44,7 +41,7 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
     bodies = [q for q in nest.passes if q.body]
     loads = [s for s in p.body if isinstance(s, Load)]
     sizes = [b.dtype.itemsize for b in nest.buffers]
-    if is_wide(nest) and _bytes_read(nest) <= NEAR_BYTES:
+    if is_wide(nest) and is_near(nest):
         return
     if nest.vertical:
         rows = AT_ONCE if is_wide(nest) else AHEAD
@@ -59,17 +56,8 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
             if (s.buffer, s.at) in earlier and 0 < abs(stride) <= NEXT_ROW_BYTES:
                 yield s, stride
     elif len(bodies) == 1 and any(isinstance(s, Accumulate) for s in p.body):
-        if _bytes_read(nest) > NEAR_BYTES:
+        if not is_near(nest):
             yield from ((s, AHEAD_BYTES) for s in loads)
-
-
-def _bytes_read(nest: Nest) -> int:
-    """Bytes of all that a nest reads."""
-    loads = (s for s in nest.statements() if isinstance(s, Load))
-    return sum(
-        prod(v.size for v in s.at.variables) * nest.buffers[s.buffer].dtype.itemsize
-        for s in loads
-    )
 
 
 def _ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -36,6 +37,8 @@ PART = 64
 """Elements of each row of a panel, after which sums are carried over."""
 AT_ONCE = 4
 """Elements of each row of a panel that are read before the next rows."""
+NEAR_BYTES = 1 << 20
+"""What a second cache holds, from which asking for memory takes longer than waiting."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
@@ -94,6 +97,16 @@ def panel_of(nest: Nest) -> int:
     """Rows of a panel: as many as let each thread have one."""
     share = -(-nest.grid[-1].size // nest.threads)
     return min(aligned(share), PANEL)
+
+
+def is_near(nest: Nest) -> bool:
+    """Whether what is read fits the second cache."""
+    read = 0
+    for s in nest.statements():
+        if isinstance(s, Load):
+            elements = prod(v.size for v in s.at.variables)
+            read += elements * nest.buffers[s.buffer].dtype.itemsize
+    return read <= NEAR_BYTES
 
 
 def sums(nest: Nest) -> list[Accumulate]:
