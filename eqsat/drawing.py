@@ -84,6 +84,8 @@ class Case:
 
 def dtypes_of(rule: Rule) -> tuple[np.dtype[Any], ...]:
     """The dtypes that the arrays of ``rule`` may have."""
+    if rule.dtype is not None:
+        return (rule.dtype,)
     return FLOATS + INTEGERS if rule.dtypes == "any" else FLOATS
 
 

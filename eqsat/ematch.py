@@ -18,7 +18,7 @@ from eqsat.pattern import Expr, Node, Num, Pattern, Var, nodes
 from eqsat.rule import Rule
 from eqsat.signature import ELLIPSIS
 from eqsat.term import Weak
-from eqsat.typerule import BOOL, is_float, rounding
+from eqsat.typerule import is_float, rounding
 
 Binding = dict[str, Any]
 """Variables to classes; axes, numbers and attributes to their values (``axis:n``,
@@ -113,11 +113,8 @@ class Matcher:
             return None
         dtype, shape = type_
         axes = var.axes
-        wrong_dtype = var.dtype == "bool" and dtype != BOOL
-        if var.dtype == "float" and axes.tokens:
-            wrong_dtype = not is_float(dtype)
         tail = axes.after if axes.variadic else axes.tokens
-        if wrong_dtype or len(shape) < len(tail):
+        if not var.takes(dtype) or len(shape) < len(tail):
             return None
         if not axes.variadic and len(shape) > len(tail):
             return None

@@ -19,7 +19,7 @@ from eqsat.op import SCALAR
 from eqsat.pattern import Expr, Node, Num, Pattern, Var, nodes, show, show_attribute
 from eqsat.readable import Readable, show_shape
 from eqsat.rule import Rule
-from eqsat.typerule import BOOL, is_float, rounding
+from eqsat.typerule import rounding
 
 WIDTH = 6
 """Ways to match that are followed at once when some of them may not fit."""
@@ -275,10 +275,9 @@ class Overlay:
         if type_ is None:
             return "shape", f"{here} a known shape"
         dtype, shape = type_
-        if var.dtype == "bool" and dtype != BOOL:
-            return "dtype", f"{here} bool, found {dtype}"
-        if var.dtype == "float" and var.axes.tokens and not is_float(dtype):
-            return "dtype", f"{here} a floating dtype, found {dtype}"
+        if not var.takes(dtype):
+            wanted = "a floating dtype" if var.dtype == "float" else var.dtype
+            return "dtype", f"{here} {wanted}, found {dtype}"
         axes, n = var.axes, var.axes.rank
         if len(shape) < n or not (axes.variadic or len(shape) == n):
             least = "at least " if axes.variadic else ""

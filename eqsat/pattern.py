@@ -16,6 +16,8 @@ from eqsat.errors import RuleError
 from eqsat.numpy_api import Operators
 from eqsat.op import AttrVar, Op
 from eqsat.signature import ELLIPSIS, Axes
+from eqsat.term import DType
+from eqsat.typerule import BOOL, is_float
 
 Number = int | float
 
@@ -155,7 +157,8 @@ class _Interned:
 class Var(_Interned):
     """A variable that stands for any array of the given axes.
 
-    ``dtype`` is ``float``, ``bool`` or ``any``.
+    ``dtype`` is ``bool``, or what the arrays of the rule hold: ``float``, ``any`` or
+    the name of a dtype.
     """
 
     __slots__ = ("axes", "dtype", "name")
@@ -168,6 +171,14 @@ class Var(_Interned):
         if new:
             self.name, self.axes, self.dtype = name, axes, dtype
         return cast(Var, self)
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether it can stand for an array of ``dtype``. Scalars may have any."""
+        if self.dtype == "bool":
+            return dtype == BOOL
+        if self.dtype == "any" or not self.axes.tokens:
+            return True
+        return is_float(dtype) if self.dtype == "float" else dtype == self.dtype
 
 
 class Num(_Interned):

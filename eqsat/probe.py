@@ -83,7 +83,8 @@ def programs(rule: Rule, seed: int = 0) -> Iterator[Program]:
         held = _drawn(rule, np.random.default_rng((seed, i)), rank, numbers)
         if held is None:
             continue
-        for d in (dtype, "i4") if rule.dtypes == "any" else (dtype,):
+        first = rule.dtype or dtype
+        for d in (first, "i4") if rule.dtypes == "any" else (first,):
             made = _program(replace(held, dtype=np.dtype(d)))
             if made is not None:
                 yield made

@@ -131,7 +131,8 @@ def _terms(
         return term
 
     problem: Exception | None = None
-    for dtype in ("f8", "i8") if case.rule.dtypes == "any" else ("f8",):
+    first = case.rule.dtype or "f8"
+    for dtype in (first, "i8") if case.rule.dtypes == "any" else (first,):
         args = [
             case.numbers[p] if p in case.numbers else _typed(case.arrays[p], dtype)
             for p in case.rule.params
@@ -144,7 +145,7 @@ def _terms(
     raise problem
 
 
-def _typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def _typed(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     return array if array.dtype == bool else np.zeros(array.shape, dtype)
 
 

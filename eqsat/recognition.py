@@ -7,8 +7,8 @@ from typing import Any
 
 from eqsat.errors import RuleError
 from eqsat.op import Op
-from eqsat.rule import Rule, annotated
-from eqsat.signature import Signature
+from eqsat.rule import NUMBER_KINDS, Rule, annotated
+from eqsat.signature import Signature, parse
 
 
 def recognition(op: Op) -> list[Rule]:
@@ -63,6 +63,50 @@ def rules_of_body(op: Op) -> Iterator[Rule]:
         fixed = [{**f, attr: v} for f in fixed for v in values]
     for choice in fixed:
         yield _recognition(op, op.body, signature, axes, choice)
+
+
+def of_casts(op: Op, dtype: str) -> Rule:
+    """``cast(op(cast(x, float32)), dtype) → op(x)`` for arrays ``x`` of ``dtype``,
+    float16 or bfloat16: the composite ``op`` computes them in float32 and rounds once.
+
+    Arguments without axes are numbers; masks are not cast. Raises :class:`RuleError`
+    for an op that takes integers.
+    """
+    cast = Op.registry["cast"]
+    masks = frozenset(p for p, a in annotated(op.reference).items() if a == "bool")
+    if len(masks) != len(op.own):
+        raise RuleError(f"op {op.name!r} takes integers, which no cast to a float is")
+    known = getattr(op.type_rule, "signature", None)
+    axes = known.inputs if known is not None else parse("...").inputs
+    numbers = {p: "float" for p, a in zip(op.params, axes, strict=True) if not a.tokens}
+
+    def sides(*args: Any) -> Any:
+        given = dict(zip((*op.params, *op.attrs), args, strict=True))
+        attrs = {a: given.pop(a) for a in op.attrs}
+        kept = {*masks, *numbers}
+        wide = [
+            v if p in kept else cast(v, dtype="float32") for p, v in given.items()
+        ]
+        return cast(op(*wide, **attrs), dtype=dtype), op(*given.values(), **attrs)
+
+    sides.__doc__ = f"{op.name} in float32 and rounded once = {op.name} of {dtype}."
+    code = (op.body or op.reference).__code__
+    arrays = tuple(a for a in axes if a.tokens)
+    return Rule(
+        name=f"{op.name}_of_{dtype}",
+        function=sides,
+        signature=Signature(", ".join(map(str, arrays)), arrays, ()),
+        params=(*op.params, *op.attrs),
+        numbers=numbers | {a: NUMBER_KINDS[k] for a, k in op.attrs.items()},
+        where=None,
+        numerics="exact",
+        phase="recognise",
+        dtypes=dtype,
+        masks=masks,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        hint=frozenset(("cast", op.name)),
+    )
 
 
 def _recognition(

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from eqsat.binding import gap, used
 from eqsat.condition import Fact, as_facts
 from eqsat.errors import EqsatError, RuleError, caller_line
@@ -42,10 +44,11 @@ PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
 """When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default:
 ``user``."""
 
-DTYPES = ("float", "any")
-"""What the arrays of a rule may hold."""
+DTYPES = ("float", "any", "float16", "bfloat16", "float32", "float64")
+"""What the arrays of a rule may hold: any floating dtype, any at all, or this one."""
 
-_NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
+NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
+"""Annotations of parameters that are numbers or attributes, to their kinds."""
 
 
 class Sides(NamedTuple):
@@ -121,6 +124,11 @@ class Rule:
         return tuple(p for p in self.params if p not in self.numbers)
 
     @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The one dtype that its arrays have; None where they may have several."""
+        return None if self.dtypes in ("float", "any") else np.dtype(self.dtypes)
+
+    @property
     def is_fusion(self) -> bool:
         """Whether it runs in the phase ``fuse``: it adds one node to a saturated
         e-graph."""
@@ -190,7 +198,7 @@ def rule(
     parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
     ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
     infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
-    ``float`` or ``any``. ``both_ways``: it rewrites the right side to the left one too,
+    ``float``, ``any``, or one floating dtype (:data:`DTYPES`). ``both_ways``: it rewrites the right side to the left one too,
     which takes sides that bind the same parameters. Raises :class:`RuleError` with file
     and line when the rule is not well formed.
     """
@@ -230,7 +238,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, str]:
 
 def _numbers(function: Callable[..., Any]) -> dict[str, str]:
     known = annotated(function)
-    return {p: _NUMBER_KINDS[a] for p, a in known.items() if a in _NUMBER_KINDS}
+    return {p: NUMBER_KINDS[a] for p, a in known.items() if a in NUMBER_KINDS}
 
 
 def _build(r: Rule) -> Sides:

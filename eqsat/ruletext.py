@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from eqsat.condition import Fact
 from eqsat.encode import constructor, literal, number, text
 from eqsat.errors import RuleError
 from eqsat.pattern import Expr, Node, Num, Pattern, Var, exprs, solve
 from eqsat.rule import Rule
 from eqsat.signature import Axes
+from eqsat.typerule import dtype_code
 
 
 def rule_forms(
@@ -140,7 +143,9 @@ class _Writer:
             if not isinstance(pattern, Var):
                 continue
             float_guard = (
-                not checked and pattern.dtype == "float" and bool(pattern.axes.tokens)
+                not checked
+                and pattern.dtype not in ("any", "bool")
+                and bool(pattern.axes.tokens)
             )
             checked |= float_guard
             self._guard_var(pattern, wanted, float_guard)
@@ -161,8 +166,11 @@ class _Writer:
         v = f"v_{var.name}"
         if var.dtype == "bool":
             self.facts.append(f"(= 0 (dtype {v}))")
+        elif var.dtype not in ("any", "float") and var.axes.tokens:
+            self.facts.append(f"(= {dtype_code(np.dtype(var.dtype))} (dtype {v}))")
         if float_guard:
-            self.facts.append(f"(float {v})")
+            if var.dtype == "float":
+                self.facts.append(f"(float {v})")
             if self.tolerant:
                 self.facts.append(f"(= dt (dtype {v}))")
         self.facts += _axis_facts(var.axes, v, wanted, self.axes)

@@ -71,6 +71,8 @@ class _Template:
             if kind in ("float", "int"):
                 numbers[p] = one_of(b.pick, NUMBERS if kind == "float" else (1, 2, 3))
         fixed = image_sizes(rule, numbers, b.pick)
+        if rule.dtype not in (None, b.dtype):
+            return None
         param, x, batch = _bound(b, rule, fixed)
         shapes = shapes_of(rule, b.pick, fixed, batch, SELDOM_UNUSUAL)
         dtype = b.dtype if b.dtype in PRECISION or rule.dtypes == "any" else F4
@@ -118,7 +120,13 @@ def _bound(
     if not open_ or not b.pick(4):
         return "", None, None
     param = one_of(b.pick, open_)
-    x = b.some(lambda n: b.floating(n) and _fits(axes[param], b.shape(n)))
+    x = b.some(
+        lambda n: (
+            b.floating(n)
+            and rule.dtype in (None, b.dtype_of(n))
+            and _fits(axes[param], b.shape(n))
+        )
+    )
     if x is None:
         return "", None, None
     shape, tail = b.shape(x), axes[param].after
