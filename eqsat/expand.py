@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from eqsat.op import Op
 from eqsat.term import Term
@@ -20,9 +20,13 @@ def body_of(term: Term) -> Term | None:
     return out.term
 
 
-def primitives(root: Term, leaves: Mapping[Term, Term] | None = None) -> Term:
-    """``root`` with every composite above ``leaves`` opened; ``leaves`` are replaced as
-    given."""
+def primitives(
+    root: Term,
+    leaves: Mapping[Term, Term] | None = None,
+    closed: Callable[[Term], bool] = lambda term: False,
+) -> Term:
+    """``root`` with every composite above ``leaves`` opened, but those that are to stay
+    ``closed``; ``leaves`` are replaced as given."""
     done: dict[Term, Term] = dict(leaves or {})
     bodies: dict[Term, Term | None] = {}
     stack = [root]
@@ -32,7 +36,7 @@ def primitives(root: Term, leaves: Mapping[Term, Term] | None = None) -> Term:
             stack.pop()
             continue
         if term not in bodies:
-            bodies[term] = body_of(term)
+            bodies[term] = None if closed(term) else body_of(term)
         body = bodies[term]
         needs = [body] if body is not None else [a for a in term.args if a not in done]
         missing = [t for t in needs if t not in done]

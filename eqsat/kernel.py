@@ -43,8 +43,13 @@ class Kernel:
     @cached_property
     def bodies(self) -> tuple[Term, ...]:
         """The results in primitives over ``term.args``."""
+        return self.opened(lambda term: False)
+
+    def opened(self, closed: Callable[[Term], bool]) -> tuple[Term, ...]:
+        """The results over ``term.args`` in primitives and in composites that are to
+        stay ``closed``."""
         leaves = {a: a for a in self.term.args}
-        return tuple(primitives(r, leaves) for r in self.results)
+        return tuple(primitives(r, leaves, closed) for r in self.results)
 
 
 @dataclass(frozen=True, eq=False)

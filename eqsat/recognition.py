@@ -65,12 +65,12 @@ def rules_of_body(op: Op) -> Iterator[Rule]:
         yield _recognition(op, op.body, signature, axes, choice)
 
 
-def of_casts(op: Op, dtype: str) -> Rule:
+def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
     """``cast(op(cast(x, float32)), dtype) → op(x)`` for arrays ``x`` of ``dtype``,
     float16 or bfloat16: the composite ``op`` computes them in float32 and rounds once.
 
-    Arguments without axes are numbers; masks are not cast. Raises :class:`RuleError`
-    for an op that takes integers.
+    Arguments without axes are numbers; masks are not cast. ``numerics`` is the class of
+    the rule. Raises :class:`RuleError` for an op that takes integers.
     """
     cast = Op.registry["cast"]
     masks = frozenset(p for p, a in annotated(op.reference).items() if a == "bool")
@@ -99,7 +99,7 @@ def of_casts(op: Op, dtype: str) -> Rule:
         params=(*op.params, *op.attrs),
         numbers=numbers | {a: NUMBER_KINDS[k] for a, k in op.attrs.items()},
         where=None,
-        numerics="exact",
+        numerics=numerics,
         phase="recognise",
         dtypes=dtype,
         masks=masks,

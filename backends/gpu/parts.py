@@ -61,15 +61,21 @@ Part = Generated | Library
 
 
 def parts_of(
-    kernel: Kernel, dialect: Dialect, layouts: Mapping[Term, Layout]
+    kernel: Kernel,
+    dialect: Dialect,
+    layouts: Mapping[Term, Layout],
+    bodies: Sequence[Term] | None = None,
 ) -> list[Part]:
     """What computes ``kernel``, whose inputs lie as ``layouts`` says, or packed.
 
-    Raises :class:`Unsupported` where none of it would be generated.
+    ``bodies``: its results, in which composites that the library has are closed; in
+    primitives by default. Raises :class:`Unsupported` where none of it would be
+    generated.
     """
     if any(t.size == 0 for t in (*kernel.inputs, *kernel.results)):
         raise Unsupported("an array without elements")
-    found = list(_Parting(kernel, dialect, layouts).run())
+    bodies = kernel.bodies if bodies is None else bodies
+    found = list(_Parting(kernel, dialect, layouts, bodies).run())
     if not any(isinstance(p, Generated) for p in found):
         raise Unsupported("calls of a library")
     return found
@@ -80,16 +86,20 @@ _LOOPS = ("pointwise", "reduce", "view")
 
 class _Parting:
     def __init__(
-        self, kernel: Kernel, dialect: Dialect, layouts: Mapping[Term, Layout]
+        self,
+        kernel: Kernel,
+        dialect: Dialect,
+        layouts: Mapping[Term, Layout],
+        bodies: Sequence[Term],
     ) -> None:
-        self.kernel, self.dialect = kernel, dialect
+        self.kernel, self.dialect, self.bodies = kernel, dialect, bodies
         self.layouts = dict(layouts)
         self.leaves = [t for t in kernel.term.args if not isinstance(t.dtype, Weak)]
         self.temporaries = 0
 
     def run(self) -> Iterator[Part]:
         kernel = self.kernel
-        nodes = inner(kernel.bodies, kernel.term.args)
+        nodes = inner(self.bodies, kernel.term.args)
         known = _known(nodes, set(self.leaves))
         anchors = [t for t in nodes if t not in known and not _in_loops(t)]
         if not anchors:
@@ -104,7 +114,7 @@ class _Parting:
             self.leaves.append(t)
         left = [
             (b, r)
-            for b, r in zip(kernel.bodies, kernel.results, strict=True)
+            for b, r in zip(self.bodies, kernel.results, strict=True)
             if b not in self.leaves
         ]
         if left:

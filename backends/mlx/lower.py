@@ -155,9 +155,10 @@ class _Writer:
                 step, self.called, self.names, self.namespace, self.language
             )
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
+            bodies = step.opened(writer.is_attention)
             try:
-                parts = parts_of(step, DIALECTS[self.language], layouts)
-                return self._parts(step, parts, writer)
+                parts = parts_of(step, DIALECTS[self.language], layouts, bodies)
+                return self._parts(step, bodies, parts, writer)
             except Unsupported:
                 writer = _KernelWriter(
                     step, self.called, self.names, self.namespace, self.language
@@ -181,7 +182,11 @@ class _Writer:
         return step.bytes < rate * GENERATED_S
 
     def _parts(
-        self, step: Kernel, parts: Sequence[Part], writer: _KernelWriter
+        self,
+        step: Kernel,
+        bodies: Sequence[Term],
+        parts: Sequence[Part],
+        writer: _KernelWriter,
     ) -> list[str]:
         """The lines of a kernel that is generated, in whole or in part."""
         made: dict[Any, str] = {}
@@ -210,7 +215,7 @@ class _Writer:
             for m, text in zip(part.outputs, results, strict=True):
                 if m.kind == "term":
                     writer.texts[m.key] = text
-        for body, r in zip(step.bodies, step.results, strict=True):
+        for body, r in zip(bodies, step.results, strict=True):
             if r not in writer.texts:
                 writer.bind(self.called[r], writer.value(body))
         return writer.out
@@ -308,7 +313,8 @@ class _KernelWriter:
             return False
         op = cast(Op, root.op)
         if op.name in spell.FAST or "mlx" in op.lowerings:
-            return self._fast(root, self._plain) is not None
+            between = op.name in spell.ROUND_BETWEEN and root.dtype in HALF
+            return not between and self._fast(root, self._plain) is not None
         moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take")
         return (
             op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
@@ -406,6 +412,11 @@ class _KernelWriter:
         if term.op.name.startswith("attention") and not self.language:
             return None
         return spell.fast(self._call(term, value))
+
+    def is_attention(self, term: Term) -> bool:
+        """Whether ``term`` is attention that is one call of MLX."""
+        named = term.op.name.startswith("attention")
+        return named and self._fast(term, self._plain) is not None
 
     def _by_author(self, term: Term, function: Callable[..., Any]) -> str:
         op = cast(Op, term.op)

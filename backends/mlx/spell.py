@@ -331,8 +331,10 @@ def _logsumexp(c: Call) -> str:
 
 
 def _attention(c: Call) -> str | None:
-    if not _is_grouped(*(t.shape[:-2] for t in c.term.args[:3])):
-        return None
+    q_, k_, v_ = (t.shape for t in c.term.args[:3])
+    blind = c.op.name == "attention_causal" and q_[-2] > k_[-2]
+    if blind or not _is_grouped(q_[:-2], k_[:-2], v_[:-2]):
+        return None  # MLX has another answer than NaN for queries that see no key
     q, k, v, scale, *mask = c.args
     kind = {"attention_causal": '"causal"'}.get(c.op.name, mask[0] if mask else "None")
     return _call("ops.attention", [q, k, v, scale, kind])
@@ -358,6 +360,8 @@ FAST: dict[str, Callable[[Call], str | None]] = {
     "attention_padded": _attention,
 }
 """Composites that MLX has a kernel for, of float16, bfloat16 and float32."""
+ROUND_BETWEEN = frozenset(["layer_norm", "rms_norm", "logsumexp"])
+"""Those whose kernels round float16 and bfloat16 more than once."""
 _NUMBERS = {
     "rms_norm": 2,
     "rms_normalize": 1,
