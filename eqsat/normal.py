@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from eqsat import encode
 from eqsat.condition import Fact
 from eqsat.op import Op
@@ -25,6 +27,7 @@ from eqsat.rulefile import RuleSet
 from eqsat.ruletext import rule_forms
 from eqsat.signature import Axes
 from eqsat.term import Shape
+from eqsat.typerule import dtype_code
 
 Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
 """A rule with the normal forms of its two sides."""
@@ -65,7 +68,7 @@ def needs(left: Sequence[Pattern]) -> Need:
                 for i, a in enumerate(p.args)
                 if not isinstance(a, Var)
             ),
-            frozenset((name, p.attrs) for p, name in inner if _is_literal(p)),
+            frozenset((name, _held(p)) for p, name in inner if _is_literal(p)),
             tuple(dict.fromkeys(axes for axes in fixed if axes.rank > 1)),
         )
     return known
@@ -78,9 +81,17 @@ def _name(pattern: Node | Num) -> str:
 
 
 def _is_literal(pattern: Node) -> bool:
-    """Whether attributes are there, and are such as the engine holds them."""
+    """Whether attributes are there, without variables."""
+    return bool(pattern.attrs) and not own_exprs(pattern)
+
+
+def _held(pattern: Node) -> tuple[Any, ...]:
+    """The attributes as the engine holds them: dtypes by their codes."""
     kinds = pattern.op.attrs.values()
-    return bool(pattern.attrs) and "DTypeName" not in kinds and not own_exprs(pattern)
+    return tuple(
+        dtype_code(np.dtype(v)) if kind == "DTypeName" else v
+        for kind, v in zip(kinds, pattern.attrs, strict=True)
+    )
 
 
 @dataclass(frozen=True)

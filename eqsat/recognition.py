@@ -1,7 +1,8 @@
-"""The body of a composite as the rule that recognises it."""
+"""Rules that ops bring with them: the body of a composite, and casts around an op."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ def rules_of_body(op: Op) -> Iterator[Rule]:
 
 def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
     """``cast(op(cast(x, float32)), dtype) → op(x)`` for arrays ``x`` of ``dtype``,
-    float16 or bfloat16: the composite ``op`` computes them in float32 and rounds once.
+    float16 or bfloat16, which ``op`` computes in float32 and rounds once.
 
     Arguments without axes are numbers; masks are not cast. ``numerics`` is the class of
     the rule. Raises :class:`RuleError` for an op that takes integers.
@@ -84,13 +85,11 @@ def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
         given = dict(zip((*op.params, *op.attrs), args, strict=True))
         attrs = {a: given.pop(a) for a in op.attrs}
         kept = {*masks, *numbers}
-        wide = [
-            v if p in kept else cast(v, dtype="float32") for p, v in given.items()
-        ]
+        wide = [v if p in kept else cast(v, dtype="float32") for p, v in given.items()]
         return cast(op(*wide, **attrs), dtype=dtype), op(*given.values(), **attrs)
 
     sides.__doc__ = f"{op.name} in float32 and rounded once = {op.name} of {dtype}."
-    code = (op.body or op.reference).__code__
+    code = inspect.unwrap(op.body or op.reference).__code__
     arrays = tuple(a for a in axes if a.tokens)
     return Rule(
         name=f"{op.name}_of_{dtype}",

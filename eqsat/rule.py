@@ -198,9 +198,10 @@ def rule(
     parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
     ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
     infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
-    ``float``, ``any``, or one floating dtype (:data:`DTYPES`). ``both_ways``: it rewrites the right side to the left one too,
-    which takes sides that bind the same parameters. Raises :class:`RuleError` with file
-    and line when the rule is not well formed.
+    ``float``, ``any``, or one floating dtype (:data:`DTYPES`). ``both_ways``: it
+    rewrites the right side to the left one too, which takes sides that bind the same
+    parameters. Raises :class:`RuleError` with file and line when the rule is not well
+    formed.
     """
 
     if not isinstance(signature, str):

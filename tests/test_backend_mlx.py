@@ -324,6 +324,52 @@ def test_attention_as_one_call() -> None:
             np.testing.assert_allclose(np.array(own), want, rtol=1e-4, atol=1e-5)
 
 
+def causal_attention(m: int, n: int, dtype: Any) -> Program:
+    """Causal attention of m queries to n keys, in casts where dtype is short."""
+    q, k, v = (eq.Spec((2, 3, t, 16), dtype) for t in (m, n, n))
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        s = np.where(np.tri(m, n, n - m, dtype=bool), q @ k.mT / 4, -np.inf)
+        y = s.astype("f4")
+        e = np.exp(y - y.max(-1, keepdims=True))
+        y = (e / e.sum(-1, keepdims=True)).astype(s.dtype) @ v
+        return y.swapaxes(-2, -3).reshape(2, m, 48)
+
+    return eq.jit(f, backend="mlx").lower(q, k, v).program
+
+
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_attention_on_a_gpu_is_one_call(dtype: str, language: str) -> None:
+    source = mlx.lower(causal_attention(6, 10, dtype), language).source
+    assert source.count("ops.attention(") == 1
+    assert "mx.matmul" not in source and "softmax" not in source
+    # MLX weighs all keys alike for a query that sees none, where NumPy has NaN
+    assert (
+        "ops.attention("
+        not in mlx.lower(causal_attention(10, 6, dtype), language).source
+    )
+
+
+@pytest.mark.skipif(ON_GPU, reason="kernels are generated there")
+@pytest.mark.parametrize("dtype", [np.dtype("f2"), BF16], ids=str)
+def test_halves_are_rounded_once(dtype: Any) -> None:
+    x, w, b = (
+        drawn(i, s, dtype, False) for i, s in enumerate([(40, 64), (64,), (64,)])
+    )
+    for f in (
+        lambda x, w, b: ops.layer_norm(x, w, b),
+        lambda x, w, b: ops.rms_norm(x, w),
+        lambda x, w, b: ops.logsumexp(x),
+        lambda x, w, b: ops.softmax(x),
+    ):
+        program = program_of(f, x, w, b)
+        (got,) = mlx.lower(program)(x, w, b)
+        (want,) = interpret(program.roots, [x, w, b])
+        # sums of float32 in another order seldom round to another neighbour
+        assert (got == want).mean() > 0.98
+
+
 def test_a_device_is_measured() -> None:
     said: list[str] = []
     device = mlx.backend.measure(said.append)
