@@ -40,6 +40,8 @@ UNPROVED = {
     "attention_of_causal",  # the others hold infinite numbers
     "attention_of_hidden_future",
     "attention_of_causal_bias",
+    "attention_causal_of_float16",
+    "attention_causal_of_bfloat16",
 }
 
 
