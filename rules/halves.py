@@ -1,12 +1,12 @@
 """Half precision as users write it: cast to float32, compute, cast back.
 
 A composite of float16 or bfloat16 means just that: it is computed in float32 and
-rounded once. So these rules keep every bit, and those that look for a softmax or a
-product of half precision find it in this spelling too.
+rounded once. So rules that look for a softmax or a product of half precision find it in
+this spelling too. They keep every bit, but where libraries do not round just once.
 """
 
 from eqsat.op import Op
-from eqsat.ops import sigmoid
+from eqsat.ops import layer_norm, rms_norm, sigmoid
 from eqsat.ops.contract import matmul_op
 from eqsat.recognition import of_casts
 
@@ -22,10 +22,10 @@ def _takes_integers(op):
 
 
 def _numerics(op):
-    """Libraries add products in an order of their own, and their attention rounds what
-    weighs the values too."""
-    product = op is matmul_op or op.name.startswith("attention")
-    return "reassociate" if product else "exact"
+    """Libraries add products in an order of their own; those of GPUs round between the
+    steps of norms with weights, and the weights of attention."""
+    own = op in (matmul_op, rms_norm, layer_norm) or op.name.startswith("attention")
+    return "reassociate" if own else "exact"
 
 
 of_halves = [

@@ -314,7 +314,9 @@ class _KernelWriter:
         op = cast(Op, root.op)
         if op.name in spell.FAST or "mlx" in op.lowerings:
             between = op.name in spell.ROUND_BETWEEN and root.dtype in HALF
-            return not between and self._fast(root, self._plain) is not None
+            if between and not self.language:
+                return False
+            return self._fast(root, self._plain) is not None
         moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take")
         return (
             op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")

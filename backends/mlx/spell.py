@@ -361,7 +361,7 @@ FAST: dict[str, Callable[[Call], str | None]] = {
 }
 """Composites that MLX has a kernel for, of float16, bfloat16 and float32."""
 ROUND_BETWEEN = frozenset(["layer_norm", "rms_norm", "logsumexp"])
-"""Those whose kernels round float16 and bfloat16 more than once."""
+"""Those that round float16 and bfloat16 between their steps on a CPU."""
 _NUMBERS = {
     "rms_norm": 2,
     "rms_normalize": 1,
