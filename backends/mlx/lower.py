@@ -14,7 +14,7 @@ from eqsat.body import KERNEL, RESULT, Body
 from eqsat.domain import MAP, ROW
 from eqsat.errors import BackendError
 from eqsat.expand import body_of
-from eqsat.kernel import Kernel, View
+from eqsat.kernel import Kernel, View, inner
 from eqsat.op import CONSTANT, HALF, SCALAR, Op
 from eqsat.program import Program, show_type
 from eqsat.term import Term, Weak
@@ -167,14 +167,18 @@ class _Writer:
 
     def _by_mlx(self, step: Kernel, writer: _KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no kernel of ours would
-        be faster: products with what they can add, and single calls over in less time
-        than it takes to start a generated kernel."""
+        be faster: products with what they can add, views, which MLX need not copy where
+        memory lies well, and single calls over in less time than it takes to start a
+        generated kernel."""
         if step.kind not in (MAP, ROW):
             lines = writer.lines()
             products = ("mx.matmul(", "mx.addmm(")
             whole = all(t.partition(" = ")[2].startswith(products) for t in lines)
             return lines if whole else []
-        return writer.lines() if writer.is_one_call() and self._is_brief(step) else []
+        nodes = inner(step.bodies, step.term.args)
+        views = all(cast(Op, t.op).kind == "view" for t in nodes)
+        one = views or (writer.is_one_call() and self._is_brief(step))
+        return writer.lines() if one else []
 
     def _is_brief(self, step: Kernel) -> bool:
         """Whether the device is done before it could be told of a generated kernel."""
