@@ -152,13 +152,34 @@ class CostModel:
     def own_s(
         self, op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
     ) -> float | None:
-        """Seconds that the author of an op gives for its own lowering; None where
-        there is none."""
+        """Seconds of an op that is not priced as one kernel of its body: those that its
+        author gives for a lowering, or those of two kernels; None for all others."""
         own = self.own(op)
+        if own is None and op.name in self.target.split_before:
+            return self._in_two_s(op, attrs, types, out, nbytes(types[0]))
+        if own is None and op.name in self.target.split_after:
+            return self._in_two_s(op, attrs, types, out, nbytes(out))
         if own is None or own.seconds is None:
             return None
         named = dict(zip(op.attrs, attrs, strict=True))
         return _checked(op, own.seconds(types, named, out))
+
+    def _in_two_s(
+        self,
+        op: Op,
+        attrs: tuple[Any, ...],
+        types: tuple[Type, ...],
+        out: Type,
+        between: float,
+    ) -> float:
+        """Seconds of two kernels with a value of so many bytes between them."""
+        written = nbytes(out)
+        moved = [written]
+        moved += [read_bytes(op, i, nbytes(t), written) for i, t in enumerate(types)]
+        traffic = sum(self.device.traffic_s(n) for n in moved)
+        arithmetic = self.arithmetic_s(op, attrs, types, out)
+        first = self.kernel_s(0.0, 2 * self.device.traffic_s(between))
+        return first + self.kernel_s(arithmetic, traffic)
 
     def kernel_s(self, arithmetic_s: float, traffic_s: float, views: int = 0) -> float:
         """Seconds of a kernel that reads or writes through so many views."""

@@ -25,3 +25,9 @@ class Target:
     """Most e-nodes in a kernel."""
     least_elements: int = 0
     """Fewest elements of the domain of a kernel of several e-nodes."""
+    split_before: frozenset[str] = frozenset()
+    """Ops of several steps whose first argument is computed into memory by a kernel of
+    its own before the rest."""
+    split_after: frozenset[str] = frozenset()
+    """Ops of several steps whose last step is a kernel of its own that reads the rest
+    from memory."""

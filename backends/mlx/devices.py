@@ -54,8 +54,19 @@ H200 = Device(
 """Copies of 402 MB in 94 µs, measured; products in bfloat16 at 40 % of NVIDIA's data
 sheet (989 Tflop/s), other arithmetic at 30 % (67 Tflop/s), until it is calibrated."""
 
-GPU_TARGET = Target(kinds=frozenset({"map", "row"}), prologues=frozenset())
-"""Products are MLX's: what follows one is a kernel of its own."""
+_AROUND = "linear", "matmul"
+GPU_TARGET = Target(
+    kinds=frozenset({"map", "row"}),
+    prologues=frozenset(),
+    split_before=frozenset(f"{n}_norm_{p}" for n in ("layer", "rms") for p in _AROUND),
+    split_after=frozenset(
+        "matmul_act matmul_rms_norm linear_layer_norm linear_residual_layer_norm "
+        "conv2d_act attention_residual attention_causal_residual "
+        "attention_masked_residual".split()
+    ),
+)
+"""Products are MLX's: what precedes or follows one is a kernel of its own, but for what
+``mx.addmm`` adds."""
 
 
 def apple(name: str) -> Device:
