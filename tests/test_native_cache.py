@@ -208,6 +208,7 @@ def test_object_code_that_does_not_load(folder: Path, compiled: list[str]) -> No
 def test_another_blas_is_another_program(
     folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EQSAT_PRODUCTS", "blas")
     f = eq.jit(lambda x, w: x @ w, backend="native")
     np.testing.assert_allclose(f(X, W), X @ W, rtol=1e-5)
     (name,) = entries(folder, "code")

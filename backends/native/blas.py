@@ -46,6 +46,8 @@ class Library:
     """Those of :data:`FUNCTIONS`; where it can be held to one thread,
     ``blas_get_threads`` and ``blas_set_threads``."""
     integer_bits: int
+    core: str = ""
+    """The processor whose kernels it takes, as OpenBLAS names it: ``Haswell``."""
 
     @property
     def is_held(self) -> bool:
@@ -79,7 +81,11 @@ def _openblas(loaded: ctypes.CDLL) -> Library | None:
                 ours: ctypes.cast(getattr(loaded, n), ctypes.c_void_p).value or 0
                 for ours, n in names.items()
             }
-            return Library(at, bits)
+            core = getattr(loaded, f"scipy_openblas_get_corename{suffix}", None)
+            if core is None:
+                return Library(at, bits)
+            core.restype = ctypes.c_char_p
+            return Library(at, bits, core().decode())
     return None
 
 
@@ -93,6 +99,20 @@ def _scipy() -> Library:
     capsules = cython_blas.__pyx_capi__
     at = {n: get(capsules[n], name_of(capsules[n])) for n in FUNCTIONS}
     return Library(at, 32)
+
+
+NARROW = {
+    **dict.fromkeys(("Haswell", "Zen", "Excavator", "Sandybridge"), 256),
+    **dict.fromkeys(("Steamroller", "Piledriver", "Bulldozer"), 256),
+    **dict.fromkeys(("Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"), 128),
+    **dict.fromkeys(("Athlon", "Opteron", "Barcelona", "Bobcat", "Atom"), 128),
+}
+"""Bits of the vectors of kernels of OpenBLAS, by the names of processors."""
+
+
+def vector_bits() -> int:
+    """Bits of the vectors that BLAS computes with; of one that is not known, many."""
+    return NARROW.get(library().core, 1 << 16)
 
 
 _STATE = (ctypes.c_int64 * 3)()

@@ -35,6 +35,7 @@ from .pool import ALIGNED_FROM, fresh
 from .record import Record
 from .runtime import program_imports, runtime
 from .team import asked, is_worth_sharing, thread_limit
+from .tiles import function
 
 if TYPE_CHECKING:
     from .program import Writer
@@ -107,11 +108,14 @@ class Compiled:
         if found is None:
             return False
         try:
-            library = _loaded(found.code, bool(found.blas_bits))
+            uses_blas = bool(found.blas_bits)
+            library = _loaded(found.code, uses_blas, found.functions, self.host)
         except BackendError:
             return False
         for table in found.arrays:
             self.places.constant(table)
+        for number, panels in record.panels_of(found.packed):
+            self.places.panels(number, panels)
         self.arena_bytes = found.arena_bytes
         self.parts.append(Native(library, found.threads, found.seconds))
         return True
@@ -126,13 +130,15 @@ class Compiled:
                 self.parts.append(_python(*w))
                 continue
             code = (compile_ir if whole else record.compiled)(w.text, self.host)
-            library = _loaded(code, w.has_products)
+            functions = sorted(w.own.names)
+            library = _loaded(code, w.calls_blas, functions, self.host)
             self.parts.append(Native(library, w.most_threads, w.seconds))
             self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
             if whole and name is not None:
-                tables = self.places.constants[known:]
-                bits = record.blas_bits() if w.has_products else 0
-                self._keep(name, code, bits, tables)
+                end = len(self.places.constants) - len(self.places.packed)
+                tables = self.places.constants[known:end]
+                bits = record.blas_bits() if w.calls_blas else 0
+                self._keep(name, code, bits, tables, functions)
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
 
     def _generated(self, places: Places) -> list[Written]:
@@ -153,13 +159,27 @@ class Compiled:
         return written
 
     def _keep(
-        self, name: str, code: bytes, blas_bits: int, tables: Sequence[Array]
+        self,
+        name: str,
+        code: bytes,
+        blas_bits: int,
+        tables: Sequence[Array],
+        functions: Sequence[str],
     ) -> None:
         (part,) = self.parts
         assert isinstance(part, Native)
         held = tuple(map(record.table_of, tables))
         size = max(self.arena_bytes, self.places.scratch_bytes)
-        made = Record(code, part.threads, part.seconds, size, blas_bits, held)
+        made = Record(
+            code,
+            part.threads,
+            part.seconds,
+            size,
+            blas_bits,
+            held,
+            record.of_panels(self.places.packed),
+            tuple(functions),
+        )
         record.keep(name, made)
 
     @cached_property
@@ -256,10 +276,13 @@ class _Interface:
     keep: Array
 
 
-def _loaded(code: bytes, has_products: bool) -> Library:
+def _loaded(
+    code: bytes, uses_blas: bool, functions: Sequence[str], host: Host
+) -> Library:
     imports = dict(program_imports())
-    if has_products:
+    if uses_blas:
         imports |= blas.imports()
+    imports |= {name: function(name, host).address(name) for name in functions}
     return load(code, [PROGRAM], imports)
 
 

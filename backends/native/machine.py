@@ -7,7 +7,7 @@ import functools
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import llvmlite
@@ -38,6 +38,8 @@ class Host:
     cpu: str
     features: str
     """As LLVM takes them: ``+avx2,+fma,-avx512f``."""
+    products: str = "best"
+    """Who computes matrix products: ``own`` code, ``blas``, or the ``best`` of both."""
 
     @functools.cached_property
     def flags(self) -> frozenset[str]:
@@ -73,16 +75,22 @@ class Host:
         llvm_version = ".".join(map(str, llvm.llvm_version_info))
         return "|".join(
             (
-                *(self.triple, self.cpu, self.features),
+                *(self.triple, self.cpu, self.features, self.products),
                 *(f"llvmlite {llvmlite.__version__}", f"LLVM {llvm_version}"),
             )
         )
 
 
-def host(cpu: str | None = None) -> Host:
+def host(cpu: str | None = None, products: str | None = None) -> Host:
     """This machine, or a lesser one: ``cpu`` (default ``EQSAT_CPU``) is ``native``,
-    ``generic``, or ``x86-64-v2`` to ``v4``. Raises :class:`OptionError` for others."""
-    return _host(cpu or os.environ.get("EQSAT_CPU") or "native")
+    ``generic``, or ``x86-64-v2`` to ``v4``; ``products`` (``EQSAT_PRODUCTS``) is
+    :attr:`Host.products`. Raises :class:`OptionError` for others."""
+    given = os.environ.get
+    who = products or given("EQSAT_PRODUCTS") or "best"
+    if who not in ("best", "own", "blas"):
+        raise OptionError(f"EQSAT_PRODUCTS={who!r}: expected best, own or blas")
+    found = _host(cpu or given("EQSAT_CPU") or "native")
+    return found if who == found.products else replace(found, products=who)
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from eqsat.term import Term
 from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array, evaluate
+from .tiles import Panels
 
 ALIGNMENT = 64
 
@@ -54,6 +55,8 @@ class Places:
         self.program = program
         self.of: dict[Term, Place] = {}
         self.constants: list[Array] = []
+        self.packed: list[tuple[int, Panels]] = []
+        """The last constants: others, by their pointers, in panels."""
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -74,6 +77,11 @@ class Places:
         if term is not None:
             self.of[term] = place
         return place
+
+    def panels(self, number: int, panels: Panels) -> Place:
+        """The place of the constant with this pointer, in panels."""
+        self.packed.append((number, panels))
+        return self.constant(panels.of(self.constants[number - self.first_constant]))
 
     def scratch(self, size: int) -> Memory:
         """So many bytes of scratch memory of their own."""

@@ -8,7 +8,6 @@ what follows it row by row run as panels of rows that stay in cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
 
@@ -17,11 +16,14 @@ from ..kernels.lower import Loops, Product
 from . import blas
 from .access import PTR, loop
 from .convert import I64
+from .gemm import Packing
+from .gemm_calls import OwnCalls, Part
 from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
+from .products import BlasCalls
 from .shape import shape_of
-from .steps import TEMPORARY, Group, Layered
+from .steps import PANELS, TEMPORARY, Group, Layered
 from .team import GRAIN_S
 
 
@@ -34,8 +36,10 @@ class Writer:
         self.module.triple = self.host.triple
         self.functions: dict[Nest, ir.Function] = {}
         self.parts = parts
-        self.has_products = any(
-            isinstance(s.piece, Product) for g in parts for s in g.steps
+        self.calls_blas = any(
+            isinstance(s.piece, Product) and s.plan is None
+            for g in parts
+            for s in g.steps
         )
         self.thread_bytes = self._thread_bytes()
         self.homes = self._homes()
@@ -47,6 +51,8 @@ class Writer:
         self.buffers, self.thread, self.threads, self.barrier = self.function.args
         self.entry = self.function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.entry)
+        self.blas = BlasCalls(self.b, self.module)
+        self.own = OwnCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
         self._program()
 
@@ -62,7 +68,7 @@ class Writer:
 
     @property
     def _is_held(self) -> bool:
-        return self.has_products and blas.library().is_held
+        return self.calls_blas and blas.library().is_held
 
     @property
     def seconds(self) -> float:
@@ -88,8 +94,9 @@ class Writer:
                 ),
                 default=0,
             )
+            products = max((s.plan.bytes for s in g.steps if s.plan), default=0)
             panels = sum(aligned(g.panel * size) for _, size in g.private)
-            most = max(most, aligned(keeps) + panels)
+            most = max(most, aligned(max(keeps, products)) + panels)
         return most
 
     def _homes(self) -> dict[Memory, Memory]:
@@ -116,14 +123,10 @@ class Writer:
         return found
 
     def _pointer(self, m: Memory) -> ir.Value:
+        if m.buffer == PANELS:
+            m = self.layered.panel_places[m.byte]
         m = self.homes.get(m, m)
-        return self._moved(self._block(m.buffer), m.byte)
-
-    def _moved(self, pointer: ir.Value, by: ir.Value | int) -> ir.Value:
-        if by == 0:
-            return pointer
-        count = I64(by) if isinstance(by, int) else by
-        return self.b.gep(pointer, [count], source_etype=ir.IntType(8))
+        return self.own.moved(self._block(m.buffer), m.byte)
 
     def _own_scratch(self) -> ir.Value:
         """Scratch memory of this thread."""
@@ -131,7 +134,7 @@ class Writer:
             return ir.Constant(PTR, None)
         mine = self.b.mul(self.thread, I64(self.thread_bytes))
         start = self.b.add(mine, I64(self.thread_start))
-        return self._moved(self._block(-1), start)
+        return self.own.moved(self._block(-1), start)
 
     # -- parts -------------------------------------------------------------------------
 
@@ -167,7 +170,8 @@ class Writer:
 
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
-        if g.rows and not blas.library().is_held:
+        first = g.steps[0]
+        if g.rows and first.plan is None and not blas.library().is_held:
             return 1
         parts = self._count(g)
         return max(1, min(self.layered.threads, parts, int(g.seconds / GRAIN_S)))
@@ -176,7 +180,10 @@ class Writer:
         """Parts that threads can share."""
         first = g.steps[0].piece
         if isinstance(first, Product):
-            return g.rows // first.sizes[0] * -(-first.sizes[0] // g.panel)
+            panels = -(-first.sizes[0] // g.panel)
+            return g.rows // first.sizes[0] * panels * g.columns
+        if isinstance(first, Packing):
+            return first.units(self.host)
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -202,7 +209,12 @@ class Writer:
             self._call(first.piece.nest, pointers, start, stop)
             return
         with loop(self.b, start, stop, 1) as part:
-            self._panel_of(g, part)
+            if isinstance(first.piece, Packing):
+                y, panels = (self._pointer(m) for m in first.memory)
+                of = first.piece
+                self.own.pack(of.product, of.panels, part, y, panels)
+            else:
+                self._panel_of(g, part)
 
     def _panel_of(self, g: Group, part: ir.Value) -> None:
         """All steps of a group for one panel of rows."""
@@ -210,6 +222,7 @@ class Writer:
         assert isinstance(product, Product)
         m = product.sizes[0]
         panels = -(-m // g.panel)
+        part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))
         batch, first = b.sdiv(part, I64(panels)), b.srem(part, I64(panels))
         first = b.mul(first, I64(g.panel))
         count: ir.Value = I64(g.panel)
@@ -221,8 +234,13 @@ class Writer:
         for s in g.steps:
             pointers = [known.get(x) or self._pointer(x) for x in s.memory]
             if isinstance(s.piece, Product):
-                self._product(s.piece, pointers, batch, first, count)
-            else:
+                if s.plan is None:
+                    self.blas.product(s.piece, pointers, batch, first, count)
+                    continue
+                where = Part(batch, first, count, column, g.columns)
+                scratch = self._own_scratch()
+                self.own.product(s.piece, s.plan, pointers, where, scratch)
+            elif isinstance(s.piece, Loops):
                 units = shape_of(s.piece.nest, self.host).units // g.rows
                 start = b.mul(row, I64(units))
                 stop = b.mul(b.add(row, count), I64(units))
@@ -235,8 +253,8 @@ class Writer:
         own = self._own_scratch()
         for m, size in g.private:
             byte -= aligned(g.panel * size)
-            start = self._moved(own, byte)
-            known[m] = self._moved(start, self.b.neg(self.b.mul(row, I64(size))))
+            start = self.own.moved(own, byte)
+            known[m] = self.own.moved(start, self.b.neg(self.b.mul(row, I64(size))))
         return known
 
     def _call(
@@ -249,130 +267,3 @@ class Writer:
             function.linkage = "internal"
             self.functions[nest] = function
         self.b.call(function, [*pointers, self._own_scratch(), start, stop])
-
-    # -- products ----------------------------------------------------------------------
-
-    def _product(
-        self,
-        p: Product,
-        pointers: Sequence[ir.Value],
-        batch: ir.Value,
-        first: ir.Value,
-        count: ir.Value,
-    ) -> None:
-        """Rows ``first`` on of one product. BLAS counts by columns, so that the
-        operands change places."""
-        m, n, k = p.sizes
-        x, y, out = pointers
-        of_x, of_y = blas.matrix(p.at[0], m, k), blas.matrix(p.at[1], k, n)
-        size = p.dtype.itemsize
-        x = self._element(p, 0, x, batch, first, size)
-        y = self._element(p, 1, y, batch, None, size)
-        out = self._element(p, 2, out, batch, first, size)
-        if 1 in (m, n):
-            self._matrix_vector(p, x, y, out, count)
-            return
-        number = "double" if size == 8 else "float"
-        lead = p.at[2].strides[-2] if m > 1 else n
-        args = [
-            self._constant("T" if of_y.is_transposed else "N"),
-            self._constant("T" if of_x.is_transposed else "N"),
-            self._constant(n),
-            self._variable(count),
-            self._constant(k),
-            self._constant(1.0, number),
-            y,
-            self._constant(of_y.leading),
-            x,
-            self._constant(of_x.leading),
-            self._constant(0.0, number),
-            out,
-            self._constant(max(lead, n)),
-        ]
-        self._blas(p, "gemm", args)
-
-    def _matrix_vector(
-        self, p: Product, x: ir.Value, y: ir.Value, out: ir.Value, count: ir.Value
-    ) -> None:
-        """A product with one row, or some rows of one with one column: BLAS reads the
-        matrix once, where its matrix product would copy it first."""
-        m, n, k = p.sizes
-        x_strides, y_strides, out_strides = (layout.strides for layout in p.at)
-        if m == 1:
-            matrix, vector = y, x
-            of = blas.matrix(p.at[1], k, n)
-            step, write = x_strides[-1], out_strides[-1]
-            along, across = self._constant(k), self._constant(n)
-        else:
-            matrix, vector = x, y
-            of = blas.matrix(p.at[0], m, k)
-            of = blas.Matrix(not of.is_transposed, of.leading)
-            step, write = y_strides[-2], out_strides[-2]
-            along, across = self._constant(k), self._variable(count)
-        shape = [along, across] if of.is_transposed else [across, along]
-        number = "double" if p.dtype.itemsize == 8 else "float"
-        args = [
-            self._constant("T" if of.is_transposed else "N"),
-            *shape,
-            self._constant(1.0, number),
-            matrix,
-            self._constant(of.leading),
-            vector,
-            self._constant(step or 1),
-            self._constant(0.0, number),
-            out,
-            self._constant(write or 1),
-        ]
-        self._blas(p, "gemv", args)
-
-    def _blas(self, p: Product, kind: str, args: Sequence[ir.Value]) -> None:
-        name = blas.LETTERS[p.dtype.name] + kind
-        self.b.call(declared(self.b, name, [PTR] * len(args)), args)
-
-    def _element(
-        self,
-        p: Product,
-        which: int,
-        pointer: ir.Value,
-        batch: ir.Value,
-        first: ir.Value | None,
-        size: int,
-    ) -> ir.Value:
-        """The first element of a matrix, or of a row of it."""
-        b = self.b
-        layout = p.at[which]
-        at: ir.Value = I64(layout.offset)
-        rest = batch
-        for n, stride in zip(p.batch[::-1], layout.strides[-3::-1], strict=True):
-            at = b.add(at, b.mul(b.srem(rest, I64(n)), I64(stride)))
-            rest = b.sdiv(rest, I64(n))
-        if first is not None:
-            at = b.add(at, b.mul(first, I64(layout.strides[-2])))
-        return self._moved(pointer, b.mul(at, I64(size)))
-
-    def _constant(self, value: float | str, kind: str = "") -> ir.Value:
-        """A pointer to a number or letter."""
-        element: Any
-        if isinstance(value, str):
-            element, value = ir.IntType(8), ord(value)
-        elif kind:
-            element = ir.DoubleType() if kind == "double" else ir.FloatType()
-        else:
-            element = ir.IntType(blas.library().integer_bits)
-        name = f"number.{element}.{value}"
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.GlobalVariable(self.module, element, name)
-            found.linkage, found.global_constant = "internal", True
-            found.initializer = ir.Constant(element, value)
-        return found
-
-    def _variable(self, value: ir.Value) -> ir.Value:
-        """A pointer to a value."""
-        kind = ir.IntType(blas.library().integer_bits)
-        with self.b.goto_entry_block():
-            place = self.b.alloca(kind)
-        if kind.width < 64:
-            value = self.b.trunc(value, kind)
-        self.b.store(value, place)
-        return place

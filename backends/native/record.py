@@ -22,6 +22,7 @@ from eqsat.term import postorder
 from ..kernels.values import Layout
 from . import blas
 from .machine import Host, compile_ir
+from .tiles import Panels
 
 MOST_TABLE_BYTES = 1 << 20
 """Programs with larger tables are not kept."""
@@ -40,6 +41,10 @@ class Record:
     program without products."""
     tables: tuple[tuple[str, tuple[int, ...], bytes], ...]
     """Arrays that code generation made, which come after the program's constants."""
+    packed: tuple[tuple[Any, ...], ...] = ()
+    """Constants in panels, which come last: their pointers, and how they lie."""
+    functions: tuple[str, ...] = ()
+    """What the code calls of :mod:`.gemm_code`."""
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:
@@ -53,6 +58,21 @@ class Record:
 def table_of(array: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
     """An array as :attr:`Record.tables` holds it."""
     return array.dtype.name, array.shape, array.tobytes()
+
+
+def of_panels(
+    packed: Sequence[tuple[int, Panels]],
+) -> tuple[tuple[Any, ...], ...]:
+    """Constants in panels as :attr:`Record.packed` holds them."""
+    return tuple((number, *astuple(panels)) for number, panels in packed)
+
+
+def panels_of(packed: Sequence[tuple[Any, ...]]) -> list[tuple[int, Panels]]:
+    """What :func:`of_panels` has made of them."""
+    return [
+        (number, Panels(kept, sizes, Layout(*layout), *tile))
+        for number, kept, sizes, layout, *tile in packed
+    ]
 
 
 def blas_bits() -> int:

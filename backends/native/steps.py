@@ -14,14 +14,19 @@ from ..kernels.affine import Unsupported
 from ..kernels.language import Load, Nest, Store
 from ..kernels.lower import Loops, Operand, Piece, Pieces, Product, copy_of, pieces_of
 from ..kernels.schedule import WEIGHTS, Target
-from . import blas
+from . import blas, gemm
+from .gemm import Packing, Plan
 from .machine import Host
 from .places import Memory, Place, Places
 from .shape import check, shape_of
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
+from .tiles import Panels, padded, tile
 
-TEMPORARY = -2
-"""The buffer number of memory between the pieces of a kernel."""
+TEMPORARY, PANELS = -2, -3
+"""Buffer numbers of memory between the pieces of a kernel, and of constants that are
+right operands of products, in panels."""
+PACKED_PER_S = 1e10
+"""Bytes that one core brings into panels."""
 STREAMED_BYTES = 1 << 24
 """Results from which on caches are left to what is read: half of a large L3."""
 PANEL_ROWS = 192
@@ -32,9 +37,11 @@ PANEL_ROWS = 192
 class Step:
     """A piece with the memory of its operands, and about how long it takes."""
 
-    piece: Piece
+    piece: Piece | Packing
     memory: tuple[Memory, ...]
     seconds: float
+    plan: Plan | None = None
+    """Of a product whose code is generated."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Group:
     panel: int = 0
     private: tuple[tuple[Memory, int], ...] = ()
     """Memory that only this group uses, with the bytes of one row."""
+    columns: int = 1
+    """Parts of the columns of a product that nothing follows."""
 
     @property
     def seconds(self) -> float:
@@ -56,7 +65,8 @@ class Group:
 def seconds_of(piece: Piece, host: Host) -> float:
     """About how long one thread takes (s)."""
     if isinstance(piece, Product):
-        return blas.flops(piece) / FLOPS_PER_S
+        own = gemm.is_better(host)
+        return blas.flops(piece) / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -92,6 +102,8 @@ class Layered:
         """Why Python runs these."""
         self.temporaries: list[int] = []
         """Bytes of memory between the pieces of kernels."""
+        self.panels: list[tuple[int, Panels]] = []
+        """Constants, by their pointers, and how they lie as right operands."""
         for kernel in program.kernels:
             if not any(r.size for r in kernel.results):
                 continue
@@ -102,6 +114,10 @@ class Layered:
                 self.parts.append(kernel)
         for i in sorted(places.copied):
             self.parts += self._copy(program, i)
+        self.panel_places = [
+            places.panels(number, panels).memory for number, panels in self.panels
+        ]
+        """Where the constants in panels lie."""
 
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
@@ -118,6 +134,8 @@ class Layered:
             where = tuple(memory(o) for o in operands)
             if isinstance(p, Loops):
                 p = replace(p, nest=self._with_memory(p.nest, where))
+            elif gemm.is_better(self.host):
+                p = gemm.merged(p)
             steps.append(Step(p, where, seconds_of(p, self.host)))
         return list(self._groups(steps))
 
@@ -192,14 +210,58 @@ class Layered:
                     (m, self.temporaries[m.byte] // rows)
                     for m in sorted(own - outside, key=lambda m: m.byte)
                 )
-                yield Group(tuple(inside), rows, self._panel(first), private)
+                group = Group(tuple(inside), rows, self._panel(first), private)
+                is_own = gemm.is_better(self.host)
+                yield from self._planned(group) if is_own else [group]
             at = end
 
     def _panel(self, p: Product) -> int:
         m = p.sizes[0]
         share = -(-m // max(self.threads // max(prod(p.batch), 1), 1))
         parts = -(-share // PANEL_ROWS)
-        return -(-share // parts)
+        panel = -(-share // parts)
+        if gemm.is_better(self.host):
+            return padded(panel, tile(self.host, p.dtype).rows)
+        return panel
+
+    def _planned(self, group: Group) -> Iterator[Group]:
+        """The group with its products planned; what brings their right operands into
+        panels comes before it."""
+        steps = []
+        for s in group.steps:
+            if isinstance(s.piece, Product):
+                s, before = self._product(s, group.panel)
+                yield from before
+            steps.append(s)
+        columns = 1
+        product = steps[0].piece
+        if len(steps) == 1 and isinstance(product, Product):
+            parts = group.rows // product.sizes[0] * -(-product.sizes[0] // group.panel)
+            most = gemm.columns_of(product, steps[0].plan, self.host)
+            columns = min(-(-self.threads // parts), most)
+        yield replace(group, steps=tuple(steps), columns=columns)
+
+    def _product(self, step: Step, panel: int) -> tuple[Step, list[Group]]:
+        p, (x, y, out) = step.piece, step.memory
+        assert isinstance(p, Product)
+        is_constant = y.buffer >= self.places.first_constant
+        plan = gemm.plan(p, self.host, panel, is_constant)
+        if plan.order != "done":
+            return replace(step, plan=plan), []
+        panels = gemm.panels(p, self.host)
+        of_panels = gemm.in_panels(p, self.host)
+        if is_constant:
+            pair = y.buffer, panels
+            if pair not in self.panels:
+                self.panels.append(pair)
+            y = Memory(PANELS, self.panels.index(pair))
+            return replace(step, piece=of_panels, memory=(x, y, out), plan=plan), []
+        size = panels.elements * p.dtype.itemsize
+        self.temporaries.append(size)
+        packed_y = Memory(TEMPORARY, len(self.temporaries) - 1)
+        packing = Step(Packing(p, panels), (y, packed_y), size / PACKED_PER_S)
+        step = replace(step, piece=of_panels, memory=(x, packed_y, out), plan=plan)
+        return step, [Group((packing,))]
 
     def _follows(self, before: Sequence[Step], step: Step) -> bool:
         """Whether ``step`` can run for the rows that those before it have computed."""
@@ -220,6 +282,7 @@ class Layered:
             same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
             packed_x = piece.at[0].strides == _packed(piece, 0)
             return same and x in made and y not in made and out not in made and packed_x
+        assert isinstance(piece, Loops)
         shape = shape_of(piece.nest, self.host)
         if piece.nest.vertical or piece.nest.chunk is not None or shape.units % rows:
             return False

@@ -1,0 +1,171 @@
+"""How products are computed when their code is generated, and when it is.
+
+Right operands that are constants are brought into panels once, others at each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from eqsat.kernel import packed
+
+from ..kernels.lower import Product
+from ..kernels.values import Layout
+from . import blas
+from .machine import Host
+from .tiles import Panels, Tile, padded, spans, tile
+
+INNER = 512
+"""Most of the inner axis at once: a panel of it stays in the second cache."""
+NEAR_BYTES = 512
+"""Rows of the right operand up to which it is read where it lies."""
+LINE = 64
+"""Columns that are multiplied by a row vector come in multiples of these."""
+LEAST_COLUMNS = 256
+"""Those that are worth a thread of their own."""
+COPIED = 16
+"""Rows of the right operand that are copied into panels together."""
+FREQUENCY = 3e9
+"""Rough clock of a core (Hz)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed."""
+
+    kind: str
+    """``tiles``, or, by a vector, ``line`` or ``dots``."""
+    order: str = ""
+    """How the right operand comes to lie in panels: not at all (it is read as it lies),
+    ``done`` beforehand, or ``own``: by each thread, for what it computes."""
+    bytes: int = 0
+    """Memory that each thread needs (bytes)."""
+
+
+def is_better(host: Host) -> bool:
+    """Whether generated products are faster than those of BLAS: where that takes
+    kernels of narrower vectors than the processor has."""
+    if host.products != "best":
+        return host.products == "own"
+    return host.has_fma and host.vector_bits > blas.vector_bits()
+
+
+def flops_per_s(host: Host) -> float:
+    """What one core computes with float32, roughly (flop/s)."""
+    return 2 * 2 * FREQUENCY * host.vector_bits / 32
+
+
+def merged(p: Product) -> Product:
+    """The product with batch axes as rows where all of them meet one right operand."""
+    m, n, k = p.sizes
+    batch = p.batch
+    strides = [list(layout.strides) for layout in p.at]
+    x, y, out = strides
+    while batch and y[-3] == 0:
+        size = batch[-1]
+        if m > 1 and not (x[-3] == m * x[-2] and out[-3] == m * out[-2]):
+            break
+        for s in (x, out):
+            row = s[-2] if m > 1 else s[-3]
+            s[-3:-1] = [row]
+        del y[-3]
+        m, batch = m * size, batch[:-1]
+    at = [
+        Layout(tuple(s), layout.offset) for s, layout in zip(strides, p.at, strict=True)
+    ]
+    return replace(p, sizes=(m, n, k), batch=batch, at=(at[0], at[1], at[2]))
+
+
+def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
+    """How ``p`` is computed, ``panel`` rows at a time."""
+    m, n, k = p.sizes
+    x, y, out = (layout.strides for layout in p.at)
+    x_turns = blas.matrix(p.at[0], m, k).is_transposed
+    of_y = blas.matrix(p.at[1], k, n)
+    if n == 1 and not x_turns and (y[-2] == 1 or k == 1):
+        return Plan("dots")
+    if m == 1 and not of_y.is_transposed:
+        return Plan("line")
+    if m == 1 and (x[-1] == 1 or k == 1):
+        return Plan("dots")
+    if n == 1 and x_turns and out[-2] == 1:
+        return Plan("line")
+    size = p.dtype.itemsize
+    shape = tile(host, p.dtype)
+    most = min(panel, m)
+    room = most * turned_row(p, host) * size if x_turns else 0
+    order = "done"
+    if not is_constant:
+        near = of_y.leading * size <= NEAR_BYTES or m <= 2 * shape.rows
+        if near and not of_y.is_transposed and n % shape.lanes == 0:
+            order = ""
+        elif most == m and prod(p.batch) > 1 and any(y[:-2]):
+            order = "own"
+            room += k * padded(n, shape.lanes) * size
+    return Plan("tiles", order, room)
+
+
+def inner(k: int) -> int:
+    """How much of the inner axis is multiplied at once."""
+    return -(-k // -(-k // INNER))
+
+
+def turned_row(p: Product, host: Host) -> int:
+    """Elements from row to row of a block of a left operand that is turned."""
+    lanes = tile(host, p.dtype).lanes
+    return padded(inner(p.sizes[2]), lanes) + lanes
+
+
+def in_panels(p: Product, host: Host) -> Product:
+    """The product with its right operand in panels, packed, without its offset."""
+    _, n, k = p.sizes
+    size = k * padded(n, tile(host, p.dtype).lanes)
+    kept = [b if s else 1 for b, s in zip(p.batch, p.at[1].strides, strict=False)]
+    steps = packed((*kept, size))[:-1]
+    strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
+    return replace(p, at=(p.at[0], Layout((*strides, 0, 0)), p.at[2]))
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The right operand of a product, brought into panels."""
+
+    product: Product
+    panels: Panels
+
+    def units(self, host: Host) -> int:
+        """Parts that threads can share."""
+        p = self.product
+        _, n, k = p.sizes
+        batch = prod(self.panels.kept)
+        if blas.matrix(p.at[1], k, n).is_transposed:
+            return batch * parts_of(n, tile(host, p.dtype))
+        return batch * -(-k // COPIED)
+
+
+def parts_of(n: int, shape: Tile) -> int:
+    """Parts that columns can have: tiles of full width; narrow ones go with the last
+    of them."""
+    first = spans(n, shape)[0]
+    is_wide = first.vectors == shape.vectors
+    return -(-first.columns // shape.columns) if is_wide else 1
+
+
+def panels(p: Product, host: Host) -> Panels:
+    """How the right operand of ``p`` is brought into panels."""
+    _, n, k = p.sizes
+    shape = tile(host, p.dtype)
+    at = p.at[1]
+    kept = tuple(b if s else 1 for b, s in zip(p.batch, at.strides, strict=False))
+    return Panels(kept, (k, n), at, shape.vectors, shape.lanes)
+
+
+def columns_of(p: Product, how: Plan | None, host: Host) -> int:
+    """Parts that the columns of a product can have at most."""
+    m, n, _ = p.sizes
+    if how is None or (n == 1 and m > 1):
+        return 1
+    if how.kind == "tiles":
+        return parts_of(n, tile(host, p.dtype))
+    return max(n // LEAST_COLUMNS, 1)

@@ -1,0 +1,248 @@
+"""Calls of generated products in a program: of the functions of :mod:`.gemm_code`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from llvmlite import ir
+
+from ..kernels.lower import Product
+from . import blas, gemm
+from .access import loop
+from .convert import I1, I64
+from .gemm import COPIED, Plan
+from .gemm_code import name_of, signature
+from .machine import Host
+from .math.values import declared
+from .products import Calls
+from .tiles import Panels, padded, spans, tile
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one thread computes at a time: rows of one matrix, and columns."""
+
+    batch: ir.Value
+    first: ir.Value
+    """Row."""
+    count: ir.Value
+    """Rows."""
+    column: ir.Value
+    """Which part of the columns."""
+    columns: int
+    """How many such parts there are."""
+
+
+class OwnCalls(Calls):
+    """Products by generated code."""
+
+    def __init__(self, b: ir.IRBuilder, module: ir.Module, host: Host) -> None:
+        super().__init__(b, module)
+        self.host = host
+        self.names: set[str] = set()
+        """Functions that are called."""
+
+    def product(
+        self,
+        p: Product,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        """A part of a product, with memory of this thread."""
+        x, y, out = pointers
+        x = self.element(p, 0, x, part.batch, part.first)
+        y = self.element(p, 1, y, part.batch)
+        out = self.element(p, 2, out, part.batch, part.first)
+        if how.kind == "tiles":
+            self._tiles(p, how, (x, y, out), part, scratch)
+        elif p.sizes[1] == 1:
+            self._by_column(p, how, (x, y, out), part)
+        else:
+            self._by_row(p, how, (x, y, out), part)
+
+    def _function(self, name: str, args: Sequence[ir.Value | int | bool]) -> None:
+        self.names.add(name)
+        given = [a if isinstance(a, ir.Value) else I64(a) for a in args]
+        self.b.call(declared(self.b, name, signature(name)), given)
+
+    def _least(self, x: ir.Value, y: ir.Value | int) -> ir.Value:
+        y = I64(y) if isinstance(y, int) else y
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def _at(
+        self, p: Product, pointer: ir.Value, *terms: tuple[ir.Value, int]
+    ) -> ir.Value:
+        """``pointer`` moved by a sum of elements."""
+        for value, times in terms:
+            by = self.b.mul(value, I64(times * p.dtype.itemsize))
+            pointer = self.moved(pointer, by)
+        return pointer
+
+    # -- a matrix by a vector ----------------------------------------------------------
+
+    def _by_column(
+        self, p: Product, how: Plan, pointers: Sequence[ir.Value], part: Part
+    ) -> None:
+        m, _, k = p.sizes
+        x, y, out = pointers
+        lead = blas.matrix(p.at[0], m, k).leading
+        step = p.at[1].strides[-2]
+        name = name_of(how.kind, p.dtype)
+        if how.kind == "line":
+            self._function(name, [y, step, x, lead, out, k, part.count])
+        else:
+            apart = p.at[2].strides[-2]
+            self._function(name, [x, lead, y, out, apart, k, part.count])
+
+    def _by_row(
+        self, p: Product, how: Plan, pointers: Sequence[ir.Value], part: Part
+    ) -> None:
+        _, n, k = p.sizes
+        x, y, out = pointers
+        lead = blas.matrix(p.at[1], k, n).leading
+        each = padded(-(-n // part.columns), gemm.LINE)
+        low = self.b.mul(part.column, I64(each))
+        count = self._least(self.b.sub(I64(n), low), each)
+        out = self._at(p, out, (low, 1))
+        name = name_of(how.kind, p.dtype)
+        if how.kind == "line":
+            step = p.at[0].strides[-1]
+            y = self._at(p, y, (low, 1))
+            self._function(name, [x, step, y, lead, out, k, count])
+        else:
+            y = self._at(p, y, (low, lead))
+            self._function(name, [y, lead, x, out, 1, k, count])
+
+    # -- tiles -------------------------------------------------------------------------
+
+    def _tiles(
+        self,
+        p: Product,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        m, n, k = p.sizes
+        x, y, out = pointers
+        of_x = blas.matrix(p.at[0], m, k)
+        lead = p.at[2].strides[-2] if m > 1 else n
+        ranges = list(self._ranges(p, part.column, part.columns))
+        if how.order == "own":
+            room = how.bytes - self._own_bytes(p)
+            panels = self.moved(scratch, room)
+            self._fill(p, y, panels, I64(0), 1)
+            y = panels
+        with self._blocks(k) as (start, size, adds):
+            a, apart = self._at(p, x, (start, 1)), of_x.leading
+            if of_x.is_transposed:
+                a = self._at(p, x, (start, of_x.leading))
+                apart = gemm.turned_row(p, self.host)
+                name = name_of("turn", p.dtype, p.dtype.name)
+                args = [a, of_x.leading, scratch, apart, part.count, size]
+                self._function(name, args)
+                a = scratch
+            for low, high, vectors in ranges:
+                wide = vectors * tile(self.host, p.dtype).lanes
+                if how.order:
+                    panel = self._at(p, y, (low, k), (start, wide))
+                    step, each = wide, wide * k
+                else:
+                    step, each = blas.matrix(p.at[1], k, n).leading, wide
+                    panel = self._at(p, y, (low, 1), (start, step))
+                c = self._at(p, out, (low, 1))
+                columns = self.b.sub(high, low)
+                args = [a, apart, panel, step, each, c, lead]
+                name = name_of("tiles", p.dtype, vectors)
+                self._function(name, [*args, size, part.count, columns, adds])
+
+    @contextmanager
+    def _blocks(self, k: int) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """Blocks of the inner axis: where each starts, how long it is, and whether it
+        is not the first."""
+        step = gemm.inner(k)
+        if step == k:
+            yield I64(0), I64(k), I1(0)
+            return
+        with loop(self.b, I64(0), I64(k), step) as start:
+            size = self._least(self.b.sub(I64(k), start), step)
+            yield start, size, self.b.icmp_signed(">", start, I64(0))
+
+    def _ranges(
+        self, p: Product, part: ir.Value, parts: int
+    ) -> Iterator[tuple[ir.Value, ir.Value, int]]:
+        """The columns of a part, by widths of tiles: from, to, vectors."""
+        b, n = self.b, p.sizes[1]
+        shape = tile(self.host, p.dtype)
+        whole = gemm.parts_of(n, shape)
+        every = spans(n, shape)
+        if parts == 1:
+            for s in every:
+                yield I64(s.first), I64(s.first + s.columns), s.vectors
+            return
+        low = b.sdiv(b.mul(part, I64(whole)), I64(parts))
+        high = b.sdiv(b.mul(b.add(part, I64(1)), I64(whole)), I64(parts))
+        is_last = b.icmp_signed("==", part, I64(parts - 1))
+        first, *rest = every
+        low, high = (b.mul(i, I64(shape.columns)) for i in (low, high))
+        yield low, self._least(high, first.columns), first.vectors
+        for s in rest:
+            end = b.select(is_last, I64(s.first + s.columns), I64(s.first))
+            yield I64(s.first), end, s.vectors
+
+    # -- panels ------------------------------------------------------------------------
+
+    def _own_bytes(self, p: Product) -> int:
+        _, n, k = p.sizes
+        return k * padded(n, tile(self.host, p.dtype).lanes) * p.dtype.itemsize
+
+    def pack(
+        self, p: Product, of: Panels, unit: ir.Value, y: ir.Value, out: ir.Value
+    ) -> None:
+        """One of the units of :meth:`.gemm.Packing.units`."""
+        _, n, k = p.sizes
+        b = self.b
+        batch = prod(of.kept)
+        if blas.matrix(p.at[1], k, n).is_transposed:
+            units = gemm.parts_of(n, tile(self.host, p.dtype))
+        else:
+            units = -(-k // COPIED)
+        which, unit = b.sdiv(unit, I64(units)), b.srem(unit, I64(units))
+        out = self._at(p, out, (which, of.elements // batch))
+        y = self.element(replace(p, batch=of.kept), 1, y, which)
+        self._fill(p, y, out, unit, units)
+
+    def _fill(
+        self, p: Product, y: ir.Value, out: ir.Value, unit: ir.Value, units: int
+    ) -> None:
+        """A part of one right operand, or all of it, brought into panels."""
+        b, k = self.b, p.sizes[2]
+        lanes = tile(self.host, p.dtype).lanes
+        of_y = blas.matrix(p.at[1], k, p.sizes[1])
+        if of_y.is_transposed:
+            name = name_of("turn", p.dtype, p.dtype.name)
+            for low, high, vectors in self._ranges(p, unit, units):
+                wide = vectors * lanes
+                with loop(b, low, high, wide) as j:
+                    x = self._at(p, y, (j, of_y.leading))
+                    to = self._at(p, out, (j, k))
+                    count = self._least(b.sub(high, j), wide)
+                    self._function(name, [x, of_y.leading, to, wide, k, count])
+            return
+        name = name_of("copy", p.dtype, p.dtype.name)
+        start, rows = I64(0), I64(k)
+        if units > 1:
+            start = b.mul(unit, I64(COPIED))
+            rows = self._least(b.sub(rows, start), COPIED)
+        for low, high, vectors in self._ranges(p, I64(0), 1):
+            wide = vectors * lanes
+            with loop(b, low, high, wide) as j:
+                x = self._at(p, y, (start, of_y.leading), (j, 1))
+                to = self._at(p, out, (j, k), (start, wide))
+                count = self._least(b.sub(high, j), wide)
+                self._function(name, [x, of_y.leading, to, wide, rows, count])

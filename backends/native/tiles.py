@@ -1,0 +1,120 @@
+"""Tiles and panels of products, and the functions that multiply them.
+
+A *tile* is the rows by vectors of a result that registers hold. *Panels* are the order
+that right operands are brought into: columns of one tile, all rows, one panel after the
+other.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat import cache
+
+from ..kernels.values import Layout
+from .machine import Host, Library, compile_ir, load
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The part of a result that registers hold."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def tile(host: Host, dtype: np.dtype[Any]) -> Tile:
+    """The tile of this machine: sums, a row of vectors and one more number a lane fill
+    the registers, and rows have a pointer each."""
+    lanes = host.vector_bits // (8 * dtype.itemsize)
+    has_many = host.is_arm or host.vector_bits == 512
+    return Tile(8, 3, lanes) if has_many else Tile(6, 2, lanes)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring tiles of one width."""
+
+    first: int
+    """Their first column."""
+    columns: int
+    vectors: int
+    """Of a tile."""
+
+
+def spans(n: int, shape: Tile) -> list[Span]:
+    """``n`` columns as tiles: the widest ones, then one or two of the same width."""
+    vectors = -(-n // shape.lanes)
+    many, rest = divmod(vectors, shape.vectors)
+    if many and rest and (shape.vectors + rest) % 2 == 0:
+        many, rest = many - 1, (shape.vectors + rest) // 2
+    first = many * shape.columns
+    found = [Span(0, min(first, n), shape.vectors)] if many else []
+    return [*found, Span(first, n - first, rest)] if rest else found
+
+
+def padded(n: int, lanes: int) -> int:
+    """``n`` filled up to whole vectors."""
+    return -(-n // lanes) * lanes
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A right operand in panels: how it lies, and how it will."""
+
+    kept: tuple[int, ...]
+    """Batch axes along which it differs; 1 for others."""
+    sizes: tuple[int, int]
+    """k, n."""
+    layout: Layout
+    vectors: int
+    lanes: int
+    """Of a whole tile."""
+
+    @property
+    def elements(self) -> int:
+        k, n = self.sizes
+        return prod(self.kept) * k * padded(n, self.lanes)
+
+    def of(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The elements of ``array``, whose memory the layout is of, in panels."""
+        k, n = self.sizes
+        flat = array.reshape(-1)[self.layout.offset :]
+        strides = tuple(s * array.itemsize for s in self.layout.strides)
+        given = np.lib.stride_tricks.as_strided(flat, (*self.kept, k, n), strides)
+        given = given.reshape(-1, k, n)
+        out = np.zeros((len(given), self.elements // len(given)), array.dtype)
+        for s in spans(n, Tile(1, self.vectors, self.lanes)):
+            wide = s.vectors * self.lanes
+            tiles = -(-s.columns // wide)
+            start = k * s.first
+            to = out[:, start : start + tiles * k * wide]
+            to = to.reshape(len(given), tiles, k, wide)
+            for j in range(tiles):
+                low = s.first + j * wide
+                part = given[:, :, low : min(low + wide, n)]
+                to[:, j, :, : part.shape[2]] = part
+        return out
+
+
+@functools.cache
+def function(name: str, host: Host) -> Library:
+    """The function of that name in memory, as :mod:`.gemm_code` names it."""
+    key = cache.key("object", "product", name, host.key)
+    code = cache.get(key)
+    if code is None:
+        from .gemm_code import text_of  # 30 ms to import
+
+        code = compile_ir(text_of(name, host), host)
+        cache.put(key, code)
+    return load(code, [name])
