@@ -16,8 +16,9 @@ from . import blas
 from .machine import Host
 from .tiles import Panels, Tile, padded, spans, tile
 
-INNER = 512
-"""Most of the inner axis at once: a panel of it stays in the second cache."""
+STRIP_BYTES = 1 << 15
+"""Rows of a tile of the left operand, as long as they are multiplied at once: they stay
+in the first cache, the panel of the right operand in the second."""
 NEAR_BYTES = 512
 """Rows of the right operand up to which it is read where it lies."""
 LINE = 64
@@ -106,15 +107,17 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     return Plan("tiles", order, room)
 
 
-def inner(k: int) -> int:
+def inner(p: Product, host: Host) -> int:
     """How much of the inner axis is multiplied at once."""
-    return -(-k // -(-k // INNER))
+    k = p.sizes[2]
+    most = STRIP_BYTES // (tile(host, p.dtype).rows * p.dtype.itemsize)
+    return -(-k // -(-k // most))
 
 
 def turned_row(p: Product, host: Host) -> int:
     """Elements from row to row of a block of a left operand that is turned."""
     lanes = tile(host, p.dtype).lanes
-    return padded(inner(p.sizes[2]), lanes) + lanes
+    return padded(inner(p, host), lanes) + lanes
 
 
 def in_panels(p: Product, host: Host) -> Product:

@@ -138,7 +138,7 @@ class OwnCalls(Calls):
             panels = self.moved(scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
-        with self._blocks(k) as (start, size, adds):
+        with self._blocks(p) as (start, size, adds):
             a, apart = self._at(p, x, (start, 1)), of_x.leading
             if of_x.is_transposed:
                 a = self._at(p, x, (start, of_x.leading))
@@ -162,10 +162,10 @@ class OwnCalls(Calls):
                 self._function(name, [*args, size, part.count, columns, adds])
 
     @contextmanager
-    def _blocks(self, k: int) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+    def _blocks(self, p: Product) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
         """Blocks of the inner axis: where each starts, how long it is, and whether it
         is not the first."""
-        step = gemm.inner(k)
+        k, step = p.sizes[2], gemm.inner(p, self.host)
         if step == k:
             yield I64(0), I64(k), I1(0)
             return

@@ -17,6 +17,7 @@ from eqsat.term import Term
 from ..kernels.affine import Unsupported
 from ..kernels.values import Layout
 from ..numpy.interpret import Array, evaluate
+from .pool import ALIGNED_FROM, fresh
 from .tiles import Panels
 
 ALIGNMENT = 64
@@ -81,7 +82,11 @@ class Places:
     def panels(self, number: int, panels: Panels) -> Place:
         """The place of the constant with this pointer, in panels."""
         self.packed.append((number, panels))
-        return self.constant(panels.of(self.constants[number - self.first_constant]))
+        source = self.constants[number - self.first_constant]
+        least = ALIGNED_FROM // source.itemsize
+        out = fresh((max(panels.elements, least),), source.dtype)[: panels.elements]
+        panels.fill(out, source)
+        return self.constant(out)
 
     def scratch(self, size: int) -> Memory:
         """So many bytes of scratch memory of their own."""

@@ -86,14 +86,16 @@ class Panels:
         k, n = self.sizes
         return prod(self.kept) * k * padded(n, self.lanes)
 
-    def of(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The elements of ``array``, whose memory the layout is of, in panels."""
+    def fill(self, out: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> None:
+        """Bring the elements of ``array``, whose memory the layout is of, into panels:
+        ``out``, flat and of as many :attr:`elements`."""
         k, n = self.sizes
         flat = array.reshape(-1)[self.layout.offset :]
         strides = tuple(s * array.itemsize for s in self.layout.strides)
         given = np.lib.stride_tricks.as_strided(flat, (*self.kept, k, n), strides)
         given = given.reshape(-1, k, n)
-        out = np.zeros((len(given), self.elements // len(given)), array.dtype)
+        out[:] = 0
+        out = out.reshape(len(given), -1)
         for s in spans(n, Tile(1, self.vectors, self.lanes)):
             wide = s.vectors * self.lanes
             tiles = -(-s.columns // wide)
@@ -104,7 +106,6 @@ class Panels:
                 low = s.first + j * wide
                 part = given[:, :, low : min(low + wide, n)]
                 to[:, j, :, : part.shape[2]] = part
-        return out
 
 
 @functools.cache
