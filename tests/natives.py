@@ -87,16 +87,21 @@ def lowered(program: Program, threads: int = 1, cpu: str | None = None) -> Lower
 
 
 def run(
-    program: Program, arrays: Sequence[Array], threads: int = 1, cpu: str | None = None
+    program: Program,
+    arrays: Sequence[Array],
+    threads: int = 1,
+    cpu: str | None = None,
+    products: str | None = None,
 ) -> tuple[list[Array], dict[str, str]]:
     """The results of a program compiled for the layouts of ``arrays`` alone, and why
     some of its kernels run as NumPy."""
+    machine = host(cpu, products)
     given = [_readable(a, t) for a, t in zip(arrays, program.inputs, strict=True)]
     try:
-        compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
+        compiled = Compiled(program, [*map(_layout, given)], machine, threads)
     except Unsupported:  # a view that only packed memory has: Lowered copies then
         given = [np.ascontiguousarray(a) for a in given]
-        compiled = Compiled(program, [*map(_layout, given)], host(cpu), threads)
+        compiled = Compiled(program, [*map(_layout, given)], machine, threads)
     parts = [p for p in compiled.parts if isinstance(p, Python)]
     before = [a.tobytes() for a in arrays]
     with mock.patch.object(team, "WAKE_S", 0.0):  # all threads, whoever sleeps
@@ -132,10 +137,11 @@ def natively(
     constants: Sequence[Array] = (),
     threads: int = 1,
     cpu: str | None = None,
+    products: str | None = None,
 ) -> list[Array]:
     """What the program of ``f`` computes, all of it in machine code."""
     program = program_of(f, *arrays, constants=constants)
-    got, reasons = run(program, arrays, threads, cpu)
+    got, reasons = run(program, arrays, threads, cpu, products)
     assert not reasons
     return got
 

@@ -65,7 +65,11 @@ def merged(p: Product) -> Product:
     x, y, out = strides
     while batch and y[-3] == 0:
         size = batch[-1]
-        if m > 1 and not (x[-3] == m * x[-2] and out[-3] == m * out[-2]):
+        if m > 1:
+            are_rows = x[-3] == m * x[-2] and out[-3] == m * out[-2]
+        else:
+            are_rows = x[-3] >= k and out[-3] >= n and (x[-1] == 1 or k == 1)
+        if not are_rows:
             break
         for s in (x, out):
             row = s[-2] if m > 1 else s[-3]

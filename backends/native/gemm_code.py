@@ -30,6 +30,9 @@ from .machine import Host
 from .math.values import I32, VOID, declared
 from .tiles import tile
 
+CHAIN = 256
+"""Most products that are summed one after the other before the sum is added to the
+result: errors grow with the length of such a chain."""
 AT_ONCE = 8
 """Rows of a matrix that ``line`` adds in one go."""
 DOTS = 4
@@ -135,7 +138,11 @@ class _Code:
 
     @contextmanager
     def carried(
-        self, start: ir.Value, stop: ir.Value, step: int, values: list[ir.Value]
+        self,
+        start: ir.Value,
+        stop: ir.Value,
+        step: ir.Value | int,
+        values: list[ir.Value],
     ) -> Iterator[ir.Value]:
         """A loop that is taken at least once and changes ``values``."""
         b, before = self.b, self.b.block
@@ -149,7 +156,7 @@ class _Code:
             phi.add_incoming(v, before)
         values[:] = phis
         yield i
-        after = b.add(i, I64(step))
+        after = b.add(i, I64(step) if isinstance(step, int) else step)
         i.add_incoming(after, b.block)
         for phi, v in zip(phis, values, strict=True):
             phi.add_incoming(v, b.block)
@@ -162,10 +169,11 @@ class _Code:
         """``c[i, j] = Σ a[i, n] b[n, j]``, or added to ``c``, for ``rows`` by
         ``columns``: rows of ``a``, ``b`` and ``c`` are ``as``, ``bs`` and ``cs`` apart,
         and the tiles of ``b``, so many vectors wide, ``bt``."""
-        a, a_s, y, bs, bt, c, cs, size, rows, columns, adds = self.function.args
+        a, a_s, b, bs, bt, c, cs, size, rows, columns, adds = self.function.args
         wide = vectors * self.lanes
+        chunk = self._chunk(size)
         with loop(self.b, I64(0), columns, wide) as j:
-            panel = self.at(y, self.times(self.b.sdiv(j, I64(wide)), bt))
+            panel = self.at(b, self.times(self.b.sdiv(j, I64(wide)), bt))
             left = self.b.sub(columns, j)
             last = self.b.sub(left, I64(wide - self.lanes))
             with loop(self.b, I64(0), rows, self.tile.rows) as i:
@@ -173,9 +181,21 @@ class _Code:
                 # Past the end it is the last row again: the same sums, stored twice.
                 at = [self.least(I64(r), top) for r in range(self.tile.rows)]
                 lines = [self.at(a, self.times(self.b.add(i, r), a_s)) for r in at]
-                sums = self._sums(lines, panel, bs, size, vectors)
                 places = [self.at(c, self.times(self.b.add(i, r), cs), j) for r in at]
-                self._write(places, sums, vectors, last, adds)
+                with self.carried(I64(0), size, chunk, []) as n:
+                    more = [self.at(line, n) for line in lines]
+                    y = self.at(panel, self.times(n, bs))
+                    count = self.least(chunk, self.b.sub(size, n))
+                    sums = self._sums(more, y, bs, count, vectors)
+                    again = self.b.icmp_signed(">", n, I64(0))
+                    again = self.b.or_(adds, again)
+                    self._write(places, sums, vectors, last, again)
+
+    def _chunk(self, size: ir.Value) -> ir.Value:
+        """How many products are summed one after the other."""
+        b = self.b
+        parts = b.sdiv(b.add(size, I64(CHAIN - 1)), I64(CHAIN))
+        return b.sdiv(b.add(size, b.sub(parts, I64(1))), parts)
 
     def _sums(
         self,
