@@ -352,6 +352,7 @@ def test_programs_from_disk_have_panels_of_their_own_constants(
     assert len(kept) == 1
     found = record.recall(kept[0])
     assert found is not None and len(found.packed) == 2 and not found.blas_bits
+    assert found.unread == (3, 4)
 
 
 def test_the_same_whoever_computes() -> None:

@@ -116,6 +116,7 @@ class Compiled:
             self.places.constant(table)
         for number, panels in record.panels_of(found.packed):
             self.places.panels(number, panels)
+        self.places.forget(found.unread)
         self.arena_bytes = found.arena_bytes
         self.parts.append(Native(library, found.threads, found.seconds))
         return True
@@ -140,6 +141,7 @@ class Compiled:
                 bits = record.blas_bits() if w.calls_blas else 0
                 self._keep(name, code, bits, tables, functions)
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
+        self.places.forget(self._unread)
 
     def _generated(self, places: Places) -> list[Written]:
         """The parts in order, before they are compiled."""
@@ -148,6 +150,7 @@ class Compiled:
         from .steps import Group, Layered
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
+        self._unread = layered.unread
         written: list[Written] = []
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
@@ -179,6 +182,7 @@ class Compiled:
             held,
             record.of_panels(self.places.packed),
             tuple(functions),
+            self._unread,
         )
         record.keep(name, made)
 

@@ -88,6 +88,11 @@ class Places:
         panels.fill(out, source)
         return self.constant(out)
 
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Give up the memory of constants that nothing reads."""
+        for number in numbers:
+            self.constants[number - self.first_constant] = np.empty(0, np.uint8)
+
     def scratch(self, size: int) -> Memory:
         """So many bytes of scratch memory of their own."""
         start = self.scratch_bytes

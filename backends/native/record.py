@@ -45,6 +45,8 @@ class Record:
     """Constants in panels, which come last: their pointers, and how they lie."""
     functions: tuple[str, ...] = ()
     """What the code calls of :mod:`.gemm_code`."""
+    unread: tuple[int, ...] = ()
+    """Pointers of constants that are read in panels only."""
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:

@@ -118,6 +118,16 @@ class Layered:
             places.panels(number, panels).memory for number, panels in self.panels
         ]
         """Where the constants in panels lie."""
+        self.unread = self._unread()
+        """Pointers of constants that are read in panels only."""
+
+    def _unread(self) -> tuple[int, ...]:
+        read: set[int] = set()
+        for part in self.parts:
+            if not isinstance(part, Group):
+                return ()
+            read.update(m.buffer for s in part.steps for m in s.memory)
+        return tuple(sorted({number for number, _ in self.panels} - read))
 
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
