@@ -105,6 +105,7 @@ def test_products(
     threads,
     whose,
 )
+@example(0, "row", 1, 3, ("packed", "strided"), 1, "own")
 def test_a_matrix_by_a_vector(
     seed: int,
     side: str,

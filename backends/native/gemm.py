@@ -42,6 +42,8 @@ class Plan:
     ``done`` beforehand, or ``own``: by each thread, for what it computes."""
     bytes: int = 0
     """Memory that each thread needs (bytes)."""
+    is_column: bool = False
+    """Whether the vector is the right operand."""
 
 
 def is_better(host: Host) -> bool:
@@ -89,13 +91,13 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     x_turns = blas.matrix(p.at[0], m, k).is_transposed
     of_y = blas.matrix(p.at[1], k, n)
     if n == 1 and not x_turns and (y[-2] == 1 or k == 1):
-        return Plan("dots")
+        return Plan("dots", is_column=True)
     if m == 1 and not of_y.is_transposed:
         return Plan("line")
     if m == 1 and (x[-1] == 1 or k == 1):
         return Plan("dots")
     if n == 1 and x_turns and out[-2] == 1:
-        return Plan("line")
+        return Plan("line", is_column=True)
     size = p.dtype.itemsize
     shape = tile(host, p.dtype)
     most = min(panel, m)
@@ -170,8 +172,8 @@ def panels(p: Product, host: Host) -> Panels:
 
 def columns_of(p: Product, how: Plan | None, host: Host) -> int:
     """Parts that the columns of a product can have at most."""
-    m, n, _ = p.sizes
-    if how is None or (n == 1 and m > 1):
+    n = p.sizes[1]
+    if how is None or how.is_column:
         return 1
     if how.kind == "tiles":
         return parts_of(n, tile(host, p.dtype))

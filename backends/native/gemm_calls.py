@@ -60,7 +60,7 @@ class OwnCalls(Calls):
         out = self.element(p, 2, out, part.batch, part.first)
         if how.kind == "tiles":
             self._tiles(p, how, (x, y, out), part, scratch)
-        elif p.sizes[1] == 1:
+        elif how.is_column:
             self._by_column(p, how, (x, y, out), part)
         else:
             self._by_row(p, how, (x, y, out), part)

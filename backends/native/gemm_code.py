@@ -182,11 +182,13 @@ class _Code:
                 at = [self.least(I64(r), top) for r in range(self.tile.rows)]
                 lines = [self.at(a, self.times(self.b.add(i, r), a_s)) for r in at]
                 places = [self.at(c, self.times(self.b.add(i, r), cs), j) for r in at]
+                ahead = self._ahead(panel, bt, top, size, vectors)
                 with self.carried(I64(0), size, chunk, []) as n:
                     more = [self.at(line, n) for line in lines]
                     y = self.at(panel, self.times(n, bs))
                     count = self.least(chunk, self.b.sub(size, n))
-                    sums = self._sums(more, y, bs, count, vectors)
+                    ask = self.at(ahead, self.times(n, self.lanes))
+                    sums = self._sums(more, y, bs, count, vectors, ask)
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
                     self._write(places, sums, vectors, last, again)
@@ -204,10 +206,13 @@ class _Code:
         step: ir.Value,
         size: ir.Value,
         vectors: int,
+        ahead: ir.Value,
     ) -> list[ir.Value]:
-        state = [self.zero] * (len(lines) * vectors) + [panel]
+        state = [self.zero] * (len(lines) * vectors) + [panel, ahead]
+        fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         with self.carried(I64(0), size, 1, state) as n:
-            row = state[-1]
+            row, ask = state[-2:]
+            self.b.call(fetch, [ask, *(I32(f) for f in (0, 2, 1))])
             y = [
                 self.load(self.at(row, v * self.lanes), self.lanes)
                 for v in range(vectors)
@@ -218,8 +223,24 @@ class _Code:
                 for v in range(vectors):
                     at = r * vectors + v
                     state[at] = self.times_plus(x, y[v], state[at])
-            state[-1] = self.at(row, step)
-        return state[:-1]
+            state[-2:] = self.at(row, step), self.at(ask, self.lanes)
+        return state[:-2]
+
+    def _ahead(
+        self,
+        panel: ir.Value,
+        apart: ir.Value,
+        top: ir.Value,
+        size: ir.Value,
+        vectors: int,
+    ) -> ir.Value:
+        """What the rows of a tile ask for while they run: the last ones for the next
+        panel, which lies far away, a vector a turn."""
+        b = self.b
+        left = b.sdiv(top, I64(self.tile.rows))
+        part = self.times(self.times(left, size), self.lanes)
+        following = self.at(panel, apart, part)
+        return b.select(b.icmp_signed("<", left, I64(vectors)), following, panel)
 
     def _write(
         self,
