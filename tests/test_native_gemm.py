@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product as product_of
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -144,8 +145,11 @@ def test_halves_are_summed_in_float32_and_rounded_once(dtype: str, who: str) -> 
 
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     x, y = draw(0, 33, 300).astype(kind), draw(1, 300, 50).astype(kind)
-    for a, b in ((x, y), (x.T.copy().T, y.T.copy().T)):
-        (got,) = natively(product, a, b, products=who)
+    turned = x.T.copy().T, y.T.copy().T
+    cases = [(x, y), turned, (x[:1], y), (x, y[:, :1]), (x[:1], turned[1][:, :20])]
+    for (a, b), fixed in product_of(cases, (False, True)):
+        given, constants = ([a], [b]) if fixed else ([a, b], [])
+        (got,) = natively(product, *given, constants=constants, products=who)
         wide_x, wide_y = (v.astype(np.float64) for v in (a, b))
         assert got.dtype == kind
         bound = 301 * UNIT[F32] * (np.abs(wide_x) @ np.abs(wide_y))

@@ -28,7 +28,7 @@ from .affine import (
 )
 from .language import DType, Nest
 from .schedule import Target, schedule
-from .values import Conflict, Layout, Values, covers, fixed_terms, matching
+from .values import WIDE, Conflict, Layout, Values, covers, fixed_terms, matching
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Loops:
 class Product:
     """``out[b] = x[b] y[b]``, matrices of ``m`` rows, ``n`` columns and inner ``k``.
 
-    Strides and offsets are in elements; one stride of each matrix is 1.
+    Strides and offsets are in elements; one stride of each matrix is 1. Operands may
+    be halves of a product in float32.
     """
 
     x: Operand
@@ -413,6 +414,11 @@ class _Lowering:
         assert found is not None
         return found
 
+    def _is_read(self, dtype: DType, wide: DType) -> bool:
+        """Whether a product in ``wide`` reads ``dtype``."""
+        is_half = dtype in HALF and wide == WIDE and self.target.halves
+        return dtype == wide or is_half
+
     def _seen(
         self,
         term: Term,
@@ -427,7 +433,7 @@ class _Lowering:
             value = values.values[values.value(term, index)]
         except (Split, Conflict, Unsupported):
             return None
-        if value.op != "load" or value.source.dtype != dtype:
+        if value.op != "load" or not self._is_read(value.source.dtype, dtype):
             return None
         own = [
             sum(value.at.coefficient(v) for v in e.variables) if e.variables else 0

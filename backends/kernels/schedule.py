@@ -53,6 +53,8 @@ class Target:
     rows: frozenset[int] = frozenset()
     """Sizes of innermost loops that stay as they are: rows of products, which run in
     panels with what follows them."""
+    halves: bool = False
+    """Whether products in float32 read float16 and bfloat16."""
 
 
 Placed = tuple[Any, Affine, int]

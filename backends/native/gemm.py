@@ -90,22 +90,24 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     x, y, out = (layout.strides for layout in p.at)
     x_turns = blas.matrix(p.at[0], m, k).is_transposed
     of_y = blas.matrix(p.at[1], k, n)
-    if n == 1 and not x_turns and (y[-2] == 1 or k == 1):
+    plain = p.x.dtype == p.y.dtype == p.dtype
+    if n == 1 and plain and not x_turns and (y[-2] == 1 or k == 1):
         return Plan("dots", is_column=True)
-    if m == 1 and not of_y.is_transposed:
+    if m == 1 and plain and not of_y.is_transposed:
         return Plan("line")
-    if m == 1 and (x[-1] == 1 or k == 1):
+    if m == 1 and plain and (x[-1] == 1 or k == 1):
         return Plan("dots")
-    if n == 1 and x_turns and out[-2] == 1:
+    if n == 1 and plain and x_turns and out[-2] == 1:
         return Plan("line", is_column=True)
     size = p.dtype.itemsize
     shape = tile(host, p.dtype)
     most = min(panel, m)
-    room = most * turned_row(p, host) * size if x_turns else 0
+    room = most * block_row(p, host) * size if is_moved(p) else 0
     order = "done"
     if not is_constant:
         near = of_y.leading * size <= NEAR_BYTES or m <= 2 * shape.rows
-        if near and not of_y.is_transposed and n % shape.lanes == 0:
+        lies = p.y.dtype == p.dtype and not of_y.is_transposed
+        if near and lies and n % shape.lanes == 0:
             order = ""
         elif most == m and prod(p.batch) > 1 and any(y[:-2]):
             order = "own"
@@ -120,8 +122,15 @@ def inner(p: Product, host: Host) -> int:
     return -(-k // -(-k // most))
 
 
-def turned_row(p: Product, host: Host) -> int:
-    """Elements from row to row of a block of a left operand that is turned."""
+def is_moved(p: Product) -> bool:
+    """Whether blocks of the left operand are brought into order before they are
+    multiplied: they are halves, or their rows do not lie in order."""
+    m, _, k = p.sizes
+    return p.x.dtype != p.dtype or blas.matrix(p.at[0], m, k).is_transposed
+
+
+def block_row(p: Product, host: Host) -> int:
+    """Elements from row to row of such a block."""
     lanes = tile(host, p.dtype).lanes
     return padded(inner(p, host), lanes) + lanes
 
@@ -167,7 +176,7 @@ def panels(p: Product, host: Host) -> Panels:
     shape = tile(host, p.dtype)
     at = p.at[1]
     kept = tuple(b if s else 1 for b, s in zip(p.batch, at.strides, strict=False))
-    return Panels(kept, (k, n), at, shape.vectors, shape.lanes)
+    return Panels(kept, (k, n), at, shape.vectors, shape.lanes, p.dtype.name)
 
 
 def columns_of(p: Product, how: Plan | None, host: Host) -> int:

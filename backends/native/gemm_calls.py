@@ -9,6 +9,7 @@ from math import prod
 
 from llvmlite import ir
 
+from ..kernels.language import DType
 from ..kernels.lower import Product
 from . import blas, gemm
 from .access import loop
@@ -75,11 +76,11 @@ class OwnCalls(Calls):
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def _at(
-        self, p: Product, pointer: ir.Value, *terms: tuple[ir.Value, int]
+        self, dtype: DType, pointer: ir.Value, *terms: tuple[ir.Value, int]
     ) -> ir.Value:
         """``pointer`` moved by a sum of elements."""
         for value, times in terms:
-            by = self.b.mul(value, I64(times * p.dtype.itemsize))
+            by = self.b.mul(value, I64(times * dtype.itemsize))
             pointer = self.moved(pointer, by)
         return pointer
 
@@ -108,14 +109,14 @@ class OwnCalls(Calls):
         each = padded(-(-n // part.columns), gemm.LINE)
         low = self.b.mul(part.column, I64(each))
         count = self._least(self.b.sub(I64(n), low), each)
-        out = self._at(p, out, (low, 1))
+        out = self._at(p.dtype, out, (low, 1))
         name = name_of(how.kind, p.dtype)
         if how.kind == "line":
             step = p.at[0].strides[-1]
-            y = self._at(p, y, (low, 1))
+            y = self._at(p.dtype, y, (low, 1))
             self._function(name, [x, step, y, lead, out, k, count])
         else:
-            y = self._at(p, y, (low, lead))
+            y = self._at(p.dtype, y, (low, lead))
             self._function(name, [y, lead, x, out, 1, k, count])
 
     # -- tiles -------------------------------------------------------------------------
@@ -139,23 +140,24 @@ class OwnCalls(Calls):
             self._fill(p, y, panels, I64(0), 1)
             y = panels
         with self._blocks(p) as (start, size, adds):
-            a, apart = self._at(p, x, (start, 1)), of_x.leading
-            if of_x.is_transposed:
-                a = self._at(p, x, (start, of_x.leading))
-                apart = gemm.turned_row(p, self.host)
-                name = name_of("turn", p.dtype, p.dtype.name)
+            step = of_x.leading if of_x.is_transposed else 1
+            a, apart = self._at(p.x.dtype, x, (start, step)), of_x.leading
+            if gemm.is_moved(p):
+                apart = gemm.block_row(p, self.host)
+                how_moved = "turn" if of_x.is_transposed else "copy"
+                name = name_of(how_moved, p.dtype, p.x.dtype.name)
                 args = [a, of_x.leading, scratch, apart, part.count, size]
                 self._function(name, args)
                 a = scratch
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
                 if how.order:
-                    panel = self._at(p, y, (low, k), (start, wide))
+                    panel = self._at(p.dtype, y, (low, k), (start, wide))
                     step, each = wide, wide * k
                 else:
                     step, each = blas.matrix(p.at[1], k, n).leading, wide
-                    panel = self._at(p, y, (low, 1), (start, step))
-                c = self._at(p, out, (low, 1))
+                    panel = self._at(p.dtype, y, (low, 1), (start, step))
+                c = self._at(p.dtype, out, (low, 1))
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
                 name = name_of("tiles", p.dtype, vectors)
@@ -213,7 +215,7 @@ class OwnCalls(Calls):
         else:
             units = -(-k // COPIED)
         which, unit = b.sdiv(unit, I64(units)), b.srem(unit, I64(units))
-        out = self._at(p, out, (which, of.elements // batch))
+        out = self._at(p.dtype, out, (which, of.elements // batch))
         y = self.element(replace(p, batch=of.kept), 1, y, which)
         self._fill(p, y, out, unit, units)
 
@@ -225,16 +227,16 @@ class OwnCalls(Calls):
         lanes = tile(self.host, p.dtype).lanes
         of_y = blas.matrix(p.at[1], k, p.sizes[1])
         if of_y.is_transposed:
-            name = name_of("turn", p.dtype, p.dtype.name)
+            name = name_of("turn", p.dtype, p.y.dtype.name)
             for low, high, vectors in self._ranges(p, unit, units):
                 wide = vectors * lanes
                 with loop(b, low, high, wide) as j:
-                    x = self._at(p, y, (j, of_y.leading))
-                    to = self._at(p, out, (j, k))
+                    x = self._at(p.y.dtype, y, (j, of_y.leading))
+                    to = self._at(p.dtype, out, (j, k))
                     count = self._least(b.sub(high, j), wide)
                     self._function(name, [x, of_y.leading, to, wide, k, count])
             return
-        name = name_of("copy", p.dtype, p.dtype.name)
+        name = name_of("copy", p.dtype, p.y.dtype.name)
         start, rows = I64(0), I64(k)
         if units > 1:
             start = b.mul(unit, I64(COPIED))
@@ -242,7 +244,7 @@ class OwnCalls(Calls):
         for low, high, vectors in self._ranges(p, I64(0), 1):
             wide = vectors * lanes
             with loop(b, low, high, wide) as j:
-                x = self._at(p, y, (start, of_y.leading), (j, 1))
-                to = self._at(p, out, (j, k), (start, wide))
+                x = self._at(p.y.dtype, y, (start, of_y.leading), (j, 1))
+                to = self._at(p.dtype, out, (j, k), (start, wide))
                 count = self._least(b.sub(high, j), wide)
                 self._function(name, [x, of_y.leading, to, wide, rows, count])

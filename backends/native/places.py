@@ -83,8 +83,9 @@ class Places:
         """The place of the constant with this pointer, in panels."""
         self.packed.append((number, panels))
         source = self.constants[number - self.first_constant]
-        least = ALIGNED_FROM // source.itemsize
-        out = fresh((max(panels.elements, least),), source.dtype)[: panels.elements]
+        dtype = np.dtype(panels.dtype)
+        least = ALIGNED_FROM // dtype.itemsize
+        out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
         panels.fill(out, source)
         return self.constant(out)
 

@@ -37,6 +37,7 @@ class Calls:
     ) -> ir.Value:
         """The first element of a matrix, or of a row of it."""
         b = self.b
+        size = (p.x, p.y, p.out)[which].dtype.itemsize
         layout = p.at[which]
         at: ir.Value = I64(layout.offset)
         rest = batch
@@ -45,7 +46,7 @@ class Calls:
             rest = b.sdiv(rest, I64(n))
         if first is not None:
             at = b.add(at, b.mul(first, I64(layout.strides[-2])))
-        return self.moved(pointer, b.mul(at, I64(p.dtype.itemsize)))
+        return self.moved(pointer, b.mul(at, I64(size)))
 
 
 class BlasCalls(Calls):

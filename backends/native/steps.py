@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from eqsat.kernel import Kernel, packed
+from eqsat.op import HALF
 from eqsat.program import Program
 from eqsat.term import Term
 
@@ -133,7 +134,9 @@ class Layered:
         if "numpy" in kernel.op.lowerings:
             raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
         layouts = {t: self.places.of[t].layout for t in kernel.inputs}
-        pieces = pieces_of(kernel, self.target, layouts)
+        has_halves = any(t.dtype in HALF for t in kernel.inputs)
+        halves = has_halves and gemm.is_better(self.host)
+        pieces = pieces_of(kernel, replace(self.target, halves=halves), layouts)
         for p in pieces.pieces:
             if isinstance(p, Loops):
                 check(p.nest)

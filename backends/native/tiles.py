@@ -80,6 +80,8 @@ class Panels:
     vectors: int
     lanes: int
     """Of a whole tile."""
+    dtype: str = "float32"
+    """Of the product."""
 
     @property
     def elements(self) -> int:
