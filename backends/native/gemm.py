@@ -21,6 +21,9 @@ STRIP_BYTES = 1 << 15
 in the first cache, the panel of the right operand in the second."""
 NEAR_BYTES = 512
 """Rows of the right operand up to which it is read where it lies."""
+EVEN = 4
+"""Tiles up to which rows are shared evenly between them: code for each height is made
+when it is first needed."""
 LINE = 64
 """Columns that are multiplied by a row vector come in multiples of these."""
 LEAST_COLUMNS = 256
@@ -42,6 +45,8 @@ class Plan:
     ``done`` beforehand, or ``own``: by each thread, for what it computes."""
     bytes: int = 0
     """Memory that each thread needs (bytes)."""
+    height: int = 0
+    """Rows of a tile."""
     is_column: bool = False
     """Whether the vector is the right operand."""
 
@@ -93,9 +98,11 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     plain = p.x.dtype == p.y.dtype == p.dtype
     if n == 1 and plain and not x_turns and (y[-2] == 1 or k == 1):
         return Plan("dots", is_column=True)
-    if m == 1 and plain and not of_y.is_transposed:
+    # A constant in panels is read in order, with sums in registers.
+    is_line = m == 1 and plain and not is_constant
+    if is_line and not of_y.is_transposed:
         return Plan("line")
-    if m == 1 and plain and (x[-1] == 1 or k == 1):
+    if is_line and (x[-1] == 1 or k == 1):
         return Plan("dots")
     if n == 1 and plain and x_turns and out[-2] == 1:
         return Plan("line", is_column=True)
@@ -112,7 +119,14 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
         elif most == m and prod(p.batch) > 1 and any(y[:-2]):
             order = "own"
             room += k * padded(n, shape.lanes) * size
-    return Plan("tiles", order, room)
+    return Plan("tiles", order, room, height(most, shape))
+
+
+def height(rows: int, shape: Tile) -> int:
+    """Rows of the tiles of so many rows: few ones are shared evenly."""
+    if rows > EVEN * shape.rows:
+        return shape.rows
+    return -(-rows // -(-rows // shape.rows))
 
 
 def inner(p: Product, host: Host) -> int:

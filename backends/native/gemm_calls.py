@@ -160,7 +160,7 @@ class OwnCalls(Calls):
                 c = self._at(p.dtype, out, (low, 1))
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
-                name = name_of("tiles", p.dtype, vectors)
+                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
                 self._function(name, [*args, size, part.count, columns, adds])
 
     @contextmanager

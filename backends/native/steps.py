@@ -234,7 +234,7 @@ class Layered:
         parts = -(-share // PANEL_ROWS)
         panel = -(-share // parts)
         if gemm.is_better(self.host):
-            return padded(panel, tile(self.host, p.dtype).rows)
+            return padded(panel, gemm.height(panel, tile(self.host, p.dtype)))
         return panel
 
     def _planned(self, group: Group) -> Iterator[Group]:
