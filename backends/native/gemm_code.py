@@ -182,10 +182,9 @@ class _Code:
             last = self.b.sub(left, I64(wide - self.lanes))
             with loop(self.b, I64(0), rows, height) as i:
                 top = self.b.sub(self.b.sub(rows, i), I64(1))
-                # Past the end it is the last row again: the same sums, stored twice.
-                at = [self.least(I64(r), top) for r in range(height)]
-                lines = [self.at(a, self.times(self.b.add(i, r), a_s)) for r in at]
-                places = [self.at(c, self.times(self.b.add(i, r), cs), j) for r in at]
+                lines = self._rows(self.at(a, self.times(i, a_s)), a_s, height, top)
+                place = self.at(c, self.times(i, cs), j)
+                places = self._rows(place, cs, height, top)
                 ahead = self._ahead(panel, bt, (top, height), size, vectors)
                 with self.carried(I64(0), size, chunk, []) as n:
                     more = [self.at(line, n) for line in lines]
@@ -196,6 +195,18 @@ class _Code:
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
                     self._write(places, sums, vectors, last, again)
+
+    def _rows(
+        self, first: ir.Value, apart: ir.Value, height: int, top: ir.Value
+    ) -> list[ir.Value]:
+        """Where rows start; past the last one, ``top``, it is that again: the same
+        sums, stored twice."""
+        rows = [first]
+        for r in range(1, height):
+            is_there = self.b.icmp_signed("<=", I64(r), top)
+            step = self.b.select(is_there, apart, I64(0))
+            rows.append(self.at(rows[-1], step))
+        return rows
 
     def _chunk(self, size: ir.Value) -> ir.Value:
         """How many products are summed one after the other."""
