@@ -213,7 +213,12 @@ class Layered:
             if not isinstance(first, Product):
                 yield Group((steps[at],))
             else:
-                while end < len(steps) and self._follows(steps[at:end], steps[end]):
+                alone = self._shares_columns(first)
+                while (
+                    not alone
+                    and end < len(steps)
+                    and self._follows(steps[at:end], steps[end])
+                ):
                     end += 1
                 inside = steps[at:end]
                 outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
@@ -230,12 +235,23 @@ class Layered:
 
     def _panel(self, p: Product) -> int:
         m = p.sizes[0]
-        share = -(-m // max(self.threads // max(prod(p.batch), 1), 1))
+        sharing = 1 if self._shares_columns(p) else self.threads
+        share = -(-m // max(sharing // max(prod(p.batch), 1), 1))
         parts = -(-share // PANEL_ROWS)
         panel = -(-share // parts)
         if gemm.is_better(self.host):
             return padded(panel, gemm.height(panel, tile(self.host, p.dtype)))
         return panel
+
+    def _shares_columns(self, p: Product) -> bool:
+        """Whether threads share the columns of a product and not its rows, of which
+        there are so few that the right operand would be read for little work."""
+        m, n, _ = p.sizes
+        if self.threads == 1 or not gemm.is_better(self.host):
+            return False
+        shape = tile(self.host, p.dtype)
+        few = m <= gemm.EVEN * shape.rows * self.threads
+        return few and not p.batch and gemm.parts_of(n, shape) >= self.threads
 
     def _planned(self, group: Group) -> Iterator[Group]:
         """The group with its products planned; what brings their right operands into
