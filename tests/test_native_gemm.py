@@ -147,6 +147,9 @@ def test_halves_are_summed_in_float32_and_rounded_once(dtype: str, who: str) -> 
     x, y = draw(0, 33, 300).astype(kind), draw(1, 300, 50).astype(kind)
     turned = x.T.copy().T, y.T.copy().T
     cases = [(x, y), turned, (x[:1], y), (x, y[:, :1]), (x[:1], turned[1][:, :20])]
+    several = np.stack([y, -y, y[::-1]])
+    batch = x.reshape(3, 11, 300), several
+    cases += [batch, (batch[0], y)]
     for (a, b), fixed in product_of(cases, (False, True)):
         given, constants = ([a], [b]) if fixed else ([a, b], [])
         (got,) = natively(product, *given, constants=constants, products=who)

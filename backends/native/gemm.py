@@ -156,7 +156,8 @@ def in_panels(p: Product, host: Host) -> Product:
     kept = [b if s else 1 for b, s in zip(p.batch, p.at[1].strides, strict=False)]
     steps = packed((*kept, size))[:-1]
     strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
-    return replace(p, at=(p.at[0], Layout((*strides, 0, 0)), p.at[2]))
+    at = p.at[0], Layout((*strides, 0, 0)), p.at[2]
+    return replace(p, y=replace(p.y, dtype=p.dtype), at=at)
 
 
 @dataclass(frozen=True)
