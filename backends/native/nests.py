@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..kernels.affine import Var
+from ..kernels.affine import ZERO, Affine, Var
 from ..kernels.language import (
     Accumulate,
     Compute,
@@ -33,6 +33,7 @@ from . import elementwise
 from .access import Access, Strand, loop, without
 from .ahead import fetch_ahead
 from .convert import I64, constant, register_type, splat
+from .extremes import Extreme, Positions
 from .machine import Host
 from .reductions import Reducer, reducer
 from .shape import (
@@ -52,6 +53,9 @@ class Emitter(Access):
             s.target: s.dtype
             for s in nest.statements()
             if not isinstance(s, (Keep, Store))
+        }
+        self.positions = {
+            s.target: s.at for s in nest.statements() if isinstance(s, Position)
         }
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
@@ -143,9 +147,9 @@ class Emitter(Access):
         groups = self._groups(p)
         reducers = {
             s.target: [
-                self._reducer(s).started(self, lanes, self._is_long(p))
+                self._started(s, p, lanes, i * lanes)
                 for lanes, unroll in groups
-                for _ in range(unroll)
+                for i in range(unroll)
             ]
             for s in sums
         }
@@ -159,6 +163,19 @@ class Emitter(Access):
                 for r in rest:
                     first = first.joined(self, r)
                 self.row[s.target] = first.to_scalar(self)
+
+    def _started(self, s: Accumulate, p: Pass, lanes: int, offset: int) -> Any:
+        """An accumulator for the strand whose lanes start at ``offset``."""
+        found = self._reducer(s)
+        if s.position < 0:
+            return found.started(self, lanes, self._is_long(p))
+        at = self.positions[s.position]
+        last = at.offset + sum(c * (v.size - 1) for v, c in at.terms)
+        bits = 32 if found.dtype.itemsize <= 4 and last < 1 << 31 else 64
+        step = at.coefficient(p.loops[-1]) if not self.nest.vertical else 0
+        steps = tuple((offset + i) * step for i in range(lanes))
+        where = Positions(bits, steps, is_rising(at, p.loops))
+        return Extreme(found, self, lanes, where)
 
     def _is_long(self, p: Pass) -> bool:
         """Whether sums need care: many additions one after the other."""
@@ -332,7 +349,7 @@ class Emitter(Access):
         for s in p.body:
             if isinstance(s, Accumulate):
                 value = self._known(s.value, strand)
-                at = self._known(s.position, strand) if s.position >= 0 else None
+                at = self._sum(self.positions.get(s.position, ZERO))
                 reducers[s.target][which].add(self, value, at)
                 seen[s.target][-1].append(value)
             else:
@@ -397,3 +414,13 @@ class Emitter(Access):
                 self.b, "cast", [args[0]], dtype, boolean, self.host
             )
         return elementwise.emit(self.b, s.op, args, of, s.dtype, self.host)
+
+
+def is_rising(at: Affine, loops: Sequence[Var]) -> bool:
+    """Whether an index only grows while ``loops`` run."""
+    least = 1
+    for v in reversed(loops):
+        if at.coefficient(v) < least:
+            return False
+        least = at.coefficient(v) * v.size
+    return True
