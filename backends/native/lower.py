@@ -322,9 +322,7 @@ class Lowered:
 
     def __call__(self, *arrays: Any) -> list[Array]:
         """The results, in fresh arrays."""
-        given = [
-            _readable(a, t) for a, t in zip(arrays, self.program.inputs, strict=True)
-        ]
+        given = [*map(_readable, arrays)]
         compiled = self._compiled_for(given)
         if compiled is None:
             given = [np.ascontiguousarray(a) for a in given]
@@ -356,7 +354,7 @@ class Lowered:
             return None
 
 
-def _readable(value: Any, term: Term) -> Array:
+def _readable(value: Any) -> Array:
     """An array that native code can read: elements aligned, whole ones apart."""
     array = np.asarray(value)
     size = array.itemsize
