@@ -25,20 +25,12 @@ from .affine import (
     Unsupported,
     Var,
     address,
+    covers,
 )
-from .language import DType, Nest
+from .known import fixed_terms
+from .language import DType, Nest, Operand
 from .schedule import Target, schedule
-from .values import Conflict, Layout, Values, covers, fixed_terms, matching
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Memory that a piece reads or writes: an ``array`` (a term), a ``result`` (its
-    position), a ``temporary`` or a ``table`` (their numbers)."""
-
-    kind: str
-    key: Any
-    dtype: DType
+from .values import Conflict, Layout, Values, matching
 
 
 @dataclass(frozen=True)
@@ -118,6 +110,8 @@ def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
     return Loops(nest, cast("tuple[Operand, ...]", operands))
 
 
+INDEXED = ("take", "accumulate")
+"""Ops of a library that nests compute."""
 OF_NOTHING = frozenset("sum prod mean any all matmul".split())
 """Ops that make elements of arrays without any."""
 
@@ -263,6 +257,7 @@ class _Lowering:
             except Split as split:
                 splits[split.var.name] = split.inner
             except Conflict as conflict:
+                splits.clear()
                 roots = self._settle(conflict.term, roots)
 
     def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
@@ -336,6 +331,8 @@ class _Lowering:
         elif term.op.name in ("matmul", "concatenate", "pad"):
             self.write(root)
         elif term.op.kind in ("pointwise", "view"):  # type: ignore[attr-defined]
+            self.nest([root])
+        elif term.op.name in INDEXED:
             self.nest([root])
         else:
             raise Unsupported(f"{term.op.name} in loops")

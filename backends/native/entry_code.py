@@ -239,7 +239,10 @@ build:
   ret ptr %result
 }
 
-; Runs a variant on the arrays in %leaves; outputs and buffers go behind them.
+@refused = internal constant i8 0
+
+; Runs a variant on the arrays in %leaves; outputs and buffers go behind them. Returns
+; @refused where the call is one for Python.
 define internal ptr @run(ptr %v, ptr %leaves) {
   %n = get Variant.leaves, %v
   %m = get Variant.outputs, %v
@@ -286,7 +289,20 @@ without:
   call void @count_all(ptr %leaves, i64 %n, ptr @Py_DecRef)
   br label %after
 after:
-  br i1 %small, label %pack, label %back
+  br i1 %small, label %pack, label %check
+check:
+  %fault = get Variant.fault, %v
+  %may = icmp sge i64 %fault, 0
+  br i1 %may, label %look, label %back
+look:
+  %mark = getelementptr i8, ptr %arena, i64 %fault
+  %byte = load i8, ptr %mark
+  %failed = icmp ne i8 %byte, 0
+  br i1 %failed, label %refuse, label %back
+refuse:
+  call void @pool_give(ptr %arena)
+  call void @count_all(ptr %outs, i64 %m, ptr @Py_DecRef)
+  ret ptr @refused
 back:
   call void @pool_give(ptr %arena)
   br label %pack
@@ -340,6 +356,9 @@ go:
   call void @Py_IncRef(ptr %owner)
   %result = call ptr @run(ptr %v, ptr %leaves)
   call void @Py_DecRef(ptr %owner)
+  %again = icmp eq ptr %result, @refused
+  br i1 %again, label %python, label %give
+give:
   ret ptr %result
 python:
   %fallback = get State.fallback, %state

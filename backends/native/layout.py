@@ -26,7 +26,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
         *("i64 probes", "ptr probe"),
         *("i64 leaves", "i64 outputs", "ptr output", "i64 constants", "ptr constant"),
-        *("i64 arena", "ptr program", "i64 threads", "i64 release"),
+        *("i64 arena", "i64 fault", "ptr program", "i64 threads", "i64 release"),
         *("i64 pack", "ptr packer", "ptr owner"),
     ),
     # What one part of an argument must be; the parts of containers follow them.

@@ -96,7 +96,7 @@ class Compiled:
         self.host, self.threads, self.exact = host, threads, exact
         self.places = Places(program, layouts)
         self.parts: list[Native | Python] = []
-        self.arena_bytes = 0
+        self.arena_bytes, self.fault = 0, -1
         name = record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
@@ -112,7 +112,7 @@ class Compiled:
             return False
         for table in found.arrays:
             self.places.constant(table)
-        self.arena_bytes = found.arena_bytes
+        self.arena_bytes, self.fault = found.arena_bytes, found.fault
         self.parts.append(Native(library, found.threads, found.seconds))
         return True
 
@@ -120,6 +120,8 @@ class Compiled:
         """Generate the code, and keep it when it is all of the program."""
         known = len(self.places.constants)
         self._written = self._generated(self.places)
+        if self.places.fault is not None:
+            self.fault = self.places.fault.byte
         whole = name is not None and len(self._written) == 1
         for w in self._written:
             if isinstance(w, tuple):
@@ -159,7 +161,9 @@ class Compiled:
         assert isinstance(part, Native)
         held = tuple(map(record.table_of, tables))
         size = max(self.arena_bytes, self.places.scratch_bytes)
-        made = Record(code, part.threads, part.seconds, size, blas_bits, held)
+        made = Record(
+            code, part.threads, part.seconds, size, self.fault, blas_bits, held
+        )
         record.keep(name, made)
 
     @cached_property
@@ -197,6 +201,7 @@ class Compiled:
             outputs,
             tuple(self.places.constants),
             self.arena_bytes,
+            self.fault,
             part.asked,
             part.seconds > RELEASE_S,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
@@ -204,7 +209,8 @@ class Compiled:
         )
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results, in fresh arrays."""
+        """The results, in fresh arrays. Raises what NumPy raises for arguments that
+        have none, such as an index out of bounds."""
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
@@ -216,9 +222,18 @@ class Compiled:
         for p in self.parts:
             if isinstance(p, Native):
                 team_run(p.address, ctypes.addressof(pointers), p.asked)
+                if self.fault >= 0 and arena[self.fault]:
+                    return self._refused(arrays)
             else:
                 self._by_numpy(p, blocks)
         return outputs
+
+    def _refused(self, arrays: Sequence[Array]) -> list[Array]:
+        """The error that NumPy raises for arguments that have no result."""
+        from ..numpy.lower import lower as lower_to_numpy
+
+        with np.errstate(all="ignore"):
+            return list(lower_to_numpy(self.program)(*arrays))
 
     def _by_numpy(self, p: Python, blocks: Sequence[Array]) -> None:
         given = [self._array(t, blocks) for t in p.arguments]

@@ -20,22 +20,30 @@ from ..kernels.language import (
     Accumulate,
     Compute,
     Const,
+    Gather,
     Keep,
     Kept,
     Load,
     Nest,
     Pass,
     Position,
+    Running,
     Statement,
     Store,
+    Within,
+    operands,
+    variables,
 )
 from . import elementwise
 from .access import Access, Strand, loop, without
 from .ahead import fetch_ahead
+from .checks import Checks
 from .convert import I64, constant, register_type, splat
 from .extremes import Extreme, Positions
 from .machine import Host
+from .math.values import I32
 from .reductions import Reducer, reducer
+from .running import run, started
 from .shape import (
     BLOCK,
     CAREFUL,
@@ -54,16 +62,21 @@ class Emitter(Access):
             for s in nest.statements()
             if not isinstance(s, (Keep, Store))
         }
+        self.moving = variables(nest)
         self.positions = {
             s.target: s.at for s in nest.statements() if isinstance(s, Position)
         }
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.strands: list[Strand] = []
+        self.single = Strand(1, 0)
+        """Of a row, where elements of a row lie side by side."""
+        self.checks = Checks(self)
         with loop(self.b, self.start, self.stop, 1) as unit:
             self.unit(unit)
         if nest.streamed and not host.is_arm:
             self._fence()
+        self.checks.note(self.buffers)
         self.b.ret_void()
 
     # -- loops -------------------------------------------------------------------------
@@ -139,8 +152,7 @@ class Emitter(Access):
             for strand in self.strands:
                 self._statement(s, strand, strand.row, strand.row)
         else:
-            strand = Strand(1, 0)
-            self._statement(s, strand, self.row, self.row)
+            self._statement(s, self.single, self.row, self.row)
 
     def _pass(self, p: Pass, block: ir.Value | None) -> None:
         sums = [s for s in p.body if isinstance(s, Accumulate)]
@@ -153,6 +165,12 @@ class Emitter(Access):
             ]
             for s in sums
         }
+        for strand in self.strands if self.nest.vertical else [self.single]:
+            strand.carries = {
+                s.target: started(self, s, strand.lanes)
+                for s in p.body
+                if isinstance(s, Running)
+            }
         self._nested(p, list(p.loops), groups, reducers, block)
         for s in sums:
             if self.nest.vertical:
@@ -304,12 +322,7 @@ class Emitter(Access):
 
     def _read(self, p: Pass) -> dict[int, ir.Value]:
         """Values of the row that the body reads."""
-        used: set[int] = set()
-        for s in p.body:
-            if isinstance(s, Compute):
-                used.update(s.args)
-            elif isinstance(s, (Store, Keep, Accumulate)):
-                used.add(s.value)
+        used = {i for s in p.body if not isinstance(s, Gather) for i in operands(s)}
         return {i: v for i, v in self.row.items() if i in used}
 
     def _step(
@@ -393,6 +406,15 @@ class Emitter(Access):
                 out[s.target] = self._load(s, strand)
             case Compute():
                 out[s.target] = self._compute(s, [value(i) for i in s.args])
+            case Gather():
+                out[s.target] = self._gather(s, self._offset(s, strand, out), strand)
+            case Within():
+                of = self.dtypes[s.value]
+                out[s.target] = self.checks.within(s, value(s.value), of)
+            case Running():
+                carries = strand if self.nest.vertical else self.single
+                cell = carries.carries[s.target]
+                out[s.target] = run(self, s, value(s.value), cell, self.host)
             case Position():
                 out[s.target] = self._position(s.at, strand)
             case Keep():
@@ -404,6 +426,15 @@ class Emitter(Access):
                 out[s.target] = self._read_at(place, dtype, lanes)
             case Store():
                 self._store(s, value(s.value), strand)
+
+    def _offset(self, s: Gather, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
+        """How far a gather moves: one number, where its lanes move together."""
+        if s.by not in out:
+            return strand.row[s.by] if self.nest.vertical else self.row[s.by]
+        by = out[s.by]
+        if self.lane in self.moving[s.by] or not isinstance(by.type, ir.VectorType):
+            return by
+        return self.b.extract_element(by, I32(0))
 
     def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
         of = self.dtypes[s.args[-1]]

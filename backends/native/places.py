@@ -64,6 +64,8 @@ class Places:
             value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
             self.constant(value, t)
         self.scratch_bytes = 0
+        self.fault: Memory | None = None
+        """A byte that is 1 after a call that must not give what it computed."""
         self._slots()
 
     def constant(self, value: Array, term: Term | None = None) -> Place:
@@ -80,6 +82,12 @@ class Places:
         start = self.scratch_bytes
         self.scratch_bytes += aligned(size)
         return Memory(-1, start)
+
+    def noted(self) -> Memory:
+        """Where a call notes that it has failed."""
+        if self.fault is None:
+            self.fault = self.scratch(1)
+        return self.fault
 
     def _slots(self) -> None:
         """Kernels' results and the views of them; a result of the program is written

@@ -35,6 +35,8 @@ class Record:
     threads: int
     seconds: float
     arena_bytes: int
+    fault: int
+    """As :attr:`.entry.Code.fault`."""
     blas_bits: int
     """Of an integer of BLAS, negative when it cannot be held to one thread; 0 for a
     program without products."""

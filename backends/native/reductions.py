@@ -203,14 +203,16 @@ class _Joined:
         wide = [v for v in self.values if lanes_of(v) > 1]
         single = [v for v in self.values if lanes_of(v) == 1]
         if wide:
-            single.insert(0, self._across(c, tree(self.of, c.b, wide)))
+            single.insert(0, across(self.of, c.b, tree(self.of, c.b, wide)))
         return tree(self.of, c.b, single)
 
-    def _across(self, c: Context, value: ir.Value) -> ir.Value:
-        while lanes_of(value) > 1:
-            low, high = halves(c.b, value)
-            value = self.of.combine(c.b, low, high)
-        return value
+
+def across(of: Reducer, b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """The lanes of a vector as one."""
+    while lanes_of(value) > 1:
+        low, high = halves(b, value)
+        value = of.combine(b, low, high)
+    return value
 
 
 def tree(of: Reducer, b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
