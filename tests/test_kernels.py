@@ -20,6 +20,7 @@ from eqsat import ops
 from eqsat.backends.kernels.affine import (
     ZERO,
     Affine,
+    Layout,
     Split,
     Unsupported,
     Var,
@@ -34,7 +35,7 @@ from eqsat.backends.kernels.affine import (
 from eqsat.backends.kernels.language import Operand
 from eqsat.backends.kernels.lower import Loops, Piece, pieces_of
 from eqsat.backends.kernels.schedule import Target
-from eqsat.backends.kernels.values import Conflict, Layout, Values
+from eqsat.backends.kernels.values import Conflict, Values
 from eqsat.backends.numpy import interpret
 from eqsat.kernel import Kernel, packed
 from eqsat.ops.pointwise import cast, tanh

@@ -16,11 +16,10 @@ from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
-from ..kernels.affine import Unsupported
+from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import DType, Load, Nest, Operand, Pass, Statement, Store
 from ..kernels.lower import Pieces, Product, pieces_of
 from ..kernels.schedule import Target
-from ..kernels.values import Layout
 from .dialect import Dialect
 from .print_c import Source, source_of
 from .split import in_two_steps

@@ -14,6 +14,14 @@ class Unsupported(Exception):
     """A kernel that the language cannot say; another backend has to run it."""
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of an array lie, in elements of its memory."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
 @dataclass(frozen=True, order=True)
 class Var:
     """A loop variable that runs from 0 to ``size`` - 1."""

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.op import CONSTANT, SCALAR
 from eqsat.term import Term, Weak
 
-from ..numpy.interpret import evaluate
+from ..interpret import evaluate
 
 
 def fixed_terms(

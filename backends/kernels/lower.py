@@ -17,10 +17,11 @@ from eqsat.kernel import Kernel, inner, packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
-from ..numpy.interpret import evaluate
+from ..interpret import evaluate
 from .affine import (
     Affine,
     Index,
+    Layout,
     Split,
     Unsupported,
     Var,
@@ -30,7 +31,7 @@ from .affine import (
 from .known import fixed_terms
 from .language import DType, Nest, Operand
 from .schedule import Target, schedule
-from .values import Conflict, Layout, Values, matching
+from .values import Conflict, Values, matching
 
 
 @dataclass(frozen=True)

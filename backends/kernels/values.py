@@ -18,11 +18,12 @@ from eqsat.kernel import packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
-from ..numpy.interpret import evaluate
+from ..interpret import evaluate
 from .affine import (
     ZERO,
     Affine,
     Index,
+    Layout,
     Unsupported,
     Var,
     address,
@@ -56,14 +57,6 @@ class Value:
     """What a load reads, or the number that a constant is."""
     over: tuple[Var, ...] = ()
     """The variables that a reduction runs over."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the elements of an array lie, in elements of its memory."""
-
-    strides: tuple[int, ...]
-    offset: int = 0
 
 
 class Conflict(Exception):

@@ -24,9 +24,8 @@ from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
-from ..kernels.affine import Unsupported
-from ..kernels.values import Layout
-from ..numpy.interpret import Array
+from ..interpret import Array
+from ..kernels.affine import Layout, Unsupported
 from . import blas, record
 from .entry import Code
 from .machine import Host, Library, compile_ir, load

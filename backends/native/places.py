@@ -14,9 +14,8 @@ from eqsat.op import Op
 from eqsat.program import Program
 from eqsat.term import Term
 
-from ..kernels.affine import Unsupported
-from ..kernels.values import Layout
-from ..numpy.interpret import Array, evaluate
+from ..interpret import Array, evaluate
+from ..kernels.affine import Layout, Unsupported
 
 ALIGNMENT = 64
 

@@ -19,7 +19,7 @@ from eqsat.portable import NotPortableError, check_lowerings, encode_terms
 from eqsat.program import Program
 from eqsat.term import postorder
 
-from ..kernels.values import Layout
+from ..kernels.affine import Layout
 from . import blas
 from .machine import Host, compile_ir
 
