@@ -88,6 +88,46 @@ def expand(text: str) -> str:
     return _GET.sub(load, text)
 
 
+def each(head: str, one: str) -> str:
+    """An IR function without a result that runs the lines ``one`` for each ``%i`` from
+    0 to its parameter ``%n``."""
+    return f"""
+define internal void {head} {{
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %end, label %one
+one:{one}
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}}
+"""
+
+
+def every(head: str, one: str, before: str = "") -> str:
+    """An IR function: whether ``%ok`` of the lines ``one`` is true for each ``%i`` from
+    0 to ``%n``, a parameter or of the lines ``before``."""
+    return f"""
+define internal i1 {head} {{{before}
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %yes, label %one
+one:{one}
+  %i1 = add i64 %i, 1
+  br i1 %ok, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
+
+
 def _field(record: str, field: str) -> tuple[str, int]:
     if record in OBJECTS:
         return OBJECTS[record][field]
