@@ -3,12 +3,14 @@ each lane, joined at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from llvmlite import ir
 
-from .convert import I64, constant, lanes_of, register_type, splat, widened
-from .reductions import Cell, Context, Reducer, halves
+from .convert import I1, I64, constant, lanes_of, register_type, splat, widened
+from .reductions import Cell, Context, Reducer, across, tree
 
 Pair = tuple[ir.Value, ir.Value]
 """A value and its position."""
@@ -38,6 +40,11 @@ class Extreme:
         kind = register_type(of.dtype)
         self.value = Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
         # Nothing beats a neutral element only where all are: the first one is at 0.
+        self.sign = ">" if of.op == "argmax" else "<"
+        self.numbers: Cell | None = None
+        """Whether there was no NaN so far."""
+        if where.is_ordered and of.dtype.kind == "f":
+            self.numbers = Cell(c, widened(I1, lanes), constant(I1, lanes, 1))
         self.kind = ir.IntType(where.bits)
         self.place = Cell(c, widened(self.kind, lanes), constant(self.kind, lanes, 0))
 
@@ -49,11 +56,19 @@ class Extreme:
         new = value, splat(b, position, self.lanes)
         old = self.value.get(b), self.place.get(b)
         if self.where.is_ordered:
-            take = self._wins(b, new[0], old[0])
+            take = self._beats(b, value, old[0])
         else:
             take = self._is_better(b, self._placed(b, old), self._placed(b, new))
         self.value.set(b, b.select(take, new[0], old[0]))
         self.place.set(b, b.select(take, new[1], old[1]))
+
+    def _beats(self, b: ir.IRBuilder, v: ir.Value, a: ir.Value) -> ir.Value:
+        """:meth:`_wins`, with what does not wait for the value before apart."""
+        if self.numbers is None:
+            return self._wins(b, v, a)
+        numbers = self.numbers.get(b)
+        self.numbers.set(b, b.and_(numbers, b.fcmp_ordered("ord", v, v)))
+        return b.and_(numbers, b.fcmp_unordered(self.sign, v, a))
 
     def _placed(self, b: ir.IRBuilder, pair: Pair) -> Pair:
         """The pair with the position of each lane."""
@@ -67,8 +82,7 @@ class Extreme:
         """Whether a later value takes the place of an earlier one."""
         if self.of.dtype.kind != "f":
             return self.of.beats(b, v, a)
-        sign = ">" if self.of.op == "argmax" else "<"
-        over = b.fcmp_unordered(sign, v, a)
+        over = b.fcmp_unordered(self.sign, v, a)
         return b.and_(over, b.fcmp_ordered("ord", a, a))
 
     def _is_better(self, b: ir.IRBuilder, x: Pair, y: Pair) -> ir.Value:
@@ -116,14 +130,32 @@ class _Extremes:
         wide = [p.pair(b) for p in self.parts if p.lanes > 1]
         found = [p.pair(b) for p in self.parts if p.lanes == 1]
         if wide:
-            pair = wide[0]
-            for other in wide[1:]:
-                pair = best(b, pair, other)
-            while lanes_of(pair[0]) > 1:
-                (a, v), (i, j) = (halves(b, x) for x in pair)
-                pair = best(b, (a, i), (v, j))
-            found.append(pair)
+            found.append(self._first(b, wide))
         first = found[0]
         for other in found[1:]:
             first = best(b, first, other)
         return b.sext(first[1], I64) if self.of.kind != I64 else first[1]
+
+    def _first(self, b: ir.IRBuilder, pairs: Sequence[Pair]) -> Pair:
+        """The best value of all lanes, then the first of its positions: fewer steps one
+        after the other than joining pairs."""
+        dtype, kind = self.of.of.dtype, self.of.kind
+        values, lanes = [v for v, _ in pairs], lanes_of(pairs[0][0])
+        reach = Reducer("max" if self.of.of.op == "argmax" else "min", dtype)
+        value = across(reach, b, tree(reach, b, values))
+        whole = splat(b, value, lanes)
+        if dtype.kind == "f":
+            either = Reducer("any", np.dtype(bool))
+            nans = [b.fcmp_unordered("uno", v, v) for v in values]
+            nan = across(either, b, tree(either, b, nans))
+            value = b.select(nan, ir.Constant(value.type, float("nan")), value)
+            same = [b.fcmp_ordered("==", v, whole) for v in values]
+            is_best = [b.select(nan, n, s) for n, s in zip(nans, same, strict=True)]
+        else:
+            is_best = [b.icmp_signed("==", v, whole) for v in values]
+        first = Reducer("min", np.dtype(f"int{kind.width}"))
+        none = constant(kind, lanes, int(first.neutral()))
+        places = [
+            b.select(take, p, none) for take, (_, p) in zip(is_best, pairs, strict=True)
+        ]
+        return value, across(first, b, tree(first, b, places))
