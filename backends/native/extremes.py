@@ -27,6 +27,9 @@ class Positions:
     """What is added to the position of a vector for each of its lanes."""
     is_ordered: bool
     """Whether each lane sees them from the first to the last."""
+    has_masks: bool
+    """Whether the processor has registers for masks. Without them one that is kept from
+    one turn to the next is packed and unpacked."""
 
 
 class Extreme:
@@ -43,7 +46,7 @@ class Extreme:
         self.sign = ">" if of.op == "argmax" else "<"
         self.numbers: Cell | None = None
         """Whether there was no NaN so far."""
-        if where.is_ordered and of.dtype.kind == "f":
+        if where.is_ordered and where.has_masks and of.dtype.kind == "f":
             self.numbers = Cell(c, widened(I1, lanes), constant(I1, lanes, 1))
         self.kind = ir.IntType(where.bits)
         self.place = Cell(c, widened(self.kind, lanes), constant(self.kind, lanes, 0))

@@ -192,7 +192,8 @@ class Emitter(Access):
         bits = 32 if found.dtype.itemsize <= 4 and last < 1 << 31 else 64
         step = at.coefficient(p.loops[-1]) if not self.nest.vertical else 0
         steps = tuple((offset + i) * step for i in range(lanes))
-        where = Positions(bits, steps, is_rising(at, p.loops))
+        has_masks = self.host.vector_bits == 512
+        where = Positions(bits, steps, is_rising(at, p.loops), has_masks)
         return Extreme(found, self, lanes, where)
 
     def _is_long(self, p: Pass) -> bool:
