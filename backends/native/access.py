@@ -102,6 +102,31 @@ class Access:
             total = self.b.add(total, self.b.mul(i, I64(c)) if c != 1 else i)
         return total
 
+    # -- counts ------------------------------------------------------------------------
+
+    def _divided(self, i: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
+        return self.b.udiv(i, I64(by)), self.b.urem(i, I64(by))
+
+    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """The smaller one."""
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def _whole(self, low: ir.Value, high: ir.Value, step: int) -> ir.Value:
+        """The end of the steps that fit between ``low`` and ``high``."""
+        if isinstance(low, ir.Constant) and isinstance(high, ir.Constant):
+            return I64(low.constant + (high.constant - low.constant) // step * step)
+        b = self.b
+        turns = b.sdiv(b.sub(high, low), I64(step))
+        return b.add(low, b.mul(turns, I64(step)))
+
+    def _part(self, i: ir.Value, size: int, end: int) -> tuple[ir.Value, ir.Value]:
+        b = self.b
+        low = b.mul(i, I64(size))
+        high = b.add(low, I64(size))
+        if end % size == 0 and self.nest.chunk is None:
+            return low, high
+        return self._least(low, I64(end)), self._least(high, I64(end))
+
     # -- memory ------------------------------------------------------------------------
 
     def _base(self, buffer: int, at: Affine) -> ir.Value:

@@ -93,9 +93,6 @@ class Emitter(Access):
         self._place(unit, self.nest.grid)
         self._passes(block)
 
-    def _divided(self, i: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
-        return self.b.udiv(i, I64(by)), self.b.urem(i, I64(by))
-
     def _place(self, unit: ir.Value, grid: Sequence[Var]) -> None:
         """The grid variables of row number ``unit``."""
         for v in reversed(grid[1:]):
@@ -128,10 +125,6 @@ class Emitter(Access):
                     self._passes(None)
             first += count
             at += count * width * strands
-
-    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """The smaller one."""
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def _reducer(self, s: Accumulate) -> Reducer:
         return reducer(s.op, self.dtypes[s.value])
@@ -251,14 +244,6 @@ class Emitter(Access):
             done += unroll
         self.lane = None
 
-    def _whole(self, low: ir.Value, high: ir.Value, step: int) -> ir.Value:
-        """The end of the steps that fit between ``low`` and ``high``."""
-        if isinstance(low, ir.Constant) and isinstance(high, ir.Constant):
-            return I64(low.constant + (high.constant - low.constant) // step * step)
-        b = self.b
-        turns = b.sdiv(b.sub(high, low), I64(step))
-        return b.add(low, b.mul(turns, I64(step)))
-
     def _range(
         self, p: Pass, var: Var, block: ir.Value | None
     ) -> tuple[ir.Value, ir.Value]:
@@ -268,14 +253,6 @@ class Emitter(Access):
         if chunk is not None and var == p.loops[0]:
             return self._part(self.index[chunk], -(-var.size // chunk.size), var.size)
         return I64(0), I64(var.size)
-
-    def _part(self, i: ir.Value, size: int, end: int) -> tuple[ir.Value, ir.Value]:
-        b = self.b
-        low = b.mul(i, I64(size))
-        high = b.add(low, I64(size))
-        if end % size == 0 and self.nest.chunk is None:
-            return low, high
-        return self._least(low, I64(end)), self._least(high, I64(end))
 
     def _innermost(
         self,
