@@ -60,7 +60,8 @@ def reference(w: Workload, drawn: Drawn) -> Reference:
     exact = np.asarray(w.plain(*mapped([*inputs, *weights], _wide)))
     error = relative(plain, exact)
     needed = need(w, drawn, plain)
-    half_unit = float(_finfo(plain.dtype).eps) / 2
+    is_float = plain.dtype.kind not in "iub"  # those of bfloat16 are of kind V
+    half_unit = float(_finfo(plain.dtype).eps) / 2 if is_float else 0.0
     longest = FLOAT32_ROUNDING * math.sqrt(needed.longest_sum)
     return Reference(exact, FACTOR * max(error, half_unit, longest), error, needed)
 

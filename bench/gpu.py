@@ -7,7 +7,8 @@ many calls, handed to the device in groups while more are recorded, and a wait f
 so the device is timed, or what drives it where that is slower. The calls of a group
 have inputs of their own, since MLX runs them side by side and the cache would serve
 all from one; results of all calls of a round are kept. They are compared with float64
-first. ``copy`` moves as many bytes as the program must.
+first. ``copy`` moves as many bytes as the program must. Products of float32 are
+float32's for all: MLX rounds to TF32 on NVIDIA's GPUs unless told.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -289,6 +291,7 @@ def line(row: Record) -> str:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
 def gpu(globs: Sequence[str], dtypes: str, out: Path | None) -> None:
     """Time programs on MLX's GPU, beside MLX's ops, mx.compile and torch.compile."""
+    os.environ["MLX_ENABLE_TF32"] = "0"
     try:
         import mlx.core as mx
     except ImportError as error:

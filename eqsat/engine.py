@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.util
 import os
 import shutil
+import struct
 import sys
 import tempfile
 from functools import lru_cache
@@ -27,7 +28,7 @@ def bindings() -> Any:
         return loaded
     if _orphaned:
         with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
-            return _load(Path(shutil.copy(_file(), folder)))
+            return _load(_copied(_file(), Path(folder)))
     return _load(_file())
 
 
@@ -38,6 +39,31 @@ def _load(file: Path) -> Any:
     sys.modules["egglog.bindings"] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    """A copy of a library. Of an ELF file it has what is loaded, which comes first: 11
+    MB of 219, the rest being for debuggers."""
+    with file.open("rb") as source:
+        header = bytearray(source.read(64))
+        if header[:6] != b"\x7fELF\x02\x01":  # of 64 bits, the low ones first
+            return Path(shutil.copy(file, folder))
+        (start,) = struct.unpack_from("<Q", header, 32)
+        size, count = struct.unpack_from("<HH", header, 54)
+        source.seek(start)
+        end = 0
+        for _ in range(count):
+            segment = source.read(size)
+            offset, length = (
+                struct.unpack_from("<Q", segment, at)[0] for at in (8, 32)
+            )
+            end = max(end, offset + length)
+        struct.pack_into("<Q", header, 40, 0)  # no table of sections
+        struct.pack_into("<HH", header, 60, 0, 0)
+        source.seek(64)
+        copy = folder / file.name
+        copy.write_bytes(header + source.read(end - 64))
+    return copy
 
 
 _orphaned = False

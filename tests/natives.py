@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -96,7 +100,7 @@ def run(
     """The results of a program compiled for the layouts of ``arrays`` alone, and why
     some of its kernels run as NumPy."""
     machine = host(cpu, products)
-    given = [_readable(a, t) for a, t in zip(arrays, program.inputs, strict=True)]
+    given = [*map(_readable, arrays)]
     try:
         compiled = Compiled(program, [*map(_layout, given)], machine, threads)
     except Unsupported:  # a view that only packed memory has: Lowered copies then
@@ -180,3 +184,19 @@ def near(got: Array, want: Array, error: Any) -> None:
     inside |= np.isinf(want) & (x == want)
     at = int(np.argmin(inside))
     assert inside.all(), (at, x.flat[at], want.flat[at], (~inside).sum())
+
+
+def run_in_child(code: str) -> str:
+    """Run ``code`` in a process of its own, where tests can be imported; what it says
+    on stderr."""
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr

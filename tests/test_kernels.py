@@ -20,19 +20,22 @@ from eqsat import ops
 from eqsat.backends.kernels.affine import (
     ZERO,
     Affine,
+    Layout,
     Split,
     Unsupported,
     Var,
     address,
     broadcast_index,
+    covers,
     reshape_index,
     slice_index,
     spread,
     transpose_index,
 )
-from eqsat.backends.kernels.lower import Loops, Operand, Piece, pieces_of
+from eqsat.backends.kernels.language import Operand
+from eqsat.backends.kernels.lower import Loops, Piece, pieces_of
 from eqsat.backends.kernels.schedule import Target
-from eqsat.backends.kernels.values import Conflict, Layout, Values, covers
+from eqsat.backends.kernels.values import Conflict, Values
 from eqsat.backends.numpy import interpret
 from eqsat.kernel import Kernel, packed
 from eqsat.ops.pointwise import cast, tanh

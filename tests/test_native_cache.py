@@ -161,7 +161,7 @@ def test_what_differs_is_compiled_anew(
 
 def test_parts_between_those_of_python(compiled: list[str]) -> None:
     def f(x: Any) -> Any:
-        return np.exp(np.tanh(x).cumsum(-1)) + 1
+        return np.exp(np.sort(np.tanh(x), -1)) + 1
 
     for _ in range(2):
         low = eq.jit(f, backend="native").lower(X)

@@ -52,11 +52,10 @@ POINTWISE = sorted(
 BY_NUMPY = {
     "gcd": INTEGERS,
     "lcm": INTEGERS,
-    "power": [*INTEGERS, np.dtype(bool)],
     "reciprocal": [*INTEGERS, np.dtype(bool)],
     "nextafter": [np.dtype(d) for d in ("f2", BF16, "i1", "u1", "?")],
 }
-"""Dtypes of arguments of which NumPy computes an op; an integer power may raise."""
+"""Dtypes of arguments of which NumPy computes an op."""
 ANY_ZERO = ("maximum", "minimum", "fmax", "fmin", "sign")
 """Where NumPy's loops do not agree among themselves on the sign of zero."""
 F4_ULP, LEAST = 2.0**-23, 2.0**-149

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from natives import run_in_child
 
 import eqsat as eq
 from eqsat.backends.native import pool
@@ -19,7 +17,6 @@ from eqsat.backends.native.pool import ALIGNED_FROM, fresh
 from eqsat.backends.native.runtime import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="objects lie otherwise")
-ROOT = Path(__file__).resolve().parent.parent
 F4, MANY = np.dtype(np.float32), ALIGNED_FROM
 
 
@@ -146,7 +143,4 @@ def test_arrays_outlive_the_interpreter_s_modules() -> None:
         "sys.held = [f(x) for _ in range(5)]\n"
         "import builtins; builtins.held = f(x)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_in_child(code) == ""

@@ -339,7 +339,7 @@ def test_numpy_runs_what_machine_code_does_not(threads: int) -> None:
     x, w, k = draw(10, 6), draw(5, 3), draw(4, 2, 2, 2)
     for y in (x, x[::-1], np.asfortranarray(x)):
         low = lowered(program_of(f, y, w, k, i), threads)
-        assert len(low.reasons) == 4
+        assert sorted(low.reasons.values()) == ["conv2d in loops", "sort in loops"]
         for g, r in zip(
             called(low, y, w, k, i),
             interpret(low.program.roots, [y, w, k, i]),

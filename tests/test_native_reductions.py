@@ -151,6 +151,17 @@ def test_the_first_of_equals_is_chosen(
         same_bits(np.asarray(g), w)
 
 
+@pytest.mark.parametrize("n", [1, 131])
+@pytest.mark.parametrize("layout", ["packed", "fortran", "reversed", "broadcast"])
+def test_positions_of_every_dtype_and_layout(layout: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    arrays = [laid(mixed(rng, (3, 2, n), d), layout) for d in DTYPES]
+    for find in (ops.argmax, ops.argmin):
+        f = lambda *xs: tuple(find(x, a) for x in xs for a in (0, 1, 2, None))  # noqa: E731, B023
+        for g, w in zip(natively(f, *arrays), f(*arrays), strict=True):
+            same_bits(np.asarray(g), w)
+
+
 # -- sums ------------------------------------------------------------------------------
 
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}

@@ -6,9 +6,7 @@ Short versions run always, the long ones with ``-m slow``.
 from __future__ import annotations
 
 import gc
-import os
 import resource
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from natives import run_in_child
 
 import eqsat as eq
 from eqsat.backends.native import pool
@@ -28,7 +27,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 Function = Callable[..., Any]
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def resident() -> int:
@@ -209,24 +207,9 @@ forked(2)
 
 def test_children_of_a_process_that_has_searched_search() -> None:
     """Their parent's engine waits for threads that a child does not have."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SEARCHES],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_in_child(_SEARCHES) == ""
 
 
 @pytest.mark.parametrize("turns", [5, pytest.param(100, marks=pytest.mark.slow)])
 def test_children_of_a_fork_call_and_compile(turns: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS.replace("TURNS", str(turns))],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_in_child(_FORKS.replace("TURNS", str(turns))) == ""

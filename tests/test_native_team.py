@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from entering import PROGRAM, loaded
+from natives import run_in_child
 from programs import program_of
 
 from eqsat import ops
@@ -121,20 +121,6 @@ def test_one_thread_starts_no_other() -> None:
         "c.run(3); assert runtime.workers() == 2\n"
     )
     run_in_child(code)
-
-
-def run_in_child(code: str) -> None:
-    here = Path(__file__).parent
-    path = os.pathsep.join(map(str, (here, here.parent)))
-    environ = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_many_threads_on_few_processors_come_to_an_end(counting: Counting) -> None:

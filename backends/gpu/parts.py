@@ -16,11 +16,10 @@ from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
-from ..kernels.affine import Unsupported
-from ..kernels.language import DType, Load, Nest, Pass, Statement, Store
-from ..kernels.lower import Operand, Pieces, Product, pieces_of
+from ..kernels.affine import Layout, Unsupported
+from ..kernels.language import DType, Load, Nest, Operand, Pass, Statement, Store
+from ..kernels.lower import Pieces, Product, pieces_of
 from ..kernels.schedule import Target
-from ..kernels.values import Layout
 from .dialect import Dialect
 from .print_c import Source, source_of
 from .split import in_two_steps
@@ -177,6 +176,8 @@ class _Parting:
         if o.kind == "table":
             table = pieces.tables[o.key]
             return Memory("table", _Table(table), table.dtype, table.shape)
+        if o.kind == "fault":
+            raise Unsupported("a check of values on a GPU")
         term = kernel.results[o.key] if o.kind == "result" else o.key
         term = back.get(term, term)
         return Memory("term", term, o.dtype, term.shape)

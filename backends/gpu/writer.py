@@ -15,6 +15,7 @@ from eqsat.op import HALF
 from ..kernels.affine import Affine, Unsupported, Var
 from ..kernels.language import (
     Accumulate,
+    Compute,
     Const,
     DType,
     Keep,
@@ -237,6 +238,8 @@ class Writer:
             text = text if buffer.dtype == s.dtype else f"{kind}({text})"
         elif isinstance(s, Position):
             text = f"{kind}({self.at(s.at, index)})"
+        elif not isinstance(s, Compute):
+            raise Unsupported(f"{type(s).__name__.lower()} on a GPU")
         else:
             of = self.dtypes[s.args[-1]]
             args = [self.value(a, local) for a in s.args]

@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from eqsat.kernel import packed
 from eqsat.term import Shape
 
 
 class Unsupported(Exception):
     """A kernel that the language cannot say; another backend has to run it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of an array lie, in elements of its memory."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
 
 
 @dataclass(frozen=True, order=True)
@@ -94,6 +103,17 @@ def address(index: Index, strides: Sequence[int], offset: int = 0) -> Affine:
     for e, s in zip(index, strides, strict=True):
         out += e.times(s)
     return out
+
+
+def covers(index: Index, shape: Shape) -> bool:
+    """Whether ``index`` reaches every element of ``shape`` once."""
+    at = address(index, packed(shape))
+    unit = 1
+    for v, c in sorted(at.terms, key=lambda t: t[1]):
+        if c != unit:
+            return False
+        unit *= v.size
+    return unit == prod(shape) and at.offset == 0
 
 
 def broadcast_index(index: Index, shape: Shape) -> Index:

@@ -7,7 +7,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from .affine import Affine, Var
-from .language import Load, Nest, Pass, Position, Statement, Store
+from .language import (
+    Gather,
+    Load,
+    Nest,
+    Pass,
+    Position,
+    Statement,
+    Store,
+    operands,
+)
 
 TILE = (16, 64)
 """Most rows and columns of a tile that is read across its rows."""
@@ -35,7 +44,7 @@ def spread_out(nest: Nest) -> Nest:
     for s in only.body:
         at = getattr(s, "at", None)
         moves = at is not None and any(at.coefficient(v) for v in loops)
-        moves = moves or any(a in moving for a in getattr(s, "args", ()))
+        moves = moves or any(a in moving for a in operands(s))
         if moves or isinstance(s, Store):
             body.append(s)
             moving.add(getattr(s, "target", -1))
@@ -76,7 +85,7 @@ def _in_tiles(only: Pass, sizes: Sequence[tuple[Var, int]]) -> Pass:
         inner.append(low)
 
     def moved(s: Statement) -> Statement:
-        if not isinstance(s, (Load, Position, Store)):
+        if not isinstance(s, (Gather, Load, Position, Store)):
             return s
         return replace(s, at=s.at.substituted(known))
 
@@ -128,7 +137,7 @@ def _merged(nest: Nest, a: Var, b: Var) -> Nest:
         return tuple(v for v in out if v != a)
 
     def moved(s: Statement) -> Statement:
-        if not isinstance(s, (Load, Position, Store)):
+        if not isinstance(s, (Gather, Load, Position, Store)):
             return s
         rest = tuple((v, c) for v, c in s.at.terms if v not in (a, b))
         inner = s.at.coefficient(b)

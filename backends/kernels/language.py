@@ -28,6 +28,20 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """Memory that a piece of a kernel reads or writes: an ``array`` (a term), a
+    ``result`` (its position), a ``temporary`` or a ``table`` (their numbers), or the
+    one ``fault``, that :class:`Within` marks."""
+
+    kind: str
+    key: Any
+    dtype: DType
+
+
+FAULT = Operand("fault", 0, np.dtype(np.uint8))
+
+
+@dataclass(frozen=True)
 class Const:
     """``value`` as a number of ``dtype``."""
 
@@ -63,6 +77,44 @@ class Position:
     target: int
     dtype: DType
     at: Affine
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The element of a buffer that lies the value ``by`` elements behind ``at``,
+    widened to ``dtype``."""
+
+    target: int
+    dtype: DType
+    buffer: int
+    at: Affine
+    by: int
+
+
+@dataclass(frozen=True)
+class Within:
+    """The integer ``value`` if ``low <= value < high``. If not ``low``, and ``buffer``
+    is marked: what the kernel computes is of no use."""
+
+    target: int
+    dtype: DType
+    value: int
+    low: int
+    high: int
+    buffer: int
+
+
+@dataclass(frozen=True)
+class Running:
+    """``op`` of all that ``value`` was so far in the innermost loop, which is one of
+    the row's only."""
+
+    target: int
+    dtype: DType
+    op: str
+    value: int
+    is_ordered: bool
+    """Whether each result is made of the one before it; else they may be grouped."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +157,34 @@ class Store:
     value: int
 
 
-Statement = Const | Load | Compute | Position | Keep | Kept | Accumulate | Store
+Statement = (
+    Const
+    | Load
+    | Gather
+    | Compute
+    | Within
+    | Position
+    | Running
+    | Keep
+    | Kept
+    | Accumulate
+    | Store
+)
+
+
+def operands(s: Statement) -> tuple[int, ...]:
+    """The values that a statement reads."""
+    match s:
+        case Compute():
+            return s.args
+        case Gather():
+            return (s.by,)
+        case Within() | Running() | Keep() | Store():
+            return (s.value,)
+        case Accumulate():
+            return (s.value,) if s.position < 0 else (s.value, s.position)
+        case Const() | Load() | Position() | Kept():
+            return ()
 
 
 @dataclass(frozen=True)
@@ -191,6 +270,12 @@ def _text(s: Statement, called: Sequence[str]) -> str:
             return f"v{s.target} = {s.value!r}  # {s.dtype}"
         case Load():
             return f"v{s.target} = {called[s.buffer]}[{s.at}]"
+        case Gather():
+            return f"v{s.target} = {called[s.buffer]}[{s.at} + v{s.by}]"
+        case Within():
+            return f"v{s.target} = v{s.value}  # {s.low} to {s.high - 1}"
+        case Running():
+            return f"v{s.target} = running {s.op} of v{s.value}  # {s.dtype}"
         case Compute():
             args = ", ".join(f"v{a}" for a in s.args)
             return f"v{s.target} = {s.op}({args})  # {s.dtype}"
@@ -205,3 +290,21 @@ def _text(s: Statement, called: Sequence[str]) -> str:
             return f"v{s.target} = {s.op} of v{s.value}{where}  # {s.dtype}"
         case Store():
             return f"{called[s.buffer]}[{s.at}] = v{s.value}"
+
+
+def variables(nest: Nest) -> dict[int, frozenset[Var]]:
+    """The loop variables that each value follows."""
+    found: dict[int, frozenset[Var]] = {}
+    for p in nest.passes:
+        for s in (*p.before, *p.body):
+            if isinstance(s, (Keep, Store)):
+                continue
+            near = frozenset[Var]().union(*(found[i] for i in operands(s)))
+            if isinstance(s, (Gather, Load, Position)):
+                near |= set(s.at.variables)
+            if isinstance(s, (Kept, Running)):
+                near |= set(p.loops)
+            if isinstance(s, Accumulate):
+                near -= set(p.loops)
+            found[s.target] = near
+    return found

@@ -17,28 +17,21 @@ from eqsat.kernel import Kernel, inner, packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
-from ..numpy.interpret import evaluate
+from ..interpret import evaluate
 from .affine import (
     Affine,
     Index,
+    Layout,
     Split,
     Unsupported,
     Var,
     address,
+    covers,
 )
-from .language import DType, Nest
+from .known import fixed_terms
+from .language import DType, Nest, Operand
 from .schedule import Target, schedule
-from .values import WIDE, Conflict, Layout, Values, covers, fixed_terms, matching
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Memory that a piece reads or writes: an ``array`` (a term), a ``result`` (its
-    position), a ``temporary`` or a ``table`` (their numbers)."""
-
-    kind: str
-    key: Any
-    dtype: DType
+from .values import WIDE, Conflict, Values, matching
 
 
 @dataclass(frozen=True)
@@ -119,6 +112,8 @@ def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
     return Loops(nest, cast("tuple[Operand, ...]", operands))
 
 
+INDEXED = ("take", "accumulate")
+"""Ops of a library that nests compute."""
 OF_NOTHING = frozenset("sum prod mean any all matmul".split())
 """Ops that make elements of arrays without any."""
 
@@ -233,32 +228,39 @@ class _Lowering:
 
     def nest(self, roots: Sequence[Root]) -> None:
         """A nest that writes ``roots``; what it needs in memory comes before it."""
-        splits: dict[str, int] = {}
-        roots = list(roots)
         while True:
-            values = Values(self.memory, splits, self.rounds)
-            try:
-                index = values.index("i", roots[0].term.shape)
-                number = values.root(roots[0].term, index)
-                indices = [self._index(values, r, splits) for r in roots[1:]]
-            except Split as split:
-                splits[split.var.name] = split.inner
-                continue
-            except Conflict as conflict:
-                roots = self._settle(conflict.term, roots)
-                continue
+            roots, values, indices = self._values(roots)
             apart = self._apart(values)
             if not apart:
                 break
             for term in apart:
                 self.materialise(term)
-        stores = [(roots[0], index, number)]
-        for r, i in zip(roots[1:], indices, strict=True):
+        stores = []
+        for r, i in zip(roots, indices, strict=True):
             if i is None:
                 self.write(r)
             else:
                 stores.append((r, i, values.value(r.term, i)))
         self._emit(values, stores)
+
+    def _values(
+        self, roots: Sequence[Root]
+    ) -> tuple[Sequence[Root], Values, list[Index | None]]:
+        """The values of one nest: the roots that it writes, and the index of each in
+        the domain of the first, None where there is none."""
+        splits: dict[str, int] = {}
+        while True:
+            values = Values(self.memory, splits, self.rounds)
+            try:
+                index = values.index("i", roots[0].term.shape)
+                values.root(roots[0].term, index)
+                others = [self._index(values, r, splits) for r in roots[1:]]
+                return roots, values, [index, *others]
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                splits.clear()
+                roots = self._settle(conflict.term, roots)
 
     def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
         """Compute what a nest of ``roots`` needs in memory; the roots that are left."""
@@ -332,6 +334,8 @@ class _Lowering:
             self.write(root)
         elif term.op.kind in ("pointwise", "view"):  # type: ignore[attr-defined]
             self.nest([root])
+        elif term.op.name in INDEXED:
+            self.nest([root])
         else:
             raise Unsupported(f"{term.op.name} in loops")
         self.memory[term] = out, Layout(strides)
@@ -356,18 +360,9 @@ class _Lowering:
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
         parts = self.temporary(dtype, term.size * CHUNKS)
-        splits: dict[str, int] = {}
         chunk = Var("chunk", CHUNKS)
-        while True:
-            values = Values(self.memory, splits, self.rounds)
-            try:
-                index = values.index("i", term.shape)
-                values.root(term, index)
-                break
-            except Split as split:
-                splits[split.var.name] = split.inner
-            except Conflict as conflict:
-                self._settle(conflict.term, [root])
+        _, values, (index,) = self._values([root])
+        assert index is not None
         (number,) = (i for i, v in enumerate(values.values) if v.over)
         at = address(index, packed(term.shape)).times(CHUNKS) + Affine.of(chunk)
         nest, operands = schedule(values, [(parts, at, number)], self.target, chunk)

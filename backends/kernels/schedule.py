@@ -11,19 +11,23 @@ from typing import Any
 from .affine import Affine, Unsupported, Var
 from .coalesce import coalesced, spread_out
 from .language import (
+    FAULT,
     Accumulate,
     Buffer,
     Compute,
     Const,
     DType,
+    Gather,
     Keep,
     Kept,
     Load,
     Nest,
     Pass,
     Position,
+    Running,
     Statement,
     Store,
+    Within,
 )
 from .values import Value, Values
 
@@ -82,6 +86,7 @@ class _Schedule:
         self.values = list(values.values)
         self.whole = target.rows
         self.threads = target.threads
+        self.exact = target.exact
         self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
         self.chunk = chunk
         self.operands: list[Any] = []
@@ -127,6 +132,9 @@ class _Schedule:
         self.grid: tuple[Var, ...] = ()
         self.row: tuple[Var, ...]
         self.tail: tuple[Var, ...]
+        if values.running is not None:
+            self._running_loops(values.base, values.running)
+            return
         if values.row is None or not any(self.values[i].over for i in self.live):
             used = frozenset().union(*(at.variables for _, at, _ in self.stores))
             base = [v for v in values.base if v in used]
@@ -151,6 +159,20 @@ class _Schedule:
             grid.insert(len(grid) - self.vertical, self.chunk)
         self.grid = tuple(grid)
 
+    def _running_loops(self, base: Sequence[Var], along: Var) -> None:
+        """Rows along an axis with running results."""
+        self.is_map = False
+        self.row = self.tail = (along,)
+        near = self._main_load()
+        grid = [v for v in base if v != along]
+        strides = self._strides()
+        grid.sort(key=lambda v: (-near.coefficient(v), -strides.get(v, 0)))
+        lanes = [v for v in grid if near.coefficient(v) == 1]
+        self.vertical = bool(lanes) and near.coefficient(along) != 1
+        if self.vertical:
+            grid = [*(v for v in grid if v is not lanes[-1]), lanes[-1]]
+        self.grid = tuple(grid)
+
     def _strides(self) -> dict[Var, int]:
         found: dict[Var, int] = {}
         for _, at, _ in self.stores:
@@ -160,7 +182,9 @@ class _Schedule:
 
     def _main_load(self) -> Affine:
         """The address of the load that reads most."""
-        loads = [self.values[i] for i in self.live if self.values[i].op == "load"]
+        loads = [
+            self.values[i] for i in self.live if self.values[i].op in ("load", "gather")
+        ]
         sizes = [prod(v.size for v in x.at.variables) for x in loads]
         return loads[sizes.index(max(sizes))].at if loads else Affine()
 
@@ -359,7 +383,20 @@ class _Schedule:
             return Load(i, v.dtype, self._buffer(v.source), v.at)
         if v.op == "position":
             return Position(i, v.dtype, v.at)
+        if v.op == "gather":
+            return Gather(i, v.dtype, self._buffer(v.source), v.at, v.args[0])
+        if v.op == "within":
+            low, high = v.source
+            return Within(i, v.dtype, v.args[0], low, high, self._buffer(FAULT))
+        if v.op == "running":
+            return Running(i, v.dtype, v.source, v.args[0], self._is_ordered(v))
         return Compute(i, v.dtype, v.op, v.args)
+
+    def _is_ordered(self, v: Value) -> bool:
+        """Whether running results of floats must be made one from the other. Grouped
+        products may overflow where these do not."""
+        ordered = ("multiply", "add") if self.exact else ("multiply",)
+        return v.dtype.kind == "f" and v.source in ordered
 
     def _accumulate(self, i: int) -> Statement:
         v = self.values[i]
@@ -377,7 +414,7 @@ class _Schedule:
     def _finished(self, passes: Sequence[Pass]) -> tuple[Nest, tuple[Any, ...]]:
         written = {
             s.buffer for p in passes for s in (*p.before, *p.body)
-            if isinstance(s, Store)
+            if isinstance(s, (Store, Within))
         }  # fmt: skip
         buffers = tuple(
             Buffer(f"b{i}", o.dtype, i in written) for i, o in enumerate(self.operands)

@@ -15,18 +15,20 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernel import packed
-from eqsat.op import CONSTANT, HALF, SCALAR, Op
+from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
-from ..numpy.interpret import evaluate
+from ..interpret import evaluate
 from .affine import (
     ZERO,
     Affine,
     Index,
+    Layout,
     Unsupported,
     Var,
     address,
     broadcast_index,
+    covers,
     reshape_index,
     slice_index,
     spread,
@@ -34,6 +36,10 @@ from .affine import (
 )
 from .language import DType
 
+RUNNING = frozenset(
+    "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
+)
+"""Ufuncs whose running results loops compute: they are associative."""
 WIDE = np.dtype(np.float32)
 INDEX = np.dtype(np.int64)
 
@@ -51,14 +57,6 @@ class Value:
     """What a load reads, or the number that a constant is."""
     over: tuple[Var, ...] = ()
     """The variables that a reduction runs over."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the elements of an array lie, in elements of its memory."""
-
-    strides: tuple[int, ...]
-    offset: int = 0
 
 
 class Conflict(Exception):
@@ -96,6 +94,8 @@ class Values:
         """The variables that the reductions run over."""
         self.grid: frozenset[Var] = frozenset()
         """Where there is a reduction: the variables outside of it."""
+        self.running: Var | None = None
+        """The variable along which there are running results."""
         self.reduced: list[Term] = []
         """The reductions, arguments first."""
         self.joins: tuple[Any, Affine, Var, int] | None = None
@@ -163,7 +163,72 @@ class Values:
             return self._reduce(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
             return self._pointwise(term, op, index)
+        if op.lowerings:
+            raise Conflict(term)
+        if op.name == "take":
+            return self._take(term, attrs["axis"], index)
+        if op.name == "accumulate":
+            return self._run(term, attrs["ufunc"], attrs["axis"][0], index)
         raise Conflict(term)
+
+    def _take(self, term: Term, axis: int, index: Index) -> int:
+        """Elements of memory at computed indices."""
+        x, indices = term.args
+        size, lead = x.shape[axis], x.ndim + axis
+        if size == 0 or indices.dtype == np.dtype(np.uint64):
+            raise Unsupported(f"take of {size} elements at {indices.dtype}")
+        of_indices = index[lead : lead + indices.ndim]
+        if not covers(of_indices, indices.shape):  # each of them is to be checked
+            raise Conflict(term)
+        if x not in self.memory:
+            raise Conflict(x)
+        below = (*index[:lead], ZERO, *index[lead + indices.ndim :])
+        source, layout = self.memory[x]
+        i = self._cast(self.value(indices, of_indices), INDEX)
+        signed = cast("DType", indices.dtype).kind == "i"
+        i = self._within(i, -size if signed else 0, size)
+        if signed:
+            behind = self.add(Value("add", INDEX, (i, self.number(size, INDEX))))
+            zero = self.number(0, INDEX)
+            is_behind = self.add(Value("less", np.dtype(bool), (i, zero)))
+            i = self.add(Value("where", INDEX, (is_behind, behind, i)))
+        step = self.number(layout.strides[axis], INDEX)
+        by = self.add(Value("multiply", INDEX, (i, step)))
+        at = address(below, layout.strides, layout.offset)
+        return self.add(Value("gather", self.dtype(term), (by,), at, source))
+
+    def _within(self, value: int, low: int, high: int) -> int:
+        """An integer that fails the call unless ``low <= value < high``."""
+        dtype = self.values[value].dtype
+        return self.add(Value("within", dtype, (value,), source=(low, high)))
+
+    def _run(self, term: Term, ufunc: str, axis: int, index: Index) -> int:
+        """Running results along an axis."""
+        (x,) = term.args
+        if term.shape[axis] == 1:
+            return self.value(x, index)
+        if ufunc not in RUNNING:
+            raise Unsupported(f"{ufunc}.accumulate in loops")
+        e = index[axis]
+        along = e.variables[0] if e.terms else None
+        others = [v for i, o in enumerate(index, -len(index)) if i != axis
+                  for v in o.variables]  # fmt: skip
+        if (
+            along is None
+            or e != Affine.of(along)
+            or along.size != term.shape[axis]
+            or {along, *others} != set(self.base)
+            or along in others
+            or self.row is not None
+            or self.joins is not None
+            or self.running not in (None, along)
+        ):
+            is_cut = len(e.terms) > 1 and term is self._open[0][0]
+            raise Conflict(x if is_cut and x not in self.memory else term)
+        self.running = along
+        at = Affine.of(along)
+        number = self.value(x, index)
+        return self.add(Value("running", self.dtype(term), (number,), at, ufunc))
 
     def _pointwise(self, term: Term, op: Op, index: Index) -> int:
         if op.name == "copy":
@@ -185,7 +250,23 @@ class Values:
                 values.append(self.value(a, broadcast_index(index, a.shape)))
         if op.name == "cast":
             return self._cast(values[0], cast("DType", term.dtype))
+        if op.name == "power" and self.dtype(term).kind in "iu":
+            values = self._powers(term, values, index)
         return self.add(Value(op.name, self.dtype(term), tuple(values)))
+
+    def _powers(self, term: Term, values: Sequence[int], index: Index) -> list[int]:
+        """The arguments of an integer power, whose exponents must not be negative."""
+        dtype = self.dtype(term)
+        x, y = (self._cast(v, dtype) for v in values)
+        exponent = self.values[y]
+        if exponent.op == "const":
+            if exponent.source[1] < 0:
+                raise Unsupported("a negative integer power")
+        elif dtype.kind == "i":
+            if not covers(index, term.shape):  # each exponent is to be checked
+                raise Conflict(term)
+            y = self._within(y, 0, np.iinfo(dtype).max + 1)
+        return [x, y]
 
     def _cast(self, value: int, dtype: DType) -> int:
         """``value`` in ``dtype``; halves are rounded, and computed with in float32."""
@@ -205,6 +286,8 @@ class Values:
         sizes = tuple(arg.shape[a] for a in axes)
         if prod(sizes) == 1:
             return self._single(term, name, self.value(arg, index))
+        if self.running is not None:
+            raise Conflict(term)
         if self.row is None:
             self._begin_row(term, outer, sizes)
         assert self.row is not None
@@ -313,17 +396,6 @@ def _weight(index: Index, term: Term, var: Var) -> int:
     return address(index, packed(term.shape)).coefficient(var)
 
 
-def covers(index: Index, shape: Shape) -> bool:
-    """Whether ``index`` reaches every element of ``shape`` once."""
-    at = address(index, packed(shape))
-    unit = 1
-    for v, c in sorted(at.terms, key=lambda t: t[1]):
-        if c != unit:
-            return False
-        unit *= v.size
-    return unit == prod(shape) and at.offset == 0
-
-
 def matching(trial: Values, values: Values) -> dict[Var, Affine]:
     """What the variables of ``trial`` are in ``values``, by a term that both read."""
     best: dict[Var, Affine] = {}
@@ -336,27 +408,3 @@ def matching(trial: Values, values: Values) -> dict[Var, Affine]:
             if len(met) > len(best):
                 best = met
     return best
-
-
-def fixed_terms(
-    terms: Sequence[Term], roots: Sequence[Term], leaves: Sequence[Term]
-) -> dict[Term, Any]:
-    """The ``terms`` above ``leaves`` that are known beforehand and that others or
-    ``roots`` are made of, with their values."""
-    given = set(leaves)
-    known: set[Term] = set()
-
-    def is_known(t: Term) -> bool:
-        bare = isinstance(t.dtype, Weak) or t.op is CONSTANT or t.op is SCALAR
-        return t in known or (bare and t not in given)
-
-    for t in terms:
-        if t not in given and all(is_known(a) for a in t.args):
-            known.add(t)
-    used = {a for t in terms if t not in known for a in t.args if is_known(a)}
-    used |= {r for r in roots if is_known(r)}
-    found = {}
-    for t in sorted(used - given, key=lambda t: t.id):
-        if not isinstance(t.dtype, Weak):
-            found[t] = np.asarray(evaluate([t], {})[t])
-    return found

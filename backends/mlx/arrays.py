@@ -19,12 +19,6 @@ def mlx_dtype(dtype: np.dtype[Any]) -> Any:
     return mx.bool_ if dtype == np.dtype(bool) else getattr(mx, dtype.name)
 
 
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy's dtype of an ``mx.Dtype``."""
-    name = str(dtype).rpartition(".")[2]
-    return BF16 if name == "bfloat16" else np.dtype(name)
-
-
 def to_mlx(value: Any) -> Array:
     """An array of any library, or a number, as MLX's; MLX's own as they are."""
     if isinstance(value, mx.array):

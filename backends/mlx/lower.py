@@ -21,9 +21,9 @@ from eqsat.term import Term, Weak
 
 from ..gpu.dialect import DIALECTS
 from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
+from ..interpret import evaluate
 from ..kernels.affine import Unsupported
 from ..numpy.emit import Names
-from ..numpy.interpret import evaluate
 from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 

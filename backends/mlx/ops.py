@@ -97,9 +97,13 @@ class Kernel:
 def with_derivatives(
     program: Callable[..., Sequence[Array]], plain: Callable[[], Callable[..., Any]]
 ) -> Callable[..., Sequence[Array]]:
-    """``program``, whose kernels MLX can neither differentiate nor map over an axis, as
-    a function for ``mx.grad`` and ``mx.vmap``: these see what ``plain()`` gives, a
-    function in MLX's own ops that computes the same."""
+    """``program``, whose kernels MLX cannot differentiate, as a function for
+    ``mx.grad``: that sees what ``plain()`` gives, a function in MLX's own ops that
+    computes the same.
+
+    ``mx.vmap`` has no such way: it maps what a custom function has recorded before it
+    asks for another rule, and so refuses a generated kernel.
+    """
     made: Any = mx.custom_function(lambda *xs: tuple(program(*xs)))
 
     def several(x: Any) -> list[Array]:
@@ -123,12 +127,6 @@ def with_derivatives(
         by = dict(zip(moving, found, strict=True))
         grads = tuple(by.get(i, mx.zeros_like(x)) for i, x in enumerate(given))
         return grads if isinstance(primals, (tuple, list)) else grads[0]
-
-    @made.vmap
-    def vmap(inputs: Any, axes: Any) -> Any:
-        given, along = several(inputs), tuple(several(axes))
-        found = mx.vmap(lambda *xs: tuple(plain()(*xs)), in_axes=along)(*given)
-        return found, tuple(0 for _ in found)
 
     found: Callable[..., Sequence[Array]] = made
     return found

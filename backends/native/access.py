@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -10,11 +10,12 @@ from math import prod
 from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
-from ..kernels.language import DType, Load, Nest, Store
+from ..kernels.language import DType, Gather, Load, Nest, Store
 from .convert import I64, from_memory, memory_type, splat, to_memory, widened
 from .machine import Host
 from .math.values import VOID, declared
 from .places import aligned
+from .reductions import Cell
 from .shape import shape_of
 
 PTR = ir.PointerType()
@@ -31,6 +32,8 @@ class Strand:
     """Of the elements of this step."""
     row: dict[int, ir.Value] = field(default_factory=dict)
     """Of its rows, where rows are what lies side by side."""
+    carries: dict[int, Cell] = field(default_factory=dict)
+    """Running results so far."""
 
 
 @contextmanager
@@ -99,6 +102,31 @@ class Access:
             total = self.b.add(total, self.b.mul(i, I64(c)) if c != 1 else i)
         return total
 
+    # -- counts ------------------------------------------------------------------------
+
+    def _divided(self, i: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
+        return self.b.udiv(i, I64(by)), self.b.urem(i, I64(by))
+
+    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """The smaller one."""
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def _whole(self, low: ir.Value, high: ir.Value, step: int) -> ir.Value:
+        """The end of the steps that fit between ``low`` and ``high``."""
+        if isinstance(low, ir.Constant) and isinstance(high, ir.Constant):
+            return I64(low.constant + (high.constant - low.constant) // step * step)
+        b = self.b
+        turns = b.sdiv(b.sub(high, low), I64(step))
+        return b.add(low, b.mul(turns, I64(step)))
+
+    def _part(self, i: ir.Value, size: int, end: int) -> tuple[ir.Value, ir.Value]:
+        b = self.b
+        low = b.mul(i, I64(size))
+        high = b.add(low, I64(size))
+        if end % size == 0 and self.nest.chunk is None:
+            return low, high
+        return self._least(low, I64(end)), self._least(high, I64(end))
+
     # -- memory ------------------------------------------------------------------------
 
     def _base(self, buffer: int, at: Affine) -> ir.Value:
@@ -143,15 +171,37 @@ class Access:
             return self._read_at(
                 self._pointer(s.buffer, s.at, strand), dtype, strand.lanes
             )
+        places = [self._pointer(s.buffer, s.at, strand, i) for i in range(strand.lanes)]
+        return self._collected(places, dtype)
+
+    def _gather(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:
+        """``by`` is one number for all lanes, or one for each."""
+        dtype = self.nest.buffers[s.buffer].dtype
         kind = memory_type(dtype)
-        gathered: ir.Value = ir.Constant(
-            ir.VectorType(kind, strand.lanes), ir.Undefined
-        )
-        for lane in range(strand.lanes):
-            p = self._pointer(s.buffer, s.at, strand, lane)
+        along, lanes = self._along(s.at), strand.lanes
+        if isinstance(by.type, ir.VectorType):
+            counts = [
+                self.b.extract_element(by, ir.IntType(32)(i)) for i in range(lanes)
+            ]
+        else:
+            counts = [by] * (1 if along in (0, 1) else lanes)
+        places = [
+            self.b.gep(self._pointer(s.buffer, s.at, strand, i), [n], source_etype=kind)
+            for i, n in enumerate(counts)
+        ]
+        if len(places) > 1:
+            return self._collected(places, dtype)
+        value = self._read_at(places[0], dtype, lanes if along else 1)
+        return splat(self.b, value, lanes)
+
+    def _collected(self, places: Sequence[ir.Value], dtype: DType) -> ir.Value:
+        """The elements at ``places`` as one vector."""
+        kind = memory_type(dtype)
+        found: ir.Value = ir.Constant(ir.VectorType(kind, len(places)), ir.Undefined)
+        for lane, p in enumerate(places):
             one = self.b.load(p, typ=kind, align=dtype.itemsize)
-            gathered = self.b.insert_element(gathered, one, ir.IntType(32)(lane))
-        return from_memory(self.b, gathered, dtype, self.host)
+            found = self.b.insert_element(found, one, ir.IntType(32)(lane))
+        return from_memory(self.b, found, dtype, self.host)
 
     def _store(self, s: Store, value: ir.Value, strand: Strand) -> None:
         dtype = self.nest.buffers[s.buffer].dtype

@@ -11,11 +11,14 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..kernels.lower import Product
-from ..kernels.values import Layout
+from ..kernels.affine import Layout
+
+if TYPE_CHECKING:
+    from ..kernels.lower import Product
 
 _ROOT = Path(np.__file__).parent
 LETTERS = {"float32": "s", "float64": "d"}

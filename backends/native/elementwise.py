@@ -387,6 +387,55 @@ def _bitwise_count(c: Call) -> ir.Value:
     return count if count.type == to else c.b.trunc(count, to)
 
 
+def _integer_power(c: Call) -> ir.Value:
+    """By repeated squares, wrapping; exponents are not negative."""
+    x, y = c.args
+    if isinstance(y, ir.Constant):
+        return _fixed_power(
+            c, int(y.constant[0].constant if c.lanes > 1 else y.constant)
+        )
+    kind = widened(register_type(c.of), c.lanes)
+    fn = declared(c.b, f"power.{c.lanes}x{register_type(c.of)}", [kind] * 2, kind)
+    if fn.is_declaration:
+        fn.linkage = "internal"
+        first, head, body, done = (fn.append_basic_block() for _ in range(4))
+        b = ir.IRBuilder(first)
+        b.branch(head)
+        b.position_at_end(head)
+        power, square, left = (b.phi(kind) for _ in range(3))
+        starts = (c.number(1), *fn.args)
+        some = b.icmp_unsigned("!=", left, c.number(0))
+        if c.lanes > 1:
+            bits = ir.IntType(c.lanes)
+            some = b.icmp_unsigned("!=", b.bitcast(some, bits), bits(0))
+        b.cbranch(some, body, done)
+        b.position_at_end(body)
+        odd = b.icmp_unsigned("!=", b.and_(left, c.number(1)), c.number(0))
+        turned = (
+            b.select(odd, b.mul(power, square), power),
+            b.mul(square, square),
+            b.lshr(left, c.number(1)),
+        )
+        b.branch(head)
+        for phi, start, new in zip((power, square, left), starts, turned, strict=True):
+            phi.add_incoming(start, first)
+            phi.add_incoming(new, body)
+        b.position_at_end(done)
+        b.ret(power)
+    return c.b.call(fn, [x, y])
+
+
+def _fixed_power(c: Call, exponent: int) -> ir.Value:
+    power, square = None, c.args[0]
+    while exponent:
+        if exponent & 1:
+            power = square if power is None else c.b.mul(power, square)
+        exponent >>= 1
+        if exponent:
+            square = c.b.mul(square, square)
+    return c.number(1) if power is None else power
+
+
 def _square(c: Call) -> ir.Value:
     (x,) = c.args
     return c.b.fmul(x, x) if c.is_float else c.b.mul(x, x)
@@ -414,6 +463,7 @@ def _rules() -> dict[tuple[str, str], Emit]:
     rules["remainder", "i"] = _remainder
     rules["fmod", "i"] = lambda c: _divided(c)[1]
     rules["absolute", "i"] = _absolute
+    rules["power", "i"] = _integer_power
     rules["absolute", "b"] = lambda c: c.args[0]
     rules["left_shift", "i"] = _shift("left")
     rules["right_shift", "i"] = _shift("right")

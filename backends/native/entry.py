@@ -47,6 +47,9 @@ class Code:
     constants: tuple[np.ndarray[Any, Any], ...] = ()
     arena_bytes: int = 0
     """Scratch, aligned to 64 bytes."""
+    fault: int = -1
+    """Byte of it that is not 0 after a call that Python has to make, since an argument
+    has no result; -1 where there are none such."""
     threads: int = 1
     """Threads that it runs on at most."""
     release: bool = False
@@ -130,6 +133,7 @@ class _Tables:
                 constants=len(code.constants),
                 constant=self.at([a.ctypes.data for a in code.constants]),
                 arena=code.arena_bytes,
+                fault=code.fault,
                 program=code.address,
                 threads=code.threads,
                 release=code.release,

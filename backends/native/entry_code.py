@@ -8,7 +8,7 @@ code, so what it has looked at stays as it was. ``get`` is :func:`.layout.expand
 from __future__ import annotations
 
 from .guard_code import GUARDS
-from .layout import expand
+from .layout import each, every, expand
 
 PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
@@ -50,52 +50,34 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @team_run(ptr, ptr, i64)
 """
 
-_VARIANTS = """
-define internal i1 @probes_hold(ptr %v) {
-  %n = get Variant.probes, %v
-  %all = get Variant.probe, %v
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %yes, label %one
-one:
+_PROBES = every(
+    "@probes_hold(ptr %v)",
+    """
   %offset = mul i64 %i, 24
   %probe = getelementptr i8, ptr %all, i64 %offset
   %now = get Probe.at, %probe
   %nbytes = get Probe.nbytes, %probe
   %held = get Probe.held, %probe
   %r = call i32 @memcmp(ptr %now, ptr %held, i64 %nbytes)
-  %same = icmp eq i32 %r, 0
-  %i1 = add i64 %i, 1
-  br i1 %same, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
+  %ok = icmp eq i32 %r, 0""",
+    """
+  %n = get Variant.probes, %v
+  %all = get Variant.probe, %v""",
+)
 
-define internal i1 @keywords_equal(ptr %found, ptr %wanted, i64 %n) {
-  %names = get Tuple.items, %found
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %yes, label %one
-one:
+_KEYWORDS = every(
+    "@keywords_equal(ptr %found, ptr %wanted, i64 %n)",
+    """
   %p = getelementptr ptr, ptr %names, i64 %i
   %q = getelementptr ptr, ptr %wanted, i64 %i
   %a = load ptr, ptr %p
   %b = load ptr, ptr %q
-  %same = call i1 @equal(ptr %a, ptr %b)
-  %i1 = add i64 %i, 1
-  br i1 %same, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
+  %ok = call i1 @equal(ptr %a, ptr %b)""",
+    """
+  %names = get Tuple.items, %found""",
+)
 
+_FITS = """
 ; Whether the call is one for this variant; its arrays go to %leaves.
 define internal i1 @fits(ptr %v, ptr %args, i64 %n, i64 %nk, ptr %names, ptr %leaves) {
   %at = alloca ptr
@@ -128,42 +110,25 @@ no:
 }
 """
 
-_RUN = """
-define internal void @count_all(ptr %objects, i64 %n, ptr %change) {
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %end, label %one
-one:
+_COUNTS = each(
+    "@count_all(ptr %objects, i64 %n, ptr %change)",
+    """
   %p = getelementptr ptr, ptr %objects, i64 %i
   %x = load ptr, ptr %p
-  call void %change(ptr %x)
-  %i1 = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
+  call void %change(ptr %x)""",
+)
 
-; Where the elements of arrays lie.
-define internal void @data_of(ptr %arrays, i64 %n, ptr %buffers) {
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %end, label %one
-one:
+_DATA = each(  # where the elements of arrays lie
+    "@data_of(ptr %arrays, i64 %n, ptr %buffers)",
+    """
   %p = getelementptr ptr, ptr %arrays, i64 %i
   %a = load ptr, ptr %p
   %data = get Array.data, %a
   %q = getelementptr ptr, ptr %buffers, i64 %i
-  store ptr %data, ptr %q
-  %i1 = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
+  store ptr %data, ptr %q""",
+)
 
+_RUN = """
 ; New arrays for the results; false, and none of them, when there is no memory.
 define internal i1 @new_outputs(ptr %v, ptr %outs) {
   %n = get Variant.outputs, %v
@@ -239,7 +204,10 @@ build:
   ret ptr %result
 }
 
-; Runs a variant on the arrays in %leaves; outputs and buffers go behind them.
+@refused = internal constant i8 0
+
+; Runs a variant on the arrays in %leaves; outputs and buffers go behind them. Returns
+; @refused where the call is one for Python.
 define internal ptr @run(ptr %v, ptr %leaves) {
   %n = get Variant.leaves, %v
   %m = get Variant.outputs, %v
@@ -286,7 +254,20 @@ without:
   call void @count_all(ptr %leaves, i64 %n, ptr @Py_DecRef)
   br label %after
 after:
-  br i1 %small, label %pack, label %back
+  br i1 %small, label %pack, label %check
+check:
+  %fault = get Variant.fault, %v
+  %may = icmp sge i64 %fault, 0
+  br i1 %may, label %look, label %back
+look:
+  %mark = getelementptr i8, ptr %arena, i64 %fault
+  %byte = load i8, ptr %mark
+  %failed = icmp ne i8 %byte, 0
+  br i1 %failed, label %refuse, label %back
+refuse:
+  call void @pool_give(ptr %arena)
+  call void @count_all(ptr %outs, i64 %m, ptr @Py_DecRef)
+  ret ptr @refused
 back:
   call void @pool_give(ptr %arena)
   br label %pack
@@ -340,6 +321,9 @@ go:
   call void @Py_IncRef(ptr %owner)
   %result = call ptr @run(ptr %v, ptr %leaves)
   call void @Py_DecRef(ptr %owner)
+  %again = icmp eq ptr %result, @refused
+  br i1 %again, label %python, label %give
+give:
   ret ptr %result
 python:
   %fallback = get State.fallback, %state
@@ -349,5 +333,6 @@ python:
 """
 
 
-ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, _VARIANTS, _RUN, _ENTRY)))
+_PARTS = (_PROBES, _KEYWORDS, _FITS, _COUNTS, _DATA, _RUN, _ENTRY)
+ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, *_PARTS)))
 """The entry; calls ``new_array``, ``pool_take``, ``pool_give`` and ``team_run``."""

@@ -11,7 +11,7 @@ from math import prod
 from eqsat.kernel import packed
 
 from ..kernels.lower import Product
-from ..kernels.values import Layout
+from ..kernels.affine import Layout
 from . import blas
 from .machine import Host
 from .tiles import Panels, Tile, padded, spans, tile

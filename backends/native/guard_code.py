@@ -5,7 +5,7 @@ They look at objects and run no Python code.
 
 from __future__ import annotations
 
-from .layout import WRITEABLE
+from .layout import WRITEABLE, every
 
 KINDS = ("array", "same", "float", "equal", "tuple", "list", "dict", "constant")
 """Kinds of nodes, by their number."""
@@ -29,27 +29,17 @@ yes:
 no:
   ret i1 false
 }
+"""
 
-define internal i1 @equal_words(ptr %a, ptr %b, i64 %n) {
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %yes, label %one
-one:
+_WORDS = every(
+    "@equal_words(ptr %a, ptr %b, i64 %n)",
+    """
   %pa = getelementptr i64, ptr %a, i64 %i
   %pb = getelementptr i64, ptr %b, i64 %i
   %va = load i64, ptr %pa
   %vb = load i64, ptr %pb
-  %i1 = add i64 %i, 1
-  %same = icmp eq i64 %va, %vb
-  br i1 %same, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-"""
+  %ok = icmp eq i64 %va, %vb""",
+)
 
 _ARRAYS = f"""
 ; One element type: the same object, or builtin types of one number, in native order.
@@ -151,52 +141,44 @@ yes:
 no:
   ret i1 false
 }}
+"""
 
-; The very array, and it and all that it is a view of are still read-only.
-define internal i1 @match_constant(ptr %node, ptr %a) {{
-  %wanted = get Node.object, %node
-  %count = get Node.count, %node
-  %chain = get Node.data, %node
-  %is = icmp eq ptr %a, %wanted
-  br i1 %is, label %next, label %no
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %count
-  br i1 %done, label %yes, label %one
-one:
+_CONSTANT = (
+    every(
+        "@are_frozen(ptr %chain, i64 %n)",
+        f"""
   %p = getelementptr ptr, ptr %chain, i64 %i
   %x = load ptr, ptr %p
   %flags = get Array.flags, %x
   %bit = and i32 %flags, {WRITEABLE}
-  %frozen = icmp eq i32 %bit, 0
-  %i1 = add i64 %i, 1
-  br i1 %frozen, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
-"""
-
-_CONTAINERS = """
-define internal i1 @match_items(ptr %at, ptr %found, ptr %items, i64 %n) {
-  br label %next
-next:
-  %i = phi i64 [0, %0], [%i1, %one]
-  %done = icmp eq i64 %i, %n
-  br i1 %done, label %yes, label %one
-one:
-  %p = getelementptr ptr, ptr %items, i64 %i
-  %item = load ptr, ptr %p
-  %i1 = add i64 %i, 1
-  %ok = call i1 @match(ptr %at, ptr %found, ptr %item)
-  br i1 %ok, label %next, label %no
-yes:
-  ret i1 true
+  %ok = icmp eq i32 %bit, 0""",
+    )
+    + """
+; The very array, and it and all that it is a view of are still read-only.
+define internal i1 @match_constant(ptr %node, ptr %a) {
+  %wanted = get Node.object, %node
+  %count = get Node.count, %node
+  %chain = get Node.data, %node
+  %is = icmp eq ptr %a, %wanted
+  br i1 %is, label %frozen, label %no
+frozen:
+  %ok = call i1 @are_frozen(ptr %chain, i64 %count)
+  ret i1 %ok
 no:
   ret i1 false
 }
+"""
+)
 
+_ITEMS = every(
+    "@match_items(ptr %at, ptr %found, ptr %items, i64 %n)",
+    """
+  %p = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %p
+  %ok = call i1 @match(ptr %at, ptr %found, ptr %item)""",
+)
+
+_CONTAINERS = """
 ; The same keys in the same order.
 define internal i1 @match_dict(ptr %at, ptr %found, ptr %dict, ptr %keys, i64 %n) {
   %where = alloca i64
@@ -303,5 +285,5 @@ no:
 }
 """
 
-GUARDS = _VALUES + _ARRAYS + _CONTAINERS
+GUARDS = _VALUES + _WORDS + _ARRAYS + _CONSTANT + _ITEMS + _CONTAINERS
 """``match``, ``match_items`` and ``equal``."""

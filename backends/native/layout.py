@@ -26,7 +26,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
         *("i64 probes", "ptr probe"),
         *("i64 leaves", "i64 outputs", "ptr output", "i64 constants", "ptr constant"),
-        *("i64 arena", "ptr program", "i64 threads", "i64 release"),
+        *("i64 arena", "i64 fault", "ptr program", "i64 threads", "i64 release"),
         *("i64 pack", "ptr packer", "ptr owner"),
     ),
     # What one part of an argument must be; the parts of containers follow them.
@@ -86,6 +86,46 @@ def expand(text: str) -> str:
         return f"{indent}{name}.at = {at}\n{indent}{name} = load {kind}, ptr {name}.at"
 
     return _GET.sub(load, text)
+
+
+def each(head: str, one: str) -> str:
+    """An IR function without a result that runs the lines ``one`` for each ``%i`` from
+    0 to its parameter ``%n``."""
+    return f"""
+define internal void {head} {{
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %end, label %one
+one:{one}
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}}
+"""
+
+
+def every(head: str, one: str, before: str = "") -> str:
+    """An IR function: whether ``%ok`` of the lines ``one`` is true for each ``%i`` from
+    0 to ``%n``, a parameter or of the lines ``before``."""
+    return f"""
+define internal i1 {head} {{{before}
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %yes, label %one
+one:{one}
+  %i1 = add i64 %i, 1
+  br i1 %ok, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
 
 
 def _field(record: str, field: str) -> tuple[str, int]:

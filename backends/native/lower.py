@@ -24,9 +24,8 @@ from eqsat.op import INPUT
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
 
-from ..kernels.affine import Unsupported
-from ..kernels.values import Layout
-from ..numpy.interpret import Array
+from ..interpret import Array
+from ..kernels.affine import Layout, Unsupported
 from . import blas, record
 from .entry import Code
 from .machine import Host, Library, compile_ir, load
@@ -97,7 +96,7 @@ class Compiled:
         self.host, self.threads, self.exact = host, threads, exact
         self.places = Places(program, layouts)
         self.parts: list[Native | Python] = []
-        self.arena_bytes = 0
+        self.arena_bytes, self.fault = 0, -1
         name = record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
@@ -117,7 +116,7 @@ class Compiled:
         for number, panels in record.panels_of(found.packed):
             self.places.panels(number, panels)
         self.places.forget(found.unread)
-        self.arena_bytes = found.arena_bytes
+        self.arena_bytes, self.fault = found.arena_bytes, found.fault
         self.parts.append(Native(library, found.threads, found.seconds))
         return True
 
@@ -125,6 +124,8 @@ class Compiled:
         """Generate the code, and keep it when it is all of the program."""
         known = len(self.places.constants)
         self._written = self._generated(self.places)
+        if self.places.fault is not None:
+            self.fault = self.places.fault.byte
         whole = name is not None and len(self._written) == 1
         for w in self._written:
             if isinstance(w, tuple):
@@ -178,6 +179,7 @@ class Compiled:
             part.threads,
             part.seconds,
             size,
+            self.fault,
             blas_bits,
             held,
             record.of_panels(self.places.packed),
@@ -221,6 +223,7 @@ class Compiled:
             outputs,
             tuple(self.places.constants),
             self.arena_bytes,
+            self.fault,
             part.asked,
             part.seconds > RELEASE_S,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
@@ -228,7 +231,8 @@ class Compiled:
         )
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results, in fresh arrays."""
+        """The results, in fresh arrays. Raises what NumPy raises for arguments that
+        have none, such as an index out of bounds."""
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
@@ -240,9 +244,18 @@ class Compiled:
         for p in self.parts:
             if isinstance(p, Native):
                 team_run(p.address, ctypes.addressof(pointers), p.asked)
+                if self.fault >= 0 and arena[self.fault]:
+                    return self._refused(arrays)
             else:
                 self._by_numpy(p, blocks)
         return outputs
+
+    def _refused(self, arrays: Sequence[Array]) -> list[Array]:
+        """The error that NumPy raises for arguments that have no result."""
+        from ..numpy.lower import lower as lower_to_numpy
+
+        with np.errstate(all="ignore"):
+            return list(lower_to_numpy(self.program)(*arrays))
 
     def _by_numpy(self, p: Python, blocks: Sequence[Array]) -> None:
         given = [self._array(t, blocks) for t in p.arguments]
@@ -349,9 +362,7 @@ class Lowered:
 
     def __call__(self, *arrays: Any) -> list[Array]:
         """The results, in fresh arrays."""
-        given = [
-            _readable(a, t) for a, t in zip(arrays, self.program.inputs, strict=True)
-        ]
+        given = [*map(_readable, arrays)]
         compiled = self._compiled_for(given)
         if compiled is None:
             given = [np.ascontiguousarray(a) for a in given]
@@ -383,7 +394,7 @@ class Lowered:
             return None
 
 
-def _readable(value: Any, term: Term) -> Array:
+def _readable(value: Any) -> Array:
     """An array that native code can read: elements aligned, whole ones apart."""
     array = np.asarray(value)
     size = array.itemsize

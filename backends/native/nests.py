@@ -15,26 +15,35 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..kernels.affine import Var
+from ..kernels.affine import ZERO, Affine, Var
 from ..kernels.language import (
     Accumulate,
     Compute,
     Const,
+    Gather,
     Keep,
     Kept,
     Load,
     Nest,
     Pass,
     Position,
+    Running,
     Statement,
     Store,
+    Within,
+    operands,
+    variables,
 )
 from . import elementwise
 from .access import Access, Strand, loop, without
 from .ahead import fetch_ahead
+from .checks import Checks
 from .convert import I64, constant, register_type, splat
+from .extremes import Extreme, Positions
 from .machine import Host
+from .math.values import I32
 from .reductions import Reducer, reducer
+from .running import run, started
 from .shape import (
     BLOCK,
     CAREFUL,
@@ -53,13 +62,21 @@ class Emitter(Access):
             for s in nest.statements()
             if not isinstance(s, (Keep, Store))
         }
+        self.moving = variables(nest)
+        self.positions = {
+            s.target: s.at for s in nest.statements() if isinstance(s, Position)
+        }
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.strands: list[Strand] = []
+        self.single = Strand(1, 0)
+        """Of a row, where elements of a row lie side by side."""
+        self.checks = Checks(self)
         with loop(self.b, self.start, self.stop, 1) as unit:
             self.unit(unit)
         if nest.streamed and not host.is_arm:
             self._fence()
+        self.checks.note(self.buffers)
         self.b.ret_void()
 
     # -- loops -------------------------------------------------------------------------
@@ -75,9 +92,6 @@ class Emitter(Access):
             unit, block = self._divided(unit, count)
         self._place(unit, self.nest.grid)
         self._passes(block)
-
-    def _divided(self, i: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
-        return self.b.udiv(i, I64(by)), self.b.urem(i, I64(by))
 
     def _place(self, unit: ir.Value, grid: Sequence[Var]) -> None:
         """The grid variables of row number ``unit``."""
@@ -112,10 +126,6 @@ class Emitter(Access):
             first += count
             at += count * width * strands
 
-    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """The smaller one."""
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
     def _reducer(self, s: Accumulate) -> Reducer:
         return reducer(s.op, self.dtypes[s.value])
 
@@ -135,20 +145,25 @@ class Emitter(Access):
             for strand in self.strands:
                 self._statement(s, strand, strand.row, strand.row)
         else:
-            strand = Strand(1, 0)
-            self._statement(s, strand, self.row, self.row)
+            self._statement(s, self.single, self.row, self.row)
 
     def _pass(self, p: Pass, block: ir.Value | None) -> None:
         sums = [s for s in p.body if isinstance(s, Accumulate)]
         groups = self._groups(p)
         reducers = {
             s.target: [
-                self._reducer(s).started(self, lanes, self._is_long(p))
+                self._started(s, p, lanes, i * lanes)
                 for lanes, unroll in groups
-                for _ in range(unroll)
+                for i in range(unroll)
             ]
             for s in sums
         }
+        for strand in self.strands if self.nest.vertical else [self.single]:
+            strand.carries = {
+                s.target: started(self, s, strand.lanes)
+                for s in p.body
+                if isinstance(s, Running)
+            }
         self._nested(p, list(p.loops), groups, reducers, block)
         for s in sums:
             if self.nest.vertical:
@@ -159,6 +174,20 @@ class Emitter(Access):
                 for r in rest:
                     first = first.joined(self, r)
                 self.row[s.target] = first.to_scalar(self)
+
+    def _started(self, s: Accumulate, p: Pass, lanes: int, offset: int) -> Any:
+        """An accumulator for the strand whose lanes start at ``offset``."""
+        found = self._reducer(s)
+        if s.position < 0:
+            return found.started(self, lanes, self._is_long(p))
+        at = self.positions[s.position]
+        last = at.offset + sum(c * (v.size - 1) for v, c in at.terms)
+        bits = 32 if found.dtype.itemsize <= 4 and last < 1 << 31 else 64
+        step = at.coefficient(p.loops[-1]) if not self.nest.vertical else 0
+        steps = tuple((offset + i) * step for i in range(lanes))
+        has_masks = self.host.vector_bits == 512
+        where = Positions(bits, steps, is_rising(at, p.loops), has_masks)
+        return Extreme(found, self, lanes, where)
 
     def _is_long(self, p: Pass) -> bool:
         """Whether sums need care: many additions one after the other."""
@@ -215,14 +244,6 @@ class Emitter(Access):
             done += unroll
         self.lane = None
 
-    def _whole(self, low: ir.Value, high: ir.Value, step: int) -> ir.Value:
-        """The end of the steps that fit between ``low`` and ``high``."""
-        if isinstance(low, ir.Constant) and isinstance(high, ir.Constant):
-            return I64(low.constant + (high.constant - low.constant) // step * step)
-        b = self.b
-        turns = b.sdiv(b.sub(high, low), I64(step))
-        return b.add(low, b.mul(turns, I64(step)))
-
     def _range(
         self, p: Pass, var: Var, block: ir.Value | None
     ) -> tuple[ir.Value, ir.Value]:
@@ -232,14 +253,6 @@ class Emitter(Access):
         if chunk is not None and var == p.loops[0]:
             return self._part(self.index[chunk], -(-var.size // chunk.size), var.size)
         return I64(0), I64(var.size)
-
-    def _part(self, i: ir.Value, size: int, end: int) -> tuple[ir.Value, ir.Value]:
-        b = self.b
-        low = b.mul(i, I64(size))
-        high = b.add(low, I64(size))
-        if end % size == 0 and self.nest.chunk is None:
-            return low, high
-        return self._least(low, I64(end)), self._least(high, I64(end))
 
     def _innermost(
         self,
@@ -287,12 +300,7 @@ class Emitter(Access):
 
     def _read(self, p: Pass) -> dict[int, ir.Value]:
         """Values of the row that the body reads."""
-        used: set[int] = set()
-        for s in p.body:
-            if isinstance(s, Compute):
-                used.update(s.args)
-            elif isinstance(s, (Store, Keep, Accumulate)):
-                used.add(s.value)
+        used = {i for s in p.body if not isinstance(s, Gather) for i in operands(s)}
         return {i: v for i, v in self.row.items() if i in used}
 
     def _step(
@@ -332,7 +340,7 @@ class Emitter(Access):
         for s in p.body:
             if isinstance(s, Accumulate):
                 value = self._known(s.value, strand)
-                at = self._known(s.position, strand) if s.position >= 0 else None
+                at = self._sum(self.positions.get(s.position, ZERO))
                 reducers[s.target][which].add(self, value, at)
                 seen[s.target][-1].append(value)
             else:
@@ -376,6 +384,15 @@ class Emitter(Access):
                 out[s.target] = self._load(s, strand)
             case Compute():
                 out[s.target] = self._compute(s, [value(i) for i in s.args])
+            case Gather():
+                out[s.target] = self._gather(s, self._offset(s, strand, out), strand)
+            case Within():
+                of = self.dtypes[s.value]
+                out[s.target] = self.checks.within(s, value(s.value), of)
+            case Running():
+                carries = strand if self.nest.vertical else self.single
+                cell = carries.carries[s.target]
+                out[s.target] = run(self, s, value(s.value), cell, self.host)
             case Position():
                 out[s.target] = self._position(s.at, strand)
             case Keep():
@@ -388,6 +405,15 @@ class Emitter(Access):
             case Store():
                 self._store(s, value(s.value), strand)
 
+    def _offset(self, s: Gather, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
+        """How far a gather moves: one number, where its lanes move together."""
+        if s.by not in out:
+            return strand.row[s.by] if self.nest.vertical else self.row[s.by]
+        by = out[s.by]
+        if self.lane in self.moving[s.by] or not isinstance(by.type, ir.VectorType):
+            return by
+        return self.b.extract_element(by, I32(0))
+
     def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
         of = self.dtypes[s.args[-1]]
         if s.op == "where" and self.dtypes[s.args[0]] != np.dtype(bool):
@@ -397,3 +423,13 @@ class Emitter(Access):
                 self.b, "cast", [args[0]], dtype, boolean, self.host
             )
         return elementwise.emit(self.b, s.op, args, of, s.dtype, self.host)
+
+
+def is_rising(at: Affine, loops: Sequence[Var]) -> bool:
+    """Whether an index only grows while ``loops`` run."""
+    least = 1
+    for v in reversed(loops):
+        if at.coefficient(v) < least:
+            return False
+        least = at.coefficient(v) * v.size
+    return True

@@ -14,9 +14,8 @@ from eqsat.op import Op
 from eqsat.program import Program
 from eqsat.term import Term
 
-from ..kernels.affine import Unsupported
-from ..kernels.values import Layout
-from ..numpy.interpret import Array, evaluate
+from ..interpret import Array, evaluate
+from ..kernels.affine import Layout, Unsupported
 from .pool import ALIGNED_FROM, fresh
 from .tiles import Panels
 
@@ -68,6 +67,8 @@ class Places:
             value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
             self.constant(value, t)
         self.scratch_bytes = 0
+        self.fault: Memory | None = None
+        """A byte that is 1 after a call that must not give what it computed."""
         self._slots()
 
     def constant(self, value: Array, term: Term | None = None) -> Place:
@@ -99,6 +100,12 @@ class Places:
         start = self.scratch_bytes
         self.scratch_bytes += aligned(size)
         return Memory(-1, start)
+
+    def noted(self) -> Memory:
+        """Where a call notes that it has failed."""
+        if self.fault is None:
+            self.fault = self.scratch(1)
+        return self.fault
 
     def _slots(self) -> None:
         """Kernels' results and the views of them; a result of the program is written

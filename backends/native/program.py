@@ -143,8 +143,13 @@ class Writer:
         body = self.function.append_basic_block("body")
         b.branch(body)
         b.position_at_end(body)
+        fault = self.places.fault
+        if fault is not None:
+            with b.if_then(b.icmp_signed("==", self.thread, I64(0))):
+                b.store(ir.IntType(8)(0), self._pointer(fault))
         if self._is_held:
             self._hold(1)
+        if self._is_held or fault is not None:
             self._wait()
         for i, g in enumerate(self.parts):
             if i:

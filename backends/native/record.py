@@ -19,7 +19,7 @@ from eqsat.portable import NotPortableError, check_lowerings, encode_terms
 from eqsat.program import Program
 from eqsat.term import postorder
 
-from ..kernels.values import Layout
+from ..kernels.affine import Layout
 from . import blas
 from .machine import Host, compile_ir
 from .tiles import Panels
@@ -36,6 +36,8 @@ class Record:
     threads: int
     seconds: float
     arena_bytes: int
+    fault: int
+    """As :attr:`.entry.Code.fault`."""
     blas_bits: int
     """Of an integer of BLAS, negative when it cannot be held to one thread; 0 for a
     program without products."""

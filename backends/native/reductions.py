@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
-from .convert import I1, I64, constant, lanes_of, register_type, widened
+from .convert import I1, constant, lanes_of, register_type, widened
 
 
 class Context(Protocol):
@@ -41,9 +41,8 @@ class Reducer:
     dtype: DType
 
     def started(self, c: Context, lanes: int, is_long: bool) -> Any:
-        """An accumulator of so many lanes at its neutral element."""
-        if self.op in ("argmax", "argmin"):
-            return _Extreme(self, c, lanes)
+        """An accumulator of so many lanes at its neutral element; not for positions,
+        which :class:`.extremes.Extreme` keeps."""
         if self.op in ("max", "min") and self.dtype.kind == "f":
             return _Bound(self, c, lanes)
         if self.op == "sum" and self.dtype.kind == "f" and is_long:
@@ -147,7 +146,7 @@ def compensated(b: ir.IRBuilder, total: ir.Value, lost: ir.Value) -> ir.Value:
     return b.fadd(total, b.select(known, lost, zero))
 
 
-class _Cell:
+class Cell:
     """A variable in a register: memory that LLVM promotes."""
 
     def __init__(self, c: Context, kind: Any, start: ir.Value) -> None:
@@ -171,9 +170,9 @@ class _Plain:
     def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
         self.of, self.lanes = of, lanes
         kind = register_type(of.dtype)
-        self.cell = _Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
+        self.cell = Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
 
-    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
+    def add(self, c: Context, value: ir.Value, position: ir.Value) -> None:
         self.cell.set(c.b, self.of.combine(c.b, self.cell.get(c.b), value))
 
     def finished(self, c: Context) -> ir.Value:
@@ -204,14 +203,16 @@ class _Joined:
         wide = [v for v in self.values if lanes_of(v) > 1]
         single = [v for v in self.values if lanes_of(v) == 1]
         if wide:
-            single.insert(0, self._across(c, tree(self.of, c.b, wide)))
+            single.insert(0, across(self.of, c.b, tree(self.of, c.b, wide)))
         return tree(self.of, c.b, single)
 
-    def _across(self, c: Context, value: ir.Value) -> ir.Value:
-        while lanes_of(value) > 1:
-            low, high = halves(c.b, value)
-            value = self.of.combine(c.b, low, high)
-        return value
+
+def across(of: Reducer, b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """The lanes of a vector as one."""
+    while lanes_of(value) > 1:
+        low, high = halves(b, value)
+        value = of.combine(b, low, high)
+    return value
 
 
 def tree(of: Reducer, b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
@@ -245,8 +246,8 @@ class _Careful(_Plain):
         kind = register_type(of.dtype)
         zero = constant(kind, lanes, 0.0)
         self.zero = zero
-        self.total = _Cell(c, widened(kind, lanes), zero)
-        self.lost = _Cell(c, widened(kind, lanes), zero)
+        self.total = Cell(c, widened(kind, lanes), zero)
+        self.lost = Cell(c, widened(kind, lanes), zero)
 
     def carried(self, c: Context, others: Sequence[_Careful]) -> None:
         """Move the partial sum, and those of ``others``, to the total, with what
@@ -273,7 +274,7 @@ class _Bound(_Plain):
 
     def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
         super().__init__(of, c, lanes)
-        self.nan = _Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
+        self.nan = Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
 
     def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
         """Note whether one of two values is NaN, which one comparison tells."""
@@ -306,75 +307,3 @@ class _Bounds:
         flags = [p.nan.get(b) for p in self.parts]
         nan = _Joined(either, flags).to_scalar(c)
         return b.select(nan, ir.Constant(value.type, float("nan")), value)
-
-
-class _Extreme:
-    """The first position of the largest or smallest value; of NaN, the first NaN."""
-
-    is_careful = False
-    notes_nan = False
-
-    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
-        self.of, self.lanes = of, lanes
-        kind = register_type(of.dtype)
-        self.value = _Cell(c, widened(kind, lanes), constant(kind, lanes, of.neutral()))
-        last = constant(I64, lanes, np.iinfo(np.int64).max)
-        self.place = _Cell(c, widened(I64, lanes), last)
-
-    def add(self, c: Context, value: ir.Value, position: ir.Value | None) -> None:
-        assert position is not None
-        b = c.b
-        pair = self._better(
-            b, (self.value.get(b), self.place.get(b)), (value, position)
-        )
-        self.value.set(b, pair[0])
-        self.place.set(b, pair[1])
-
-    def _better(self, b: ir.IRBuilder, x: Any, y: Any) -> tuple[ir.Value, ir.Value]:
-        (a, i), (v, j) = x, y
-        earlier = b.icmp_signed("<", j, i)
-        if self.of.dtype.kind == "f":
-            a_nan, v_nan = b.fcmp_unordered("uno", a, a), b.fcmp_unordered("uno", v, v)
-            same = b.or_(b.fcmp_ordered("==", v, a), b.and_(a_nan, v_nan))
-            wins = b.or_(
-                self.of.beats(b, v, a), b.and_(v_nan, b.xor(a_nan, _ones(b, a_nan)))
-            )
-        else:
-            same = b.icmp_unsigned("==", v, a)
-            wins = self.of.beats(b, v, a)
-        take = b.or_(wins, b.and_(same, earlier))
-        return b.select(take, v, a), b.select(take, j, i)
-
-    def finished(self, c: Context) -> ir.Value:
-        return self.place.get(c.b)
-
-    def joined(self, c: Context, other: _Extreme) -> _Extremes:
-        return _Extremes(self, [self, other])
-
-    def to_scalar(self, c: Context) -> ir.Value:
-        return _Extremes(self, [self]).to_scalar(c)
-
-
-@dataclass
-class _Extremes:
-    of: _Extreme
-    parts: list[_Extreme]
-
-    def joined(self, c: Context, other: _Extreme) -> _Extremes:
-        return _Extremes(self.of, [*self.parts, other])
-
-    def to_scalar(self, c: Context) -> ir.Value:
-        b = c.b
-        best: Any = None
-        for p in self.parts:
-            pair = p.value.get(b), p.place.get(b)
-            while lanes_of(pair[0]) > 1:
-                low, high = zip(*(halves(b, v) for v in pair), strict=True)
-                pair = self.of._better(b, low, high)
-            best = pair if best is None else self.of._better(b, best, pair)
-        place: ir.Value = best[1]
-        return place
-
-
-def _ones(b: ir.IRBuilder, like: ir.Value) -> ir.Constant:
-    return constant(I1, lanes_of(like), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -12,10 +13,13 @@ from ..kernels.language import (
     Accumulate,
     Compute,
     DType,
+    Gather,
     Keep,
     Load,
     Nest,
     Position,
+    Running,
+    Statement,
     Store,
 )
 from . import elementwise
@@ -115,9 +119,11 @@ def sums(nest: Nest) -> list[Accumulate]:
 
 def lanes(nest: Nest, host: Host) -> int:
     """Elements in a vector: as many of the widest number as a register holds."""
-    sizes = [b.dtype.itemsize for b in nest.buffers]
-    for s in nest.statements():
-        if isinstance(s, (Load, Compute)) and s.dtype != np.dtype(bool):
+    sizes = [1]
+    for s in nest.statements() if nest.vertical else _of_elements(nest):
+        if isinstance(s, (Gather, Load, Store)):
+            sizes.append(nest.buffers[s.buffer].dtype.itemsize)
+        if isinstance(s, (Gather, Load, Compute)) and s.dtype != np.dtype(bool):
             sizes.append(s.dtype.itemsize)
     widest = max(sizes)
     positions = any(isinstance(s, Position) for s in nest.statements())
@@ -127,7 +133,17 @@ def lanes(nest: Nest, host: Host) -> int:
         and all(b.dtype.itemsize <= 4 or b.written for b in nest.buffers)
     ):
         widest = 4
-    return max(host.vector_bits // (8 * widest), 1)
+    found = max(host.vector_bits // (8 * widest), 1)
+    for s in nest.statements():
+        if isinstance(s, Running) and not nest.vertical:
+            row = nest.passes[0].loops[0].size  # no longer than a row, of a power of 2
+            found = 1 if s.is_ordered else min(found, 1 << row.bit_length() - 1)
+    return found
+
+
+def _of_elements(nest: Nest) -> Iterator[Statement]:
+    for p in nest.passes:
+        yield from p.body
 
 
 def split(size: int, lanes: int, unroll: int) -> tuple[int, int, int]:
@@ -139,7 +155,7 @@ def split(size: int, lanes: int, unroll: int) -> tuple[int, int, int]:
 def is_map(nest: Nest) -> bool:
     """Whether the elements of a row are independent."""
     return len(nest.passes) == 1 and not any(
-        isinstance(s, Accumulate) for s in nest.statements()
+        isinstance(s, (Accumulate, Running)) for s in nest.statements()
     )
 
 
@@ -161,6 +177,10 @@ def check(nest: Nest) -> None:
             of = dtypes[s.args[-1]]
             if not elementwise.is_supported(s.op, of, s.dtype):
                 raise Unsupported(f"{s.op} of {of}")
+        if isinstance(s, Running) and not elementwise.is_supported(
+            s.op, s.dtype, s.dtype
+        ):
+            raise Unsupported(f"running {s.op} of {s.dtype}")
         if isinstance(s, Accumulate):
             reducer(s.op, dtypes[s.value])
         if not isinstance(s, (Keep, Store)):

@@ -12,8 +12,8 @@ from eqsat.program import Program
 from eqsat.term import Term
 
 from ..kernels.affine import Unsupported
-from ..kernels.language import Load, Nest, Store
-from ..kernels.lower import Loops, Operand, Piece, Pieces, Product, copy_of, pieces_of
+from ..kernels.language import Gather, Load, Nest, Operand, Store
+from ..kernels.lower import Loops, Piece, Pieces, Product, copy_of, pieces_of
 from ..kernels.schedule import WEIGHTS, Target
 from . import blas, gemm
 from .gemm import Packing, Plan
@@ -78,7 +78,7 @@ def seconds_of(piece: Piece, host: Host) -> float:
         moved = sum(
             nest.buffers[s.buffer].dtype.itemsize * prod(v.size for v in s.at.variables)
             for s in p.body
-            if isinstance(s, (Load, Store))
+            if isinstance(s, (Load, Gather, Store))
         )
         total += max(n * work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
     return total
@@ -165,6 +165,8 @@ class Layered:
                 return place.memory
             if o.kind == "table":
                 return tables[int(o.key)]
+            if o.kind == "fault":
+                return self.places.noted()
             return Memory(TEMPORARY, first + int(o.key))
 
         return where
@@ -337,6 +339,8 @@ def _is_row_by_row(nest: Nest, buffer: int, rows: int) -> bool:
     """Whether parts of the grid touch the parts of a buffer in the same order."""
     order = (*nest.grid, *max((p.loops for p in nest.passes), key=len))
     for s in nest.statements():
+        if isinstance(s, Gather) and s.buffer == buffer:
+            return False
         if not isinstance(s, (Load, Store)) or s.buffer != buffer:
             continue
         if not set(s.at.variables) <= set(order):

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat import cache
 
-from ..kernels.values import Layout
+from ..kernels.affine import Layout
 from .machine import Host, Library, compile_ir, load
 
 

@@ -14,7 +14,7 @@ from eqsat.op import Op
 from eqsat.options import Options
 from eqsat.program import Program
 
-from .interpret import evaluate, interpret
+from ..interpret import evaluate, interpret
 from .lower import Lowered, lower, realises
 
 __all__ = [

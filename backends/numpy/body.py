@@ -17,7 +17,7 @@ from eqsat.kernel import Kernel, inner
 from eqsat.op import CONSTANT, HALF, Op
 from eqsat.term import Shape, Term, Weak
 
-from .interpret import Array, evaluate
+from ..interpret import Array, evaluate
 
 WIDE = np.dtype(np.float32)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .interpret import Array
+from ..interpret import Array
 
 Pair = Sequence[int]
 

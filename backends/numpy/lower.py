@@ -14,9 +14,9 @@ from eqsat.op import CONSTANT, Op
 from eqsat.program import Program, show_bytes, show_type
 from eqsat.term import Term
 
+from ..interpret import Array, evaluate
 from .body import Body, Node, body_of, leaf
 from .emit import INDENT, Names, new_array, write
-from .interpret import Array, evaluate
 from .schedule import Schedule, schedule
 from .spell import RESERVED, number, own_call, own_lowering, view
 

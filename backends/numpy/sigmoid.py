@@ -6,7 +6,7 @@ import numpy as np
 
 from eqsat.ops import sigmoid as op
 
-from .interpret import Array
+from ..interpret import Array
 
 LEAST = {np.dtype(t): -float(np.log(np.finfo(t).max)) for t in ("f4", "f8")}
 """Below, e⁻ˣ is infinite while σ(x) = eˣ is still a denormal number."""

@@ -40,6 +40,12 @@ class JaxNet(Net):
     def column_max(self, x: Array) -> Array:
         return x.max(0)
 
+    def argmax(self, x: Array) -> Array:
+        return x.argmax(-1)
+
+    def cumsum(self, x: Array) -> Array:
+        return x.cumsum(-1)
+
     def conv2d(
         self, x: Array, w: Array, stride: int = 1, padding: int = 0, groups: int = 1
     ) -> Array:

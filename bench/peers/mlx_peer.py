@@ -34,6 +34,12 @@ class PlainNet(Net):
     def column_max(self, x: Array) -> Array:
         return x.max(0)
 
+    def argmax(self, x: Array) -> Array:
+        return self.mx.argmax(x, axis=-1)
+
+    def cumsum(self, x: Array) -> Array:
+        return self.mx.cumsum(x, axis=-1)
+
     def softmax(self, x: Array) -> Array:
         e = self.mx.exp(x - x.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)

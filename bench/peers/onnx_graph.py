@@ -143,6 +143,13 @@ class OnnxNet(Net):
     def column_max(self, x: Value) -> Value:
         return self.reduce("ReduceMax", x, 0, False)
 
+    def argmax(self, x: Value) -> Value:
+        attrs = {"axis": -1, "keepdims": 0}
+        return self.node("ArgMax", [x], x.shape[:-1], "int64", **attrs)
+
+    def cumsum(self, x: Value) -> Value:
+        return self.same("CumSum", x, self.constant(np.array(-1, np.int64)))
+
     def softmax(self, x: Value) -> Value:
         return self.same("Softmax", x, axis=-1)
 

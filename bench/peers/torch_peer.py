@@ -35,6 +35,12 @@ class TorchNet(Net):
     def column_max(self, x: Array) -> Array:
         return x.amax(0)
 
+    def argmax(self, x: Array) -> Array:
+        return x.argmax(-1)
+
+    def cumsum(self, x: Array) -> Array:
+        return x.cumsum(-1)
+
     def softmax(self, x: Array) -> Array:
         return self.torch.softmax(x, -1)
 

@@ -86,6 +86,16 @@ def column_max(x: Array) -> Array:
     return x.max(0)
 
 
+def argmax(x: Array) -> Array:
+    """Where the largest x is along the last axis."""
+    return x.argmax(-1)
+
+
+def cumsum(x: Array) -> Array:
+    """Running sums along the last axis."""
+    return x.cumsum(-1)
+
+
 @widened
 def softmax(x: Array) -> Array:
     """eˣ / Σ eˣ over the last axis."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bench.workloads import Array, Draw, Drawn, sizes
 
 SHAPES = ((128, 512), (1024, 1024), (8192, 1024))
+WORDS = 8192
+TOKENS = ((128, 768), (2048, 768))
 IMAGES = ((1, 32, 32, 32), (4, 64, 56, 56), (16, 128, 64, 64))
 
 
@@ -54,6 +58,18 @@ def _column_max(F: Any, x: Array) -> Array:
     return F.column_max(x)
 
 
+def _argmax(F: Any, x: Array) -> Array:
+    return F.argmax(x)
+
+
+def _cumsum(F: Any, x: Array) -> Array:
+    return F.cumsum(x)
+
+
+def _embedding(F: Any, ids: Array, p: Array, table: Array) -> Array:
+    return F.take(table, ids) + p
+
+
 def one(draw: Draw, *shape: int) -> Drawn:
     return [draw.normal(*shape)], []
 
@@ -82,6 +98,17 @@ def channels(draw: Draw, n: int, c: int, h: int, w: int) -> Drawn:
     return [draw.normal(n, c, h, w)], [draw.gain(c), draw.bias(c)]
 
 
+def _tokens(draw: Draw, n: int, d: int) -> Drawn:
+    ids = draw.rng.integers(0, WORDS, n)
+    return [ids, draw.normal(n, d)], [draw.normal(WORDS, d)]
+
+
+def _unread(drawn: Drawn) -> int:
+    """Rows of the table that no token names (bytes)."""
+    (ids, _), (table,) = drawn
+    return int((len(table) - len(np.unique(ids))) * table[0].nbytes)
+
+
 HALVES = ("float16", "bfloat16")
 WORKLOADS = [
     *sizes("softmax", softmax, "row", one, SHAPES, quick=1),
@@ -105,4 +132,7 @@ WORKLOADS = [
     *sizes("total_squares", _total_squares, "reduce", _two, SHAPES, quick=1),
     *sizes("column_sum", column_sum, "reduce", positive, SHAPES, quick=1),
     *sizes("column_max", _column_max, "reduce", one, SHAPES[1:], quick=None),
+    *sizes("argmax", _argmax, "reduce", one, SHAPES, quick=None),
+    *sizes("cumsum", _cumsum, "row", one, SHAPES, quick=1),
+    *sizes("embedding", _embedding, "row", _tokens, TOKENS, quick=0, unread=_unread),
 ]

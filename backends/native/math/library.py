@@ -45,15 +45,13 @@ def _outlined(x: Value, name: str, arity: int) -> ir.Function:
     Apart, so that an unrolled loop holds one call and not one for each lane.
     """
     full = f"lanes.{name}.{x.lanes}.{x.format.bits}"
-    known = x.b.module.globals.get(full)
-    if known is not None:
-        return known
     function = declared(x.b, full, [x.type] * arity, x.type)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("cold")
-    b = ir.IRBuilder(function.append_basic_block())
-    b.ret(_each_lane(name, *(Value(b, x.host, arg) for arg in function.args)).value)
+    if function.is_declaration:
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("cold")
+        b = ir.IRBuilder(function.append_basic_block())
+        b.ret(_each_lane(name, *(Value(b, x.host, arg) for arg in function.args)).value)
     return function
 
 
