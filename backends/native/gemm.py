@@ -10,8 +10,8 @@ from math import prod
 
 from eqsat.kernel import packed
 
-from ..kernels.lower import Product
 from ..kernels.affine import Layout
+from ..kernels.lower import Product
 from . import blas
 from .machine import Host
 from .tiles import Panels, Tile, padded, spans, tile
