@@ -16,7 +16,6 @@ from natives import run_in_child
 import eqsat as eq
 from eqsat.ball import Range
 from eqsat.bounds import Analysis
-from eqsat.op import Op
 from eqsat.signature import broadcast, parse
 from eqsat.term import postorder
 from eqsat.testing import (
