@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -197,10 +196,10 @@ def load(
     for name, address in (imports or {}).items():
         builder.import_symbol(name, address)
     # A linker of its own for each library: one for all keeps 9 KB of every library for
-    # ever. RuntimeDyld places sections further apart than branches of ARM reach.
-    is_arm = platform.machine().lower() in ("arm64", "aarch64")
+    # ever. RuntimeDyld, the other way to link, may place the sections of one object so
+    # far apart that their references overflow, which aborts the process.
     linker = llvm.create_lljit_compiler(
-        _target_machine(host()), use_jit_link=is_arm, suppress_errors=True
+        _target_machine(host()), use_jit_link=True, suppress_errors=True
     )
     try:
         tracker = builder.link(linker, "eqsat")
