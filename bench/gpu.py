@@ -28,7 +28,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.exactness import FACTOR, FLOAT32_ROUNDING
+from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative
 from bench.need import Need, need
 from bench.report import Record, machine, write
 from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
@@ -154,12 +154,10 @@ def _several(results: Any) -> list[Any]:
 
 
 def error(c: Candidate, known: Sequence[Any]) -> float:
-    """‖got - exact‖ / ‖exact‖, the largest of the results."""
+    """The largest error of the results, as :func:`bench.exactness.relative` has it."""
     worst = 0.0
     for y, z in zip(_several(c.call(*c.given[0])), known, strict=True):
-        got = np.asarray(c.array(y), np.float64).reshape(z.shape)
-        off = float(np.linalg.norm((got - z).ravel()) / np.linalg.norm(z.ravel()))
-        worst = max(worst, off if math.isfinite(off) else math.inf)
+        worst = max(worst, relative(np.asarray(c.array(y)).reshape(z.shape), z))
     return worst
 
 

@@ -37,6 +37,17 @@ LARGEST = 4096
 """Elements of the largest array that a body makes."""
 
 
+def shapes(draws: Random, most: int) -> list[tuple[int, ...]]:
+    """Shapes of one to three arrays that broadcast to the first, whose axes have up to
+    ``most`` elements."""
+    base = [draws.randint(1, most) for _ in range(draws.randint(1, 4))]
+    found = [tuple(base)]
+    for _ in range(draws.randint(0, 2)):
+        kept = base[draws.randint(0, len(base)) :]
+        found.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    return found
+
+
 def body(seed: int, steps: int) -> Callable[..., Any]:
     """A function of any number of arrays, of ``steps`` operations and more."""
 

@@ -11,14 +11,20 @@ from random import Random
 from typing import Any
 
 import bodies
-import expressions
 import numpy as np
 import pytest
 from agreement import DTYPES, FLOATS, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import assert_near, program_of
-from test_backend_numpy import GROUPS, NETWORKS, NUMPY_ARGUMENTS, POINTWISE, accepts
+from test_backend_numpy import (
+    GROUPS,
+    NETWORKS,
+    NUMPY_ARGUMENTS,
+    POINTWISE,
+    pointwise_case,
+    written,
+)
 
 import eqsat as eq
 from eqsat import ops
@@ -29,7 +35,6 @@ from eqsat.ops.view import broadcast_to, flip, reshape
 from eqsat.program import Program
 from eqsat.term import postorder
 from eqsat.testing import Computed, agreement
-from eqsat.trace import trace
 from eqsat.typerule import BF16
 
 mx = pytest.importorskip("mlx.core")
@@ -80,32 +85,18 @@ def assert_lowered(
 @quick
 @given(seeds, st.sampled_from(DTYPES_HERE), st.booleans())
 def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
-    op = Op.registry[name]
-    if not accepts(op, [dtype] * len(op.params)):
-        return
-    attrs = {"dtype": "float16"} if op.attrs else {}
-    shapes = [(3, 5), (5,), (3, 1)]
-    if "shift" in name or (name == "power" and dtype.kind in "iu"):
-        arrays = [np.ones(s, dtype) for s in shapes]
-    else:
-        arrays = [drawn(seed + i, s, dtype) for i, s in enumerate(shapes)]
-    if strided:
-        arrays = [np.repeat(x, 4, axis=-1)[..., ::4] for x in arrays]
-    count = len(op.params)
-    with np.errstate(all="ignore"):
-        assert_lowered(lambda *xs: op(*xs, **attrs), *arrays[:count])
+    case = pointwise_case(name, seed, dtype, strided)
+    if case is not None:
+        f, arrays = case
+        with np.errstate(all="ignore"):
+            assert_lowered(f, *arrays)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_numpy_users_write(group: str) -> None:
-    import scipy.special as sp
-
-    known = {"np": np, "sp": sp, "C": draw(3, 4)}
     arrays = [*NUMPY_ARGUMENTS.values()]
-    for text in getattr(expressions, group).split(";"):
-        f = eval(f"lambda {', '.join(NUMPY_ARGUMENTS)}: {text.strip()}", known)
-        done = trace(f, arrays, {})
+    for text, done in written(group, draw(3, 4)):
         if ON_GPU and any(t.dtype == F64 for t in postorder(done.outputs)):
             continue
         low = mlx.lower(Program.of(done.outputs, done.inputs, done.names))
@@ -134,11 +125,7 @@ def test_kernels_that_nobody_wrote(
 ) -> None:
     """A random body, as one kernel and as a kernel an op."""
     draws = Random(seed)
-    base = [draws.randint(1, 7) for _ in range(draws.randint(1, 4))]
-    shapes = [tuple(base)]
-    for _ in range(draws.randint(0, 2)):
-        kept = base[draws.randint(0, len(base)) :]
-        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    shapes = bodies.shapes(draws, 7)
     arrays = [drawn(seed + i, s, dtype, False) for i, s in enumerate(shapes)]
     run: Any = bodies.body(seed, count)
     f = bodies.fused_op("nobodys_body", run, len(arrays)) if fused else run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -29,7 +29,7 @@ from eqsat.ops.pointwise import cast, exp, rsqrt, sigmoid, tanh, where
 from eqsat.ops.view import broadcast_to, concatenate, flip, reshape
 from eqsat.program import Program
 from eqsat.term import Graph
-from eqsat.trace import trace
+from eqsat.trace import Trace, trace
 
 seeds = st.integers(0, 2**32 - 1)
 rooms = st.sampled_from([1, 64, 256, 1024, 4096, 1 << 20])
@@ -56,13 +56,14 @@ def accepts(op: Op, dtypes: Sequence[Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", POINTWISE)
-@quick
-@given(seeds, st.sampled_from(DTYPES), st.booleans())
-def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
+def pointwise_case(
+    name: str, seed: int, dtype: Any, strided: bool
+) -> tuple[Callable[..., Any], list[np.ndarray]] | None:
+    """A pointwise op, and arguments that broadcast; None where it has none of the
+    dtype."""
     op = Op.registry[name]
     if not accepts(op, [dtype] * len(op.params)):
-        return
+        return None
     attrs = {"dtype": "float16"} if op.attrs else {}
     shapes = [(3, 5), (5,), (3, 1)]
     if "shift" in name or (name == "power" and dtype.kind in "iu"):
@@ -71,29 +72,43 @@ def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
         arrays = [drawn(seed + i, s, dtype) for i, s in enumerate(shapes)]
     if strided:
         arrays = [np.repeat(x, 4, axis=-1)[..., ::4] for x in arrays]
-    count = len(op.params)
-    with np.errstate(all="ignore"):
-        assert_lowered(lambda *xs: op(*xs, **attrs), *arrays[:count])
+    return lambda *xs: op(*xs, **attrs), arrays[: len(op.params)]
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+@quick
+@given(seeds, st.sampled_from(DTYPES), st.booleans())
+def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
+    case = pointwise_case(name, seed, dtype, strided)
+    if case is not None:
+        f, arrays = case
+        with np.errstate(all="ignore"):
+            assert_lowered(f, *arrays)
 
 
 GROUPS = [name for name in vars(expressions) if name.isupper()]
 NUMPY_ARGUMENTS = expressions.arrays()
 
 
+def written(group: str, closed_over: np.ndarray) -> Iterator[tuple[str, Trace]]:
+    """What NumPy's users write, traced over :data:`NUMPY_ARGUMENTS`."""
+    known = {"np": np, "sp": sp, "C": closed_over}
+    for text in getattr(expressions, group).split(";"):
+        f = eval(f"lambda {', '.join(NUMPY_ARGUMENTS)}: {text.strip()}", known)
+        yield text, trace(f, [*NUMPY_ARGUMENTS.values()], {})
+
+
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_numpy_users_write(group: str) -> None:
-    known = {"np": np, "sp": sp, "C": draw(3, 4)}
-    arrays = [*NUMPY_ARGUMENTS.values()]
-    for text in getattr(expressions, group).split(";"):
-        f = eval(f"lambda {', '.join(NUMPY_ARGUMENTS)}: {text.strip()}", known)
-        done = trace(f, arrays, {})
+    arrays, closed_over = [*NUMPY_ARGUMENTS.values()], draw(3, 4)
+    for text, done in written(group, closed_over):
         low = lower(Program.of(done.outputs, done.inputs, done.names))
         want = interpret(done.outputs, arrays)
         for g, w in zip(low(*arrays), want, strict=True):
             assert (g.dtype, g.shape) == (w.dtype, w.shape), text
             assert_near(g, w, 1)
-            assert not any(np.may_share_memory(g, a) for a in [*arrays, known["C"]])
+            assert not any(np.may_share_memory(g, a) for a in [*arrays, closed_over])
 
 
 def heads(n: int, d: int) -> tuple[int, ...]:
@@ -188,11 +203,7 @@ def test_kernels_that_nobody_wrote(
 ) -> None:
     """A random body, as one kernel and as a kernel an op."""
     draws = Random(seed)
-    base = [draws.randint(1, 7) for _ in range(draws.randint(1, 4))]
-    shapes = [tuple(base)]
-    for _ in range(draws.randint(0, 2)):
-        kept = base[draws.randint(0, len(base)) :]
-        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    shapes = bodies.shapes(draws, 7)
     arrays = [drawn(seed + i, s, np.dtype(dtype), False) for i, s in enumerate(shapes)]
     run: Any = bodies.body(seed, count)
     f = bodies.fused_op("nobodys_body", run, len(arrays)) if fused else run

@@ -229,11 +229,7 @@ def test_most_kernels_are_generated(built: Any) -> None:
 def random_case(seed: int) -> Case:
     """A random body as one kernel, and arguments."""
     draws = Random(seed)
-    base = [draws.randint(1, 9) for _ in range(draws.randint(1, 4))]
-    shapes = [tuple(base)]
-    for _ in range(draws.randint(0, 2)):
-        kept = base[draws.randint(0, len(base)) :]
-        shapes.append(tuple(d if draws.random() < 0.7 else 1 for d in kept))
+    shapes = bodies.shapes(draws, 9)
     arrays = [drawn(seed + i, s, np.dtype("f4"), False) for i, s in enumerate(shapes)]
     run: Any = bodies.body(seed, draws.randint(1, 16))
     return bodies.fused_op("nobodys_kernel", run, len(arrays)), arrays

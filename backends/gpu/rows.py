@@ -48,7 +48,7 @@ class Rows(Reducing):
             else self.width(statements, inner, inner.size)
         )
         self.may_hold = len(loops) == 1 and not chunked
-        self.held_bytes = sum(d.itemsize for d in self._held().values())
+        self.kept = self._kept()
         self._share()
         if self.lanes == self.group:
             row = "group"
@@ -66,7 +66,8 @@ class Rows(Reducing):
         out.add(f"const {self.int} own = {own};")
         self.split("row", nest.grid)
         if self.lanes > SIMD:
-            self.places = {s.target: self.slots(s, SIMD) for s in self.accumulators()}
+            for s in self.accumulators():
+                self.slots(s, SIMD)
         self._registers()
         for i, p in enumerate(nest.passes):
             self._pass(i, p)
@@ -102,10 +103,11 @@ class Rows(Reducing):
     def _holds(self, lanes: int, parts: int) -> bool:
         """Whether each of so many threads can hold its share of a row."""
         each = -(-parts // lanes) * self.n
-        fits = self.held_bytes * each <= self.dialect.room(max(lanes, self.group))
+        size = sum(d.itemsize for d in self.kept.values())
+        fits = size * each <= self.dialect.room(max(lanes, self.group))
         return self.may_hold and each <= self.dialect.most_held and fits
 
-    def _held(self) -> dict[int, DType]:
+    def _kept(self) -> dict[int, DType]:
         """What several passes read, and the dtype that it is held in."""
         found: dict[int, DType] = {}
         seen: dict[int, int] = {}
@@ -123,7 +125,7 @@ class Rows(Reducing):
         self.hold: dict[int, str] = {}
         if not self.registers:
             return
-        for i, dtype in self._held().items():
+        for i, dtype in self.kept.items():
             kind = value_type(self.dtypes[i])
             if dtype != self.dtypes[i]:
                 kind = self.dialect.memory_type(dtype)

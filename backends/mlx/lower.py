@@ -4,7 +4,9 @@ that text. Nothing is evaluated by it: MLX records the whole program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import mlx.core as mx
@@ -144,26 +146,20 @@ class _Writer:
         return lines
 
     def _kernel(self, step: Kernel) -> list[str]:
-        writer = _KernelWriter(
-            step, self.called, self.names, self.namespace, self.language
+        new = partial(
+            _KernelWriter, step, self.called, self.names, self.namespace, self.language
         )
         if self.language:
-            own = self._by_mlx(step, writer)
+            own = self._by_mlx(step, new())
             if own:
                 return own
-            writer = _KernelWriter(
-                step, self.called, self.names, self.namespace, self.language
-            )
+            writer = new()
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
             bodies = step.opened(writer.is_attention)
-            try:
+            with suppress(Unsupported):
                 parts = parts_of(step, DIALECTS[self.language], layouts, bodies)
                 return self._parts(step, bodies, parts, writer)
-            except Unsupported:
-                writer = _KernelWriter(
-                    step, self.called, self.names, self.namespace, self.language
-                )
-        return writer.lines()
+        return new().lines()
 
     def _by_mlx(self, step: Kernel, writer: _KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no kernel of ours would

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Gather, Load, Nest, Store
-from .convert import I64, from_memory, memory_type, splat, to_memory, widened
+from .convert import I64, from_memory, least, memory_type, splat, to_memory, widened
 from .machine import Host
 from .math.values import VOID, declared
 from .places import aligned
@@ -107,10 +107,6 @@ class Access:
     def _divided(self, i: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
         return self.b.udiv(i, I64(by)), self.b.urem(i, I64(by))
 
-    def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """The smaller one."""
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
     def _whole(self, low: ir.Value, high: ir.Value, step: int) -> ir.Value:
         """The end of the steps that fit between ``low`` and ``high``."""
         if isinstance(low, ir.Constant) and isinstance(high, ir.Constant):
@@ -125,7 +121,7 @@ class Access:
         high = b.add(low, I64(size))
         if end % size == 0 and self.nest.chunk is None:
             return low, high
-        return self._least(low, I64(end)), self._least(high, I64(end))
+        return least(b, low, end), least(b, high, end)
 
     # -- memory ------------------------------------------------------------------------
 

@@ -172,3 +172,9 @@ def _to_bfloat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     quiet = b.or_(b.lshr(bits, c(16)), c(0x40))
     nan = b.fcmp_unordered("uno", value, value)
     return b.trunc(b.select(nan, quiet, up), widened(ir.IntType(16), lanes))
+
+
+def least(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:
+    """The smaller one."""
+    y = I64(y) if isinstance(y, int) else y
+    return b.select(b.icmp_signed("<", x, y), x, y)

@@ -118,7 +118,7 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
             order = ""
         elif most == m and prod(p.batch) > 1 and any(y[:-2]):
             order = "own"
-            room += k * padded(n, shape.lanes) * size
+            room += panel_bytes(p, host)
     return Plan("tiles", order, room, height(most, shape))
 
 
@@ -149,10 +149,20 @@ def block_row(p: Product, host: Host) -> int:
     return padded(inner(p, host), lanes) + lanes
 
 
+def panel_bytes(p: Product, host: Host) -> int:
+    """Bytes of one right operand in panels."""
+    return panel_elements(p, host) * p.dtype.itemsize
+
+
+def panel_elements(p: Product, host: Host) -> int:
+    """Numbers of one right operand in panels."""
+    _, n, k = p.sizes
+    return k * padded(n, tile(host, p.dtype).lanes)
+
+
 def in_panels(p: Product, host: Host) -> Product:
     """The product with its right operand in panels, packed, without its offset."""
-    _, n, k = p.sizes
-    size = k * padded(n, tile(host, p.dtype).lanes)
+    size = panel_elements(p, host)
     kept = [b if s else 1 for b, s in zip(p.batch, p.at[1].strides, strict=False)]
     steps = packed((*kept, size))[:-1]
     strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
@@ -169,12 +179,15 @@ class Packing:
 
     def units(self, host: Host) -> int:
         """Parts that threads can share."""
-        p = self.product
-        _, n, k = p.sizes
-        batch = prod(self.panels.kept)
-        if blas.matrix(p.at[1], k, n).is_transposed:
-            return batch * parts_of(n, tile(host, p.dtype))
-        return batch * -(-k // COPIED)
+        return prod(self.panels.kept) * units(self.product, host)
+
+
+def units(p: Product, host: Host) -> int:
+    """Parts in which one right operand is brought into panels."""
+    _, n, k = p.sizes
+    if blas.matrix(p.at[1], k, n).is_transposed:
+        return parts_of(n, tile(host, p.dtype))
+    return -(-k // COPIED)
 
 
 def parts_of(n: int, shape: Tile) -> int:

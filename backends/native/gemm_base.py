@@ -41,10 +41,6 @@ class Code:
     def times(self, x: ir.Value, y: ir.Value | int) -> ir.Value:
         return self.b.mul(x, I64(y) if isinstance(y, int) else y)
 
-    def least(self, x: ir.Value, y: ir.Value | int) -> ir.Value:
-        y = I64(y) if isinstance(y, int) else y
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
     def load(self, pointer: ir.Value, lanes: int) -> ir.Value:
         kind = widened(self.kind, lanes)
         return self.b.load(pointer, typ=kind, align=self.dtype.itemsize)

@@ -13,7 +13,7 @@ from ..kernels.language import DType
 from ..kernels.lower import Product
 from . import blas, gemm
 from .access import loop
-from .convert import I1, I64
+from .convert import I1, I64, least
 from .gemm import COPIED, Plan
 from .gemm_code import name_of, signature
 from .machine import Host
@@ -71,10 +71,6 @@ class OwnCalls(Calls):
         given = [a if isinstance(a, ir.Value) else I64(a) for a in args]
         self.b.call(declared(self.b, name, signature(name)), given)
 
-    def _least(self, x: ir.Value, y: ir.Value | int) -> ir.Value:
-        y = I64(y) if isinstance(y, int) else y
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
     def _at(
         self, dtype: DType, pointer: ir.Value, *terms: tuple[ir.Value, int]
     ) -> ir.Value:
@@ -108,7 +104,7 @@ class OwnCalls(Calls):
         lead = blas.matrix(p.at[1], k, n).leading
         each = padded(-(-n // part.columns), gemm.LINE)
         low = self.b.mul(part.column, I64(each))
-        count = self._least(self.b.sub(I64(n), low), each)
+        count = least(self.b, self.b.sub(I64(n), low), each)
         out = self._at(p.dtype, out, (low, 1))
         name = name_of(how.kind, p.dtype)
         if how.kind == "line":
@@ -135,7 +131,7 @@ class OwnCalls(Calls):
         lead = p.at[2].strides[-2] if m > 1 else n
         ranges = list(self._ranges(p, part.column, part.columns))
         if how.order == "own":
-            room = how.bytes - self._own_bytes(p)
+            room = how.bytes - gemm.panel_bytes(p, self.host)
             panels = self.moved(scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
@@ -172,7 +168,7 @@ class OwnCalls(Calls):
             yield I64(0), I64(k), I1(0)
             return
         with loop(self.b, I64(0), I64(k), step) as start:
-            size = self._least(self.b.sub(I64(k), start), step)
+            size = least(self.b, self.b.sub(I64(k), start), step)
             yield start, size, self.b.icmp_signed(">", start, I64(0))
 
     def _ranges(
@@ -192,28 +188,19 @@ class OwnCalls(Calls):
         is_last = b.icmp_signed("==", part, I64(parts - 1))
         first, *rest = every
         low, high = (b.mul(i, I64(shape.columns)) for i in (low, high))
-        yield low, self._least(high, first.columns), first.vectors
+        yield low, least(b, high, first.columns), first.vectors
         for s in rest:
             end = b.select(is_last, I64(s.first + s.columns), I64(s.first))
             yield I64(s.first), end, s.vectors
 
     # -- panels ------------------------------------------------------------------------
 
-    def _own_bytes(self, p: Product) -> int:
-        _, n, k = p.sizes
-        return k * padded(n, tile(self.host, p.dtype).lanes) * p.dtype.itemsize
-
     def pack(
         self, p: Product, of: Panels, unit: ir.Value, y: ir.Value, out: ir.Value
     ) -> None:
         """One of the units of :meth:`.gemm.Packing.units`."""
-        _, n, k = p.sizes
         b = self.b
-        batch = prod(of.kept)
-        if blas.matrix(p.at[1], k, n).is_transposed:
-            units = gemm.parts_of(n, tile(self.host, p.dtype))
-        else:
-            units = -(-k // COPIED)
+        batch, units = prod(of.kept), gemm.units(p, self.host)
         which, unit = b.sdiv(unit, I64(units)), b.srem(unit, I64(units))
         out = self._at(p.dtype, out, (which, of.elements // batch))
         y = self.element(replace(p, batch=of.kept), 1, y, which)
@@ -233,18 +220,18 @@ class OwnCalls(Calls):
                 with loop(b, low, high, wide) as j:
                     x = self._at(p.y.dtype, y, (j, of_y.leading))
                     to = self._at(p.dtype, out, (j, k))
-                    count = self._least(b.sub(high, j), wide)
+                    count = least(b, b.sub(high, j), wide)
                     self._function(name, [x, of_y.leading, to, wide, k, count])
             return
         name = name_of("copy", p.dtype, p.y.dtype.name)
         start, rows = I64(0), I64(k)
         if units > 1:
             start = b.mul(unit, I64(COPIED))
-            rows = self._least(b.sub(rows, start), COPIED)
+            rows = least(b, b.sub(rows, start), COPIED)
         for low, high, vectors in self._ranges(p, I64(0), 1):
             wide = vectors * lanes
             with loop(b, low, high, wide) as j:
                 x = self._at(p.y.dtype, y, (start, of_y.leading), (j, 1))
                 to = self._at(p.dtype, out, (j, k), (start, wide))
-                count = self._least(b.sub(high, j), wide)
+                count = least(b, b.sub(high, j), wide)
                 self._function(name, [x, of_y.leading, to, wide, rows, count])

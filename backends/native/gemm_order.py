@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from ..kernels.language import DType
 from .access import loop
-from .convert import I64, from_memory, memory_type, widened
+from .convert import I64, from_memory, least, memory_type, widened
 from .gemm_base import Code
 from .gemm_vectors import mask
 
@@ -53,7 +53,7 @@ class Order(Code):
                     top = b.sub(b.sub(columns, c), I64(1))
                     with loop(b, I64(0), rows, lanes) as i:
                         # Past the end the last rows again.
-                        r = self.least(i, most)
+                        r = least(self.b, i, most)
                         self._square(x, xs, out, os, (r, c, top), source)
             with otherwise, loop(b, I64(0), columns, 1) as c:
                 line = self.at(x, self.times(c, xs), kind=kind)
@@ -77,7 +77,7 @@ class Order(Code):
         b, lanes, kind = self.b, self.lanes, memory_type(source)
         square = []
         for n in range(lanes):
-            column = b.add(c, self.least(I64(n), top))
+            column = b.add(c, least(self.b, I64(n), top))
             place = self.at(x, self.times(column, xs), r, kind=kind)
             square.append(self.read(place, lanes, source))
         for n, value in enumerate(turned(b, square)):

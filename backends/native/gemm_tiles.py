@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from .access import PTR, loop
-from .convert import I64, splat
+from .convert import I64, least, splat
 from .gemm_base import Code
 from .math.values import I32, declared
 
@@ -38,7 +38,7 @@ class Tiles(Code):
                 with self.carried(I64(0), size, chunk, []) as n:
                     more = [self.at(line, n) for line in lines]
                     y = self.at(panel, self.times(n, bs))
-                    count = self.least(chunk, self.b.sub(size, n))
+                    count = least(self.b, chunk, self.b.sub(size, n))
                     ask = self.at(ahead, self.times(n, self.lanes))
                     sums = self._sums(more, y, bs, count, vectors, ask)
                     again = self.b.icmp_signed(">", n, I64(0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from .access import loop
-from .convert import I64, constant, splat
+from .convert import I64, constant, least, splat
 from .gemm_base import Code
 from .math.values import I32
 
@@ -30,7 +30,7 @@ class Vectors(Code):
         b = self.b
         stretch = STRETCH_BYTES // self.dtype.itemsize
         with loop(b, I64(0), columns, stretch) as j:
-            end = self.least(b.add(j, I64(stretch)), columns)
+            end = least(self.b, b.add(j, I64(stretch)), columns)
             inner = b.add(j, self.whole(b.sub(end, j), self.lanes))
             spans = ((j, inner, self.lanes), (inner, end, 1))
             for low, high, lanes in spans:
@@ -72,7 +72,7 @@ class Vectors(Code):
         many = self.whole(size, step)
         with loop(b, I64(0), rows, DOTS) as i:
             top = b.sub(b.sub(rows, i), I64(1))
-            at = [b.add(i, self.least(I64(r), top)) for r in range(DOTS)]
+            at = [b.add(i, least(self.b, I64(r), top)) for r in range(DOTS)]
             lines = [self.at(a, self.times(r, a_s)) for r in at]
             sums = [self.zero] * (2 * DOTS)
             state = self._looped(I64(0), many, step, sums, lines, x)

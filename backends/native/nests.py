@@ -38,7 +38,7 @@ from . import elementwise
 from .access import Access, Strand, loop, without
 from .ahead import fetch_ahead
 from .checks import Checks
-from .convert import I64, constant, register_type, splat
+from .convert import I64, constant, least, register_type, splat
 from .extremes import Extreme, Positions
 from .machine import Host
 from .math.values import I32
@@ -276,7 +276,7 @@ class Emitter(Access):
             return
         turns = step * (CAREFUL if self.nest.vertical else 2 * CAREFUL)
         with loop(self.b, low, high, turns) as outer:
-            end = self._least(self.b.add(outer, I64(turns)), high)
+            end = least(self.b, self.b.add(outer, I64(turns)), high)
             with loop(self.b, outer, end, step) as i:
                 self._step(p, var, i, strands, reducers, first)
             for g in careful:

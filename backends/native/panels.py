@@ -10,7 +10,7 @@ from llvmlite import ir
 from ..kernels.affine import Var
 from ..kernels.language import Accumulate, Nest, Pass, Statement
 from .access import Strand, loop
-from .convert import I64, memory_type
+from .convert import I64, least, memory_type
 from .machine import Host
 from .nests import Emitter
 from .places import aligned
@@ -94,9 +94,9 @@ class PanelEmitter(Emitter):
                 self.index[v] = stack.enter_context(turns)
             start, stop = self._range(p, var, None)
             many = stack.enter_context(loop(self.b, start, stop, PART))
-            last = self._least(self.b.add(many, I64(PART)), stop)
+            last = least(self.b, self.b.add(many, I64(PART)), stop)
             with loop(self.b, many, last, AT_ONCE) as first:
-                end = self._least(self.b.add(first, I64(AT_ONCE)), last)
+                end = least(self.b, self.b.add(first, I64(AT_ONCE)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)

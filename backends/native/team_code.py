@@ -60,7 +60,7 @@ declare i32 @clock_gettime(i32, ptr)
 define internal void @wait_while(ptr %p, i64 %old) {{
   br label %look
 look:
-  %i = phi i64 [0, %0], [%i1, %again]
+  %i = phi i64 [0, %0], [%i1, %spin], [%i1, %yield]
   %now = load atomic i64, ptr %p seq_cst, align 8
   %same = icmp eq i64 %now, %old
   br i1 %same, label %wait, label %end
@@ -70,11 +70,9 @@ wait:
   br i1 %long, label %yield, label %spin
 spin:
   call void @pause()
-  br label %again
+  br label %look
 yield:
   %r = call i32 @sched_yield()
-  br label %again
-again:
   br label %look
 end:
   ret void
