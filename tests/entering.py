@@ -21,12 +21,12 @@ from eqsat.backends.native.runtime import program_imports
 from eqsat.program import Program
 
 PROGRAM = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 
 ADD_RELU = """
 declare <4 x float> @llvm.maximum.v4f32(<4 x float>, <4 x float>)
-define void @program(ptr %buffers, i64 %thread, i64 %threads, ptr %barrier) {
+define void @program(ptr %buffers, i64 %thread, i64 %threads, i64 %turn) {
   %p1 = getelementptr ptr, ptr %buffers, i64 1
   %p2 = getelementptr ptr, ptr %buffers, i64 2
   %x = load ptr, ptr %buffers
@@ -88,7 +88,7 @@ class Executable:
             )
         return self.code
 
-    def _run(self, buffers: int, thread: int, threads: int, barrier: int) -> None:
+    def _run(self, buffers: int, thread: int, threads: int, turn: int) -> None:
         self.native_calls += 1
         terms = [*self.program.inputs, *self.program.roots]
         pointers = iter((ctypes.c_size_t * (len(terms) + 1)).from_address(buffers))

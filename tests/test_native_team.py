@@ -1,5 +1,5 @@
-"""The team of threads: it runs a program once per thread, waits at barriers, survives
-forks, and is never waited for."""
+"""The team of threads: every part of a step is done once and before the next step,
+forks are survived, and nobody waits for the team or a worker that does not come."""
 
 from __future__ import annotations
 
@@ -25,46 +25,80 @@ from eqsat.errors import OptionError
 from eqsat.options import Options
 
 COUNTING = """
-declare void @barrier_wait(ptr, i64, i64)
-; buffers[0]: i64 [rounds], i64 [sum], i64 [threads], then one i64 for each thread. In
-; every round each thread adds 1 to its own number, and checks that all others have.
-define void @program(ptr %buffers, i64 %thread, i64 %threads, ptr %barrier) {
+declare i64 @part_claim(i64, ptr, i64, i64, i64)
+declare void @parts_done(i64, i64)
+declare void @parts_wait(i64, i64)
+declare void @turns_end(i64, i64)
+; buffers[0]: i64 [rounds], i64 [parts of a thread], i64 [wrong], i64 [threads asked],
+; i64 [threads that came], then one i64 for each part. In every round each part adds 1
+; to its number; when all are done, each thread checks all numbers.
+define void @program(ptr %buffers, i64 %thread, i64 %threads, i64 %base) {
+  %whose = alloca i64
   %state = load ptr, ptr %buffers
+  %p1 = getelementptr i64, ptr %state, i64 1
+  %wrong = getelementptr i64, ptr %state, i64 2
+  %asked = getelementptr i64, ptr %state, i64 3
+  %came = getelementptr i64, ptr %state, i64 4
+  %numbers = getelementptr i64, ptr %state, i64 5
   %rounds = load i64, ptr %state
-  %bad = getelementptr i64, ptr %state, i64 1
-  %seen = getelementptr i64, ptr %state, i64 2
-  %numbers = getelementptr i64, ptr %state, i64 3
-  %mine = getelementptr i64, ptr %numbers, i64 %thread
-  store i64 %threads, ptr %seen
-  %many = icmp ugt i64 %threads, 1
+  %each = load i64, ptr %p1
+  store i64 %threads, ptr %asked
+  %n = atomicrmw add ptr %came, i64 1 seq_cst
+  %alone = icmp eq i64 %base, 0
+  %product = mul i64 %threads, %each
+  %parts = select i1 %alone, i64 1, i64 %product
   br label %round
 round:
   %i = phi i64 [0, %0], [%i1, %after]
   %i1 = add i64 %i, 1
-  store i64 %i1, ptr %mine
-  br i1 %many, label %sync, label %look
-sync:
-  call void @barrier_wait(ptr %barrier, i64 %thread, i64 %threads)
-  br label %look
+  %double = mul i64 %i, 2
+  %later = add i64 %base, %double
+  %turn = select i1 %alone, i64 0, i64 %later
+  %turn1 = add i64 %turn, 1
+  %next_turn = select i1 %alone, i64 0, i64 %turn1
+  store i64 %thread, ptr %whose
+  br label %claim
+claim:
+  %made = phi i64 [0, %round], [%made1, %one]
+  %part = call i64 @part_claim(
+    i64 %thread, ptr %whose, i64 %threads, i64 %each, i64 %turn)
+  %none = icmp slt i64 %part, 0
+  br i1 %none, label %wait, label %one
+one:
+  %mine = getelementptr i64, ptr %numbers, i64 %part
+  %old = load i64, ptr %mine
+  %new = add i64 %old, 1
+  store i64 %new, ptr %mine
+  %made1 = add i64 %made, 1
+  br label %claim
+wait:
+  call void @parts_done(i64 %made, i64 %turn)
+  call void @parts_wait(i64 %parts, i64 %turn)
+  store i64 %thread, ptr %whose
+  br label %check
+check:
+  %seen = phi i64 [0, %wait], [%seen1, %look]
+  %t = call i64 @part_claim(
+    i64 %thread, ptr %whose, i64 %threads, i64 %each, i64 %next_turn)
+  %all = icmp slt i64 %t, 0
+  br i1 %all, label %after, label %look
 look:
-  %t = phi i64 [0, %round], [0, %sync], [%t1, %look]
   %p = getelementptr i64, ptr %numbers, i64 %t
   %v = load i64, ptr %p
-  %wrong = icmp ne i64 %v, %i1
-  %one = zext i1 %wrong to i64
-  %was = atomicrmw add ptr %bad, i64 %one seq_cst
-  %t1 = add i64 %t, 1
-  %all = icmp eq i64 %t1, %threads
-  br i1 %all, label %again, label %look
-again:
-  br i1 %many, label %sync2, label %after
-sync2:
-  call void @barrier_wait(ptr %barrier, i64 %thread, i64 %threads)
-  br label %after
+  %bad = icmp ne i64 %v, %i1
+  %count = zext i1 %bad to i64
+  %was = atomicrmw add ptr %wrong, i64 %count seq_cst
+  %seen1 = add i64 %seen, 1
+  br label %check
 after:
+  call void @parts_done(i64 %seen, i64 %next_turn)
+  call void @parts_wait(i64 %parts, i64 %next_turn)
   %done = icmp eq i64 %i1, %rounds
   br i1 %done, label %end, label %round
 end:
+  %next = add i64 %next_turn, 1
+  %last = select i1 %alone, i64 0, i64 %next
+  call void @turns_end(i64 %thread, i64 %last)
   ret void
 }
 """
@@ -83,15 +117,22 @@ class Counting:
         )  # gives the lock of Python away, as the entry does
         self.team_run = kind(runtime.runtime().address("team_run"))
 
-    def run(self, threads: int, rounds: int = 20) -> int:
-        """How many threads ran it; fails when one saw another behind."""
-        state = np.zeros(3 + 300, np.int64)
-        state[0] = rounds
+        self.came = 0
+        """Threads that took part in the last call."""
+
+    def run(self, threads: int, rounds: int = 20, each: int = 3) -> int:
+        """How many threads could take part; fails when a part was left out or done
+        twice, or a round began too early."""
+        state = np.zeros(5 + 256 * each + 1, np.int64)
+        state[:2] = rounds, each
         buffers = (ctypes.c_void_p * 1)(state.ctypes.data)
         self.team_run(self.library.address("program"), buffers, threads)
-        assert state[1] == 0 and (state[3 : 3 + state[2]] == rounds).all()
-        assert (state[3 + state[2] :] == 0).all()
-        return int(state[2])
+        _, _, wrong, asked, self.came = map(int, state[:5])
+        assert wrong == 0 and 1 <= self.came <= asked
+        parts = asked * each if asked > 1 else 1
+        assert (state[5 : 5 + parts] == rounds).all()
+        assert (state[5 + parts :] == 0).all()
+        return asked
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +140,32 @@ def counting() -> Counting:
     return Counting()
 
 
-def test_every_thread_takes_part_and_waits_at_barriers(counting: Counting) -> None:
+def test_every_part_is_done_once_before_the_next_step(counting: Counting) -> None:
     for threads in (1, 2, 3, 2, 1, 4, 7, 2, 16):
-        assert counting.run(threads) == threads
+        for each in (1, 3, 8):
+            assert counting.run(threads, 20, each) == threads
     assert runtime.workers() == 15
     for _ in range(300):
         assert counting.run(2, 3) == 2
+
+
+def test_all_threads_come_where_there_is_work_for_them(counting: Counting) -> None:
+    end = time.monotonic() + 60
+    while counting.came < 4:
+        counting.run(4, 20_000)
+        assert time.monotonic() < end
+
+
+def test_nobody_waits_for_a_thread_that_does_not_come(counting: Counting) -> None:
+    """One of four does all parts; another that comes late finds none left."""
+    program = PROGRAM(counting.library.address("program"))
+    state = np.zeros(5 + 12, np.int64)
+    state[:2] = 20, 3
+    buffers = (ctypes.c_void_p * 1)(state.ctypes.data)
+    program(ctypes.addressof(buffers), 0, 4, 1 << 40)
+    program(ctypes.addressof(buffers), 2, 4, 1 << 40)
+    assert state[2] == 0 and (state[5:] == 20).all()
+    assert counting.run(4) == 4
 
 
 @needs_proc
@@ -181,7 +242,7 @@ def test_a_busy_team_is_not_waited_for(counting: Counting, calls: int) -> None:
 def test_a_program_inside_a_program_runs_alone(counting: Counting) -> None:
     inner = []
 
-    def program(buffers: int, thread: int, threads: int, barrier: int) -> None:
+    def program(buffers: int, thread: int, threads: int, turn: int) -> None:
         if thread == 0:
             inner.append(counting.run(2))
 

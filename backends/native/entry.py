@@ -36,8 +36,8 @@ _KIND = {name: i for i, name in enumerate(KINDS)}
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """A program in memory: ``void program(ptr buffers, i64 thread, i64 threads, ptr
-    barrier)``. ``buffers`` are pointers to the inputs, outputs, constants and scratch,
+    """A program in memory: ``void program(ptr buffers, i64 thread, i64 threads, i64
+    turn)``. ``buffers`` are pointers to the inputs, outputs, constants and scratch,
     in this order."""
 
     address: int

@@ -166,7 +166,7 @@ define internal void @execute(ptr %v, ptr %buffers) {
   %alone = icmp sle i64 %threads, 1
   br i1 %alone, label %one, label %many
 one:
-  call void %program(ptr %buffers, i64 0, i64 1, ptr null)
+  call void %program(ptr %buffers, i64 0, i64 1, i64 0)
   ret void
 many:
   call void @team_run(ptr %program, ptr %buffers, i64 %threads)

@@ -1,13 +1,15 @@
 """Whole programs as one native function that threads run together.
 
-``void program(ptr buffers, i64 thread, i64 threads, ptr barrier)``: each thread runs
-its share of every kernel, and waits for the others before the next one. A product and
-what follows it row by row run as panels of rows that stay in cache.
+``void program(ptr buffers, i64 thread, i64 threads, i64 turn)``: each thread takes
+parts of every step (:mod:`.sharing_code`), and waits until all are done before the next
+one; at turn 0 it runs alone. A product and what follows it row by row run as panels of
+rows that stay in cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from llvmlite import ir
 
@@ -23,8 +25,12 @@ from .panels import emit_nest
 from .places import Memory, aligned
 from .products import BlasCalls
 from .shape import shape_of
+from .sharing_code import MOST_PARTS
 from .steps import PANELS, TEMPORARY, Group, Layered
 from .team import GRAIN_S
+
+PART_S = 4e-6
+"""Work of a part, where a thread has several of a step (s)."""
 
 
 class Writer:
@@ -46,11 +52,15 @@ class Writer:
         self.thread_start = aligned(self.places.scratch_bytes)
         self.arena_bytes = self.thread_start + self.thread_bytes * layered.threads
         self.function = ir.Function(
-            self.module, ir.FunctionType(VOID, [PTR, I64, I64, PTR]), name
+            self.module, ir.FunctionType(VOID, [PTR, I64, I64, I64]), name
         )
-        self.buffers, self.thread, self.threads, self.barrier = self.function.args
+        self.buffers, self.thread, self.threads, self.turn = self.function.args
         self.entry = self.function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.entry)
+        self.turns = 0
+        """Steps so far that threads share."""
+        self.before: tuple[ir.Value, ir.Value] | None = None
+        """Parts and turn of the last one."""
         self.blas = BlasCalls(self.b, self.module)
         self.own = OwnCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
@@ -144,34 +154,71 @@ class Writer:
         b.branch(body)
         b.position_at_end(body)
         fault = self.places.fault
-        if fault is not None:
-            with b.if_then(b.icmp_signed("==", self.thread, I64(0))):
-                b.store(ir.IntType(8)(0), self._pointer(fault))
-        if self._is_held:
-            self._hold(1)
-        if self._is_held or fault is not None:
-            self._wait()
-        for i, g in enumerate(self.parts):
-            if i:
-                self._wait()
+        if fault is not None or self._is_held:
+            with self._parts(1, I64(1)):
+                if fault is not None:
+                    b.store(ir.IntType(8)(0), self._pointer(fault))
+                if self._is_held:
+                    self._hold(1)
+        for g in self.parts:
             self._group(g)
         if self._is_held:
-            self._wait()
-            self._hold(-1)
+            with self._parts(1, I64(1)):
+                self._hold(-1)
+        if self.turns:
+            self._call_team("turns_end", VOID, self.thread, self._turn())
         b.ret_void()
 
     def _hold(self, by: int) -> None:
-        count = declared(self.b, "blas_count", [I64])
-        with self.b.if_then(self.b.icmp_signed("==", self.thread, I64(0))):
-            self.b.call(count, [I64(by)])
+        self.b.call(declared(self.b, "blas_count", [I64]), [I64(by)])
 
-    def _wait(self) -> None:
-        """Until all threads are here."""
+    # -- threads -----------------------------------------------------------------------
+
+    def _call_team(self, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+        function = declared(self.b, name, [a.type for a in args], result)
+        return self.b.call(function, args)
+
+    def _turn(self) -> ir.Value:
+        """That of the next step; 0 where one thread runs alone."""
+        b = self.b
+        alone = b.icmp_signed("==", self.turn, I64(0))
+        return b.select(alone, self.turn, b.add(self.turn, I64(self.turns)))
+
+    @contextmanager
+    def _parts(
+        self, each: int, sharing: ir.Value
+    ) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """A step that so many threads share, of which each has some parts; a thread
+        begins when the step before is over. Yields a part and how many there are."""
+        b = self.b
         if self.layered.threads == 1:
+            yield I64(0), I64(1)
             return
-        wait = declared(self.b, "barrier_wait", [PTR, I64, I64])
-        with self.b.if_then(self.b.icmp_signed(">", self.threads, I64(1))):
-            self.b.call(wait, [self.barrier, self.thread, self.threads])
+        if self.before is not None:
+            self._call_team("parts_wait", VOID, *self.before)
+        turn = self._turn()
+        alone = b.icmp_signed("==", turn, I64(0))
+        parts = b.select(alone, I64(1), b.mul(sharing, I64(each)))
+        with b.goto_block(self.entry):
+            whose = b.alloca(I64)
+        b.store(self.thread, whose)
+        look, body, end = (b.append_basic_block(x) for x in ("look", "part", "over"))
+        start = b.block
+        b.branch(look)
+        b.position_at_end(look)
+        made = b.phi(I64, "made")
+        made.add_incoming(I64(0), start)
+        args = self.thread, whose, sharing, I64(each), turn
+        part = self._call_team("part_claim", I64, *args)
+        b.cbranch(b.icmp_signed("<", part, I64(0)), end, body)
+        b.position_at_end(body)
+        yield part, parts
+        made.add_incoming(b.add(made, I64(1)), b.block)
+        b.branch(look)
+        b.position_at_end(end)
+        self._call_team("parts_done", VOID, made, turn)
+        self.turns += 1
+        self.before = parts, turn
 
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
@@ -193,18 +240,14 @@ class Writer:
 
     def _group(self, g: Group) -> None:
         b, count, active = self.b, self._count(g), self._active(g)
-        if active == 1:
-            with b.if_then(b.icmp_signed("==", self.thread, I64(0))):
-                self._share(g, I64(0), I64(count))
-            return
-        sharing: ir.Value = self.threads
-        if active < self.layered.threads:
-            fewer = b.icmp_signed("<", self.threads, I64(active))
-            sharing = b.select(fewer, self.threads, I64(active))
-        with b.if_then(b.icmp_signed("<", self.thread, sharing)):
-            done = b.mul(self.thread, I64(count))
-            start = b.sdiv(done, sharing)
-            stop = b.sdiv(b.add(done, I64(count)), sharing)
+        fewer = b.icmp_signed("<", self.threads, I64(active))
+        sharing = b.select(fewer, self.threads, I64(active))
+        most = min(count // active, MOST_PARTS) if active > 1 else 1
+        each = max(1, min(most, int(g.seconds / active / PART_S)))
+        with self._parts(each, sharing) as (part, parts):
+            done = b.mul(part, I64(count))
+            start = b.sdiv(done, parts)
+            stop = b.sdiv(b.add(done, I64(count)), parts)
             self._share(g, start, stop)
 
     def _share(self, g: Group, start: ir.Value, stop: ir.Value) -> None:

@@ -20,9 +20,10 @@ from .layout import is_as_expected
 from .machine import Library, host, load
 from .pool_code import pool_ir
 from .record import compiled
+from .sharing_code import SHARING_FUNCTIONS
 from .team_code import team_ir
 
-_TEAM = ("team_run", "team_forget", "team_workers", "barrier_wait")
+_TEAM = ("team_run", "team_forget", "team_workers", *SHARING_FUNCTIONS)
 _HANDLER = ("handler_malloc", "handler_calloc", "handler_realloc", "handler_free")
 _OBJECTS = ("entry", "new_array", "pool_release", "pool_kept", "pool_limit", *_HANDLER)
 _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
@@ -31,7 +32,7 @@ _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 
 @functools.cache
 def runtime() -> Library:
-    """The functions ``team_run``, ``barrier_wait`` and their like."""
+    """The functions ``team_run``, ``part_claim`` and their like."""
     machine = host()
     code = compiled(team_ir(machine.is_arm, machine.is_mac), machine)
     library = load(code, _TEAM)
@@ -98,7 +99,7 @@ def is_available() -> bool:
 
 def program_imports() -> Mapping[str, int]:
     """What programs may call, as :func:`.machine.load` takes it."""
-    return {"barrier_wait": runtime().address("barrier_wait")}
+    return {name: runtime().address(name) for name in SHARING_FUNCTIONS}
 
 
 def workers() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from eqsat.domain import ATTENTION, CONTRACT
 from eqsat.program import Program
 
-from .team_code import IF_AWAKE, MOST_THREADS
+from .sharing_code import MOST_THREADS
+from .team_code import IF_AWAKE
 
 BYTES_PER_S = 8e10
 LANES_PER_S = 3e9

@@ -1,21 +1,23 @@
 """LLVM IR of the team: threads that run one program together.
 
 Worker ``i`` waits at its own slot for a ticket, spins for a while and then sleeps. The
-caller is thread 0. One that finds the team busy runs its program alone. So does one
-with a short program that finds workers asleep; where such calls follow one another it
-wakes them for the next one.
+caller is thread 0. One that finds the team busy runs its program alone. A short program
+calls only workers that are awake; where such calls follow one another it wakes the
+others for the next one.
+
+A program is open while its caller is at work. A worker that comes later finds it
+closed, and the caller waits only for those that came in.
 """
 
 from __future__ import annotations
 
 from .layout import expand
+from .sharing_code import MOST_THREADS, SHARING
 
-MOST_THREADS = 256
-"""Threads of one program, the caller's included."""
 IF_AWAKE = 1 << 32
 """Added to the threads that ``team_run`` is asked for: only those that do not sleep."""
 _SPINS = 300
-"""Turns of waiting before a thread yields its processor in each: some 10 µs."""
+"""Turns of waiting before a worker yields its processor in each: some 10 µs."""
 _TURNS = 700
 """Turns before a worker sleeps: more than a short program takes alone."""
 _SOON_NS = 100_000
@@ -24,6 +26,9 @@ _LATE_NS = 40_000
 """Waiting at the end of a short program that tells of a processor that others use."""
 _ALONE = 16
 """How many times as long as they waited short programs run alone after that."""
+_OPEN, _CAME, _COUNT = 1, 2, 0xFFFF
+"""Of the gate: the bit that is set while a program is open, what each worker that comes
+in adds, and the mask of their number; above it programs are counted."""
 
 _PAUSE = {
     True: "declare void @llvm.aarch64.isb(i32)\n"
@@ -37,11 +42,11 @@ _PAUSE = {
 _TEAM = f"""
 @team_busy = internal global i64 0, align 64
 @team_size = internal global i64 0, align 64   ; workers that were started
-@team_job = internal global [3 x i64] zeroinitializer, align 64
+@team_gate = internal global i64 0, align 64
+@team_job = internal global [4 x i64] zeroinitializer, align 64
 @team_done = internal global i64 0, align 64
 @team_last = internal global i64 0, align 64   ; when a short program ended (ns)
 @team_alone = internal global i64 0, align 64  ; until when such programs run alone
-@team_barrier = internal global [16 x i64] zeroinitializer, align 64
 @team_slots = internal global [{MOST_THREADS * 256} x i8] zeroinitializer, align 256
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
@@ -56,54 +61,21 @@ declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
 
-; Until the word at %p is no longer %old: spins, then gives the processor away.
-define internal void @wait_while(ptr %p, i64 %old) {{
-  br label %look
-look:
-  %i = phi i64 [0, %0], [%i1, %spin], [%i1, %yield]
-  %now = load atomic i64, ptr %p seq_cst, align 8
-  %same = icmp eq i64 %now, %old
-  br i1 %same, label %wait, label %end
-wait:
-  %i1 = add i64 %i, 1
-  %long = icmp ugt i64 %i, {_SPINS}
-  br i1 %long, label %yield, label %spin
-spin:
-  call void @pause()
-  br label %look
-yield:
-  %r = call i32 @sched_yield()
-  br label %look
-end:
-  ret void
-}}
-
-; Every thread of a program calls it; none goes on before all are there.
-define void @barrier_wait(ptr %barrier, i64 %thread, i64 %threads) {{
-  %turn = getelementptr i8, ptr %barrier, i64 64
-  %now = load atomic i64, ptr %turn seq_cst, align 8
-  %before = atomicrmw add ptr %barrier, i64 1 seq_cst
-  %there = add i64 %before, 1
-  %last = icmp eq i64 %there, %threads
-  br i1 %last, label %open, label %wait
-open:
-  store atomic i64 0, ptr %barrier seq_cst, align 8
-  %next = add i64 %now, 1
-  store atomic i64 %next, ptr %turn seq_cst, align 8
-  ret void
-wait:
-  call void @wait_while(ptr %turn, i64 %now)
-  ret void
-}}
-
 define internal void @take_part(i64 %thread) {{
   %p0 = getelementptr i64, ptr @team_job, i64 0
   %p1 = getelementptr i64, ptr @team_job, i64 1
   %p2 = getelementptr i64, ptr @team_job, i64 2
+  %p3 = getelementptr i64, ptr @team_job, i64 3
   %program = load ptr, ptr %p0
   %buffers = load ptr, ptr %p1
   %threads = load i64, ptr %p2
-  call void %program(ptr %buffers, i64 %thread, i64 %threads, ptr @team_barrier)
+  %turn = load i64, ptr %p3
+  %called = icmp ult i64 %thread, %threads
+  br i1 %called, label %run, label %end
+run:
+  call void %program(ptr %buffers, i64 %thread, i64 %threads, i64 %turn)
+  br label %end
+end:
   ret void
 }}
 
@@ -159,8 +131,22 @@ define internal ptr @work(ptr %slot) {{
   %first = get Slot.seen, %slot
   br label %next
 next:
-  %seen = phi i64 [%first, %0], [%ticket, %next]
+  %seen = phi i64 [%first, %0], [%ticket, %come], [%ticket, %in]
   %ticket = call i64 @next_ticket(ptr %slot, i64 %seen)
+  %state = load atomic i64, ptr @team_gate seq_cst, align 8
+  br label %come
+come:
+  %old = phi i64 [%state, %next], [%now, %enter]
+  %bit = and i64 %old, {_OPEN}
+  %open = icmp ne i64 %bit, 0
+  br i1 %open, label %enter, label %next
+enter:
+  %new = add i64 %old, {_CAME}
+  %pair = cmpxchg ptr @team_gate, i64 %old, i64 %new seq_cst seq_cst
+  %now = extractvalue {{ i64, i1 }} %pair, 0
+  %won = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %won, label %in, label %come
+in:
   call void @take_part(i64 %thread)
   %r = atomicrmw add ptr @team_done, i64 1 seq_cst
   br label %next
@@ -247,27 +233,39 @@ end:
   ret void
 }}
 
-; Whether there are %threads, and none of them sleeps.
-define internal i1 @are_awake(i64 %threads) {{
+; Calls the workers that do not sleep, which are counted, and wakes the others for the
+; next program where %wakes says so.
+define internal i64 @call_awake(i64 %threads, i1 %wakes) {{
   %size = load i64, ptr @team_size
   %there = add i64 %size, 1
-  %enough = icmp uge i64 %there, %threads
-  br i1 %enough, label %next, label %no
+  %n = call i64 @llvm.umin.i64(i64 %there, i64 %threads)
+  br label %next
 next:
-  %i = phi i64 [1, %0], [%i1, %one]
-  %done = icmp uge i64 %i, %threads
-  br i1 %done, label %yes, label %one
+  %i = phi i64 [1, %0], [%i1, %again]
+  %count = phi i64 [0, %0], [%more, %again]
+  %done = icmp uge i64 %i, %n
+  br i1 %done, label %end, label %one
 one:
   %slot = call ptr @slot_of(i64 %i)
   %asleep = get Slot.asleep, %slot
   %down = load atomic i64, ptr %asleep seq_cst, align 8
-  %i1 = add i64 %i, 1
   %up = icmp eq i64 %down, 0
-  br i1 %up, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
+  br i1 %up, label %call, label %sleeps
+call:
+  %r = atomicrmw add ptr %slot, i64 1 seq_cst
+  br label %again
+sleeps:
+  br i1 %wakes, label %wake, label %again
+wake:
+  call void @rouse(ptr %slot)
+  br label %again
+again:
+  %plus = zext i1 %up to i64
+  %more = add i64 %count, %plus
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret i64 %count
 }}
 
 define internal i64 @now_ns() {{
@@ -281,20 +279,30 @@ define internal i64 @now_ns() {{
   ret i64 %now
 }}
 
-; Wakes workers, so that the next program finds %threads awake.
-define internal void @rouse_all(i64 %threads) {{
-  %n = call i64 @gather(i64 %threads)
-  br label %next
-next:
-  %i = phi i64 [1, %0], [%i1, %one]
-  %done = icmp uge i64 %i, %n
-  br i1 %done, label %end, label %one
-one:
-  %slot = call ptr @slot_of(i64 %i)
-  call void @rouse(ptr %slot)
-  %i1 = add i64 %i, 1
-  br label %next
-end:
+; Lets workers into a program for %threads.
+define internal void @open(ptr %program, ptr %buffers, i64 %threads) {{
+  %p1 = getelementptr i64, ptr @team_job, i64 1
+  %p2 = getelementptr i64, ptr @team_job, i64 2
+  %p3 = getelementptr i64, ptr @team_job, i64 3
+  %turn = load i64, ptr @next_turn
+  store ptr %program, ptr @team_job
+  store ptr %buffers, ptr %p1
+  store i64 %threads, ptr %p2
+  store i64 %turn, ptr %p3
+  store atomic i64 0, ptr @team_done seq_cst, align 8
+  %last = load i64, ptr @team_gate
+  %number = or i64 %last, {_CAME * _COUNT}
+  %next = add i64 %number, {_CAME + _OPEN}
+  store atomic i64 %next, ptr @team_gate seq_cst, align 8
+  ret void
+}}
+
+; Lets nobody in any more, and waits for those that are in.
+define internal void @close() {{
+  %last = atomicrmw sub ptr @team_gate, i64 {_OPEN} seq_cst
+  %numbers = lshr i64 %last, 1
+  %came = and i64 %numbers, {_COUNT}
+  call void @wait_until(ptr @team_done, i64 %came)
   ret void
 }}
 
@@ -309,44 +317,17 @@ ask:
   %taken = cmpxchg ptr @team_busy, i64 0, i64 1 seq_cst seq_cst
   %mine = extractvalue {{ i64, i1 }} %taken, 1
   br i1 %mine, label %choose, label %alone
-choose:
-  br i1 %any, label %together, label %short
-short:
-  %begun = call i64 @now_ns()
-  %until = load atomic i64, ptr @team_alone monotonic, align 8
-  %calm = icmp uge i64 %begun, %until
-  br i1 %calm, label %look, label %leave
-look:
-  %awake = call i1 @are_awake(i64 %most)
-  br i1 %awake, label %together, label %asleep
-asleep:
-  %last = load atomic i64, ptr @team_last monotonic, align 8
-  %since = sub i64 %begun, %last
-  %soon = icmp ult i64 %since, {_SOON_NS}
-  br i1 %soon, label %rouse, label %leave
-rouse:
-  call void @rouse_all(i64 %most)
-  br label %leave
-leave:
-  store atomic i64 0, ptr @team_busy seq_cst, align 8
-  call void %program(ptr %buffers, i64 0, i64 1, ptr null)
-  %ended = call i64 @now_ns()
-  store atomic i64 %ended, ptr @team_last monotonic, align 8
-  ret void
 alone:
-  call void %program(ptr %buffers, i64 0, i64 1, ptr null)
+  call void %program(ptr %buffers, i64 0, i64 1, i64 0)
   ret void
-together:
+choose:
+  br i1 %any, label %long, label %short
+long:
   %n = call i64 @gather(i64 %most)
-  %p1 = getelementptr i64, ptr @team_job, i64 1
-  %p2 = getelementptr i64, ptr @team_job, i64 2
-  store ptr %program, ptr @team_job
-  store ptr %buffers, ptr %p1
-  store i64 %n, ptr %p2
-  store atomic i64 0, ptr @team_done seq_cst, align 8
+  call void @open(ptr %program, ptr %buffers, i64 %n)
   br label %next
 next:
-  %i = phi i64 [1, %together], [%i1, %one]
+  %i = phi i64 [1, %long], [%i1, %one]
   %called = icmp uge i64 %i, %n
   br i1 %called, label %work, label %one
 one:
@@ -355,24 +336,41 @@ one:
   br label %next
 work:
   call void @take_part(i64 0)
-  br i1 %any, label %wait, label %clock
-clock:
+  call void @close()
+  br label %end
+short:
+  %begun = call i64 @now_ns()
+  %until = load atomic i64, ptr @team_alone monotonic, align 8
+  %calm = icmp uge i64 %begun, %until
+  br i1 %calm, label %look, label %leave
+look:
+  %last = load atomic i64, ptr @team_last monotonic, align 8
+  %since = sub i64 %begun, %last
+  %soon = icmp ult i64 %since, {_SOON_NS}
+  br i1 %soon, label %start, label %invite
+start:
+  %g = call i64 @gather(i64 %most)
+  br label %invite
+invite:
+  call void @open(ptr %program, ptr %buffers, i64 %most)
+  %guests = call i64 @call_awake(i64 %most, i1 %soon)
+  %none = icmp eq i64 %guests, 0
+  br i1 %none, label %shut, label %together
+shut:
+  call void @close()
+  br label %leave
+leave:
+  call void %program(ptr %buffers, i64 0, i64 1, i64 0)
+  %ended = call i64 @now_ns()
+  store atomic i64 %ended, ptr @team_last monotonic, align 8
+  br label %end
+together:
+  call void @take_part(i64 0)
   %ready = call i64 @now_ns()
-  br label %wait
-wait:
-  %since_ns = phi i64 [0, %work], [%ready, %clock], [%since_ns, %still]
-  %done = load atomic i64, ptr @team_done seq_cst, align 8
-  %left = add i64 %done, 1
-  %finished = icmp uge i64 %left, %n
-  br i1 %finished, label %all, label %still
-still:
-  call void @wait_while(ptr @team_done, i64 %done)
-  br label %wait
-all:
-  br i1 %any, label %end, label %measure
-measure:
+  call void @close()
   %now = call i64 @now_ns()
-  %waited = sub i64 %now, %since_ns
+  store atomic i64 %now, ptr @team_last monotonic, align 8
+  %waited = sub i64 %now, %ready
   %late = icmp ugt i64 %waited, {_LATE_NS}
   br i1 %late, label %shun, label %end
 shun:
@@ -388,7 +386,8 @@ end:
 ; In the child of a fork: no worker is there.
 define void @team_forget() {{
   store i64 0, ptr @team_size
-  store i64 0, ptr @team_barrier
+  store i64 0, ptr @team_gate
+  call void @turns_forget()
   store atomic i64 0, ptr @team_busy seq_cst, align 8
   br label %next
 next:
@@ -415,4 +414,4 @@ def team_ir(is_arm: bool, is_mac: bool) -> str:
     """The team for a processor and a system."""
     text = _TEAM.replace("$set", "3" if is_mac else "2")  # SIG_SETMASK
     text = text.replace("$monotonic", "6" if is_mac else "1")  # CLOCK_MONOTONIC
-    return expand(_PAUSE[is_arm] + text)
+    return expand(_PAUSE[is_arm] + SHARING + text)
