@@ -74,9 +74,15 @@ def exp_polynomial(r: Value) -> Value:
 
 
 def exp(x: Value) -> Value:
-    """eˣ. 18 / 23 flop."""
+    """eˣ. 18 / 23 flop.
+
+    An r that is no remainder, of an x too large for n, is harmless to the f32
+    polynomial: its degree is even, so that it is positive, and 2ⁿ makes it infinite.
+    """
     low, high = _exp_bounds(x.format)
-    shifted, r, _ = reduced(x.at_most(high).at_least(low), 2 * x.format.bias)
+    if not (x.can_scale and x.format is SINGLE):
+        x = x.at_most(high)
+    shifted, r, _ = reduced(x.at_least(low), 2 * x.format.bias)
     return scaled(exp_polynomial(r), shifted)
 
 
