@@ -193,7 +193,8 @@ class _Schedule:
         reciprocal, since eight divisions take as long as twenty products.
 
         The divisor is scaled to [½, 1) first: its reciprocal is then as precise as
-        others, and no product overflows whose quotient would not.
+        others, and no product overflows whose quotient would not. That of a softmax
+        needs no scale.
         """
         added: dict[int, tuple[int, int]] = {}
         for i in list(self.live):
@@ -203,6 +204,12 @@ class _Schedule:
             x, y = v.args
             if not self._is_row(y) or self._is_row(x):
                 continue
+            if self._is_sum_of_powers(y):
+                if y not in added:
+                    turned = self._added(Value("reciprocal", v.dtype, (y,)), y)
+                    added[y] = y, turned
+                self.values[i] = Value("multiply", v.dtype, (x, added[y][1]))
+                continue
             if y not in added:
                 scale = self._added(Value("divisor_scale", v.dtype, (y,)), y)
                 near = self._added(Value("multiply", v.dtype, (y, scale)), y)
@@ -210,6 +217,21 @@ class _Schedule:
             scale, turned = added[y]
             scaled = self._added(Value("multiply", v.dtype, (x, scale)), i)
             self.values[i] = Value("multiply", v.dtype, (scaled, turned))
+
+    def _is_sum_of_powers(self, i: int) -> bool:
+        """Whether a value is Σ e^(v - max v): from 1 to the length of the row, or NaN."""
+        total = self.values[i]
+        if total.op != "sum" or not total.over:
+            return False
+        power = self.values[total.args[0]]
+        if power.op not in ("exp", "exp2") or power.over:
+            return False
+        difference = self.values[power.args[0]]
+        if difference.op != "subtract":
+            return False
+        x, y = difference.args
+        top = self.values[y]
+        return top.op == "max" and top.args == (x,) and top.over == total.over
 
     def _added(self, value: Value, like: int) -> int:
         """A new value that is computed where ``like`` is."""
