@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -68,7 +67,7 @@ class Executable(Protocol):
         """The code that runs on arrays of these strides; None when only Python can."""
 
 
-class _NoVariantError(Exception):
+class NoVariantError(Exception):
     """A call that only Python can check."""
 
 
@@ -87,59 +86,60 @@ class Variant:
         """A variant for calls like ``call``, which ``trace`` came from; None for those
         that only Python can check: with dataclasses, NumPy scalars, other libraries'
         arrays, methods of objects."""
+        arrays = len(call.arrays)
+        strided = code.strided or (False,) * arrays
+        room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
         try:
-            return _Tables().variant(call, trace, code)
-        except _NoVariantError:
+            return _Compiled(strided).variant(call, trace, room, code)
+        except NoVariantError:
             return None
 
 
-class _Tables:
-    """Records in memory, and what keeps them and the objects they point to alive."""
+class Tables:
+    """Records in memory, and what keeps them and the objects they point to alive.
+    :meth:`array` and :meth:`program` say what the arrays and the programs are."""
 
     def __init__(self) -> None:
         self.keep: list[Any] = []
 
-    def variant(self, call: Arguments, trace: Trace, code: Code) -> Variant:
+    def array(self, leaf: Leaf) -> list[int]:
+        """The guard of an array, which is read from the next leaf. Raises
+        :class:`NoVariantError`."""
+        raise NotImplementedError
+
+    def program(self, program: Any) -> tuple[str, dict[str, int]]:
+        """The record of a program, and the fields that are its own."""
+        raise NotImplementedError
+
+    def variant(
+        self, call: Arguments, trace: Trace, room: int, program: Any
+    ) -> Variant:
+        """A variant of ``room`` words. Raises :class:`NoVariantError`."""
         positional, named = _parameters(call)
-        arrays = call.arrays
-        strided = iter(code.strided or itertools.repeat(False, len(arrays)))
         leaves = iter(call.leaves)
         nodes: list[int] = []
         for part in (*positional.children, *named.children):
-            nodes += self._nodes(part, leaves, strided)
+            nodes += self._nodes(part, leaves)
         probes = [w for now, held in trace.probes for w in self._probe(now, held)]
-        outputs = [
-            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
-        ]
-        room = len(arrays) + 2 * len(code.outputs) + len(code.constants)
-        room += len(arrays) + 1
         if room > _MOST_WORDS:
-            raise _NoVariantError
-        self.keep += [code, trace]
+            raise NoVariantError
+        self.keep += [program, trace]
+        kind, own = self.program(program)
         pack, packer = _packing(trace)
-        owner = self.own(packer)
         record = self.block(
             words(
-                "Variant",
+                kind,
+                owner=id(self.keep),
                 nargs=len(positional.children),
                 nkw=len(named.children),
                 kwnames=self.at([self.key(k) for k in named.keys]),
                 nodes=self.at(nodes),
                 probes=len(probes) // 3,
                 probe=self.at(probes),
-                leaves=len(arrays),
-                outputs=len(code.outputs),
-                output=self.at(outputs),
-                constants=len(code.constants),
-                constant=self.at([a.ctypes.data for a in code.constants]),
-                arena=code.arena_bytes,
-                fault=code.fault,
-                program=code.address,
-                threads=code.threads,
-                release=code.release,
+                leaves=len(call.arrays),
                 pack=pack,
-                packer=owner,
-                owner=id(self.keep),
+                packer=self.own(packer),
+                **own,
             )
         )
         return Variant(record, room, (record, self.keep))
@@ -161,48 +161,24 @@ class _Tables:
 
     def key(self, key: Hashable) -> int:
         if type(key) not in (str, int):
-            raise _NoVariantError
+            raise NoVariantError
         return self.own(key)
 
-    def _nodes(
-        self, part: tree.Structure, leaves: Iterator[Leaf], strided: Iterator[bool]
-    ) -> list[int]:
+    def _nodes(self, part: tree.Structure, leaves: Iterator[Leaf]) -> list[int]:
         """The guards of one part of an argument, and of those in it."""
         if isinstance(part, tree.ArrayAt):
             leaf = next(leaves)
-            return (
-                self._constant(leaf)
-                if leaf.constant
-                else self._array(leaf, next(strided))
-            )
+            return self._constant(leaf) if leaf.constant else self.array(leaf)
         if isinstance(part, tree.Static):
             return self._static(part.value)
         if part.type not in (tuple, list, dict):
-            raise _NoVariantError
+            raise NoVariantError
         keys = [self.key(k) for k in part.keys] if part.type is dict else []
         kind = _KIND[part.type.__name__]
         node = words("Node", kind=kind, count=len(part.children), data=self.at(keys))
         for child in part.children:
-            node += self._nodes(child, leaves, strided)
+            node += self._nodes(child, leaves)
         return node
-
-    def _array(self, leaf: Leaf, strided: bool) -> list[int]:
-        array = leaf.value
-        if type(array) is not np.ndarray or not array.flags.aligned:
-            raise _NoVariantError
-        if not strided and not array.flags.c_contiguous:
-            raise _NoVariantError
-        return words(
-            "Node",
-            kind=_KIND["array"],
-            count=array.ndim,
-            object=self.own(array.dtype),
-            data=self.at(array.shape),
-            need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
-            strides=self.at(array.strides) if strided else 0,
-            # A read-only array is a constant, with a program of its own.
-            thawed=not never_written(array),
-        )
 
     def _constant(self, leaf: Leaf) -> list[int]:
         chain = []
@@ -231,7 +207,7 @@ class _Tables:
         ):
             name = "same"
         else:
-            raise _NoVariantError
+            raise NoVariantError
         return words("Node", kind=_KIND[name], object=self.own(value))
 
     def _probe(self, now: np.ndarray[Any, Any], held: bytes) -> list[int]:
@@ -250,6 +226,49 @@ class _Tables:
                 runs += [at, size, start + i * size]
         return runs
 
+
+class _Compiled(Tables):
+    """Of arrays of NumPy and :class:`Code`."""
+
+    def __init__(self, strided: Sequence[bool]) -> None:
+        super().__init__()
+        self.strided = iter(strided)
+
+    def array(self, leaf: Leaf) -> list[int]:
+        array, strided = leaf.value, next(self.strided)
+        if type(array) is not np.ndarray or not array.flags.aligned:
+            raise NoVariantError
+        if not strided and not array.flags.c_contiguous:
+            raise NoVariantError
+        return words(
+            "Node",
+            kind=_KIND["array"],
+            count=array.ndim,
+            object=self.own(array.dtype),
+            data=self.at(array.shape),
+            need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
+            strides=self.at(array.strides) if strided else 0,
+            # A read-only array is a constant, with a program of its own.
+            thawed=not never_written(array),
+        )
+
+    def program(self, program: Code) -> tuple[str, dict[str, int]]:
+        code = program
+        outputs = [
+            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
+        ]
+        return "Variant", {
+            "outputs": len(code.outputs),
+            "output": self.at(outputs),
+            "constants": len(code.constants),
+            "constant": self.at([a.ctypes.data for a in code.constants]),
+            "arena": code.arena_bytes,
+            "fault": code.fault,
+            "program": code.address,
+            "threads": code.threads,
+            "release": code.release,
+        }
+
     def _output(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
         return words(
             "Output",
@@ -263,7 +282,7 @@ class _Tables:
 def _parameters(call: Arguments) -> tuple[tree.Node, tree.Node]:
     """The positional arguments and those by name."""
     if call.owner is not None:
-        raise _NoVariantError  # what the object holds is looked at in every call
+        raise NoVariantError  # what the object holds is looked at in every call
     assert isinstance(call.structure, tree.Node)
     positional, named = call.structure.children
     assert isinstance(positional, tree.Node) and isinstance(named, tree.Node)
@@ -303,8 +322,8 @@ _FASTCALL, _KEYWORDS = 0x0080, 0x0002
 
 
 @functools.cache
-def _definition() -> _MethodDef:
-    made = _MethodDef(b"jit", objects().address("entry"), _FASTCALL | _KEYWORDS, None)
+def _definition(address: int) -> _MethodDef:
+    made = _MethodDef(b"jit", address, _FASTCALL | _KEYWORDS, None)
     # Functions point to it, and may be called while the interpreter goes down.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made
@@ -316,12 +335,18 @@ class Entry:
     Raises :class:`BackendError` where native code cannot look into objects.
     """
 
+    address: ClassVar[Callable[[], int]] = staticmethod(
+        lambda: objects().address("entry")
+    )
+    """Where the code of such entries starts."""
+
     def __init__(self, fallback: Callable[..., Any]) -> None:
         self._variants: dict[Hashable, Variant] = {}
         self._known: dict[Hashable, int] = {}
         """Calls that were learnt or refused, and the code that runs them."""
         self._lock = threading.Lock()
         self._state = (ctypes.c_int64 * 2)(0, id(fallback))
+        self._asked = [fallback]
         self._set_table()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype = ctypes.py_object
@@ -331,10 +356,9 @@ class Entry:
         new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         state = capsule(ctypes.addressof(self._state), None, None)
         # The collector sees through a tuple: a jit and its entry are a cycle.
-        held = state, self, self._state, fallback
-        self.function: Callable[..., Any] = new(
-            ctypes.addressof(_definition()), held, None
-        )
+        held = state, self, self._state, self._asked
+        definition = ctypes.addressof(_definition(self.address()))
+        self.function: Callable[..., Any] = new(definition, held, None)
         """The builtin function to call."""
 
     @classmethod
@@ -345,20 +369,31 @@ class Entry:
     def __len__(self) -> int:
         return len(self._variants)
 
+    def ask(self, fallback: Callable[..., Any]) -> None:
+        """Call ``fallback`` from now on with what no variant fits."""
+        self._asked.append(fallback)  # the old one may be running
+        self._state[1] = id(fallback)
+
     def learn(self, call: Arguments, trace: Trace, program: Executable) -> None:
         """Serve calls like ``call`` with ``program``, if native code can tell them."""
         code = program.code_for(call.arrays)
         if code is None:
             return
         key = call.key, tuple(_layout(leaf.value) for leaf in call.leaves)
-        known = self._known.get(key)
-        if known != code.address:
-            if len(self._known) >= 16 * MOST_VARIANTS:
-                self._known.clear()
-            self._known[key] = code.address
+        if self.is_new(key, code.address):
             variant = Variant.of(call, trace, code)
             if variant is not None:
                 self.add(key, variant)
+
+    def is_new(self, key: Hashable, program: int) -> bool:
+        """Whether calls of ``key`` were not learnt or refused with ``program``; from
+        now on they were."""
+        if self._known.get(key) == program:
+            return False
+        if len(self._known) >= 16 * MOST_VARIANTS:
+            self._known.clear()
+        self._known[key] = program
+        return True
 
     def add(self, key: Hashable, variant: Variant) -> None:
         """Serve the calls of ``variant``; it takes the place of one with that key."""
