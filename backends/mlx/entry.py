@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 
@@ -13,8 +13,8 @@ from eqsat.trace import Trace
 from eqsat.tree import ArrayAt, Node
 
 from ..native.entry import Entry as NativeEntry
-from ..native.entry import NoVariantError, Tables
 from ..native.layout import words
+from ..native.variant import NoVariantError, Tables
 from . import entry_code
 from .layout import dtype_number, is_known
 
@@ -24,9 +24,10 @@ class Entry(NativeEntry):
     arguments, nested as they may be, are arrays of MLX of which shapes and dtypes, and
     whether a transformation of MLX follows one of them."""
 
-    address: ClassVar[Callable[[], int]] = staticmethod(
-        lambda: entry_code.library().address("entry")
-    )
+    @staticmethod
+    def address() -> int:
+        """Where the code of such entries starts."""
+        return entry_code.library().address("entry")
 
     def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
         """Serve calls like ``call``, whose arrays are all of MLX, with ``program``."""
