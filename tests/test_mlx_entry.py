@@ -36,13 +36,32 @@ def test_arrays_lie_as_expected_and_a_wrong_offset_is_found(
         ("Instance", "held", 4),
         ("Description", "shape", 8),
         ("Description", "dtype", 4),
-        ("Description", "tracer", 1),
     ):
         kind, offset = layout.FIELDS[record][name]
         moved = {**layout.FIELDS[record], name: (kind, offset + by)}
         monkeypatch.setitem(layout.FIELDS, record, moved)
         assert not layout.is_known.__wrapped__(), name
         monkeypatch.undo()
+    monkeypatch.setattr(layout, "IS_TRACER", "_ZNK3mlx4core5array9no_tracerEv")
+    assert layout.watched.__wrapped__() is None
+
+
+def test_an_array_that_marks_no_transformation_is_refused() -> None:
+    found = layout.watched()
+    assert layout._tells(found)
+    assert not layout._tells(layout.Watched(mx.ones(1) * 2, found.function))
+    assert not layout._tells(layout.Watched(found.array, lambda place: False))
+
+    def inside(x: Any) -> Any:
+        again = layout.watched.__wrapped__()
+        assert again is not None and again.is_tracer()
+        made.append(again)
+        return x.sum()
+
+    made: list[Any] = []
+    mx.grad(inside)(X)
+    mx.compile(inside)(X)
+    assert not any(m.is_tracer() for m in made) and all(map(layout._tells, made))
 
 
 def test_another_layout_is_served_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +99,18 @@ def test_the_second_call_does_without_python() -> None:
     assert not f.is_served(X, W) and f.is_served(X, W)
     assert f.is_served(Y, X[1]) and f.is_served(X + 1, W * 2)
     assert f.is_served(mx.array(np.ones((4, 6), "f4")), W)
-    for x in (X[:1], X.astype(mx.int32), X[None], np.array(X), X[0], mx.zeros((0, 6))):
+    for x in (
+        X[:1],
+        X.astype(mx.float16),
+        X[None],
+        np.array(X),
+        X[0],
+        mx.zeros((0, 6)),
+    ):
         assert not f.is_served(x, W)
     assert not f.is_served(X, 2.0) and f.is_served(Y, 2.0)
     assert not f.is_served(X, 3.0)
-    for x in (X[:1], X.astype(mx.int32), X[None], X[0], mx.zeros((0, 6))):
+    for x in (X[:1], X.astype(mx.float16), X[None], X[0], mx.zeros((0, 6))):
         assert f.is_served(x, W)
 
 
@@ -231,15 +257,24 @@ def test_kernels_are_differentiated_in_all_ways(kind: Any) -> None:
         assert near(got[name], want[name]), name
 
 
-def test_custom_functions_are_for_what_mlx_follows() -> None:
+def test_custom_functions_are_for_transformations() -> None:
     kernel = Kernel(entries.Entry)
     y = kernel.function(X, W)
     assert kernel.bare_calls == 1 and mx.allclose(y, Kernel.plain(X, W))
-    mx.grad(lambda x: kernel.function(x, W).sum())(X)
+    left: list[Any] = []
+
+    def loss(x: Any) -> Any:
+        left.append(kernel.function(x, W))
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        mx.grad(loss)(X)
+    slope = mx.grad(lambda x: kernel.function(x, W).sum())(X)
     mx.compile(kernel.function)(X, W)
     assert kernel.bare_calls == 1
-    mx.grad(lambda x: (kernel.function(Y, W) * x).sum())(X)
-    assert kernel.bare_calls == 2
+    for x in (X, left[0], slope):
+        assert mx.allclose(kernel.function(x, W), Kernel.plain(x, W))
+    assert kernel.bare_calls == 4
 
 
 def test_gradients_of_what_was_optimised() -> None:

@@ -22,7 +22,7 @@ from .layout import dtype_number, is_known
 class Entry(NativeEntry):
     """Machine code that knows the programs of one jit and when they fit: which
     arguments, nested as they may be, are arrays of MLX of which shapes and dtypes, and
-    whether a transformation of MLX follows one of them."""
+    whether a transformation of MLX is going on."""
 
     @staticmethod
     def address() -> int:

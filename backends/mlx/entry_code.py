@@ -6,16 +6,16 @@ The rest is the native backend's entry. ``get`` is its ``expand``'s.
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from typing import Any
 
 from ..native.entry_code import ENTERING
 from ..native.guard_code import guards
-from ..native.layout import every, expand
+from ..native.layout import expand
 from ..native.machine import Library, host, load
 from ..native.record import compiled
 from ..native.runtime import python_imports
-from .layout import HELD, LAYOUT
+from .layout import HELD, LAYOUT, watched
 
 _FUNCTIONS = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
@@ -43,6 +43,8 @@ declare ptr @PyCapsule_GetPointer(ptr, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare i32 @memcmp(ptr, ptr, i64)
+@watched = external global i8
+declare i8 @is_tracer(ptr)
 """
 
 _ARRAYS = f"""
@@ -85,23 +87,15 @@ no:
 }}
 """
 
-_PLAIN = every(
-    "@are_plain(ptr %arrays, i64 %n)",
-    """
-  %p = getelementptr ptr, ptr %arrays, i64 %i
-  %x = load ptr, ptr %p
-  %d = get Instance.description, %x
-  %tracer = get Description.tracer, %d
-  %ok = icmp eq i8 %tracer, 0""",
-)
-
 _RUN = """
-; Records a variant over the arrays in %leaves: by the function that MLX can transform
-; when it follows one of them.
+; Records a variant over the arrays in %leaves: inside a transformation by the function
+; that MLX can transform.
 define internal ptr @run(ptr %v, ptr %leaves) {
   %n = get Recorder.leaves, %v
   call void @count_all(ptr %leaves, i64 %n, ptr @Py_IncRef)
-  %is_plain = call i1 @are_plain(ptr %leaves, i64 %n)
+  %followed = call i8 @is_tracer(ptr @watched)
+  %bit = and i8 %followed, 1
+  %is_plain = icmp eq i8 %bit, 0
   %plain = get Recorder.plain, %v
   %traced = get Recorder.traced, %v
   %f = select i1 %is_plain, ptr %plain, ptr %traced
@@ -130,16 +124,20 @@ build:
 }
 """
 
-IR = expand("\n".join((_DECLARED, guards(_ARRAYS), ENTERING, _PLAIN, _RUN)), LAYOUT)
+IR = expand("\n".join((_DECLARED, guards(_ARRAYS), ENTERING, _RUN)), LAYOUT)
 """``entry``."""
 
 
 @functools.cache
 def library() -> Library:
-    """The function ``entry``, compiled once."""
-    made = load(compiled(IR, host()), ("entry",), python_imports(_FUNCTIONS, _TYPES))
-    _kept.append(made)
+    """The function ``entry``, compiled once, where :func:`.layout.is_known`."""
+    seen = watched()
+    assert seen is not None
+    function = ctypes.cast(seen.function, ctypes.c_void_p).value
+    assert function is not None
+    imports = python_imports(_FUNCTIONS, _TYPES)
+    imports |= {"is_tracer": function, "watched": seen.place}
+    made = load(compiled(IR, host()), ("entry",), imports)
+    # Entries may be called while the interpreter goes down.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((made, seen)))
     return made
-
-
-_kept: list[Any] = []

@@ -1,12 +1,13 @@
-"""Where fields of an ``mx.array`` lie, checked against live arrays before anything
-relies on them."""
+"""What native code has to know of MLX: where fields of an ``mx.array`` lie, and how to
+tell that a transformation is going on. Both are tried before anything relies on them.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -21,7 +22,6 @@ FIELDS: Objects = {
         "shape": ("ptr", 8),
         "shape_end": ("ptr", 16),
         "dtype": ("i32", 192),
-        "tracer": ("i8", 264),
     },
 }
 """Fields of MLX 0.32: LLVM type and offset (bytes)."""
@@ -49,11 +49,11 @@ def dtype_number(dtype: Any) -> int:
 
 @functools.cache
 def is_known() -> bool:
-    """Whether arrays of this MLX lie in memory as written here, and those that a
-    transformation follows are marked."""
+    """Whether arrays of this MLX lie in memory as written here, and transformations can
+    be noticed."""
     if not is_as_expected() or mx.array.__basicsize__ < 40:
         return False
-    return all(map(_lies_as_expected, _arrays())) and _marks_tracers()
+    return all(map(_lies_as_expected, _arrays())) and watched() is not None
 
 
 def _arrays() -> Iterator[Any]:
@@ -77,40 +77,80 @@ def _lies_as_expected(x: Any) -> bool:
         return False
     shape = tuple((ctypes.c_int32 * x.ndim).from_address(start)) if x.ndim else ()
     number = _at(description, "Description", "dtype")
-    return shape == x.shape and number == dtype_number(x.dtype) and not is_tracer(x)
+    return shape == x.shape and number == dtype_number(x.dtype)
 
 
-def is_tracer(x: Any) -> bool:
-    """The mark of an array whose layout is known: set when a transformation of MLX,
-    such as ``mx.grad``, follows it; set too when one did."""
-    description = _at(id(x), "Instance", "description")
-    return _at(description, "Description", "tracer") != 0
+IS_TRACER = "_ZNK3mlx4core5array9is_tracerEv"
+"""``bool array::is_tracer() const``: whether an array is marked as followed by a
+transformation, and one is going on in this thread."""
 
 
-def _marks_tracers() -> bool:
-    """Whether every transformation marks what it follows, and nothing else."""
-    x = mx.ones((2, 3))
+@dataclass(frozen=True)
+class Watched:
+    """An array that no transformation follows, but is marked so: it is a tracer
+    whenever one is going on. The arrays that one follows cannot be asked: another one
+    inside of it takes their marks away."""
+
+    array: Any
+    function: Any
+    """:data:`IS_TRACER`."""
+
+    @property
+    def place(self) -> int:
+        """The address of what the function takes."""
+        return id(self.array) + FIELDS["Instance"]["description"][1]
+
+    def is_tracer(self) -> bool:
+        """Whether this thread is inside ``mx.grad``, ``mx.compile`` or their like."""
+        return bool(self.function(self.place))
+
+
+@functools.cache
+def watched() -> Watched | None:
+    """Such an array, None where there is no way to tell."""
+    function = getattr(ctypes.CDLL(mx.__file__), IS_TRACER, None)
+    if function is None:
+        return None
+    function.restype, function.argtypes = ctypes.c_bool, (ctypes.c_void_p,)
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x * 2)  # not reached from the result, so the mark stays
+        return x.sum()
+
+    mx.grad(keep)(mx.ones(1))
+    found = Watched(kept[0], function)
+    return found if _tells(found) else None
+
+
+def _tells(watched: Watched) -> bool:
+    """Whether every transformation is noticed, and that it ends. This may be called
+    inside of one, where the end of another is not seen."""
+    x, inside = mx.ones((2, 3)), watched.is_tracer()
     seen: list[bool] = []
 
     def look(y: Any) -> Any:
-        seen.extend(map(is_tracer, (y, y * 2, mx.reshape(y, (-1,)))))
-        seen.append(not is_tracer(x * 2) and not is_tracer(mx.ones(3)))
+        seen.append(watched.is_tracer())
         return y * y
 
-    transforms: tuple[Callable[[], Any], ...] = (
-        lambda: mx.grad(lambda y: look(y).sum())(x),
-        lambda: mx.vjp(look, [x], [x]),
-        lambda: mx.jvp(look, [x], [x]),
-        lambda: mx.compile(look)(x),
-        lambda: mx.vmap(look)(x),
+    def outer(y: Any) -> Any:
+        mx.grad(lambda z: look(y * z).sum())(x)
+        return look(y).sum()
+
+    transforms: tuple[tuple[int, Callable[[], Any]], ...] = (
+        (1, lambda: mx.grad(lambda y: look(y).sum())(x)),
+        (1, lambda: mx.vjp(look, [x], [x])),
+        (1, lambda: mx.jvp(look, [x], [x])),
+        (1, lambda: mx.compile(look)(x)),
+        (1, lambda: mx.vmap(look)(x)),
+        (2, lambda: mx.grad(outer)(x)),
     )
-    for transform in transforms:
+    for count, transform in transforms:
         before = len(seen)
-        with suppress(ValueError, RuntimeError):
-            transform()
-        if len(seen) != before + 4:
+        transform()
+        if len(seen) != before + count or watched.is_tracer() != inside:
             return False
-    return all(seen) and not is_tracer(x)
+    return all(seen)
 
 
 def _at(address: int, record: str, field: str) -> int:

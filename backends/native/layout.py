@@ -34,7 +34,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 fault", "ptr program", "i64 threads", "i64 release"),
         *("i64 pack", "ptr packer"),
     ),
-    # A program in Python: as it is, and with what derivatives and their like ask for.
+    # A program in Python: as it is, and as transformations of MLX ask for.
     "Recorder": (*_GUARDED, "ptr plain", "ptr traced", "i64 pack", "ptr packer"),
     # What one part of an argument must be; the parts of containers follow them.
     "Node": (
