@@ -12,6 +12,7 @@ from bench.plot import plot
 from bench.predict import predict
 from bench.random_dags import random_dags
 from bench.random_programs import random_programs
+from bench.recording import recording
 from bench.run import run
 from bench.table import table
 from bench.ulp import minimax, ulp
@@ -34,6 +35,7 @@ for command in (
     minimax,
     random_dags,
     random_programs,
+    recording,
     ulp,
 ):
     main.add_command(command)

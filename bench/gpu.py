@@ -14,7 +14,6 @@ float32's for all: MLX rounds to TF32 on NVIDIA's GPUs unless told.
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import statistics
@@ -30,6 +29,7 @@ import numpy as np
 
 from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative
 from bench.need import Need, need
+from bench.recording import lines, recorded
 from bench.report import Record, machine, write
 from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
 from eqsat.errors import EqsatError
@@ -228,46 +228,6 @@ def _warmed(c: Candidate, most: int) -> int:
     return calls
 
 
-def overhead() -> Record:
-    """Seconds of a call of one generated kernel over eight numbers, recorded alone and
-    with its evaluation: by eqsat, as MLX calls the bare kernel, and as MLX calls a
-    kernel that has derivatives; beside an op of MLX and mx.compile."""
-    import mlx.core as mx
-
-    import eqsat as eq
-    from eqsat.backends.mlx import lower
-
-    def plain(x: Any) -> Any:
-        return np.maximum(x * 2 + 1, 0)
-
-    x = mx.ones(8)
-    made = lower(eq.jit(plain, backend="mlx").lower(x).program)
-    fns: dict[str, Callable[[Any], Any]] = {
-        "eqsat": eq.jit(plain),
-        "kernel": made.bare,
-        "kernel with derivatives": made.run,
-        "mlx": mx.negative,
-        "mx.compile": mx.compile(lambda x: mx.maximum(x * 2 + 1, 0)),
-    }
-    found: Record = {name: {"record": [], "evaluate": []} for name in fns}
-    for _ in range(ROUNDS):
-        for name, f in fns.items():
-            mx.eval(f(x))
-            start = time.perf_counter()
-            many = [f(x) for _ in range(MOST_CALLS)]
-            found[name]["record"].append((time.perf_counter() - start) / MOST_CALLS)
-            mx.eval(many)
-            start = time.perf_counter()
-            for _ in range(MOST_CALLS):
-                mx.eval(f(x))
-            spent = time.perf_counter() - start
-            found[name]["evaluate"].append(spent / MOST_CALLS)
-    return {
-        name: {kind: statistics.median(s) for kind, s in spent.items()}
-        for name, spent in found.items()
-    }
-
-
 # -- the command -----------------------------------------------------------------------
 
 
@@ -302,10 +262,11 @@ def gpu(globs: Sequence[str], dtypes: str, out: Path | None) -> None:
         "device": {k: str(v) for k, v in mx.device_info().items()},
         "mlx": mx.__version__,
         "torch": torch.__version__ if torch else None,
-        "overhead": overhead(),
+        "overhead": recorded(),
         "rows": [],
     }
-    click.echo(json.dumps(found["overhead"]))
+    for text in lines(found["overhead"]):
+        click.echo(text)
     for dtype in dtypes.split(","):
         for w in matching(device.workloads(dtype), globs):
             try:

@@ -61,12 +61,15 @@ class Executable(Protocol):
 
 
 class Entry(Protocol):
-    """A callable that serves calls it has learnt, and asks Python for the others."""
+    """A callable that serves calls it has learnt, and asks another for the rest: the
+    one it was made with, or that of the last ``ask``."""
 
     @property
     def function(self) -> Callable[..., Any]: ...
 
     def learn(self, call: Arguments, trace: Trace, program: Any) -> None: ...
+
+    def ask(self, fallback: Callable[..., Any]) -> None: ...
 
 
 class Backend(Protocol):
@@ -319,11 +322,12 @@ class Jit:
         if self._mlx is not None:
             sibling, array = self._mlx
             if any(type(a) is array for a in args):
-                return sibling(*args, **kwargs)
+                return sibling._call(*args, **kwargs)
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
         if self._for_mlx is not None and call.are_mlx:
-            self._mlx = self._for_mlx(), sys.modules["mlx.core"].array
-            return self._mlx[0](*args, **kwargs)
+            if self._mlx is None:
+                self._meet_mlx(self._for_mlx())
+            return self._for_mlx()._call(*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
                 return self.fn(*args, **kwargs)
@@ -336,6 +340,17 @@ class Jit:
         if self._entry is not None:
             self._entry.learn(call, low.trace, low.executable)
         return low.trace.unflatten(low.executable(*call.arrays))
+
+    def _meet_mlx(self, sibling: Jit) -> None:
+        """Have the entry of ``sibling`` tried before Python."""
+        self._mlx = sibling, sys.modules["mlx.core"].array
+        entry = sibling._entry
+        if entry is not None:
+            entry.ask(self._call)
+            if self._entry is None:
+                self.__call__ = entry.function
+            else:
+                self._entry.ask(entry.function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

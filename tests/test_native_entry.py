@@ -18,7 +18,7 @@ from entering import Backend, add_relu, entered
 
 import eqsat as eq
 from eqsat.backends.native import layout
-from eqsat.backends.native.entry import MOST_VARIANTS, Code, Entry, Variant
+from eqsat.backends.native.entry import MOST_VARIANTS, Code, Entry, variant_of
 from eqsat.trace import flatten_arguments, trace
 
 rng = np.random.default_rng(5)
@@ -457,7 +457,7 @@ def test_no_memory_is_an_error_and_leaves_nothing() -> None:
     call = flatten_arguments(f, (X,), {})
     kinds = ((np.dtype("f4"), (4, 6)), (np.dtype("f4"), (2**55,)))
     entry = Entry(f)
-    entry.add(0, Variant.of(call, trace(f, call), Code(1, kinds)) or pytest.fail())
+    entry.add(0, variant_of(call, trace(f, call), Code(1, kinds)) or pytest.fail())
     gc.collect()
     before = sys.getrefcount(np.dtype("f4"))
     for _ in range(1000):
@@ -465,6 +465,6 @@ def test_no_memory_is_an_error_and_leaves_nothing() -> None:
             entry.function(X)
     assert abs(sys.getrefcount(np.dtype("f4")) - before) < 500
     small = Code(1, kinds[:1], arena_bytes=2**60)
-    entry.add(0, Variant.of(call, trace(f, call), small) or pytest.fail())
+    entry.add(0, variant_of(call, trace(f, call), small) or pytest.fail())
     with pytest.raises(MemoryError):
         entry.function(X)

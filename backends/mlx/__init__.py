@@ -15,7 +15,7 @@ from eqsat.program import Program
 
 from .arrays import to_mlx, to_numpy
 from .devices import device_here, measure
-from .entry import Entry
+from .entry import Entry, PlainEntry, entry
 from .lower import Lowered, lower, realises
 
 __all__ = ["Backend", "Lowered", "backend", "lower", "to_mlx", "to_numpy"]
@@ -43,10 +43,10 @@ class Backend:
         float64 on a GPU."""
         return lower(program)
 
-    def entry(self, slow: Callable[..., Any]) -> Entry:
+    def entry(self, slow: Callable[..., Any]) -> Entry | PlainEntry:
         """What serves calls of arrays of MLX that it has learnt; ``slow`` is called for
         the others."""
-        return Entry(slow)
+        return entry(slow)
 
     def realises(self, op: Op) -> bool:
         """Whether kernels of ``op`` can be run."""

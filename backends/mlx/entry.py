@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 
-from eqsat.trace import Arguments, Trace
+from eqsat.arguments import Arguments, Leaf
+from eqsat.trace import Trace
 from eqsat.tree import ArrayAt, Node
 
+from ..native.entry import Entry as NativeEntry
+from ..native.layout import words
+from ..native.variant import NoVariantError, Tables
+from . import entry_code
+from .layout import dtype_number, is_known
 
-class Entry:
-    """Serves calls with arrays of MLX as positional arguments that are like those of an
-    earlier call, and asks ``slow`` for the others.
+
+class Entry(NativeEntry):
+    """Machine code that knows the programs of one jit and when they fit: which
+    arguments, nested as they may be, are arrays of MLX of which shapes and dtypes, and
+    whether a transformation of MLX is going on."""
+
+    @staticmethod
+    def address() -> int:
+        """Where the code of such entries starts."""
+        return entry_code.library().address("entry")
+
+    def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
+        """Serve calls like ``call``, whose arrays are all of MLX, with ``program``."""
+        key = call.key, tuple(type(leaf.value) for leaf in call.leaves)
+        if call.are_mlx and self.is_new(key, id(program)):
+            try:
+                room = len(call.arrays) + 1
+                self.add(key, _Recorders().variant(call, trace, room, program))
+            except NoVariantError:
+                return
+
+
+class _Recorders(Tables):
+    """Of arrays of MLX and :class:`.lower.Lowered`."""
+
+    def array(self, leaf: Leaf) -> list[int]:
+        x = leaf.value
+        if type(x) is not mx.array:
+            raise NoVariantError
+        shape = (ctypes.c_int32 * x.ndim)(*x.shape)
+        self.keep.append(shape)
+        return words(
+            "Node",
+            count=x.ndim,
+            object=self.own(mx.array),
+            data=ctypes.addressof(shape),
+            need=dtype_number(x.dtype),
+        )
+
+    def program(self, program: Any) -> tuple[str, dict[str, int]]:
+        plain, traced = self.own(program.bare), self.own(program.run)
+        return "Recorder", {"plain": plain, "traced": traced}
+
+
+class PlainEntry:
+    """The same in Python, for arrays as positional arguments.
 
     Shapes are looked up and dtypes compared: hashing a dtype of MLX takes longer than
     all the rest.
@@ -25,11 +75,11 @@ class Entry:
 
         def function(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
-                return slow(*args, **kwargs)
+                return self.slow(*args, **kwargs)
             shapes = []
             for a in args:
                 if type(a) is not array:
-                    return slow(*args)
+                    return self.slow(*args)
                 shapes.append(a.shape)
             for dtypes, run in known.get(tuple(shapes), ()):
                 for a, dtype in zip(args, dtypes):  # noqa: B905  (as many as shapes)
@@ -37,9 +87,13 @@ class Entry:
                         break
                 else:
                     return run(*args)
-            return slow(*args)
+            return self.slow(*args)
 
-        self.known, self.function = known, function
+        self.known, self.function, self.slow = known, function, slow
+
+    def ask(self, fallback: Callable[..., Any]) -> None:
+        """Call ``fallback`` from now on with what was not learnt."""
+        self.slow = fallback
 
     def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
         """Note what serves calls like ``call``, if they can be told by their arrays
@@ -64,3 +118,8 @@ class Entry:
             alike.append((dtypes, lambda *xs: run(*xs)[0]))
         else:
             alike.append((dtypes, lambda *xs: unflatten(run(*xs))))
+
+
+def entry(slow: Callable[..., Any]) -> Entry | PlainEntry:
+    """What serves calls that it has learnt; ``slow`` is called for the others."""
+    return Entry(slow) if is_known() else PlainEntry(slow)

@@ -208,10 +208,10 @@ class _Writer:
             if isinstance(part, Library):
                 writer.value(part.term)
                 continue
-            given = [name_of(m) for m in part.inputs]
+            given = [self._with_axes(m, name_of(m)) for m in part.inputs]
             results = [name_of(m) for m in part.outputs]
             kernel = self._generated(step, part)
-            writer.out.append(f"{', '.join(results)}, = {kernel}({', '.join(given)})")
+            writer.out.append(f"{', '.join(results)}, = {kernel}([{', '.join(given)}])")
             for m, text in zip(part.outputs, results, strict=True):
                 if m.kind == "term":
                     writer.texts[m.key] = text
@@ -219,6 +219,13 @@ class _Writer:
             if r not in writer.texts:
                 writer.bind(self.called[r], writer.value(body))
         return writer.out
+
+    def _with_axes(self, m: Memory, text: str) -> str:
+        """What a kernel is given: Metal shows the body an array without axes as a
+        number, not as a pointer."""
+        term = m.kind == "term"
+        shape = self.views.get(m.key, (m.key,))[0].shape if term else m.shape
+        return text if shape else f"mx.reshape({text}, (1,))"
 
     def _generated(self, step: Kernel, part: Generated) -> str:
         """The name of a generated kernel; equal ones have one."""
@@ -235,7 +242,7 @@ class _Writer:
             f'header="""\n{source.header}"""',
             f'body="""\n{source.body}"""',
         ]
-        text = "ops.Kernel(\n" + "".join(f"{INDENT}{w},\n" for w in words) + ")"
+        text = "ops.kernel(\n" + "".join(f"{INDENT}{w},\n" for w in words) + ")"
         if text not in self.kernels:
             self.kernels[text] = self.names.fresh(f"{step.name}_kernel")
         return self.kernels[text]

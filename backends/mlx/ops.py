@@ -13,7 +13,6 @@ from ..native.math.coefficients import ERF32
 from .arrays import Array, host
 
 __all__ = [
-    "Kernel",
     "accumulate",
     "attention",
     "bitwise_count",
@@ -30,6 +29,7 @@ __all__ = [
     "heaviside",
     "host",
     "hypot",
+    "kernel",
     "lcm",
     "left_shift",
     "logaddexp2",
@@ -46,52 +46,48 @@ __all__ = [
 ]
 
 
-class Kernel:
-    """A generated kernel, given the body of its function; called with its inputs.
+def kernel(
+    language: str,
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    threads: int,
+    group: int,
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[Any],
+    header: str,
+    body: str,
+) -> Callable[[Sequence[Array]], list[Array]]:
+    """A generated kernel, given the body of its function: the outputs, not evaluated,
+    of a list of inputs that have axes.
 
     MLX keeps compiled kernels by ``name``, which must be of this text alone.
     """
+    grid, block = (threads, 1, 1), (group, 1, 1)
+    output_shapes, output_dtypes = [*shapes], [*dtypes]
+    made: Any = None
 
-    def __init__(
-        self,
-        language: str,
-        name: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        *,
-        threads: int,
-        group: int,
-        shapes: Sequence[tuple[int, ...]],
-        dtypes: Sequence[Any],
-        header: str,
-        body: str,
-    ) -> None:
-        self.language, self.name = language, name
-        self.parts = list(inputs), list(outputs), body, header
-        self.arguments = {
-            "grid": (threads, 1, 1),
-            "threadgroup": (group, 1, 1),
-            "output_shapes": list(shapes),
-            "output_dtypes": list(dtypes),
-        }
-        self._kernel: Any = None
-
-    def __call__(self, *arrays: Array) -> list[Array]:
-        """The outputs, not evaluated."""
-        if self._kernel is None:
-            make = getattr(mx.fast, f"{self.language}_kernel")
-            inputs, outputs, body, header = self.parts
-            self._kernel = make(
-                name=self.name,
-                input_names=inputs,
-                output_names=outputs,
+    def record(given: Sequence[Array]) -> list[Array]:
+        nonlocal made
+        if made is None:  # not before it is called: the source is for any machine
+            made = getattr(mx.fast, f"{language}_kernel")(
+                name=name,
+                input_names=[*inputs],
+                output_names=[*outputs],
                 source=body,
                 header=header,
             )
-        # Metal gives the body an array without axes as a number, not as a pointer.
-        given = [mx.reshape(x, (1,)) if x.ndim == 0 else x for x in arrays]
-        found: list[Array] = self._kernel(inputs=given, **self.arguments)
+        found: list[Array] = made(
+            inputs=given,
+            output_shapes=output_shapes,
+            output_dtypes=output_dtypes,
+            grid=grid,
+            threadgroup=block,
+        )
         return found
+
+    return record
 
 
 def with_derivatives(

@@ -1,37 +1,30 @@
 """The entry of a jit: a builtin function that knows its programs and when they fit.
 
-A :class:`Variant` is a program with the guards of its calls, as tables that the native
-code of :mod:`.entry_code` goes through. What no variant fits goes to Python.
+A :class:`.variant.Variant` is a program with the guards of its calls. What no variant
+fits goes to Python.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from math import prod
-from types import BuiltinFunctionType, FunctionType
 from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat import tree
 from eqsat.arguments import Arguments, Leaf, never_written
 from eqsat.trace import Trace
 
-from .guard_code import KINDS
 from .layout import ALIGNED, C_CONTIGUOUS, words
 from .runtime import is_available, objects
+from .variant import KIND, NoVariantError, Tables, Variant
 
 MOST_VARIANTS = 64
 """Programs of one function that are tried without Python; the latest ones."""
-_MOST_WORDS = 4096
-"""Room on the stack for one call, in eight-byte words: arrays in, twice out, and
-constants."""
-_KIND = {name: i for i, name in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,133 +61,22 @@ class Executable(Protocol):
         """The code that runs on arrays of these strides; None when only Python can."""
 
 
-class _NoVariantError(Exception):
-    """A call that only Python can check."""
+class _Compiled(Tables):
+    """Of arrays of NumPy and :class:`Code`."""
 
+    def __init__(self, strided: Sequence[bool]) -> None:
+        super().__init__()
+        self.strided = iter(strided)
 
-@dataclass(frozen=True, eq=False)
-class Variant:
-    """A program and the guards of the calls that it serves. Made by :meth:`of`."""
-
-    record: Any = field(repr=False)
-    """The Variant of :data:`.layout.RECORDS`."""
-    words: int
-    """Room that a call needs on the stack."""
-    keep: tuple[Any, ...] = field(repr=False)
-
-    @classmethod
-    def of(cls, call: Arguments, trace: Trace, code: Code) -> Variant | None:
-        """A variant for calls like ``call``, which ``trace`` came from; None for those
-        that only Python can check: with dataclasses, NumPy scalars, other libraries'
-        arrays, methods of objects."""
-        try:
-            return _Tables().variant(call, trace, code)
-        except _NoVariantError:
-            return None
-
-
-class _Tables:
-    """Records in memory, and what keeps them and the objects they point to alive."""
-
-    def __init__(self) -> None:
-        self.keep: list[Any] = []
-
-    def variant(self, call: Arguments, trace: Trace, code: Code) -> Variant:
-        positional, named = _parameters(call)
-        arrays = call.arrays
-        strided = iter(code.strided or itertools.repeat(False, len(arrays)))
-        leaves = iter(call.leaves)
-        nodes: list[int] = []
-        for part in (*positional.children, *named.children):
-            nodes += self._nodes(part, leaves, strided)
-        probes = [w for now, held in trace.probes for w in self._probe(now, held)]
-        outputs = [
-            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
-        ]
-        room = len(arrays) + 2 * len(code.outputs) + len(code.constants)
-        room += len(arrays) + 1
-        if room > _MOST_WORDS:
-            raise _NoVariantError
-        self.keep += [code, trace]
-        pack, packer = _packing(trace)
-        owner = self.own(packer)
-        record = self.block(
-            words(
-                "Variant",
-                nargs=len(positional.children),
-                nkw=len(named.children),
-                kwnames=self.at([self.key(k) for k in named.keys]),
-                nodes=self.at(nodes),
-                probes=len(probes) // 3,
-                probe=self.at(probes),
-                leaves=len(arrays),
-                outputs=len(code.outputs),
-                output=self.at(outputs),
-                constants=len(code.constants),
-                constant=self.at([a.ctypes.data for a in code.constants]),
-                arena=code.arena_bytes,
-                fault=code.fault,
-                program=code.address,
-                threads=code.threads,
-                release=code.release,
-                pack=pack,
-                packer=owner,
-                owner=id(self.keep),
-            )
-        )
-        return Variant(record, room, (record, self.keep))
-
-    def block(self, values: Sequence[int]) -> Any:
-        """Words in memory that this object keeps."""
-        made = (ctypes.c_int64 * len(values))(*values)
-        self.keep.append(made)
-        return made
-
-    def at(self, values: Sequence[int]) -> int:
-        """The address of such words."""
-        return ctypes.addressof(self.block(values)) if values else 0
-
-    def own(self, value: object) -> int:
-        """The address of an object that this one keeps alive."""
-        self.keep.append(value)
-        return id(value)
-
-    def key(self, key: Hashable) -> int:
-        if type(key) not in (str, int):
-            raise _NoVariantError
-        return self.own(key)
-
-    def _nodes(
-        self, part: tree.Structure, leaves: Iterator[Leaf], strided: Iterator[bool]
-    ) -> list[int]:
-        """The guards of one part of an argument, and of those in it."""
-        if isinstance(part, tree.ArrayAt):
-            leaf = next(leaves)
-            return (
-                self._constant(leaf)
-                if leaf.constant
-                else self._array(leaf, next(strided))
-            )
-        if isinstance(part, tree.Static):
-            return self._static(part.value)
-        if part.type not in (tuple, list, dict):
-            raise _NoVariantError
-        keys = [self.key(k) for k in part.keys] if part.type is dict else []
-        kind = _KIND[part.type.__name__]
-        node = words("Node", kind=kind, count=len(part.children), data=self.at(keys))
-        for child in part.children:
-            node += self._nodes(child, leaves, strided)
-        return node
-
-    def _array(self, leaf: Leaf, strided: bool) -> list[int]:
-        array = leaf.value
+    def array(self, leaf: Leaf) -> list[int]:
+        array, strided = leaf.value, next(self.strided)
         if type(array) is not np.ndarray or not array.flags.aligned:
-            raise _NoVariantError
+            raise NoVariantError
         if not strided and not array.flags.c_contiguous:
-            raise _NoVariantError
+            raise NoVariantError
         return words(
             "Node",
-            kind=_KIND["array"],
+            kind=KIND["array"],
             count=array.ndim,
             object=self.own(array.dtype),
             data=self.at(array.shape),
@@ -204,51 +86,22 @@ class _Tables:
             thawed=not never_written(array),
         )
 
-    def _constant(self, leaf: Leaf) -> list[int]:
-        chain = []
-        array = leaf.value
-        while not leaf.declared and isinstance(array, np.ndarray):
-            chain.append(self.own(array))
-            array = array.base
-        return words(
-            "Node",
-            kind=_KIND["constant"],
-            count=len(chain),
-            object=self.own(leaf.value),
-            data=self.at(chain),
-        )
-
-    def _static(self, value: object) -> list[int]:
-        kind = type(value)
-        if kind is float:
-            name = "float"
-        elif kind in (int, str, bytes):
-            name = "equal"
-        elif (
-            value is None
-            or isinstance(value, (bool, type, np.dtype, FunctionType))
-            or kind in (BuiltinFunctionType, type(...))
-        ):
-            name = "same"
-        else:
-            raise _NoVariantError
-        return words("Node", kind=_KIND[name], object=self.own(value))
-
-    def _probe(self, now: np.ndarray[Any, Any], held: bytes) -> list[int]:
-        """Runs of bytes of the array, and what they held."""
-        kept = ctypes.create_string_buffer(held, len(held))
-        self.keep += [now, kept]
-        start, size = ctypes.addressof(kept), now.itemsize
-        steps = np.indices(now.shape).reshape(now.ndim, now.size).T
-        places = steps @ np.array(now.strides, np.int64) if now.ndim else [0]
-        runs: list[int] = []
-        for i, place in enumerate(places):
-            at = now.ctypes.data + int(place)
-            if runs and at == runs[-3] + runs[-2]:
-                runs[-2] += size
-            else:
-                runs += [at, size, start + i * size]
-        return runs
+    def program(self, program: Code) -> tuple[str, dict[str, int]]:
+        code = program
+        outputs = [
+            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
+        ]
+        return "Variant", {
+            "outputs": len(code.outputs),
+            "output": self.at(outputs),
+            "constants": len(code.constants),
+            "constant": self.at([a.ctypes.data for a in code.constants]),
+            "arena": code.arena_bytes,
+            "fault": code.fault,
+            "program": code.address,
+            "threads": code.threads,
+            "release": code.release,
+        }
 
     def _output(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
         return words(
@@ -260,26 +113,17 @@ class _Tables:
         )
 
 
-def _parameters(call: Arguments) -> tuple[tree.Node, tree.Node]:
-    """The positional arguments and those by name."""
-    if call.owner is not None:
-        raise _NoVariantError  # what the object holds is looked at in every call
-    assert isinstance(call.structure, tree.Node)
-    positional, named = call.structure.children
-    assert isinstance(positional, tree.Node) and isinstance(named, tree.Node)
-    return positional, named
-
-
-def _packing(trace: Trace) -> tuple[int, Callable[..., Any]]:
-    """How results are handed back: 0 as the only array, 1 as a tuple of arrays, 2 by a
-    function of that tuple."""
-    made = trace.out_tree
-    if isinstance(made, tree.ArrayAt):
-        return 0, trace.unflatten
-    if isinstance(made, tree.Node) and made.type is tuple:
-        if all(isinstance(c, tree.ArrayAt) for c in made.children):
-            return 1, trace.unflatten
-    return 2, trace.unflatten
+def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
+    """A variant for calls like ``call``, which ``trace`` came from; None for those
+    that only Python can check: with dataclasses, NumPy scalars, other libraries'
+    arrays, methods of objects."""
+    arrays = len(call.arrays)
+    strided = code.strided or (False,) * arrays
+    room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
+    try:
+        return _Compiled(strided).variant(call, trace, room, code)
+    except NoVariantError:
+        return None
 
 
 def _layout(value: Any) -> Hashable:
@@ -303,8 +147,8 @@ _FASTCALL, _KEYWORDS = 0x0080, 0x0002
 
 
 @functools.cache
-def _definition() -> _MethodDef:
-    made = _MethodDef(b"jit", objects().address("entry"), _FASTCALL | _KEYWORDS, None)
+def _definition(address: int) -> _MethodDef:
+    made = _MethodDef(b"jit", address, _FASTCALL | _KEYWORDS, None)
     # Functions point to it, and may be called while the interpreter goes down.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made
@@ -316,12 +160,19 @@ class Entry:
     Raises :class:`BackendError` where native code cannot look into objects.
     """
 
+    @staticmethod
+    def address() -> int:
+        """Where the code of such entries starts. Raises :class:`BackendError` where
+        native code cannot look into objects."""
+        return objects().address("entry")
+
     def __init__(self, fallback: Callable[..., Any]) -> None:
         self._variants: dict[Hashable, Variant] = {}
         self._known: dict[Hashable, int] = {}
         """Calls that were learnt or refused, and the code that runs them."""
         self._lock = threading.Lock()
         self._state = (ctypes.c_int64 * 2)(0, id(fallback))
+        self._asked = [fallback]
         self._set_table()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype = ctypes.py_object
@@ -331,10 +182,9 @@ class Entry:
         new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         state = capsule(ctypes.addressof(self._state), None, None)
         # The collector sees through a tuple: a jit and its entry are a cycle.
-        held = state, self, self._state, fallback
-        self.function: Callable[..., Any] = new(
-            ctypes.addressof(_definition()), held, None
-        )
+        held = state, self, self._state, self._asked
+        definition = ctypes.addressof(_definition(self.address()))
+        self.function: Callable[..., Any] = new(definition, held, None)
         """The builtin function to call."""
 
     @classmethod
@@ -345,20 +195,31 @@ class Entry:
     def __len__(self) -> int:
         return len(self._variants)
 
+    def ask(self, fallback: Callable[..., Any]) -> None:
+        """Call ``fallback`` from now on with what no variant fits."""
+        self._asked.append(fallback)  # the old one may be running
+        self._state[1] = id(fallback)
+
     def learn(self, call: Arguments, trace: Trace, program: Executable) -> None:
         """Serve calls like ``call`` with ``program``, if native code can tell them."""
         code = program.code_for(call.arrays)
         if code is None:
             return
         key = call.key, tuple(_layout(leaf.value) for leaf in call.leaves)
-        known = self._known.get(key)
-        if known != code.address:
-            if len(self._known) >= 16 * MOST_VARIANTS:
-                self._known.clear()
-            self._known[key] = code.address
-            variant = Variant.of(call, trace, code)
+        if self.is_new(key, code.address):
+            variant = variant_of(call, trace, code)
             if variant is not None:
                 self.add(key, variant)
+
+    def is_new(self, key: Hashable, program: int) -> bool:
+        """Whether calls of ``key`` were not learnt or refused with ``program``; from
+        now on they were."""
+        if self._known.get(key) == program:
+            return False
+        if len(self._known) >= 16 * MOST_VARIANTS:
+            self._known.clear()
+        self._known[key] = program
+        return True
 
     def add(self, key: Hashable, variant: Variant) -> None:
         """Serve the calls of ``variant``; it takes the place of one with that key."""

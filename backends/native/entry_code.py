@@ -204,8 +204,6 @@ build:
   ret ptr %result
 }
 
-@refused = internal constant i8 0
-
 ; Runs a variant on the arrays in %leaves; outputs and buffers go behind them. Returns
 ; @refused where the call is one for Python.
 define internal ptr @run(ptr %v, ptr %leaves) {
@@ -278,6 +276,8 @@ pack:
 """
 
 _ENTRY = """
+@refused = internal constant i8 0
+
 ; A call of a jit: %self is the tuple of a capsule with the State and what keeps it.
 define ptr @entry(ptr %self, ptr %args, i64 %n, ptr %names) {
   %items = get Tuple.items, %self
@@ -333,6 +333,9 @@ python:
 """
 
 
-_PARTS = (_PROBES, _KEYWORDS, _FITS, _COUNTS, _DATA, _RUN, _ENTRY)
-ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, *_PARTS)))
-"""The entry; calls ``new_array``, ``pool_take``, ``pool_give`` and ``team_run``."""
+ENTERING = "\n".join((_PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
+"""``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
+``@refused`` where Python has to."""
+ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, ENTERING, _DATA, _RUN)))
+"""The entry of machine code; calls ``new_array``, ``pool_take``, ``pool_give`` and
+``team_run``."""

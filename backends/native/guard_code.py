@@ -285,5 +285,12 @@ no:
 }
 """
 
-GUARDS = _VALUES + _WORDS + _ARRAYS + _CONSTANT + _ITEMS + _CONTAINERS
-"""``match``, ``match_items`` and ``equal``."""
+
+def guards(arrays: str) -> str:
+    """``match``, ``match_items`` and ``equal``, with the ``match_array`` of the text
+    ``arrays``: ``i1 (ptr node, ptr object)``."""
+    return _VALUES + _WORDS + arrays + _CONSTANT + _ITEMS + _CONTAINERS
+
+
+GUARDS = guards(_ARRAYS)
+"""The same for arrays of NumPy."""

@@ -16,6 +16,12 @@ from typing import Any
 
 import numpy as np
 
+_GUARDED = (
+    *("ptr owner", "i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
+    *("i64 probes", "ptr probe", "i64 leaves"),
+)
+"""What every variant starts with: what keeps it alive, and the guards of its calls."""
+
 RECORDS: dict[str, tuple[str, ...]] = {
     # The function of one jit: its programs, and what to call for anything else.
     "State": ("ptr table", "ptr fallback"),
@@ -23,12 +29,13 @@ RECORDS: dict[str, tuple[str, ...]] = {
     # is the room on the stack that a call of any of them needs.
     "Table": ("i64 count", "i64 words"),
     "Variant": (
-        *("i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
-        *("i64 probes", "ptr probe"),
-        *("i64 leaves", "i64 outputs", "ptr output", "i64 constants", "ptr constant"),
-        *("i64 arena", "i64 fault", "ptr program", "i64 threads", "i64 release"),
-        *("i64 pack", "ptr packer", "ptr owner"),
+        *_GUARDED,
+        *("i64 outputs", "ptr output", "i64 constants", "ptr constant", "i64 arena"),
+        *("i64 fault", "ptr program", "i64 threads", "i64 release"),
+        *("i64 pack", "ptr packer"),
     ),
+    # A program in Python: as it is, and as transformations of MLX ask for.
+    "Recorder": (*_GUARDED, "ptr plain", "ptr traced", "i64 pack", "ptr packer"),
     # What one part of an argument must be; the parts of containers follow them.
     "Node": (
         *("i64 kind", "i64 count", "ptr object", "ptr data", "i64 need"),
@@ -40,7 +47,8 @@ RECORDS: dict[str, tuple[str, ...]] = {
 }
 """Records of eight-byte words, and the fields of each in order."""
 
-OBJECTS: dict[str, dict[str, tuple[str, int]]] = {
+Objects = dict[str, dict[str, tuple[str, int]]]
+OBJECTS: Objects = {
     "Object": {"type": ("ptr", 8)},
     "Tuple": {"size": ("i64", 16), "items": ("at", 24)},
     "List": {"size": ("i64", 16), "items": ("ptr", 24)},
@@ -73,13 +81,13 @@ C_CONTIGUOUS, OWNDATA, ALIGNED, WRITEABLE = 0x0001, 0x0004, 0x0100, 0x0400
 _GET = re.compile(r"^(\s*)(%\w+) = get (\w+)\.(\w+), (%[\w.]+)$", re.M)
 
 
-def expand(text: str) -> str:
+def expand(text: str, objects: Objects = OBJECTS) -> str:
     """IR with every line ``%x = get Record.field, %pointer`` as the address and the
     load that it stands for."""
 
     def load(match: re.Match[str]) -> str:
         indent, name, record, field, base = match.groups()
-        kind, offset = _field(record, field)
+        kind, offset = _field(record, field, objects)
         at = f"getelementptr i8, ptr {base}, i64 {offset}"
         if kind == "at":
             return f"{indent}{name} = {at}"
@@ -128,9 +136,9 @@ no:
 """
 
 
-def _field(record: str, field: str) -> tuple[str, int]:
-    if record in OBJECTS:
-        return OBJECTS[record][field]
+def _field(record: str, field: str, objects: Objects = OBJECTS) -> tuple[str, int]:
+    if record in objects:
+        return objects[record][field]
     for i, text in enumerate(RECORDS[record]):
         kind, name = text.split()
         if name == field:

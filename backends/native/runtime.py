@@ -8,7 +8,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -108,12 +108,19 @@ def workers() -> int:
 
 
 def _imports() -> dict[str, int]:
-    found = {name: _address(name) for name in entry_code.PYTHON}
-    found |= {name: id(kind) for name, kind in entry_code.TYPES.items()}
+    found = python_imports(entry_code.PYTHON, entry_code.TYPES)
     found["PyArray_Type"] = id(np.ndarray)
     found["PyArray_NewFromDescr"] = _numpy_table()[_NEW_FROM_DESCR]
     found["team_run"] = runtime().address("team_run")
     return found
+
+
+def python_imports(
+    functions: Iterable[str], types: Mapping[str, type]
+) -> dict[str, int]:
+    """Functions and types of Python, as :func:`.machine.load` takes them."""
+    found = {name: _address(name) for name in functions}
+    return found | {name: id(kind) for name, kind in types.items()}
 
 
 def _address(name: str) -> int:

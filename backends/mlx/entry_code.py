@@ -1,0 +1,143 @@
+"""LLVM IR of the entry of MLX's arrays: guards over what arrays are made of, and the
+call of the function that records a program.
+
+The rest is the native backend's entry. ``get`` is its ``expand``'s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from ..native.entry_code import ENTERING
+from ..native.guard_code import guards
+from ..native.layout import expand
+from ..native.machine import Library, host, load
+from ..native.record import compiled
+from ..native.runtime import python_imports
+from .layout import HELD, LAYOUT, watched
+
+_FUNCTIONS = (
+    *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
+    *("PyDict_Size", "PyDict_Next", "PyCapsule_GetPointer"),
+    *("Py_IncRef", "Py_DecRef"),
+)
+_TYPES = {
+    "PyTuple_Type": tuple,
+    "PyList_Type": list,
+    "PyDict_Type": dict,
+    "PyFloat_Type": float,
+}
+
+_DECLARED = """
+@PyTuple_Type = external global i8
+@PyList_Type = external global i8
+@PyDict_Type = external global i8
+@PyFloat_Type = external global i8
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_CallOneArg(ptr, ptr)
+declare i64 @PyDict_Size(ptr)
+declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyCapsule_GetPointer(ptr, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare i32 @memcmp(ptr, ptr, i64)
+@watched = external global i8
+declare i8 @is_tracer(ptr)
+"""
+
+_ARRAYS = f"""
+define internal i1 @match_array(ptr %node, ptr %x) {{
+  %type = get Object.type, %x
+  %wanted = get Node.object, %node
+  %is_array = icmp eq ptr %type, %wanted
+  br i1 %is_array, label %instance, label %no
+instance:
+  %held = get Instance.held, %x
+  %known = icmp eq i64 %held, {HELD}
+  br i1 %known, label %described, label %no
+described:
+  %d = get Instance.description, %x
+  %none = icmp eq ptr %d, null
+  br i1 %none, label %no, label %typed
+typed:
+  %number = get Description.dtype, %d
+  %need = get Node.need, %node
+  %wide = sext i32 %number to i64
+  %same = icmp eq i64 %wide, %need
+  br i1 %same, label %ranked, label %no
+ranked:
+  %start = get Description.shape, %d
+  %end = get Description.shape_end, %d
+  %from = ptrtoint ptr %start to i64
+  %to = ptrtoint ptr %end to i64
+  %nbytes = sub i64 %to, %from
+  %count = get Node.count, %node
+  %wants = mul i64 %count, 4
+  %sized = icmp eq i64 %nbytes, %wants
+  br i1 %sized, label %shaped, label %no
+shaped:
+  %sizes = get Node.data, %node
+  %r = call i32 @memcmp(ptr %start, ptr %sizes, i64 %nbytes)
+  %ok = icmp eq i32 %r, 0
+  ret i1 %ok
+no:
+  ret i1 false
+}}
+"""
+
+_RUN = """
+; Records a variant over the arrays in %leaves: inside a transformation by the function
+; that MLX can transform.
+define internal ptr @run(ptr %v, ptr %leaves) {
+  %n = get Recorder.leaves, %v
+  call void @count_all(ptr %leaves, i64 %n, ptr @Py_IncRef)
+  %followed = call i8 @is_tracer(ptr @watched)
+  %bit = and i8 %followed, 1
+  %is_plain = icmp eq i8 %bit, 0
+  %plain = get Recorder.plain, %v
+  %traced = get Recorder.traced, %v
+  %f = select i1 %is_plain, ptr %plain, ptr %traced
+  %made = call ptr @PyObject_Vectorcall(ptr %f, ptr %leaves, i64 %n, ptr null)
+  call void @count_all(ptr %leaves, i64 %n, ptr @Py_DecRef)
+  %failed = icmp eq ptr %made, null
+  br i1 %failed, label %nothing, label %pack
+nothing:
+  ret ptr null
+pack:
+  %how = get Recorder.pack, %v
+  switch i64 %how, label %build [ i64 0, label %first i64 1, label %give ]
+first:
+  %items = get Tuple.items, %made
+  %only = load ptr, ptr %items
+  call void @Py_IncRef(ptr %only)
+  call void @Py_DecRef(ptr %made)
+  ret ptr %only
+give:
+  ret ptr %made
+build:
+  %packer = get Recorder.packer, %v
+  %result = call ptr @PyObject_CallOneArg(ptr %packer, ptr %made)
+  call void @Py_DecRef(ptr %made)
+  ret ptr %result
+}
+"""
+
+IR = expand("\n".join((_DECLARED, guards(_ARRAYS), ENTERING, _RUN)), LAYOUT)
+"""``entry``."""
+
+
+@functools.cache
+def library() -> Library:
+    """The function ``entry``, compiled once, where :func:`.layout.is_known`."""
+    seen = watched()
+    assert seen is not None
+    function = ctypes.cast(seen.function, ctypes.c_void_p).value
+    assert function is not None
+    imports = python_imports(_FUNCTIONS, _TYPES)
+    imports |= {"is_tracer": function, "watched": seen.place}
+    made = load(compiled(IR, host()), ("entry",), imports)
+    # Entries may be called while the interpreter goes down.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((made, seen)))
+    return made
