@@ -219,7 +219,7 @@ class _Schedule:
             self.values[i] = Value("multiply", v.dtype, (scaled, turned))
 
     def _is_sum_of_powers(self, i: int) -> bool:
-        """Whether a value is Σ e^(v - max v): from 1 to the length of the row, or NaN."""
+        """Whether a value is Σ e^(v - max v): 1 to the length of the row, or NaN."""
         total = self.values[i]
         if total.op != "sum" or not total.over:
             return False
