@@ -411,6 +411,15 @@ def test_kernels_are_shown_on_any_machine() -> None:
     assert "// softmax_0: row, 8×64 bfloat16" in low.source("cuda")
 
 
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+def test_kernels_are_given_halves_as_they_are(dtype: Any) -> None:
+    """Also what calls of MLX make between two kernels of ours."""
+    for f, shapes in NETWORKS.values():
+        arrays = [draw(*s).astype(dtype) for s in shapes]
+        text = str(mlx.lower(program_of(f, *arrays), "cuda").source)
+        assert "ops.kernel(" not in text or ".astype(" not in text, text
+
+
 def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
     def source(f: Callable[..., Any], *arrays: np.ndarray) -> str:
         return str(mlx.lower(program_of(f, *arrays), "cuda").source)

@@ -188,8 +188,10 @@ class _Writer:
         parts: Sequence[Part],
         writer: _KernelWriter,
     ) -> list[str]:
-        """The lines of a kernel that is generated, in whole or in part."""
+        """The lines of a kernel that is generated, in whole or in part. What MLX makes
+        in between is read by kernels, and has the dtype that they expect."""
         made: dict[Any, str] = {}
+        writer.wide = False
 
         def name_of(m: Memory) -> str:
             if m.kind == "table":
