@@ -14,6 +14,7 @@ from ..kernels.affine import Layout
 from ..kernels.lower import Product
 from . import blas
 from .machine import Host
+from .places import aligned
 from .tiles import Panels, Tile, padded, spans, tile
 
 STRIP_BYTES = 1 << 15
@@ -30,6 +31,10 @@ LEAST_COLUMNS = 256
 """Those that are worth a thread of their own."""
 COPIED = 16
 """Rows of the right operand that are copied into panels together."""
+FEW = 4
+"""Rows up to which a matrix that is computed is multiplied in registers."""
+PART = 256
+"""Rows of such a matrix that are computed at once otherwise."""
 FREQUENCY = 3e9
 """Rough clock of a core (Hz)."""
 
@@ -39,10 +44,12 @@ class Plan:
     """How a product is computed."""
 
     kind: str
-    """``tiles``, or, by a vector, ``line`` or ``dots``."""
+    """``tiles``, by a vector ``line`` or ``dots``, or ``rows``: a few, by a matrix
+    that is computed."""
     order: str = ""
     """How the right operand comes to lie in panels: not at all (it is read as it lies),
-    ``done`` beforehand, or ``own``: by each thread, for what it computes."""
+    ``done`` beforehand, ``own``: by each thread, for what it computes, or ``late``: it
+    is computed, a part at a time."""
     bytes: int = 0
     """Memory that each thread needs (bytes)."""
     height: int = 0
@@ -93,6 +100,8 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     """How ``p`` is computed, ``panel`` rows at a time."""
     m, n, k = p.sizes
     x, y, out = (layout.strides for layout in p.at)
+    if p.mapped is not None:
+        return _of_mapped(p, host, panel)
     x_turns = blas.matrix(p.at[0], m, k).is_transposed
     of_y = blas.matrix(p.at[1], k, n)
     plain = p.x.dtype == p.y.dtype == p.dtype
@@ -122,6 +131,23 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     return Plan("tiles", order, room, height(most, shape))
 
 
+def _of_mapped(p: Product, host: Host, panel: int) -> Plan:
+    m, _, k = p.sizes
+    x, _, out = (layout.strides for layout in p.at)
+    if m <= FEW and p.x.dtype == p.dtype and (x[-1] == 1 or k == 1):
+        return Plan("rows", height=m)
+    most = min(panel, m)
+    room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
+    room = aligned(room) + stretch(p) * tile(host, p.dtype).columns * p.dtype.itemsize
+    return Plan("tiles", "late", room, height(most, tile(host, p.dtype)))
+
+
+def stretch(p: Product) -> int:
+    """Rows of a right operand that are computed into a panel at once."""
+    assert p.mapped is not None
+    return min(p.sizes[2], padded(PART, len(p.mapped.rows)))
+
+
 def height(rows: int, shape: Tile) -> int:
     """Rows of the tiles of so many rows: few ones are shared evenly."""
     if rows > EVEN * shape.rows:
@@ -133,7 +159,8 @@ def inner(p: Product, host: Host) -> int:
     """How much of the inner axis is multiplied at once."""
     k = p.sizes[2]
     most = STRIP_BYTES // (tile(host, p.dtype).rows * p.dtype.itemsize)
-    return -(-k // -(-k // most))
+    each = -(-k // -(-k // most))
+    return each if p.mapped is None else min(padded(each, len(p.mapped.rows)), k)
 
 
 def is_moved(p: Product) -> bool:

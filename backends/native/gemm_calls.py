@@ -11,12 +11,14 @@ from llvmlite import ir
 
 from ..kernels.language import DType
 from ..kernels.lower import Product
+from ..kernels.mapped import Mapped
 from . import blas, gemm
 from .access import loop
 from .convert import I1, I64, least
 from .gemm import COPIED, Plan
 from .gemm_code import name_of, signature
 from .machine import Host
+from .mapped_code import function_of
 from .math.values import declared
 from .products import Calls
 from .tiles import Panels, padded, spans, tile
@@ -45,6 +47,8 @@ class OwnCalls(Calls):
         self.host = host
         self.names: set[str] = set()
         """Functions that are called."""
+        self.mapped: dict[tuple[Mapped, str, int], ir.Function] = {}
+        """Those of right operands that are computed."""
 
     def product(
         self,
@@ -55,10 +59,16 @@ class OwnCalls(Calls):
         scratch: ir.Value,
     ) -> None:
         """A part of a product, with memory of this thread."""
-        x, y, out = pointers
+        x, *right, out = pointers
         x = self.element(p, 0, x, part.batch, part.first)
-        y = self.element(p, 1, y, part.batch)
         out = self.element(p, 2, out, part.batch, part.first)
+        if how.kind == "rows":
+            self._few(p, (x, *right, out), part)
+            return
+        if how.order == "late":
+            self._late(p, how, (x, *right, out), part, scratch)
+            return
+        y = self.element(p, 1, right[0], part.batch)
         if how.kind == "tiles":
             self._tiles(p, how, (x, y, out), part, scratch)
         elif how.is_column:
@@ -115,6 +125,96 @@ class OwnCalls(Calls):
             y = self._at(p.dtype, y, (low, lead))
             self._function(name, [y, lead, x, out, 1, k, count])
 
+    # -- right operands that are computed ----------------------------------------------
+
+    def _mapped(self, p: Product, kind: str, height: int = 0) -> ir.Function:
+        """The function of that kind for what ``p`` reads."""
+        assert p.mapped is not None
+        key = p.mapped, kind, height
+        found = self.mapped.get(key)
+        if found is None:
+            name = f"{kind}{len(self.mapped)}"
+            found = function_of(self.module, p.mapped, kind, name, self.host, height)
+            self.mapped[key] = found
+        return found
+
+    def _few(self, p: Product, pointers: Sequence[ir.Value], part: Part) -> None:
+        """Few rows: each element of the right operand is computed once."""
+        m, n, k = p.sizes
+        x, *leaves, out = pointers
+        each = padded(-(-n // part.columns), gemm.LINE)
+        low = self.b.mul(part.column, I64(each))
+        high = least(self.b, self.b.add(low, I64(each)), n)
+        leads = (self._apart(p, which) for which in (0, 2))
+        x_lead, out_lead = (I64(lead) for lead in leads)
+        line = self._mapped(p, "line", m)
+        self.b.call(line, [*leaves, x, x_lead, out, out_lead, low, high])
+
+    def _apart(self, p: Product, which: int) -> int:
+        """Elements from row to row of an operand."""
+        return p.at[which].strides[-2] if p.sizes[0] > 1 else 0
+
+    def _late(
+        self,
+        p: Product,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        """A panel at a time, part by part: computed, and multiplied."""
+        b, n = self.b, p.sizes[1]
+        x, *leaves, out = pointers
+        lanes, lead = tile(self.host, p.dtype).lanes, self._apart(p, 2)
+        most = gemm.stretch(p)
+        room = most * tile(self.host, p.dtype).columns * p.dtype.itemsize
+        panel = self.moved(scratch, how.bytes - room)
+        assert p.mapped is not None
+        rows = len(p.mapped.rows)
+        fill = self._mapped(p, "fill")
+        ranges = list(self._ranges(p, part.column, part.columns))
+        with self._blocks(p) as (start, size, _):
+            a, apart = self._left(p, x, start, size, part, scratch)
+            stop = b.add(start, size)
+            for low, high, vectors in ranges:
+                wide = vectors * lanes
+                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
+                with loop(b, low, high, wide) as j:
+                    end = least(b, b.add(j, I64(wide)), high)
+                    c = self._at(p.dtype, out, (j, 1))
+                    with loop(b, start, stop, most) as first:
+                        last = least(b, b.add(first, I64(most)), stop)
+                        blocks = (b.sdiv(i, I64(rows)) for i in (first, last))
+                        b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
+                        line = self._at(p.dtype, a, (b.sub(first, start), 1))
+                        args = [line, apart, panel, wide, wide * most, c, lead or n]
+                        adds = b.icmp_signed(">", first, I64(0))
+                        args += [b.sub(last, first), part.count, b.sub(end, j), adds]
+                        self._function(name, args)
+
+    def _left(
+        self,
+        p: Product,
+        x: ir.Value,
+        start: ir.Value,
+        size: ir.Value,
+        part: Part,
+        scratch: ir.Value,
+    ) -> tuple[ir.Value, int]:
+        """A block of the left operand as tiles read it, and what its rows are
+        apart."""
+        m, _, k = p.sizes
+        of_x = blas.matrix(p.at[0], m, k)
+        step = of_x.leading if of_x.is_transposed else 1
+        a = self._at(p.x.dtype, x, (start, step))
+        if not gemm.is_moved(p):
+            return a, of_x.leading
+        apart = gemm.block_row(p, self.host)
+        name = name_of("turn" if of_x.is_transposed else "copy", p.dtype, p.x.dtype.name)
+        args = [a, of_x.leading, scratch, apart, part.count, size]
+        self._function(name, args)
+        return scratch, apart
+
     # -- tiles -------------------------------------------------------------------------
 
     def _tiles(
@@ -127,7 +227,6 @@ class OwnCalls(Calls):
     ) -> None:
         m, n, k = p.sizes
         x, y, out = pointers
-        of_x = blas.matrix(p.at[0], m, k)
         lead = p.at[2].strides[-2] if m > 1 else n
         ranges = list(self._ranges(p, part.column, part.columns))
         if how.order == "own":
@@ -136,15 +235,7 @@ class OwnCalls(Calls):
             self._fill(p, y, panels, I64(0), 1)
             y = panels
         with self._blocks(p) as (start, size, adds):
-            step = of_x.leading if of_x.is_transposed else 1
-            a, apart = self._at(p.x.dtype, x, (start, step)), of_x.leading
-            if gemm.is_moved(p):
-                apart = gemm.block_row(p, self.host)
-                how_moved = "turn" if of_x.is_transposed else "copy"
-                name = name_of(how_moved, p.dtype, p.x.dtype.name)
-                args = [a, of_x.leading, scratch, apart, part.count, size]
-                self._function(name, args)
-                a = scratch
+            a, apart = self._left(p, x, start, size, part, scratch)
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
                 if how.order:
