@@ -33,8 +33,6 @@ COPIED = 16
 """Rows of the right operand that are copied into panels together."""
 FEW = 4
 """Rows up to which a matrix that is computed is multiplied in registers."""
-PART = 256
-"""Rows of such a matrix that are computed at once otherwise."""
 FREQUENCY = 3e9
 """Rough clock of a core (Hz)."""
 
@@ -133,19 +131,19 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
 
 def _of_mapped(p: Product, host: Host, panel: int) -> Plan:
     m, _, k = p.sizes
-    x, _, out = (layout.strides for layout in p.at)
-    if m <= FEW and p.x.dtype == p.dtype and (x[-1] == 1 or k == 1):
+    x = p.at[0].strides
+    lies = p.x.dtype == p.dtype and (x[-1] == 1 or k == 1)
+    if m <= min(FEW, panel) and lies:
         return Plan("rows", height=m)
     most = min(panel, m)
     room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
-    room = aligned(room) + stretch(p) * tile(host, p.dtype).columns * p.dtype.itemsize
+    room = aligned(room) + part_bytes(p, host)
     return Plan("tiles", "late", room, height(most, tile(host, p.dtype)))
 
 
-def stretch(p: Product) -> int:
-    """Rows of a right operand that are computed into a panel at once."""
-    assert p.mapped is not None
-    return min(p.sizes[2], padded(PART, len(p.mapped.rows)))
+def part_bytes(p: Product, host: Host) -> int:
+    """Bytes of the part of a panel that is computed at once."""
+    return inner(p, host) * tile(host, p.dtype).columns * p.dtype.itemsize
 
 
 def height(rows: int, shape: Tile) -> int:

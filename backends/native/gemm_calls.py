@@ -166,31 +166,24 @@ class OwnCalls(Calls):
         b, n = self.b, p.sizes[1]
         x, *leaves, out = pointers
         lanes, lead = tile(self.host, p.dtype).lanes, self._apart(p, 2)
-        most = gemm.stretch(p)
-        room = most * tile(self.host, p.dtype).columns * p.dtype.itemsize
-        panel = self.moved(scratch, how.bytes - room)
+        panel = self.moved(scratch, how.bytes - gemm.part_bytes(p, self.host))
         assert p.mapped is not None
         rows = len(p.mapped.rows)
         fill = self._mapped(p, "fill")
         ranges = list(self._ranges(p, part.column, part.columns))
-        with self._blocks(p) as (start, size, _):
+        with self._blocks(p) as (start, size, adds):
             a, apart = self._left(p, x, start, size, part, scratch)
-            stop = b.add(start, size)
+            blocks = [b.sdiv(i, I64(rows)) for i in (start, b.add(start, size))]
             for low, high, vectors in ranges:
                 wide = vectors * lanes
                 name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
                 with loop(b, low, high, wide) as j:
                     end = least(b, b.add(j, I64(wide)), high)
+                    b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
                     c = self._at(p.dtype, out, (j, 1))
-                    with loop(b, start, stop, most) as first:
-                        last = least(b, b.add(first, I64(most)), stop)
-                        blocks = (b.sdiv(i, I64(rows)) for i in (first, last))
-                        b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
-                        line = self._at(p.dtype, a, (b.sub(first, start), 1))
-                        args = [line, apart, panel, wide, wide * most, c, lead or n]
-                        adds = b.icmp_signed(">", first, I64(0))
-                        args += [b.sub(last, first), part.count, b.sub(end, j), adds]
-                        self._function(name, args)
+                    args = [a, apart, panel, wide, 0, c, lead or n]
+                    args += [size, part.count, b.sub(end, j), adds]
+                    self._function(name, args)
 
     def _left(
         self,
@@ -210,7 +203,9 @@ class OwnCalls(Calls):
         if not gemm.is_moved(p):
             return a, of_x.leading
         apart = gemm.block_row(p, self.host)
-        name = name_of("turn" if of_x.is_transposed else "copy", p.dtype, p.x.dtype.name)
+        name = name_of(
+            "turn" if of_x.is_transposed else "copy", p.dtype, p.x.dtype.name
+        )
         args = [a, of_x.leading, scratch, apart, part.count, size]
         self._function(name, args)
         return scratch, apart

@@ -15,12 +15,15 @@ from .access import PTR, Strand, loop, without
 from .convert import F32, I64, constant, least, memory_type, splat, widened
 from .gemm_vectors import STRETCH_BYTES
 from .machine import Host
-from .math.values import VOID, declared
+from .math.values import I32, VOID, declared
 from .nests import Emitter
 from .tiles import tile
 
 ARGUMENTS = {"line": (PTR, I64, PTR, I64, I64, I64), "fill": (PTR, *[I64] * 5)}
 """Of each kind of function, after the memory that the matrix is made of."""
+AHEAD = 4
+"""Blocks of rows that are asked for before they are read."""
+LINE_BYTES = 64
 SIDE = 4
 """Vectors of columns that one row is multiplied by in one go: of numbers of 8 bits,
 all of a cache line."""
@@ -45,7 +48,10 @@ class MappedCode(Emitter):
         kinds = [*[PTR] * count, *ARGUMENTS[kind]]
         self.function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
         self.function.linkage = "internal"
-        self.buffers, self.given = self.function.args[:count], self.function.args[count:]
+        self.buffers, self.given = (
+            self.function.args[:count],
+            self.function.args[count:],
+        )
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.index, self.bases, self.moving, self.row = {}, {}, {}, {}
         self.lane, self.inner = mapped.column, None
@@ -111,6 +117,7 @@ class MappedCode(Emitter):
         out, os, first, last, low, high = self.given
         b = self.b
         with loop(b, first, last, 1) as block:
+            self._ask(least(b, b.add(block, I64(AHEAD)), b.sub(last, I64(1))), low)
             self._begin(block)
             row = b.mul(b.sub(block, first), I64(self.rows))
             lines = [
@@ -157,6 +164,22 @@ class MappedCode(Emitter):
         for s in self.mapped.body:
             if isinstance(s, Load):
                 self._base(s.buffer, self._outer(s.at))
+
+    def _ask(self, block: ir.Value, low: ir.Value) -> None:
+        """Ask for the columns of a panel in a block of rows: they lie far apart."""
+        b = self.b
+        self._begin(block)
+        self.index[self.mapped.column] = low
+        fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
+        asked = [s for s in self.mapped.body if isinstance(s, Load)]
+        asked = [s for s in asked if s.at.coefficient(self.mapped.column)]
+        for buffer, at in dict.fromkeys((s.buffer, s.at) for s in asked):
+            wide = self.vectors * self.host.vector_bits // 32
+            size = wide * self.nest.buffers[buffer].dtype.itemsize
+            first = self._pointer(buffer, at, Strand(1, 0))
+            for byte in sorted({*range(0, size, LINE_BYTES), size - 1}):
+                place = b.gep(first, [I64(byte)], source_etype=ir.IntType(8))
+                b.call(fetch, [place, *(I32(f) for f in (0, 3, 1))])
 
     def _outer(self, at: Affine) -> Affine:
         """The part of an index that a block shares."""
