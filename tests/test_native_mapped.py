@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from natives import Array, laid, near
 from programs import program_of
 
+import eqsat as eq
 from eqsat.backends.kernels.affine import Affine, Var, reshape_index
 from eqsat.backends.native import record
 from eqsat.backends.native.lower import Compiled, _layout
@@ -197,3 +198,60 @@ def test_a_known_row_of_a_block_is_a_digit() -> None:
     block = Affine.of(Var("k", 8))
     index = reshape_index((block.times(4) + Affine(3),), (32,), (16, 2))
     assert [str(e) for e in index] == ["2 k + 1", "1"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(ROWS),
+    st.sampled_from(COLUMNS),
+    st.sampled_from([1, 2, 3, 16, 96, 301, 600, 1026, 2500]),
+    st.booleans(),
+    st.sampled_from([1, 3]),
+)
+@example(0, 70, 100, 2500, True, 3)
+def test_bfloat16_are_multiplied_in_pairs(
+    seed: int, m: int, n: int, k: int, is_cast: bool, threads: int
+) -> None:
+    import ml_dtypes
+
+    rng = np.random.default_rng(seed)
+    x, y = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (k, n)))
+
+    def f(x: Any, y: Any) -> Any:
+        return x.astype(F32) @ y.astype(F32) if is_cast else x @ y
+
+    made = compiled(f, x, [y], threads)
+    (got,) = made.run([x])
+    wide, other = x.astype(np.float64), y.astype(np.float64)
+    assert got.dtype == (F32 if is_cast else y.dtype)
+    near(got, wide @ other, (k + 1) * UNIT * (np.abs(wide) @ np.abs(other)))
+
+
+@pytest.mark.skipif(not host().has_bfloat_pairs, reason="no AVX512-BF16")
+def test_pairs_are_no_worse_than_float32_and_keep_odd_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ml_dtypes
+
+    monkeypatch.setenv("EQSAT_PRODUCTS", "own")
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(s) for s in ((40, 1000), (1000, 60)))
+    x, y = x.astype(ml_dtypes.bfloat16), y.astype(ml_dtypes.bfloat16)
+
+    def f(x: Any, y: Any) -> Any:
+        return x.astype(F32) @ y.astype(F32)
+
+    g = eq.jit(f, constants=[1])
+    assert "pairs_float32_8x2" in g.lower(x, y).source("llvm")
+    wide, other = x.astype(np.float64), y.astype(np.float64)
+    exact = wide @ other
+    got = g(x, y)
+    ours, theirs = (np.sqrt(np.mean((g - exact) ** 2)) for g in (got, f(x, y)))
+    assert ours <= 1.05 * theirs
+    x[3, 7], x[5, 2], y[9, 11] = np.nan, np.inf, -np.inf
+    got = eq.jit(f, constants=[1])(x, y)
+    with np.errstate(invalid="ignore"):
+        want = x.astype(np.float64) @ y.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))

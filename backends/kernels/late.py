@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eqsat.expand import primitives
 from eqsat.op import CONSTANT
 from eqsat.term import Term, Weak
+from eqsat.typerule import BF16
 
 SMALL = 32
 """How many times smaller what a matrix is made of is computed beforehand."""
@@ -40,3 +41,10 @@ def opened(term: Term) -> Late:
             else:
                 stack.append(a)
     return Late(whole, tuple(leaves))
+
+
+def source_of_pairs(of: Late) -> Term | None:
+    """The bfloat16 that are the whole of a constant in float32."""
+    (source, *others) = of.leaves
+    is_cast = of.term.op.name == "cast" and of.term.args == (source,)
+    return source if is_cast and not others and source.dtype == BF16 else None

@@ -16,6 +16,7 @@ import numpy as np
 from eqsat.kernel import Kernel, inner, packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
+from eqsat.typerule import BF16
 
 from ..interpret import evaluate
 from .affine import (
@@ -30,7 +31,7 @@ from .affine import (
 )
 from .known import fixed_terms
 from .language import DType, Nest, Operand
-from .late import Late
+from .late import Late, source_of_pairs
 from .mapped import Mapped, mapped
 from .schedule import Target, schedule
 from .values import WIDE, Conflict, Values, matching
@@ -401,7 +402,10 @@ class _Lowering:
         m, n, k = term.shape[-2], term.shape[-1], x.shape[-1]
         of_x = self._matrix(x, (*batch, m, k), root.out.dtype)
         found = None
-        if y in self.late:
+        if y in self.late and self._is_paired(self.late[y], of_x, m, k):
+            (source,) = self.late[y].leaves
+            of_y = self._matrix(source, (*batch, k, n), root.out.dtype)
+        elif y in self.late:
             found = mapped(self.late[y].term, self.memory, self.target.exact)
             if found is None:
                 raise Unsupported("a right operand that products cannot compute")
@@ -421,6 +425,15 @@ class _Lowering:
                 found,
             )
         )
+
+    def _is_paired(
+        self, of: Late, x: tuple[Operand, Layout], rows: int, size: int
+    ) -> bool:
+        """Whether a product reads the bfloat16 that a constant is made of."""
+        if not self.target.pairs or source_of_pairs(of) is None:
+            return False
+        lies = x[1].strides[-1] == 1 and x[0].dtype == BF16
+        return lies and rows > 1 and size % 2 == 0
 
     def _matrix(self, term: Term, shape: Shape, dtype: DType) -> tuple[Operand, Layout]:
         """Where an operand of a product lies; it is computed or copied if need be."""

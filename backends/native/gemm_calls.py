@@ -69,7 +69,7 @@ class OwnCalls(Calls):
             self._late(p, how, (x, *right, out), part, scratch)
             return
         y = self.element(p, 1, right[0], part.batch)
-        if how.kind == "tiles":
+        if how.kind in ("tiles", "pairs"):
             self._tiles(p, how, (x, y, out), part, scratch)
         elif how.is_column:
             self._by_column(p, how, (x, y, out), part)
@@ -140,7 +140,7 @@ class OwnCalls(Calls):
 
     def _few(self, p: Product, pointers: Sequence[ir.Value], part: Part) -> None:
         """Few rows: each element of the right operand is computed once."""
-        m, n, k = p.sizes
+        m, n, _ = p.sizes
         x, *leaves, out = pointers
         each = padded(-(-n // part.columns), gemm.LINE)
         low = self.b.mul(part.column, I64(each))
@@ -172,7 +172,8 @@ class OwnCalls(Calls):
         fill = self._mapped(p, "fill")
         ranges = list(self._ranges(p, part.column, part.columns))
         with self._blocks(p) as (start, size, adds):
-            a, apart = self._left(p, x, start, size, part, scratch)
+            moves = gemm.is_moved(p)
+            a, apart = self._left(p, x, start, size, part, scratch, moves)
             blocks = [b.sdiv(i, I64(rows)) for i in (start, b.add(start, size))]
             for low, high, vectors in ranges:
                 wide = vectors * lanes
@@ -193,6 +194,7 @@ class OwnCalls(Calls):
         size: ir.Value,
         part: Part,
         scratch: ir.Value,
+        moves: bool,
     ) -> tuple[ir.Value, int]:
         """A block of the left operand as tiles read it, and what its rows are
         apart."""
@@ -200,7 +202,7 @@ class OwnCalls(Calls):
         of_x = blas.matrix(p.at[0], m, k)
         step = of_x.leading if of_x.is_transposed else 1
         a = self._at(p.x.dtype, x, (start, step))
-        if not gemm.is_moved(p):
+        if not moves:
             return a, of_x.leading
         apart = gemm.block_row(p, self.host)
         name = name_of(
@@ -229,12 +231,14 @@ class OwnCalls(Calls):
             panels = self.moved(scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
+        moves = gemm.is_moved(p) and how.kind == "tiles"
+        kind = p.y.dtype if how.kind == "pairs" else p.dtype
         with self._blocks(p) as (start, size, adds):
-            a, apart = self._left(p, x, start, size, part, scratch)
+            a, apart = self._left(p, x, start, size, part, scratch, moves)
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
                 if how.order:
-                    panel = self._at(p.dtype, y, (low, k), (start, wide))
+                    panel = self._at(kind, y, (low, k), (start, wide))
                     step, each = wide, wide * k
                 else:
                     step, each = blas.matrix(p.at[1], k, n).leading, wide
@@ -242,7 +246,7 @@ class OwnCalls(Calls):
                 c = self._at(p.dtype, out, (low, 1))
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
-                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
+                name = name_of(how.kind, p.dtype, f"{how.height}x{vectors}")
                 self._function(name, [*args, size, part.count, columns, adds])
 
     @contextmanager

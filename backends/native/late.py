@@ -8,15 +8,17 @@ a product that reads it from memory waits.
 from __future__ import annotations
 
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 
 from eqsat.kernel import Kernel, View, inner, packed
 from eqsat.program import Program
 from eqsat.term import Term
+from eqsat.typerule import BF16
 
 from ..kernels.affine import Layout, Unsupported
-from ..kernels.late import Late, opened
+from ..kernels.late import Late, opened, source_of_pairs
 from .machine import Host
 
 FEW_ROWS = 16
@@ -41,9 +43,25 @@ def _is_worth_it(program: Program, term: Term, host: Host) -> bool:
     if 2 * size > term.nbytes:
         return False
     rows = _rows(program, term)
-    if rows is None or (3 * size > term.nbytes and rows > FEW_ROWS):
+    if rows is None:
         return False
+    if 3 * size > term.nbytes and rows > FEW_ROWS:
+        is_paired = source_of_pairs(of) is not None and host.has_bfloat_pairs
+        if not (is_paired and _are_bfloats(program, term)):
+            return False
     return _can_compute(of, host)
+
+
+def _are_bfloats(program: Program, term: Term) -> bool:
+    """Whether all that is multiplied by ``term`` is made of bfloat16."""
+    for kernel in program.kernels:
+        for t in inner(kernel.bodies, kernel.term.args):
+            if term in t.args:
+                x = t.args[0]
+                is_made = x.op.name == "cast" and x not in kernel.term.args
+                if not is_made or x.args[0].dtype != BF16:
+                    return False
+    return True
 
 
 def _rows(program: Program, term: Term) -> int | None:
@@ -90,7 +108,10 @@ def _can_compute(of: Late, host: Host) -> bool:
     if not gemm.is_better(host):
         return False
     memory = {
-        a: (Operand("array", a, np.dtype(a.dtype)), Layout(packed(a.shape)))
+        a: (
+            Operand("array", a, cast("np.dtype[Any]", a.dtype)),
+            Layout(packed(a.shape)),
+        )
         for a in of.leaves
     }
     found = mapped(of.term, memory)

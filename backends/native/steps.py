@@ -138,7 +138,8 @@ class Layered:
         halves = has_halves and gemm.is_better(self.host)
         late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
         layouts = {t: self.places.of[t].layout for t in kernel.inputs if t not in late}
-        target = replace(self.target, halves=halves)
+        pairs = halves and self.host.has_bfloat_pairs
+        target = replace(self.target, halves=halves, pairs=pairs)
         pieces = pieces_of(kernel, target, layouts, late)
         for p in pieces.pieces:
             if isinstance(p, Loops):
@@ -284,8 +285,9 @@ class Layered:
         plan = gemm.plan(p, self.host, panel, is_constant)
         if plan.order != "done":
             return replace(step, plan=plan), []
-        panels = gemm.panels(p, self.host)
-        of_panels = gemm.in_panels(p, self.host)
+        pairs = plan.kind == "pairs"
+        panels = gemm.panels(p, self.host, pairs)
+        of_panels = gemm.in_panels(p, self.host, pairs)
         if is_constant:
             pair = y.buffer, panels
             if pair not in self.panels:
