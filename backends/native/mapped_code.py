@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..kernels.language import Buffer, Load, Nest, Pass, operands
 from ..kernels.mapped import Mapped
 from .access import PTR, Strand, loop, without
 from .convert import F32, I64, constant, least, memory_type, splat, widened
+from .gemm import LINE
 from .gemm_vectors import STRETCH_BYTES
 from .machine import Host
 from .math.values import I32, VOID, declared
@@ -24,6 +26,7 @@ ARGUMENTS = {"line": (PTR, I64, PTR, I64, I64, I64), "fill": (PTR, *[I64] * 5)}
 AHEAD = 4
 """Blocks of rows that are asked for before they are read."""
 LINE_BYTES = 64
+"""Of the first cache: what is asked for at once."""
 SIDE = 4
 """Vectors of columns that one row is multiplied by in one go: of numbers of 8 bits,
 all of a cache line."""
@@ -56,6 +59,8 @@ class MappedCode(Emitter):
         self.index, self.bases, self.moving, self.row = {}, {}, {}, {}
         self.lane, self.inner = mapped.column, None
         self.rows = len(mapped.rows)
+        self.unit = 1
+        """What the numbers of columns that are asked for are multiples of."""
         self.vectors = tile(host, np.dtype(np.float32)).vectors
 
     def line(self, height: int) -> None:
@@ -67,6 +72,7 @@ class MappedCode(Emitter):
         lines = [self._at(x, b.mul(xs, I64(r))) for r in range(height)]
         results = [self._at(out, b.mul(os, I64(r))) for r in range(height)]
         stretch = STRETCH_BYTES // 4
+        self.unit = gcd(self.mapped.sizes[1], LINE)
         blocks = self.mapped.sizes[0] // self.rows
         with loop(b, low, high, stretch) as start:
             end = least(b, b.add(start, I64(stretch)), high)
@@ -115,7 +121,9 @@ class MappedCode(Emitter):
         """Rows of blocks ``first`` to ``last``, columns ``low`` to ``high``, written
         to ``out``, whose rows are ``os`` apart."""
         out, os, first, last, low, high = self.given
-        b = self.b
+        b, n, lanes = self.b, self.mapped.sizes[1], self.host.vector_bits // 32
+        panel = self.vectors * lanes
+        self.unit = panel if n % panel == 0 else gcd(n, lanes)
         with loop(b, first, last, 1) as block:
             self._ask(least(b, b.add(block, I64(AHEAD)), b.sub(last, I64(1))), low)
             self._begin(block)
@@ -147,7 +155,10 @@ class MappedCode(Emitter):
         column of each step, and the strands that it computes."""
         wide = self.host.vector_bits // 32
         for lanes, many in {(wide, vectors): 0, (wide, 1): 0, (1, 1): 0}:
-            whole = self._whole(low, high, lanes * many)
+            if low is high:
+                return
+            fits = self.unit % (lanes * many) == 0
+            whole = high if fits else self._whole(low, high, lanes * many)
             with loop(self.b, low, whole, lanes * many) as j:
                 self.index[self.mapped.column] = j
                 yield j, [Strand(lanes, n * lanes) for n in range(many)]
