@@ -59,7 +59,7 @@ class MappedCode(Emitter):
         self.index, self.bases, self.moving, self.row = {}, {}, {}, {}
         self.lane, self.inner = mapped.column, None
         self.rows = len(mapped.rows)
-        self.unit = 1
+        self.divisor = 1
         """What the numbers of columns that are asked for are multiples of."""
         self.vectors = tile(host, np.dtype(np.float32)).vectors
 
@@ -72,7 +72,7 @@ class MappedCode(Emitter):
         lines = [self._at(x, b.mul(xs, I64(r))) for r in range(height)]
         results = [self._at(out, b.mul(os, I64(r))) for r in range(height)]
         stretch = STRETCH_BYTES // 4
-        self.unit = gcd(self.mapped.sizes[1], LINE)
+        self.divisor = gcd(self.mapped.sizes[1], LINE)
         blocks = self.mapped.sizes[0] // self.rows
         with loop(b, low, high, stretch) as start:
             end = least(b, b.add(start, I64(stretch)), high)
@@ -123,7 +123,7 @@ class MappedCode(Emitter):
         out, os, first, last, low, high = self.given
         b, n, lanes = self.b, self.mapped.sizes[1], self.host.vector_bits // 32
         panel = self.vectors * lanes
-        self.unit = panel if n % panel == 0 else gcd(n, lanes)
+        self.divisor = panel if n % panel == 0 else gcd(n, lanes)
         with loop(b, first, last, 1) as block:
             self._ask(least(b, b.add(block, I64(AHEAD)), b.sub(last, I64(1))), low)
             self._begin(block)
@@ -157,7 +157,7 @@ class MappedCode(Emitter):
         for lanes, many in {(wide, vectors): 0, (wide, 1): 0, (1, 1): 0}:
             if low is high:
                 return
-            fits = self.unit % (lanes * many) == 0
+            fits = self.divisor % (lanes * many) == 0
             whole = high if fits else self._whole(low, high, lanes * many)
             with loop(self.b, low, whole, lanes * many) as j:
                 self.index[self.mapped.column] = j
