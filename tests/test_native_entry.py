@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -230,6 +230,20 @@ def test_a_closed_over_array_that_changes_compiles_anew(shape: tuple[int, ...]) 
         assert not went_native(backend, f, x)
         assert went_native(backend, f, x)
         w += turn + 1
+
+
+class Named(NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_named_tuples_are_told_apart_by_their_type() -> None:
+    with entered() as backend:
+        f = eq.jit(lambda p: p[0] * (2 if isinstance(p, Named) else 3) + p[1])
+    assert not went_native(backend, f, Named(X, Y))
+    assert went_native(backend, f, Named(X, Y))
+    assert not went_native(backend, f, (X, Y))
+    assert went_native(backend, f, (X, Y)) and went_native(backend, f, Named(X, Y))
 
 
 def test_methods_and_objects_go_through_python() -> None:

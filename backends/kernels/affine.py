@@ -195,13 +195,16 @@ def _digits(e: Affine, size: int) -> list[Digit]:
     if not e.terms:
         return [(size, e)]
     found: list[Digit] = []
-    unit = 1
+    unit, rest = 1, e.offset
     for v, c in sorted(e.terms, key=lambda t: t[1]):
+        if unit == 1 and 0 <= rest < c > 1:
+            found.append((c, Affine(rest)))
+            unit, rest = c, 0
         if c != unit:
             raise Unsupported(f"index {e} of an axis of size {size} under a reshape")
         found.append((v.size, Affine(0, ((v, 1),))))
         unit *= v.size
-    if unit != size or e.offset:
+    if unit != size or rest:
         raise Unsupported(f"index {e} of an axis of size {size} under a reshape")
     return found[::-1]
 

@@ -16,6 +16,7 @@ import numpy as np
 from eqsat.kernel import Kernel, inner, packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
+from eqsat.typerule import BF16
 
 from ..interpret import evaluate
 from .affine import (
@@ -30,6 +31,8 @@ from .affine import (
 )
 from .known import fixed_terms
 from .language import DType, Nest, Operand
+from .late import Late, source_of_pairs
+from .mapped import Mapped, mapped
 from .schedule import Target, schedule
 from .values import WIDE, Conflict, Values, matching
 
@@ -59,6 +62,14 @@ class Product:
     batch: Shape
     at: tuple[Layout, Layout, Layout]
     """Strides of the batch axes, then those of the matrix."""
+    mapped: Mapped | None = None
+    """How ``y`` is computed where it is not in memory."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The left one, the right one or what it is made of, and the result."""
+        right = (self.y,) if self.mapped is None else self.mapped.operands
+        return self.x, *right, self.out
 
 
 Piece = Loops | Product
@@ -92,11 +103,15 @@ class Root:
 
 
 def pieces_of(
-    kernel: Kernel, target: Target, layouts: Mapping[Term, Layout] | None = None
+    kernel: Kernel,
+    target: Target,
+    layouts: Mapping[Term, Layout] | None = None,
+    late: Mapping[Term, Late] | None = None,
 ) -> Pieces:
     """The pieces of ``kernel``, whose inputs lie in memory as ``layouts`` says, packed
-    by default. Raises :class:`Unsupported`."""
-    return _Lowering(kernel, target, layouts or {}).run()
+    by default; ``late`` ones are right operands of products, which compute them.
+    Raises :class:`Unsupported`."""
+    return _Lowering(kernel, target, layouts or {}, late or {}).run()
 
 
 def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
@@ -134,14 +149,19 @@ def _has_parts(term: Term) -> bool:
 
 class _Lowering:
     def __init__(
-        self, kernel: Kernel, target: Target, layouts: Mapping[Term, Layout]
+        self,
+        kernel: Kernel,
+        target: Target,
+        layouts: Mapping[Term, Layout],
+        late: Mapping[Term, Late],
     ) -> None:
-        self.kernel = kernel
+        self.kernel, self.late = kernel, late
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         self.numbers: dict[tuple[Term, DType], Operand] = {}
         """Tables of bare numbers."""
-        for t in kernel.inputs:
+        own = (a for of in late.values() for a in of.leaves)
+        for t in (*(t for t in kernel.inputs if t not in late), *own):
             layout = layouts.get(t) or Layout(packed(t.shape))
             self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
         terms = inner(kernel.bodies, kernel.term.args)
@@ -381,7 +401,18 @@ class _Lowering:
         batch = term.shape[:-2]
         m, n, k = term.shape[-2], term.shape[-1], x.shape[-1]
         of_x = self._matrix(x, (*batch, m, k), root.out.dtype)
-        of_y = self._matrix(y, (*batch, k, n), root.out.dtype)
+        found = None
+        if y in self.late and self._is_paired(self.late[y], of_x, m, k):
+            (source,) = self.late[y].leaves
+            of_y = self._matrix(source, (*batch, k, n), root.out.dtype)
+        elif y in self.late:
+            found = mapped(self.late[y].term, self.memory, self.target.exact)
+            if found is None:
+                raise Unsupported("a right operand that products cannot compute")
+            zero = (0,) * len(batch)
+            of_y = Operand("late", y, root.out.dtype), Layout((*zero, n, 1))
+        else:
+            of_y = self._matrix(y, (*batch, k, n), root.out.dtype)
         self.out.pieces.append(
             Product(
                 of_x[0],
@@ -391,8 +422,18 @@ class _Lowering:
                 (m, n, k),
                 batch,
                 (of_x[1], of_y[1], Layout(root.strides, root.offset)),
+                found,
             )
         )
+
+    def _is_paired(
+        self, of: Late, x: tuple[Operand, Layout], rows: int, size: int
+    ) -> bool:
+        """Whether a product reads the bfloat16 that a constant is made of."""
+        if not self.target.pairs or source_of_pairs(of) is None:
+            return False
+        lies = x[1].strides[-1] == 1 and x[0].dtype == BF16
+        return lies and rows > 1 and size % 2 == 0
 
     def _matrix(self, term: Term, shape: Shape, dtype: DType) -> tuple[Operand, Layout]:
         """Where an operand of a product lies; it is computed or copied if need be."""

@@ -59,6 +59,8 @@ class Target:
     panels with what follows them."""
     halves: bool = False
     """Whether products in float32 read float16 and bfloat16."""
+    pairs: bool = False
+    """Whether they multiply and sum pairs of bfloat16."""
 
 
 Placed = tuple[Any, Affine, int]

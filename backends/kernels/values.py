@@ -159,6 +159,8 @@ class Values:
         if op.name == "slice":
             below = slice_index(index, attrs["starts"], attrs["steps"])
             return self.value(args[0], below)
+        if op.name == "concatenate" and not index[attrs["axis"]].terms:
+            return self._part(args, attrs["axis"], index)
         if op.kind == "reduce":
             return self._reduce(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
@@ -170,6 +172,17 @@ class Values:
         if op.name == "accumulate":
             return self._run(term, attrs["ufunc"], attrs["axis"][0], index)
         raise Conflict(term)
+
+    def _part(self, args: Sequence[Term], axis: int, index: Index) -> int:
+        """An element of joined arrays that is known to be of one of them."""
+        at = index[axis].offset
+        for a in args:
+            if at < a.shape[axis]:
+                break
+            at -= a.shape[axis]
+        below = list(index)
+        below[axis] = Affine(at)
+        return self.value(a, tuple(below))
 
     def _take(self, term: Term, axis: int, index: Index) -> int:
         """Elements of memory at computed indices."""

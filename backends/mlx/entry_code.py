@@ -23,14 +23,12 @@ _FUNCTIONS = (
     *("Py_IncRef", "Py_DecRef"),
 )
 _TYPES = {
-    "PyTuple_Type": tuple,
     "PyList_Type": list,
     "PyDict_Type": dict,
     "PyFloat_Type": float,
 }
 
 _DECLARED = """
-@PyTuple_Type = external global i8
 @PyList_Type = external global i8
 @PyDict_Type = external global i8
 @PyFloat_Type = external global i8

@@ -18,7 +18,6 @@ PYTHON = (
 )
 """Functions of Python that the code calls."""
 TYPES = {
-    "PyTuple_Type": tuple,
     "PyList_Type": list,
     "PyDict_Type": dict,
     "PyFloat_Type": float,
@@ -27,7 +26,6 @@ TYPES = {
 
 _DECLARED = """
 @PyArray_Type = external global i8
-@PyTuple_Type = external global i8
 @PyList_Type = external global i8
 @PyDict_Type = external global i8
 @PyFloat_Type = external global i8

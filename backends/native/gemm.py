@@ -8,12 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from eqsat.kernel import packed
+from eqsat.typerule import BF16
 
 from ..kernels.affine import Layout
 from ..kernels.lower import Product
 from . import blas
 from .machine import Host
+from .places import aligned
 from .tiles import Panels, Tile, padded, spans, tile
 
 STRIP_BYTES = 1 << 15
@@ -30,6 +34,8 @@ LEAST_COLUMNS = 256
 """Those that are worth a thread of their own."""
 COPIED = 16
 """Rows of the right operand that are copied into panels together."""
+FEW = 4
+"""Rows up to which a matrix that is computed is multiplied in registers."""
 FREQUENCY = 3e9
 """Rough clock of a core (Hz)."""
 
@@ -39,10 +45,12 @@ class Plan:
     """How a product is computed."""
 
     kind: str
-    """``tiles``, or, by a vector, ``line`` or ``dots``."""
+    """``tiles``, or ``pairs`` of bfloat16, by a vector ``line`` or ``dots``, or
+    ``rows``: a few, by a matrix that is computed."""
     order: str = ""
     """How the right operand comes to lie in panels: not at all (it is read as it lies),
-    ``done`` beforehand, or ``own``: by each thread, for what it computes."""
+    ``done`` beforehand, ``own``: by each thread, for what it computes, or ``late``: it
+    is computed, a part at a time."""
     bytes: int = 0
     """Memory that each thread needs (bytes)."""
     height: int = 0
@@ -57,6 +65,12 @@ def is_better(host: Host) -> bool:
     if host.products != "best":
         return host.products == "own"
     return host.has_fma and host.vector_bits > blas.vector_bits()
+
+
+def has_pairs(p: Product, host: Host) -> bool:
+    """Whether the processor multiplies and sums pairs of both operands."""
+    is_bfloat = p.x.dtype == p.y.dtype == BF16 and p.dtype == np.float32
+    return is_bfloat and p.sizes[2] % 2 == 0 and host.has_bfloat_pairs
 
 
 def flops_per_s(host: Host) -> float:
@@ -93,6 +107,8 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     """How ``p`` is computed, ``panel`` rows at a time."""
     m, n, k = p.sizes
     x, y, out = (layout.strides for layout in p.at)
+    if p.mapped is not None:
+        return _of_mapped(p, host, panel)
     x_turns = blas.matrix(p.at[0], m, k).is_transposed
     of_y = blas.matrix(p.at[1], k, n)
     plain = p.x.dtype == p.y.dtype == p.dtype
@@ -109,6 +125,8 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     size = p.dtype.itemsize
     shape = tile(host, p.dtype)
     most = min(panel, m)
+    if is_constant and m > 1 and not x_turns and has_pairs(p, host):
+        return Plan("pairs", "done", height=height(most, shape))
     room = most * block_row(p, host) * size if is_moved(p) else 0
     order = "done"
     if not is_constant:
@@ -122,6 +140,23 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> Plan:
     return Plan("tiles", order, room, height(most, shape))
 
 
+def _of_mapped(p: Product, host: Host, panel: int) -> Plan:
+    m, _, k = p.sizes
+    x = p.at[0].strides
+    lies = p.x.dtype == p.dtype and (x[-1] == 1 or k == 1)
+    if m <= min(FEW, panel) and lies:
+        return Plan("rows", height=m)
+    most = min(panel, m)
+    room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
+    room = aligned(room) + part_bytes(p, host)
+    return Plan("tiles", "late", room, height(most, tile(host, p.dtype)))
+
+
+def part_bytes(p: Product, host: Host) -> int:
+    """Bytes of the part of a panel that is computed at once."""
+    return inner(p, host) * tile(host, p.dtype).columns * p.dtype.itemsize
+
+
 def height(rows: int, shape: Tile) -> int:
     """Rows of the tiles of so many rows: few ones are shared evenly."""
     if rows > EVEN * shape.rows:
@@ -133,7 +168,10 @@ def inner(p: Product, host: Host) -> int:
     """How much of the inner axis is multiplied at once."""
     k = p.sizes[2]
     most = STRIP_BYTES // (tile(host, p.dtype).rows * p.dtype.itemsize)
-    return -(-k // -(-k // most))
+    each = padded(-(-k // -(-k // most)), 2)
+    if p.mapped is not None:
+        each = padded(each, len(p.mapped.rows))
+    return min(each, k)
 
 
 def is_moved(p: Product) -> bool:
@@ -160,14 +198,15 @@ def panel_elements(p: Product, host: Host) -> int:
     return k * padded(n, tile(host, p.dtype).lanes)
 
 
-def in_panels(p: Product, host: Host) -> Product:
+def in_panels(p: Product, host: Host, pairs: bool = False) -> Product:
     """The product with its right operand in panels, packed, without its offset."""
     size = panel_elements(p, host)
     kept = [b if s else 1 for b, s in zip(p.batch, p.at[1].strides, strict=False)]
     steps = packed((*kept, size))[:-1]
     strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
     at = p.at[0], Layout((*strides, 0, 0)), p.at[2]
-    return replace(p, y=replace(p.y, dtype=p.dtype), at=at)
+    dtype = p.y.dtype if pairs else p.dtype
+    return replace(p, y=replace(p.y, dtype=dtype), at=at)
 
 
 @dataclass(frozen=True)
@@ -198,13 +237,14 @@ def parts_of(n: int, shape: Tile) -> int:
     return -(-first.columns // shape.columns) if is_wide else 1
 
 
-def panels(p: Product, host: Host) -> Panels:
+def panels(p: Product, host: Host, pairs: bool = False) -> Panels:
     """How the right operand of ``p`` is brought into panels."""
     _, n, k = p.sizes
     shape = tile(host, p.dtype)
     at = p.at[1]
     kept = tuple(b if s else 1 for b, s in zip(p.batch, at.strides, strict=False))
-    return Panels(kept, (k, n), at, shape.vectors, shape.lanes, p.dtype.name)
+    dtype = "uint16" if pairs else p.dtype.name
+    return Panels(kept, (k, n), at, shape.vectors, shape.lanes, dtype, pairs)
 
 
 def columns_of(p: Product, how: Plan | None, host: Host) -> int:

@@ -11,12 +11,14 @@ from llvmlite import ir
 
 from ..kernels.language import DType
 from ..kernels.lower import Product
+from ..kernels.mapped import Mapped
 from . import blas, gemm
 from .access import loop
 from .convert import I1, I64, least
 from .gemm import COPIED, Plan
 from .gemm_code import name_of, signature
 from .machine import Host
+from .mapped_code import function_of
 from .math.values import declared
 from .products import Calls
 from .tiles import Panels, padded, spans, tile
@@ -45,6 +47,8 @@ class OwnCalls(Calls):
         self.host = host
         self.names: set[str] = set()
         """Functions that are called."""
+        self.mapped: dict[tuple[Mapped, str, int], ir.Function] = {}
+        """Those of right operands that are computed."""
 
     def product(
         self,
@@ -55,11 +59,17 @@ class OwnCalls(Calls):
         scratch: ir.Value,
     ) -> None:
         """A part of a product, with memory of this thread."""
-        x, y, out = pointers
+        x, *right, out = pointers
         x = self.element(p, 0, x, part.batch, part.first)
-        y = self.element(p, 1, y, part.batch)
         out = self.element(p, 2, out, part.batch, part.first)
-        if how.kind == "tiles":
+        if how.kind == "rows":
+            self._few(p, (x, *right, out), part)
+            return
+        if how.order == "late":
+            self._late(p, how, (x, *right, out), part, scratch)
+            return
+        y = self.element(p, 1, right[0], part.batch)
+        if how.kind in ("tiles", "pairs"):
             self._tiles(p, how, (x, y, out), part, scratch)
         elif how.is_column:
             self._by_column(p, how, (x, y, out), part)
@@ -115,6 +125,93 @@ class OwnCalls(Calls):
             y = self._at(p.dtype, y, (low, lead))
             self._function(name, [y, lead, x, out, 1, k, count])
 
+    # -- right operands that are computed ----------------------------------------------
+
+    def _mapped(self, p: Product, kind: str, height: int = 0) -> ir.Function:
+        """The function of that kind for what ``p`` reads."""
+        assert p.mapped is not None
+        key = p.mapped, kind, height
+        found = self.mapped.get(key)
+        if found is None:
+            name = f"{kind}{len(self.mapped)}"
+            found = function_of(self.module, p.mapped, kind, name, self.host, height)
+            self.mapped[key] = found
+        return found
+
+    def _few(self, p: Product, pointers: Sequence[ir.Value], part: Part) -> None:
+        """Few rows: each element of the right operand is computed once."""
+        m, n, _ = p.sizes
+        x, *leaves, out = pointers
+        each = padded(-(-n // part.columns), gemm.LINE)
+        low = self.b.mul(part.column, I64(each))
+        high = least(self.b, self.b.add(low, I64(each)), n)
+        leads = (self._apart(p, which) for which in (0, 2))
+        x_lead, out_lead = (I64(lead) for lead in leads)
+        line = self._mapped(p, "line", m)
+        self.b.call(line, [*leaves, x, x_lead, out, out_lead, low, high])
+
+    def _apart(self, p: Product, which: int) -> int:
+        """Elements from row to row of an operand."""
+        return p.at[which].strides[-2] if p.sizes[0] > 1 else 0
+
+    def _late(
+        self,
+        p: Product,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        """A panel at a time, part by part: computed, and multiplied."""
+        b, n = self.b, p.sizes[1]
+        x, *leaves, out = pointers
+        lanes, lead = tile(self.host, p.dtype).lanes, self._apart(p, 2)
+        panel = self.moved(scratch, how.bytes - gemm.part_bytes(p, self.host))
+        assert p.mapped is not None
+        rows = len(p.mapped.rows)
+        fill = self._mapped(p, "fill")
+        ranges = list(self._ranges(p, part.column, part.columns))
+        with self._blocks(p) as (start, size, adds):
+            moves = gemm.is_moved(p)
+            a, apart = self._left(p, x, start, size, part, scratch, moves)
+            blocks = [b.sdiv(i, I64(rows)) for i in (start, b.add(start, size))]
+            for low, high, vectors in ranges:
+                wide = vectors * lanes
+                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
+                with loop(b, low, high, wide) as j:
+                    end = least(b, b.add(j, I64(wide)), high)
+                    b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
+                    c = self._at(p.dtype, out, (j, 1))
+                    args = [a, apart, panel, wide, 0, c, lead or n]
+                    args += [size, part.count, b.sub(end, j), adds]
+                    self._function(name, args)
+
+    def _left(
+        self,
+        p: Product,
+        x: ir.Value,
+        start: ir.Value,
+        size: ir.Value,
+        part: Part,
+        scratch: ir.Value,
+        moves: bool,
+    ) -> tuple[ir.Value, int]:
+        """A block of the left operand as tiles read it, and what its rows are
+        apart."""
+        m, _, k = p.sizes
+        of_x = blas.matrix(p.at[0], m, k)
+        step = of_x.leading if of_x.is_transposed else 1
+        a = self._at(p.x.dtype, x, (start, step))
+        if not moves:
+            return a, of_x.leading
+        apart = gemm.block_row(p, self.host)
+        name = name_of(
+            "turn" if of_x.is_transposed else "copy", p.dtype, p.x.dtype.name
+        )
+        args = [a, of_x.leading, scratch, apart, part.count, size]
+        self._function(name, args)
+        return scratch, apart
+
     # -- tiles -------------------------------------------------------------------------
 
     def _tiles(
@@ -127,7 +224,6 @@ class OwnCalls(Calls):
     ) -> None:
         m, n, k = p.sizes
         x, y, out = pointers
-        of_x = blas.matrix(p.at[0], m, k)
         lead = p.at[2].strides[-2] if m > 1 else n
         ranges = list(self._ranges(p, part.column, part.columns))
         if how.order == "own":
@@ -135,20 +231,14 @@ class OwnCalls(Calls):
             panels = self.moved(scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
+        moves = gemm.is_moved(p) and how.kind == "tiles"
+        kind = p.y.dtype if how.kind == "pairs" else p.dtype
         with self._blocks(p) as (start, size, adds):
-            step = of_x.leading if of_x.is_transposed else 1
-            a, apart = self._at(p.x.dtype, x, (start, step)), of_x.leading
-            if gemm.is_moved(p):
-                apart = gemm.block_row(p, self.host)
-                how_moved = "turn" if of_x.is_transposed else "copy"
-                name = name_of(how_moved, p.dtype, p.x.dtype.name)
-                args = [a, of_x.leading, scratch, apart, part.count, size]
-                self._function(name, args)
-                a = scratch
+            a, apart = self._left(p, x, start, size, part, scratch, moves)
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
                 if how.order:
-                    panel = self._at(p.dtype, y, (low, k), (start, wide))
+                    panel = self._at(kind, y, (low, k), (start, wide))
                     step, each = wide, wide * k
                 else:
                     step, each = blas.matrix(p.at[1], k, n).leading, wide
@@ -156,7 +246,7 @@ class OwnCalls(Calls):
                 c = self._at(p.dtype, out, (low, 1))
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
-                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
+                name = name_of(how.kind, p.dtype, f"{how.height}x{vectors}")
                 self._function(name, [*args, size, part.count, columns, adds])
 
     @contextmanager

@@ -1,8 +1,9 @@
 """LLVM IR of the functions that products are made of, one module a function.
 
 A *tile* is the rows by vectors of a result that registers hold. ``tiles`` multiplies
-rows by columns that lie tile after tile, ``line`` and ``dots`` multiply a matrix by a
-vector, ``copy`` and ``turn`` bring matrices into the order that these read.
+rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` and
+``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
+order that these read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..kernels.language import DType
 from .access import PTR
 from .convert import I1, I64
 from .gemm_order import Order
-from .gemm_tiles import Tiles
+from .gemm_tiles import Pairs, Tiles
 from .gemm_vectors import Vectors
 from .machine import Host
 from .math.values import VOID
@@ -27,7 +28,7 @@ LINE = (PTR, I64, PTR, I64, PTR, I64, I64)
 DOTTED = (PTR, I64, PTR, PTR, I64, I64, I64)
 MOVED = (PTR, I64, PTR, I64, I64, I64)
 SIGNATURES = {
-    **{"tiles": TILES, "line": LINE, "dots": DOTTED},
+    **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **dict.fromkeys(("copy", "turn"), MOVED),
 }
 
@@ -50,9 +51,9 @@ def text_of(name: str, host: Host) -> str:
     module.triple = host.triple
     function = ir.Function(module, ir.FunctionType(VOID, signature(name)), name)
     given = function, host, np.dtype(number)
-    if kind == "tiles":
+    if kind in ("tiles", "pairs"):
         height, vectors = map(int, rest[0].split("x"))
-        Tiles(*given).tiles(height, vectors)
+        (Tiles if kind == "tiles" else Pairs)(*given).tiles(height, vectors)
     elif kind in ("line", "dots"):
         vector = Vectors(*given)
         (vector.line if kind == "line" else vector.dots)()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 
 from .access import PTR, loop
-from .convert import I64, least, splat
+from .convert import I64, least, splat, widened
 from .gemm_base import Code
 from .math.values import I32, declared
 
@@ -17,6 +19,14 @@ result: errors grow with the length of such a chain."""
 class Tiles(Code):
     """Writes ``tiles``."""
 
+    pace = 1
+    """Rows of ``b`` that are multiplied at once."""
+
+    @property
+    def element(self) -> Any:
+        """The type of an element of ``a`` and ``b`` in memory."""
+        return self.kind
+
     def tiles(self, height: int, vectors: int) -> None:
         """``c[i, j] = Σ a[i, n] b[n, j]``, or added to ``c``, for ``rows`` by
         ``columns``: rows of ``a``, ``b`` and ``c`` are ``as``, ``bs`` and ``cs`` apart,
@@ -26,20 +36,22 @@ class Tiles(Code):
         wide = vectors * self.lanes
         chunk = self._chunk(size)
         with loop(self.b, I64(0), columns, wide) as j:
-            panel = self.at(b, self.times(self.b.sdiv(j, I64(wide)), bt))
+            apart = self.times(self.b.sdiv(j, I64(wide)), bt)
+            panel = self.at(b, apart, kind=self.element)
             left = self.b.sub(columns, j)
             last = self.b.sub(left, I64(wide - self.lanes))
             with loop(self.b, I64(0), rows, height) as i:
                 top = self.b.sub(self.b.sub(rows, i), I64(1))
-                lines = self._rows(self.at(a, self.times(i, a_s)), a_s, height, top)
+                line = self.at(a, self.times(i, a_s), kind=self.element)
+                lines = self._rows(line, a_s, height, top, self.element)
                 place = self.at(c, self.times(i, cs), j)
-                places = self._rows(place, cs, height, top)
+                places = self._rows(place, cs, height, top, self.kind)
                 ahead = self._ahead(panel, bt, (top, height), size, vectors)
                 with self.carried(I64(0), size, chunk, []) as n:
-                    more = [self.at(line, n) for line in lines]
-                    y = self.at(panel, self.times(n, bs))
+                    more = [self.at(line, n, kind=self.element) for line in lines]
+                    y = self.at(panel, self.times(n, bs), kind=self.element)
                     count = least(self.b, chunk, self.b.sub(size, n))
-                    ask = self.at(ahead, self.times(n, self.lanes))
+                    ask = self.at(ahead, self.times(n, self.lanes), kind=self.element)
                     sums = self._sums(more, y, bs, count, vectors, ask)
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
@@ -47,7 +59,12 @@ class Tiles(Code):
         self.b.ret_void()
 
     def _rows(
-        self, first: ir.Value, apart: ir.Value, height: int, top: ir.Value
+        self,
+        first: ir.Value,
+        apart: ir.Value,
+        height: int,
+        top: ir.Value,
+        kind: Any,
     ) -> list[ir.Value]:
         """Where rows start; past the last one, ``top``, it is that again: the same
         sums, stored twice."""
@@ -55,14 +72,17 @@ class Tiles(Code):
         for r in range(1, height):
             is_there = self.b.icmp_signed("<=", I64(r), top)
             step = self.b.select(is_there, apart, I64(0))
-            rows.append(self.at(rows[-1], step))
+            rows.append(self.at(rows[-1], step, kind=kind))
         return rows
 
     def _chunk(self, size: ir.Value) -> ir.Value:
         """How many products are summed one after the other."""
         b = self.b
         parts = b.sdiv(b.add(size, I64(CHAIN - 1)), I64(CHAIN))
-        return b.sdiv(b.add(size, b.sub(parts, I64(1))), parts)
+        each = b.sdiv(b.add(size, b.sub(parts, I64(1))), parts)
+        if self.pace == 1:
+            return each
+        return self.times(b.sdiv(b.add(each, I64(1)), I64(2)), 2)
 
     def _sums(
         self,
@@ -75,21 +95,32 @@ class Tiles(Code):
     ) -> list[ir.Value]:
         state = [self.zero] * (len(lines) * vectors) + [panel, ahead]
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-        with self.carried(I64(0), size, 1, state) as n:
+        with self.carried(I64(0), size, self.pace, state) as n:
             row, ask = state[-2:]
             self.b.call(fetch, [ask, *(I32(f) for f in (0, 2, 1))])
-            y = [
-                self.load(self.at(row, v * self.lanes), self.lanes)
-                for v in range(vectors)
-            ]
+            y = [self._several(row, v) for v in range(vectors)]
             for r, line in enumerate(lines):
-                one = self.b.load(self.at(line, n), typ=self.kind)
-                x = splat(self.b, one, self.lanes)
+                x = self._one(self.at(line, n, kind=self.element))
                 for v in range(vectors):
                     at = r * vectors + v
-                    state[at] = self.times_plus(x, y[v], state[at])
-            state[-2:] = self.at(row, step), self.at(ask, self.lanes)
+                    state[at] = self._added(x, y[v], state[at])
+            steps = self.times(step, self.pace), I64(self.lanes * self.pace)
+            state[-2:] = (
+                self.at(p, s, kind=self.element)
+                for p, s in zip((row, ask), steps, strict=True)
+            )
         return state[:-2]
+
+    def _several(self, row: ir.Value, v: int) -> ir.Value:
+        """A vector of a row of ``b``."""
+        return self.load(self.at(row, v * self.lanes), self.lanes)
+
+    def _one(self, place: ir.Value) -> ir.Value:
+        """An element of ``a`` in each lane."""
+        return splat(self.b, self.b.load(place, typ=self.kind), self.lanes)
+
+    def _added(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        return self.times_plus(x, y, z)
 
     def _ahead(
         self,
@@ -105,7 +136,7 @@ class Tiles(Code):
         top, height = rows
         left = b.sdiv(top, I64(height))
         part = self.times(self.times(left, size), self.lanes)
-        following = self.at(panel, apart, part)
+        following = self.at(panel, apart, part, kind=self.element)
         return b.select(b.icmp_signed("<", left, I64(vectors)), following, panel)
 
     def _write(
@@ -175,3 +206,42 @@ class Tiles(Code):
         read = declared(self.b, name, kinds, self.vector)
         align = I32(self.dtype.itemsize)
         return self.b.call(read, [place, align, mask, self.zero])
+
+
+class _BFloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which only one instruction takes."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+class Pairs(Tiles):
+    """Writes ``tiles`` of bfloat16, two neighbours of an inner axis at once: their
+    products are exact, and summed in float32. Denormals count as 0."""
+
+    pace = 2
+
+    @property
+    def element(self) -> Any:
+        return ir.IntType(16)
+
+    def _several(self, row: ir.Value, v: int) -> ir.Value:
+        place = self.at(row, 2 * v * self.lanes, kind=self.element)
+        return self.b.load(place, typ=widened(I32, self.lanes), align=2)
+
+    def _one(self, place: ir.Value) -> ir.Value:
+        return splat(self.b, self.b.load(place, typ=I32, align=2), self.lanes)
+
+    def _added(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        pairs = ir.VectorType(_BFloat(), 2 * self.lanes)
+        bits = 32 * self.lanes
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+        added = declared(self.b, name, [self.vector, pairs, pairs], self.vector)
+        x, y = (self.b.bitcast(v, pairs) for v in (x, y))
+        return self.b.call(added, [z, x, y])

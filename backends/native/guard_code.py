@@ -251,7 +251,7 @@ equal:
   %e = call i1 @equal(ptr %x, ptr %object)
   ret i1 %e
 tuple:
-  %is_tuple = icmp eq ptr %type, @PyTuple_Type
+  %is_tuple = icmp eq ptr %type, %object
   %tsize = get Tuple.size, %x
   %tfits = icmp eq i64 %tsize, %count
   %tok = select i1 %is_tuple, i1 %tfits, i1 false

@@ -28,6 +28,7 @@ from ..interpret import Array
 from ..kernels.affine import Layout, Unsupported
 from . import blas, record
 from .entry import Code
+from .late import late
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
@@ -94,9 +95,9 @@ class Compiled:
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
         self.host, self.threads, self.exact = host, threads, exact
-        self.places = Places(program, layouts)
         self.parts: list[Native | Python] = []
         self.arena_bytes, self.fault = 0, -1
+        self.late: tuple[int, ...] = ()
         name = record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
@@ -111,6 +112,8 @@ class Compiled:
             library = _loaded(found.code, uses_blas, found.functions, self.host)
         except BackendError:
             return False
+        self.late = found.late
+        self.places = Places(self.program, self.layouts, self.late)
         for table in found.arrays:
             self.places.constant(table)
         for number, panels in record.panels_of(found.packed):
@@ -122,6 +125,8 @@ class Compiled:
 
     def _write(self, name: str | None) -> None:
         """Generate the code, and keep it when it is all of the program."""
+        self.late = late(self.program, self.host)
+        self.places = Places(self.program, self.layouts, self.late)
         known = len(self.places.constants)
         self._written = self._generated(self.places)
         if self.places.fault is not None:
@@ -185,13 +190,14 @@ class Compiled:
             record.of_panels(self.places.packed),
             tuple(functions),
             self._unread,
+            self.late,
         )
         record.keep(name, made)
 
     @cached_property
     def _written(self) -> list[Written]:
         """What the code was made from, made again if that comes from disk."""
-        return self._generated(Places(self.program, self.layouts))
+        return self._generated(Places(self.program, self.layouts, self.late))
 
     @property
     def source(self) -> str:

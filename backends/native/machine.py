@@ -69,6 +69,11 @@ class Host:
         return self.is_arm or "fma" in self.flags
 
     @property
+    def has_bfloat_pairs(self) -> bool:
+        """Whether one instruction sums the products of pairs of bfloat16."""
+        return self.vector_bits == 512 and "avx512bf16" in self.flags
+
+    @property
     def key(self) -> str:
         """Text that differs wherever the object code may differ."""
         llvm_version = ".".join(map(str, llvm.llvm_version_info))

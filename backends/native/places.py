@@ -16,6 +16,7 @@ from eqsat.term import Term
 
 from ..interpret import Array, evaluate
 from ..kernels.affine import Layout, Unsupported
+from ..kernels.late import opened
 from .pool import ALIGNED_FROM, fresh
 from .tiles import Panels
 
@@ -51,8 +52,15 @@ class Places:
     Pointers are numbered: inputs, results, constants, then scratch.
     """
 
-    def __init__(self, program: Program, layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        layouts: Sequence[Layout],
+        late: Sequence[int] = (),
+    ) -> None:
         self.program = program
+        self.late = {program.folded[i]: opened(program.folded[i]) for i in late}
+        """Constants that products compute."""
         self.of: dict[Term, Place] = {}
         self.constants: list[Array] = []
         self.packed: list[tuple[int, Panels]] = []
@@ -61,8 +69,10 @@ class Places:
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
             self.of[t] = Place(Memory(i), layout)
-        fixed = (*program.constants, *program.folded)
-        values = evaluate(fixed, {})
+        folded = (t for t in program.folded if t not in self.late)
+        leaves = (a for of in self.late.values() for a in of.leaves)
+        fixed = dict.fromkeys((*program.constants, *folded, *leaves))
+        values = evaluate(tuple(fixed), {})
         for t in fixed:
             value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
             self.constant(value, t)
@@ -79,6 +89,13 @@ class Places:
         if term is not None:
             self.of[term] = place
         return place
+
+    def settle(self, terms: Sequence[Term]) -> None:
+        """Compute constants now that were to be computed by products."""
+        values = evaluate(terms, {})
+        for t in terms:
+            self.constant(np.array(values[t], cast("np.dtype[Any]", t.dtype)), t)
+            del self.late[t]
 
     def panels(self, number: int, panels: Panels) -> Place:
         """The place of the constant with this pointer, in panels."""

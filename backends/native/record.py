@@ -49,6 +49,8 @@ class Record:
     """What the code calls of :mod:`.gemm_code`."""
     unread: tuple[int, ...] = ()
     """Pointers of constants that are read in panels only."""
+    late: tuple[int, ...] = ()
+    """Folded terms that products compute, by their positions."""
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:

@@ -112,6 +112,7 @@ class Layered:
                 self.parts += self._kernel(kernel)
             except Unsupported as why:
                 self.reasons[kernel] = str(why)
+                places.settle([t for t in places.late if t in kernel.inputs])
                 self.parts.append(kernel)
         for i in sorted(places.copied):
             self.parts += self._copy(program, i)
@@ -133,18 +134,20 @@ class Layered:
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
             raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
-        layouts = {t: self.places.of[t].layout for t in kernel.inputs}
         has_halves = any(t.dtype in HALF for t in kernel.inputs)
         halves = has_halves and gemm.is_better(self.host)
-        pieces = pieces_of(kernel, replace(self.target, halves=halves), layouts)
+        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
+        layouts = {t: self.places.of[t].layout for t in kernel.inputs if t not in late}
+        pairs = halves and self.host.has_bfloat_pairs
+        target = replace(self.target, halves=halves, pairs=pairs)
+        pieces = pieces_of(kernel, target, layouts, late)
         for p in pieces.pieces:
             if isinstance(p, Loops):
                 check(p.nest)
         memory = self._memory(kernel, pieces)
         steps = []
         for p in pieces.pieces:
-            operands = p.operands if isinstance(p, Loops) else (p.x, p.y, p.out)
-            where = tuple(memory(o) for o in operands)
+            where = tuple(memory(o) for o in p.operands)
             if isinstance(p, Loops):
                 p = replace(p, nest=self._with_memory(p.nest, where))
             elif gemm.is_better(self.host):
@@ -273,14 +276,18 @@ class Layered:
         yield replace(group, steps=tuple(steps), columns=columns)
 
     def _product(self, step: Step, panel: int) -> tuple[Step, list[Group]]:
-        p, (x, y, out) = step.piece, step.memory
+        p = step.piece
         assert isinstance(p, Product)
+        if p.mapped is not None:
+            return replace(step, plan=gemm.plan(p, self.host, panel, True)), []
+        x, y, out = step.memory
         is_constant = y.buffer >= self.places.first_constant
         plan = gemm.plan(p, self.host, panel, is_constant)
         if plan.order != "done":
             return replace(step, plan=plan), []
-        panels = gemm.panels(p, self.host)
-        of_panels = gemm.in_panels(p, self.host)
+        pairs = plan.kind == "pairs"
+        panels = gemm.panels(p, self.host, pairs)
+        of_panels = gemm.in_panels(p, self.host, pairs)
         if is_constant:
             pair = y.buffer, panels
             if pair not in self.panels:
@@ -309,10 +316,10 @@ class Layered:
         rows = _rows(product)
         piece = step.piece
         if isinstance(piece, Product):
-            x, y, out = step.memory
+            x, *right, out = step.memory
             same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
             packed_x = piece.at[0].strides == _packed(piece, 0)
-            return same and x in made and y not in made and out not in made and packed_x
+            return same and x in made and not made.keys() & {*right, out} and packed_x
         assert isinstance(piece, Loops)
         shape = shape_of(piece.nest, self.host)
         if piece.nest.vertical or piece.nest.chunk is not None or shape.units % rows:

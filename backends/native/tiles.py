@@ -81,7 +81,9 @@ class Panels:
     lanes: int
     """Of a whole tile."""
     dtype: str = "float32"
-    """Of the product."""
+    """Of the product; of pairs, uint16."""
+    pairs: bool = False
+    """Whether two rows of bfloat16 lie element beside element."""
 
     @property
     def elements(self) -> int:
@@ -92,6 +94,8 @@ class Panels:
         """Bring the elements of ``array``, whose memory the layout is of, into panels:
         ``out``, flat and of as many :attr:`elements`."""
         k, n = self.sizes
+        if self.pairs:
+            array = array.view(np.uint16)
         flat = array.reshape(-1)[self.layout.offset :]
         strides = tuple(s * array.itemsize for s in self.layout.strides)
         given = np.lib.stride_tricks.as_strided(flat, (*self.kept, k, n), strides)
@@ -103,10 +107,12 @@ class Panels:
             tiles = -(-s.columns // wide)
             start = k * s.first
             to = out[:, start : start + tiles * k * wide]
-            to = to.reshape(len(given), tiles, k, wide)
+            each = 2 if self.pairs else 1
+            to = to.reshape(len(given), tiles, k // each, wide, each)
             for j in range(tiles):
                 low = s.first + j * wide
                 part = given[:, :, low : min(low + wide, n)]
+                part = part.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
                 to[:, j, :, : part.shape[2]] = part
 
 

@@ -117,11 +117,19 @@ class Tables:
             return self._constant(leaf) if leaf.constant else self.array(leaf)
         if isinstance(part, tree.Static):
             return self._static(part.value)
-        if part.type not in (tuple, list, dict):
+        kind: Any = part.type
+        # Named tuples lie in memory as tuples do.
+        is_tuple = issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__
+        if not is_tuple and kind not in (list, dict):
             raise NoVariantError
-        keys = [self.key(k) for k in part.keys] if part.type is dict else []
-        kind = KIND[part.type.__name__]
-        node = words("Node", kind=kind, count=len(part.children), data=self.at(keys))
+        keys = [self.key(k) for k in part.keys] if kind is dict else []
+        node = words(
+            "Node",
+            kind=KIND["tuple" if is_tuple else kind.__name__],
+            count=len(part.children),
+            object=self.own(kind),
+            data=self.at(keys),
+        )
         for child in part.children:
             node += self._nodes(child, leaves)
         return node
