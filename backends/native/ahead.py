@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from llvmlite import ir
 
 from ..kernels.affine import Var
-from ..kernels.language import Accumulate, Load, Pass
+from ..kernels.language import Accumulate, Gather, Keep, Load, Pass, Store
 from .access import PTR, Access, Strand
-from .convert import I64
+from .convert import I64, memory_type
 from .math.values import I32, declared
 from .shape import AT_ONCE, is_near, is_wide
 
@@ -19,6 +19,9 @@ AHEAD_BYTES = 4096
 """How far ahead of a sum over one long row memory is asked for."""
 NEXT_ROW_BYTES = 1 << 15
 """Rows up to which the next one is asked for while this one is computed."""
+GATHERED_BYTES = 1024
+"""How much of the next row that an index picks is asked for while this one is read: no
+processor foresees where it lies."""
 LINE = 64
 """Bytes that are asked for at once."""
 
@@ -58,6 +61,41 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
     elif len(bodies) == 1 and any(isinstance(s, Accumulate) for s in p.body):
         if not is_near(nest):
             yield from ((s, AHEAD_BYTES) for s in loads)
+
+
+def picked_rows(c: Access) -> list[Gather]:
+    """Reads of rows that an index picks, of arrays that no second cache holds."""
+    nest = c.nest
+    bodies = [p for p in nest.passes if p.body]
+    if nest.vertical or len(bodies) != 1 or any(p.before for p in nest.passes[1:]):
+        return []
+    (p,) = bodies
+    if len(p.loops) != 1 or any(isinstance(s, Store) for s in p.before):
+        return []
+    (var,) = p.loops
+    of_row = {s.target for s in p.before if not isinstance(s, (Keep, Store))}
+    return [
+        s
+        for s in p.body
+        if isinstance(s, Gather)
+        and s.by in of_row
+        and s.at.coefficient(var) == 1
+        and var.size * nest.buffers[s.buffer].dtype.itemsize >= LINE * 4
+    ]
+
+
+def ask_for_rows(
+    c: Access, gathers: Sequence[Gather], row: Mapping[int, ir.Value], var: Var
+) -> None:
+    """Ask for the rows that ``gathers`` read by the numbers in ``row``."""
+    c.index[var] = I64(0)
+    for s in gathers:
+        dtype = c.nest.buffers[s.buffer].dtype
+        at = c.b.add(c._sum(s.at), row[s.by])
+        kind = memory_type(dtype)
+        first = c.b.gep(c.buffers[s.buffer], [at], source_etype=kind)
+        for byte in range(0, min(var.size * dtype.itemsize, GATHERED_BYTES), LINE):
+            _ask(c.b, first, byte)
 
 
 def _ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:

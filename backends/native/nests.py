@@ -36,7 +36,7 @@ from ..kernels.language import (
 )
 from . import elementwise
 from .access import Access, Strand, loop, without
-from .ahead import fetch_ahead
+from .ahead import ask_for_rows, fetch_ahead, picked_rows
 from .checks import Checks
 from .convert import I64, constant, least, register_type, splat
 from .extremes import Extreme, Positions
@@ -90,8 +90,21 @@ class Emitter(Access):
         block = None
         if count > 1:
             unit, block = self._divided(unit, count)
+        picked = picked_rows(self)
+        if picked and block is None:
+            self._ask_for_next(unit, picked)
         self._place(unit, self.nest.grid)
         self._passes(block)
+
+    def _ask_for_next(self, unit: ir.Value, picked: Sequence[Gather]) -> None:
+        """Ask for what the row after ``unit`` picks."""
+        b, (p, *_) = self.b, self.nest.passes
+        last = b.sub(self.stop, I64(1))
+        self._place(least(b, b.add(unit, I64(1)), last), self.nest.grid)
+        self.row = {}
+        for s in p.before:
+            self._of_row(s)
+        ask_for_rows(self, picked, self.row, p.loops[0])
 
     def _place(self, unit: ir.Value, grid: Sequence[Var]) -> None:
         """The grid variables of row number ``unit``."""
