@@ -14,6 +14,8 @@ from .gemm_base import Code
 from .gemm_vectors import mask
 from .math.values import I32, declared
 
+Masks = dict[int, ir.Value | None]
+"""By the number of a vector of memory, its lanes that are read; None for all."""
 BIAS = 1 << 32
 """Added to a number before it is divided, so that it is not negative."""
 
@@ -112,14 +114,13 @@ class Windows(Code):
             b.icmp_signed("<=", low, I64(0)), b.icmp_signed(">=", high, I64(self.lanes))
         )
 
-        def each(low: ir.Value | None, merges: bool) -> None:
+        def each(masks: Masks, merged: ir.Value | None = None) -> None:
             state = [image[0], to[0]]
             with self.carried(I64(0), channels, 1, state):
                 at, place = state
-                value = self._strided(at, source, step, low, high)
-                if merges:
-                    old = self.load(place, self.lanes)
-                    value = b.select(self._between(lanes[0], high, 0), value, old)
+                value = self._strided(at, source, step, masks)
+                if merged is not None:
+                    value = b.select(merged, value, self.load(place, self.lanes))
                 self.store(value, place)
                 state[:] = [
                     self.at(at, image[1], kind=kind),
@@ -128,71 +129,67 @@ class Windows(Code):
 
         with b.if_else(whole) as (then, otherwise):
             with then:
-                each(None, False)
-            with otherwise, b.if_else(is_first) as (first, later):
-                with first:
-                    each(low, False)
-                with later, b.if_then(b.icmp_signed("<", low, high)):
-                    each(low, True)
+                each(self._masks(step))
+            with otherwise:
+                masks = self._masks(step, low, high)
+                with b.if_else(is_first) as (first, later):
+                    with first:
+                        each(masks)
+                    with later, b.if_then(b.icmp_signed("<", low, high)):
+                        each(masks, self._between(low, high, 0))
+
+    def _masks(
+        self, step: int, low: ir.Value | None = None, high: ir.Value | None = None
+    ) -> Masks:
+        """For each vector that every ``step``-th element of some is in, those that may
+        be read: from the one of lane ``low`` to the one before lane ``high``; all, but
+        none behind the last one, without these. None where nothing is to be picked."""
+        lanes, found = self.lanes, dict[int, ir.Value | None]()
+        end = (lanes - 1) * step + 1
+        first, last = I64(0), I64(end)
+        if low is not None and high is not None:
+            first = self.times(low, step)
+            last = self.b.sub(self.times(high, step), I64(step - 1))
+        for n in sorted({i * step // lanes for i in range(lanes)}):
+            whole = low is None and (n + 1) * lanes <= end
+            found[n] = None if whole else self._between(first, last, n * lanes)
+        return found
 
     def _strided(
-        self,
-        place: ir.Value,
-        source: DType,
-        step: int,
-        low: ir.Value | None,
-        high: ir.Value | None,
+        self, place: ir.Value, source: DType, step: int, masks: Masks
     ) -> ir.Value:
-        """Every ``step``-th element from ``place`` on: the lanes from ``low`` to
-        ``high``, zeros around them; without ``low`` all lanes."""
-        lanes, found = self.lanes, None
-        end = (lanes - 1) * step + 1
-        for n in range(step):
-            picked = [
-                i for i in range(lanes) if n * lanes <= i * step < (n + 1) * lanes
-            ]
-            if not picked:
-                continue
+        """Every ``step``-th element from ``place`` on, zeros where ``masks`` says."""
+        lanes, found = self.lanes, self.zero
+        for n, wanted in masks.items():
             at = self.at(place, n * lanes, kind=memory_type(source))
-            if low is not None:
-                first = self.times(low, step)
-                last = self.b.sub(self.times(high, step), I64(step - 1))
-                value = self._masked(at, source, first, last, n * lanes)
-            elif (n + 1) * lanes > end:  # nothing may be read past the last one
-                value = self._masked(at, source, I64(0), I64(end), n * lanes)
-            else:
+            if wanted is None:
                 value = self.read(at, lanes, source)
+            else:
+                value = self._masked(at, source, wanted)
             if step == 1:
                 return value
-            lane_of = {i: lanes + i * step - n * lanes for i in picked}
-            if found is None:
-                found = self.zero
-            found = self.b.shuffle_vector(
-                found, value, mask([lane_of.get(i, i) for i in range(lanes)])
-            )
-        assert found is not None
+            picks = [i * step - n * lanes for i in range(lanes)]
+            lane_of = [lanes + p if 0 <= p < lanes else i for i, p in enumerate(picks)]
+            found = self.b.shuffle_vector(found, value, mask(lane_of))
         return found
 
     def _between(self, low: ir.Value, high: ir.Value, first: int) -> ir.Value:
         """Of lanes that count from ``first``, those from ``low`` to ``high``."""
         b, lanes = self.b, self.lanes
         ramp = ir.Constant(
-            ir.VectorType(I64, lanes), [I64(first + n) for n in range(lanes)]
+            ir.VectorType(I32, lanes), [I32(first + n) for n in range(lanes)]
         )
+        low, high = (self._near(i, first) for i in (low, high))
         above = b.icmp_signed(">=", ramp, splat(b, low, lanes))
         return b.and_(above, b.icmp_signed("<", ramp, splat(b, high, lanes)))
 
-    def _masked(
-        self,
-        place: ir.Value,
-        source: DType,
-        low: ir.Value,
-        high: ir.Value,
-        first: int,
-    ) -> ir.Value:
-        """Elements of lanes from ``low`` to ``high``, which count from ``first``, and
-        zeros around them."""
-        wanted = self._between(low, high, first)
+    def _near(self, i: ir.Value, first: int) -> ir.Value:
+        """``i``, or a bound of lanes that count from ``first``, in 32 bits."""
+        i = _most(self.b, least(self.b, i, first + self.lanes), I64(first))
+        return self.b.trunc(i, I32)
+
+    def _masked(self, place: ir.Value, source: DType, wanted: ir.Value) -> ir.Value:
+        """The elements of lanes that are ``wanted``, zeros around them."""
         kind = widened(memory_type(source), self.lanes)
         size = 8 * source.itemsize
         number = "i" if isinstance(kind.element, ir.IntType) else "f"
@@ -237,8 +234,8 @@ class Windows(Code):
                         with whole:
                             self.store(self.read(at, self.lanes, source), place)
                         with part:
-                            value = self._masked(at, source, low, high, 0)
-                            self.store(value, place)
+                            wanted = self._between(low, high, 0)
+                            self.store(self._masked(at, source, wanted), place)
                 with otherwise, loop(b, I64(0), os, self.lanes) as e:
                     self.store(self.zero, self.at(to, e))
         b.ret_void()
@@ -286,7 +283,7 @@ class Windows(Code):
             line = self.at(x, self.times(xs, row))
             for j in range(kw):
                 at = self.at(line, j * dw)
-                value = self._strided(at, self.dtype, sw, None, None)
+                value = self._strided(at, self.dtype, sw, self._masks(sw))
                 for n, i in wanted[row]:
                     weight, old = weights[i * kw + j], sums[n]
                     if old is None:
