@@ -337,11 +337,10 @@ class Layered:
         }
         rows = _rows(product)
         piece = step.piece
-        if isinstance(product, Convolution):
-            if not isinstance(piece, Loops):
-                return False
-            if not convolutions.follows(product, piece.nest):
-                return False
+        if isinstance(product, Convolution) and not (
+            isinstance(piece, Loops) and convolutions.follows(product, piece.nest)
+        ):
+            return False
         if isinstance(piece, Product):
             x, *right, out = step.memory
             same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
