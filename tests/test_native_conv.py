@@ -6,7 +6,9 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -367,3 +369,22 @@ def test_arguments_in_other_layouts_are_copied_or_read() -> None:
     for order in ORDERS:
         a = laid(x, order)
         right(low(a, w)[0], a, w, **attributes())
+
+
+def test_the_second_time_the_code_comes_from_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EQSAT_CACHE", "1")
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    x, w = draw(0, 2, 5, 19, 23), draw(1, 6, 5, 3, 3)
+    program = program_of(lambda x, w: ops.conv2d(x, w), x, constants=[w])
+
+    def made() -> Compiled:
+        return Compiled(program, [_layout(x)], host(), 3)
+
+    first = made()
+    with mock.patch.object(Compiled, "_write", side_effect=AssertionError):
+        second = made()
+    for compiled in (first, second):
+        (got,) = compiled.run([x])
+        right(got, x, w, **attributes())
