@@ -18,7 +18,7 @@ from eqsat.term import Graph, Term, Weak
 
 from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import DType, Load, Nest, Operand, Pass, Statement, Store
-from ..kernels.lower import Pieces, Product, pieces_of
+from ..kernels.lower import Loops, Pieces, pieces_of
 from ..kernels.schedule import Target
 from .dialect import Dialect
 from .print_c import Source, source_of
@@ -151,7 +151,7 @@ class _Parting:
         self.temporaries += len(pieces.temporaries)
         written: set[Memory] = set()
         for piece in pieces.pieces:
-            if isinstance(piece, Product):
+            if not isinstance(piece, Loops):
                 raise Unsupported("a product in loops")
             memory = [
                 self._memory(o, kernel, back, pieces, first) for o in piece.operands
@@ -234,7 +234,7 @@ def _known(nodes: Sequence[Term], leaves: set[Term]) -> set[Term]:
 def _has_long_rows(pieces: Pieces) -> bool:
     """Whether one of the nests leaves most of a GPU idle, reducing rows one by one."""
     for p in pieces.pieces:
-        if not isinstance(p, Product):
+        if isinstance(p, Loops):
             reducing = sum(1 for q in p.nest.passes if q.body)
             few = p.nest.rows < 8 and p.nest.elements >= MANY and bool(p.nest.grid or 1)
             if few and reducing > 1:

@@ -220,6 +220,8 @@ class Nest:
     streamed: frozenset[int] = frozenset()
     """Buffers that are written past the caches: too large to stay in them. They start
     on a cache line."""
+    ranged: bool = False
+    """Whether calls say which elements of the one loop of a row they want."""
 
     @property
     def rows(self) -> int:

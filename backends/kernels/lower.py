@@ -6,7 +6,7 @@ reduction over other axes, a reduction that would leave threads without rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, cast
@@ -29,6 +29,7 @@ from .affine import (
     address,
     covers,
 )
+from .images import Convolution, convolution, is_image, is_kernel, is_result
 from .known import fixed_terms
 from .language import DType, Nest, Operand
 from .late import Late, source_of_pairs
@@ -72,7 +73,7 @@ class Product:
         return self.x, *right, self.out
 
 
-Piece = Loops | Product
+Piece = Loops | Product | Convolution
 
 
 @dataclass
@@ -90,6 +91,11 @@ MANY = 1 << 16
 CHUNKS = 32
 """Parts of a reduction of few rows."""
 PRODUCTS = ("float32", "float64")
+CONTRACTIONS = ("matmul", "conv2d")
+
+
+Lies = Callable[[Shape, Shape], bool]
+"""Whether something can be read that has these strides, and this shape."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
 
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
-OF_NOTHING = frozenset("sum prod mean any all matmul".split())
+OF_NOTHING = frozenset("sum prod mean any all matmul conv2d".split())
 """Ops that make elements of arrays without any."""
 
 
@@ -166,6 +172,7 @@ class _Lowering:
             self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op.name == "matmul"}
+        rows |= {prod(t.shape[2:]) for t in terms if t.op.name == "conv2d"}
         self.target = replace(target, rows=frozenset(rows))
         self.rounds = len(terms) == 1
         for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
@@ -211,6 +218,8 @@ class _Lowering:
             self.pad(term, root)
         elif name == "matmul" and root.out.dtype.name in PRODUCTS:
             self.product(term, root)
+        elif name == "conv2d" and root.out.dtype.name in PRODUCTS:
+            self.convolution(term, root)
         else:
             self.nest([root])
 
@@ -290,7 +299,8 @@ class _Lowering:
                 self.write(r)
             self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
             return [r for r in roots if r.term is not term]
-        is_product = term.op.name == "matmul" and own and own[0].out.dtype in HALF
+        is_half = own and own[0].out.dtype in HALF
+        is_product = term.op.name in CONTRACTIONS and is_half
         if own and not is_product and term.op.name != "reshape":
             raise Unsupported(f"{term.op.name} in loops")
         self.materialise(term)
@@ -343,14 +353,14 @@ class _Lowering:
             self._flat(term)
             return
         dtype = Values(self.memory, {}).dtype(term)
-        if term.op.name == "matmul" and dtype.name not in PRODUCTS:
-            raise Unsupported(f"a product in {dtype}")
+        if term.op.name in CONTRACTIONS and dtype.name not in PRODUCTS:
+            raise Unsupported(f"{term.op.name} in {dtype}")
         strides = packed(term.shape)
         out = self.temporary(dtype, term.size)
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in ("matmul", "concatenate", "pad"):
+        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad"):
             self.write(root)
         elif term.op.kind in ("pointwise", "view"):  # type: ignore[attr-defined]
             self.nest([root])
@@ -435,20 +445,51 @@ class _Lowering:
         lies = x[1].strides[-1] == 1 and x[0].dtype == BF16
         return lies and rows > 1 and size % 2 == 0
 
+    def convolution(self, term: Term, root: Root) -> None:
+        """A convolution into ``root``."""
+        if not is_result(root.strides, term.shape):
+            self.materialise(term)
+            self.nest([root])
+            return
+        x, w = term.args
+        dtype = root.out.dtype
+        of_x = self._operand(x, x.shape, dtype, is_image)
+        of_w = self._operand(w, w.shape, dtype, is_kernel)
+        if of_w[0].dtype != dtype:
+            of_w = self._copied(w, dtype), Layout(packed(w.shape))
+        piece = convolution(
+            (of_x[0], of_w[0], root.out),
+            (of_x[1], of_w[1], Layout(root.strides, root.offset)),
+            (x.shape, w.shape, term.shape),
+            cast(Op, term.op).attr_dict(term),
+        )
+        self.out.pieces.append(piece)
+
     def _matrix(self, term: Term, shape: Shape, dtype: DType) -> tuple[Operand, Layout]:
         """Where an operand of a product lies; it is computed or copied if need be."""
-        found = self._seen(term, shape, dtype, self.memory)
+        return self._operand(term, shape, dtype, _is_matrix)
+
+    def _operand(
+        self, term: Term, shape: Shape, dtype: DType, lies: Lies
+    ) -> tuple[Operand, Layout]:
+        """Where ``term``, broadcast to ``shape``, lies; it is computed or copied if
+        need be, until ``lies`` holds of its strides and shape."""
+        found = self._seen(term, shape, dtype, self.memory, lies)
         if found is None and term in self.memory:
-            out = self.temporary(dtype, term.size)
-            strides = packed(term.shape)
-            self.nest([Root(term, out, strides)])
-            copied = {term: (out, Layout(strides))}
-            found = self._seen(term, shape, dtype, copied)
+            out = self._copied(term, dtype)
+            copied = {term: (out, Layout(packed(term.shape)))}
+            found = self._seen(term, shape, dtype, copied, lies)
         elif found is None:
             self.materialise(term)
-            return self._matrix(term, shape, dtype)
+            return self._operand(term, shape, dtype, lies)
         assert found is not None
         return found
+
+    def _copied(self, term: Term, dtype: DType) -> Operand:
+        """What is in memory, once more: packed, and in ``dtype``."""
+        out = self.temporary(dtype, term.size)
+        self.nest([Root(term, out, packed(term.shape))])
+        return out
 
     def _is_read(self, dtype: DType, wide: DType) -> bool:
         """Whether a product in ``wide`` reads ``dtype``."""
@@ -461,8 +502,9 @@ class _Lowering:
         shape: Shape,
         dtype: DType,
         memory: Mapping[Term, tuple[Operand, Layout]],
+        lies: Lies,
     ) -> tuple[Operand, Layout] | None:
-        """The layout of ``term`` broadcast to ``shape``, where BLAS can read it."""
+        """The layout of ``term`` broadcast to ``shape``, where ``lies`` holds of it."""
         values = Values(memory, {})
         index = values.index("i", term.shape)
         try:
@@ -481,10 +523,15 @@ class _Lowering:
         strides = [0] * lead + [
             s if n > 1 else 0 for s, n in zip(own, term.shape, strict=True)
         ]
-        rows, columns = strides[-2:]
-        m, n = shape[-2:]
-        if not ((columns == 1 or n == 1) and (rows >= n or m == 1)) and not (
-            (rows == 1 or m == 1) and (columns >= m or n == 1)
-        ):
+        if not lies(tuple(strides), shape):
             return None
         return value.source, Layout(tuple(strides), value.at.offset)
+
+
+def _is_matrix(strides: Shape, shape: Shape) -> bool:
+    """Whether BLAS can read the matrices of an array."""
+    rows, columns = strides[-2:]
+    m, n = shape[-2:]
+    if (columns == 1 or n == 1) and (rows >= n or m == 1):
+        return True
+    return (rows == 1 or m == 1) and (columns >= m or n == 1)

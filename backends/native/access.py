@@ -61,9 +61,11 @@ class Access:
     def __init__(self, module: ir.Module, nest: Nest, name: str, host: Host) -> None:
         self.nest, self.host = nest, host
         self.shape = shape_of(nest, host)
-        params = [PTR] * (len(nest.buffers) + 1) + [I64, I64]
+        params = [PTR] * (len(nest.buffers) + 1) + [I64, I64] * (1 + nest.ranged)
         self.function = ir.Function(module, ir.FunctionType(VOID, params), name)
-        *self.buffers, self.keep, self.start, self.stop = self.function.args
+        count = len(nest.buffers)
+        self.buffers = self.function.args[:count]
+        self.keep, self.start, self.stop, *self.wanted = self.function.args[count:]
         for i, p in enumerate(self.buffers):
             if i not in nest.aliased:
                 p.add_attribute("noalias")

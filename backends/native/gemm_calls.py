@@ -9,6 +9,7 @@ from math import prod
 
 from llvmlite import ir
 
+from ..kernels.images import Convolution
 from ..kernels.language import DType
 from ..kernels.lower import Product
 from ..kernels.mapped import Mapped
@@ -262,7 +263,7 @@ class OwnCalls(Calls):
             yield start, size, self.b.icmp_signed(">", start, I64(0))
 
     def _ranges(
-        self, p: Product, part: ir.Value, parts: int
+        self, p: Product | Convolution, part: ir.Value, parts: int
     ) -> Iterator[tuple[ir.Value, ir.Value, int]]:
         """The columns of a part, by widths of tiles: from, to, vectors."""
         b, n = self.b, p.sizes[1]

@@ -3,7 +3,9 @@
 A *tile* is the rows by vectors of a result that registers hold. ``tiles`` multiplies
 rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` and
 ``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
-order that these read.
+order that these read. ``gather`` does so for what is under the kernels of a
+convolution; ``stencil`` is the convolution of one channel, which ``border`` puts zeros
+around.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from llvmlite import ir
 
 from ..kernels.language import DType
 from .access import PTR
+from .conv_code import Stencil, Windows
 from .convert import I1, I64
 from .gemm_order import Order
 from .gemm_tiles import Pairs, Tiles
@@ -27,15 +30,19 @@ TILES = (PTR, I64, PTR, I64, I64, PTR, I64, I64, I64, I64, I1)
 LINE = (PTR, I64, PTR, I64, PTR, I64, I64)
 DOTTED = (PTR, I64, PTR, PTR, I64, I64, I64)
 MOVED = (PTR, I64, PTR, I64, I64, I64)
+GATHERED = (PTR, *[I64] * 13, PTR, *[I64] * 5)
+BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
+STENCIL = (PTR, I64, PTR, PTR, I64, I64)
 SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
+    **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
     **dict.fromkeys(("copy", "turn"), MOVED),
 }
 
 
 def name_of(kind: str, dtype: DType, detail: object = "") -> str:
     """What a function is called: its kind, dtype and the rows and vectors of a tile
-    (``8x3``), or the dtype that is read."""
+    (``8x3``), the dtype that is read, with a stride for some, or a stencil."""
     return f"{kind}_{dtype.name}" + (f"_{detail}" if detail != "" else "")
 
 
@@ -57,6 +64,12 @@ def text_of(name: str, host: Host) -> str:
     elif kind in ("line", "dots"):
         vector = Vectors(*given)
         (vector.line if kind == "line" else vector.dots)()
+    elif kind == "gather":
+        Windows(*given).gather(_dtype(rest[0]), int(rest[1]))
+    elif kind == "border":
+        Windows(*given).border(_dtype(rest[0]))
+    elif kind == "stencil":
+        Windows(*given).stencil(Stencil.of(rest[0]))
     else:
         order = Order(*given)
         (order.copy if kind == "copy" else order.turn)(_dtype(rest[0]))

@@ -40,13 +40,15 @@ class Tiles(Code):
             panel = self.at(b, apart, kind=self.element)
             left = self.b.sub(columns, j)
             last = self.b.sub(left, I64(wide - self.lanes))
+            is_last = self.b.icmp_signed("<=", left, I64(wide))
+            next_panel = self.b.select(is_last, I64(0), bt)
             with loop(self.b, I64(0), rows, height) as i:
                 top = self.b.sub(self.b.sub(rows, i), I64(1))
                 line = self.at(a, self.times(i, a_s), kind=self.element)
                 lines = self._rows(line, a_s, height, top, self.element)
                 place = self.at(c, self.times(i, cs), j)
                 places = self._rows(place, cs, height, top, self.kind)
-                ahead = self._ahead(panel, bt, (top, height), size, vectors)
+                ahead = self._ahead(panel, next_panel, (top, height), size, vectors)
                 with self.carried(I64(0), size, chunk, []) as n:
                     more = [self.at(line, n, kind=self.element) for line in lines]
                     y = self.at(panel, self.times(n, bs), kind=self.element)
@@ -131,7 +133,8 @@ class Tiles(Code):
         vectors: int,
     ) -> ir.Value:
         """What the rows of a tile ask for while they run: the last ones for the next
-        panel, which lies far away, a vector a turn."""
+        panel, which lies far away, a vector a turn; those of the last one for itself,
+        since other threads may write what comes after it."""
         b = self.b
         top, height = rows
         left = b.sdiv(top, I64(height))

@@ -215,7 +215,7 @@ class Emitter(Access):
             return [(self.strands[0].lanes, len(self.strands))]
         lanes, unroll = self.shape.lanes, self.shape.unroll
         size = p.loops[-1].size
-        if self.nest.chunk is not None and len(p.loops) == 1:
+        if self.nest.ranged or (self.nest.chunk is not None and len(p.loops) == 1):
             many = one = single = 1
         else:
             many, one, single = split(size, lanes, unroll)
@@ -263,6 +263,9 @@ class Emitter(Access):
         chunk = self.nest.chunk
         if block is not None:
             return self._part(block, BLOCK, var.size)
+        if self.nest.ranged:
+            low, high = self.wanted
+            return low, high
         if chunk is not None and var == p.loops[0]:
             return self._part(self.index[chunk], -(-var.size // chunk.size), var.size)
         return I64(0), I64(var.size)

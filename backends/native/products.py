@@ -7,6 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..kernels.images import Convolution
 from ..kernels.lower import Product
 from . import blas
 from .access import PTR
@@ -29,7 +30,7 @@ class Calls:
 
     def element(
         self,
-        p: Product,
+        p: Product | Convolution,
         which: int,
         pointer: ir.Value,
         batch: ir.Value,

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
+from ..kernels.images import Convolution
 from ..kernels.language import Nest
 from ..kernels.lower import Loops, Product
 from . import blas
 from .access import PTR, loop
+from .conv_calls import ImageCalls
 from .convert import I64
 from .gemm import Packing
-from .gemm_calls import OwnCalls, Part
+from .gemm_calls import Part
 from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
@@ -62,7 +64,7 @@ class Writer:
         self.before: tuple[ir.Value, ir.Value] | None = None
         """Parts and turn of the last one."""
         self.blas = BlasCalls(self.b, self.module)
-        self.own = OwnCalls(self.b, self.module, self.host)
+        self.own = ImageCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
         self._program()
 
@@ -231,7 +233,7 @@ class Writer:
     def _count(self, g: Group) -> int:
         """Parts that threads can share."""
         first = g.steps[0].piece
-        if isinstance(first, Product):
+        if isinstance(first, (Convolution, Product)):
             panels = -(-first.sizes[0] // g.panel)
             return g.rows // first.sizes[0] * panels * g.columns
         if isinstance(first, Packing):
@@ -267,7 +269,7 @@ class Writer:
     def _panel_of(self, g: Group, part: ir.Value) -> None:
         """All steps of a group for one panel of rows."""
         b, product = self.b, g.steps[0].piece
-        assert isinstance(product, Product)
+        assert isinstance(product, (Convolution, Product))
         m = product.sizes[0]
         panels = -(-m // g.panel)
         part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))
@@ -279,20 +281,22 @@ class Writer:
             count = b.select(b.icmp_signed("<", rest, count), rest, count)
         row = b.add(b.mul(batch, I64(m)), first)
         known = self._private(g, row)
+        where = Part(batch, first, count, column, g.columns)
+        wanted: tuple[ir.Value, ...] = ()
+        if isinstance(product, Convolution) and g.steps[0].plan is not None:
+            wanted = self.own.places(product, g.steps[0].plan, where)
         for s in g.steps:
             pointers = [known.get(x) or self._pointer(x) for x in s.memory]
-            if isinstance(s.piece, Product):
-                if s.plan is None:
-                    self.blas.product(s.piece, pointers, batch, first, count)
-                    continue
-                where = Part(batch, first, count, column, g.columns)
-                scratch = self._own_scratch()
-                self.own.product(s.piece, s.plan, pointers, where, scratch)
-            elif isinstance(s.piece, Loops):
+            if isinstance(s.piece, Loops):
                 units = shape_of(s.piece.nest, self.host).units // g.rows
                 start = b.mul(row, I64(units))
                 stop = b.mul(b.add(row, count), I64(units))
-                self._call(s.piece.nest, pointers, start, stop)
+                self._call(s.piece.nest, pointers, start, stop, *wanted)
+            elif s.plan is not None:
+                scratch = self._own_scratch()
+                self.own.part(s.piece, s.plan, pointers, where, scratch)
+            elif isinstance(s.piece, Product):
+                self.blas.product(s.piece, pointers, batch, first, count)
 
     def _private(self, g: Group, row: ir.Value) -> dict[Memory, ir.Value]:
         """A panel in this thread's memory, as the place where row 0 would lie."""
@@ -306,7 +310,7 @@ class Writer:
         return known
 
     def _call(
-        self, nest: Nest, pointers: Sequence[ir.Value], start: ir.Value, stop: ir.Value
+        self, nest: Nest, pointers: Sequence[ir.Value], *ranges: ir.Value
     ) -> None:
         function = self.functions.get(nest)
         if function is None:
@@ -314,4 +318,4 @@ class Writer:
             function = emit_nest(self.module, nest, name, self.host)
             function.linkage = "internal"
             self.functions[nest] = function
-        self.b.call(function, [*pointers, self._own_scratch(), start, stop])
+        self.b.call(function, [*pointers, self._own_scratch(), *ranges])

@@ -165,7 +165,7 @@ def is_map(nest: Nest) -> bool:
 def blocks(nest: Nest) -> int:
     """Units of one row."""
     loops = nest.passes[0].loops
-    if not is_map(nest) or len(loops) != 1 or loops[0].size < 2 * BLOCK:
+    if nest.ranged or not is_map(nest) or len(loops) != 1 or loops[0].size < 2 * BLOCK:
         return 1
     return -(-loops[0].size // BLOCK)
 

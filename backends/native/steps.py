@@ -12,10 +12,11 @@ from eqsat.program import Program
 from eqsat.term import Term
 
 from ..kernels.affine import Unsupported
+from ..kernels.images import Convolution
 from ..kernels.language import Gather, Load, Nest, Operand, Store
 from ..kernels.lower import Loops, Piece, Pieces, Product, copy_of, pieces_of
 from ..kernels.schedule import WEIGHTS, Target
-from . import blas, gemm
+from . import blas, convolutions, gemm
 from .gemm import Packing, Plan
 from .machine import Host
 from .places import Memory, Place, Places
@@ -47,8 +48,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Steps that run together, in parts of ``panel`` rows of the first one, a product;
-    or a single nest, where there are no rows."""
+    """Steps that run together, in parts of ``panel`` rows of the first one, a product
+    or convolution; or a single nest, where there are no rows."""
 
     steps: tuple[Step, ...]
     rows: int = 0
@@ -56,7 +57,7 @@ class Group:
     private: tuple[tuple[Memory, int], ...] = ()
     """Memory that only this group uses, with the bytes of one row."""
     columns: int = 1
-    """Parts of the columns of a product that nothing follows."""
+    """Parts of the columns of a product that nothing follows, or of a convolution."""
 
     @property
     def seconds(self) -> float:
@@ -68,6 +69,8 @@ def seconds_of(piece: Piece, host: Host) -> float:
     if isinstance(piece, Product):
         own = gemm.is_better(host)
         return blas.flops(piece) / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
+    if isinstance(piece, Convolution):
+        return convolutions.seconds_of(piece, host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -144,13 +147,16 @@ class Layered:
         for p in pieces.pieces:
             if isinstance(p, Loops):
                 check(p.nest)
+            elif isinstance(p, Convolution):
+                convolutions.check(p)
         memory = self._memory(kernel, pieces)
+        every = [tuple(memory(o) for o in p.operands) for p in pieces.pieces]
+        every = convolutions.in_place(pieces.pieces, every, TEMPORARY)
         steps = []
-        for p in pieces.pieces:
-            where = tuple(memory(o) for o in p.operands)
+        for p, where in zip(pieces.pieces, every, strict=True):
             if isinstance(p, Loops):
                 p = replace(p, nest=self._with_memory(p.nest, where))
-            elif gemm.is_better(self.host):
+            elif isinstance(p, Product) and gemm.is_better(self.host):
                 p = gemm.merged(p)
             steps.append(Step(p, where, seconds_of(p, self.host)))
         return list(self._groups(steps))
@@ -215,7 +221,11 @@ class Layered:
         while at < len(steps):
             first = steps[at].piece
             end = at + 1
-            if not isinstance(first, Product):
+            if isinstance(first, Convolution):
+                while end < len(steps) and self._follows(steps[at:end], steps[end]):
+                    end += 1
+                yield self._convolved(first, steps[at:end])
+            elif not isinstance(first, Product):
                 yield Group((steps[at],))
             else:
                 alone = self._shares_columns(first)
@@ -237,6 +247,18 @@ class Layered:
                 is_own = gemm.is_better(self.host)
                 yield from self._planned(group) if is_own else [group]
             at = end
+
+    def _convolved(self, p: Convolution, steps: Sequence[Step]) -> Group:
+        """A convolution with what runs for the places of each part of it."""
+        cut = convolutions.cut(p, self.host, self.threads)
+        first, *rest = steps
+        after = [
+            replace(s, piece=replace(s.piece, nest=replace(s.piece.nest, ranged=True)))
+            for s in rest
+            if isinstance(s.piece, Loops)
+        ]
+        inside = (replace(first, plan=cut.plan), *after)
+        return Group(inside, _rows(p), cut.rows, columns=cut.columns)
 
     def _panel(self, p: Product) -> int:
         m = p.sizes[0]
@@ -304,7 +326,7 @@ class Layered:
     def _follows(self, before: Sequence[Step], step: Step) -> bool:
         """Whether ``step`` can run for the rows that those before it have computed."""
         product = before[0].piece
-        assert isinstance(product, Product)
+        assert isinstance(product, (Convolution, Product))
         made = {s.memory[-1]: s for s in before}
         made |= {
             m: s
@@ -315,6 +337,10 @@ class Layered:
         }
         rows = _rows(product)
         piece = step.piece
+        if isinstance(product, Convolution) and not (
+            isinstance(piece, Loops) and convolutions.follows(product, piece.nest)
+        ):
+            return False
         if isinstance(piece, Product):
             x, *right, out = step.memory
             same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
@@ -332,8 +358,10 @@ class Layered:
 
 
 def _rows(piece: Piece) -> int:
-    """Rows of a product, of all its batch."""
-    return prod(piece.batch) * piece.sizes[0] if isinstance(piece, Product) else 0
+    """Rows of a product or convolution, of all its batch."""
+    if not isinstance(piece, (Convolution, Product)):
+        return 0
+    return prod(piece.batch) * piece.sizes[0]
 
 
 def _packed(p: Product, which: int) -> tuple[int, ...]:

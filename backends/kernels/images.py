@@ -1,0 +1,134 @@
+"""Convolutions as products: kernels by what lies under them at each place of an
+image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from eqsat.term import Shape
+
+from .affine import Layout
+from .language import DType, Operand
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where kernels lie on images; pairs are of h and w."""
+
+    image: Pair
+    kernel: Pair
+    places: Pair
+    """Rows of the result, and how long they are."""
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+    @property
+    def area(self) -> int:
+        """Elements of a kernel in one channel."""
+        return prod(self.kernel)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``out[b] = x[b] y[b]``: ``m`` kernels as rows of ``x``; column ``n`` of ``y`` has
+    the ``k`` elements of an image that are under them at place ``n``.
+
+    Images may be halves where the product is in float32.
+    """
+
+    x: Operand
+    """Kernels."""
+    y: Operand
+    """Images."""
+    out: Operand
+    dtype: DType
+    sizes: tuple[int, int, int]
+    """m, n, k."""
+    batch: Shape
+    """Images, and groups."""
+    at: tuple[Layout, Layout, Layout]
+    """Strides of the batch axes, then of rows and elements of kernels and results; of
+    channels and rows of images."""
+    window: Window
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Kernels, images, and the result."""
+        return self.x, self.y, self.out
+
+    @property
+    def channels(self) -> int:
+        """Of an image, in one group."""
+        return self.sizes[2] // self.window.area
+
+
+def convolution(
+    operands: tuple[Operand, Operand, Operand],
+    layouts: tuple[Layout, Layout, Layout],
+    shapes: tuple[Shape, Shape, Shape],
+    attrs: Mapping[str, Any],
+) -> Convolution:
+    """The convolution of images n c h w with kernels o c/groups i j into n o h w, in
+    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold."""
+    (images, c, *image), (o, each, *kernel), (_, _, *places) = shapes
+    of_y, of_x, of_out = layouts
+    groups = attrs["groups"]
+    m = o // groups
+    window = Window(
+        (image[0], image[1]),
+        (kernel[0], kernel[1]),
+        (places[0], places[1]),
+        *(attrs[name] for name in ("stride", "padding", "dilation")),
+    )
+    y_n, y_c, y_h, _ = of_y.strides
+    if _is_plain(window) and (y_h == image[1] or image[0] == 1):
+        line = (1, prod(image))
+        window = Window(line, (1, 1), line, (1, 1), (0, 0), (1, 1))
+    (x_o, *_), (out_n, out_o, *_) = of_x.strides, of_out.strides
+    return Convolution(
+        operands[1],
+        operands[0],
+        operands[2],
+        operands[2].dtype,
+        (m, prod(places), each * prod(kernel)),
+        (images, groups),
+        (
+            Layout((0, m * x_o, x_o, 1), of_x.offset),
+            Layout((y_n, (c // groups) * y_c, y_c, y_h), of_y.offset),
+            Layout((out_n, m * out_o, out_o, 1), of_out.offset),
+        ),
+        window,
+    )
+
+
+def _is_plain(window: Window) -> bool:
+    """Whether each element of an image is a place."""
+    one, none = (1, 1), (0, 0)
+    return (window.kernel, window.stride, window.padding) == (one, one, none)
+
+
+def is_image(strides: Shape, shape: Shape) -> bool:
+    """Whether images can be read where they lie: their rows are in order."""
+    return shape[3] == 1 or strides[3] == 1
+
+
+def is_kernel(strides: Shape, shape: Shape) -> bool:
+    """Whether the elements of each kernel are in order."""
+    step = 1
+    for n, s in zip(shape[:0:-1], strides[:0:-1], strict=True):
+        if n > 1 and s != step:
+            return False
+        step *= n
+    return True
+
+
+def is_result(strides: Shape, shape: Shape) -> bool:
+    """Whether the rows of each channel follow one another."""
+    h, v = shape[2:]
+    return (v == 1 or strides[3] == 1) and (h == 1 or strides[2] == v)

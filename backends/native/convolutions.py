@@ -1,0 +1,211 @@
+"""How convolutions are computed: as products with panels of what is under the kernels,
+which each thread gathers for some columns at a time, or kernels of one channel as they
+are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+from ..kernels.affine import Unsupported
+from ..kernels.images import Convolution
+from ..kernels.language import Load, Nest, Store
+from ..kernels.lower import Loops, Piece
+from . import gemm
+from .conv_code import Stencil
+from .gemm import LINE, STRIP_BYTES, Plan, height, parts_of
+from .machine import Host
+from .places import Memory
+from .shape import is_map
+from .tiles import padded, spans, tile
+
+INNER = 1024
+"""Elements of kernels that are multiplied at once, where channels can be divided."""
+PANEL_BYTES = 1 << 18
+"""Columns that are gathered at once: they stay in the second cache."""
+KERNEL_BYTES = 1 << 18
+"""Rows of kernels that are multiplied by all of these columns."""
+MANY_PARTS = 4
+"""Parts for each thread from which on it does not matter that some have one more."""
+FEW = 4
+"""Kernels of one channel up to which a stencil is worth it: gathering a column costs as
+much as multiplying some rows."""
+MOST_TAPS = 49
+"""Elements of a stencil: as many multiplications are written out."""
+MOST_STRIDE = 32
+"""Steps from place to place up to which code is made for them."""
+AT_ONCE = 4
+"""Rows of a result that a stencil computes together."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The parts of a convolution that threads share."""
+
+    plan: Plan
+    rows: int
+    """Kernels of one part."""
+    columns: int
+    """Parts of the places of an image."""
+
+
+def check(p: Convolution) -> None:
+    """Raise :class:`Unsupported` where there is no code for ``p``."""
+    if p.window.stride[1] > MOST_STRIDE:
+        raise Unsupported(f"a convolution with a stride of {p.window.stride[1]}")
+
+
+def cut(p: Convolution, host: Host, threads: int) -> Cut:
+    """How ``p`` is computed."""
+    return _stencil(p, host, threads) if is_stencil(p) else _windows(p, host, threads)
+
+
+def is_stencil(p: Convolution) -> bool:
+    """Whether kernels of one channel are applied as they are."""
+    w, m = p.window, p.sizes[0]
+    return p.channels == 1 and m <= FEW and w.area <= MOST_TAPS
+
+
+# -- panels ----------------------------------------------------------------------------
+
+
+def channels(p: Convolution) -> int:
+    """Channels whose elements are multiplied at once."""
+    most = max(INNER // p.window.area, 1)
+    return -(-p.channels // -(-p.channels // most)) if p.channels else 1
+
+
+def _windows(p: Convolution, host: Host, threads: int) -> Cut:
+    m, n, _ = p.sizes
+    shape, size = tile(host, p.dtype), p.dtype.itemsize
+    inner = channels(p) * p.window.area
+    whole = parts_of(n, shape)
+    most = max(PANEL_BYTES // (inner * shape.columns * size), 1)
+    columns, units = -(-whole // most), prod(p.batch)
+    if units * columns % threads:
+        even = threads // gcd(units, threads)
+        columns = min(-(-columns // even) * even, whole)
+    rows, parts = m, units * columns
+    if parts % threads and parts < MANY_PARTS * threads:
+        more = min(threads // gcd(parts, threads), -(-m // (2 * shape.rows)))
+        rows = -(-m // more)
+        rows = padded(rows, height(rows, shape))
+    each = -(-whole // columns) * shape.columns
+    widest = max(
+        padded(
+            min(s.columns, each) if s.vectors == shape.vectors else s.columns,
+            s.vectors * shape.lanes,
+        )
+        for s in spans(n, shape)
+    )
+    room = inner * widest * size
+    return Cut(Plan("windows", "own", room, height(rows, shape)), rows, columns)
+
+
+def block(p: Convolution, how: Plan) -> int:
+    """Kernels that are multiplied by all columns before others are."""
+    most = KERNEL_BYTES // (channels(p) * p.window.area * p.dtype.itemsize)
+    return max(most // how.height, 1) * how.height
+
+
+# -- stencils --------------------------------------------------------------------------
+
+
+def line(p: Convolution, host: Host) -> int:
+    """Elements from row to row of a channel with zeros around it."""
+    w = p.window
+    need = (w.places[1] - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
+    return padded(need, tile(host, p.dtype).lanes)
+
+
+def lines(p: Convolution, rows: int) -> int:
+    """Rows of a channel under so many rows of places."""
+    w = p.window
+    return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+
+
+def stencil(p: Convolution, how: Plan) -> Stencil:
+    """The code that computes ``p``."""
+    w = p.window
+    return Stencil(w.kernel, w.stride, w.dilation, how.height)
+
+
+def _stencil(p: Convolution, host: Host, threads: int) -> Cut:
+    w, size = p.window, p.dtype.itemsize
+    rows, planes = w.places[0], prod(p.batch) * p.sizes[0]
+    across = line(p, host) * size
+    columns = -(-lines(p, rows) * across // STRIP_BYTES)
+    if planes < MANY_PARTS * threads:
+        columns = max(columns, -(-threads * MANY_PARTS // planes))
+    columns = max(min(columns, rows // AT_ONCE), 1)
+    at_once = min(AT_ONCE, rows // columns)
+    at_once = AT_ONCE if at_once == AT_ONCE else 1
+    # Vectors that start in a row may end behind the last one.
+    lanes = tile(host, p.dtype).lanes
+    more = 2 * lanes * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1]
+    room = lines(p, -(-rows // columns)) * across + more * size
+    return Cut(Plan("stencil", "own", padded(room, LINE), at_once), 1, columns)
+
+
+# -- what follows ----------------------------------------------------------------------
+
+
+def seconds_of(p: Convolution, host: Host) -> float:
+    """About how long one thread takes (s)."""
+    return 2.0 * prod(p.batch) * prod(p.sizes) / gemm.flops_per_s(host)
+
+
+def follows(p: Convolution, nest: Nest) -> bool:
+    """Whether ``nest`` can run for some of the places of some channels of ``p``: its
+    rows are the channels, its loop the places."""
+    if nest.vertical or nest.chunk is not None or not is_map(nest):
+        return False
+    loops = nest.passes[0].loops
+    is_place = len(loops) == 1 and loops[0].size == p.sizes[1]
+    return is_place and nest.rows == prod(p.batch) * p.sizes[0]
+
+
+def in_place(
+    pieces: Sequence[Piece], memory: Sequence[tuple[Memory, ...]], temporary: int
+) -> list[tuple[Memory, ...]]:
+    """``memory`` of the operands of ``pieces``, with each convolution that only one
+    nest reads, element by element, in the memory which that writes; ``temporary`` is
+    the buffer number of memory between pieces."""
+    found = list(memory)
+    for i, p in enumerate(pieces):
+        if not isinstance(p, Convolution) or i + 1 == len(pieces):
+            continue
+        between, after = found[i][-1], pieces[i + 1]
+        others = [*found[:i], found[i][:-1], *found[i + 2 :]]
+        if between.buffer != temporary or not isinstance(after, Loops):
+            continue
+        if any(between in them for them in others):
+            continue
+        out = _replaced(after.nest, found[i + 1].index(between), p)
+        if out is None or found[i + 1].count(found[i + 1][out]) > 1:
+            continue
+        home = found[i + 1][out]
+        if home in found[i]:
+            continue
+        found[i] = (*found[i][:-1], home)
+        found[i + 1] = tuple(home if m == between else m for m in found[i + 1])
+    return found
+
+
+def _replaced(nest: Nest, which: int, p: Convolution) -> int | None:
+    """The buffer of which ``nest`` writes each element where it has read the one of
+    buffer ``which``, the result of ``p``."""
+    if not follows(p, nest):
+        return None
+    loads = [s for s in nest.statements() if isinstance(s, Load) and s.buffer == which]
+    places = {s.at for s in loads}
+    stores = [s for s in nest.statements() if isinstance(s, Store)]
+    same = [s for s in stores if {s.at} == places]
+    for s in same:
+        if (
+            nest.buffers[s.buffer].dtype == p.dtype
+            and sum(t.buffer == s.buffer for t in stores) == 1
+        ):
+            return s.buffer
+    return None
