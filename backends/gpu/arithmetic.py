@@ -54,7 +54,7 @@ _FLOAT = {
         n: f"eq_{n}({{0}})"
         for n in (
             "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh erf "
-            "sigmoid floor ceil trunc rint divisor_scale"
+            "sigmoid floor ceil trunc rint divisor_scale erf_plus_one half_erf_plus_one"
         ).split()
     },
 }

@@ -108,6 +108,17 @@ _CUDA_MATH = {f"eq_{n}": _function(n, f"{n}f") for n in _PLAIN} | {
 #endif
 }""",
     **{f"eq_{n}": _cuda_extreme(n, sign) for n, sign in (("max", ">"), ("min", "<"))},
+    "eq_float": """// One of two bfloat16 in a register: an instruction, where its own takes two.
+template <typename T, int N>
+EQ_FN float eq_float(EqPack<T, N> p, int j) {
+  return float(p.v[j]);
+}
+template <int N>
+EQ_FN float eq_float(EqPack<__nv_bfloat16, N> p, int j) {
+  uint two;
+  memcpy(&two, p.v + j / 2 * 2, 4);
+  return EQ_FLOAT(j % 2 ? two & 0xffff0000u : two << 16);
+}""",
 }
 
 METAL = Dialect(
@@ -201,7 +212,8 @@ ERF_NEAR = (
     0.0005068215,
     -2.1776868e-05,
 )
-"""log₂ erfc t, 0 ≤ t ≤ 4, fitted at Chebyshev's points: error 2^-17.8."""
+"""log₂ erfc t, 0 ≤ t ≤ 4, fitted at Chebyshev's points: error 2^-17.8. Beyond, it
+falls to -∞ as it should: what it is of is below 2^-25."""
 
 
 def _horner(coefficients: tuple[float, ...], x: str) -> str:
@@ -221,6 +233,10 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) EqPack {
     "eq_load": """template <int N, typename T>
 EQ_FN EqPack<T, N> eq_load(const EQ_GLOBAL T* p) {
   return *(const EQ_GLOBAL EqPack<T, N>*)p;
+}""",
+    "eq_float": """template <typename T, int N>
+EQ_FN float eq_float(EqPack<T, N> p, int j) {
+  return float(p.v[j]);
 }""",
     "eq_store": """template <int N, typename T>
 EQ_FN void eq_store(EQ_GLOBAL T* p, EqPack<T, N> x) {
@@ -274,10 +290,20 @@ EQ_FN T eq_min(T x, T y) {
   return eq_exp2_near(1.44269502f * x);
 }""",
     "eq_erf_near": f"""EQ_FN float eq_erf_near(float x) {{
-  const float a = eq_fabs(x), t = eq_min(a, 4.0f);
-  const float y = 1.0f - eq_exp2_near({_horner(ERF_NEAR, "t")});
+  const float a = eq_fabs(x);
+  const float y = 1.0f - eq_exp2_near({_horner(ERF_NEAR, "a")});
   const float line = x * (1.12837917f - 0.376126389f * x * x);
   return a < 0.125f ? line : eq_copysign(y, x);
+}}""",
+    "eq_erf_plus_one": f"""EQ_FN float eq_erf_plus_one(float x) {{
+  const float a = eq_fabs(x);
+  const float e = eq_exp2_near({_horner(ERF_NEAR, "a")});
+  return x < 0.0f ? e : 2.0f - e;
+}}""",
+    "eq_half_erf_plus_one": f"""EQ_FN float eq_half_erf_plus_one(float x) {{
+  const float a = eq_fabs(x);
+  const float e = eq_exp2_near({_horner((ERF_NEAR[0] - 1, *ERF_NEAR[1:]), "a")});
+  return x < 0.0f ? e : 1.0f - e;
 }}""",
     "eq_divisor_scale": """// 2ⁿ that takes |x| to [1/2, 1), or 1.
 EQ_FN float eq_divisor_scale(float x) {
@@ -407,7 +433,7 @@ def header_of(dialect: Dialect, body: str) -> str:
     """The macros, and the functions that ``body`` calls, directly or not."""
     known = {**dialect.mathematics}
     known |= {n: f for n, f in FUNCTIONS.items() if n not in known}
-    order = [*dialect.mathematics, *(n for n in FUNCTIONS if n in known)]
+    order = ["EqPack", *dialect.mathematics, *(n for n in FUNCTIONS if n in known)]
     order = list(dict.fromkeys(order))
     needed: set[str] = set()
     stack = [n for n in _WORD.findall(body) if n in known]

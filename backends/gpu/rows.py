@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from eqsat.op import HALF
+
 from ..kernels.affine import Var
 from ..kernels.language import (
     Accumulate,
@@ -125,11 +127,21 @@ class Rows(Reducing):
         self.hold: dict[int, str] = {}
         if not self.registers:
             return
+        inner = next(p.loops[-1] for p in self.nest.passes if p.body)
+        for s in self.nest.statements():
+            if isinstance(s, Load) and self.kept.get(s.target) in HALF:
+                if self.is_packed(s.buffer, s.at, inner, self.n):
+                    self.packed.add(s.target)
         for i, dtype in self.kept.items():
             kind = value_type(self.dtypes[i])
             if dtype != self.dtypes[i]:
                 kind = self.dialect.memory_type(dtype)
                 self.raw.add(i)
+            if i in self.packed:
+                turns = self.each // self.n
+                self.out.add(f"EqPack<{kind}, {self.n}> r{i}[{turns}];")
+                self.hold[i] = f"r{i}[{'k' if turns > 1 else '0'}]"
+                continue
             self.out.add(f"{kind} r{i}[{self.each}];")
             slot = "j" if self.n > 1 else "0"
             if self.each > self.n:
@@ -210,6 +222,8 @@ class Rows(Reducing):
             if i in made:
                 kind = value_type(self.dtypes[i])
                 self.held[i] = f"{kind}({text})" if i in self.raw else text
+                if i in self.packed:
+                    self.held[i] = self.of_pack(text, self.kept[i], self.dtypes[i])
 
     def _element_index(self, part: str, loops: Sequence[Var]) -> None:
         if len(loops) == 1:

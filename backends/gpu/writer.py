@@ -29,6 +29,7 @@ from ..kernels.language import (
 )
 from .arithmetic import expression
 from .dialect import NEAR, Dialect, header_of, number, value_type
+from .near import near
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
@@ -105,6 +106,7 @@ class Writer:
     """What all kinds of kernels share."""
 
     def __init__(self, nest: Nest, sizes: Sequence[int], dialect: Dialect) -> None:
+        nest = near(nest)
         self.nest, self.sizes, self.dialect = nest, sizes, dialect
         self.out = Lines()
         self.dtypes: dict[int, DType] = {
@@ -120,6 +122,8 @@ class Writer:
         """Texts of values that registers hold for later passes."""
         self.raw: set[int] = set()
         """Those that are held as they lie in memory."""
+        self.packed: set[int] = set()
+        """Those of them that are held as neighbours."""
         turns = max((prod(v.size for v in p.loops) for p in nest.passes), default=1)
         chunks = nest.chunk.size if nest.chunk is not None else 1
         most = max([*sizes, nest.rows // chunks * turns, 1])
@@ -163,6 +167,20 @@ class Writer:
         if e.offset or not parts:
             parts.append(str(e.offset))
         return " + ".join(parts)
+
+    def place(self, buffer: str, e: Affine) -> str:
+        """The address of an element; sums of indices come before those of addresses,
+        which are longer."""
+        text = self.at(e)
+        return f"{buffer} + ({text})" if " + " in text else f"{buffer} + {text}"
+
+    def of_pack(self, pack: str, dtype: DType, wanted: DType) -> str:
+        """Element ``j`` of neighbours of ``dtype`` in registers."""
+        if dtype == wanted:
+            return f"{pack}.v[j]"
+        half = dtype in HALF and wanted == np.dtype(np.float32)
+        kind = value_type(wanted)
+        return f"eq_float({pack}, j)" if half else f"{kind}({pack}.v[j])"
 
     def split(self, whole: str, variables: Sequence[Var], unit: int = 1) -> None:
         """Name the variables of which ``whole`` counts the values, the last one in
@@ -273,8 +291,10 @@ class Writer:
                 packs[s.target] = f"p{s.target}"
                 out.add(
                     f"const EqPack<{self.dialect.memory_type(buffer.dtype)}, {n}> "
-                    f"p{s.target} = eq_load<{n}>({buffer.name} + {self.at(s.at)});"
+                    f"p{s.target} = eq_load<{n}>({self.place(buffer.name, s.at)});"
                 )
+                if s.target in self.packed and hold and s.target in hold:
+                    out.add(f"{hold[s.target]} = p{s.target};")
         stores = [s for s in statements if isinstance(s, Store)]
         wide = {
             k: f"q{k}"
@@ -295,7 +315,7 @@ class Writer:
             out.close()
         for k, name in wide.items():
             s = stores[k]
-            target = f"{self.nest.buffers[s.buffer].name} + {self.at(s.at)}"
+            target = self.place(self.nest.buffers[s.buffer].name, s.at)
             out.add(f"eq_store<{n}>({target}, {name});")
 
     def _neighbour(
@@ -312,9 +332,8 @@ class Writer:
         for s in statements:
             if isinstance(s, Load) and s.target in packs:
                 kind = value_type(s.dtype)
-                text = f"{packs[s.target]}.v[j]"
-                same = self.nest.buffers[s.buffer].dtype == s.dtype
-                text = text if same else f"{kind}({text})"
+                dtype = self.nest.buffers[s.buffer].dtype
+                text = self.of_pack(packs[s.target], dtype, s.dtype)
                 self.out.add(f"const {kind} v{s.target} = {text};")
                 local[s.target] = f"v{s.target}"
             elif isinstance(s, Store):
@@ -332,12 +351,11 @@ class Writer:
             else:
                 self.define(s, local, index)
             target = getattr(s, "target", None)
-            if target in hold and target in local:
+            if target in hold and target in local and target not in self.packed:
                 text = local[target]
                 if isinstance(s, Load) and target in self.raw:
                     name = self.nest.buffers[s.buffer].name
                     text = f"{name}[{self.at(s.at, index)}]"
-                    text = f"{packs[target]}.v[j]" if target in packs else text
                 self.out.add(f"{hold[target]} = {text};")
 
     def _join(self, s: Accumulate, place: str, local: Mapping[int, str]) -> None:
