@@ -287,8 +287,8 @@ PLANTED = {
     "an accumulator not begun": ("body", "float s4 = 0.0f", "float s4 = slots4[0]"),
     "fewer lanes": ("header", "int d = 16;", "int d = 8;"),
     "half of each row": ("body", "own * 4", "own % 64 * 4"),
-    "a row beyond": ("body", "const int row = group;", "const int row = group + 1;"),
-    "a lane that returns": ("body", "const int row", f"{RETURN}const int row"),
+    "a row beyond": ("body", "row = group;", "row = group + 1;"),
+    "a lane that returns": ("body", "const uint row", f"{RETURN}const uint row"),
     "a barrier in a branch": ("body", "float s4", f"{BRANCH}float s4"),
     "a write before": ("body", "eq_store<4>(b1 +", "eq_store<4>(b1 - 4 +"),
 }

@@ -119,6 +119,19 @@ EQ_FN float eq_float(EqPack<__nv_bfloat16, N> p, int j) {
   memcpy(&two, p.v + j / 2 * 2, 4);
   return EQ_FLOAT(j % 2 ? two & 0xffff0000u : two << 16);
 }""",
+    "eq_held": """// So that no pass keeps the floats that another made: these take twice the room.
+template <typename T, int N>
+EQ_FN EqPack<T, N> eq_held(EqPack<T, N> p) {
+#ifdef __CUDA_ARCH__
+  for (int i = 0; i < N; i += 2) {
+    uint two;
+    memcpy(&two, p.v + i, 4);
+    asm volatile("" : "+r"(two));
+    memcpy(p.v + i, &two, 4);
+  }
+#endif
+  return p;
+}""",
 }
 
 METAL = Dialect(
@@ -237,6 +250,10 @@ EQ_FN EqPack<T, N> eq_load(const EQ_GLOBAL T* p) {
     "eq_float": """template <typename T, int N>
 EQ_FN float eq_float(EqPack<T, N> p, int j) {
   return float(p.v[j]);
+}""",
+    "eq_held": """template <typename T, int N>
+EQ_FN EqPack<T, N> eq_held(EqPack<T, N> p) {
+  return p;
 }""",
     "eq_store": """template <int N, typename T>
 EQ_FN void eq_store(EQ_GLOBAL T* p, EqPack<T, N> x) {

@@ -36,7 +36,8 @@ class Map(Writer):
         self.group = min(MAP_GROUP, -(-total // SIMD) * SIMD)
         self.groups = -(-total // self.group)
         out = self.out
-        out.add(f"const {self.int} thread_ = {self.int}(group) * {self.group} + lane;")
+        kind = self.unsigned
+        out.add(f"const {kind} thread_ = {kind}(group) * {self.group} + lane;")
         out.add(f"if (thread_ >= {total}) return;")
         if not (lone and inner.size % n):
             self.split("thread_", variables, n)

@@ -15,6 +15,7 @@ from ..kernels.language import (
     Load,
     Pass,
     Store,
+    operands,
 )
 from .dialect import SIMD, value_type
 from .maps import MAP_GROUP
@@ -55,17 +56,19 @@ class Rows(Reducing):
         if self.lanes == self.group:
             row = "group"
         elif self.lanes == 1:
-            row = f"{self.int}(group) * {self.group} + lane"
+            row = f"{self.unsigned}(group) * {self.group} + lane"
         else:
             row = (
-                f"{self.int}(group) * {self.group // self.lanes} + lane / {self.lanes}"
+                f"{self.unsigned}(group) * {self.group // self.lanes} "
+                f"+ lane / {self.lanes}"
             )
-        out.add(f"const {self.int} row = {row};")
+        out.add(f"const {self.unsigned} row = {row};")
         if nest.rows % (self.group // self.lanes):
             out.add(f"if (row >= {nest.rows}) return;")
         own = "0" if self.lanes == 1 else f"lane % {self.lanes}"
-        own = "lane" if self.lanes == self.group else own
-        out.add(f"const {self.int} own = {own};")
+        if self.lanes == self.group and self.lanes & (self.lanes - 1):
+            own = "lane"
+        out.add(f"const {self.unsigned} own = {own};")
         self.split("row", nest.grid)
         if self.lanes > SIMD:
             for s in self.accumulators():
@@ -211,6 +214,8 @@ class Rows(Reducing):
             out.add("{")
             out.depth += 1
         self._element_index(part, p.loops)
+        for i in sorted(self.packed & known & {a for s in body for a in operands(s)}):
+            out.add(f"const auto h{i} = eq_held({self.hold[i]});")
         self.block(body, p.loops[-1], self.n, new, names)
         if guard or turns == 1:
             out.close()
@@ -223,7 +228,7 @@ class Rows(Reducing):
                 kind = value_type(self.dtypes[i])
                 self.held[i] = f"{kind}({text})" if i in self.raw else text
                 if i in self.packed:
-                    self.held[i] = self.of_pack(text, self.kept[i], self.dtypes[i])
+                    self.held[i] = self.of_pack(f"h{i}", self.kept[i], self.dtypes[i])
 
     def _element_index(self, part: str, loops: Sequence[Var]) -> None:
         if len(loops) == 1:
@@ -232,7 +237,7 @@ class Rows(Reducing):
             self.out.add(f"const {self.int} e = {text};")
             self.index[loops[0]] = "e"
         else:
-            self.out.add(f"const {self.int} e = {part};")
+            self.out.add(f"const {self.unsigned} e = {part};")
             self.split("e", loops, self.n)
 
     def _looped_elements(self, i: int, p: Pass, names: Mapping[int, str]) -> None:

@@ -128,6 +128,9 @@ class Writer:
         chunks = nest.chunk.size if nest.chunk is not None else 1
         most = max([*sizes, nest.rows // chunks * turns, 1])
         self.int = "int" if most < 1 << 31 else "int64_t"
+        self.unsigned = "uint" if self.int == "int" else self.int
+        """Of what is split into the values of several variables: no negative number is,
+        and compilers that know so divide by powers of two in one instruction."""
         self.group = self.groups = 1
 
     def source(self) -> Source:
