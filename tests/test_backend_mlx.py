@@ -324,10 +324,20 @@ def causal_attention(m: int, n: int, dtype: Any) -> Program:
     return eq.jit(f, backend="mlx").lower(q, k, v).program
 
 
-@pytest.mark.parametrize("language", ["metal", "cuda"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_attention_on_a_gpu_is_one_call(dtype: str, language: str) -> None:
-    source = mlx.lower(causal_attention(6, 10, dtype), language).source
+ONE_CALL = [
+    (language, dtype, m)
+    for language, dtypes, m in (
+        ("metal", ("float32", "float16", "bfloat16"), 6),
+        ("cuda", ("float16", "bfloat16"), 6),
+        ("cuda", ("float32",), 3),
+    )
+    for dtype in dtypes
+]
+
+
+@pytest.mark.parametrize(("language", "dtype", "m"), ONE_CALL)
+def test_attention_on_a_gpu_is_one_call(language: str, dtype: str, m: int) -> None:
+    source = mlx.lower(causal_attention(m, 10, dtype), language).source
     assert source.count("ops.attention(") == 1
     assert "mx.matmul" not in source and "softmax" not in source
     # MLX weighs all keys alike for a query that sees none, where NumPy has NaN
@@ -335,6 +345,13 @@ def test_attention_on_a_gpu_is_one_call(dtype: str, language: str) -> None:
         "ops.attention("
         not in mlx.lower(causal_attention(10, 6, dtype), language).source
     )
+
+
+def test_attention_of_float32_on_cuda_is_one_kernel_between_products() -> None:
+    source = mlx.lower(causal_attention(6, 10, "float32"), "cuda").source
+    steps = re.findall(r"mx\.matmul|_kernel\w*\(\[", source.partition("def ")[2])
+    assert [s[:2] for s in steps] == ["mx", "_k", "mx", "_k"]
+    assert "ops.attention(" not in source and "mx.softmax" not in source
 
 
 @pytest.mark.skipif(ON_GPU, reason="kernels are generated there")

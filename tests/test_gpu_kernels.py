@@ -156,6 +156,10 @@ def cases() -> dict[str, Case]:
             f"softmax of few {d}": (ops.softmax, [draw(300, 7, dtype=dtype)]),
             f"layer_norm {d}": (ops.layer_norm, [long, v, v]),
             f"rms_norm {d}": (ops.rms_norm, [x, w]),
+            f"group_norm {d}": (
+                lambda x, g, b: ops.group_norm(x, g, b, groups=2),
+                [draw(2, 4, 64, 128, dtype=dtype), *draw(2, 4, dtype=dtype)],
+            ),
             f"residual and norm {d}": (
                 lambda x, r, w: (x + r, ops.rms_norm(x + r, w)), [long, long, v],
             ),
@@ -251,6 +255,29 @@ def test_kernels_that_nobody_wrote(count: int) -> None:
         sides = (Computed(ys, run.program.roots, arrays) for ys in (got, want))
         reason = agreement(*sides).reason
         assert not reason, f"seed {i}: {reason}"
+
+
+def gelu_and_more(x: Any) -> tuple[Any, Any]:
+    return ops.gelu(x), 1 + ops.erf(x)
+
+
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+@pytest.mark.parametrize("dtype", [np.dtype("f2"), BF16], ids=str)
+def test_nothing_of_gelu_is_lost_below_zero(dtype: Any, language: str) -> None:
+    ends = [-np.inf, np.inf, np.nan, -60000, 60000, -0.0, 0]
+    x = np.r_[np.linspace(-5.5, 5.5, 2**12 - len(ends)), ends].astype(dtype)
+    bits, least = (8, -134) if dtype == BF16 else (11, -25)
+    run = Run(optimised(gelu_and_more, [x]), language)
+    assert sum("erf_plus_one(" in u.body for u in run.units) == len(run.units)
+    with np.errstate(all="ignore"):
+        exact = gelu_and_more(x.astype("f8"))
+    for got, want in zip(run([x], model.compiled(run.units), 0), exact, strict=True):
+        inside = np.isfinite(want)
+        y, w = got.astype("f8"), want[inside]
+        assert np.array_equal(y[~inside], want[~inside], equal_nan=True)
+        half_unit = 2.0 ** np.maximum(np.frexp(w)[1] - 1 - bits, least)
+        near = np.abs(w) * 2.0**-15 + 2.0**-26 * np.abs(x[inside].astype("f8"))
+        assert (np.abs(y[inside] - w) <= half_unit + near).all()
 
 
 # -- wrong kernels ---------------------------------------------------------------------

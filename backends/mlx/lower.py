@@ -35,6 +35,8 @@ GENERATED_S = 2e-6
 """What recording and starting a generated kernel takes longer than one of MLX's own
 (s): 1.2 to 1.3 µs beside an H200. The device waits for it where kernels take less than
 that."""
+FEW_QUERIES = 4
+"""Below which MLX has an attention for float32 on CUDA."""
 WIDE = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 
@@ -425,9 +427,17 @@ class _KernelWriter:
         return spell.fast(self._call(term, value))
 
     def is_attention(self, term: Term) -> bool:
-        """Whether ``term`` is attention that is one call of MLX."""
-        named = term.op.name.startswith("attention")
-        return named and self._fast(term, self._plain) is not None
+        """Whether ``term`` is attention that is best one call of MLX."""
+        if not term.op.name.startswith("attention") or self._is_in_steps(term):
+            return False
+        return self._fast(term, self._plain) is not None
+
+    def _is_in_steps(self, term: Term) -> bool:
+        """Whether MLX would compute attention step by step: on CUDA it has kernels for
+        halves, and for float32 of fewer than 4 queries. Between two products, ours is
+        one where it runs three."""
+        wide = self.language == "cuda" and term.dtype == WIDE
+        return wide and term.shape[-2] >= FEW_QUERIES
 
     def _by_author(self, term: Term, function: Callable[..., Any]) -> str:
         op = cast(Op, term.op)
