@@ -41,6 +41,9 @@ class Dialect:
     """Most elements of a row that a thread holds of one value."""
     registers: int
     """Registers of 4 bytes that the threads of a group share."""
+    constant_loads: frozenset[str]
+    """Dtypes that ``eq_read`` loads: an input may then be read before what stands
+    before it is written."""
 
     def room(self, group: int) -> int:
         """Bytes of a row that each thread of a group can hold: a group whose threads
@@ -108,6 +111,21 @@ _CUDA_MATH = {f"eq_{n}": _function(n, f"{n}f") for n in _PLAIN} | {
 #endif
 }""",
     **{f"eq_{n}": _cuda_extreme(n, sign) for n, sign in (("max", ">"), ("min", "<"))},
+    "eq_read": """template <typename T>
+EQ_FN T eq_read(const T* p) {
+  return __ldg(p);
+}""",
+    "eq_load": """// Of memory that the kernel does not write: no load waits for a store.
+template <int N, typename T>
+EQ_FN EqPack<T, N> eq_load(const T* p) {
+  EqPack<T, N> x;
+  if (sizeof(x) % 16) return *(const EqPack<T, N>*)p;
+  for (int i = 0; i < int(sizeof(x) / 16); ++i) {
+    const uint4 w = __ldg((const uint4*)p + i);
+    memcpy((uint4*)&x + i, &w, 16);
+  }
+  return x;
+}""",
     "eq_float": """// One of two bfloat16 in a register: an instruction, where its own takes two.
 template <typename T, int N>
 EQ_FN float eq_float(EqPack<T, N> p, int j) {
@@ -155,6 +173,7 @@ METAL = Dialect(
     _METAL_MATH,
     16,
     1024 * 80,
+    frozenset(),
 )
 CUDA = Dialect(
     "cuda",
@@ -175,6 +194,7 @@ typedef unsigned int uint;
     _CUDA_MATH,
     64,
     1 << 16,
+    frozenset(["float32", "float16", "bfloat16"]),
 )
 DIALECTS = {d.name: d for d in (METAL, CUDA)}
 

@@ -133,7 +133,7 @@ class Rows(Reducing):
         inner = next(p.loops[-1] for p in self.nest.passes if p.body)
         for s in self.nest.statements():
             if isinstance(s, Load) and self.kept.get(s.target) in HALF:
-                if self.is_packed(s.buffer, s.at, inner, self.n):
+                if self.is_read_packed(s, inner, self.n):
                     self.packed.add(s.target)
         for i, dtype in self.kept.items():
             kind = value_type(self.dtypes[i])

@@ -171,10 +171,12 @@ class Writer:
             parts.append(str(e.offset))
         return " + ".join(parts)
 
-    def place(self, buffer: str, e: Affine) -> str:
+    def place(
+        self, buffer: str, e: Affine, index: Mapping[Var, str] | None = None
+    ) -> str:
         """The address of an element; sums of indices come before those of addresses,
         which are longer."""
-        text = self.at(e)
+        text = self.at(e, index)
         return f"{buffer} + ({text})" if " + " in text else f"{buffer} + {text}"
 
     def of_pack(self, pack: str, dtype: DType, wanted: DType) -> str:
@@ -228,6 +230,11 @@ class Writer:
         whole = whole and at.coefficient(inner) == 1 and at.offset % n == 0
         return n > 1 and whole and self.sizes[buffer] >= SMALL
 
+    def is_read_packed(self, s: Load, inner: Var, n: int) -> bool:
+        """Whether ``n`` neighbours are one load, of memory that no thread writes."""
+        own = self.nest.buffers[s.buffer].written
+        return not own and self.is_packed(s.buffer, s.at, inner, n)
+
     # -- statements --------------------------------------------------------------------
 
     def value(self, i: int, local: Mapping[int, str]) -> str:
@@ -256,6 +263,8 @@ class Writer:
             buffer = self.nest.buffers[s.buffer]
             self.dialect.memory_type(buffer.dtype)
             text = f"{buffer.name}[{self.at(s.at, index)}]"
+            if buffer.dtype.name in self.dialect.constant_loads and not buffer.written:
+                text = f"eq_read({self.place(buffer.name, s.at, index)})"
             text = text if buffer.dtype == s.dtype else f"{kind}({text})"
         elif isinstance(s, Position):
             text = f"{kind}({self.at(s.at, index)})"
@@ -289,7 +298,7 @@ class Writer:
         """
         out, packs = self.out, {}
         for s in statements:
-            if isinstance(s, Load) and self.is_packed(s.buffer, s.at, inner, n):
+            if isinstance(s, Load) and self.is_read_packed(s, inner, n):
                 buffer = self.nest.buffers[s.buffer]
                 packs[s.target] = f"p{s.target}"
                 out.add(

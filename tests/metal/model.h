@@ -317,5 +317,12 @@ using precise::exp2;
 #define __shfl_xor_sync(mask, x, d) model::shuffle_xor(x, d)
 #define threadIdx (uint3{model::launch->now->number, 0, 0})
 #define blockIdx (uint3{model::launch->group, 0, 0})
+struct alignas(16) uint4 {
+  uint x, y, z, w;
+};
+template <typename T>
+T __ldg(const T* p) {
+  return *p;
+}
 inline float __int_as_float(int x) { return as_type<float>(x); }
 inline int __float_as_int(float x) { return as_type<int>(x); }
