@@ -6,7 +6,8 @@ from eqsat.kernel import Kernel, inner
 from eqsat.program import Program, show_type
 
 from ..kernels.affine import Unsupported
-from .dialect import DIALECTS, Dialect, header_of
+from .dialect import DIALECTS, Dialect
+from .functions import header_of
 from .parts import Generated, Part, layouts_of, parts_of
 
 

@@ -28,7 +28,8 @@ from ..kernels.language import (
     Store,
 )
 from .arithmetic import expression
-from .dialect import NEAR, Dialect, header_of, number, value_type
+from .dialect import Dialect, number, value_type
+from .functions import NEAR, header_of
 from .near import near
 
 SMALL = 8
