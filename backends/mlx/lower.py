@@ -35,6 +35,8 @@ GENERATED_S = 8e-6
 """Work of the device (s) up to which it waits for the host: MLX takes 2 to 5 µs longer
 to start a generated kernel than one of its own, where calls follow one another
 (measured beside an H200)."""
+FEW_QUERIES = 4
+"""Below which MLX has an attention for float32 on CUDA."""
 WIDE = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 
