@@ -350,7 +350,8 @@ def test_attention_on_a_gpu_is_one_call(language: str, dtype: str, m: int) -> No
 def test_attention_of_float32_on_cuda_is_one_kernel_between_products() -> None:
     source = mlx.lower(causal_attention(6, 10, "float32"), "cuda").source
     steps = re.findall(r"mx\.matmul|_kernel\w*\(\[", source.partition("def ")[2])
-    assert [s[:2] for s in steps] == ["mx", "_k", "mx", "_k"]
+    names = [s[:2] for s in steps]
+    assert names[:3] == ["mx", "_k", "mx"] and "mx" not in names[3:]
     assert "ops.attention(" not in source and "mx.softmax" not in source
 
 
