@@ -37,6 +37,7 @@ class Extreme:
 
     is_careful = False
     notes_nan = False
+    sees_nan = True
 
     def __init__(self, of: Reducer, c: Context, lanes: int, where: Positions) -> None:
         self.of, self.lanes, self.where = of, lanes, where
@@ -120,6 +121,34 @@ class Extreme:
         return _Extremes(self, [self]).to_scalar(c)
 
 
+class Greatest(Extreme):
+    """The same among numbers: NaN never wins, and is noted for two vectors at a time.
+    Of a row without any the position is right, for two thirds of the instructions."""
+
+    notes_nan = True
+    sees_nan = False
+
+    def __init__(self, of: Reducer, c: Context, lanes: int, where: Positions) -> None:
+        super().__init__(of, c, lanes, where)
+        self.numbers = None
+        self.nan = Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
+
+    def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
+        """Note whether one of two values is NaN."""
+        unordered = c.b.fcmp_unordered("uno", x, y)
+        self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
+
+    def _wins(self, b: ir.IRBuilder, v: ir.Value, a: ir.Value) -> ir.Value:
+        return b.fcmp_ordered(self.sign, v, a)
+
+
+def any_nan(c: Context, parts: Sequence[Greatest]) -> ir.Value:
+    """Whether NaN was among the values of ``parts``."""
+    b, either = c.b, Reducer("any", np.dtype(bool))
+    flags = [across(either, b, p.nan.get(b)) for p in parts]
+    return tree(either, b, flags)
+
+
 @dataclass
 class _Extremes:
     of: Extreme
@@ -147,13 +176,15 @@ class _Extremes:
         reach = Reducer("max" if self.of.of.op == "argmax" else "min", dtype)
         value = across(reach, b, tree(reach, b, values))
         whole = splat(b, value, lanes)
-        if dtype.kind == "f":
+        if dtype.kind == "f" and self.of.sees_nan:
             either = Reducer("any", np.dtype(bool))
             nans = [b.fcmp_unordered("uno", v, v) for v in values]
             nan = across(either, b, tree(either, b, nans))
             value = b.select(nan, ir.Constant(value.type, float("nan")), value)
             same = [b.fcmp_ordered("==", v, whole) for v in values]
             is_best = [b.select(nan, n, s) for n, s in zip(nans, same, strict=True)]
+        elif dtype.kind == "f":
+            is_best = [b.fcmp_ordered("==", v, whole) for v in values]
         else:
             is_best = [b.icmp_signed("==", v, whole) for v in values]
         first = Reducer("min", np.dtype(f"int{kind.width}"))

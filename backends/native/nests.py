@@ -39,7 +39,7 @@ from .access import Access, Strand, loop, without
 from .ahead import ask_for_rows, fetch_ahead, picked_rows
 from .checks import Checks
 from .convert import I64, constant, least, register_type, splat
-from .extremes import Extreme, Positions
+from .extremes import Extreme, Greatest, Positions, any_nan
 from .machine import Host
 from .math.values import I32
 from .reductions import Reducer, reducer
@@ -68,6 +68,8 @@ class Emitter(Access):
         }
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
+        self.skips_nan = False
+        """Whether positions are looked for among numbers only."""
         self.strands: list[Strand] = []
         self.single = Strand(1, 0)
         """Of a row, where elements of a row lie side by side."""
@@ -161,6 +163,44 @@ class Emitter(Access):
             self._statement(s, self.single, self.row, self.row)
 
     def _pass(self, p: Pass, block: ir.Value | None) -> None:
+        if not self._looks_twice(p):
+            self._reduce(p, block)
+            return
+        self.skips_nan = True
+        reducers = self._reduce(p, block)
+        self.skips_nan = False
+        found = [r for one in reducers.values() for r in one if isinstance(r, Greatest)]
+        quick = {t: self.row[t] for t in reducers}
+        before = self.b.block
+        with self.b.if_then(any_nan(self, found), likely=False):
+            self._reduce(p, block)
+            after = self.b.block
+        for t, value in quick.items():
+            either = self.b.phi(value.type)
+            either.add_incoming(value, before)
+            either.add_incoming(self.row[t], after)
+            self.row[t] = either
+
+    def _looks_twice(self, p: Pass) -> bool:
+        """Whether positions are looked for among numbers first, and again in rows with
+        NaN."""
+        if self.nest.vertical:
+            return False
+        places = [s for s in p.body if isinstance(s, Accumulate) and s.position >= 0]
+        plain = all(
+            isinstance(s, (Accumulate, Compute, Const, Load, Position)) for s in p.body
+        )
+        return (
+            bool(places)
+            and plain
+            and all(
+                self._reducer(s).dtype.kind == "f"
+                and is_rising(self.positions[s.position], p.loops)
+                for s in places
+            )
+        )
+
+    def _reduce(self, p: Pass, block: ir.Value | None) -> dict[int, list[Any]]:
         sums = [s for s in p.body if isinstance(s, Accumulate)]
         groups = self._groups(p)
         reducers = {
@@ -187,6 +227,7 @@ class Emitter(Access):
                 for r in rest:
                     first = first.joined(self, r)
                 self.row[s.target] = first.to_scalar(self)
+        return reducers
 
     def _started(self, s: Accumulate, p: Pass, lanes: int, offset: int) -> Any:
         """An accumulator for the strand whose lanes start at ``offset``."""
@@ -200,7 +241,8 @@ class Emitter(Access):
         steps = tuple((offset + i) * step for i in range(lanes))
         has_masks = self.host.vector_bits == 512
         where = Positions(bits, steps, is_rising(at, p.loops), has_masks)
-        return Extreme(found, self, lanes, where)
+        kind = Greatest if self.skips_nan else Extreme
+        return kind(found, self, lanes, where)
 
     def _is_long(self, p: Pass) -> bool:
         """Whether sums need care: many additions one after the other."""
