@@ -198,7 +198,7 @@ class _Schedule:
         others, and no product overflows whose quotient would not. That of a softmax
         needs no scale.
         """
-        added: dict[int, tuple[int, int]] = {}
+        factors: dict[int, list[int]] = {}
         for i in list(self.live):
             v = self.values[i]
             if v.op != "divide" or v.dtype.kind != "f" or self._is_row(i):
@@ -206,19 +206,21 @@ class _Schedule:
             x, y = v.args
             if not self._is_row(y) or self._is_row(x):
                 continue
-            if self._is_sum_of_powers(y):
-                if y not in added:
-                    turned = self._added(Value("reciprocal", v.dtype, (y,)), y)
-                    added[y] = y, turned
-                self.values[i] = Value("multiply", v.dtype, (x, added[y][1]))
-                continue
-            if y not in added:
-                scale = self._added(Value("divisor_scale", v.dtype, (y,)), y)
-                near = self._added(Value("multiply", v.dtype, (y, scale)), y)
-                added[y] = scale, self._added(Value("reciprocal", v.dtype, (near,)), y)
-            scale, turned = added[y]
-            scaled = self._added(Value("multiply", v.dtype, (x, scale)), i)
-            self.values[i] = Value("multiply", v.dtype, (scaled, turned))
+            if y not in factors:
+                factors[y] = self._turned(y, v.dtype)
+            *scales, last = factors[y]
+            for scale in scales:
+                x = self._added(Value("multiply", v.dtype, (x, scale)), i)
+            self.values[i] = Value("multiply", v.dtype, (x, last))
+
+    def _turned(self, y: int, dtype: DType) -> list[int]:
+        """Factors that together are 1 / y."""
+        scales = []
+        near = y
+        if not self._is_sum_of_powers(y):
+            scales = [self._added(Value("divisor_scale", dtype, (y,)), y)]
+            near = self._added(Value("multiply", dtype, (y, *scales)), y)
+        return [*scales, self._added(Value("reciprocal", dtype, (near,)), y)]
 
     def _is_sum_of_powers(self, i: int) -> bool:
         """Whether a value is Σ e^(v - max v): 1 to the length of the row, or NaN."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from ..native.entry_code import ENTERING
+from ..native.entry_code import (
+    ENTERING,
+    ENTERING_DECLARED,
+    ENTERING_PYTHON,
+    TYPES,
+)
 from ..native.guard_code import guards
 from ..native.layout import expand
 from ..native.machine import Library, host, load
@@ -17,30 +22,7 @@ from ..native.record import compiled
 from ..native.runtime import python_imports
 from .layout import HELD, LAYOUT, watched
 
-_FUNCTIONS = (
-    *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
-    *("PyDict_Size", "PyDict_Next", "PyCapsule_GetPointer"),
-    *("Py_IncRef", "Py_DecRef"),
-)
-_TYPES = {
-    "PyList_Type": list,
-    "PyDict_Type": dict,
-    "PyFloat_Type": float,
-}
-
 _DECLARED = """
-@PyList_Type = external global i8
-@PyDict_Type = external global i8
-@PyFloat_Type = external global i8
-declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare ptr @PyObject_CallOneArg(ptr, ptr)
-declare i64 @PyDict_Size(ptr)
-declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
-declare ptr @PyCapsule_GetPointer(ptr, ptr)
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
-declare i32 @memcmp(ptr, ptr, i64)
 @watched = external global i8
 declare i8 @is_tracer(ptr)
 """
@@ -122,7 +104,8 @@ build:
 }
 """
 
-IR = expand("\n".join((_DECLARED, guards(_ARRAYS), ENTERING, _RUN)), LAYOUT)
+_PARTS = (ENTERING_DECLARED, _DECLARED, guards(_ARRAYS), ENTERING, _RUN)
+IR = expand("\n".join(_PARTS), LAYOUT)
 """``entry``."""
 
 
@@ -133,7 +116,7 @@ def library() -> Library:
     assert seen is not None
     function = ctypes.cast(seen.function, ctypes.c_void_p).value
     assert function is not None
-    imports = python_imports(_FUNCTIONS, _TYPES)
+    imports = python_imports(ENTERING_PYTHON, TYPES)
     imports |= {"is_tracer": function, "watched": seen.place}
     made = load(compiled(IR, host()), ("entry",), imports)
     # Entries may be called while the interpreter goes down.

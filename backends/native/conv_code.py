@@ -9,7 +9,16 @@ from llvmlite import ir
 
 from ..kernels.language import DType
 from .access import PTR, loop
-from .convert import I64, constant, from_memory, least, memory_type, splat, widened
+from .convert import (
+    I64,
+    constant,
+    from_memory,
+    least,
+    memory_type,
+    most,
+    splat,
+    widened,
+)
 from .gemm_base import Code
 from .gemm_vectors import mask
 from .math.values import I32, declared
@@ -73,13 +82,13 @@ class Windows(Code):
                 with loop(b, I64(0), parts, 1) as n:
                     # Lanes of one row of places, and those of them in the image.
                     start = b.sub(s, b.mul(n, across))
-                    low = _most(b, I64(0), b.neg(start))
+                    low = most(b, I64(0), b.neg(start))
                     high = least(b, left, b.sub(across, start))
                     y = b.add(b.mul(b.add(row, n), sh), down)
                     is_row = b.icmp_unsigned("<", y, height)
                     before = b.sub(self._places(b.neg(shift), step), start)
                     end = b.sub(self._places(b.sub(width, shift), step), start)
-                    low = _most(b, low, before)
+                    low = most(b, low, before)
                     high = b.select(is_row, least(b, high, end), low)
                     column = b.add(self.times(start, step), shift)
                     by = b.add(b.mul(y, xs), column)
@@ -185,7 +194,7 @@ class Windows(Code):
 
     def _near(self, i: ir.Value, first: int) -> ir.Value:
         """``i``, or a bound of lanes that count from ``first``, in 32 bits."""
-        i = _most(self.b, least(self.b, i, first + self.lanes), I64(first))
+        i = most(self.b, least(self.b, i, first + self.lanes), I64(first))
         return self.b.trunc(i, I32)
 
     def _masked(self, place: ir.Value, source: DType, wanted: ir.Value) -> ir.Value:
@@ -300,8 +309,3 @@ class Windows(Code):
         kinds = [self.vector, PTR, I32, wanted.type]
         align = I32(self.dtype.itemsize)
         b.call(declared(b, name, kinds), [value, place, align, wanted])
-
-
-def _most(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger one."""
-    return b.select(b.icmp_signed(">", x, y), x, y)

@@ -178,3 +178,8 @@ def least(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:
     """The smaller one."""
     y = I64(y) if isinstance(y, int) else y
     return b.select(b.icmp_signed("<", x, y), x, y)
+
+
+def most(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger one."""
+    return b.select(b.icmp_signed(">", x, y), x, y)

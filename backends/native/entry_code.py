@@ -10,11 +10,16 @@ from __future__ import annotations
 from .guard_code import GUARDS
 from .layout import each, every, expand
 
-PYTHON = (
+ENTERING_PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
-    *("PyDict_Size", "PyDict_Next", "PyTuple_New", "PyCapsule_GetPointer"),
-    *("PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread"),
-    *("PyTraceMalloc_Track", "Py_IncRef", "Py_DecRef"),
+    *("PyDict_Size", "PyDict_Next", "PyCapsule_GetPointer"),
+    *("Py_IncRef", "Py_DecRef"),
+)
+"""Functions of Python that every entry calls."""
+PYTHON = (
+    *ENTERING_PYTHON,
+    *("PyTuple_New", "PyErr_NoMemory", "PyTraceMalloc_Track"),
+    *("PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 """Functions of Python that the code calls."""
 TYPES = {
@@ -22,10 +27,9 @@ TYPES = {
     "PyDict_Type": dict,
     "PyFloat_Type": float,
 }
-"""Types of Python that the code compares with."""
+"""Types of Python that every entry compares with."""
 
-_DECLARED = """
-@PyArray_Type = external global i8
+ENTERING_DECLARED = """
 @PyList_Type = external global i8
 @PyDict_Type = external global i8
 @PyFloat_Type = external global i8
@@ -34,16 +38,21 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
-declare ptr @PyTuple_New(i64)
 declare ptr @PyCapsule_GetPointer(ptr, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare i32 @memcmp(ptr, ptr, i64)
+"""
+"""What every entry refers to, beside its own."""
+
+_DECLARED = """
+@PyArray_Type = external global i8
+declare ptr @PyTuple_New(i64)
 declare ptr @PyErr_NoMemory()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
 declare i32 @PyTraceMalloc_Track(i32, i64, i64)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
-declare i32 @memcmp(ptr, ptr, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @team_run(ptr, ptr, i64)
 """
@@ -334,6 +343,8 @@ python:
 ENTERING = "\n".join((_PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
 """``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
 ``@refused`` where Python has to."""
-ENTRY_IR = expand("\n".join((_DECLARED, GUARDS, ENTERING, _DATA, _RUN)))
+ENTRY_IR = expand(
+    "\n".join((ENTERING_DECLARED, _DECLARED, GUARDS, ENTERING, _DATA, _RUN))
+)
 """The entry of machine code; calls ``new_array``, ``pool_take``, ``pool_give`` and
 ``team_run``."""

@@ -10,7 +10,7 @@ import numpy as np
 from llvmlite import ir
 
 from .convert import I1, I64, constant, lanes_of, register_type, splat, widened
-from .reductions import Cell, Context, Reducer, across, tree
+from .reductions import Cell, Context, NotesNan, Reducer, across, tree
 
 Pair = tuple[ir.Value, ir.Value]
 """A value and its position."""
@@ -37,7 +37,6 @@ class Extreme:
 
     is_careful = False
     notes_nan = False
-    sees_nan = True
 
     def __init__(self, of: Reducer, c: Context, lanes: int, where: Positions) -> None:
         self.of, self.lanes, self.where = of, lanes, where
@@ -121,32 +120,17 @@ class Extreme:
         return _Extremes(self, [self]).to_scalar(c)
 
 
-class Greatest(Extreme):
+class Greatest(NotesNan, Extreme):
     """The same among numbers: NaN never wins, and is noted for two vectors at a time.
     Of a row without any the position is right, for two thirds of the instructions."""
-
-    notes_nan = True
-    sees_nan = False
 
     def __init__(self, of: Reducer, c: Context, lanes: int, where: Positions) -> None:
         super().__init__(of, c, lanes, where)
         self.numbers = None
-        self.nan = Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
-
-    def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
-        """Note whether one of two values is NaN."""
-        unordered = c.b.fcmp_unordered("uno", x, y)
-        self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
+        self.begin_noting(c, lanes)
 
     def _wins(self, b: ir.IRBuilder, v: ir.Value, a: ir.Value) -> ir.Value:
         return b.fcmp_ordered(self.sign, v, a)
-
-
-def any_nan(c: Context, parts: Sequence[Greatest]) -> ir.Value:
-    """Whether NaN was among the values of ``parts``."""
-    b, either = c.b, Reducer("any", np.dtype(bool))
-    flags = [across(either, b, p.nan.get(b)) for p in parts]
-    return tree(either, b, flags)
 
 
 @dataclass
@@ -176,7 +160,7 @@ class _Extremes:
         reach = Reducer("max" if self.of.of.op == "argmax" else "min", dtype)
         value = across(reach, b, tree(reach, b, values))
         whole = splat(b, value, lanes)
-        if dtype.kind == "f" and self.of.sees_nan:
+        if dtype.kind == "f" and not self.of.notes_nan:
             either = Reducer("any", np.dtype(bool))
             nans = [b.fcmp_unordered("uno", v, v) for v in values]
             nan = across(either, b, tree(either, b, nans))

@@ -39,10 +39,10 @@ from .access import Access, Strand, loop, without
 from .ahead import ask_for_rows, fetch_ahead, picked_rows
 from .checks import Checks
 from .convert import I64, constant, least, register_type, splat
-from .extremes import Extreme, Greatest, Positions, any_nan
+from .extremes import Extreme, Greatest, Positions
 from .machine import Host
 from .math.values import I32
-from .reductions import Reducer, reducer
+from .reductions import Reducer, any_nan, reducer
 from .running import run, started
 from .shape import (
     BLOCK,
@@ -201,6 +201,7 @@ class Emitter(Access):
         )
 
     def _reduce(self, p: Pass, block: ir.Value | None) -> dict[int, list[Any]]:
+        """Write the loops of a pass; the accumulators by what they reduce."""
         sums = [s for s in p.body if isinstance(s, Accumulate)]
         groups = self._groups(p)
         reducers = {

@@ -266,20 +266,34 @@ class _Careful(_Plain):
         return compensated(c.b, self.total.get(c.b), self.lost.get(c.b))
 
 
-class _Bound(_Plain):
-    """The largest or smallest float. NaN is noted apart: one instruction a comparison,
-    where a comparison that hands NaN on takes three."""
+class NotesNan:
+    """NaN noted apart: one instruction a comparison, where a comparison that hands NaN
+    on takes three."""
 
     notes_nan = True
 
-    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
-        super().__init__(of, c, lanes)
+    def begin_noting(self, c: Context, lanes: int) -> None:
+        """No NaN so far."""
         self.nan = Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
 
     def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
         """Note whether one of two values is NaN, which one comparison tells."""
         unordered = c.b.fcmp_unordered("uno", x, y)
         self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
+
+
+def any_nan(c: Context, parts: Sequence[NotesNan]) -> ir.Value:
+    """Whether NaN was among the values of ``parts``."""
+    either = Reducer("any", np.dtype(bool))
+    return _Joined(either, [p.nan.get(c.b) for p in parts]).to_scalar(c)
+
+
+class _Bound(NotesNan, _Plain):
+    """The largest or smallest float."""
+
+    def __init__(self, of: Reducer, c: Context, lanes: int) -> None:
+        super().__init__(of, c, lanes)
+        self.begin_noting(c, lanes)
 
     def finished(self, c: Context) -> ir.Value:
         nan = constant(register_type(self.of.dtype), self.lanes, float("nan"))
@@ -303,7 +317,6 @@ class _Bounds:
     def to_scalar(self, c: Context) -> ir.Value:
         b = c.b
         value = _Joined(self.of, [p.cell.get(b) for p in self.parts]).to_scalar(c)
-        either = Reducer("any", np.dtype(bool))
-        flags = [p.nan.get(b) for p in self.parts]
-        nan = _Joined(either, flags).to_scalar(c)
-        return b.select(nan, ir.Constant(value.type, float("nan")), value)
+        return b.select(
+            any_nan(c, self.parts), ir.Constant(value.type, float("nan")), value
+        )

@@ -30,23 +30,29 @@ SHARING = f"""
 @completed = internal global [{_RING} x i64] zeroinitializer, align 128
 @next_turn = internal global i64 1, align 64
 
-; Until the word at %p is at least %wanted: spins, then gives the processor away.
+; Turn %i of waiting: a pause at first, later the processor is given away.
+define internal void @wait_a_turn(i64 %i) alwaysinline {{
+  %long = icmp ugt i64 %i, {_SPINS}
+  br i1 %long, label %yield, label %spin
+spin:
+  call void @pause()
+  ret void
+yield:
+  %r = call i32 @sched_yield()
+  ret void
+}}
+
+; Until the word at %p is at least %wanted.
 define internal void @wait_until(ptr %p, i64 %wanted) {{
   br label %look
 look:
-  %i = phi i64 [0, %0], [%i1, %spin], [%i1, %yield]
+  %i = phi i64 [0, %0], [%i1, %wait]
   %now = load atomic i64, ptr %p seq_cst, align 8
   %there = icmp uge i64 %now, %wanted
   br i1 %there, label %end, label %wait
 wait:
   %i1 = add i64 %i, 1
-  %long = icmp ugt i64 %i, {_SPINS}
-  br i1 %long, label %yield, label %spin
-spin:
-  call void @pause()
-  br label %look
-yield:
-  %r = call i32 @sched_yield()
+  call void @wait_a_turn(i64 %i)
   br label %look
 end:
   ret void

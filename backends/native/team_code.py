@@ -16,8 +16,6 @@ from .sharing_code import MOST_THREADS, SHARING
 
 IF_AWAKE = 1 << 32
 """Added to the threads that ``team_run`` is asked for: only those that do not sleep."""
-_SPINS = 300
-"""Turns of waiting before a worker yields its processor in each: some 10 µs."""
 _TURNS = 700
 """Turns before a worker sleeps: more than a short program takes alone."""
 _SOON_NS = 100_000
@@ -86,19 +84,13 @@ define internal i64 @next_ticket(ptr %slot, i64 %seen) {{
   %wake = get Slot.wake, %slot
   br label %look
 look:
-  %i = phi i64 [0, %0], [%i1, %spin], [%i1, %yield], [0, %roused]
+  %i = phi i64 [0, %0], [%i1, %wait], [0, %roused]
   %ticket = load atomic i64, ptr %slot seq_cst, align 8
   %same = icmp eq i64 %ticket, %seen
   br i1 %same, label %wait, label %end
 wait:
   %i1 = add i64 %i, 1
-  %long = icmp ugt i64 %i, {_SPINS}
-  br i1 %long, label %yield, label %spin
-spin:
-  call void @pause()
-  br label %look
-yield:
-  %y = call i32 @sched_yield()
+  call void @wait_a_turn(i64 %i)
   %longer = icmp ugt i64 %i, {_TURNS}
   br i1 %longer, label %sleep, label %look
 sleep:
