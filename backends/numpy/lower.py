@@ -158,9 +158,11 @@ class _Writer:
         if operand is not None:
             return f"{name} = {self.called[operand]}  # in place"
         values = plan.slots[plan.slot_of[term]].values
-        before = values.index(term) - 1
-        if before >= 0:
-            return f"{name} = {self.called[values[before]]}  # its memory, reused"
+        earlier = values[: values.index(term)]
+        # What came right before may have reshaped the memory in place.
+        alike = next((t for t in reversed(earlier) if t.type == term.type), None)
+        if alike is not None:
+            return f"{name} = {self.called[alike]}  # its memory, reused"
         dtype = cast("np.dtype[Any]", term.dtype)
         new = new_array(term.shape, dtype, self.namespace)
         return f"{name} = {new}  # {show_bytes(term.nbytes)}"
