@@ -145,6 +145,17 @@ def _erfc_weight(centre: int) -> Function:
     return lambda u: mp.erfc(u + centre) * LN2
 
 
+def _normal_log(a: Any) -> Any:
+    """log₂ Φ(-a) of the normal distribution."""
+    return mp.log(mp.erfc(a / mp.sqrt(2)) / 2, 2)
+
+
+def _normal_weight(bits: int) -> Function:
+    """Errors of Φ count as such, and beyond 2^-bits relative to it."""
+    least = mp.mpf(2) ** -bits
+    return lambda a: LN2 * max(mp.erfc(a / mp.sqrt(2)) / 2, least)
+
+
 def _exponentials() -> Iterator[Fit]:
     """eʳ, eʳ - 1 and 2ʳ."""
     for bits, terms in ((32, 5), (64, 10)):
@@ -284,7 +295,7 @@ def _inverses() -> Iterator[Fit]:
 
 
 def _others() -> Iterator[Fit]:
-    """erf, and where cube roots start."""
+    """erf, Φ, and where cube roots start."""
     for bits, terms, tail, end, centre in ((32, 7, 8, 4, 0), (64, 13, 19, 6, 2)):
         yield Fit(
             f"ERF{bits}",
@@ -305,6 +316,17 @@ def _others() -> Iterator[Fit]:
             _erfc_log(centre),
             _erfc_weight(centre),
             f"log₂ erfc a = p(a - {centre}), 1 ≤ a ≤ {end}",
+        )
+    for bits, terms, limit, tail in ((32, 10, "5.7", 15), (64, 22, "8.3", 50)):
+        yield Fit(
+            f"NORMAL{bits}",
+            bits,
+            0,
+            mp.mpf(limit),
+            terms,
+            _normal_log,
+            _normal_weight(tail),
+            f"log₂ Φ(-a) = p(a), 0 ≤ a ≤ {limit}",
         )
     yield Fit(
         "CBRT",

@@ -162,8 +162,13 @@ def sigmoid(x: Array) -> Array:
     return np.where(np.less(x, 0), e, 1) / (1 + e)
 
 
+def normal_cdf(x: Array) -> Array:
+    return (1 + erf(x * np.sqrt(x.dtype.type(0.5)))) / 2
+
+
 EXACT: dict[str, Callable[..., Array]] = {
     "erf": erf,
+    "normal_cdf": normal_cdf,
     "sigmoid": sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x),
 }
@@ -189,10 +194,13 @@ def exact(name: str) -> Callable[..., Array]:
 
 def reference(name: str, *values: Array) -> tuple[Array, Array | None]:
     """Op ``name`` in a wider format, and the magnitude whose last place counts, None
-    for that of the result: the logarithm of a sum is a sum of two, which may cancel."""
+    for that of the result: the logarithm of a sum is a sum of two, which may cancel,
+    and so is ``normal_cdf``."""
     wide = np.float64 if values[0].dtype == np.float32 else np.longdouble
     with np.errstate(all="ignore"):
         wanted = exact(name)(*(v if name in SAME else v.astype(wide) for v in values))
+        if name == "normal_cdf":
+            return wanted, np.ones_like(wanted)
         if not name.startswith("logaddexp"):
             return wanted.astype(wide), None
         largest = np.maximum(*values)

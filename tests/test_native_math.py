@@ -15,7 +15,6 @@ from bench.ulp import (
     all_floats,
     arguments,
     compiled,
-    exact,
     loop_text,
     reference,
     sample,
@@ -44,6 +43,8 @@ def bound(name: str) -> float:
     """The largest error in units in the last place."""
     if name in EXACT:
         return 0.5
+    if name == "normal_cdf":  # of 1, which is twice as much as just below
+        return 1
     return 2 if name in CLOSE else 4 if name == "power" else 3
 
 
@@ -164,7 +165,8 @@ def test_functions_of_the_c_library_run_on_each_lane() -> None:
 
 
 def test_names_are_those_of_pointwise_ops() -> None:
-    assert {Op.registry[name].kind for name in FUNCTIONS} == {"pointwise"}
+    named = {name for name in FUNCTIONS if name != "normal_cdf"}
+    assert {Op.registry[name].kind for name in named} == {"pointwise"}
 
 
 def test_integers_are_refused_by_name() -> None:
@@ -204,17 +206,18 @@ def test_all_floats(name: str) -> None:
     runs = [compiled(name, 1, "float32", w, t) for t, w in targets("float32")]
     for x in all_floats():
         with np.errstate(all="ignore"):
-            wanted = exact(name)(x.astype(np.float64))
+            wanted, size = reference(name, x)
             # What is surely close enough needs no careful look.
             rounded = wanted.astype(np.float32)
-            unit = np.abs(np.spacing(rounded))
+            unit = np.spacing(np.abs(rounded if size is None else size))
             for run in runs:
                 got = run(x)
                 fine = np.abs(got - wanted) < 0.49 * bound(name) * unit
                 fine &= wanted != 0
                 fine |= got.view(np.uint32) == rounded.view(np.uint32)
                 fine |= np.isnan(got) & np.isnan(wanted)
-                errors = ulps(got[~fine], wanted[~fine])
+                sizes = None if size is None else size[~fine]
+                errors = ulps(got[~fine], wanted[~fine], sizes)
                 assert not errors.size or errors.max() <= bound(name), x[~fine][
                     errors.argmax()
                 ]

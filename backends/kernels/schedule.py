@@ -29,6 +29,7 @@ from .language import (
     Store,
     Within,
 )
+from .normal import CDF, normal_at_once
 from .values import Value, Values
 
 WEIGHTS = {
@@ -38,6 +39,7 @@ WEIGHTS = {
         "power cbrt hypot arctan arctan2 arcsin arccos logaddexp".split(),
         10,
     ),
+    CDF: 9,
 }
 """What an op costs beside an addition, where that differs."""
 WORTH_KEEPING = 4
@@ -61,6 +63,8 @@ class Target:
     """Whether products in float32 read float16 and bfloat16."""
     pairs: bool = False
     """Whether they multiply and sum pairs of bfloat16."""
+    normal: bool = False
+    """Whether Φ(x) = ½ (1 + erf(x √½)) is one operation, ``normal_cdf``."""
 
 
 Placed = tuple[Any, Affine, int]
@@ -98,6 +102,8 @@ class _Schedule:
         for i in self.live:
             self._measure(i)
         self._loops(values)
+        if target.normal:
+            normal_at_once(self.values, self.live, [n for *_, n in self.stores])
         if not target.exact:
             self._divide_once()
         self.order = self._ordered()

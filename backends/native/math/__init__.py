@@ -6,8 +6,8 @@ length, and returns the LLVM value. Results are the same in every lane, whatever
 neighbours and the length. NaN, infinities, denormals and the sign of zero are those of
 the NumPy function. Errors, in units in the last place of the exact result:
 2 for exp, log, tanh, erf, sigmoid, sin, cos, sqrt and rsqrt, 4 for power, else 3, with
-and without fused multiply-adds. :data:`BRANCHING` names what adds blocks, so that the
-builder goes on in another.
+and without fused multiply-adds; of ``normal_cdf`` 1 in the last place of 1.
+:data:`BRANCHING` names what adds blocks, so that the builder goes on in another.
 
 >>> from llvmlite import ir
 >>> vector = ir.VectorType(ir.FloatType(), 8)
@@ -45,6 +45,7 @@ BRANCHING = frozenset(
 _VECTOR = (
     *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),
     *(exponential.cosh, exponential.tanh, exponential.sigmoid, exponential.erf),
+    exponential.normal_cdf,
     *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
     *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),
     *(logarithm.logaddexp, logarithm.logaddexp2, logarithm.cbrt, power),
@@ -60,4 +61,5 @@ _VECTOR = (
 FUNCTIONS: Mapping[str, Emitter] = MappingProxyType(
     {write.__name__: emitter(write) for write in _VECTOR}
 )
-"""Ops of the catalogue, by name, to what writes them."""
+"""Ops of the catalogue, by name, to what writes them; and ``normal_cdf``, which stands
+for ½ (1 + erf(x √½)) in kernels."""

@@ -1,4 +1,4 @@
-"""Exponentials: eˣ, 2ˣ, eˣ - 1, the hyperbolic functions, σ and erf.
+"""Exponentials: eˣ, 2ˣ, eˣ - 1, the hyperbolic functions, σ, erf and Φ.
 
 All split x = n ln 2 + r with |r| ≤ ln 2 / 2. Adding 1.5 · 2^fraction to x / ln 2 rounds
 it and leaves n in the low bits, whence 2ⁿ comes by a shift. Flops are given as
@@ -189,3 +189,20 @@ def erf(x: Value) -> Value:
     far = 1.0 - e * power_of_two(shifted)
     near = a.times_plus(horner(a * a, c.ERF32 if single else c.ERF64), a)
     return (a > 1.0).where(far, near).copysign(x)
+
+
+def normal_cdf(x: Value) -> Value:
+    """Φ(x) = ½ (1 + erf(x √½)): 2^p(|x|) where x is negative, else 1 less that.
+
+    The error is that of erf near 1, absolute: where Φ is below half the last place of
+    1, it is 0. 25 / 43 flop, no division: 10 less than ½ (1 + erf(x √½)).
+    """
+    single = x.format is SINGLE
+    a = abs(x)
+    p = horner(a, c.NORMAL32 if single else c.NORMAL64)
+    magic = x.format.magic + x.format.bias
+    shifted = p + magic
+    r = p - (shifted - magic)
+    e = horner(r, c.EXP2_32 if single else c.EXP2_64).times_plus(r, 1.0)
+    tail = (a >= (5.7 if single else 8.3)).where(0.0, e * power_of_two(shifted))
+    return (x >= 0.0).where(1.0 - tail, tail)
