@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from eqsat import tree
 from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import refuse_subclass
-from eqsat.op import Traced
+from eqsat.op import Op, Traced
 from eqsat.term import Shape
 from eqsat.tracer import Tracer
 from eqsat.typerule import BF16, dtype_code
@@ -125,17 +125,23 @@ def flatten_arguments(
 
 def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:
     """The attributes that a bound method or an object with ``__call__`` can read."""
-    if isinstance(fn, FunctionType):
+    if isinstance(fn, (FunctionType, Op)):
         return None
     return tree.attributes(getattr(fn, "__self__", fn), is_array)
 
 
 def _names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     """What the first ``count`` positional arguments of ``fn`` are called."""
-    if isinstance(fn, FunctionType) and not hasattr(fn, "__wrapped__"):
-        code = fn.__code__
-        if count <= code.co_argcount:
-            return code.co_varnames[:count]
+    inner: Any = fn
+    bound = 0
+    if isinstance(fn, MethodType):
+        inner, bound = fn.__func__, 1
+    elif not isinstance(fn, FunctionType):
+        inner, bound = type(fn).__call__, 1
+    if isinstance(inner, FunctionType) and not hasattr(inner, "__wrapped__"):
+        code = inner.__code__
+        if bound + count <= code.co_argcount:
+            return code.co_varnames[bound : bound + count]
     names: list[str] = []
     for p in _parameters(fn):
         if p.kind is p.VAR_POSITIONAL:

@@ -38,6 +38,7 @@ class Static:
     """A value that is part of the structure; 1, 1.0 and True are different ones."""
 
     key: Hashable
+    attributes: Attributes | None
     value: Any = dataclasses.field(compare=False)
 
 
@@ -164,7 +165,7 @@ def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None
     Equal for as long as nothing is assigned: arrays and what else cannot be looked into
     count by identity.
     """
-    if _held_by(value) is None:
+    if held_by(value) is None:
         return None
     held: list[Any] = []
     return Attributes(_attributes(value, is_array, held, {}), tuple(held))
@@ -178,7 +179,7 @@ def _attributes(
         return kind, v
     if kind is float:
         return kind, repr(v)
-    items = None if is_array(v) else _held_by(v)
+    items = None if is_array(v) else held_by(v)
     if items is None:
         held.append(v)
         return id(v)
@@ -192,7 +193,7 @@ def _attributes(
     return kind, id(v), children
 
 
-def _held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
+def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     """Keys and values of a container or of an object of a class that is not Python's
     own; None for anything else."""
     if isinstance(value, dict):
@@ -210,7 +211,7 @@ def _held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
 
 def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     if isinstance(value, (float, complex)):
-        return Static((type(value), repr(value)), value)
+        return Static((type(value), repr(value)), None, value)
     key = frozenset(value) if isinstance(value, set) else value
     try:
         hash(key)
@@ -220,7 +221,7 @@ def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
             "an array nor hashable; pass arrays, or dicts, lists, tuples and "
             f"dataclasses of arrays{at(caller_line())}"
         ) from None
-    return Static((type(value), key, attributes(value, is_array)), value)
+    return Static((type(value), key), attributes(value, is_array), value)
 
 
 def _build(structure: Structure, arrays: Iterator[Any]) -> Any:

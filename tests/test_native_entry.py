@@ -166,9 +166,7 @@ def test_a_dtype_and_a_function_are_static_values() -> None:
         f = eq.jit(lambda x, t, g: g(x).astype(t))
     for args in ((np.dtype("f8"), np.exp), (np.float64, np.tanh), ("f4", abs)):
         assert not went_native(backend, f, X, *args)
-    assert (
-        went_native(backend, f, X, np.float64, np.tanh) is False
-    )  # np.tanh is a ufunc
+    assert went_native(backend, f, X, np.float64, np.tanh)
     assert went_native(backend, f, X, "f4", abs)
 
 
@@ -244,24 +242,6 @@ def test_named_tuples_are_told_apart_by_their_type() -> None:
     assert went_native(backend, f, Named(X, Y))
     assert not went_native(backend, f, (X, Y))
     assert went_native(backend, f, (X, Y)) and went_native(backend, f, Named(X, Y))
-
-
-def test_methods_and_objects_go_through_python() -> None:
-    class Layer:
-        def __init__(self) -> None:
-            self.w = Y
-
-        def __call__(self, x: Any) -> Any:
-            return x * self.w
-
-    layer = Layer()
-    with entered() as backend:
-        f = eq.jit(layer)
-        g = eq.jit(lambda p: p.a * p.b)
-    for _ in range(3):
-        assert not went_native(backend, f, X)
-        assert not went_native(backend, g, Pair(X, Y))
-        layer.w = layer.w + 1
 
 
 def test_results_in_any_structure() -> None:

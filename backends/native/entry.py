@@ -115,8 +115,8 @@ class _Compiled(Tables):
 
 def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
     """A variant for calls like ``call``, which ``trace`` came from; None for those
-    that only Python can check: with dataclasses, NumPy scalars, other libraries'
-    arrays, methods of objects."""
+    that only Python can check: with NumPy scalars, other libraries' arrays, objects
+    that do not keep their attributes in a plain dictionary."""
     arrays = len(call.arrays)
     strided = code.strided or (False,) * arrays
     room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1

@@ -13,6 +13,7 @@ from .layout import each, every, expand
 ENTERING_PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
     *("PyDict_Size", "PyDict_Next", "PyCapsule_GetPointer"),
+    *("PyObject_GenericGetDict", "PyErr_Clear"),
     *("Py_IncRef", "Py_DecRef"),
 )
 """Functions of Python that every entry calls."""
@@ -38,6 +39,8 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyObject_GenericGetDict(ptr)
+declare void @PyErr_Clear()
 declare ptr @PyCapsule_GetPointer(ptr, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
@@ -108,7 +111,14 @@ values:
   store ptr %leaves, ptr %found
   %all = add i64 %n, %nk
   %ok = call i1 @match_items(ptr %at, ptr %found, ptr %args, i64 %all)
-  br i1 %ok, label %probes, label %no
+  br i1 %ok, label %around, label %no
+around:
+  %held = get Variant.held, %v
+  %objects = get Variant.objects, %v
+  %inside = get Variant.inside, %v
+  store ptr %inside, ptr %at
+  %kept = call i1 @match_items(ptr %at, ptr %found, ptr %objects, i64 %held)
+  br i1 %kept, label %probes, label %no
 probes:
   %current = call i1 @probes_hold(ptr %v)
   ret i1 %current

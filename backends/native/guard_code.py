@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from .layout import WRITEABLE, every
 
-KINDS = ("array", "same", "float", "equal", "tuple", "list", "dict", "constant")
+KINDS = (
+    *("array", "same", "float", "equal", "tuple", "list", "dict", "constant"),
+    *("record", "instance"),
+)
 """Kinds of nodes, by their number."""
 
 _VALUES = """
@@ -226,7 +229,8 @@ define internal i1 @match(ptr %at, ptr %found, ptr %x) {
   %type = get Object.type, %x
   switch i64 %kind, label %no [
     i64 0, label %array i64 1, label %same i64 2, label %float i64 3, label %equal
-    i64 4, label %tuple i64 5, label %list i64 6, label %dict i64 7, label %constant ]
+    i64 4, label %tuple i64 5, label %list i64 6, label %dict i64 7, label %constant
+    i64 8, label %record i64 9, label %instance ]
 array:
   %fits = call i1 @match_array(ptr %node, ptr %x)
   br i1 %fits, label %keep, label %no
@@ -280,6 +284,23 @@ entries:
 constant:
   %c = call i1 @match_constant(ptr %node, ptr %x)
   ret i1 %c
+record:
+  %is_record = icmp eq ptr %type, %object
+  br i1 %is_record, label %attributes, label %no
+instance:
+  %is_it = icmp eq ptr %x, %object
+  br i1 %is_it, label %attributes, label %no
+attributes:
+  %held = call ptr @PyObject_GenericGetDict(ptr %x)
+  %failed = icmp eq ptr %held, null
+  br i1 %failed, label %forget, label %look
+forget:
+  call void @PyErr_Clear()
+  ret i1 false
+look:
+  %a = call i1 @match_dict(ptr %at, ptr %found, ptr %held, ptr %data, i64 %count)
+  call void @Py_DecRef(ptr %held)
+  ret i1 %a
 no:
   ret i1 false
 }

@@ -18,9 +18,11 @@ import numpy as np
 
 _GUARDED = (
     *("ptr owner", "i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
-    *("i64 probes", "ptr probe", "i64 leaves"),
+    *("i64 held", "ptr objects", "ptr inside", "i64 probes", "ptr probe"),
+    "i64 leaves",
 )
-"""What every variant starts with: what keeps it alive, and the guards of its calls."""
+"""What every variant starts with: what keeps it alive, and the guards of its calls: of
+arguments, of objects around the function, of arrays that it closes over."""
 
 RECORDS: dict[str, tuple[str, ...]] = {
     # The function of one jit: its programs, and what to call for anything else.
@@ -36,7 +38,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     ),
     # A program in Python: as it is, and as transformations of MLX ask for.
     "Recorder": (*_GUARDED, "ptr plain", "ptr traced", "i64 pack", "ptr packer"),
-    # What one part of an argument must be; the parts of containers follow them.
+    # What one part of an argument must be; what is in containers and objects follows.
     "Node": (
         *("i64 kind", "i64 count", "ptr object", "ptr data", "i64 need"),
         *("i64 mask", "ptr strides", "i64 thawed"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType
+from dataclasses import dataclass, field, is_dataclass
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from eqsat import tree
-from eqsat.arguments import Arguments, Leaf
+from eqsat.arguments import Arguments, Leaf, is_array
 from eqsat.trace import Trace
 
 from .guard_code import KINDS
@@ -66,6 +66,8 @@ class Tables:
         nodes: list[int] = []
         for part in (*positional.children, *named.children):
             nodes += self._nodes(part, leaves)
+        owners = [] if call.owner is None else [call.owner.held[0]]
+        inside = [w for owner in owners for w in self._instance(owner, call.owner)]
         probes = [w for now, held in trace.probes for w in self._probe(now, held)]
         if room > _MOST_WORDS:
             raise NoVariantError
@@ -80,6 +82,9 @@ class Tables:
                 nkw=len(named.children),
                 kwnames=self.at([self.key(k) for k in named.keys]),
                 nodes=self.at(nodes),
+                held=len(owners),
+                objects=self.at([self.own(owner) for owner in owners]),
+                inside=self.at(inside),
                 probes=len(probes) // 3,
                 probe=self.at(probes),
                 leaves=len(call.arrays),
@@ -116,23 +121,30 @@ class Tables:
             leaf = next(leaves)
             return self._constant(leaf) if leaf.constant else self.array(leaf)
         if isinstance(part, tree.Static):
-            return self._static(part.value)
-        kind: Any = part.type
-        # Named tuples lie in memory as tuples do.
-        is_tuple = issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__
-        if not is_tuple and kind not in (list, dict):
-            raise NoVariantError
-        keys = [self.key(k) for k in part.keys] if kind is dict else []
-        node = words(
-            "Node",
-            kind=KIND["tuple" if is_tuple else kind.__name__],
-            count=len(part.children),
-            object=self.own(kind),
-            data=self.at(keys),
-        )
+            return self._static(part)
+        node = self._container(part.type, part.keys)
         for child in part.children:
             node += self._nodes(child, leaves)
         return node
+
+    def _container(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
+        """The guard of a container, which those of what is in it follow."""
+        # Named tuples lie in memory as tuples do.
+        if issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__:
+            name, keyed = "tuple", False
+        elif kind in (list, dict):
+            name, keyed = kind.__name__, kind is dict
+        elif _holds_as_written(kind, keys):
+            name, keyed = "record", True
+        else:
+            raise NoVariantError
+        return words(
+            "Node",
+            kind=KIND[name],
+            count=len(keys),
+            object=self.own(kind),
+            data=self.at([self.key(k) for k in keys] if keyed else []),
+        )
 
     def _constant(self, leaf: Leaf) -> list[int]:
         chain = []
@@ -148,21 +160,60 @@ class Tables:
             data=self.at(chain),
         )
 
-    def _static(self, value: object) -> list[int]:
-        kind = type(value)
-        if kind is float:
-            name = "float"
-        elif kind in (int, str, bytes):
-            name = "equal"
-        elif (
+    def _static(self, part: tree.Static) -> list[int]:
+        value = part.value
+        kind: Any = type(value)
+        if kind in (float, int, str, bytes):
+            return self._value(value)
+        if (
             value is None
             or isinstance(value, (bool, type, np.dtype, FunctionType))
             or kind in (BuiltinFunctionType, type(...))
         ):
-            name = "same"
+            return self._same(value)
+        if kind.__eq__ is not object.__eq__ or part.attributes is None:
+            raise NoVariantError
+        return self._instance(value, part.attributes)
+
+    def _instance(self, value: Any, then: tree.Attributes | None) -> list[int]:
+        """The guard of an object that is still what it was ``then``."""
+        if tree.attributes(value, is_array) != then:
+            raise NoVariantError  # it changed while it was traced
+        return self._held(value, set())
+
+    def _held(self, value: Any, seen: set[int]) -> list[int]:
+        """The guard of what an object holds, as :func:`eqsat.tree.attributes` has it."""
+        kind = type(value)
+        if kind in (float, int, str):
+            return self._value(value)
+        items = None if is_array(value) else tree.held_by(value)
+        if items is None or id(value) in seen:
+            return self._same(value)
+        seen.add(id(value))
+        keys = [key for key, _ in items]
+        if isinstance(value, (dict, list, tuple)):
+            node = self._container(kind, keys)
+        elif _is_plain(value):
+            node = words(
+                "Node",
+                kind=KIND["instance"],
+                count=len(keys),
+                object=self.own(value),
+                data=self.at([self.key(k) for k in keys]),
+            )
         else:
             raise NoVariantError
+        for _, child in items:
+            node += self._held(child, seen)
+        return node
+
+    def _value(self, value: object) -> list[int]:
+        """The guard of an equal number or text of the same type."""
+        name = "float" if type(value) is float else "equal"
         return words("Node", kind=KIND[name], object=self.own(value))
+
+    def _same(self, value: object) -> list[int]:
+        return words("Node", kind=KIND["same"], object=self.own(value))
 
     def _probe(self, now: np.ndarray[Any, Any], held: bytes) -> list[int]:
         """Runs of bytes of the array, and what they held."""
@@ -183,12 +234,29 @@ class Tables:
 
 def _parameters(call: Arguments) -> tuple[tree.Node, tree.Node]:
     """The positional arguments and those by name."""
-    if call.owner is not None:
-        raise NoVariantError  # what the object holds is looked at in every call
     assert isinstance(call.structure, tree.Node)
     positional, named = call.structure.children
     assert isinstance(positional, tree.Node) and isinstance(named, tree.Node)
     return positional, named
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an object keeps its attributes in a dictionary, as most do."""
+    generic = ctypes.pythonapi.PyObject_GenericGetDict
+    generic.restype, generic.argtypes = ctypes.py_object, (ctypes.py_object,)
+    return type(vars(value)) is dict and generic(value) is vars(value)
+
+
+def _holds_as_written(kind: type, keys: Sequence[Hashable]) -> bool:
+    """Whether objects of a class show as these attributes what their dictionary has."""
+    if kind is SimpleNamespace:
+        return True
+    return (
+        is_dataclass(kind)
+        and kind.__dictoffset__ != 0
+        and kind.__getattribute__ is object.__getattribute__
+        and not any(hasattr(getattr(kind, str(k), None), "__set__") for k in keys)
+    )
 
 
 def _packing(trace: Trace) -> tuple[int, Callable[..., Any]]:
