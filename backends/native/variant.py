@@ -182,7 +182,7 @@ class Tables:
         return self._held(value, set())
 
     def _held(self, value: Any, seen: set[int]) -> list[int]:
-        """The guard of what an object holds, as :func:`eqsat.tree.attributes` has it."""
+        """The guard of what an object holds, by :func:`eqsat.tree.attributes`."""
         kind = type(value)
         if kind in (float, int, str):
             return self._value(value)
