@@ -16,6 +16,7 @@ import pytest
 from entering import Backend, entered
 
 import eqsat as eq
+from eqsat.typerule import BF16
 
 X = np.arange(4.0, dtype="f4")
 
@@ -209,3 +210,30 @@ def test_an_object_goes_with_its_jit() -> None:
     del m, f
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "u2", "i8", "f2", "f4", "f8", BF16])
+@pytest.mark.parametrize("release", [False, True])
+def test_scalars_of_numpy_are_arrays_without_axes(kind: Any, release: bool) -> None:
+    dtype = np.dtype(kind)
+    with entered(release=release) as backend:
+        f = eq.jit(lambda a, x, b: (a * x + b, a))
+    a, b = dtype.type(1), dtype.type(0)
+    x = np.array([0, 1, 1, 0, 1]).astype(dtype)
+    assert ran(backend, f, a, x, b) == (0, 1)
+    assert ran(backend, f, dtype.type(1), x, dtype.type(1)) == (1, 0)
+    for n in (0, 1, 5):
+        y, again = f(dtype.type(n), x, b)
+        np.testing.assert_array_equal(y, dtype.type(n) * x + b)
+        assert again == dtype.type(n) and again.dtype == dtype
+    backend.calls  # noqa: B018
+    assert ran(backend, f, np.array(a), x, b) == (0, 1)
+
+
+def test_a_scalar_is_told_by_its_type() -> None:
+    with entered() as backend:
+        f = eq.jit(lambda a, x: a * x)
+    for a in (np.float32(2), np.float64(2), np.int32(2), np.float16(2)):
+        assert ran(backend, f, a, X) == (0, 1)
+        assert ran(backend, f, a, X) == (1, 0)
+        assert f(a, X).dtype == (a * X).dtype

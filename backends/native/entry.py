@@ -70,6 +70,8 @@ class _Compiled(Tables):
 
     def array(self, leaf: Leaf) -> list[int]:
         array, strided = leaf.value, next(self.strided)
+        if isinstance(array, np.generic) and _is_scalar(type(array)):
+            return words("Node", kind=KIND["scalar"], object=self.own(type(array)))
         if type(array) is not np.ndarray or not array.flags.aligned:
             raise NoVariantError
         if not strided and not array.flags.c_contiguous:
@@ -113,10 +115,20 @@ class _Compiled(Tables):
         )
 
 
+@functools.cache
+def _is_scalar(kind: type[Any]) -> bool:
+    """Whether the value of objects of this type of NumPy lies behind their head."""
+    for number in (0, 1):
+        scalar = kind(number)
+        if ctypes.string_at(id(scalar) + 16, scalar.itemsize) != scalar.tobytes():
+            return False
+    return True
+
+
 def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
     """A variant for calls like ``call``, which ``trace`` came from; None for those
-    that only Python can check: with NumPy scalars, other libraries' arrays, objects
-    that do not keep their attributes in a plain dictionary."""
+    that only Python can check: with other libraries' arrays, objects that do not keep
+    their attributes in a plain dictionary."""
     arrays = len(call.arrays)
     strided = code.strided or (False,) * arrays
     room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
@@ -129,7 +141,7 @@ def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
 def _layout(value: Any) -> Hashable:
     """What the guards ask of an array besides its type."""
     if type(value) is not np.ndarray:
-        return None
+        return type(value)
     flags = value.flags
     return flags.aligned, flags.c_contiguous or value.strides, never_written(value)
 

@@ -45,10 +45,12 @@ declare ptr @PyCapsule_GetPointer(ptr, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare i32 @memcmp(ptr, ptr, i64)
+declare ptr @llvm.ptrmask.p0.i64(ptr, i64)
 """
 """What every entry refers to, beside its own."""
 
 _DECLARED = """
+@nothing = internal constant [96 x i8] zeroinitializer, align 8
 @PyArray_Type = external global i8
 declare ptr @PyTuple_New(i64)
 declare ptr @PyErr_NoMemory()
@@ -131,7 +133,8 @@ _COUNTS = each(
     "@count_all(ptr %objects, i64 %n, ptr %change)",
     """
   %p = getelementptr ptr, ptr %objects, i64 %i
-  %x = load ptr, ptr %p
+  %leaf = load ptr, ptr %p
+  %x = call ptr @llvm.ptrmask.p0.i64(ptr %leaf, i64 -2)
   call void %change(ptr %x)""",
 )
 
@@ -140,7 +143,12 @@ _DATA = each(  # where the elements of arrays lie
     """
   %p = getelementptr ptr, ptr %arrays, i64 %i
   %a = load ptr, ptr %p
-  %data = get Array.data, %a
+  %word = ptrtoint ptr %a to i64
+  %odd = trunc i64 %word to i1
+  %value = getelementptr i8, ptr %a, i64 15  ; behind the head of 16 bytes
+  %fixed = select i1 %odd, ptr @nothing, ptr %a
+  %held = get Array.data, %fixed
+  %data = select i1 %odd, ptr %value, ptr %held
   %q = getelementptr ptr, ptr %buffers, i64 %i
   store ptr %data, ptr %q""",
 )

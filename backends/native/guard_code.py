@@ -9,7 +9,7 @@ from .layout import WRITEABLE, every
 
 KINDS = (
     *("array", "same", "float", "equal", "tuple", "list", "dict", "constant"),
-    *("record", "instance"),
+    *("record", "instance", "scalar"),
 )
 """Kinds of nodes, by their number."""
 
@@ -217,7 +217,7 @@ no:
 }
 
 ; One value against the node at %at and those that follow it. Moves %at behind them, and
-; %found behind the arrays that it stores there.
+; %found behind the arrays that it stores there; a scalar as the odd address behind its.
 define internal i1 @match(ptr %at, ptr %found, ptr %x) {
   %node = load ptr, ptr %at
   %after = getelementptr i8, ptr %node, i64 64
@@ -230,13 +230,18 @@ define internal i1 @match(ptr %at, ptr %found, ptr %x) {
   switch i64 %kind, label %no [
     i64 0, label %array i64 1, label %same i64 2, label %float i64 3, label %equal
     i64 4, label %tuple i64 5, label %list i64 6, label %dict i64 7, label %constant
-    i64 8, label %record i64 9, label %instance ]
+    i64 8, label %record i64 9, label %instance i64 10, label %scalar ]
 array:
   %fits = call i1 @match_array(ptr %node, ptr %x)
   br i1 %fits, label %keep, label %no
+scalar:
+  %is_scalar = icmp eq ptr %type, %object
+  %marked = getelementptr i8, ptr %x, i64 1
+  br i1 %is_scalar, label %keep, label %no
 keep:
+  %leaf = phi ptr [%x, %array], [%marked, %scalar]
   %slot = load ptr, ptr %found
-  store ptr %x, ptr %slot
+  store ptr %leaf, ptr %slot
   %next = getelementptr ptr, ptr %slot, i64 1
   store ptr %next, ptr %found
   ret i1 true

@@ -377,8 +377,10 @@ class Lowered:
 
     def code_for(self, arrays: Sequence[Any]) -> Code | None:
         """One native function over arrays of these strides, if there is one."""
-        if any(type(a) is not np.ndarray or not a.flags.aligned for a in arrays):
-            return None
+        for a in arrays:
+            is_array = type(a) is np.ndarray and a.flags.aligned
+            if not (is_array or isinstance(a, np.generic)):
+                return None
         compiled = self._compiled_for(arrays)
         return None if compiled is None else compiled.code
 
