@@ -70,8 +70,9 @@ class _Compiled(Tables):
 
     def array(self, leaf: Leaf) -> list[int]:
         array, strided = leaf.value, next(self.strided)
-        if isinstance(array, np.generic) and _is_scalar(type(array)):
-            return words("Node", kind=KIND["scalar"], object=self.own(type(array)))
+        kind: Any = type(array)
+        if isinstance(array, np.generic) and _is_scalar(kind):
+            return words("Node", kind=KIND["scalar"], object=self.own(kind))
         if type(array) is not np.ndarray or not array.flags.aligned:
             raise NoVariantError
         if not strided and not array.flags.c_contiguous:
@@ -116,7 +117,7 @@ class _Compiled(Tables):
 
 
 @functools.cache
-def _is_scalar(kind: type[Any]) -> bool:
+def _is_scalar(kind: Any) -> bool:
     """Whether the value of objects of this type of NumPy lies behind their head."""
     for number in (0, 1):
         scalar = kind(number)
