@@ -446,6 +446,14 @@ def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
     assert "mx.softmax(x0" in source(ops.softmax, small)
     assert "kernel(" in source(ops.softmax, large)
     assert "kernel(" in source(bodies.fused_op("two", lambda x: x * x + x, 1), small)
+    for shape, axis in [((64, 512), None), ((512, 8, 16), (1, 2)), ((1, 300), -1)]:
+        assert "mx.sum(x0" in source(lambda x: np.sum(x, axis), draw(*shape))  # noqa: B023
+    for shape, axis in [((512, 64), 0), ((4, 4096), 1), ((300, 8, 16), (0, 2))]:
+        assert "mx.sum(" not in source(lambda x: np.sum(x, axis), draw(*shape))  # noqa: B023
+    assert "mx.sum(" not in source(np.sum, draw(64, 512).astype("f2"))
+    assert "mx.sum(" not in source(np.sum, draw(64, 512) > 0)
+    assert "mx.sum(" not in source(lambda x: np.sum(x.T, 1), draw(4, 512))
+    assert "mx.sum(" not in source(np.sum, large)
     x, w, a, b = draw(4, 8), draw(8, 6), draw(8, 2), draw(2, 6)
     text = source(lambda *xs: ops.lora(*xs, 0.5), x, w, a, b)
     assert "mx.addmm(" in text and "alpha=0.5" in text and "kernel(" not in text

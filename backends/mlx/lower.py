@@ -23,6 +23,7 @@ from eqsat.term import Term, Weak
 
 from ..gpu.dialect import DIALECTS
 from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
+from ..gpu.rows import FEW_ROWS
 from ..interpret import evaluate
 from ..kernels.affine import Unsupported
 from ..numpy.emit import Names
@@ -175,8 +176,9 @@ class _Writer:
             return lines if whole else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
-        one = views or (writer.is_one_call() and self._is_brief(step))
-        return writer.lines() if one else []
+        packed = not any(t in self.views for t in step.inputs)
+        one = writer.is_one_call() or (packed and writer.is_own_sum())
+        return writer.lines() if views or (one and self._is_brief(step)) else []
 
     def _is_brief(self, step: Kernel) -> bool:
         """Whether the device is done before it could be told of a generated kernel."""
@@ -332,6 +334,19 @@ class _KernelWriter:
         return (
             op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
         )
+
+    def is_own_sum(self) -> bool:
+        """Whether all of it is one sum that MLX takes over as many threads as we do and
+        in float32: halves it adds as halves, columns by few threads, long rows by one
+        group each."""
+        (root, *others) = self.roots
+        if others or root.op.name != "sum" or root.dtype != WIDE:
+            return False
+        (x,) = root.args
+        axes = {a % x.ndim for a in cast(Op, root.op).attr_dict(root)["axis"]}
+        trailing = bool(axes) and min(axes) + len(axes) == x.ndim
+        many = root.size == 1 or root.size >= FEW_ROWS
+        return x in self.leaves and x.dtype == WIDE and trailing and many
 
     def _uses(self) -> dict[Term, int]:
         """How many values read each term, above the leaves."""
