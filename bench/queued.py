@@ -94,6 +94,7 @@ def sized(queue: Queue, once_s: float, most: int) -> Size:
         else:
             raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
     links = math.ceil(max(2 * handed, LEAST_PLUG_S) / link_s)
+    queue.run(links, calls // 4)
     queue.run(links, 0)
     _, alone = queue.run(links, 0)
     return Size(links, alone, calls // 4, calls)
@@ -122,4 +123,6 @@ def told(size: Size, slopes: Sequence[float | None]) -> Record:
     if 2 * len(known) <= len(slopes):
         return said | {"device_reason": "the host was not done while the plug lasted"}
     middle = statistics.median(known)
+    if middle <= 0:
+        return said | {"device_reason": "the plug's time varies more than the calls'"}
     return said | {"device_s": {"median": middle, "min": min(known), "max": max(known)}}
