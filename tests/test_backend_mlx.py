@@ -446,17 +446,27 @@ def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
     assert "mx.softmax(x0" in source(ops.softmax, small)
     assert "kernel(" in source(ops.softmax, large)
     assert "kernel(" in source(bodies.fused_op("two", lambda x: x * x + x, 1), small)
-    for shape, axis in [((64, 512), None), ((512, 8, 16), (1, 2)), ((1, 300), -1)]:
-        assert "mx.sum(x0" in source(lambda x: np.sum(x, axis), draw(*shape))  # noqa: B023
-    for shape, axis in [((512, 64), 0), ((4, 4096), 1), ((300, 8, 16), (0, 2))]:
-        assert "mx.sum(" not in source(lambda x: np.sum(x, axis), draw(*shape))  # noqa: B023
-    assert "mx.sum(" not in source(np.sum, draw(64, 512).astype("f2"))
-    assert "mx.sum(" not in source(np.sum, draw(64, 512) > 0)
-    assert "mx.sum(" not in source(lambda x: np.sum(x.T, 1), draw(4, 512))
-    assert "mx.sum(" not in source(np.sum, large)
     x, w, a, b = draw(4, 8), draw(8, 6), draw(8, 2), draw(2, 6)
     text = source(lambda *xs: ops.lora(*xs, 0.5), x, w, a, b)
     assert "mx.addmm(" in text and "alpha=0.5" in text and "kernel(" not in text
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+def test_sums_that_mlx_takes_as_many_threads_for(optimised: bool) -> None:
+    def source(axis: Any, *shape: int, f: Any = np.sum, dtype: str = "f4") -> str:
+        x = np.broadcast_to(np.ones((), dtype), shape)
+        low = eq.jit(lambda x: f(x, axis), backend="mlx").lower(x)
+        program = low.program if optimised else program_of(lambda x: f(x, axis), x)
+        return str(mlx.lower(program, "cuda").source)
+
+    assert "sum_0 = mx.sum(x" in source(None, 64, 512)
+    assert "sum_0 = mx.sum(x" in source((1, 2), 512, 8, 16)
+    assert "sum_0 = mx.sum(x" in source(-1, 1, 300)
+    few = [source(0, 512, 64), source(1, 4, 4096), source((0, 2), 300, 8, 16)]
+    inexact = [source(None, 64, 512, dtype="f2"), source(None, 64, 512, dtype="i4")]
+    strided = source(1, 4, 512, f=lambda x, axis: np.sum(x.T, axis))
+    for text in (*few, *inexact, strided, source(None, 1 << 14, 1 << 12)):
+        assert "mx.sum(" not in text and "kernel(" in text
 
 
 def test_the_dtype_that_no_gpu_has_is_refused() -> None:

@@ -176,9 +176,11 @@ class _Writer:
             return lines if whole else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
+        if views or (writer.is_one_call() and self._is_brief(step)):
+            return writer.lines()
         packed = not any(t in self.views for t in step.inputs)
-        one = writer.is_one_call() or (packed and writer.is_own_sum())
-        return writer.lines() if views or (one and self._is_brief(step)) else []
+        total = writer.own_sum() if packed and self._is_brief(step) else None
+        return [f"{self.called[step.results[0]]} = {total}"] if total else []
 
     def _is_brief(self, step: Kernel) -> bool:
         """Whether the device is done before it could be told of a generated kernel."""
@@ -335,18 +337,24 @@ class _KernelWriter:
             op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
         )
 
-    def is_own_sum(self) -> bool:
-        """Whether all of it is one sum that MLX takes over as many threads as we do and
-        in float32: halves it adds as halves, columns by few threads, long rows by one
-        group each."""
+    def own_sum(self) -> str | None:
+        """All of it as one sum, where MLX takes as many threads for it as we do and
+        adds in float32: halves it adds as halves, columns and long rows by few
+        threads."""
         (root, *others) = self.roots
-        if others or root.op.name != "sum" or root.dtype != WIDE:
-            return False
-        (x,) = root.args
-        axes = {a % x.ndim for a in cast(Op, root.op).attr_dict(root)["axis"]}
-        trailing = bool(axes) and min(axes) + len(axes) == x.ndim
-        many = root.size == 1 or root.size >= FEW_ROWS
-        return x in self.leaves and x.dtype == WIDE and trailing and many
+        kept = root.op.name == "sum"
+        term = root if kept or root.op.name != "reshape" else root.args[0]
+        if others or term.op.name != "sum" or term.args[0] not in self.leaves:
+            return None
+        (x,) = term.args
+        axes = sorted(a % x.ndim for a in cast(Op, term.op).attr_dict(term)["axis"])
+        lead = x.ndim - len(axes)
+        trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
+        whole = kept or root.shape == x.shape[:lead]
+        many = term.size == 1 or term.size >= FEW_ROWS
+        if not (trailing and whole and many and x.dtype == term.dtype == WIDE):
+            return None
+        return spell.reduced("sum", self._plain(x), axes, kept)
 
     def _uses(self) -> dict[Term, int]:
         """How many values read each term, above the leaves."""
