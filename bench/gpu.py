@@ -2,13 +2,18 @@
 
 Candidates take turns in one process: eqsat over the plain NumPy function; MLX's own
 fast ops, as ``mx.compile`` runs them; the same function written out, which
-``mx.compile`` fuses; and torch.compile where PyTorch sees a CUDA device. A round is
-many calls, handed to the device in groups while more are recorded, and a wait for all:
-so the device is timed, or what drives it where that is slower. The calls of a group
-have inputs of their own, since MLX runs them side by side and the cache would serve
-all from one; results of all calls of a round are kept. They are compared with float64
-first. ``copy`` moves as many bytes as the program must. Products of float32 are
-float32's for all: MLX rounds to TF32 on NVIDIA's GPUs unless told.
+``mx.compile`` fuses; and torch.compile where PyTorch sees a CUDA device. Results are
+compared with float64 first. ``copy`` moves as many bytes as the program must. Products
+of float32 are float32's for all: MLX rounds to TF32 on NVIDIA's GPUs unless told.
+
+A call is timed in two ways. *As called* (``median_s``), a round is many calls, handed
+to the device in groups while more are recorded, and a wait for all: the device is
+timed, or what drives it where that is slower. *By the device* (``device_s``), calls
+queue up behind other work before it gets to them (:mod:`bench.queued`): the host costs
+nothing. Both are what a call adds to others, not what one takes alone: MLX starts
+kernels that do not need each other's results side by side, up to 100 of them where they
+queue, and in PyTorch one begins when the one before ends. Neighbouring calls have
+inputs of their own, and the results of all are kept, so that no cache serves them.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +34,22 @@ import numpy as np
 
 from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative
 from bench.need import Need, need
+from bench.queued import SIDE, Queue, Size, sized, slope, told
 from bench.recording import lines, recorded
 from bench.report import Record, machine, write
 from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
 from eqsat.errors import EqsatError
 
-ROUNDS = 11
+ROUNDS = 7
 ROUND_S = 0.02
 """Seconds that a round of one candidate aims at."""
 MOST_CALLS = 320
 GROUP = 8
-"""Calls that MLX is given at once."""
+"""Calls that MLX is given at once, and that have inputs of their own."""
+LEAST_CALLS = 2
+LONG_S = 2e-3
+"""Calls that take longer are not timed in groups, and in fewer rounds."""
+FEW_ROUNDS = 5
 MOST_BYTES = 8 << 30
 """Most bytes of results that a round holds."""
 Call = Callable[..., Any]
@@ -49,13 +59,15 @@ Wait = Callable[[Any], None]
 @dataclass(frozen=True)
 class Candidate:
     """A function, arguments for the calls of a group, what starts the work of some,
-    what waits for all, and how a result is read as NumPy's."""
+    what waits for all, how a result is read as NumPy's, and what keeps the device
+    busy."""
 
     call: Call
     given: Sequence[Sequence[Any]]
     start: Wait
     wait: Wait
     array: Callable[[Any], Any]
+    plug: Callable[[int], Any]
 
     def seconds(self, calls: int) -> float:
         """Seconds of a call, of so many."""
@@ -67,6 +79,18 @@ class Candidate:
             found += many
         self.wait(found)
         return (time.perf_counter() - start) / calls
+
+    def queue(self) -> Queue:
+        """Calls whose work is started at once."""
+
+        def hand(calls: int) -> list[Any]:
+            given = (self.given[i % len(self.given)] for i in range(calls))
+            found = [self.call(*args) for args in given]
+            self.start(found)
+            return found
+
+        # What is started at once ends at once: the last stands for all.
+        return Queue(self.plug, hand, lambda found: self.wait(found[-1]))
 
 
 # -- candidates ------------------------------------------------------------------------
@@ -88,8 +112,9 @@ def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
         "mlx": mx.compile(partial(w.fn, MlxNet())),
         "mx.compile": mx.compile(partial(w.fn, PlainNet())),
     }
+    plug = plug_of_mlx()
     found = {
-        name: Candidate(f, given, mx.async_eval, mx.eval, peer.array)
+        name: Candidate(f, given, mx.async_eval, mx.eval, peer.array, plug)
         for name, f in fns.items()
     }
     return found | ({"torch.compile": _torch(w, drawn, torch)} if torch else {})
@@ -101,7 +126,42 @@ def copies(moved: int) -> Candidate:
 
     given = [[mx.ones(max(moved // 8, 1), dtype=mx.float32)] for _ in range(GROUP)]
     mx.eval(given)
-    return Candidate(mx.negative, given, mx.async_eval, mx.eval, np.array)
+    plug = plug_of_mlx()
+    return Candidate(mx.negative, given, mx.async_eval, mx.eval, np.array, plug)
+
+
+@cache
+def plug_of_mlx() -> Callable[[int], Any]:
+    """Starts products in a row by MLX."""
+    import mlx.core as mx
+
+    first = mx.full((SIDE, SIDE), 1 / SIDE)
+    mx.eval(first)
+
+    def plug(links: int) -> Any:
+        y = first
+        for _ in range(links):
+            y = mx.matmul(y, first)
+        mx.async_eval(y)
+        return y
+
+    return plug
+
+
+@cache
+def plug_of_torch() -> Callable[[int], Any]:
+    """Starts products in a row by PyTorch on CUDA."""
+    import torch
+
+    first = torch.full((SIDE, SIDE), 1 / SIDE, device="cuda")
+
+    def plug(links: int) -> Any:
+        y = first
+        for _ in range(links):
+            y = torch.mm(y, first)
+        return y
+
+    return plug
 
 
 def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
@@ -116,6 +176,7 @@ def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
         lambda results: None,
         lambda results: torch.cuda.synchronize(),
         lambda t: t.float().cpu().numpy(),
+        plug_of_torch(),
     )
 
 
@@ -198,56 +259,96 @@ def measured(w: Workload, torch: Any) -> Record:
     ready["copy"] = copies(needed.bytes)
     found["results"]["copy"] = {"status": "ok"}
     most = max(GROUP, min(MOST_CALLS, MOST_BYTES // max(size, 1)))
+    _timed(ready, most, found["results"])
+    return found
+
+
+def _timed(ready: dict[str, Candidate], most: int, results: Record) -> None:
+    """Add to ``results`` what calls take, as called and by the device."""
     calls: dict[str, int] = {}
+    queues: dict[str, tuple[Queue, Size]] = {}
     for name, c in ready.items():
         try:
-            calls[name] = _warmed(c, most)
+            calls[name], once = _warmed(c, most)
         except Exception as failure:
-            found["results"][name] |= {"status": "failed", "reason": str(failure)}
+            results[name] |= {"status": "failed", "reason": str(failure)}
+            continue
+        queue = c.queue()
+        try:
+            queues[name] = queue, sized(queue, once, most)
+        except Exception as failure:
+            reason = f"{type(failure).__name__}: {failure}"[:1000]
+            results[name] |= {"device_reason": reason}
     rounds: dict[str, list[float]] = {name: [] for name in calls}
+    slopes: dict[str, list[float | None]] = {name: [] for name in queues}
     gc.disable()
-    for _ in range(ROUNDS):
+    for i in range(ROUNDS):
         for name, count in calls.items():
-            rounds[name].append(ready[name].seconds(count))
+            if i < FEW_ROUNDS or count >= GROUP:
+                rounds[name].append(ready[name].seconds(count))
+        for name, (queue, size) in queues.items():
+            if i < FEW_ROUNDS or calls[name] >= GROUP:
+                slopes[name].append(slope(queue, size))
     gc.enable()
     for name, spent in rounds.items():
-        found["results"][name] |= {
+        results[name] |= {
             "median_s": statistics.median(spent),
             "min_s": min(spent),
             "max_s": max(spent),
         }
-    return found
+    for name, (_, size) in queues.items():
+        results[name] |= told(size, slopes[name])
 
 
-def _warmed(c: Candidate, most: int) -> int:
-    """How many calls make a round of ``c``, after one round."""
-    c.seconds(GROUP)
-    once = min(c.seconds(GROUP), c.seconds(GROUP))
-    calls = max(GROUP, min(int(ROUND_S / once), most))
-    c.seconds(calls)
-    return calls
+def _warmed(c: Candidate, most: int) -> tuple[int, float]:
+    """How many calls make a round of ``c``, after one round, and seconds of a call."""
+    c.seconds(LEAST_CALLS)
+    least = LEAST_CALLS if c.seconds(LEAST_CALLS) > LONG_S else GROUP
+    once = min(c.seconds(least), c.seconds(least))
+    calls = max(least, min(int(ROUND_S / once), most))
+    return calls, min(once, c.seconds(calls))
 
 
 # -- the command -----------------------------------------------------------------------
 
 
+HEAD = "share of the copy's bandwidth by the device, as called; µs of each"
+
+
 def line(row: Record) -> str:
-    """A row for people: µs of each, and eqsat's share of the copy's bandwidth."""
+    """A row for people: eqsat's share of the copy's bandwidth, and µs of each, by the
+    device and as called."""
     parts = []
     for name, r in row["results"].items():
         mark = {"ok": "", "wrong": " WRONG"}.get(r["status"], "")
-        took = f"{r['median_s'] * 1e6:.1f}" if "median_s" in r else r.get("reason", "")
-        parts.append(f"{name} {took}{mark}")
-    ours, copy = (row["results"][n].get("median_s") for n in ("eqsat", "copy"))
-    share = f"{copy / ours:6.1%}" if ours and copy else "      "
-    return f"{row['workload']:36} {share}  {'  '.join(parts)}"
+        took = " ".join(_micro(s) for s in _both(r))
+        parts.append(f"{name} {took if 'median_s' in r else r.get('reason', '')}{mark}")
+    both = zip(
+        _both(row["results"]["eqsat"]), _both(row["results"]["copy"]), strict=True
+    )
+    shares = (
+        f"{copy / ours:6.1%}" if ours and copy else "     –" for ours, copy in both
+    )
+    return f"{row['workload']:36} {' '.join(shares)}  {'  '.join(parts)}"
+
+
+def _both(result: Record) -> tuple[float | None, float | None]:
+    """Seconds by the device, and as called."""
+    return result.get("device_s", {}).get("median"), result.get("median_s")
+
+
+def _micro(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
 @click.command()
 @click.option("--workloads", "globs", multiple=True, help="Names or tags, with * .")
 @click.option("--dtypes", default=",".join(device.DTYPES), help="With commas.")
+@click.option("--commit", "made_of", help="Where git cannot tell what is measured.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
-def gpu(globs: Sequence[str], dtypes: str, out: Path | None) -> None:
+def gpu(
+    globs: Sequence[str], dtypes: str, made_of: str | None, out: Path | None
+) -> None:
     """Time programs on MLX's GPU, beside MLX's ops, mx.compile and torch.compile."""
     os.environ["MLX_ENABLE_TF32"] = "0"
     try:
@@ -258,7 +359,7 @@ def gpu(globs: Sequence[str], dtypes: str, out: Path | None) -> None:
         raise click.ClickException(f"MLX runs on {mx.default_device()}, expected a GPU")
     torch = with_cuda()
     found: Record = {
-        **machine(),
+        **machine(made_of),
         "device": {k: str(v) for k, v in mx.device_info().items()},
         "mlx": mx.__version__,
         "torch": torch.__version__ if torch else None,
@@ -267,15 +368,21 @@ def gpu(globs: Sequence[str], dtypes: str, out: Path | None) -> None:
     }
     for text in lines(found["overhead"]):
         click.echo(text)
-    for dtype in dtypes.split(","):
-        for w in matching(device.workloads(dtype), globs):
-            try:
-                found["rows"].append(measured(w, torch))
-            except EqsatError as error:
-                raise click.ClickException(str(error)) from error
-            click.echo(line(found["rows"][-1]))
-            if out is not None:
-                write(out, found)
-            mx.clear_cache()
-            if torch:
-                torch.cuda.empty_cache()
+    click.echo(HEAD)
+    chosen = [
+        w
+        for dtype in dtypes.split(",")
+        for w in matching(device.workloads(dtype), globs)
+    ]
+    # What takes longest comes first, lest it is what is left where time runs out.
+    for w in sorted(chosen, key=lambda w: "block" not in w.tags):
+        try:
+            found["rows"].append(measured(w, torch))
+        except EqsatError as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(line(found["rows"][-1]))
+        if out is not None:
+            write(out, found)
+        mx.clear_cache()
+        if torch:
+            torch.cuda.empty_cache()

@@ -35,14 +35,14 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float]:
             return result, statistics.median(seconds)
 
 
-def machine() -> Record:
-    """Where the figures come from."""
+def machine(made_of: str | None = None) -> Record:
+    """Where the figures come from; ``made_of``: the commit, where git cannot tell."""
     return {
         "machine": platform.machine(),
         "system": platform.system(),
         "cpu": processor(),
         "cpus": os.cpu_count(),
-        "commit": commit(),
+        "commit": made_of or commit(),
         "python": platform.python_version(),
         "eqsat": version("eqsat"),
         "numpy": version("numpy"),

@@ -451,6 +451,24 @@ def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
     assert "mx.addmm(" in text and "alpha=0.5" in text and "kernel(" not in text
 
 
+@pytest.mark.parametrize("optimised", [False, True])
+def test_sums_that_mlx_takes_as_many_threads_for(optimised: bool) -> None:
+    def source(axis: Any, *shape: int, f: Any = np.sum, dtype: str = "f4") -> str:
+        x = np.broadcast_to(np.ones((), dtype), shape)
+        low = eq.jit(lambda x: f(x, axis), backend="mlx").lower(x)
+        program = low.program if optimised else program_of(lambda x: f(x, axis), x)
+        return str(mlx.lower(program, "cuda").source)
+
+    assert "sum_0 = mx.sum(x" in source(None, 64, 512)
+    assert "sum_0 = mx.sum(x" in source((1, 2), 512, 8, 16)
+    assert "sum_0 = mx.sum(x" in source(-1, 1, 300)
+    few = [source(0, 512, 64), source(1, 4, 4096), source((0, 2), 300, 8, 16)]
+    inexact = [source(None, 64, 512, dtype="f2"), source(None, 64, 512, dtype="i4")]
+    strided = source(1, 4, 512, f=lambda x, axis: np.sum(x.T, axis))
+    for text in (*few, *inexact, strided, source(None, 1 << 14, 1 << 12)):
+        assert "mx.sum(" not in text and "kernel(" in text
+
+
 def test_the_dtype_that_no_gpu_has_is_refused() -> None:
     program = program_of(np.tanh, draw(3, dtype="f8"))
     with pytest.raises(eq.BackendError, match=r"x0 .*is float64"):

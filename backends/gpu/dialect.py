@@ -135,6 +135,10 @@ EQ_FN float eq_float(EqPack<__nv_bfloat16, N> p, int j) {
   memcpy(&two, p.v + j / 2 * 2, 4);
   return EQ_FLOAT(j % 2 ? two & 0xffff0000u : two << 16);
 }""",
+    "eq_shuffle": """template <typename T>
+EQ_FN T eq_shuffle(T x, int d) {
+  return T(EQ_SHUFFLE(x, d));
+}""",
     "eq_held": """// Hides that an earlier pass made the same floats, lest they be held.
 template <typename T, int N>
 EQ_FN EqPack<T, N> eq_held(EqPack<T, N> p) {

@@ -23,6 +23,7 @@ from eqsat.term import Term, Weak
 
 from ..gpu.dialect import DIALECTS
 from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
+from ..gpu.rows import FEW_ROWS
 from ..interpret import evaluate
 from ..kernels.affine import Unsupported
 from ..numpy.emit import Names
@@ -175,8 +176,11 @@ class _Writer:
             return lines if whole else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
-        one = views or (writer.is_one_call() and self._is_brief(step))
-        return writer.lines() if one else []
+        if views or (writer.is_one_call() and self._is_brief(step)):
+            return writer.lines()
+        packed = not any(t in self.views for t in step.inputs)
+        total = writer.own_sum() if packed and self._is_brief(step) else None
+        return [f"{self.called[step.results[0]]} = {total}"] if total else []
 
     def _is_brief(self, step: Kernel) -> bool:
         """Whether the device is done before it could be told of a generated kernel."""
@@ -332,6 +336,25 @@ class _KernelWriter:
         return (
             op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
         )
+
+    def own_sum(self) -> str | None:
+        """All of it as one sum, where MLX takes as many threads for it as we do and
+        adds in float32: halves it adds as halves, columns and long rows by few
+        threads."""
+        (root, *others) = self.roots
+        kept = root.op.name == "sum"
+        term = root if kept or root.op.name != "reshape" else root.args[0]
+        if others or term.op.name != "sum" or term.args[0] not in self.leaves:
+            return None
+        (x,) = term.args
+        axes = sorted(a % x.ndim for a in cast(Op, term.op).attr_dict(term)["axis"])
+        lead = x.ndim - len(axes)
+        trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
+        whole = kept or root.shape == x.shape[:lead]
+        many = term.size == 1 or term.size >= FEW_ROWS
+        if not (trailing and whole and many and x.dtype == term.dtype == WIDE):
+            return None
+        return spell.reduced("sum", self._plain(x), axes, kept)
 
     def _uses(self) -> dict[Term, int]:
         """How many values read each term, above the leaves."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..gpu.compact import compact
 from ..native.math.coefficients import ERF32
 from .arrays import Array, host
 
@@ -62,7 +63,8 @@ def kernel(
     """A generated kernel, given the body of its function: the outputs, not evaluated,
     of a list of inputs that have axes.
 
-    MLX keeps compiled kernels by ``name``, which must be of this text alone.
+    MLX keeps compiled kernels by ``name``, which must be of this text alone, and is
+    handed the text as :func:`compact` shortens it.
     """
     grid, block = (threads, 1, 1), (group, 1, 1)
     output_shapes, output_dtypes = [*shapes], [*dtypes]
@@ -71,12 +73,13 @@ def kernel(
     def record(given: Sequence[Array]) -> list[Array]:
         nonlocal made
         if made is None:  # not before it is called: the source is for any machine
+            before, inside = compact(header, body)
             made = getattr(mx.fast, f"{language}_kernel")(
                 name=name,
                 input_names=[*inputs],
                 output_names=[*outputs],
-                source=body,
-                header=header,
+                source=inside,
+                header=before,
             )
         found: list[Array] = made(
             inputs=given,

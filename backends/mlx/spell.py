@@ -163,14 +163,18 @@ def _matmul(c: Call) -> str:
     return _call("mx.matmul" if is_float(c.dtype) else "ops.matmul", c.args)
 
 
-def _axes(c: Call) -> str:
-    axes = c.attrs["axis"]
+def _axes(axes: Sequence[int]) -> str:
     return f"axis={axes[0] if len(axes) == 1 else tuple(axes)}"
+
+
+def reduced(name: str, x: str, axes: Sequence[int], kept: bool = True) -> str:
+    """A reduction of ``x``, whose axes stay as 1 where they are ``kept``."""
+    return f"mx.{name}({x}, {_axes(axes)}{', keepdims=True' * kept})"
 
 
 def _reduction(name: str) -> Rule:
     def rule(c: Call) -> str:
-        text = f"mx.{name}({c.args[0]}, {_axes(c)}, keepdims=True)"
+        text = reduced(name, c.args[0], c.attrs["axis"])
         narrow = c.dtype.kind in "biu" and name in ("sum", "prod")
         return cast_text(text, c.dtype) if narrow else text
 
@@ -323,11 +327,11 @@ def _norm(name: str, weights: int) -> Rule:
 
 
 def _softmax(c: Call) -> str:
-    return f"mx.softmax({c.args[0]}, {_axes(c)}, precise=True)"
+    return f"mx.softmax({c.args[0]}, {_axes(c.attrs['axis'])}, precise=True)"
 
 
 def _logsumexp(c: Call) -> str:
-    return f"mx.logsumexp({c.args[0]}, {_axes(c)}, keepdims=True)"
+    return reduced("logsumexp", c.args[0], c.attrs["axis"])
 
 
 def _attention(c: Call) -> str | None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.backends.gpu.compact import compact
+
 HERE = Path(__file__).resolve().parent
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 SMALL = 8
@@ -47,9 +49,10 @@ class Unit:
     outputs: tuple[tuple[str, str, int], ...]
 
     def text(self, name: str) -> str:
-        """The function, with the signature that MLX gives it."""
+        """The function as MLX is handed it, with the signature that MLX gives it."""
         header = self.header.replace("EQ_SHARED threadgroup", "EQ_SHARED EQM_SHARED")
         header = header.replace("EQ_LOCAL threadgroup", "EQ_LOCAL")
+        header, body = compact(header, self.body)
         args, n = [], 0
         for stem, dtype, size in self.inputs:
             kind = TYPES[self.language].get(dtype) or f"{dtype}_t"
@@ -77,7 +80,7 @@ class Unit:
             header,
             "void kernel(void** buffers) {",
             *args,
-            self.body,
+            body,
             "}",
             "}",
             *(f"#undef {m}" for m in macros),

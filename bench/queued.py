@@ -1,0 +1,128 @@
+"""What a device takes for a call, whatever its host takes.
+
+Calls are handed over while the device is busy with a *plug*, products that were
+started first, so that all of them wait in its queue when it gets to them. Behind equal
+plugs the totals of many calls and of few differ by the device's time for the calls
+between, if the host was done each time before the plug was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.report import Record
+
+SIDE = 2048
+"""Rows and columns of the products: a third of a millisecond each on an H200."""
+LEAST_PLUG_S = 1e-3
+MOST_PLUG_S = 0.06
+LEAST = 4
+"""Calls of the larger number of them."""
+MOST = 256
+"""As many as fit in the queues of both: PyTorch waits where 1,024 kernels are under
+way, MLX where more than 10 graphs of 100 are."""
+CALLS_S = 0.006
+"""Seconds that the most calls aim at."""
+IN_TIME = 0.8
+"""The share of a plug in which the host has to be done."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A device that works in order on what it is handed."""
+
+    plug: Callable[[int], Any]
+    """Starts so many products in a row."""
+    hand: Callable[[int], Any]
+    """Records and starts so many calls; their results, which are not there yet."""
+    wait: Callable[[Any], None]
+    """Waits for results, in a time that does not depend on how many there are."""
+    clock: Callable[[], float] = time.perf_counter
+
+    def run(self, links: int, calls: int) -> tuple[float, float]:
+        """Seconds until all was handed over, and until all was done."""
+        start = self.clock()
+        held = self.plug(links)
+        found = self.hand(calls)
+        handed = self.clock() - start
+        self.wait(found if calls else [held])
+        return handed, self.clock() - start
+
+    def link_s(self) -> float:
+        """Seconds of a product of the plug."""
+        self.run(4, 0)
+        (_, few), (_, many) = self.run(4, 0), self.run(12, 0)
+        return max((many - few) / 8, 1e-6)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many calls a queue is given behind how long a plug."""
+
+    links: int
+    plug_s: float
+    """Seconds of the plug alone."""
+    few: int
+    many: int
+
+
+class NotInTime(Exception):
+    """The host takes longer than the longest plug."""
+
+
+def sized(queue: Queue, once_s: float, most: int) -> Size:
+    """Calls, ``most`` at most, that a host can hand over while a plug lasts; one takes
+    both ``once_s`` or less. Raises :class:`NotInTime`."""
+    link_s = queue.link_s()
+    calls = max(LEAST, min(int(CALLS_S / once_s), MOST, most))
+    plug_s = min(max(2 * calls * once_s, LEAST_PLUG_S), MOST_PLUG_S)
+    while True:
+        links = math.ceil(plug_s / link_s)
+        queue.run(links, calls)
+        handed, _ = queue.run(links, calls)
+        if handed < IN_TIME * plug_s:
+            break
+        if 2 * handed <= MOST_PLUG_S:
+            plug_s = 2 * handed
+        elif calls > LEAST:  # or a queue is full, whose end the host waits for
+            calls = max(calls // 2, LEAST)
+        else:
+            raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
+    links = math.ceil(max(2 * handed, LEAST_PLUG_S) / link_s)
+    queue.run(links, calls // 4)
+    queue.run(links, 0)
+    _, alone = queue.run(links, 0)
+    return Size(links, alone, calls // 4, calls)
+
+
+def slope(queue: Queue, size: Size) -> float | None:
+    """Seconds of the device for a call, by one round; None where the host was not done
+    while the plug lasted."""
+    handed_few, few = queue.run(size.links, size.few)
+    handed_many, many = queue.run(size.links, size.many)
+    if max(handed_few, handed_many) > IN_TIME * size.plug_s:
+        return None
+    return (many - few) / (size.many - size.few)
+
+
+def told(size: Size, slopes: Sequence[float | None]) -> Record:
+    """What a result says of rounds: ``device_s`` (median, min, max), or why not."""
+    said: Record = {
+        "queued": {
+            "calls": [size.few, size.many],
+            "plug_s": size.plug_s,
+            "late_rounds": slopes.count(None),
+        }
+    }
+    known = [s for s in slopes if s is not None]
+    if 2 * len(known) <= len(slopes):
+        return said | {"device_reason": "the host was not done while the plug lasted"}
+    middle = statistics.median(known)
+    if middle <= 0:
+        return said | {"device_reason": "the plug's time varies more than the calls'"}
+    return said | {"device_s": {"median": middle, "min": min(known), "max": max(known)}}
