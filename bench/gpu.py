@@ -34,7 +34,7 @@ import numpy as np
 
 from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative
 from bench.need import Need, need
-from bench.queued import SIDE, Queue, Size, sized, slope, told
+from bench.queued import Queue, Size, sized, slope, told
 from bench.recording import lines, recorded
 from bench.report import Record, machine, write
 from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
@@ -67,7 +67,7 @@ class Candidate:
     start: Wait
     wait: Wait
     array: Callable[[Any], Any]
-    plug: Callable[[int], Any]
+    plug: Callable[[float], Any]
 
     def seconds(self, calls: int) -> float:
         """Seconds of a call, of so many."""
@@ -130,38 +130,63 @@ def copies(moved: int) -> Candidate:
     return Candidate(mx.negative, given, mx.async_eval, mx.eval, np.array, plug)
 
 
+_SPIN = """
+unsigned long long start, now;
+asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+while (now - start < nanoseconds[0]);
+out[0] = now;
+"""
+SIDE = 2048
+
+
 @cache
-def plug_of_mlx() -> Callable[[int], Any]:
-    """Starts products in a row by MLX."""
+def plug_of_mlx() -> Callable[[float], Any]:
+    """What keeps MLX's device busy: on CUDA a kernel that waits, else products."""
     import mlx.core as mx
 
-    first = mx.full((SIDE, SIDE), 1 / SIDE)
-    mx.eval(first)
+    if mx.cuda.is_available():
+        spin = mx.fast.cuda_kernel("spin", ["nanoseconds"], ["out"], _SPIN)
+        one = {"grid": (1, 1, 1), "threadgroup": (1, 1, 1), "output_shapes": [(1,)]}
 
-    def plug(links: int) -> Any:
+        def waiting(seconds: float) -> Any:
+            for_ns = mx.array([round(seconds * 1e9)], mx.uint64)
+            (y,) = spin(inputs=[for_ns], output_dtypes=[mx.uint64], **one)
+            mx.async_eval(y)
+            return y
+
+        return waiting
+    first = mx.full((SIDE, SIDE), 1 / SIDE)
+    mx.eval(mx.matmul(first, first))
+    start = time.perf_counter()
+    mx.eval(mx.matmul(first, first))
+    link_s = time.perf_counter() - start
+
+    def products(seconds: float) -> Any:
         y = first
-        for _ in range(links):
+        for _ in range(math.ceil(seconds / link_s)):
             y = mx.matmul(y, first)
         mx.async_eval(y)
         return y
 
-    return plug
+    return products
 
 
 @cache
-def plug_of_torch() -> Callable[[int], Any]:
-    """Starts products in a row by PyTorch on CUDA."""
+def plug_of_torch() -> Callable[[float], Any]:
+    """A kernel that waits, by PyTorch on CUDA."""
     import torch
 
-    first = torch.full((SIDE, SIDE), 1 / SIDE, device="cuda")
+    def cycles_s(cycles: int) -> float:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        torch.cuda._sleep(cycles)
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
 
-    def plug(links: int) -> Any:
-        y = first
-        for _ in range(links):
-            y = torch.mm(y, first)
-        return y
-
-    return plug
+    cycles_s(1000)
+    rate = 1e7 / cycles_s(10**7)
+    return lambda seconds: torch.cuda._sleep(round(seconds * rate))
 
 
 def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:

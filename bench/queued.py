@@ -1,14 +1,15 @@
 """What a device takes for a call, whatever its host takes.
 
-Calls are handed over while the device is busy with a *plug*, products that were
-started first, so that all of them wait in its queue when it gets to them. Behind equal
-plugs the totals of many calls and of few differ by the device's time for the calls
-between, if the host was done each time before the plug was.
+Calls are handed over while the device is busy with a *plug* that was started first, so
+that all of them wait in its queue when it gets to them. Behind equal plugs the totals
+of many calls and of few differ by the device's time for the calls between, if the host
+was done each time before the plug was. A plug has to last equally long each time:
+where there is one, it is a kernel that looks at a clock. (Products, whose time follows
+the power that is left, gave 3 to 15 µs for a copy that takes 5.)
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,6 @@ from typing import Any
 
 from bench.report import Record
 
-SIDE = 2048
-"""Rows and columns of the products: a third of a millisecond each on an H200."""
 LEAST_PLUG_S = 1e-3
 MOST_PLUG_S = 0.06
 LEAST = 4
@@ -36,37 +35,29 @@ IN_TIME = 0.8
 class Queue:
     """A device that works in order on what it is handed."""
 
-    plug: Callable[[int], Any]
-    """Starts so many products in a row."""
+    plug: Callable[[float], Any]
+    """Keeps the device busy for so many seconds, about; the same number for as long."""
     hand: Callable[[int], Any]
     """Records and starts so many calls; their results, which are not there yet."""
     wait: Callable[[Any], None]
     """Waits for results, in a time that does not depend on how many there are."""
     clock: Callable[[], float] = time.perf_counter
 
-    def run(self, links: int, calls: int) -> tuple[float, float]:
+    def run(self, plug_s: float, calls: int) -> tuple[float, float]:
         """Seconds until all was handed over, and until all was done."""
         start = self.clock()
-        held = self.plug(links)
+        held = self.plug(plug_s)
         found = self.hand(calls)
         handed = self.clock() - start
         self.wait(found if calls else [held])
         return handed, self.clock() - start
-
-    def link_s(self) -> float:
-        """Seconds of a product of the plug."""
-        self.run(4, 0)
-        (_, few), (_, many) = self.run(4, 0), self.run(12, 0)
-        return max((many - few) / 8, 1e-6)
 
 
 @dataclass(frozen=True)
 class Size:
     """How many calls a queue is given behind how long a plug."""
 
-    links: int
     plug_s: float
-    """Seconds of the plug alone."""
     few: int
     many: int
 
@@ -78,13 +69,11 @@ class NotInTime(Exception):
 def sized(queue: Queue, once_s: float, most: int) -> Size:
     """Calls, ``most`` at most, that a host can hand over while a plug lasts; one takes
     both ``once_s`` or less. Raises :class:`NotInTime`."""
-    link_s = queue.link_s()
     calls = max(LEAST, min(int(CALLS_S / once_s), MOST, most))
     plug_s = min(max(2 * calls * once_s, LEAST_PLUG_S), MOST_PLUG_S)
     while True:
-        links = math.ceil(plug_s / link_s)
-        queue.run(links, calls)
-        handed, _ = queue.run(links, calls)
+        queue.run(plug_s, calls)
+        handed, _ = queue.run(plug_s, calls)
         if handed < IN_TIME * plug_s:
             break
         if 2 * handed <= MOST_PLUG_S:
@@ -93,18 +82,16 @@ def sized(queue: Queue, once_s: float, most: int) -> Size:
             calls = max(calls // 2, LEAST)
         else:
             raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
-    links = math.ceil(max(2 * handed, LEAST_PLUG_S) / link_s)
-    queue.run(links, calls // 4)
-    queue.run(links, 0)
-    _, alone = queue.run(links, 0)
-    return Size(links, alone, calls // 4, calls)
+    plug_s = max(2 * handed, LEAST_PLUG_S)
+    queue.run(plug_s, calls // 4)
+    return Size(plug_s, calls // 4, calls)
 
 
 def slope(queue: Queue, size: Size) -> float | None:
     """Seconds of the device for a call, by one round; None where the host was not done
     while the plug lasted."""
-    handed_few, few = queue.run(size.links, size.few)
-    handed_many, many = queue.run(size.links, size.many)
+    handed_few, few = queue.run(size.plug_s, size.few)
+    handed_many, many = queue.run(size.plug_s, size.many)
     if max(handed_few, handed_many) > IN_TIME * size.plug_s:
         return None
     return (many - few) / (size.many - size.few)
