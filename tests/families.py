@@ -13,6 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from hypothesis import strategies as st
 from natives import DTYPES, FLOATS, INTEGERS, Array, laid, mixed
 
 from eqsat import ops
@@ -35,6 +36,8 @@ from eqsat.term import Graph
 
 Case = tuple[Callable[..., Any], list[Array]]
 Shape = tuple[int, ...]
+Sizes = tuple[int, int, int, int]
+PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 # -- pointwise ops ---------------------------------------------------------------------
@@ -177,11 +180,9 @@ def odd_and_ordinary(x: Array) -> None:
         x[np.abs(x) < 1e-3] = 1
 
 
-def positions(axes: Sequence[int | None]) -> Callable[..., Any]:
-    """Where the extremes of each argument are, along each of ``axes``."""
-    return lambda *xs: tuple(
-        find(x, a) for find in (ops.argmax, ops.argmin) for x in xs for a in axes
-    )
+def positions(axis: int | None) -> list[Callable[[Any], Any]]:
+    """Where the extremes are along an axis."""
+    return [lambda x: ops.argmax(x, axis), lambda x: ops.argmin(x, axis)]
 
 
 def of_reductions(v: Any) -> Any:
@@ -190,6 +191,42 @@ def of_reductions(v: Any) -> Any:
     p = e / ops.sum(e, -1, keepdims=True)
     d = p - ops.mean(p, -1, keepdims=True)
     return tanh(d) * ops.sum(d * d, -1, keepdims=True) + ops.max(e, -1, keepdims=True)
+
+
+def ordinary(rng: np.random.Generator, n: int) -> Array:
+    return rng.standard_normal(n)
+
+
+def positive(rng: np.random.Generator, n: int) -> Array:
+    return rng.random(n) + 0.5
+
+
+def huge_first(rng: np.random.Generator, n: int) -> Array:
+    """One number, and many that are lost if each is added to it alone."""
+    return np.concatenate([[1.0], np.full(n - 1, 2.0**-25)])
+
+
+def cancelling(rng: np.random.Generator, n: int) -> Array:
+    x = 10.0 ** rng.uniform(-8, 8, n)
+    return rng.permutation(np.concatenate([x[: n // 2], -x[: n // 2], x[: n % 2]]))
+
+
+def falling(rng: np.random.Generator, n: int) -> Array:
+    return 1.0 / (1 + np.arange(n))
+
+
+SUMMED = (ordinary, positive, huge_first, cancelling, falling)
+
+
+def rows_of(x: Array, axis: int) -> Array:
+    """``x`` along an axis of an array of shape (3, n), (n, 3) or (2, n, 3), with -x and
+    x backwards beside it, or (9) alone."""
+    return {
+        -1: np.stack([x, -x, x[::-1]]),
+        0: np.stack([x, -x, x[::-1]], axis=1),
+        1: np.stack([np.stack([x, -x, x[::-1]], axis=1)] * 2),
+        9: x,
+    }[axis]
 
 
 # -- running results and computed indices ----------------------------------------------
@@ -393,7 +430,42 @@ def shared_out(rng: np.random.Generator) -> list[Case]:
     ]
 
 
+@st.composite
+def convolutions(draw: Any) -> tuple[Sizes, Sizes, dict[str, Any]]:
+    """Shapes of images and kernels, and attributes."""
+    number: Callable[..., Any] = lambda *of: draw(st.sampled_from(of))  # noqa: E731
+    groups = number(1, 1, 2, 5)
+    each, m = number(1, 2, 3, 7), number(1, 2, 3, 4, 9, 17)
+    kernel = number((1, 1), (3, 3), (1, 4), (5, 2), (2, 3))
+    stride, dilation = draw(PAIRS), draw(PAIRS)
+    padding = number((0, 0), (1, 1), (0, 2), (4, 1), (2, 6))
+    least = [
+        max((k - 1) * d + 1 - 2 * p, 1)
+        for k, d, p in zip(kernel, dilation, padding, strict=True)
+    ]
+    h = least[0] + number(0, 1, 2, 4, 11, 20)
+    w = least[1] + number(0, 1, 3, 6, 16, 30, 50, 97)
+    x = (number(1, 2, 3), groups * each, h, w)
+    return x, (groups * m, each, *kernel), attributes(stride, padding, dilation, groups)
+
+
+def attributes(
+    stride: Any = (1, 1), padding: Any = (0, 0), dilation: Any = (1, 1), groups: int = 1
+) -> dict[str, Any]:
+    """Of a convolution."""
+    return {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+    }
+
+
 # -- products by integers of few bits --------------------------------------------------
+
+
+GROUPS = ((1, 32), (3, 16), (2, 10), (5, 6), (4, 128), (9, 130))
+"""How many, and rows of each."""
 
 
 def by_groups(x: Any, q: Any, zero: Any, scale: Any) -> Any:
