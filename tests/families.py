@@ -431,7 +431,7 @@ def shared_out(rng: np.random.Generator) -> list[Case]:
 
 
 @st.composite
-def convolutions(draw: Any) -> tuple[Sizes, Sizes, dict[str, Any]]:
+def drawn_convolutions(draw: Any) -> tuple[Sizes, Sizes, dict[str, Any]]:
     """Shapes of images and kernels, and attributes."""
     number: Callable[..., Any] = lambda *of: draw(st.sampled_from(of))  # noqa: E731
     groups = number(1, 1, 2, 5)

@@ -62,14 +62,20 @@ class Modelled:
         def call(given: Sequence[Any]) -> list[Any]:
             made = [mx.zeros(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True)]
             unit = model.Unit(
-                language, header, body, described(inputs, given), described(outputs, made)
+                language,
+                header,
+                body,
+                described(inputs, given),
+                described(outputs, made),
             )
             self.units.append(unit)
             if unit not in self.functions:  # not compiled yet: only the types matter
                 return made
             arrays, results = [to_numpy(x) for x in given], [to_numpy(y) for y in made]
             function, self.seed = self.functions[unit], self.seed + 1
-            model.launched(function, arrays, results, threads // group, group, self.seed)
+            model.launched(
+                function, arrays, results, threads // group, group, self.seed
+            )
             return [to_mlx(y) for y in results]
 
         return call
@@ -78,16 +84,25 @@ class Modelled:
 def described(names: Sequence[str], arrays: Sequence[Any]) -> Any:
     """Names, dtypes and numbers of elements, as units have them."""
     return tuple(
-        (n, "bool" if x.dtype == mx.bool_ else str(x.dtype).split(".")[-1], math.prod(x.shape))
+        (
+            n,
+            "bool" if x.dtype == mx.bool_ else str(x.dtype).split(".")[-1],
+            math.prod(x.shape),
+        )
         for n, x in zip(names, arrays, strict=True)
     )
 
 
-def compiled(runs: Sequence[tuple[Modelled, Sequence[Any]]]) -> list[model.Unit]:
-    """Compile all kernels of programs, each of which is called once with its arrays."""
+def units_of(runs: Sequence[tuple[Modelled, Sequence[Any]]]) -> list[model.Unit]:
+    """All kernels of programs, each of which is called once with its arrays."""
     for run, arrays in runs:
         run(*arrays)
-    units = list(dict.fromkeys(u for run, _ in runs for u in run.units))
+    return list(dict.fromkeys(u for run, _ in runs for u in run.units))
+
+
+def compiled(runs: Sequence[tuple[Modelled, Sequence[Any]]]) -> list[model.Unit]:
+    """Compile all kernels of programs, for these arrays."""
+    units = units_of(runs)
     functions: Functions = {}
     for i in range(0, len(units), AT_ONCE):
         functions |= model.compiled(units[i : i + AT_ONCE])

@@ -10,6 +10,7 @@ from typing import Any
 import bodies
 import families
 import numpy as np
+import nvidia
 import pytest
 from agreement import BF16, FLOATS, drawn
 from hypothesis import given, settings
@@ -26,7 +27,13 @@ from eqsat.ops.pointwise import cast, tanh, where
 from eqsat.ops.position import take
 from eqsat.program import Program
 from eqsat.term import postorder
-from eqsat.testing import Computed, agreement
+from eqsat.testing import (
+    Computed,
+    agreement,
+    fuzzing,
+    optimised_agreement,
+    random_program,
+)
 
 mx = pytest.importorskip("mlx.core")
 mlx = pytest.importorskip("eqsat.backends.mlx")
@@ -34,8 +41,14 @@ modelled = pytest.importorskip("modelled")
 
 ON_GPU = mx.default_device().type == mx.gpu
 F64 = np.dtype("f8")
-WAYS = ["device"] if ON_GPU else ["device", "metal", "cuda"]
-"""MLX's default device; kernels in a language on the model, which takes no GPU."""
+OF_NVIDIA = pytest.mark.skipif(nvidia.COMPILER is None, reason="no nvcc")
+WAYS: list[Any] = ["device"]
+"""MLX's default device; kernels in a language on the model of a GPU; kernels compiled
+by NVIDIA's compiler, not run. Only the first needs the device."""
+if not ON_GPU:
+    slow = pytest.mark.slow
+    WAYS += [pytest.param("metal", marks=slow), pytest.param("cuda", marks=slow)]
+    WAYS.append(pytest.param("nvcc", marks=[slow, OF_NVIDIA]))
 every_way = pytest.mark.parametrize("way", WAYS)
 Case = tuple[Callable[..., Any], list[Any]]
 
@@ -70,9 +83,19 @@ def check(
     fuse: bool = True,
 ) -> int:
     """Each program computes what its references do, as it is written and as one kernel:
-    up to ``tol`` roundings, or what rounding explains. The number of kernels that were
-    generated."""
+    up to ``tol`` roundings, or what rounding explains. The number of kernels."""
     found = [x for f, xs in cases for x in forms(f, xs, layout, fuse)]
+    return check_programs(way, found, layout, tol)
+
+
+def check_programs(
+    way: str,
+    found: Sequence[tuple[Program, Computed]],
+    layout: str = "packed",
+    tol: float | None = None,
+) -> int:
+    """Each program computes what is told beside it. The number of kernels that were
+    generated."""
     if way != "device" or ON_GPU:
         found = [x for x in found if not has_float64(x[0])]
     given = [[placed(x, layout) for x in w.inputs] for _, w in found]
@@ -80,8 +103,14 @@ def check(
         runs: list[Any] = [mlx.lower(p) for p, _ in found]
         count = sum(r.source.count("ops.kernel(") for r in runs)
     else:
-        runs = [modelled.Modelled(p, way) for p, _ in found]
-        count = len(modelled.compiled([*zip(runs, given, strict=True)]))
+        language = "cuda" if way == "nvcc" else way
+        runs = [modelled.Modelled(p, language) for p, _ in found]
+        both = [*zip(runs, given, strict=True)]
+        if way == "nvcc":
+            units = modelled.units_of(both)
+            nvidia.assert_compiles(units)
+            return len(units)
+        count = len(modelled.compiled(both))
     for run, xs, (program, wanted) in zip(runs, given, found, strict=True):
         with np.errstate(all="ignore"):
             got = [mlx.to_numpy(y) for y in run(*xs)]
@@ -168,7 +197,11 @@ def test_shapes_that_broadcast(way: str, shapes: Any) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_where(way: str, layout: str) -> None:
     rng = np.random.default_rng(0)
-    fs = [lambda c, x, z: where(c, x, z), lambda c, x, z: where(c, z, 1), lambda c, x, z: where(x, x, z)]
+    fs = [
+        lambda c, x, z: where(c, x, z),
+        lambda c, x, z: where(c, z, 1),
+        lambda c, x, z: where(x, x, z),
+    ]
     cases = []
     for d in shared(DTYPES, LAYOUTS.index(layout), 4):
         x, z = mixed(rng, (2, 65), d), mixed(rng, (65,), d)
@@ -192,7 +225,9 @@ def test_casts(way: str, a: Any) -> None:
 
 
 @every_way
-@pytest.mark.parametrize("name", [*families.EXACT_REDUCTIONS, *families.ROUNDED_REDUCTIONS])
+@pytest.mark.parametrize(
+    "name", [*families.EXACT_REDUCTIONS, *families.ROUNDED_REDUCTIONS]
+)
 def test_reductions(way: str, name: str) -> None:
     rng = np.random.default_rng(0)
     for i, layout in enumerate(LAYOUTS):
@@ -200,9 +235,15 @@ def test_reductions(way: str, name: str) -> None:
         for j, case in enumerate([*families.REDUCED, *families.REDUCED_EMPTY]):
             shape, axes = families.reduction(name, case)
             f = families.reduction_over(name, axes)
-            if 0 in shape and name in ("max", "min", "argmax", "argmin"): continue
-            for d in DTYPES if way == "device" and not ON_GPU else shared(DTYPES, i + j, len(LAYOUTS)):
-                if name == "mean" and d not in FLOATS: continue
+            if 0 in shape and name in ("max", "min", "argmax", "argmin"):
+                continue
+            for d in (
+                DTYPES
+                if way == "device" and not ON_GPU
+                else shared(DTYPES, i + j, len(LAYOUTS))
+            ):
+                if name == "mean" and d not in FLOATS:
+                    continue
                 x = mixed(rng, shape, d)
                 if name in families.ROUNDED_REDUCTIONS and d in FLOATS:
                     x = drawn(i + j, shape, d, False)
@@ -271,7 +312,11 @@ def test_errors_of_sums(way: str, kind: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_running_results(way: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for shape, layout in (((33,), "packed"), ((5, 17), "reversed"), ((2, 3, 8), "fortran")):
+    for shape, layout in (
+        ((33,), "packed"),
+        ((5, 17), "reversed"),
+        ((2, 3, 8), "fortran"),
+    ):
         cases: list[Case] = []
         for axis in range(-len(shape), 0):
             x = mixed(rng, shape, dtype)
@@ -298,7 +343,11 @@ def test_running_sums_of_nothing() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_take(way: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for shape, layout in (((33,), "packed"), ((5, 17), "reversed"), ((2, 3, 8), "fortran")):
+    for shape, layout in (
+        ((33,), "packed"),
+        ((5, 17), "reversed"),
+        ((2, 3, 8), "fortran"),
+    ):
         cases: list[Case] = []
         x = mixed(rng, shape, dtype)
         for axis in range(-len(shape), 0):
@@ -370,7 +419,9 @@ def test_networks(way: str, layout: str) -> None:
     names = [*NETWORKS]
     for k, name in enumerate(names if way == "device" else shared(names, i, 4)):
         f, shapes = NETWORKS[name]
-        dtype = FLOATS[(k + i) % 3] if way != "device" or ON_GPU else FLOATS[(k + i) % 4]
+        dtype = (
+            FLOATS[(k + i) % 3] if way != "device" or ON_GPU else FLOATS[(k + i) % 4]
+        )
         cases.append((f, [drawn(i + j, s, dtype, False) for j, s in enumerate(shapes)]))
     check(way, cases, layout)
 
@@ -380,11 +431,14 @@ def test_networks(way: str, layout: str) -> None:
 def test_products(way: str, batch: Any) -> None:
     rng = np.random.default_rng(0)
     cases: list[Case] = []
-    for m, n, k in ((3, 17, 8), (1, 33, 64), (9, 1, 5), (65, 48, 130)):
+    for m, n, k in ((3, 17, 8), (1, 33, 64), (9, 1, 5), (33, 24, 65)):
         for dtype in ("f4", "f2", BF16, "f8"):
             x = rng.standard_normal((*batch[0], m, k)).astype(dtype)
             y = rng.standard_normal((*batch[1], k, n)).astype(dtype)
-            cases += [(lambda x, y: x @ y, [x, y]), (lambda x, y: tanh(x @ y) + 1, [x, y])]
+            cases += [
+                (lambda x, y: x @ y, [x, y]),
+                (lambda x, y: tanh(x @ y) + 1, [x, y]),
+            ]
     for layout in ("packed", "fortran") if way == "device" else ("strided",):
         check(way, cases, layout)
 
@@ -425,14 +479,20 @@ def test_integers_of_few_bits(way: str, bits: int) -> None:
         for m, n in ((1, 7), (5, 64), (33, 130)):
             w = families.quantised(rng, bits, groups, each, n)
             x = rng.standard_normal((m, groups * each)).astype(np.float32)
-            cases.append((families.nibbles if bits == 4 else families.by_groups, [x, *w]))
+            cases.append(
+                (families.nibbles if bits == 4 else families.by_groups, [x, *w])
+            )
             if bits == 8 and groups == 1:
                 cases.append((families.whole, [x, *w]))
     check(way, cases if way == "device" else cases[::3])
 
 
 @settings(max_examples=60, derandomize=True, database=None)
-@given(st.integers(0, 99), families.convolutions(), st.sampled_from(["f4", "f2", BF16]))
+@given(
+    st.integers(0, 99),
+    families.drawn_convolutions(),
+    st.sampled_from(["f4", "f2", BF16]),
+)
 def test_convolutions(seed: int, case: Any, dtype: Any) -> None:
     shape, kernel, attrs = case
     rng = np.random.default_rng(seed)
@@ -454,3 +514,35 @@ def test_kernels_that_nobody_wrote(way: str, seed: int) -> None:
         xs = [drawn(i + j, s, dtype, False) for j, s in enumerate(shapes)]
         cases.append((bodies.body(i, r.randint(1, 16)), xs))
     check(way, cases, LAYOUTS[seed % len(LAYOUTS)])
+
+
+@every_way
+@pytest.mark.parametrize("seed", range(10))
+def test_optimised_programs(way: str, seed: int) -> None:
+    """Whole programs through ``jit``, as the fuzz of all backends draws them."""
+    dtypes = [d for d in fuzzing.DTYPES if d != "float64" or not ON_GPU]
+    cases = []
+    for i in range(20 if way == "device" else 6):
+        drawn_ = random_program(f"mlx.{seed}.{i}", dtypes=dtypes, layers=i % 7 == 6)
+        fast = eq.jit(drawn_.function, "mlx", options=eq.Options(deadline_s=60))
+        low = fast.lower(*drawn_.inputs)
+        if (way == "device" and not ON_GPU) or not has_float64(low.program):
+            cases.append((drawn_, fast, low))
+    if way == "device":
+        for drawn_, fast, _ in cases:
+            found = optimised_agreement(drawn_, fast)
+            assert not found.reason, f"{found.reason}\n{drawn_}"
+        return
+    with np.errstate(all="ignore"):
+        runs = [
+            (
+                low.program,
+                Computed(
+                    interpret(low.trace.outputs, d.variables),
+                    low.trace.outputs,
+                    d.variables,
+                ),
+            )
+            for d, _, low in cases
+        ]
+    check_programs(way, runs)

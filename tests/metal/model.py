@@ -87,8 +87,8 @@ class Unit:
             f'extern "C" const char* run_{name}(void** arrays, const int64_t* sizes, '
             "const int64_t* items, int count, int outputs, uint groups, uint group, "
             "uint seed) {",
-            f"  return model::run({name}::kernel, arrays, sizes, items, count, outputs, "
-            "groups, group, seed, EQM_START, EQM_SIZE);",
+            f"  return model::run({name}::kernel, arrays, sizes, items, count, "
+            "outputs, groups, group, seed, EQM_START, EQM_SIZE);",
             "}",
         ]
         return "\n".join(lines)
