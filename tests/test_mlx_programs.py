@@ -174,7 +174,8 @@ TENS = [families.POINTWISE[i : i + 10] for i in range(0, len(families.POINTWISE)
 def test_pointwise_ops(way: str, names: list[str], layout: str) -> None:
     """On the model some dtypes of each op in each layout, all in all layouts."""
     i = LAYOUTS.index(layout)
-    part = slice(None) if way == "device" else slice(i, None, len(LAYOUTS))
+    turns = len(LAYOUTS) if way != "device" else 2 if ON_GPU else 1
+    part = slice(i % turns, None, turns)
     check(way, (c for n in names for c in pointwise(n, i, part)), layout, 4)
 
 
@@ -231,6 +232,8 @@ def test_casts(way: str, a: Any) -> None:
 def test_reductions(way: str, name: str) -> None:
     rng = np.random.default_rng(0)
     for i, layout in enumerate(LAYOUTS):
+        if way != "device" and i % 3:
+            continue
         cases: list[Case] = []
         for j, case in enumerate([*families.REDUCED, *families.REDUCED_EMPTY]):
             shape, axes = families.reduction(name, case)
@@ -271,7 +274,7 @@ def test_positions(way: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f2", BF16], ids=str)
 def test_sums_that_are_infinite_or_nan(way: str, dtype: Any) -> None:
     cases: list[Case] = []
-    for n in (7, 300, 70_000):
+    for n in (7, 300, 70_000) if way == "device" else (7, 300):
         for odd in ((np.inf,), (-np.inf,), (np.inf, -np.inf), (np.nan, np.inf)):
             for place in (0, n // 2, n - len(odd)):
                 x = np.ones(n, dtype)
