@@ -10,7 +10,7 @@ from typing import Any
 import bodies
 import families
 import numpy as np
-import nvidia
+import nvcc
 import pytest
 from agreement import BF16, FLOATS, drawn
 from hypothesis import given, settings
@@ -41,7 +41,7 @@ modelled = pytest.importorskip("modelled")
 
 ON_GPU = mx.default_device().type == mx.gpu
 F64 = np.dtype("f8")
-OF_NVIDIA = pytest.mark.skipif(nvidia.COMPILER is None, reason="no nvcc")
+OF_NVIDIA = pytest.mark.skipif(nvcc.COMPILER is None, reason="no nvcc")
 WAYS: list[Any] = ["device"]
 """MLX's default device; kernels in a language on the model of a GPU; kernels compiled
 by NVIDIA's compiler, not run. Only the first needs the device."""
@@ -108,7 +108,7 @@ def check_programs(
         both = [*zip(runs, given, strict=True)]
         if way == "nvcc":
             units = modelled.units_of(both)
-            nvidia.assert_compiles(units)
+            nvcc.assert_compiles(units)
             return len(units)
         count = len(modelled.compiled(both))
     for run, xs, (program, wanted) in zip(runs, given, found, strict=True):
