@@ -94,7 +94,12 @@ def compare(
     undecided = False
     for backend in backends():
         fast = eq.jit(program.function, backend, options=options)
-        found = optimised_agreement(program, fast)
+        try:
+            found = optimised_agreement(program, fast)
+        except eq.BackendError as error:  # MLX's, where its device is a GPU
+            if "is float64, which MLX has on the CPU only" not in str(error):
+                raise
+            continue
         call = f"eq.jit(program, {backend!r}, options=eq.Options(**{way}))"
         assert not found.reason, f"{found.reason}\n{call}"
         undecided |= found.undecided > 0

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from agreement import BF16
+from families import Sizes, attributes, drawn_convolutions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from natives import Array, fused, laid, lowered, natively, near, run
@@ -34,8 +35,6 @@ ONE = (1, 1)
 seeds = st.integers(0, 2**32 - 1)
 threads = st.sampled_from([1, 3])
 cpus = st.sampled_from(CPUS)
-pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
-Sizes = tuple[int, int, int, int]
 
 
 def draw(seed: int, *shape: int, dtype: Any = F32) -> Array:
@@ -57,40 +56,10 @@ def right(got: Array, x: Array, w: Array, **attrs: Any) -> None:
     near(got, exact(x, w, wide, **attrs), bound)
 
 
-def attributes(
-    stride: Any = ONE, padding: Any = (0, 0), dilation: Any = ONE, groups: int = 1
-) -> dict[str, Any]:
-    return {
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-    }
-
-
-@st.composite
-def convolutions_drawn(draw_: Any) -> tuple[Sizes, Sizes, dict[str, Any]]:
-    """Shapes of images and kernels, and attributes."""
-    number: Callable[..., Any] = lambda *of: draw_(st.sampled_from(of))  # noqa: E731
-    groups = number(1, 1, 2, 5)
-    each, m = number(1, 2, 3, 7), number(1, 2, 3, 4, 9, 17)
-    kernel = number((1, 1), (3, 3), (1, 4), (5, 2), (2, 3))
-    stride, dilation = draw_(pairs), draw_(pairs)
-    padding = number((0, 0), (1, 1), (0, 2), (4, 1), (2, 6))
-    least = [
-        max((k - 1) * d + 1 - 2 * p, 1)
-        for k, d, p in zip(kernel, dilation, padding, strict=True)
-    ]
-    h = least[0] + number(0, 1, 2, 4, 11, 20)
-    w = least[1] + number(0, 1, 3, 6, 16, 30, 50, 97)
-    x = (number(1, 2, 3), groups * each, h, w)
-    return x, (groups * m, each, *kernel), attributes(stride, padding, dilation, groups)
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     seeds,
-    convolutions_drawn(),
+    drawn_convolutions(),
     st.sampled_from([F32, F64]),
     st.tuples(st.sampled_from(ORDERS), st.sampled_from(ORDERS)),
     st.booleans(),
@@ -130,7 +99,7 @@ def test_convolutions(
 
 
 @settings(max_examples=60, deadline=None)
-@given(seeds, convolutions_drawn(), st.sampled_from([F32, F64]), threads, cpus)
+@given(seeds, drawn_convolutions(), st.sampled_from([F32, F64]), threads, cpus)
 def test_what_follows_runs_for_parts_of_the_places(
     seed: int,
     drawn: tuple[Sizes, Sizes, dict[str, Any]],
@@ -231,7 +200,7 @@ def test_halves_are_summed_in_float32_and_rounded_once(
 
 
 @settings(max_examples=40, deadline=None)
-@given(seeds, convolutions_drawn(), st.sampled_from([np.nan, np.inf]), st.booleans())
+@given(seeds, drawn_convolutions(), st.sampled_from([np.nan, np.inf]), st.booleans())
 def test_odd_numbers_go_where_they_belong(
     seed: int,
     drawn: tuple[Sizes, Sizes, dict[str, Any]],

@@ -8,12 +8,12 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from families import BATCHES, FFN, FFN_WEIGHTS, attention
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from natives import Array, fused, laid, natively, near, run
 from programs import program_of
 
-from eqsat import ops
 from eqsat.backends.kernels.affine import Layout
 from eqsat.backends.kernels.lower import Operand, Product
 from eqsat.backends.native import blas, gemm, record
@@ -22,7 +22,6 @@ from eqsat.backends.native.lower import Compiled, _layout
 from eqsat.backends.native.machine import Host, host
 from eqsat.backends.native.tiles import Panels, Tile, spans, tile
 from eqsat.errors import OptionError
-from eqsat.ops import gelu, layer_norm, softmax
 
 F32, F64 = np.dtype("f4"), np.dtype("f8")
 UNIT = {F32: 2.0**-24, F64: 2.0**-53}
@@ -33,15 +32,6 @@ sizes = st.sampled_from(SIZES)
 threads = st.sampled_from([1, 3])
 whose = st.sampled_from(["own", "own", "blas"])
 seeds = st.integers(0, 2**32 - 1)
-BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((), ()),
-    ((3,), ()),
-    ((), (2,)),
-    ((3,), (3,)),
-    ((2, 3), (3,)),
-    ((2, 3), (2, 1)),
-    ((2, 1), (1, 5)),
-]
 batches = st.sampled_from(BATCHES)
 
 
@@ -229,20 +219,15 @@ def test_functions_for_arm() -> None:
 # -- products among others -------------------------------------------------------------
 
 
-def ffn(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
-    return x + (gelu(x @ w + b) @ v + c)
-
-
 @pytest.mark.parametrize("rows", [1, 5, 64, 413])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("fixed", [True, False])
 def test_what_follows_a_product(rows: int, threads: int, fixed: bool) -> None:
-    shapes = (48, 200), (200,), (200, 48), (48,)
-    weights = [draw(i, *s) / 8 for i, s in enumerate(shapes)]
+    weights = [draw(i, *s) / 8 for i, s in enumerate(FFN_WEIGHTS)]
     x = draw(9, rows, 48)
     given, constants = ([x], weights) if fixed else ([x, *weights], [])
     wide = [a.astype(np.float64) for a in (x, *weights)]
-    for f in (ffn, lambda *a: layer_norm(ffn(*a), a[4], a[4])):
+    for f in FFN:
         (got,) = natively(
             f, *given, constants=constants, threads=threads, products="own"
         )
@@ -254,13 +239,9 @@ def test_what_follows_a_product(rows: int, threads: int, fixed: bool) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_attention(batch: tuple[int, ...], tokens: int, threads: int) -> None:
     q, k, v = (draw(i, *batch, tokens, 32) for i in range(3))
-
-    def f(q: Any, k: Any, v: Any) -> Any:
-        return softmax(q @ ops.transpose(k, (*range(len(batch)), -1, -2)) * 0.2) @ v
-
-    for g in (f, fused(f, 3)):
+    for g in (attention, fused(attention, 3)):
         (got,) = natively(g, q, k, v, threads=threads, products="own")
-        want = f(*(a.astype(np.float64) for a in (q, k, v)))
+        want = attention(*(a.astype(np.float64) for a in (q, k, v)))
         np.testing.assert_allclose(got, want, 1e-4, 1e-5)
 
 

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import BF16, FLOATS
+from agreement import BF16
+from families import (
+    EXTREMES,
+    TAKES,
+    exact_running,
+    integer_powers,
+    power_arguments,
+    running,
+    running_sums,
+    take_arguments,
+    taken,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from natives import (
@@ -30,7 +41,7 @@ import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native.machine import host
 from eqsat.ops.position import take
-from eqsat.ops.scan import accumulate, cumprod, cumsum
+from eqsat.ops.scan import cumprod, cumsum
 from eqsat.options import Options
 
 seeds = st.integers(0, 2**32 - 1)
@@ -44,9 +55,6 @@ shapes = st.one_of(
 
 # -- running results -------------------------------------------------------------------
 
-EXACT = ("maximum", "minimum", "fmax", "fmin")
-BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @settings(max_examples=12)
@@ -56,15 +64,15 @@ def test_running_results(
 ) -> None:
     rng = np.random.default_rng(seed)
     x = laid(mixed(rng, shape, dtype), layout)
-    names = EXACT if dtype in FLOATS else (*EXACT, *BITS, "add", "multiply")
+    names = exact_running(dtype)
     for axis in range(-len(shape), 0):
-        f = lambda v, a=axis: tuple(accumulate(n, v, a) for n in names)  # noqa: E731
+        f = running(names, axis)
         with np.errstate(all="ignore"):
             wanted = [a.astype(a.dtype) for a in f(x)]
         for name, g, w in zip(
             names, natively(f, x, threads=threads), wanted, strict=True
         ):
-            same_bits(g, w, signs=name not in EXACT)
+            same_bits(g, w, signs=name not in EXTREMES)
 
 
 def errors(got: Array, x: Array, axis: int) -> Array:
@@ -115,19 +123,8 @@ def eq_exact(program: Any) -> Any:
 @given(seeds, st.sampled_from([(3, 50), (2, 5, 64), (300, 7), (5, 1)]), threads)
 def test_running_sums_with_neighbours(seed: int, shape: Any, threads: int) -> None:
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    fs: list[Callable[[Any], Any]] = [
-        lambda v: np.exp(cumsum(v * 2, -1)) + v,
-        lambda v: cumsum(cumsum(v, -1), -1),
-        lambda v: cumsum(cumsum(v, 0), -1),
-        lambda v: cumsum(v - ops.max(v, -1, keepdims=True), -1),
-        lambda v: ops.sum(cumsum(v, -1), -1),
-        lambda v: cumsum(v, -1)[..., ::-1] * v,
-        lambda v: (cumsum(v, -1), cumprod(v, 0), v + 1),
-        lambda v: cumsum(v.reshape(-1), 0).reshape(shape) + v,
-        lambda v: cumsum(np.broadcast_to(v[:1], shape), 0),
-    ]
     wide = x.astype(np.float64)
-    for f in fs:
+    for f in running_sums(shape):
         for g in (f, *([fused(f, 1)] if not isinstance(f(x), tuple) else [])):
             want = f(wide)
             want = want if isinstance(want, tuple) else (want,)
@@ -171,10 +168,7 @@ def test_take(
     rng = np.random.default_rng(seed)
     x = laid(mixed(rng, shape, dtype), layout)
     for axis in range(-len(shape), 0):
-        n = shape[axis]
-        kind = rng.choice(["i8", "i4", "i2", "u4", "u2"])
-        low = 0 if kind[0] == "u" else -n
-        at = laid(rng.integers(low, n, many).astype(kind), layout)
+        at = laid(taken(rng, x, axis, many), layout)
         (got,) = natively(lambda v, i, a=axis: take(v, i, a), x, at, threads=threads)
         same_bits(got, np.take(x, at, axis))
 
@@ -182,27 +176,8 @@ def test_take(
 @settings(max_examples=25)
 @given(seeds, threads)
 def test_take_with_neighbours(seed: int, threads: int) -> None:
-    rng = np.random.default_rng(seed)
-    w = rng.standard_normal((50, 24)).astype(np.float32)
-    q = rng.integers(-128, 128, (50, 24)).astype(np.int8)
-    s = rng.random((50, 1)).astype(np.float32)
-    i, j = rng.integers(-50, 50, 9), rng.integers(-24, 24, 5)
-    p = rng.standard_normal((9, 24)).astype(np.float32)
-    fs: list[Callable[..., Any]] = [
-        lambda w, q, s, i, j, p: take(w, i, 0) + p,
-        lambda w, q, s, i, j, p: take(q, i, 0) * take(s, i, 0),
-        lambda w, q, s, i, j, p: take(take(w, i, 0), j, 1),
-        lambda w, q, s, i, j, p: take(w * 2, i, 0)[:3],
-        lambda w, q, s, i, j, p: ops.sum(take(w, i, 0) * p, -1),
-        lambda w, q, s, i, j, p: ops.sum(take(w, i, 0), (0, 1)) + ops.max(p, 0),
-        lambda w, q, s, i, j, p: take(w.T, i, 1) + p.T,
-        lambda w, q, s, i, j, p: cumsum(take(w, i, 0), 0),
-        lambda w, q, s, i, j, p: take(w, i * 0 + 3, 0) @ p.T,
-        lambda w, q, s, i, j, p: (take(w, i, 0), take(w, -1, 0), i + 1),
-        lambda w, q, s, i, j, p: take(np.exp(p), take(j, j % 5, 0), 1),
-    ]
-    given_ = (w, q, s, i, j, p)
-    for f in fs:
+    given_ = take_arguments(np.random.default_rng(seed))
+    for f in TAKES:
         want = f(*given_)
         want = want if isinstance(want, tuple) else (want,)
         for got, x in zip(natively(f, *given_, threads=threads), want, strict=True):
@@ -264,11 +239,8 @@ def test_nothing_is_taken_from_nothing() -> None:
 @settings(max_examples=15)
 @given(seeds, sizes, layouts)
 def test_integer_powers_wrap(dtype: Any, seed: int, n: int, layout: str) -> None:
-    rng = np.random.default_rng(seed)
-    x = laid(mixed(rng, (3, n), dtype), layout)
-    far = rng.integers(0, np.iinfo(dtype).max, (3, n), dtype, endpoint=True)
-    y = laid(np.where(rng.random((3, n)) < 0.5, far, far % 9).astype(dtype), layout)
-    f = lambda a, b: (a**b, a**0, a**1, a**7, 3**b, (a * 2) ** b[:1] + a)  # noqa: E731
+    rng, f = np.random.default_rng(seed), integer_powers
+    x, y = (laid(a, layout) for a in power_arguments(rng, dtype, n))
     with np.errstate(all="ignore"):
         for g, w in zip(natively(f, x, y), f(x, y), strict=True):
             same_bits(g, w)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from families import GROUPS, by_groups, nibbles, quantised, whole
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from natives import Array, laid, near
@@ -21,38 +22,6 @@ F32 = np.dtype("f4")
 UNIT = 2.0**-24
 ROWS = (1, 2, 3, 4, 5, 8, 9, 33, 70)
 COLUMNS = (1, 7, 16, 17, 48, 49, 64, 100, 130)
-GROUPS = ((1, 32), (3, 16), (2, 10), (5, 6), (4, 128), (9, 130))
-"""How many, and rows of each."""
-
-
-def by_groups(x: Any, q: Any, zero: Any, scale: Any) -> Any:
-    """Rows of a group share a zero and a scale."""
-    groups, n = scale.shape
-    wide = q.astype(np.float32).reshape(groups, -1, n)
-    wide = (wide - zero.astype(np.float32)[:, None]) * scale[:, None]
-    return x @ wide.reshape(-1, n)
-
-
-def nibbles(x: Any, q: Any, zero: Any, scale: Any) -> Any:
-    """Two rows to a byte."""
-    both = np.stack([q & 15, q >> 4], 1).reshape(-1, q.shape[-1])
-    return by_groups(x, both, zero, scale)
-
-
-def whole(x: Any, q: Any, zero: Any, scale: Any) -> Any:
-    """The zero an integer, one scale for all."""
-    return x @ (scale[0, 0] * (q.astype(np.int32) - 3).astype(np.float32))
-
-
-def drawn(rng: np.random.Generator, bits: int, groups: int, each: int, n: int) -> Any:
-    k = groups * each
-    if bits == 4:
-        q = rng.integers(0, 256, (k // 2, n), np.uint8)
-        zero = rng.integers(6, 10, (groups, n), np.int8)
-    else:
-        q = rng.integers(-128, 128, (k, n), np.int8)
-        zero = rng.integers(-4, 5, (groups, n), np.int8)
-    return q, zero, rng.uniform(0.5, 2, (groups, n)).astype(F32)
 
 
 def compiled(f: Any, x: Array, constants: Any, threads: int = 1) -> Compiled:
@@ -92,7 +61,7 @@ def test_groups_of_few_bits(
     threads: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    constants = drawn(rng, bits, *groups, n)
+    constants = quantised(rng, bits, *groups, n)
     x = laid(rng.standard_normal((m, groups[0] * groups[1])).astype(F32), order)
     f = nibbles if bits == 4 else by_groups
     made = compiled(f, x, constants, threads)
@@ -104,7 +73,7 @@ def test_groups_of_few_bits(
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_constants_stay_in_few_bits(bits: int, rows: int) -> None:
     rng = np.random.default_rng(0)
-    constants = drawn(rng, bits, 4, 128, 96)
+    constants = quantised(rng, bits, 4, 128, 96)
     x = rng.standard_normal((rows, 512)).astype(F32)
     made = compiled(nibbles if bits == 4 else by_groups, x, constants)
     held = sum(a.nbytes for a in made.places.constants)
@@ -114,7 +83,7 @@ def test_constants_stay_in_few_bits(bits: int, rows: int) -> None:
 @pytest.mark.parametrize("m", [1, 4, 6, 50])
 def test_integers_shifted_before_they_are_floats(m: int) -> None:
     rng = np.random.default_rng(m)
-    constants = drawn(rng, 8, 1, 64, 80)
+    constants = quantised(rng, 8, 1, 64, 80)
     x = rng.standard_normal((m, 64)).astype(F32)
     made = compiled(whole, x, constants)
     (got,) = made.run([x])
@@ -157,7 +126,7 @@ def test_what_else_reads_a_constant_keeps_it_whole() -> None:
 @pytest.mark.parametrize("rows", [1, 20])
 def test_batches_and_what_follows(rows: int) -> None:
     rng = np.random.default_rng(0)
-    constants = drawn(rng, 8, 2, 64, 60)
+    constants = quantised(rng, 8, 2, 64, 60)
     x = rng.standard_normal((3, rows, 128)).astype(F32)
 
     def f(x: Any, *w: Any) -> Any:
@@ -185,7 +154,7 @@ def test_programs_from_disk_compute_their_own_constants(
     monkeypatch.setattr(record, "keep", keep)
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
-        constants = drawn(rng, 4, 2, 32, 40)
+        constants = quantised(rng, 4, 2, 32, 40)
         x = rng.standard_normal((6, 64)).astype(F32)
         made = compiled(nibbles, x, constants)
         assert made.late == (0,)

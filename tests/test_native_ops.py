@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
+import families
 import numpy as np
 import pytest
 from agreement import BF16, FLOATS
+from families import ANY_ZERO, BROADCAST, POINTWISE, SAMPLE, admitted, choices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from natives import (
@@ -29,11 +30,9 @@ from test_native_math import EXACT, LONG, bound
 from bench.ulp import reference, ulps
 from eqsat.backends.native.math import FUNCTIONS
 from eqsat.backends.numpy import interpret
-from eqsat.build import apply
 from eqsat.errors import EqsatError
 from eqsat.op import Op
-from eqsat.ops.pointwise import cast, where
-from eqsat.term import Graph
+from eqsat.ops.pointwise import cast
 
 seeds = st.integers(0, 2**32 - 1)
 layouts = st.sampled_from(LAYOUTS)
@@ -44,11 +43,6 @@ parts = st.sampled_from([ALL, *(slice(i, None, 3) for i in range(3))])
 few = settings(max_examples=2)
 many = settings(max_examples=60)
 
-POINTWISE = sorted(
-    o.name
-    for o in Op.registry.values()
-    if o.kind == "pointwise" and o.name not in ("cast", "where")
-)
 BY_NUMPY = {
     "gcd": INTEGERS,
     "lcm": INTEGERS,
@@ -56,35 +50,7 @@ BY_NUMPY = {
     "nextafter": [np.dtype(d) for d in ("f2", BF16, "i1", "u1", "?")],
 }
 """Dtypes of arguments of which NumPy computes an op."""
-ANY_ZERO = ("maximum", "minimum", "fmax", "fmin", "sign")
-"""Where NumPy's loops do not agree among themselves on the sign of zero."""
 F4_ULP, LEAST = 2.0**-23, 2.0**-149
-
-
-@cache
-def admitted(name: str) -> list[np.dtype[Any]]:
-    """The dtypes that an op takes."""
-    op = Op.registry[name]
-    found = []
-    for d in DTYPES:
-        try:
-            apply(op, Graph(), [np.ones(1, d)] * len(op.params), {})
-        except EqsatError:
-            continue
-        found.append(d)
-    return found
-
-
-def arguments(
-    name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], dtype: Any
-) -> list[Array]:
-    arrays = [mixed(rng, s, dtype) for s in shapes]
-    if name.endswith("shift") and dtype in INTEGERS:
-        low = -3 if dtype.kind == "i" else 0
-        arrays[1] = rng.integers(low, 8 * dtype.itemsize + 3, shapes[1]).astype(dtype)
-    if name == "power" and dtype in INTEGERS:
-        arrays[1] = rng.integers(0, 9, shapes[1]).astype(dtype)
-    return arrays
 
 
 def right(name: str, got: Array, args: Sequence[Array]) -> None:
@@ -113,15 +79,8 @@ def pointwise(
     name: str, seed: int, shapes: Sequence[Any], layout: str, part: slice = ALL
 ) -> None:
     """Check an op of arrays of ``part`` of the dtypes that it takes."""
-    op, rng = Op.registry[name], np.random.default_rng(seed)
-    count, dtypes = len(op.params), admitted(name)[part]
-    arrays = [
-        laid(a, layout) for d in dtypes for a in arguments(name, rng, shapes[:count], d)
-    ]
-
-    def each(*xs: Any) -> Any:
-        return tuple(op(*xs[i : i + count]) for i in range(0, len(xs), count))
-
+    dtypes, rng = admitted(name)[part], np.random.default_rng(seed)
+    each, arrays = families.pointwise(name, rng, shapes, layout, dtypes)
     program = program_of(each, *arrays)
     got, reasons = run(program, arrays)
     expected = [d for d in dtypes if d in BY_NUMPY.get(name, ())]
@@ -149,18 +108,8 @@ def test_pointwise_ops_at_length(
     pointwise(name, seed, [(*lead[0], n), (*lead[1], n)], layout)
 
 
-SAMPLE = ("add", "exp", "less", "floor_divide", "absolute", "logical_not", "copysign")
-
-
 @pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize(
-    "shapes",
-    [
-        *[((), ()), ((1,), (1, 1)), ((0,), (1,)), ((2, 0, 3), (3,)), ((), (0, 2))],
-        *[((5, 1), (1, 37)), ((3, 1, 5), (4, 1)), ((), (3, 37)), ((2, 3), (1, 3))],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("shapes", BROADCAST, ids=str)
 def test_shapes_that_broadcast(name: str, shapes: Any) -> None:
     for layout in ("packed", "reversed"):
         pointwise(name, 1, shapes, layout)
@@ -190,34 +139,19 @@ def test_where(seed: int, n: int, layout: str) -> None:
     for d in DTYPES:
         shapes = [(2, n), (2, n), (n,)]
         x, y, z = (laid(mixed(rng, s, d), layout) for s in shapes)
-        f = lambda c, x, z: (where(c, x, z), where(c, z, 1), where(x, x, z))  # noqa: E731
-        program = program_of(f, y != y[:1], x, z)
+        program = program_of(choices, y != y[:1], x, z)
         got, reasons = run(program, [y != y[:1], x, z])
         assert not reasons
         for g, w in zip(got, interpret(program.roots, [y != y[:1], x, z]), strict=True):
             same_bits(g, w)
 
 
-def castable(rng: np.random.Generator, a: Any, b: Any, n: int) -> Array:
-    """Elements of ``a`` that ``b`` holds, whose cast is the same everywhere."""
-    x = mixed(rng, (3, n), a)
-    if a not in FLOATS or b not in INTEGERS:
-        return x
-    info = np.iinfo(b)
-    with np.errstate(all="ignore"):
-        wide = np.trunc(x.astype(np.longdouble))
-        return np.where((wide >= info.min) & (wide <= info.max), x, 3).astype(a)
-
-
 @pytest.mark.parametrize("a", DTYPES, ids=str)
 @few
 @given(seeds, lengths, layouts)
 def test_casts(a: Any, seed: int, n: int, layout: str) -> None:
-    rng = np.random.default_rng(seed)
-    arrays = [laid(castable(rng, a, b, n), layout) for b in DTYPES]
-    program = program_of(
-        lambda *xs: tuple(cast(x, b) for x, b in zip(xs, DTYPES, strict=True)), *arrays
-    )
+    f, arrays = families.casts(np.random.default_rng(seed), a, n, layout, DTYPES)
+    program = program_of(f, *arrays)
     got, reasons = run(program, arrays)
     assert not reasons
     with np.errstate(all="ignore"):

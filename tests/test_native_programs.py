@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -12,6 +11,15 @@ import numpy as np
 import pytest
 import scipy.special as sp
 from agreement import FLOATS, drawn
+from families import (
+    OF_INPUTS,
+    RESHAPES,
+    TRANSPOSED,
+    TRANSPOSES,
+    of_nothing,
+    shared_out,
+    views,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from natives import (
@@ -35,16 +43,11 @@ from eqsat import ops
 from eqsat.backends.native.lower import MANY_LAYOUTS
 from eqsat.backends.numpy import interpret
 from eqsat.op import Op
-from eqsat.ops.pointwise import exp, maximum, tanh
-from eqsat.ops.position import pad, take
+from eqsat.ops.pointwise import exp, tanh
+from eqsat.ops.position import take
 from eqsat.ops.scan import sort
 from eqsat.ops.view import (
-    broadcast_to,
-    concatenate,
-    flip,
-    permute,
     reshape,
-    window,
 )
 from eqsat.program import Program
 from eqsat.testing import Computed, agreement, optimised_agreement, programs
@@ -64,50 +67,6 @@ def draw(*shape: int, dtype: str = "f4") -> Array:
 # -- views -----------------------------------------------------------------------------
 
 
-def views(seed: int, steps: int) -> Callable[..., Any]:
-    """A chain of views of an array, with joins and pads between them."""
-
-    def f(x: Any) -> Any:
-        r = Random(seed)
-        for _ in range(steps):
-            y = view(r, x)
-            x = y if 0 < y.size < 20_000 else x
-        return x
-
-    return f
-
-
-def view(r: Random, x: Any) -> Any:
-    ndim = len(x.shape)
-    if not ndim:
-        return reshape(x, (1, 1))
-    a = r.randrange(ndim)
-    n, before, after = x.shape[a], x.shape[:a], x.shape[a + 1 :]
-    match r.randrange(9):
-        case 0:
-            return permute(x, r.sample(range(-ndim, 0), ndim))
-        case 1:
-            return reshape(x, (*before, n * after[0], *after[1:]) if after else (-1,))
-        case 2:
-            d = r.choice([d for d in (1, 2, 3, 5, 7) if n % d == 0])
-            return reshape(x, (*before, d, n // d, *after))
-        case 3:
-            start, step = r.randrange(n), r.choice([1, 1, 2, 3])
-            sizes = [r.randint(1, -(-(n - start) // step)), *after]
-            zeros, ones = [0] * len(after), [1] * len(after)
-            return window(x, [start, *zeros], sizes, [step, *ones])
-        case 4:
-            return flip(x, a)
-        case 5:
-            return concatenate([x, flip(x, a), x], a)
-        case 6:
-            return broadcast_to(x, (r.randint(1, 3), *x.shape))
-        case 7:
-            return pad(x, [(i == a, 2 * (i == a)) for i in range(ndim)])
-        case _:
-            return permute(x, list(range(-1, -ndim - 1, -1)))
-
-
 @settings(max_examples=40)
 @given(
     seeds, st.integers(1, 6), st.sampled_from(DTYPES), layouts, threads, st.booleans()
@@ -123,37 +82,26 @@ def test_chains_of_views(
     same_bits(got, interpret(program_of(f, x).roots, [x])[0])
 
 
-@pytest.mark.parametrize("shape", [(64, 48), (3, 64, 48), (33, 130), (5, 7), (1, 300)])
+@pytest.mark.parametrize("shape", TRANSPOSED)
 def test_transposes_in_tiles(shape: tuple[int, ...]) -> None:
     for dtype in ("f4", "f8", "i1", "?"):
         x = mixed(np.random.default_rng(2), shape, dtype)
-        for f in (lambda v: v.mT == v.mT, lambda v: maximum(v.mT, 1)):
+        for f in TRANSPOSES:
             (got,) = natively(f, x, threads=2)
             same_bits(got, interpret(program_of(f, x).roots, [x])[0])
 
 
 def test_arrays_without_elements_need_nothing() -> None:
     e, x = np.zeros((4, 0), np.float32), draw(4, 6)
-
-    def f(e: Any, x: Any) -> Any:
-        padded = pad(e, ((2, 1), (1, 0)), constant_values=-3)
-        products = ops.matmul(e, e.mT) + x[:, :4], ops.matmul(e.mT, e)
-        sums = ops.sum(x[:0], 1), ops.sum(x[:0], 0) + 1.0
-        return e, exp(e), e.mT, *products, concatenate([e, x, e], 1), padded, *sums
-
-    got = natively(f, e, x)
-    for g, w in zip(got, interpret(program_of(f, e, x).roots, [e, x]), strict=True):
+    got = natively(of_nothing, e, x)
+    want = interpret(program_of(of_nothing, e, x).roots, [e, x])
+    for g, w in zip(got, want, strict=True):
         same_bits(g, w)
 
 
 def test_reshapes_that_no_index_says() -> None:
     x = draw(4, 6)
-    for f in (
-        lambda x: tanh(reshape(x.mT + 1.0, (8, 3))),
-        lambda x: reshape(exp(x)[:, 1:].mT, (10, 2)),
-        lambda x: flip(reshape(flip(x, 0), (24,)), 0) * 2.0,
-        lambda x: ops.sum(tanh(reshape(x.mT, (8, 3))), 0),
-    ):
+    for f in RESHAPES:
         f = fused(f, 1)
         (got,) = natively(f, x)
         assert_near(got, f.reference(x), 1)
@@ -240,17 +188,7 @@ def test_optimised_programs(program: Any, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_rows_and_panels_are_shared_out(threads: int) -> None:
-    x, w, b = draw(300, 129), draw(129, 200), draw(200)
-    cases: list[tuple[Any, list[Array]]] = [
-        (lambda x, w, b: ops.linear(x, w, b, act="gelu"), [x, w, b]),
-        (lambda x, w, b: ops.linear_layer_norm(x, w, b, b, b, 1e-5), [x, w, b]),
-        (lambda x: ops.softmax(x, axis=0), [x]),
-        (lambda x: (ops.sum(x), ops.max(x, 0), ops.argmax(x), ops.argmin(x, 1)), [x]),
-        (lambda x, w: tanh(w.mT @ x.mT), [x, w]),
-        (lambda x: x.transpose(2, 0, 1) * 2.0, [draw(33, 65, 17)]),
-        (lambda x, w: x @ w, [draw(3, 65, 20), draw(20, 1)]),
-    ]
-    for f, arrays in cases:
+    for f, arrays in shared_out(np.random.default_rng(0)):
         program = program_of(f, *arrays)
         got, reasons = run(program, arrays, threads)
         assert not reasons
@@ -294,11 +232,7 @@ def test_a_program_is_compiled_for_each_layout() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_views_of_inputs_in_any_layout(layout: str) -> None:
     x = laid(draw(4, 6), layout)
-    for f in (
-        lambda x: (tanh(reshape(x, (24,))), reshape(x, (2, 12)), reshape(x, (2, 2, 6))),
-        lambda x: (x, x.mT, x[::2], flip(reshape(x, (24,)), 0), x[0, :1], x[1, 2]),
-        lambda x: (x @ x.mT, ops.sum(x.mT, 1), reshape(x, (4, 1, 6)) + x),
-    ):
+    for f in OF_INPUTS:
         low = lowered(program_of(f, x))
         for g, w in zip(called(low, x), interpret(low.program.roots, [x]), strict=True):
             assert_near(g, w, 1)

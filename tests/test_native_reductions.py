@@ -9,6 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import BF16, FLOATS
+from families import (
+    EXACT_REDUCTIONS,
+    REDUCED,
+    REDUCED_EMPTY,
+    ROUNDED_REDUCTIONS,
+    SUMMED,
+    Shape,
+    of_reductions,
+    ordinary,
+    positive,
+    reduction,
+    rows_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from natives import (
@@ -25,44 +38,21 @@ from natives import (
 
 from eqsat import ops
 from eqsat.op import Op
-from eqsat.ops.pointwise import exp, tanh
 
 seeds = st.integers(0, 2**32 - 1)
 layouts = st.sampled_from(LAYOUTS)
 threads = st.sampled_from([1, 2, 8])
 some = settings(max_examples=6)
-Shape = tuple[int, ...]
-
-SHAPES: list[tuple[Shape, Shape]] = [
-    ((3, 37), (-1,)),
-    ((37, 5), (-2,)),
-    ((5, 33, 7), (-2,)),
-    ((5, 33, 7), (-3, -1)),
-    ((5, 3, 17), (-3, -2, -1)),
-    ((2, 3, 4, 5), (-4, -2)),
-    ((1, 5, 1), (-3,)),
-    ((70, 130), (-2,)),
-    ((3, 1), (-1,)),
-    ((), ()),
-]
-EMPTY: list[tuple[Shape, Shape]] = [
-    ((4, 0, 3), (-2,)),
-    ((4, 0, 3), (-1,)),
-    ((0,), (-1,)),
-]
-"""Shapes and the axes that are reduced."""
 
 
-@pytest.mark.parametrize("name", ["max", "min", "any", "all", "argmax", "argmin"])
+@pytest.mark.parametrize("name", EXACT_REDUCTIONS)
 @settings(max_examples=6)
-@given(seeds, st.sampled_from(SHAPES), layouts, threads)
+@given(seeds, st.sampled_from(REDUCED), layouts, threads)
 def test_exact_reductions(
     name: str, seed: int, case: tuple[Shape, Shape], layout: str, threads: int
 ) -> None:
-    (shape, axes), op, rng = case, Op.registry[name], np.random.default_rng(seed)
-    if name.startswith("arg") and len(axes) != 1:
-        axes = axes[:1] or (-1,)
-        shape = shape or (1,)
+    op, rng = Op.registry[name], np.random.default_rng(seed)
+    shape, axes = reduction(name, case)
     arrays = [laid(mixed(rng, shape, d), layout) for d in DTYPES]
     got = natively(
         lambda *xs: tuple(op(x, axis=axes) for x in xs), *arrays, threads=threads
@@ -84,9 +74,9 @@ def test_nan_anywhere_in_a_column_is_seen(name: str, shape: Shape) -> None:
     same_bits(got, getattr(np, name)(x, axis=0))
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("name", ROUNDED_REDUCTIONS)
 @settings(max_examples=6)
-@given(seeds, st.sampled_from(SHAPES), layouts)
+@given(seeds, st.sampled_from(REDUCED), layouts)
 def test_integers_wrap_and_odd_floats_meet(
     name: str, seed: int, case: tuple[Shape, Shape], layout: str
 ) -> None:
@@ -114,7 +104,7 @@ def test_integers_wrap_and_odd_floats_meet(
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "any", "all"])
 def test_of_nothing_a_reduction_is_its_neutral_element(name: str) -> None:
     op = Op.registry[name]
-    for shape, axes in EMPTY:
+    for shape, axes in REDUCED_EMPTY:
         arrays = [np.zeros(shape, d) for d in DTYPES if d in FLOATS or name != "mean"]
         got = natively(lambda *xs, a=axes: tuple(op(x, axis=a) for x in xs), *arrays)
         for g, x in zip(got, arrays, strict=True):
@@ -170,47 +160,16 @@ ROUNDINGS = 24
 LENGTHS = (1, 2, 3, 7, 8, 9, 31, 64, 100, 257, 1000, 4097, 65_536, 70_001, 10**6)
 
 
-def ordinary(rng: np.random.Generator, n: int) -> Array:
-    return rng.standard_normal(n)
-
-
-def positive(rng: np.random.Generator, n: int) -> Array:
-    return rng.random(n) + 0.5
-
-
-def huge_first(rng: np.random.Generator, n: int) -> Array:
-    """One number, and many that are lost if each is added to it alone."""
-    return np.concatenate([[1.0], np.full(n - 1, 2.0**-25)])
-
-
-def cancelling(rng: np.random.Generator, n: int) -> Array:
-    x = 10.0 ** rng.uniform(-8, 8, n)
-    return rng.permutation(np.concatenate([x[: n // 2], -x[: n // 2], x[: n % 2]]))
-
-
-def falling(rng: np.random.Generator, n: int) -> Array:
-    return 1.0 / (1 + np.arange(n))
-
-
-KINDS = (ordinary, positive, huge_first, cancelling, falling)
-
-
 def summed(x: Array, threads: int, axis: int, fuse: bool = False) -> Array:
-    """The sum of ``x`` along an axis of an array of shape (3, n), (n, 3), (2, n, 3) or
-    of all of it."""
-    rows = {
-        -1: np.stack([x, -x, x[::-1]]),
-        0: np.stack([x, -x, x[::-1]], axis=1),
-        1: np.stack([np.stack([x, -x, x[::-1]], axis=1)] * 2),
-        9: x,
-    }[axis]
+    """The sums of :func:`rows_of` ``x``."""
+    rows = rows_of(x, axis)
     f: Any = lambda v: ops.sum(v, None if axis == 9 else axis)  # noqa: E731
     (got,) = natively(fused(f, 1) if fuse else f, rows, threads=threads)
     return np.ravel(got)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kind", SUMMED, ids=lambda k: k.__name__)
 @some
 @given(seeds, st.sampled_from(LENGTHS[:-1]), threads, st.sampled_from([-1, 0, 1, 9]))
 def test_errors_of_sums_do_not_grow(
@@ -236,7 +195,7 @@ def test_errors_of_sums_do_not_grow(
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_errors_of_a_million(dtype: str, threads: int) -> None:
-    for kind in KINDS:
+    for kind in SUMMED:
         x = kind(np.random.default_rng(0), 10**6).astype(dtype)
         for axis in (-1, 0, 1, 9):
             got = summed(x, threads, axis)[0]
@@ -300,15 +259,6 @@ def test_rows_with_reductions_of_reductions(
     seed: int, shape: Shape, threads: int
 ) -> None:
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-    def f(v: Any) -> Any:
-        e = exp(v - ops.max(v, -1, keepdims=True))
-        p = e / ops.sum(e, -1, keepdims=True)
-        d = p - ops.mean(p, -1, keepdims=True)
-        return tanh(d) * ops.sum(d * d, -1, keepdims=True) + ops.max(
-            e, -1, keepdims=True
-        )
-
-    (got,) = natively(fused(f, 1), x, threads=threads)
-    wide = f(x.astype(np.float64))
+    (got,) = natively(fused(of_reductions, 1), x, threads=threads)
+    wide = of_reductions(x.astype(np.float64))
     near(got, wide, 64 * UNIT["float32"] * np.abs(wide).max())

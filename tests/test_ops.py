@@ -105,6 +105,20 @@ def test_a_pointwise_function_is_its_formula(
     agree(ours, rounded(formula), drawn(seed, shape, dtype), tol=8)
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "rsqrt"])
+@pytest.mark.parametrize("dtype", "i1 u1 i2 u2 i4 u4 i8 u8 ?".split())
+def test_integers_are_floats_at_once(name: str, dtype: str) -> None:
+    """Not first negated in their own dtype, nor rounded in a narrow one."""
+    x = np.array([0, 1, 100]).astype(dtype)
+    if np.dtype(dtype).kind == "i":
+        x[0] = np.iinfo(dtype).min
+    op = getattr(ops.pointwise, name)
+    with np.errstate(all="ignore"):
+        got, want = op(x), op(x.astype(float))
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
 @quick
 @given(seeds, shapes, dtypes, dtypes)
 def test_cast_copy_relu_clip_and_where(seed: int, shape: Any, a: Any, b: Any) -> None:

@@ -117,6 +117,10 @@ EQ_FN T eq_read(const T* p) {
 template <int N, typename T>
 EQ_FN EqPack<T, N> eq_load(const T* p) {
   EqPack<T, N> x;
+  if (uint64_t(p) % alignof(EqPack<T, N>)) {  // of an array that is a slice
+    for (int i = 0; i < N; ++i) x.v[i] = p[i];
+    return x;
+  }
   if (sizeof(x) % 16) return *(const EqPack<T, N>*)p;
   for (int i = 0; i < int(sizeof(x) / 16); ++i) {
     const uint4 w = __ldg((const uint4*)p + i);

@@ -40,9 +40,12 @@ template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) EqPack {
   T v[N];
 };""",
-    "eq_load": """template <int N, typename T>
+    "eq_load": """// Aligned as one element is: an array may be a slice of another.
+template <int N, typename T>
 EQ_FN EqPack<T, N> eq_load(const EQ_GLOBAL T* p) {
-  return *(const EQ_GLOBAL EqPack<T, N>*)p;
+  EqPack<T, N> x;
+  for (int i = 0; i < N; ++i) x.v[i] = p[i];
+  return x;
 }""",
     "eq_float": """template <typename T, int N>
 EQ_FN float eq_float(EqPack<T, N> p, int j) {

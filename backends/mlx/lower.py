@@ -351,7 +351,7 @@ class _KernelWriter:
         lead = x.ndim - len(axes)
         trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
         whole = kept or root.shape == x.shape[:lead]
-        many = term.size == 1 or term.size >= FEW_ROWS
+        many = x.size > 0 and (term.size == 1 or term.size >= FEW_ROWS)
         if not (trailing and whole and many and x.dtype == term.dtype == WIDE):
             return None
         return spell.reduced("sum", self._plain(x), axes, kept)

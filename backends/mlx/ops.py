@@ -495,11 +495,24 @@ _RUNNING = {
 }
 
 
+def _running_extreme(
+    x: Array, running: Callable[..., Array], ufunc: str, axis: int
+) -> Array:
+    """NaN from the first one on, which MLX forgets in some dtypes on some devices."""
+    nan = mx.isnan(x)
+    least = mx.array(-mx.inf if ufunc == "maximum" else mx.inf, dtype=x.dtype)
+    found = running(mx.where(nan, least, x), axis=axis)
+    seen = mx.cumsum(nan.astype(mx.int32), axis=axis) > 0
+    return mx.where(seen, mx.array(mx.nan, dtype=x.dtype), found)
+
+
 def accumulate(x: Array, function: Callable[..., Any], ufunc: str, axis: int) -> Array:
     """y[i] = y[i - 1] ∘ x[i] along one axis, for the op ``function`` that NumPy calls
     ``ufunc``."""
     running = _RUNNING.get(ufunc)
     if running is not None and x.dtype != mx.bool_:
+        if ufunc in ("maximum", "minimum") and _is_float(x):
+            return _running_extreme(x, running, ufunc, axis)
         return running(x, axis=axis).astype(x.dtype)
     count = x.shape[axis]
     parts: list[Array] = list(mx.split(x, count, axis=axis)) if count else []

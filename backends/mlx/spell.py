@@ -172,20 +172,20 @@ def reduced(name: str, x: str, axes: Sequence[int], kept: bool = True) -> str:
     return f"mx.{name}({x}, {_axes(axes)}{', keepdims=True' * kept})"
 
 
+_OF_NOTHING = {"sum": "zeros", "prod": "ones", "any": "zeros", "all": "ones"}
+
+
 def _reduction(name: str) -> Rule:
     def rule(c: Call) -> str:
+        if not c.term.args[0].size:  # MLX may never be done with it
+            shape, dtype = tuple(c.term.shape), f"dtype={dtype_text(c.dtype)}"
+            made = _OF_NOTHING.get(name)
+            return f"mx.{made}({shape}, {dtype})" if made else by_host(c)
         text = reduced(name, c.args[0], c.attrs["axis"])
         narrow = c.dtype.kind in "biu" and name in ("sum", "prod")
         return cast_text(text, c.dtype) if narrow else text
 
     return rule
-
-
-def _mean(c: Call) -> str:
-    shape = c.term.args[0].shape
-    if math.prod(shape[a] for a in c.attrs["axis"]) == 0:
-        return by_host(c)
-    return _reduction("mean")(c)
 
 
 def _position(name: str) -> Rule:
@@ -292,8 +292,7 @@ _RULES: dict[str, Rule] = {
     "copy": _copy,
     "where": _where,
     "matmul": _matmul,
-    **{n: _reduction(n) for n in ("sum", "prod", "max", "min", "any", "all")},
-    "mean": _mean,
+    **{n: _reduction(n) for n in ("sum", "prod", "mean", "max", "min", "any", "all")},
     "argmax": _position("argmax"),
     "argmin": _position("argmin"),
     "concatenate": _concatenate,

@@ -180,15 +180,21 @@ def _erf(x: Any) -> Any:
     return erf(x)
 
 
+def _as_floats(x: Any) -> Any:
+    """Integers and bools as float64, in which terms of them are."""
+    return x.astype(float) if getattr(x, "dtype", np.dtype("f8")).kind in "biu" else x
+
+
 @in_float32
 def _sigmoid(x: Any) -> Any:
+    x = _as_floats(x)
     e = np.exp(-np.abs(x))
     return np.where(np.less(x, 0), e, 1) / (1 + e)
 
 
 @in_float32
 def _rsqrt(x: Any) -> Any:
-    return 1 / np.sqrt(x)
+    return 1 / np.sqrt(_as_floats(x))
 
 
 erf = pointwise("erf", _erf, flops=15, doc="2/√π ∫₀ˣ exp(-t²) dt.")

@@ -183,22 +183,24 @@ inline void run_group(uint group) {
   }
 }
 
-inline void on_fault(int) {
-  launch->wrong = "memory outside of a buffer";
+inline void on_fault(int signal) {
+  launch->wrong =
+      signal == SIGILL ? "a misaligned access" : "memory outside of a buffer";
   siglongjmp(escape, 1);
 }
 
 // A copy of an array between pages that cannot be touched, at the end of its own or at
-// their start; what is left of these must keep its bytes.
+// their start, `shift` bytes beyond a multiple of 16; what is left of these must keep its
+// bytes.
 struct Guarded {
   size_t size, room;
   char *whole, *data;
-  Guarded(const void* from, size_t n, bool at_end) : size(n) {
-    room = (n + 16 + 4095) / 4096 * 4096;
+  Guarded(const void* from, size_t n, bool at_end, size_t shift) : size(n) {
+    room = (n + 32 + 4095) / 4096 * 4096;
     whole = (char*)mmap(nullptr, room + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(whole + 4096, room, PROT_READ | PROT_WRITE);
     memset(whole + 4096, 0xff, room);
-    data = whole + 4096 + (at_end ? (room - n) / 16 * 16 : 0);
+    data = whole + 4096 + (at_end ? (room - n - shift) / 16 * 16 : 0) + shift;
     if (from) memcpy(data, from, n);
   }
   ~Guarded() { munmap(whole, room + 8192); }
@@ -210,14 +212,18 @@ struct Guarded {
   }
 };
 
-// Runs a kernel over copies of `arrays`; those from `outputs` on are copied back.
+// Runs a kernel over copies of `arrays`; those from `outputs` on are copied back. The
+// others begin where an element may, as slices do that MLX passes as they are.
 inline const char* run(void (*kernel)(void**), void** arrays, const int64_t* sizes,
-                       int count, int outputs, uint groups, uint group, uint seed,
+                       const int64_t* items, int count, int outputs, uint groups, uint group, uint seed,
                        char* shared, size_t shared_size) {
   std::vector<std::unique_ptr<Guarded>> copies;
   std::vector<void*> pointers;
   for (int i = 0; i < count; ++i) {
-    copies.emplace_back(new Guarded(i < outputs ? arrays[i] : nullptr, sizes[i], seed % 2));
+    const bool given = i < outputs;
+    const size_t shift = given && seed / 2 % 2 ? items[i] : 0;
+    copies.emplace_back(
+        new Guarded(given ? arrays[i] : nullptr, sizes[i], seed % 2, shift));
     pointers.push_back(copies.back()->data);
   }
   Launch l;
@@ -237,16 +243,18 @@ inline const char* run(void (*kernel)(void**), void** arrays, const int64_t* siz
   stack.ss_sp = own_stack;
   stack.ss_size = sizeof own_stack;
   sigaltstack(&stack, &before);
-  struct sigaction action = {}, old_segv, old_bus;
+  struct sigaction action = {}, old_segv, old_bus, old_ill;
   action.sa_handler = on_fault;
   action.sa_flags = SA_ONSTACK;
   sigaction(SIGSEGV, &action, &old_segv);
   sigaction(SIGBUS, &action, &old_bus);
+  sigaction(SIGILL, &action, &old_ill);
   if (!sigsetjmp(escape, 1)) {
     for (uint g = 0; g < groups; ++g) run_group(g);
   }
   sigaction(SIGSEGV, &old_segv, nullptr);
   sigaction(SIGBUS, &old_bus, nullptr);
+  sigaction(SIGILL, &old_ill, nullptr);
   sigaltstack(&before, nullptr);
   for (int i = 0; i < count && !l.wrong; ++i) {
     if (!copies[i]->is_kept()) l.wrong = "a write outside of a buffer";

@@ -85,9 +85,10 @@ class Unit:
             "}",
             *(f"#undef {m}" for m in macros),
             f'extern "C" const char* run_{name}(void** arrays, const int64_t* sizes, '
-            "int count, int outputs, uint groups, uint group, uint seed) {",
-            f"  return model::run({name}::kernel, arrays, sizes, count, outputs, "
-            "groups, group, seed, EQM_START, EQM_SIZE);",
+            "const int64_t* items, int count, int outputs, uint groups, uint group, "
+            "uint seed) {",
+            f"  return model::run({name}::kernel, arrays, sizes, items, count, "
+            "outputs, groups, group, seed, EQM_START, EQM_SIZE);",
             "}",
         ]
         return "\n".join(lines)
@@ -108,7 +109,10 @@ def compiled(units: Sequence[Unit]) -> dict[Unit, Any]:
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
         source.write_text(text, encoding="utf-8")
-        flags = "-std=c++17 -O1 -fPIC -shared -w -fno-strict-aliasing -ffp-contract=off"
+        flags = (
+            "-std=c++17 -O1 -fPIC -shared -w -fno-strict-aliasing -ffp-contract=off "
+            "-fsanitize=alignment -fsanitize-undefined-trap-on-error"
+        )
         done = subprocess.run(
             [str(COMPILER), *flags.split(), str(source), "-o", str(library)],
             capture_output=True,
@@ -143,6 +147,8 @@ def launched(
     arrays = [np.ascontiguousarray(x) for x in inputs] + list(outputs)
     pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
     sizes = (ctypes.c_int64 * len(arrays))(*(a.nbytes for a in arrays))
-    wrong = function(pointers, sizes, len(arrays), len(inputs), groups, group, seed)
+    items = (ctypes.c_int64 * len(arrays))(*(a.itemsize for a in arrays))
+    counts = len(arrays), len(inputs)
+    wrong = function(pointers, sizes, items, *counts, groups, group, seed)
     if wrong:
         raise ModelError(wrong.decode())
