@@ -142,8 +142,7 @@ def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
 def _layout(value: Any) -> Hashable:
     """What the guards ask of an array besides its type."""
     if type(value) is not np.ndarray:
-        kind: Hashable = type(value)
-        return kind
+        return (type(value),)
     flags = value.flags
     return flags.aligned, flags.c_contiguous or value.strides, never_written(value)
 
