@@ -131,7 +131,8 @@ def _parts(value: Any) -> list[tuple[Hashable, str, Any]] | None:
     elif kind in (list, tuple):
         items = enumerate(value)
     elif isinstance(value, tuple) and hasattr(kind, "_fields"):
-        items = zip(kind._fields, value, strict=True)
+        # A class may have an __iter__ of its own.
+        items = zip(kind._fields, tuple.__iter__(value), strict=True)
     elif kind is SimpleNamespace:
         items = vars(value).items()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

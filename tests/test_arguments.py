@@ -57,6 +57,19 @@ def test_nested_arguments_and_results() -> None:
     ]  # fmt: skip
 
 
+class Swapped(Pair):
+    def __iter__(self) -> Any:
+        return iter((self.second, self.first))
+
+
+def test_a_named_tuple_with_an_iter_of_its_own() -> None:
+    given = Swapped(draw(3), draw(4))
+    got = traced(lambda p: Swapped(p.first + 1, p.second), given)
+    assert type(got) is Swapped
+    assert_same(got.first, given.first + 1)
+    assert_same(got.second, given.second)
+
+
 def test_containers_keep_their_types() -> None:
     ordered = OrderedDict(b=draw(2), a=draw(2))
     default = defaultdict(list, a=[draw(2)])

@@ -130,7 +130,7 @@ class Tables:
     def _container(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
         """The guard of a container, which those of what is in it follow."""
         # Named tuples lie in memory as tuples do.
-        if issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__:
+        if issubclass(kind, tuple):
             name, keyed = "tuple", False
         elif kind in (list, dict):
             name, keyed = kind.__name__, kind is dict
