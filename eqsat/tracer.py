@@ -137,13 +137,13 @@ class Tracer(Operators):
             "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
         }
         other = (
-            "x needs no np.asarray, np.stack joins traced arrays, np.broadcast_to "
+            "x needs neither, np.stack joins traced arrays, np.broadcast_to "
             "fills a shape, and eqsat has softmax and logsumexp"
         )
         self._refuse(
             "the data",
-            "np.asarray and functions that are not traced need it; "
-            + advice.get(self.dtype.kind, other),
+            "np.asarray, np.ascontiguousarray and functions that are not traced need "
+            "it; " + advice.get(self.dtype.kind, other),
         )
 
     def __contains__(self, value: object) -> bool:

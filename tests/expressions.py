@@ -98,7 +98,7 @@ np.nan_to_num(x); np.nan_to_num(np.log(x)); np.nan_to_num(x/0); np.diff(x);
 np.diff(x, axis=0); np.diff(x, 2); np.diff(x>0); np.shape(x); np.ndim(x); np.size(x);
 np.size(x, 0); np.empty_like(x)*0; np.broadcast_arrays(x, v); np.isclose(x, x+1e-9);
 np.isclose(x, 1, equal_nan=True); np.rollaxis(x, 1); np.copy(x);
-np.ascontiguousarray(np.ones(3))+x[:, :3]; np.atleast_1d(x.sum()); np.atleast_2d(v);
+np.atleast_1d(x.sum()); np.atleast_2d(v);
 np.atleast_3d(x); np.round(x); np.around(x); np.fix(x);
 np.select([x>0, x<-1], [x, -x], 5.0); np.allclose(x, x); np.array_equal(x, x);
 np.isposinf(x); np.isneginf(x);

@@ -83,7 +83,7 @@ def isrealobj(x: Any) -> bool:
 # -- making and arranging --------------------------------------------------------------
 
 
-@covers("copy", "real", "ascontiguousarray")
+@covers("copy", "real")
 def same(a: Any) -> Any:
     """The array: a traced value never changes, so that it is its own copy."""
     return a
