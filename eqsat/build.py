@@ -112,6 +112,8 @@ def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
         )
     array = np.asarray(value)
     if array.ndim == 0 and dtype is not None and dtype != np.dtype(bool):
+        if array is value:  # kept, since someone may write to it
+            graph.arrays[id(array)] = array
         rounded = array.astype(dtype)
         return scalar(graph, float(rounded) if is_float(dtype) else int(rounded))
     term = constant(graph, array)

@@ -17,13 +17,14 @@ from eqsat.arguments import (
     dtype_of_array,
     flatten_arguments,
     is_array,
+    never_written,
     to_numpy,
 )
 from eqsat.build import constant
-from eqsat.errors import TraceError, at, caller_line
+from eqsat.errors import SourceLine, TraceError, at, caller_line
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import refuse_subclass
-from eqsat.op import CONSTANT, INPUT, Traced
+from eqsat.op import INPUT, Traced
 from eqsat.term import Graph, Term
 from eqsat.tracer import Tracer
 
@@ -108,13 +109,13 @@ def trace(
     found, out_tree = tree.flatten(result, is_array, "result")
     _check_plain(out_tree)
     outputs = [_output_term(graph, f.path, f.value) for f in found]
-    used.check(graph)
+    used.check()
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
     fixed = [leaf.value for leaf in args.leaves if leaf.constant]
     kept = {id(a) for a in fixed}
-    probes = [_probe(a) for k, a in used.items() if k not in kept and a.size]
-    probes = [p for p in probes if p.flags.writeable]
+    others = [a for k, a in used.items() if k not in kept and a.size]
+    probes = [_probe(a) for a in others if not never_written(a)]
     held = [(p, p.tobytes()) for p in probes]
     return Trace(graph, inputs, names, outputs, out_tree, fixed, held)
 
@@ -179,22 +180,17 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held: dict[int, int] = {}
+        self._held: dict[int, tuple[int, SourceLine | None]] = {}
 
     def __setitem__(self, key: int, array: np.ndarray[Any, Any]) -> None:
-        if key not in self and array.flags.writeable:
-            self._held[key] = _digest(array)
+        if key not in self and not never_written(array):
+            self._held[key] = _digest(array), caller_line()
         super().__setitem__(key, array)
 
-    def check(self, graph: Graph) -> None:
+    def check(self) -> None:
         """Raise :class:`TraceError` when an array has changed since."""
-        for key, before in self._held.items():
+        for key, (before, line) in self._held.items():
             if _digest(self[key]) != before:
-                line = next(
-                    t.source
-                    for t in graph.terms
-                    if t.op is CONSTANT and t.attrs[0] == key
-                )
                 raise TraceError(
                     f"an array of shape {self[key].shape} was changed in place after "
                     "the program used it as a constant\n"
@@ -210,7 +206,7 @@ def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         count = min(n, room)
         room //= count
         steps.append(slice(None, None, -(-n // count)))
-    return array[tuple(steps)]
+    return array[(..., *steps)]  # without the dots, one element is no view
 
 
 _WHOLE, _SAMPLE = 16_384, 4096

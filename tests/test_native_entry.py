@@ -217,7 +217,7 @@ def test_declared_constants_count_by_identity() -> None:
     assert not went_native(backend, f, X, Y.copy())
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (1,), (300, 6)])
+@pytest.mark.parametrize("shape", [(4, 6), (1,), (), (300, 6)])
 def test_a_closed_over_array_that_changes_compiles_anew(shape: tuple[int, ...]) -> None:
     w = np.ones(shape, np.float32)
     shown = w.T
@@ -230,9 +230,28 @@ def test_a_closed_over_array_that_changes_compiles_anew(shape: tuple[int, ...]) 
         w += turn + 1
 
 
+def test_memory_behind_a_read_only_view_that_changes_compiles_anew() -> None:
+    w = np.ones(6, np.float32)
+    shown = np.broadcast_to(w, (4, 6))
+    with entered() as backend:
+        f = eq.jit(lambda x: x * shown)
+    for _ in range(2):
+        assert not went_native(backend, f, np.ones((4, 6), np.float32))
+        assert went_native(backend, f, np.ones((4, 6), np.float32))
+        w += 1
+
+
 class Named(NamedTuple):
     x: Any
     y: Any
+
+
+class Swapped(NamedTuple):
+    x: Any
+    y: Any
+
+    def __iter__(self) -> Any:
+        return iter((self.y, self.x))
 
 
 def test_named_tuples_are_told_apart_by_their_type() -> None:
@@ -242,6 +261,13 @@ def test_named_tuples_are_told_apart_by_their_type() -> None:
     assert went_native(backend, f, Named(X, Y))
     assert not went_native(backend, f, (X, Y))
     assert went_native(backend, f, (X, Y)) and went_native(backend, f, Named(X, Y))
+
+
+def test_named_tuples_may_have_an_iter_of_their_own() -> None:
+    with entered() as backend:
+        f = eq.jit(lambda p: p.x / p.y)
+    assert not went_native(backend, f, Swapped(X, Y))
+    assert went_native(backend, f, Swapped(Y, X))
 
 
 def test_results_in_any_structure() -> None:

@@ -163,7 +163,7 @@ def _of_dtype(value: Any, dtype: np.dtype[Any] | None) -> Any:
         return value
     if is_traced(value):
         return cast(value, dtype)
-    return np.asarray(value).astype(dtype)
+    return np.asarray(value).astype(dtype, copy=False)
 
 
 def iota(n: int, like: Any = None) -> Any:
