@@ -128,11 +128,11 @@ class Compiled:
         self.late = late(self.program, self.host)
         self.places = Places(self.program, self.layouts, self.late)
         known = len(self.places.constants)
-        self._written = self._generated(self.places)
+        written = self._generated(self.places)
         if self.places.fault is not None:
             self.fault = self.places.fault.byte
-        whole = name is not None and len(self._written) == 1
-        for w in self._written:
+        whole = name is not None and len(written) == 1
+        for w in written:
             if isinstance(w, tuple):
                 self.parts.append(_python(*w))
                 continue
@@ -194,16 +194,12 @@ class Compiled:
         )
         record.keep(name, made)
 
-    @cached_property
-    def _written(self) -> list[Written]:
-        """What the code was made from, made again if that comes from disk."""
-        return self._generated(Places(self.program, self.layouts, self.late))
-
     @property
     def source(self) -> str:
-        """The kernels as people read them, and the LLVM IR of all that is native."""
+        """The kernels as people read them, and the LLVM IR of all that is native. Both
+        are made again: to keep them would take more memory than the program does."""
         texts = []
-        for w in self._written:
+        for w in self._generated(Places(self.program, self.layouts, self.late)):
             if isinstance(w, tuple):
                 kernel, reason = w
                 texts.append(f"; {kernel.name} runs as NumPy: {reason}")
