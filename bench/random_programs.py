@@ -21,7 +21,7 @@ from bench.programs import drawn
 from bench.report import Record, machine, write
 from eqsat.cover import covering
 from eqsat.frozen import Budget
-from eqsat.jit import Lowered
+from eqsat.lowered import Lowered
 from eqsat.op import INPUT
 from eqsat.problem import Problem
 from eqsat.regions import is_constant

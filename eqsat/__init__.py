@@ -13,6 +13,7 @@ backend runs it.
 
 from contextlib import suppress
 
+from eqsat.backend import release_memory
 from eqsat.cache import is_on
 from eqsat.check import check
 from eqsat.engine import bindings
@@ -30,7 +31,8 @@ from eqsat.errors import (
 from eqsat.explain import Explanation
 from eqsat.findings import Finding, Report
 from eqsat.fusing import CanFuse, can_fuse
-from eqsat.jit import Jit, Lowered, jit, release_memory
+from eqsat.jit import Jit, jit
+from eqsat.lowered import Lowered
 from eqsat.ops import (
     attention,
     batch_norm,

@@ -203,7 +203,7 @@ def check(
 def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
     """Measure this machine, and keep what kernels cost on it for the cost model."""
     from eqsat import calibrate as measuring
-    from eqsat.jit import backend_named
+    from eqsat.backend import backend_named
 
     if reset:
         click.echo("forgotten" if measuring.forget() else "nothing was kept")

@@ -10,30 +10,27 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import importlib
-import os
 import sys
 import threading
 import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
+from eqsat.backend import Entry, backend_named, default_backend
 from eqsat.cost import CostModel
 from eqsat.errors import (
-    BackendError,
     BudgetWarning,
     OptionError,
     TraceError,
     at,
     caller_line,
 )
-from eqsat.explain import Explanation, explain
-from eqsat.op import Op
+from eqsat.explain import Explanation
+from eqsat.lowered import Lowered
 from eqsat.optimise import Optimised, optimise
 from eqsat.options import Options
 from eqsat.program import Program
@@ -41,218 +38,13 @@ from eqsat.rule import Rule
 from eqsat.rulefile import RuleSet
 from eqsat.stock import default_rules
 from eqsat.store import place_of
-from eqsat.term import Term
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
 
-_PATIENCE_S = 60.0
-"""Seconds for a search that found its program in time when it was first made."""
+_MOST = 1024
+"""Programs of one function that are kept, the latest ones: each takes some 100 KB."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
-
-
-class Executable(Protocol):
-    """A program that a backend has lowered."""
-
-    @property
-    def source(self) -> str: ...
-
-    def __call__(self, *arrays: Any) -> list[Any]: ...
-
-
-class Entry(Protocol):
-    """A callable that serves calls it has learnt, and asks another for the rest: the
-    one it was made with, or that of the last ``ask``."""
-
-    @property
-    def function(self) -> Callable[..., Any]: ...
-
-    def learn(self, call: Arguments, trace: Trace, program: Any) -> None: ...
-
-    def ask(self, fallback: Callable[..., Any]) -> None: ...
-
-
-class Backend(Protocol):
-    """What the entry-point group ``eqsat.backends`` names.
-
-    One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
-    too: ``slow`` is called for what the entry has not learnt. One that keeps memory
-    between calls has ``release_memory()``.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def lower(self, program: Program, options: Options) -> Executable: ...
-
-    @property
-    def model(self) -> CostModel: ...
-
-    def realises(self, op: Op) -> bool: ...
-
-
-@functools.cache
-def backend_named(name: str) -> Backend:
-    """The backend of that name. Raises :class:`BackendError` that lists those
-    installed."""
-    try:
-        if name in _OWN:  # reading the entry points takes 30 ms
-            backend: Backend = importlib.import_module(f"eqsat.backends.{name}").backend
-        else:
-            backend = _entry_point(name).load()
-    except ImportError as error:
-        folder = os.path.dirname(os.path.abspath(__file__))
-        raise BackendError(
-            f"backend {name!r} does not load: {error}\n"
-            f"  eqsat runs from {folder}; if that is a source tree, install it with "
-            "pip install -e . or work in another folder"
-        ) from error
-    _loaded.append(backend)
-    return backend
-
-
-_OWN = ("native", "numpy")
-
-
-def _entry_point(name: str) -> Any:
-    from importlib.metadata import entry_points
-
-    found = {e.name: e for e in entry_points(group="eqsat.backends")}
-    if name not in found:
-        raise BackendError(
-            f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
-        )
-    return found[name]
-
-
-_loaded: list[Backend] = []
-
-
-def release_memory() -> None:
-    """Give memory back that backends keep for the next call; arrays stay as they
-    are."""
-    for backend in _loaded:
-        release = getattr(backend, "release_memory", None)
-        if release is not None:
-            release()
-
-
-def default_backend() -> Backend:
-    """``native``, or ``numpy`` where machine code cannot be made."""
-    try:
-        return backend_named("native")
-    except BackendError:
-        return backend_named("numpy")
-
-
-@functools.cache
-def _printer(language: str) -> Callable[[Program], str] | None:
-    """What writes programs in a language that is no backend's, by the entry-point
-    group ``eqsat.languages``."""
-    from importlib.metadata import entry_points
-
-    found = list(entry_points(group="eqsat.languages", name=language))
-    return found[0].load() if found else None
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """One function for one signature, from its terms to what runs."""
-
-    trace: Trace
-    term: tuple[Term, ...]
-    """The chosen terms, one for each result."""
-    program: Program
-    backend: Backend
-    rule_set: RuleSet | None
-    """The rules; None for the stock rules, which may not be loaded yet."""
-    options: Options
-    model: CostModel
-    seconds: Mapping[str, float]
-    """Seconds of each phase."""
-    search: Optimised | None
-    """How the terms were found; None when an earlier process found them."""
-
-    @property
-    def rules(self) -> RuleSet:
-        """The rules in use."""
-        return default_rules() if self.rule_set is None else self.rule_set
-
-    @functools.cached_property
-    def optimised(self) -> Optimised:
-        """How the terms were found. Searches again when an earlier process found
-        them."""
-        return self._found_again() if self.search is None else self.search
-
-    @functools.cached_property
-    def executable(self) -> Executable:
-        """The program, compiled by its backend."""
-        return self.backend.lower(self.program, self.options)
-
-    def compile(self) -> Executable:
-        """The program as a callable over flat arrays."""
-        return self.executable
-
-    def source(self, language: str | None = None) -> str:
-        """The source of the program in ``language``: ``numpy``, ``llvm``, another
-        backend's name, or ``metal`` or ``cuda`` for its kernels on a GPU, which need
-        not be there.
-
-        Raises :class:`BackendError` when no backend of that name is installed.
-        """
-        name = self.backend.name if language is None else language
-        name = "native" if name == "llvm" else name
-        if name == self.backend.name:
-            return self.executable.source
-        printer = _printer(name)
-        if printer is not None:
-            return printer(self.program)
-        return backend_named(name).lower(self.program, self.options).source
-
-    def explain(self) -> Explanation:
-        """What was done, and what it is estimated to save.
-
-        The search is repeated with the provenance of every node kept, which compiling
-        leaves out: it takes half as long again.
-        """
-        outputs, rules = self.trace.outputs, self.rules
-        written = Program.of(outputs, self.trace.inputs)
-        return explain(
-            self.derived,
-            self.program,
-            written,
-            rules,
-            self.model,
-            self.options,
-            lambda options: optimise(outputs, rules, options, self.model),
-        )
-
-    @functools.cached_property
-    def derived(self) -> Optimised:
-        """The optimisation with the rules that built each node."""
-        again = self._found_again(provenance=True)
-        again.phases_s = dict(self.seconds)
-        return again
-
-    def _found_again(self, provenance: bool = False) -> Optimised:
-        """The search for these terms; what the program is as it runs, where another
-        search finds others: a deadline fell elsewhere."""
-        options = self.options
-        if self.search is None:  # it had time enough
-            deadline_s = max(_PATIENCE_S, options.deadline_s)
-            options = replace(options, deadline_s=deadline_s)
-        written = self.trace.outputs
-        again = optimise(written, self.rules, options, self.model, provenance)
-        if tuple(again.roots) == self.term:
-            if self.search is not None:
-                again.cut_short = self.search.cut_short
-            return again
-        if self.search is not None:
-            return self.search
-        options = replace(options, deadline_s=0)
-        as_it_is = optimise(self.term, RuleSet(), options, self.model)
-        as_it_is.cut_short = ""
-        return as_it_is
 
 
 @contextmanager
@@ -382,8 +174,18 @@ class Jit:
             low = self._lowered.get(call.key)
             if low is None or not low.trace.is_current():
                 with _collection_paused():
-                    low = self._lowered[call.key] = self._lower(call)
+                    low = self._lower(call)
+                self._keep(call.key, low)
         return low, call
+
+    def _keep(self, key: Any, low: Lowered) -> None:
+        """Keep a program, in the place of the oldest one where there are many."""
+        self._lowered.pop(key, None)
+        while len(self._lowered) >= _MOST:
+            del self._lowered[next(iter(self._lowered))]
+        if len(self._frozen) > _MOST:
+            self._frozen.clear()
+        self._lowered[key] = low
 
     def __repr__(self) -> str:
         return f"<eqsat.jit of {self.name}>"

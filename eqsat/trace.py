@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -201,12 +202,12 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
 def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A view of at most 64 elements, spread over all of ``array``."""
     room = 64
-    steps = []
+    steps: list[slice | EllipsisType] = [...]  # a view, also of what has no axes
     for n in array.shape:
         count = min(n, room)
         room //= count
         steps.append(slice(None, None, -(-n // count)))
-    return array[(..., *steps)]  # without the dots, one element is no view
+    return array[tuple(steps)]
 
 
 _WHOLE, _SAMPLE = 16_384, 4096

@@ -140,7 +140,7 @@ class Backend:
 def entered(**settings: Any) -> Iterator[Backend]:
     """Every jit that is made here runs on a new :class:`Backend`."""
     made = Backend(**settings)
-    with mock.patch("eqsat.jit.backend_named", lambda name: made):
+    with mock.patch("eqsat.jit.default_backend", lambda: made):
         yield made
 
 

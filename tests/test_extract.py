@@ -19,7 +19,7 @@ from eqsat.errors import EngineError
 from eqsat.exact import extract_exact
 from eqsat.extract import Choice, extract
 from eqsat.frozen import Budget, EGraph, ENode
-from eqsat.jit import Lowered
+from eqsat.lowered import Lowered
 from eqsat.op import INPUT
 from eqsat.term import postorder
 

@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
     "errors folders options cache term signature typerule viewrule promote op define "
     "build ops indexing numpy_api tree tracer arguments trace body portable expand "
-    "target domain cost kernel memory program "
+    "target domain cost kernel memory program backend "
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
     "ematch regions problem reduction recovery frontier window extract loops exact "
     "dense cuts hurry joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
-    "store calibrate jit fusing "
+    "store calibrate lowered jit fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
     "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()
@@ -29,7 +29,7 @@ ORDER = (
 
 BACKENDS_MAY_NOT = [
     *ORDER[ORDER.index("pattern") : ORDER.index("calibrate")],
-    *("jit", "fusing", ".", "demo", "cli", "__main__"),
+    *("lowered", "jit", "fusing", ".", "demo", "cli", "__main__"),
 ]
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from programs import program_of, terms_of
 
 from eqsat import ops
+from eqsat.backend import backend_named
 from eqsat.body import Body, Step, kernel_terms
 from eqsat.errors import EqsatError
-from eqsat.jit import backend_named
 from eqsat.kernel import Kernel, View
 from eqsat.memory import bases_of
 from eqsat.ops.pointwise import cast, exp, tanh

@@ -1,0 +1,121 @@
+"""A function for one signature: what was found, what it compiles to, and why."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eqsat.backend import Backend, Executable, backend_named, printer
+from eqsat.cost import CostModel
+from eqsat.explain import Explanation, explain
+from eqsat.optimise import Optimised, optimise
+from eqsat.options import Options
+from eqsat.program import Program
+from eqsat.rulefile import RuleSet
+from eqsat.stock import default_rules
+from eqsat.term import Term
+from eqsat.trace import Trace
+
+_PATIENCE_S = 60.0
+"""Seconds for a search that found its program in time when it was first made."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One function for one signature, from its terms to what runs."""
+
+    trace: Trace
+    term: tuple[Term, ...]
+    """The chosen terms, one for each result."""
+    program: Program
+    backend: Backend
+    rule_set: RuleSet | None
+    """The rules; None for the stock rules, which may not be loaded yet."""
+    options: Options
+    model: CostModel
+    seconds: Mapping[str, float]
+    """Seconds of each phase."""
+    search: Optimised | None
+    """How the terms were found; None when an earlier process found them."""
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules in use."""
+        return default_rules() if self.rule_set is None else self.rule_set
+
+    @functools.cached_property
+    def optimised(self) -> Optimised:
+        """How the terms were found. Searches again when an earlier process found
+        them."""
+        return self._found_again() if self.search is None else self.search
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        """The program, compiled by its backend."""
+        return self.backend.lower(self.program, self.options)
+
+    def compile(self) -> Executable:
+        """The program as a callable over flat arrays."""
+        return self.executable
+
+    def source(self, language: str | None = None) -> str:
+        """The source of the program in ``language``: ``numpy``, ``llvm``, another
+        backend's name, or ``metal`` or ``cuda`` for its kernels on a GPU, which need
+        not be there.
+
+        Raises :class:`BackendError` when no backend of that name is installed.
+        """
+        name = self.backend.name if language is None else language
+        name = "native" if name == "llvm" else name
+        if name == self.backend.name:
+            return self.executable.source
+        prints = printer(name)
+        if prints is not None:
+            return prints(self.program)
+        return backend_named(name).lower(self.program, self.options).source
+
+    def explain(self) -> Explanation:
+        """What was done, and what it is estimated to save.
+
+        The search is repeated with the provenance of every node kept, which compiling
+        leaves out: it takes half as long again.
+        """
+        outputs, rules = self.trace.outputs, self.rules
+        written = Program.of(outputs, self.trace.inputs)
+        return explain(
+            self.derived,
+            self.program,
+            written,
+            rules,
+            self.model,
+            self.options,
+            lambda options: optimise(outputs, rules, options, self.model),
+        )
+
+    @functools.cached_property
+    def derived(self) -> Optimised:
+        """The optimisation with the rules that built each node."""
+        again = self._found_again(provenance=True)
+        again.phases_s = dict(self.seconds)
+        return again
+
+    def _found_again(self, provenance: bool = False) -> Optimised:
+        """The search for these terms; what the program is as it runs, where another
+        search finds others: a deadline fell elsewhere."""
+        options = self.options
+        if self.search is None:  # it had time enough
+            deadline_s = max(_PATIENCE_S, options.deadline_s)
+            options = replace(options, deadline_s=deadline_s)
+        written = self.trace.outputs
+        again = optimise(written, self.rules, options, self.model, provenance)
+        if tuple(again.roots) == self.term:
+            if self.search is not None:
+                again.cut_short = self.search.cut_short
+            return again
+        if self.search is not None:
+            return self.search
+        options = replace(options, deadline_s=0)
+        as_it_is = optimise(self.term, RuleSet(), options, self.model)
+        as_it_is.cut_short = ""
+        return as_it_is
