@@ -33,7 +33,8 @@ from eqsat.backends.kernels.affine import (
     transpose_index,
 )
 from eqsat.backends.kernels.language import Operand
-from eqsat.backends.kernels.lower import Loops, Piece, pieces_of
+from eqsat.backends.kernels.lower import pieces_of
+from eqsat.backends.kernels.pieces import Loops, Piece
 from eqsat.backends.kernels.schedule import Target
 from eqsat.backends.kernels.values import Conflict, Values
 from eqsat.backends.numpy import interpret

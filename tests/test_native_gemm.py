@@ -15,7 +15,8 @@ from natives import Array, fused, laid, natively, near, run
 from programs import program_of
 
 from eqsat.backends.kernels.affine import Layout
-from eqsat.backends.kernels.lower import Operand, Product
+from eqsat.backends.kernels.language import Operand
+from eqsat.backends.kernels.pieces import Product
 from eqsat.backends.native import blas, gemm, record
 from eqsat.backends.native.gemm_code import name_of, text_of
 from eqsat.backends.native.lower import Compiled, _layout

@@ -18,7 +18,8 @@ from eqsat.term import Graph, Term, Weak
 
 from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import DType, Load, Nest, Operand, Pass, Statement, Store
-from ..kernels.lower import Loops, Pieces, pieces_of
+from ..kernels.lower import pieces_of
+from ..kernels.pieces import Loops, Pieces
 from ..kernels.schedule import Target
 from .dialect import Dialect
 from .print_c import Source, source_of

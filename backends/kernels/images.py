@@ -1,71 +1,16 @@
-"""Convolutions as products: kernels by what lies under them at each place of an
-image."""
+"""Convolutions of terms as those of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from eqsat.term import Shape
 
 from .affine import Layout
-from .language import DType, Operand
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Window:
-    """Where kernels lie on images; pairs are of h and w."""
-
-    image: Pair
-    kernel: Pair
-    places: Pair
-    """Rows of the result, and how long they are."""
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-
-    @property
-    def area(self) -> int:
-        """Elements of a kernel in one channel."""
-        return prod(self.kernel)
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """``out[b] = x[b] y[b]``: ``m`` kernels as rows of ``x``; column ``n`` of ``y`` has
-    the ``k`` elements of an image that are under them at place ``n``.
-
-    Images may be halves where the product is in float32.
-    """
-
-    x: Operand
-    """Kernels."""
-    y: Operand
-    """Images."""
-    out: Operand
-    dtype: DType
-    sizes: tuple[int, int, int]
-    """m, n, k."""
-    batch: Shape
-    """Images, and groups."""
-    at: tuple[Layout, Layout, Layout]
-    """Strides of the batch axes, then of rows and elements of kernels and results; of
-    channels and rows of images."""
-    window: Window
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """Kernels, images, and the result."""
-        return self.x, self.y, self.out
-
-    @property
-    def channels(self) -> int:
-        """Of an image, in one group."""
-        return self.sizes[2] // self.window.area
+from .language import Operand
+from .pieces import Convolution, Window
 
 
 def convolution(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from eqsat.op import CONSTANT, SCALAR
+from eqsat.op import CONSTANT, SCALAR, Op
 from eqsat.term import Term, Weak
 
 from ..interpret import evaluate
+
+_SUMS = frozenset("sum prod mean any all matmul conv2d".split())
+"""Ops that make elements of arrays without any."""
 
 
 def fixed_terms(
@@ -35,3 +38,22 @@ def fixed_terms(
         if not isinstance(t.dtype, Weak):
             found[t] = np.asarray(evaluate([t], {})[t])
     return found
+
+
+def sums_of_nothing(terms: Sequence[Term]) -> dict[Term, np.ndarray[Any, Any]]:
+    """Those of ``terms`` whose elements are made of arrays without any, with the number
+    that all of their elements are."""
+    return {
+        t: _of_nothing(t)
+        for t in terms
+        if t.op.name in _SUMS and t.size and any(a.size == 0 for a in t.args)
+    }
+
+
+def _of_nothing(term: Term) -> np.ndarray[Any, Any]:
+    """The number that all elements of ``term`` are, whose argument has none."""
+    op = cast(Op, term.op)
+    args = [np.empty(a.shape, cast("np.dtype[Any]", a.dtype)) for a in term.args]
+    with np.errstate(invalid="ignore"):
+        value = np.asarray(op.reference(*args, **op.attr_dict(term)))
+    return value.reshape(-1)[:1].copy()

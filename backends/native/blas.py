@@ -11,14 +11,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..kernels.affine import Layout
-
-if TYPE_CHECKING:
-    from ..kernels.lower import Product
 
 _ROOT = Path(np.__file__).parent
 LETTERS = {"float32": "s", "float64": "d"}
@@ -171,12 +167,3 @@ the last gives it back what it had."""
 def imports() -> Mapping[str, int]:
     """Addresses of what a program with products names."""
     return {**library().addresses, "blas_state": ctypes.addressof(_STATE)}
-
-
-def flops(p: Product) -> float:
-    """Floating operations of a product (flop)."""
-    m, n, k = p.sizes
-    batch = 1
-    for b in p.batch:
-        batch *= b
-    return 2.0 * batch * m * n * k

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ..kernels.images import Convolution
-from ..kernels.lower import Piece, Product
+from ..kernels.pieces import Convolution, Piece, Product
 from . import convolutions
 from .access import loop
 from .convert import I64, least
@@ -15,6 +15,21 @@ from .gemm import Packing, Plan
 from .gemm_calls import OwnCalls, Part
 from .gemm_code import name_of
 from .tiles import tile
+
+
+@dataclass(frozen=True)
+class Under:
+    """What is under the kernels, at some places of some channels, in a panel."""
+
+    panel: ir.Value
+    vectors: int
+    """Of a tile."""
+    columns: ir.Value
+    """Places."""
+    size: ir.Value
+    """Elements of each column."""
+    adds: ir.Value
+    """Whether other channels came before."""
 
 
 class ImageCalls(OwnCalls):
@@ -87,69 +102,62 @@ class ImageCalls(OwnCalls):
             size = b.mul(count, I64(area))
             images = self._at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
             kernels = self._at(p.dtype, x, (channel, area))
+            adds = b.icmp_signed(">", channel, I64(0))
             for low, high, vectors in ranges:
                 with b.if_then(b.icmp_signed("<", low, high)):
-                    wide = vectors * tile(self.host, p.dtype).lanes
-                    apart = b.mul(size, I64(wide))
-                    self._gather(p, images, scratch, (wide, apart), (low, high), count)
-                    adds = b.icmp_signed(">", channel, I64(0))
-                    to = self._at(p.dtype, out, (low, 1))
-                    panel = scratch, I64(wide), apart
                     columns = b.sub(high, low)
-                    name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
-                    self._multiply(
-                        p,
-                        how,
-                        name,
-                        kernels,
-                        panel,
-                        to,
-                        (size, part.count, columns),
-                        adds,
-                    )
-
-    def _multiply(
-        self,
-        p: Convolution,
-        how: Plan,
-        name: str,
-        kernels: ir.Value,
-        panel: tuple[ir.Value, ir.Value, ir.Value],
-        to: ir.Value,
-        sizes: tuple[ir.Value, ir.Value, ir.Value],
-        adds: ir.Value,
-    ) -> None:
-        """Some kernels by the columns of panels, a block of kernels at a time."""
-        b, (size, rows, columns) = self.b, sizes
-        lead, apart = (p.at[which].strides[-2] for which in (2, 0))
-        step = convolutions.block(p, how)
-        with loop(b, I64(0), rows, step) as row:
-            count = least(b, b.sub(rows, row), step)
-            a = self._at(p.dtype, kernels, (row, apart))
-            c = self._at(p.dtype, to, (row, lead))
-            args = [a, apart, *panel, c, lead, size, count, columns, adds]
-            self._function(name, args)
+                    under = Under(scratch, vectors, columns, size, adds)
+                    self._gather(p, images, count, low, under)
+                    to = self._at(p.dtype, out, (low, 1))
+                    self._multiply(p, how, kernels, part.count, under, to)
 
     def _gather(
         self,
         p: Convolution,
         images: ir.Value,
-        panels: ir.Value,
-        lies: tuple[int, ir.Value],
-        places: tuple[ir.Value, ir.Value],
         count: ir.Value,
+        low: ir.Value,
+        under: Under,
     ) -> None:
+        """So many channels of images, from place ``low`` on, into a panel."""
         w, (channel, row) = p.window, p.at[1].strides[-2:]
-        low, high = places
         name = name_of("gather", p.dtype, f"{p.y.dtype.name}_{w.stride[1]}")
         self._function(
             name,
             [
                 *(images, channel, row, *w.image, w.places[1], p.sizes[1]),
                 *(w.stride[0], *w.padding, *w.dilation, *w.kernel),
-                *(panels, *lies, low, self.b.sub(high, low), count),
+                *(under.panel, *self._lies(p, under), low, under.columns, count),
             ],
         )
+
+    def _lies(self, p: Convolution, under: Under) -> tuple[int, ir.Value]:
+        """From row to row of a vector's columns in a panel, and from one to the
+        next."""
+        wide = under.vectors * tile(self.host, p.dtype).lanes
+        return wide, self.b.mul(under.size, I64(wide))
+
+    def _multiply(
+        self,
+        p: Convolution,
+        how: Plan,
+        kernels: ir.Value,
+        rows: ir.Value,
+        under: Under,
+        to: ir.Value,
+    ) -> None:
+        """So many kernels by what is under them, a block of kernels at a time."""
+        b = self.b
+        lead, apart = (p.at[which].strides[-2] for which in (2, 0))
+        step = convolutions.block(p, how)
+        name = name_of("tiles", p.dtype, f"{how.height}x{under.vectors}")
+        lies = self._lies(p, under)
+        with loop(b, I64(0), rows, step) as row:
+            count = least(b, b.sub(rows, row), step)
+            a = self._at(p.dtype, kernels, (row, apart))
+            c = self._at(p.dtype, to, (row, lead))
+            args = [a, apart, under.panel, *lies, c, lead]
+            self._function(name, [*args, under.size, count, under.columns, under.adds])
 
     # -- stencils ----------------------------------------------------------------------
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from ..kernels.affine import Unsupported
-from ..kernels.images import Convolution
 from ..kernels.language import Load, Nest, Store
-from ..kernels.lower import Loops, Piece
-from . import gemm
+from ..kernels.pieces import Convolution, Loops, Piece
 from .conv_code import Stencil
 from .gemm import LINE, STRIP_BYTES, Plan, height, parts_of
 from .machine import Host
@@ -133,7 +131,7 @@ def stencil(p: Convolution, how: Plan) -> Stencil:
 
 def _stencil(p: Convolution, host: Host, threads: int) -> Cut:
     w, size = p.window, p.dtype.itemsize
-    rows, planes = w.places[0], prod(p.batch) * p.sizes[0]
+    rows, planes = w.places[0], p.rows
     across = line(p, host) * size
     columns = -(-lines(p, rows) * across // STRIP_BYTES)
     if planes < MANY_PARTS * threads:
@@ -151,11 +149,6 @@ def _stencil(p: Convolution, host: Host, threads: int) -> Cut:
 # -- what follows ----------------------------------------------------------------------
 
 
-def seconds_of(p: Convolution, host: Host) -> float:
-    """About how long one thread takes (s)."""
-    return 2.0 * prod(p.batch) * prod(p.sizes) / gemm.flops_per_s(host)
-
-
 def follows(p: Convolution, nest: Nest) -> bool:
     """Whether ``nest`` can run for some of the places of some channels of ``p``: its
     rows are the channels, its loop the places."""
@@ -163,7 +156,7 @@ def follows(p: Convolution, nest: Nest) -> bool:
         return False
     loops = nest.passes[0].loops
     is_place = len(loops) == 1 and loops[0].size == p.sizes[1]
-    return is_place and nest.rows == prod(p.batch) * p.sizes[0]
+    return is_place and nest.rows == p.rows
 
 
 def in_place(

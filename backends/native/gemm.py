@@ -14,7 +14,7 @@ from eqsat.kernel import packed
 from eqsat.typerule import BF16
 
 from ..kernels.affine import Layout
-from ..kernels.lower import Product
+from ..kernels.pieces import Product
 from . import blas
 from .machine import Host
 from .places import aligned

@@ -9,10 +9,9 @@ from math import prod
 
 from llvmlite import ir
 
-from ..kernels.images import Convolution
 from ..kernels.language import DType
-from ..kernels.lower import Product
 from ..kernels.mapped import Mapped
+from ..kernels.pieces import Contraction, Product
 from . import blas, gemm
 from .access import loop
 from .convert import I1, I64, least
@@ -263,7 +262,7 @@ class OwnCalls(Calls):
             yield start, size, self.b.icmp_signed(">", start, I64(0))
 
     def _ranges(
-        self, p: Product | Convolution, part: ir.Value, parts: int
+        self, p: Contraction, part: ir.Value, parts: int
     ) -> Iterator[tuple[ir.Value, ir.Value, int]]:
         """The columns of a part, by widths of tiles: from, to, vectors."""
         b, n = self.b, p.sizes[1]

@@ -7,8 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..kernels.images import Convolution
-from ..kernels.lower import Product
+from ..kernels.pieces import Contraction, Product
 from . import blas
 from .access import PTR
 from .convert import I64
@@ -30,7 +29,7 @@ class Calls:
 
     def element(
         self,
-        p: Product | Convolution,
+        p: Contraction,
         which: int,
         pointer: ir.Value,
         batch: ir.Value,

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from ..kernels.images import Convolution
 from ..kernels.language import Nest
-from ..kernels.lower import Loops, Product
+from ..kernels.pieces import Contraction, Convolution, Loops, Product
 from . import blas
 from .access import PTR, loop
 from .conv_calls import ImageCalls
@@ -233,7 +232,7 @@ class Writer:
     def _count(self, g: Group) -> int:
         """Parts that threads can share."""
         first = g.steps[0].piece
-        if isinstance(first, (Convolution, Product)):
+        if isinstance(first, Contraction):
             panels = -(-first.sizes[0] // g.panel)
             return g.rows // first.sizes[0] * panels * g.columns
         if isinstance(first, Packing):
@@ -269,7 +268,7 @@ class Writer:
     def _panel_of(self, g: Group, part: ir.Value) -> None:
         """All steps of a group for one panel of rows."""
         b, product = self.b, g.steps[0].piece
-        assert isinstance(product, (Convolution, Product))
+        assert isinstance(product, Contraction)
         m = product.sizes[0]
         panels = -(-m // g.panel)
         part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))

@@ -12,11 +12,11 @@ from eqsat.program import Program
 from eqsat.term import Term
 
 from ..kernels.affine import Unsupported
-from ..kernels.images import Convolution
 from ..kernels.language import Gather, Load, Nest, Operand, Store
-from ..kernels.lower import Loops, Piece, Pieces, Product, copy_of, pieces_of
+from ..kernels.lower import copy_of, pieces_of
+from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
 from ..kernels.schedule import WEIGHTS, Target
-from . import blas, convolutions, gemm
+from . import convolutions, gemm
 from .gemm import Packing, Plan
 from .machine import Host
 from .places import Memory, Place, Places
@@ -68,9 +68,9 @@ def seconds_of(piece: Piece, host: Host) -> float:
     """About how long one thread takes (s)."""
     if isinstance(piece, Product):
         own = gemm.is_better(host)
-        return blas.flops(piece) / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
+        return piece.flops / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
     if isinstance(piece, Convolution):
-        return convolutions.seconds_of(piece, host)
+        return piece.flops / gemm.flops_per_s(host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -238,7 +238,7 @@ class Layered:
                 inside = steps[at:end]
                 outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
                 own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
-                rows = _rows(first)
+                rows = first.rows
                 private = tuple(
                     (m, self.temporaries[m.byte] // rows)
                     for m in sorted(own - outside, key=lambda m: m.byte)
@@ -258,7 +258,7 @@ class Layered:
             if isinstance(s.piece, Loops)
         ]
         inside = (replace(first, plan=cut.plan), *after)
-        return Group(inside, _rows(p), cut.rows, columns=cut.columns)
+        return Group(inside, p.rows, cut.rows, columns=cut.columns)
 
     def _panel(self, p: Product) -> int:
         m = p.sizes[0]
@@ -326,7 +326,7 @@ class Layered:
     def _follows(self, before: Sequence[Step], step: Step) -> bool:
         """Whether ``step`` can run for the rows that those before it have computed."""
         product = before[0].piece
-        assert isinstance(product, (Convolution, Product))
+        assert isinstance(product, Contraction)
         made = {s.memory[-1]: s for s in before}
         made |= {
             m: s
@@ -335,7 +335,7 @@ class Layered:
             for m, b in zip(s.memory, s.piece.nest.buffers, strict=True)
             if b.written
         }
-        rows = _rows(product)
+        rows = product.rows
         piece = step.piece
         if isinstance(product, Convolution) and not (
             isinstance(piece, Loops) and convolutions.follows(product, piece.nest)
@@ -355,13 +355,6 @@ class Layered:
             for i, m in enumerate(step.memory)
             if m in made or piece.nest.buffers[i].written
         )
-
-
-def _rows(piece: Piece) -> int:
-    """Rows of a product or convolution, of all its batch."""
-    if not isinstance(piece, (Convolution, Product)):
-        return 0
-    return prod(piece.batch) * piece.sizes[0]
 
 
 def _packed(p: Product, which: int) -> tuple[int, ...]:

@@ -1,0 +1,121 @@
+"""What kernels are made of: nests, and the products and convolutions between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.term import Shape
+
+from .affine import Layout
+from .language import DType, Nest, Operand
+from .mapped import Mapped
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A nest over operands."""
+
+    nest: Nest
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``out[b] = x[b] y[b]``, matrices of ``m`` rows, ``n`` columns and inner ``k``.
+
+    Strides and offsets are in elements. What is read may be halves where the product
+    is in float32.
+    """
+
+    x: Operand
+    y: Operand
+    out: Operand
+    dtype: DType
+    sizes: tuple[int, int, int]
+    """m, n, k."""
+    batch: Shape
+    at: tuple[Layout, Layout, Layout]
+    """How ``x``, ``y`` and ``out`` lie: strides of the batch axes come first."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read, then the result."""
+        return self.x, self.y, self.out
+
+    @property
+    def rows(self) -> int:
+        """Of all matrices of the result."""
+        return prod(self.batch) * self.sizes[0]
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * prod(self.batch) * prod(self.sizes)
+
+
+@dataclass(frozen=True)
+class Product(Contraction):
+    """Of matrices in memory, one stride of each of which is 1."""
+
+    mapped: Mapped | None = None
+    """How ``y`` is computed where it is not in memory."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The left one, the right one or what it is made of, and the result."""
+        right = (self.y,) if self.mapped is None else self.mapped.operands
+        return self.x, *right, self.out
+
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where kernels lie on images; pairs are of h and w."""
+
+    image: Pair
+    kernel: Pair
+    places: Pair
+    """Rows of the result, and how long they are."""
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+    @property
+    def area(self) -> int:
+        """Elements of a kernel in one channel."""
+        return prod(self.kernel)
+
+
+@dataclass(frozen=True)
+class Convolution(Contraction):
+    """Kernels, the rows of ``x``, by images: column ``n`` of ``y`` has the ``k``
+    elements of an image that are under a kernel at place ``n``.
+
+    The batch is of images and groups. The last strides of kernels and results are of
+    rows and elements, those of images of channels and rows.
+    """
+
+    window: Window
+
+    @property
+    def channels(self) -> int:
+        """Of an image, in one group."""
+        return self.sizes[2] // self.window.area
+
+
+Piece = Loops | Product | Convolution
+
+
+@dataclass
+class Pieces:
+    """What a kernel is made of, in order."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    temporaries: list[tuple[DType, int]] = field(default_factory=list)
+    """Dtype and number of elements of each."""
+    tables: list[np.ndarray[Any, Any]] = field(default_factory=list)
