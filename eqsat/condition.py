@@ -112,25 +112,20 @@ def nonzero(c: Any) -> Fact | Held:
 def normal(c: Any) -> Fact | Held:
     """The number ``c`` and its reciprocal are normal float32 numbers: 1e-30 ≤ \\|c\\| ≤
     1e30."""
-    return _condition(
-        "normal",
-        "number",
-        f"(>= (abs {{0}}) {TINY}) (<= (abs {{0}}) {1 / TINY})",
-        lambda v: TINY <= abs(v) <= 1 / TINY,
-        _unbendable,
-        c,
-    )
+    return _between("normal", TINY, c)
 
 
 def moderate(c: Any) -> Fact | Held:
     """The number ``c`` and its reciprocal are normal float16 numbers."""
+    return _between("moderate", SMALL, c)
+
+
+def _between(name: str, least: float, c: Any) -> Fact | Held:
+    """The size of the number ``c`` is ``least`` at least, and 1 / ``least`` at most."""
+    most = 1 / least
+    text = f"(>= (abs {{0}}) {least}) (<= (abs {{0}}) {most})"
     return _condition(
-        "moderate",
-        "number",
-        f"(>= (abs {{0}}) {SMALL}) (<= (abs {{0}}) {1 / SMALL})",
-        lambda v: SMALL <= abs(v) <= 1 / SMALL,
-        _unbendable,
-        c,
+        name, "number", text, lambda v: least <= abs(v) <= most, _unbendable, c
     )
 
 

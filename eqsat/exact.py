@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.errors import EngineError, OptionError
 from eqsat.extract import Choice, Reached, Solution, solve_parts, whole
@@ -13,12 +13,6 @@ from eqsat.loops import loops
 from eqsat.problem import Problem, in_order, tree_greedy
 from eqsat.recovery import Chosen
 from eqsat.reduction import Reduction
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 EFFORT = 200_000
 """As :data:`eqsat.extract.EFFORT`; walks prove most small problems by themselves."""

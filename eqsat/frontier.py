@@ -221,19 +221,10 @@ def ranks(p: Problem, best: Sequence[int]) -> list[int]:
 def _inner_order(p: Problem, part: Sequence[int], used: dict[int, int]) -> list[int]:
     """Classes that are computed from one another: those of ``used`` in its order, the
     others as early as they can be."""
-    inside = set(part)
-    missing: dict[int, int] = {}
-    users: dict[int, list[int]] = {c: [] for c in part}
-    ready = []
-    for c in part:
-        for n in p.members[c]:
-            needed = [k for k in p.kids[n] if k in inside]
-            missing[n] = len(needed)
-            for k in needed:
-                users[k].append(n)
-            if not needed and c not in used:
-                ready.append(c)
-    wanted = sorted(inside & used.keys(), key=used.__getitem__, reverse=True)
+    missing, users = p.needs_within(part)
+    free = [p.cls[n] for n, count in missing.items() if not count]
+    ready = [c for c in free if c not in used]
+    wanted = sorted(users.keys() & used.keys(), key=used.__getitem__, reverse=True)
     order: dict[int, None] = {}
     while ready or wanted:
         c = ready.pop() if ready else wanted.pop()

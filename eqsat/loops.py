@@ -54,19 +54,9 @@ def _widest(
 ) -> dict[int, float]:
     """For each class the best derivation from outside ``part``, measured by the node in
     it that is taken least."""
-    inside = set(part)
     width: dict[int, float] = {}
-    missing: dict[int, int] = {}
-    users: dict[int, list[int]] = {c: [] for c in part}
-    heap = []
-    for c in part:
-        for n in p.members[c]:
-            needed = [k for k in p.kids[n] if k in inside]
-            missing[n] = len(needed)
-            for k in needed:
-                users[k].append(n)
-            if not needed:
-                heap.append((-taken[n], n))
+    missing, users = p.needs_within(part)
+    heap = [(-taken[n], n) for n, count in missing.items() if not count]
     heapq.heapify(heap)
     while heap:
         least, n = heapq.heappop(heap)

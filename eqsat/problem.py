@@ -83,6 +83,22 @@ class Problem:
         """Classes that some node of each class needs."""
         return [set().union(*[self.kids[n] for n in m]) for m in self.members]
 
+    def needs_within(
+        self, part: Sequence[int]
+    ) -> tuple[dict[int, int], dict[int, list[int]]]:
+        """How many classes of ``part`` each node of its classes needs, and the nodes
+        that need each class."""
+        inside = set(part)
+        needs: dict[int, int] = {}
+        users: dict[int, list[int]] = {c: [] for c in part}
+        for c in part:
+            for n in self.members[c]:
+                needed = [k for k in self.kids[n] if k in inside]
+                needs[n] = len(needed)
+                for k in needed:
+                    users[k].append(n)
+        return needs, users
+
     @cached_property
     def parts(self) -> list[list[int]]:
         """Strongly connected components of the classes, each after those below it."""

@@ -27,8 +27,6 @@ FLOAT_CODE = 16
 _CODES |= {np.dtype("f2"): 16, BF16: 17, np.dtype("f4"): 18, np.dtype("f8"): 19}
 _DTYPES = {code: d for d, code in _CODES.items()}
 BOOL = np.dtype(bool)
-BOOL_CODE = 0
-INT_CODE = _CODES[np.dtype("i8")]
 
 
 def dtype_code(dtype: DType) -> int:
