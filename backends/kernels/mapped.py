@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eqsat.term import Term
 
 from .affine import Affine, Layout, Split, Unsupported, Var
-from .language import Compute, Const, DType, Load, Operand
+from .language import Compute, Const, Load, Operand
 from .schedule import WEIGHTS
 from .values import WIDE, Conflict, Value, Values
 
@@ -38,11 +38,6 @@ class Mapped:
     def column(self) -> Var:
         """The variable that numbers columns."""
         return Var("j", self.sizes[1])
-
-    @property
-    def dtypes(self) -> dict[int, DType]:
-        """Of each value."""
-        return {s.target: s.dtype for s in self.body}
 
 
 def mapped(

@@ -13,7 +13,7 @@ from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Gather, Load, Nest, Store
 from .convert import I64, from_memory, least, memory_type, splat, to_memory, widened
 from .machine import Host
-from .math.values import VOID, declared
+from .math.values import declared
 from .places import aligned
 from .reductions import Cell
 from .shape import shape_of
@@ -56,21 +56,17 @@ def loop(
 
 
 class Access:
-    """Writes loads and stores of a nest; subclasses write its loops."""
+    """Writes loads and stores of a nest, whose buffers are the first arguments of
+    ``function``; subclasses write its loops."""
 
-    def __init__(self, module: ir.Module, nest: Nest, name: str, host: Host) -> None:
-        self.nest, self.host = nest, host
+    def __init__(self, function: ir.Function, nest: Nest, host: Host) -> None:
+        self.function, self.nest, self.host = function, nest, host
         self.shape = shape_of(nest, host)
-        params = [PTR] * (len(nest.buffers) + 1) + [I64, I64] * (1 + nest.ranged)
-        self.function = ir.Function(module, ir.FunctionType(VOID, params), name)
         count = len(nest.buffers)
-        self.buffers = self.function.args[:count]
-        self.keep, self.start, self.stop, *self.wanted = self.function.args[count:]
-        for i, p in enumerate(self.buffers):
-            if i not in nest.aliased:
-                p.add_attribute("noalias")
-        self.keep.add_attribute("noalias")
-        self.entry = self.function.append_basic_block("entry")
+        self.buffers, self.given = function.args[:count], function.args[count:]
+        self.keep: ir.Value = None
+        """Memory of a row, for what its passes keep."""
+        self.entry = function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.entry)
         self.index: dict[Var, ir.Value] = {}
         self.lane: Var | None = None

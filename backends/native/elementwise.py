@@ -1,12 +1,11 @@
 """Pointwise ops as LLVM instructions, over scalars and vectors alike.
 
-Integers wrap; dividing by 0 gives 0, as NumPy does. Floats keep NaN, infinities and
-signed zeros: no instruction carries a fast-math flag.
+Floats keep NaN, infinities and signed zeros: no instruction carries a fast-math flag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from eqsat.typerule import BF16
 
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
+from . import integers
+from .call import Call, Emit, instruction, intrinsic
 from .convert import (
     I1,
-    I8,
     constant,
     from_memory,
     lanes_of,
@@ -30,40 +30,6 @@ from .machine import Host
 from .math import FUNCTIONS
 from .math import Host as MathHost
 from .math.values import declared
-
-Emit = Callable[["Call"], ir.Value]
-
-
-class Call:
-    """One op to be written: its values, their dtype, and the dtype of the result."""
-
-    def __init__(
-        self,
-        b: ir.IRBuilder,
-        op: str,
-        args: Sequence[ir.Value],
-        of: DType,
-        dtype: DType,
-        host: Host,
-    ) -> None:
-        self.b, self.op, self.args, self.of, self.dtype = b, op, args, of, dtype
-        self.host = host
-
-    @property
-    def lanes(self) -> int:
-        return max(map(lanes_of, self.args))
-
-    @property
-    def is_float(self) -> bool:
-        return self.of.kind == "f"
-
-    @property
-    def is_unsigned(self) -> bool:
-        return self.of.kind in "ub"
-
-    def number(self, value: float) -> ir.Constant:
-        """A constant of the dtype of the arguments."""
-        return constant(register_type(self.of), self.lanes, value)
 
 
 def is_supported(op: str, of: DType, dtype: DType) -> bool:
@@ -105,18 +71,10 @@ def _rule(op: str, of: DType) -> Emit | None:
     return found
 
 
-def _function(c: Call) -> ir.Value:
-    return _written(c, c.op)
-
-
-def _power(c: Call) -> ir.Value:
-    return _written(c, "power")
-
-
-def _written(c: Call, op: str) -> ir.Value:
+def _function(c: Call, op: str = "") -> ir.Value:
     """A call of a function that LLVM inlines: written once, however often it is used,
     since writing an exponential takes longer than compiling it."""
-    kind = c.args[0].type
+    op, kind = op or c.op, c.args[0].type
     name = f"{op}.{c.lanes}x{register_type(c.of)}"
     fn = declared(c.b, name, [kind] * len(c.args), kind)
     if fn.is_declaration:
@@ -131,16 +89,6 @@ def _written(c: Call, op: str) -> ir.Value:
         b = ir.IRBuilder(fn.append_basic_block())
         b.ret(FUNCTIONS[op](b, *fn.args, host))
     return c.b.call(fn, list(c.args))
-
-
-def _intrinsic(name: str) -> Emit:
-    def emit_call(c: Call) -> ir.Value:
-        kind = c.args[0].type
-        one = f"{'f' if c.is_float else 'i'}{8 * c.of.itemsize}"
-        full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
-        return c.b.call(declared(c.b, full, [kind] * len(c.args), kind), list(c.args))
-
-    return emit_call
 
 
 def _cast(c: Call) -> ir.Value:
@@ -193,10 +141,6 @@ def _to_integer(c: Call, x: ir.Value, to: Any) -> ir.Value:
     return got if to == got.type else b.trunc(got, to)
 
 
-def _instruction(name: str) -> Emit:
-    return lambda c: getattr(c.b, name)(*c.args)
-
-
 def _compare(sign: str) -> Emit:
     def emit_compare(c: Call) -> ir.Value:
         if c.is_float:
@@ -232,71 +176,6 @@ def _is_number(value: ir.Value) -> bool:
         return False
     one = value.constant[0].constant if lanes_of(value) > 1 else value.constant
     return bool(one == one)
-
-
-def _floor_divide(c: Call) -> ir.Value:
-    quotient, rest = _divided(c)
-    if c.is_unsigned:
-        return quotient
-    return c.b.select(_is_above(c, rest), c.b.sub(quotient, c.number(1)), quotient)
-
-
-def _remainder(c: Call) -> ir.Value:
-    _, rest = _divided(c)
-    if c.is_unsigned:
-        return rest
-    return c.b.select(_is_above(c, rest), c.b.add(rest, c.args[1]), rest)
-
-
-def _is_above(c: Call, rest: ir.Value) -> ir.Value:
-    """Whether a quotient cut to an integer lies above the exact one: its rest is not 0,
-    and its sign not that of the divisor."""
-    b, y = c.b, c.args[1]
-    off = b.and_(
-        b.icmp_signed("!=", rest, c.number(0)),
-        b.icmp_signed("<", b.xor(rest, y), c.number(0)),
-    )
-    return b.and_(off, b.icmp_signed("!=", y, c.number(0)))
-
-
-def _divided(c: Call) -> tuple[ir.Value, ir.Value]:
-    """Quotient and rest, both 0 of division by 0. The least number by -1 wraps."""
-    b, (x, y) = c.b, c.args
-    zero = b.icmp_signed("==", y, c.number(0))
-    safe = b.select(zero, c.number(1), y)
-    if c.is_unsigned:
-        q, r = b.udiv(x, safe), b.urem(x, safe)
-    else:
-        minus = b.icmp_signed("==", y, c.number(-1))
-        safe = b.select(minus, c.number(1), safe)
-        q = b.sdiv(x, safe)
-        q = b.select(minus, b.neg(x), q)
-        r = b.select(minus, c.number(0), b.srem(x, safe))
-    return b.select(zero, c.number(0), q), b.select(zero, c.number(0), r)
-
-
-def _shift(name: str) -> Emit:
-    """Shifts by the width or more, or by a negative count, as NumPy: all bits go."""
-
-    def emit_shift(c: Call) -> ir.Value:
-        b, (x, y) = c.b, c.args
-        width = register_type(c.of).width
-        far = b.icmp_unsigned(">=", y, c.number(width))
-        near = b.select(far, c.number(0), y)
-        if name == "left":
-            return b.select(far, c.number(0), b.shl(x, near))
-        if c.is_unsigned:
-            return b.select(far, c.number(0), b.lshr(x, near))
-        return b.select(far, b.ashr(x, c.number(width - 1)), b.ashr(x, near))
-
-    return emit_shift
-
-
-def _absolute(c: Call) -> ir.Value:
-    (x,) = c.args
-    if c.is_unsigned:
-        return x
-    return c.b.select(c.b.icmp_signed("<", x, c.number(0)), c.b.neg(x), x)
 
 
 def _sign(c: Call) -> ir.Value:
@@ -379,63 +258,6 @@ def _heaviside(c: Call) -> ir.Value:
     return b.select(b.fcmp_unordered("uno", x, x), x, at)
 
 
-def _bitwise_count(c: Call) -> ir.Value:
-    """Ones of the magnitude, as uint8."""
-    size = Call(c.b, c.op, [_absolute(c)], c.of, c.dtype, c.host)
-    count = _intrinsic("ctpop")(size)
-    to = widened(I8, c.lanes)
-    return count if count.type == to else c.b.trunc(count, to)
-
-
-def _integer_power(c: Call) -> ir.Value:
-    """By repeated squares, wrapping; exponents are not negative."""
-    x, y = c.args
-    if isinstance(y, ir.Constant):
-        return _fixed_power(
-            c, int(y.constant[0].constant if c.lanes > 1 else y.constant)
-        )
-    kind = widened(register_type(c.of), c.lanes)
-    fn = declared(c.b, f"power.{c.lanes}x{register_type(c.of)}", [kind] * 2, kind)
-    if fn.is_declaration:
-        fn.linkage = "internal"
-        first, head, body, done = (fn.append_basic_block() for _ in range(4))
-        b = ir.IRBuilder(first)
-        b.branch(head)
-        b.position_at_end(head)
-        power, square, left = (b.phi(kind) for _ in range(3))
-        starts = (c.number(1), *fn.args)
-        some = b.icmp_unsigned("!=", left, c.number(0))
-        if c.lanes > 1:
-            bits = ir.IntType(c.lanes)
-            some = b.icmp_unsigned("!=", b.bitcast(some, bits), bits(0))
-        b.cbranch(some, body, done)
-        b.position_at_end(body)
-        odd = b.icmp_unsigned("!=", b.and_(left, c.number(1)), c.number(0))
-        turned = (
-            b.select(odd, b.mul(power, square), power),
-            b.mul(square, square),
-            b.lshr(left, c.number(1)),
-        )
-        b.branch(head)
-        for phi, start, new in zip((power, square, left), starts, turned, strict=True):
-            phi.add_incoming(start, first)
-            phi.add_incoming(new, body)
-        b.position_at_end(done)
-        b.ret(power)
-    return c.b.call(fn, [x, y])
-
-
-def _fixed_power(c: Call, exponent: int) -> ir.Value:
-    power, square = None, c.args[0]
-    while exponent:
-        if exponent & 1:
-            power = square if power is None else c.b.mul(power, square)
-        exponent >>= 1
-        if exponent:
-            square = c.b.mul(square, square)
-    return c.number(1) if power is None else power
-
-
 def _square(c: Call) -> ir.Value:
     (x,) = c.args
     return c.b.fmul(x, x) if c.is_float else c.b.mul(x, x)
@@ -455,33 +277,33 @@ def _rules() -> dict[tuple[str, str], Emit]:
         "bitwise_xor": {"i": "xor", "b": "xor"},
     }.items():
         for kind, name in kinds.items():
-            rules[op, kind] = _instruction(name)
-    rules["absolute", "f"] = _intrinsic("fabs")
+            rules[op, kind] = instruction(name)
+    rules["absolute", "f"] = intrinsic("fabs")
     rules["divisor_scale", "f"] = _divisor_scale
     rules["reciprocal", "f"] = _reciprocal
-    rules["floor_divide", "i"] = _floor_divide
-    rules["remainder", "i"] = _remainder
-    rules["fmod", "i"] = lambda c: _divided(c)[1]
-    rules["absolute", "i"] = _absolute
-    rules["power", "i"] = _integer_power
+    rules["floor_divide", "i"] = integers.floor_divide
+    rules["remainder", "i"] = integers.remainder
+    rules["fmod", "i"] = lambda c: integers.divided(c)[1]
+    rules["absolute", "i"] = integers.absolute
+    rules["power", "i"] = integers.power
     rules["absolute", "b"] = lambda c: c.args[0]
-    rules["left_shift", "i"] = _shift("left")
-    rules["right_shift", "i"] = _shift("right")
+    rules["left_shift", "i"] = integers.shift("left")
+    rules["right_shift", "i"] = integers.shift("right")
     rules["isnan", "f"] = lambda c: c.b.fcmp_unordered("uno", c.args[0], c.args[0])
     rules["isinf", "f"] = lambda c: c.b.fcmp_ordered(
-        "==", _intrinsic("fabs")(c), c.number(float("inf"))
+        "==", intrinsic("fabs")(c), c.number(float("inf"))
     )
     rules["isfinite", "f"] = lambda c: c.b.fcmp_ordered(
-        "<", _intrinsic("fabs")(c), c.number(float("inf"))
+        "<", intrinsic("fabs")(c), c.number(float("inf"))
     )
     rules["signbit", "f"] = _signbit
     for name in ("isnan", "isinf"):
         rules[name, "i"] = rules[name, "b"] = lambda c: constant(I1, c.lanes, 0)
     rules["isfinite", "i"] = lambda c: constant(I1, c.lanes, 1)
     rules["isfinite", "b"] = rules["isfinite", "i"]
-    rules["float_power", "f"] = _power
+    rules["float_power", "f"] = lambda c: _function(c, "power")
     rules["heaviside", "f"] = _heaviside
-    rules["bitwise_count", "i"] = _bitwise_count
+    rules["bitwise_count", "i"] = integers.bitwise_count
     for name in ("degrees", "rad2deg"):
         rules[name, "f"] = _times(180, np.pi)
     for name in ("radians", "deg2rad"):

@@ -18,7 +18,7 @@ from .gemm import LINE
 from .gemm_vectors import STRETCH_BYTES
 from .machine import Host
 from .math.values import I32, VOID, declared
-from .nests import Emitter
+from .statements import Statements
 from .tiles import tile
 
 ARGUMENTS = {"line": (PTR, I64, PTR, I64, I64, I64), "fill": (PTR, *[I64] * 5)}
@@ -38,26 +38,18 @@ def nest_of(mapped: Mapped) -> Nest:
     return Nest(tuple(buffers), (), (Pass((), (), mapped.body),))
 
 
-class MappedCode(Emitter):
+class MappedCode(Statements):
     """Writes a function of a :class:`Mapped` matrix: ``line`` multiplies rows by it,
     ``fill`` brings a part of it into a panel."""
 
     def __init__(
         self, module: ir.Module, mapped: Mapped, kind: str, name: str, host: Host
     ) -> None:
-        self.mapped, self.host, self.nest = mapped, host, nest_of(mapped)
-        self.dtypes = mapped.dtypes
-        count = len(mapped.operands)
-        kinds = [*[PTR] * count, *ARGUMENTS[kind]]
-        self.function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
-        self.function.linkage = "internal"
-        self.buffers, self.given = (
-            self.function.args[:count],
-            self.function.args[count:],
-        )
-        self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.index, self.bases, self.moving, self.row = {}, {}, {}, {}
-        self.lane, self.inner = mapped.column, None
+        kinds = [*[PTR] * len(mapped.operands), *ARGUMENTS[kind]]
+        function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+        function.linkage = "internal"
+        super().__init__(function, nest_of(mapped), host)
+        self.mapped, self.lane = mapped, mapped.column
         self.rows = len(mapped.rows)
         self.divisor = 1
         """What the numbers of columns that are asked for are multiples of."""

@@ -12,7 +12,6 @@ from itertools import zip_longest
 from math import prod
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from ..kernels.affine import ZERO, Affine, Var
@@ -21,8 +20,6 @@ from ..kernels.language import (
     Compute,
     Const,
     Gather,
-    Keep,
-    Kept,
     Load,
     Nest,
     Pass,
@@ -30,50 +27,40 @@ from ..kernels.language import (
     Running,
     Statement,
     Store,
-    Within,
     operands,
-    variables,
 )
-from . import elementwise
-from .access import Access, Strand, loop, without
+from .access import PTR, Strand, loop, without
 from .ahead import ask_for_rows, fetch_ahead, picked_rows
-from .checks import Checks
-from .convert import I64, constant, least, register_type, splat
+from .convert import I64, least, splat
 from .extremes import Extreme, Greatest, Positions
 from .machine import Host
-from .math.values import I32
+from .math.values import VOID
 from .reductions import Reducer, any_nan, reducer
-from .running import run, started
+from .running import started
 from .shape import (
     BLOCK,
     CAREFUL,
     blocks,
     split,
 )
+from .statements import Statements
 
 
-class Emitter(Access):
+class Emitter(Statements):
     """Writes the function of a nest."""
 
     def __init__(self, module: ir.Module, nest: Nest, name: str, host: Host) -> None:
-        super().__init__(module, nest, name, host)
-        self.dtypes = {
-            s.target: s.dtype
-            for s in nest.statements()
-            if not isinstance(s, (Keep, Store))
-        }
-        self.moving = variables(nest)
-        self.positions = {
-            s.target: s.at for s in nest.statements() if isinstance(s, Position)
-        }
-        self.row: dict[int, ir.Value] = {}
-        """Values of the row, scalars."""
+        params = [PTR] * (len(nest.buffers) + 1) + [I64, I64] * (1 + nest.ranged)
+        function = ir.Function(module, ir.FunctionType(VOID, params), name)
+        super().__init__(function, nest, host)
+        self.keep, self.start, self.stop, *self.wanted = self.given
+        for i, p in enumerate(self.buffers):
+            if i not in nest.aliased:
+                p.add_attribute("noalias")
+        self.keep.add_attribute("noalias")
         self.skips_nan = False
         """Whether positions are looked for among numbers only."""
         self.strands: list[Strand] = []
-        self.single = Strand(1, 0)
-        """Of a row, where elements of a row lie side by side."""
-        self.checks = Checks(self)
         with loop(self.b, self.start, self.stop, 1) as unit:
             self.unit(unit)
         if nest.streamed and not host.is_arm:
@@ -421,67 +408,6 @@ class Emitter(Access):
         if found is None:
             found = strand.row[i]
         return splat(self.b, found, strand.lanes)
-
-    # -- statements --------------------------------------------------------------------
-
-    def _statement(
-        self,
-        s: Statement,
-        strand: Strand,
-        out: dict[int, ir.Value],
-        row: dict[int, ir.Value],
-    ) -> None:
-        lanes = strand.lanes
-
-        def value(i: int) -> ir.Value:
-            return splat(self.b, out[i] if i in out else row[i], lanes)
-
-        match s:
-            case Const():
-                out[s.target] = constant(register_type(s.dtype), lanes, s.value)
-            case Load():
-                out[s.target] = self._load(s, strand)
-            case Compute():
-                out[s.target] = self._compute(s, [value(i) for i in s.args])
-            case Gather():
-                out[s.target] = self._gather(s, self._offset(s, strand, out), strand)
-            case Within():
-                of = self.dtypes[s.value]
-                out[s.target] = self.checks.within(s, value(s.value), of)
-            case Running():
-                carries = strand if self.nest.vertical else self.single
-                cell = carries.carries[s.target]
-                out[s.target] = run(self, s, value(s.value), cell, self.host)
-            case Position():
-                out[s.target] = self._position(s.at, strand)
-            case Keep():
-                self._write(
-                    self._place_of(s.place, strand), value(s.value), self._kept(s.place)
-                )
-            case Kept():
-                place, dtype = self._place_of(s.place, strand), self._kept(s.place)
-                out[s.target] = self._read_at(place, dtype, lanes)
-            case Store():
-                self._store(s, value(s.value), strand)
-
-    def _offset(self, s: Gather, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
-        """How far a gather moves: one number, where its lanes move together."""
-        if s.by not in out:
-            return strand.row[s.by] if self.nest.vertical else self.row[s.by]
-        by = out[s.by]
-        if self.lane in self.moving[s.by] or not isinstance(by.type, ir.VectorType):
-            return by
-        return self.b.extract_element(by, I32(0))
-
-    def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
-        of = self.dtypes[s.args[-1]]
-        if s.op == "where" and self.dtypes[s.args[0]] != np.dtype(bool):
-            dtype = self.dtypes[s.args[0]]
-            boolean = np.dtype(bool)
-            args[0] = elementwise.emit(
-                self.b, "cast", [args[0]], dtype, boolean, self.host
-            )
-        return elementwise.emit(self.b, s.op, args, of, s.dtype, self.host)
 
 
 def is_rising(at: Affine, loops: Sequence[Var]) -> bool:

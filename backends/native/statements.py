@@ -1,0 +1,109 @@
+"""Statements of kernels as LLVM values, for some lanes at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+
+from ..kernels.language import (
+    Compute,
+    Const,
+    Gather,
+    Keep,
+    Kept,
+    Load,
+    Nest,
+    Position,
+    Running,
+    Statement,
+    Store,
+    Within,
+    variables,
+)
+from . import elementwise
+from .access import Access, Strand
+from .checks import Checks
+from .convert import constant, register_type, splat
+from .machine import Host
+from .math.values import I32
+from .running import run
+
+
+class Statements(Access):
+    """Writes the statements of a nest, but for reductions."""
+
+    def __init__(self, function: ir.Function, nest: Nest, host: Host) -> None:
+        super().__init__(function, nest, host)
+        self.dtypes = {
+            s.target: s.dtype
+            for s in nest.statements()
+            if not isinstance(s, (Keep, Store))
+        }
+        self.moving = variables(nest)
+        self.positions = {
+            s.target: s.at for s in nest.statements() if isinstance(s, Position)
+        }
+        self.row: dict[int, ir.Value] = {}
+        """Values of the row, scalars."""
+        self.single = Strand(1, 0)
+        """Of a row, where elements of a row lie side by side."""
+        self.checks = Checks(self)
+
+    def _statement(
+        self,
+        s: Statement,
+        strand: Strand,
+        out: dict[int, ir.Value],
+        row: dict[int, ir.Value],
+    ) -> None:
+        lanes = strand.lanes
+
+        def value(i: int) -> ir.Value:
+            return splat(self.b, out[i] if i in out else row[i], lanes)
+
+        match s:
+            case Const():
+                out[s.target] = constant(register_type(s.dtype), lanes, s.value)
+            case Load():
+                out[s.target] = self._load(s, strand)
+            case Compute():
+                out[s.target] = self._compute(s, [value(i) for i in s.args])
+            case Gather():
+                out[s.target] = self._gather(s, self._offset(s, strand, out), strand)
+            case Within():
+                of = self.dtypes[s.value]
+                out[s.target] = self.checks.within(s, value(s.value), of)
+            case Running():
+                carries = strand if self.nest.vertical else self.single
+                cell = carries.carries[s.target]
+                out[s.target] = run(self, s, value(s.value), cell, self.host)
+            case Position():
+                out[s.target] = self._position(s.at, strand)
+            case Keep():
+                self._write(
+                    self._place_of(s.place, strand), value(s.value), self._kept(s.place)
+                )
+            case Kept():
+                place, dtype = self._place_of(s.place, strand), self._kept(s.place)
+                out[s.target] = self._read_at(place, dtype, lanes)
+            case Store():
+                self._store(s, value(s.value), strand)
+
+    def _offset(self, s: Gather, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
+        """How far a gather moves: one number, where its lanes move together."""
+        if s.by not in out:
+            return strand.row[s.by] if self.nest.vertical else self.row[s.by]
+        by = out[s.by]
+        if self.lane in self.moving[s.by] or not isinstance(by.type, ir.VectorType):
+            return by
+        return self.b.extract_element(by, I32(0))
+
+    def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
+        of = self.dtypes[s.args[-1]]
+        if s.op == "where" and self.dtypes[s.args[0]] != np.dtype(bool):
+            dtype = self.dtypes[s.args[0]]
+            boolean = np.dtype(bool)
+            args[0] = elementwise.emit(
+                self.b, "cast", [args[0]], dtype, boolean, self.host
+            )
+        return elementwise.emit(self.b, s.op, args, of, s.dtype, self.host)
