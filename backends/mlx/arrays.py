@@ -49,3 +49,25 @@ def host(reference: Callable[..., Any], *args: Any, **attrs: Any) -> Array:
 def any_mlx(values: Sequence[Any]) -> bool:
     """Whether one of ``values`` is an array of MLX."""
     return any(isinstance(v, mx.array) for v in values)
+
+
+def is_float(x: Any) -> bool:
+    """Whether an array of MLX, or a number, is of a floating dtype."""
+    if not isinstance(x, mx.array):
+        return isinstance(x, float)
+    return bool(mx.issubdtype(x.dtype, mx.floating))
+
+
+def is_unsigned(x: Array) -> bool:
+    """Whether the dtype has no sign."""
+    return bool(mx.issubdtype(x.dtype, mx.unsignedinteger))
+
+
+def _like(x: Any, y: Any) -> Array:
+    """``x`` as an array of the dtype of ``y``."""
+    return x if isinstance(x, mx.array) else mx.array(x, dtype=y.dtype)
+
+
+def both(x: Any, y: Any) -> tuple[Array, Array]:
+    """Two operands as arrays; one of them may be a number."""
+    return _like(x, y), _like(y, x)

@@ -11,7 +11,16 @@ import mlx.core as mx
 
 from ..gpu.compact import compact
 from ..native.math.coefficients import ERF32
-from .arrays import Array, host
+from .arrays import Array, both, host, is_float, is_unsigned
+from .integers import (
+    bitwise_count,
+    gcd,
+    lcm,
+    left_shift,
+    right_shift,
+    whole,
+    width,
+)
 
 __all__ = [
     "accumulate",
@@ -111,16 +120,16 @@ def with_derivatives(
     @made.vjp
     def vjp(primals: Any, cotangents: Any, outputs: Any) -> Any:
         given = several(primals)
-        moving = [i for i, x in enumerate(given) if _is_float(x)]
+        moving = [i for i, x in enumerate(given) if is_float(x)]
 
         def of_floats(*xs: Array) -> list[Array]:
             known = dict(zip(moving, xs, strict=True))
             found = plain()(*(known.get(i, x) for i, x in enumerate(given)))
-            return [y for y in found if _is_float(y)]
+            return [y for y in found if is_float(y)]
 
         wanted = several(cotangents)
         wanted = [
-            c for c, y in zip(wanted, several(outputs), strict=True) if _is_float(y)
+            c for c, y in zip(wanted, several(outputs), strict=True) if is_float(y)
         ]
         _, found = mx.vjp(of_floats, [given[i] for i in moving], wanted)
         by = dict(zip(moving, found, strict=True))
@@ -129,26 +138,6 @@ def with_derivatives(
 
     found: Callable[..., Sequence[Array]] = made
     return found
-
-
-def _is_float(x: Any) -> bool:
-    if not isinstance(x, mx.array):
-        return isinstance(x, float)
-    return bool(mx.issubdtype(x.dtype, mx.floating))
-
-
-def _is_unsigned(x: Array) -> bool:
-    return bool(mx.issubdtype(x.dtype, mx.unsignedinteger))
-
-
-def _like(x: Any, y: Any) -> Array:
-    """``x`` as an array of the dtype of ``y``."""
-    return x if isinstance(x, mx.array) else mx.array(x, dtype=y.dtype)
-
-
-def _both(x: Any, y: Any) -> tuple[Array, Array]:
-    """Two operands as arrays; one of them may be a number."""
-    return _like(x, y), _like(y, x)
 
 
 _BITS: dict[Any, Any] = {
@@ -162,39 +151,22 @@ _BITS: dict[Any, Any] = {
 # -- arithmetic ------------------------------------------------------------------------
 
 
-def _whole(x: Array, y: Array) -> tuple[Array, Array]:
-    """⌊x / y⌋ and x - y ⌊x / y⌋ of integers; 0 of division by 0. The least number by -1
-    wraps: MLX leaves both to the processor, which traps."""
-    zero = y == 0
-    if _is_unsigned(x):
-        safe = mx.where(zero, mx.ones_like(y), y)
-        q = mx.floor_divide(x, safe)
-        rest = x - q * safe
-    else:
-        minus = y == -1
-        safe = mx.where(mx.logical_or(zero, minus), mx.ones_like(y), y)
-        q = mx.where(minus, mx.negative(x), mx.floor_divide(x, safe))
-        rest = mx.where(minus, mx.zeros_like(x), x - q * safe)
-    none = mx.zeros_like(q)
-    return mx.where(zero, none, q), mx.where(zero, none, rest)
-
-
 def remainder(x: Any, y: Any) -> Array:
     """x - y ⌊x / y⌋, of the sign of y."""
-    x, y = _both(x, y)
-    if not _is_float(x):
-        return _whole(x, y)[1]
+    x, y = both(x, y)
+    if not is_float(x):
+        return whole(x, y)[1]
     rest = mx.remainder(x, y)
     return mx.where(rest == 0, copysign(rest, y), rest)
 
 
 def fmod(x: Any, y: Any) -> Array:
     """x - y trunc(x / y), of the sign of x."""
-    x, y = _both(x, y)
-    if _is_float(x):
+    x, y = both(x, y)
+    if is_float(x):
         return copysign(mx.remainder(mx.abs(x), mx.abs(y)), x)
-    rest = _whole(x, y)[1]
-    if _is_unsigned(x):
+    rest = whole(x, y)[1]
+    if is_unsigned(x):
         return rest
     other = mx.logical_and(rest != 0, (rest < 0) != (x < 0))
     return mx.where(other, rest - y, rest)
@@ -202,9 +174,9 @@ def fmod(x: Any, y: Any) -> Array:
 
 def floor_divide(x: Any, y: Any) -> Array:
     """⌊x / y⌋."""
-    x, y = _both(x, y)
-    if not _is_float(x):
-        return _whole(x, y)[0]
+    x, y = both(x, y)
+    if not is_float(x):
+        return whole(x, y)[0]
     rest = fmod(x, y)
     q = (x - rest) / y
     down = mx.logical_and(rest != 0, (rest < 0) != (y < 0))
@@ -217,25 +189,25 @@ def floor_divide(x: Any, y: Any) -> Array:
 
 def power(x: Any, y: Any) -> Array:
     """xʸ. Of integers y is not negative: MLX would not come back from one."""
-    if _is_float(x) or _is_float(y):
+    if is_float(x) or is_float(y):
         return mx.power(x, y)
-    x, y = _both(x, y)
+    x, y = both(x, y)
     return mx.power(x, mx.maximum(y, 0))
 
 
 def reciprocal(x: Array) -> Array:
     """1 / x, of integers towards 0; of 0 what converting ∞ gives NumPy."""
-    if _is_float(x):
+    if is_float(x):
         return mx.reciprocal(x)
-    wide = _width(x) >= 32 and not _is_unsigned(x)
-    of_none = mx.array(-(1 << (_width(x) - 1)) if wide else 0, dtype=x.dtype)
+    wide = width(x) >= 32 and not is_unsigned(x)
+    of_none = mx.array(-(1 << (width(x) - 1)) if wide else 0, dtype=x.dtype)
     small = mx.where(mx.abs(x) == 1, x, mx.zeros_like(x))
     return mx.where(x == 0, of_none, small)
 
 
 def sign(x: Array) -> Array:
     """-1, 0 or 1 as x is; NaN for NaN."""
-    return mx.where(mx.isnan(x), x, mx.sign(x)) if _is_float(x) else mx.sign(x)
+    return mx.where(mx.isnan(x), x, mx.sign(x)) if is_float(x) else mx.sign(x)
 
 
 def signbit(x: Array) -> Array:
@@ -245,7 +217,7 @@ def signbit(x: Array) -> Array:
 
 def copysign(x: Any, y: Any) -> Array:
     """\\|x\\| with the sign of y."""
-    x, y = _both(x, y)
+    x, y = both(x, y)
     x, y = mx.broadcast_arrays(x, y)
     x, y = mx.contiguous(x), mx.contiguous(y)
     return mx.where(signbit(x) == signbit(y), x, mx.negative(x))
@@ -262,22 +234,22 @@ def fmin(x: Any, y: Any) -> Array:
 
 
 def _not_nan(choose: Callable[..., Array], x: Any, y: Any) -> Array:
-    x, y = _both(x, y)
-    if not _is_float(x):
+    x, y = both(x, y)
+    if not is_float(x):
         return choose(x, y)
     return mx.where(mx.isnan(x), y, mx.where(mx.isnan(y), x, choose(x, y)))
 
 
 def heaviside(x: Any, y: Any) -> Array:
     """0 for x < 0, y for x = 0, 1 for x > 0."""
-    x, y = _both(x, y)
+    x, y = both(x, y)
     beside = mx.where(mx.isnan(x), x, (x > 0).astype(x.dtype))
     return mx.where(x == 0, y, beside)
 
 
 def nextafter(x: Any, y: Any) -> Array:
     """The number next to x in the direction of y."""
-    x, y = mx.broadcast_arrays(*_both(x, y))
+    x, y = mx.broadcast_arrays(*both(x, y))
     kind = _BITS[x.dtype]
     bits = mx.contiguous(x).view(kind)
     away = (y > x) == (x > 0)
@@ -290,7 +262,7 @@ def nextafter(x: Any, y: Any) -> Array:
 
 def hypot(x: Any, y: Any) -> Array:
     """√(x² + y²), without overflow."""
-    x, y = _both(x, y)
+    x, y = both(x, y)
     a, b = mx.abs(x), mx.abs(y)
     high, low = mx.maximum(a, b), mx.minimum(a, b)
     ratio = low / mx.where(high == 0, mx.ones_like(high), high)
@@ -326,83 +298,10 @@ def exp2(x: Array) -> Array:
 
 def logaddexp2(x: Any, y: Any) -> Array:
     """log₂(2ˣ + 2ʸ)."""
-    x, y = _both(x, y)
+    x, y = both(x, y)
     gap = mx.abs(x - y)
     apart = mx.maximum(x, y) + mx.log1p(exp2(mx.negative(gap))) * (1 / math.log(2))
     return mx.where(x == y, x + 1, apart)
-
-
-# -- bits ------------------------------------------------------------------------------
-
-
-def _width(x: Array) -> int:
-    return int(8 * x.dtype.size)
-
-
-def left_shift(x: Any, y: Any) -> Array:
-    """x 2ʸ; 0 where y is negative, or as large as x is wide."""
-    x, y = _both(x, y)
-    near = _in_width(x, y)
-    shifted = mx.left_shift(x, mx.where(near, y, mx.zeros_like(y)))
-    return mx.where(near, shifted, mx.zeros_like(shifted))
-
-
-def right_shift(x: Any, y: Any) -> Array:
-    """⌊x 2⁻ʸ⌋; all bits go where y is negative, or as large as x is wide."""
-    x, y = _both(x, y)
-    if not _is_unsigned(x):
-        last = mx.full(y.shape, _width(x) - 1, dtype=y.dtype)
-        return mx.right_shift(x, mx.where(_in_width(x, y), y, last))
-    near = _in_width(x, y)
-    shifted = mx.right_shift(x, mx.where(near, y, mx.zeros_like(y)))
-    return mx.where(near, shifted, mx.zeros_like(shifted))
-
-
-def _in_width(x: Array, y: Array) -> Array:
-    low = y < _width(x)
-    return low if _is_unsigned(y) else mx.logical_and(low, y >= 0)
-
-
-def bitwise_count(x: Array) -> Array:
-    """Ones of |x| in binary, uint8."""
-    if x.dtype == mx.bool_:
-        return x.astype(mx.uint8)
-    bits = _magnitude(x).astype(mx.uint64)
-    masks = (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F)
-    m1, m2, m4 = (mx.array(m, dtype=mx.uint64) for m in masks)
-    bits = (bits & m1) + (mx.right_shift(bits, 1) & m1)
-    bits = (bits & m2) + (mx.right_shift(bits, 2) & m2)
-    bits = (bits & m4) + (mx.right_shift(bits, 4) & m4)
-    for by in (8, 16, 32):
-        bits = bits + mx.right_shift(bits, by)
-    return (bits & mx.array(0x7F, dtype=mx.uint64)).astype(mx.uint8)
-
-
-def _magnitude(x: Array) -> Array:
-    """|x| without a sign, of the width of x."""
-    if _is_unsigned(x):
-        return x
-    return mx.abs(x).astype(getattr(mx, f"uint{_width(x)}"))
-
-
-def gcd(x: Any, y: Any) -> Array:
-    """The greatest common divisor, by Euclid's steps: as many as numbers of that width
-    can need."""
-    x, y = _both(x, y)
-    dtype = x.dtype
-    a, b = _magnitude(x), _magnitude(y)
-    for _ in range(math.ceil(_width(x) / math.log2((1 + math.sqrt(5)) / 2))):
-        a, b = mx.where(b == 0, a, b), _whole(a, b)[1]
-    return a.astype(dtype)
-
-
-def lcm(x: Any, y: Any) -> Array:
-    """The least common multiple."""
-    x, y = _both(x, y)
-    dtype = x.dtype
-    found = gcd(x, y)
-    a, b = _magnitude(x), _magnitude(y)
-    return (_whole(a, _magnitude(found))[0] * b).astype(dtype)
 
 
 # -- along axes ------------------------------------------------------------------------
@@ -480,10 +379,8 @@ def take(x: Array, indices: Array, axis: int) -> Array:
     inside = mx.logical_and(wide >= -n, wide < n)
     near = mx.where(inside, wide, mx.zeros_like(wide))
     found = mx.take(x, near, axis=axis)
-    ndim = found.ndim - indices.ndim
     inside = mx.reshape(inside, (*inside.shape, *(1 for _ in range(-1 - axis))))
-    assert ndim >= 0
-    fill = mx.nan if _is_float(x) else 0
+    fill = mx.nan if is_float(x) else 0
     return mx.where(inside, found, mx.array(fill, dtype=x.dtype))
 
 
