@@ -19,7 +19,8 @@ from eqsat.trace import Tracer
 
 Array = np.ndarray[Any, Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)
-FLOATS = [np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8")]
+F8 = np.dtype("f8")
+FLOATS = [np.dtype("f2"), BF16, np.dtype("f4"), F8]
 INTEGERS = [np.dtype(n) for n in ("i1", "u1", "i4", "u4", "i8")]
 DTYPES = [*FLOATS, *INTEGERS, np.dtype(bool)]
 ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}
@@ -38,6 +39,11 @@ def drawn(seed: int, shape: Sequence[int], dtype: Any, special: bool = True) -> 
     if dtype == np.dtype(bool):
         return np.asarray(x > 0)
     return np.asarray(np.abs(x) if dtype.kind == "u" else x).astype(dtype)
+
+
+def normal(seed: int, *shape: int, dtype: Any = F8) -> Array:
+    """Random elements, all of them finite."""
+    return drawn(seed, shape, dtype, special=False)
 
 
 def traced(*arrays: Array) -> list[Tracer]:

@@ -54,3 +54,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), "run with --update-golden"
 
     return compare
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of native programs as they are kept in a cache of their own."""
+    from eqsat.backends.native import record
+
+    monkeypatch.setenv("EQSAT_CACHE", "1")
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    names: list[str] = []
+    put = record.keep
+
+    def keep(name: str, made: record.Record) -> None:
+        names.append(name)
+        put(name, made)
+
+    monkeypatch.setattr(record, "keep", keep)
+    return names

@@ -319,20 +319,8 @@ def test_who_computes_products_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         host()
 
 
-def test_programs_from_disk_have_panels_of_their_own_constants(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EQSAT_CACHE", "1")
-    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+def test_programs_from_disk_have_panels_of_their_own_constants(kept: list[str]) -> None:
     x = draw(0, 20, 30)
-    kept: list[Any] = []
-    put = record.keep
-
-    def keep(name: str, made: record.Record) -> None:
-        kept.append(name)
-        put(name, made)
-
-    monkeypatch.setattr(record, "keep", keep)
     for seed in (1, 2):
         w, v = draw(seed, 30, 100), draw(seed + 5, 40, 30)
         program = program_of(lambda x, w, v: (x @ w, x @ v.mT), x, constants=[w, v])

@@ -14,7 +14,6 @@ from programs import program_of
 
 import eqsat as eq
 from eqsat.backends.kernels.affine import Affine, Var, reshape_index
-from eqsat.backends.native import record
 from eqsat.backends.native.lower import Compiled, _layout
 from eqsat.backends.native.machine import host
 
@@ -139,19 +138,7 @@ def test_batches_and_what_follows(rows: int) -> None:
         np.testing.assert_allclose(got, want, 1e-4, 0.1)
 
 
-def test_programs_from_disk_compute_their_own_constants(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EQSAT_CACHE", "1")
-    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
-    kept: list[str] = []
-    put = record.keep
-
-    def keep(name: str, made: record.Record) -> None:
-        kept.append(name)
-        put(name, made)
-
-    monkeypatch.setattr(record, "keep", keep)
+def test_programs_from_disk_compute_their_own_constants(kept: list[str]) -> None:
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
         constants = quantised(rng, 4, 2, 32, 40)

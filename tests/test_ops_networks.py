@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import FLOATS, Array, agree, drawn, names, rounded, traced
+from agreement import FLOATS, Array, agree, names, normal, rounded, traced
 from evaluate import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,15 +18,10 @@ from eqsat.op import Op
 from eqsat.ops.position import diagonal_band
 from eqsat.recognition import is_recognised, recognition
 
-F8 = np.dtype("f8")
 quick = settings(max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
 floats = st.sampled_from(FLOATS)
 sizes = st.integers(0, 4)
-
-
-def normal(seed: int, *shape: int, dtype: Any = F8) -> Array:
-    return drawn(seed, shape, dtype, special=False)
 
 
 # -- networks --------------------------------------------------------------------------

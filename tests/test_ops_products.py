@@ -7,22 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import BF16, FLOATS, Array, agree, drawn, names, rounded, traced
+from agreement import BF16, FLOATS, Array, agree, names, normal, rounded, traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat import ops
 from eqsat.errors import ShapeError
 
-F8 = np.dtype("f8")
 quick = settings(max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
 floats = st.sampled_from(FLOATS)
 sizes = st.integers(0, 4)
-
-
-def normal(seed: int, *shape: int, dtype: Any = F8) -> Array:
-    return drawn(seed, shape, dtype, special=False)
 
 
 # -- products --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from eqsat.body import KERNEL, RESULT
 from eqsat.errors import BackendError
 from eqsat.kernel import Kernel, packed
-from eqsat.op import INPUT
 from eqsat.program import Program
-from eqsat.term import Graph, Term, Weak
+from eqsat.term import Term
 
 from ..interpret import Array
 from ..kernels.affine import Layout, Unsupported
 from . import blas, record
+from .by_numpy import Python, python_part
 from .entry import Code
 from .late import late
 from .machine import Host, Library, compile_ir, load
@@ -70,16 +69,6 @@ class Native:
     def asked(self) -> int:
         """The threads that the team is asked for."""
         return asked(self.threads, self.seconds)
-
-
-@dataclass(frozen=True, eq=False)
-class Python:
-    """A kernel that NumPy runs, and why."""
-
-    kernel: Kernel
-    run: Callable[..., Sequence[Array]]
-    arguments: tuple[Term, ...]
-    reason: str
 
 
 class Compiled:
@@ -134,7 +123,7 @@ class Compiled:
         whole = name is not None and len(written) == 1
         for w in written:
             if isinstance(w, tuple):
-                self.parts.append(_python(*w))
+                self.parts.append(python_part(*w))
                 continue
             code = (compile_ir if whole else record.compiled)(w.text, self.host)
             functions = sorted(w.own.names)
@@ -303,35 +292,6 @@ def _loaded(
         imports |= blas.imports()
     imports |= {name: function(name, host).address(name) for name in functions}
     return load(code, [PROGRAM], imports)
-
-
-def _python(kernel: Kernel, reason: str) -> Python:
-    """A kernel as a NumPy program of its own."""
-    from ..numpy.lower import lower as lower_to_numpy
-
-    graph = Graph(sources=False)
-    args: list[Term] = []
-    inputs: dict[Term, Term] = {}
-    graph.arrays.update(kernel.term.graph.arrays)
-    for a in kernel.term.args:
-        if isinstance(a.dtype, Weak):
-            args.append(_copied(a, graph))
-            continue
-        if a not in inputs:
-            inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
-        args.append(inputs[a])
-    term = graph.node(kernel.term.op, args, kernel.term.attrs, kernel.term.type)
-    roots = [term]
-    if kernel.term.op is KERNEL and kernel.results[0].op is RESULT:
-        roots = [graph.node(RESULT, [term], r.attrs, r.type) for r in kernel.results]
-    run = lower_to_numpy(Program.of(roots, list(inputs.values())))
-    return Python(kernel, run, tuple(inputs), reason)
-
-
-def _copied(term: Term, graph: Graph) -> Term:
-    """``term``, of bare numbers, in another graph."""
-    args = [_copied(a, graph) for a in term.args]
-    return graph.node(term.op, args, term.attrs, term.type)
 
 
 class Lowered:
