@@ -85,7 +85,7 @@ class Values:
         not in a kernel of several, which computes in float32."""
         self.values: list[Value] = []
         self.known: dict[tuple[Term, Index], int] = {}
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[Value, int] = {}
         self._open: list[tuple[Term, Index]] = []
         """What is being demanded, the innermost last."""
         self.base: tuple[Var, ...] = ()
@@ -372,12 +372,10 @@ class Values:
 
     def add(self, value: Value) -> int:
         """The number of ``value``; equal values have one."""
-        key = value
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.values)
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
             self.values.append(value)
-        return found
+        return number
 
     def number(self, number: float, dtype: DType) -> int:
         """A constant. Equal numbers of other signs or types are others."""

@@ -11,7 +11,17 @@ from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Gather, Load, Nest, Store
-from .convert import I64, from_memory, least, memory_type, splat, to_memory, widened
+from .convert import (
+    I8,
+    I32,
+    I64,
+    from_memory,
+    least,
+    memory_type,
+    splat,
+    to_memory,
+    widened,
+)
 from .machine import Host
 from .math.values import declared
 from .places import aligned
@@ -174,9 +184,7 @@ class Access:
         kind = memory_type(dtype)
         along, lanes = self._along(s.at), strand.lanes
         if isinstance(by.type, ir.VectorType):
-            counts = [
-                self.b.extract_element(by, ir.IntType(32)(i)) for i in range(lanes)
-            ]
+            counts = [self.b.extract_element(by, I32(i)) for i in range(lanes)]
         else:
             counts = [by] * (1 if along in (0, 1) else lanes)
         places = [
@@ -194,7 +202,7 @@ class Access:
         found: ir.Value = ir.Constant(ir.VectorType(kind, len(places)), ir.Undefined)
         for lane, p in enumerate(places):
             one = self.b.load(p, typ=kind, align=dtype.itemsize)
-            found = self.b.insert_element(found, one, ir.IntType(32)(lane))
+            found = self.b.insert_element(found, one, I32(lane))
         return from_memory(self.b, found, dtype, self.host)
 
     def _store(self, s: Store, value: ir.Value, strand: Strand) -> None:
@@ -209,7 +217,7 @@ class Access:
         bits = to_memory(self.b, value, dtype, self.host)
         for lane in range(strand.lanes):
             p = self._pointer(s.buffer, s.at, strand, lane)
-            one = self.b.extract_element(bits, ir.IntType(32)(lane))
+            one = self.b.extract_element(bits, I32(lane))
             self.b.store(one, p, align=dtype.itemsize)
 
     def _read_at(self, place: ir.Value, dtype: DType, lanes: int) -> ir.Value:
@@ -229,7 +237,7 @@ class Access:
         return lanes > 1 and all(c % lanes == 0 for c in steps)
 
     def _flag(self) -> ir.MDValue:
-        return self.b.module.add_metadata([ir.IntType(32)(1)])
+        return self.b.module.add_metadata([I32(1)])
 
     # -- what passes keep --------------------------------------------------------------
 
@@ -250,7 +258,7 @@ class Access:
             at += Affine.of(v).times(prod(w.size for w in loops[i + 1 :]))
         element = self.b.mul(self._sum(at), I64(width))
         element = self.b.add(element, I64(strand.offset))
-        start = self.b.gep(self.keep, [I64(before)], source_etype=ir.IntType(8))
+        start = self.b.gep(self.keep, [I64(before)], source_etype=I8)
         return self.b.gep(start, [element], source_etype=memory_type(self._kept(place)))
 
     def _fence(self) -> None:

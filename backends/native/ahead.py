@@ -9,8 +9,8 @@ from llvmlite import ir
 from ..kernels.affine import Var
 from ..kernels.language import Accumulate, Gather, Keep, Load, Pass, Store
 from .access import PTR, Access, Strand
-from .convert import I64, memory_type
-from .math.values import I32, declared
+from .convert import I8, I32, I64, memory_type
+from .math.values import declared
 from .shape import AT_ONCE, is_near, is_wide
 
 AHEAD = 16
@@ -100,5 +100,5 @@ def ask_for_rows(
 
 def _ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:
     fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-    place = b.gep(first, [I64(byte)], source_etype=ir.IntType(8))
+    place = b.gep(first, [I64(byte)], source_etype=I8)
     b.call(fetch, [place, *(I32(n) for n in (0, 3, 1))])

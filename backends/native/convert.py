@@ -11,7 +11,7 @@ from ..kernels.affine import Unsupported
 from ..kernels.language import DType
 from .machine import Host
 
-I1, I8, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
@@ -68,10 +68,8 @@ def splat(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
     if isinstance(value, ir.Constant):
         return ir.Constant(ir.VectorType(value.type, lanes), [value] * lanes)
     kind = ir.VectorType(value.type, lanes)
-    one = b.insert_element(
-        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
-    )
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
+    mask = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
     return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
 
 
@@ -84,10 +82,8 @@ def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: DType, host: Host) -> i
     if dtype == np.dtype(bool):
         return b.icmp_unsigned("!=", value, constant(I8, lanes, 0))
     if dtype.name == "bfloat16":
-        wide = b.zext(value, widened(ir.IntType(32), lanes))
-        return b.bitcast(
-            b.shl(wide, constant(ir.IntType(32), lanes, 16)), widened(F32, lanes)
-        )
+        wide = b.zext(value, widened(I32, lanes))
+        return b.bitcast(b.shl(wide, constant(I32, lanes, 16)), widened(F32, lanes))
     if dtype.name == "float16":
         return _from_half(b, value, host)
     return value
@@ -113,33 +109,32 @@ def _from_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
     lanes = lanes_of(value)
     if _has_half(host):
         return b.fpext(b.bitcast(value, widened(F16, lanes)), widened(F32, lanes))
-    i32 = ir.IntType(32)
 
-    def c(n: float, element: Any = i32) -> ir.Constant:
+    def c(n: float, element: Any = I32) -> ir.Constant:
         return constant(element, lanes, n)
 
-    wide = b.zext(value, widened(i32, lanes))
+    wide = b.zext(value, widened(I32, lanes))
     sign = b.shl(b.and_(wide, c(0x8000)), c(16))
     rest = b.shl(b.and_(wide, c(0x7FFF)), c(13))
     # Exponent and fraction as float32 bits are too small by 2^112, denormals included.
     scaled = b.fmul(b.bitcast(rest, widened(F32, lanes)), c(2.0**112, F32))
     special = b.icmp_unsigned(">=", rest, c(0x7C00 << 13))
-    bits = b.bitcast(scaled, widened(i32, lanes))
+    bits = b.bitcast(scaled, widened(I32, lanes))
     bits = b.select(special, b.or_(rest, c(0x7F800000)), bits)
     return b.bitcast(b.or_(bits, sign), widened(F32, lanes))
 
 
 def _to_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
     lanes = lanes_of(value)
-    i16, i32 = ir.IntType(16), ir.IntType(32)
+    i16 = ir.IntType(16)
     if _has_half(host):
         return b.bitcast(b.fptrunc(value, widened(F16, lanes)), widened(i16, lanes))
 
-    def c(n: float, element: Any = i32) -> ir.Constant:
+    def c(n: float, element: Any = I32) -> ir.Constant:
         return constant(element, lanes, n)
 
     def as_int(x: ir.Value) -> ir.Value:
-        return b.bitcast(x, widened(i32, lanes))
+        return b.bitcast(x, widened(I32, lanes))
 
     bits = as_int(value)
     sign = b.lshr(b.and_(bits, c(0x80000000)), c(16))
@@ -161,12 +156,11 @@ def _to_half(b: ir.IRBuilder, value: ir.Value, host: Host) -> ir.Value:
 
 def _to_bfloat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     lanes = lanes_of(value)
-    i32 = ir.IntType(32)
 
     def c(n: int) -> ir.Constant:
-        return constant(i32, lanes, n)
+        return constant(I32, lanes, n)
 
-    bits = b.bitcast(value, widened(i32, lanes))
+    bits = b.bitcast(value, widened(I32, lanes))
     odd = b.and_(b.lshr(bits, c(16)), c(1))
     up = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
     quiet = b.or_(b.lshr(bits, c(16)), c(0x40))

@@ -19,6 +19,8 @@ from . import integers
 from .call import Call, Emit, instruction, intrinsic
 from .convert import (
     I1,
+    I32,
+    I64,
     constant,
     from_memory,
     lanes_of,
@@ -118,9 +120,7 @@ def _cast(c: Call) -> ir.Value:
 def _to_integer(c: Call, x: ir.Value, to: Any) -> ir.Value:
     """As x86-64 converts: out of range is the smallest int64, cut to size."""
     b, lanes = c.b, c.lanes
-    wide = ir.IntType(64) if c.dtype.itemsize == 8 else ir.IntType(32)
-    if c.dtype.kind == "u" or c.dtype.itemsize == 8:
-        wide = ir.IntType(64)
+    wide = I64 if c.dtype.kind == "u" or c.dtype.itemsize == 8 else I32
     limit = 2.0 ** (wide.width - 1)
     inside = b.and_(
         b.fcmp_ordered(">=", x, c.number(-limit)),

@@ -13,11 +13,11 @@ from ..kernels.affine import Affine
 from ..kernels.language import Buffer, Load, Nest, Pass, operands
 from ..kernels.mapped import Mapped
 from .access import PTR, Strand, loop, without
-from .convert import F32, I64, constant, least, memory_type, splat, widened
+from .convert import F32, I8, I32, I64, constant, least, memory_type, splat, widened
 from .gemm import LINE
 from .gemm_vectors import STRETCH_BYTES
 from .machine import Host
-from .math.values import I32, VOID, declared
+from .math.values import VOID, declared
 from .statements import Statements
 from .tiles import tile
 
@@ -181,7 +181,7 @@ class MappedCode(Statements):
             size = wide * self.nest.buffers[buffer].dtype.itemsize
             first = self._pointer(buffer, at, Strand(1, 0))
             for byte in sorted({*range(0, size, LINE_BYTES), size - 1}):
-                place = b.gep(first, [I64(byte)], source_etype=ir.IntType(8))
+                place = b.gep(first, [I64(byte)], source_etype=I8)
                 b.call(fetch, [place, *(I32(f) for f in (0, 3, 1))])
 
     def _outer(self, at: Affine) -> Affine:

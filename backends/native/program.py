@@ -18,7 +18,7 @@ from ..kernels.pieces import Contraction, Convolution, Loops, Product
 from . import blas
 from .access import PTR, loop
 from .conv_calls import ImageCalls
-from .convert import I64
+from .convert import I8, I64
 from .gemm import Packing
 from .gemm_calls import Part
 from .math.values import VOID, declared
@@ -158,7 +158,7 @@ class Writer:
         if fault is not None or self._is_held:
             with self._parts(1, I64(1)):
                 if fault is not None:
-                    b.store(ir.IntType(8)(0), self._pointer(fault))
+                    b.store(I8(0), self._pointer(fault))
                 if self._is_held:
                     self._hold(1)
         for g in self.parts:

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
-from .convert import I1, constant, lanes_of, register_type, widened
+from .convert import I1, I32, constant, lanes_of, register_type, widened
 
 
 class Context(Protocol):
@@ -227,12 +227,11 @@ def tree(of: Reducer, b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
 def halves(b: ir.IRBuilder, value: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The lower and the upper half of the lanes; scalars of two."""
     n = lanes_of(value)
-    i32 = ir.IntType(32)
     if n == 2:
-        return b.extract_element(value, i32(0)), b.extract_element(value, i32(1))
-    mask = ir.VectorType(i32, n // 2)
-    low = ir.Constant(mask, [i32(i) for i in range(n // 2)])
-    high = ir.Constant(mask, [i32(i) for i in range(n // 2, n)])
+        return b.extract_element(value, I32(0)), b.extract_element(value, I32(1))
+    mask = ir.VectorType(I32, n // 2)
+    low = ir.Constant(mask, [I32(i) for i in range(n // 2)])
+    high = ir.Constant(mask, [I32(i) for i in range(n // 2, n)])
     return b.shuffle_vector(value, value, low), b.shuffle_vector(value, value, high)
 
 

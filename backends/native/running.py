@@ -8,9 +8,8 @@ from llvmlite import ir
 
 from ..kernels.language import DType, Running
 from . import elementwise
-from .convert import constant, lanes_of, register_type, splat, widened
+from .convert import I32, constant, lanes_of, register_type, splat, widened
 from .machine import Host
-from .math.values import I32
 from .reductions import Cell, Context
 
 

@@ -23,9 +23,8 @@ from ..kernels.language import (
 from . import elementwise
 from .access import Access, Strand
 from .checks import Checks
-from .convert import constant, register_type, splat
+from .convert import I32, constant, register_type, splat
 from .machine import Host
-from .math.values import I32
 from .running import run
 
 
