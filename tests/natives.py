@@ -17,7 +17,8 @@ from programs import program_of
 
 from eqsat.backends.kernels.affine import Unsupported
 from eqsat.backends.native import Lowered, team
-from eqsat.backends.native.lower import Compiled, Python, _layout, _readable
+from eqsat.backends.native.by_numpy import Python
+from eqsat.backends.native.lower import Compiled, _layout, _readable
 from eqsat.backends.native.machine import host
 from eqsat.op import Op
 from eqsat.program import Program

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from families import view
 from hypothesis import given
 from hypothesis import strategies as st
 from natives import fused
 from programs import program_of, terms_of
-from test_native_programs import view
 
 import eqsat as eq
 from eqsat import ops

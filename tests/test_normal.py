@@ -13,7 +13,8 @@ from programs import program_of
 
 import eqsat as eq
 from bench.ulp import normal_cdf
-from eqsat.backends.kernels.lower import Loops, pieces_of
+from eqsat.backends.kernels.lower import pieces_of
+from eqsat.backends.kernels.pieces import Loops
 from eqsat.backends.kernels.schedule import Target
 from eqsat.ops.pointwise import erf
 

@@ -408,7 +408,7 @@ def accumulate(x: Array, function: Callable[..., Any], ufunc: str, axis: int) ->
     ``ufunc``."""
     running = _RUNNING.get(ufunc)
     if running is not None and x.dtype != mx.bool_:
-        if ufunc in ("maximum", "minimum") and _is_float(x):
+        if ufunc in ("maximum", "minimum") and is_float(x):
             return _running_extreme(x, running, ufunc, axis)
         return running(x, axis=axis).astype(x.dtype)
     count = x.shape[axis]
