@@ -90,11 +90,16 @@ class ImageCalls(OwnCalls):
             for low, high, vectors in ranges:
                 with b.if_then(b.icmp_signed("<", low, high)):
                     wide = vectors * tile(self.host, p.dtype).lanes
-                    apart = b.mul(size, I64(wide))
-                    self._gather(p, images, scratch, (wide, apart), (low, high), count)
+                    if convolutions.is_matrix(p):
+                        start = self._at(p.dtype, images, (low, 1))
+                        panel = start, I64(p.at[1].strides[-2]), I64(wide)
+                    else:
+                        apart = b.mul(size, I64(wide))
+                        lies = wide, apart
+                        self._gather(p, images, scratch, lies, (low, high), count)
+                        panel = scratch, I64(wide), apart
                     adds = b.icmp_signed(">", channel, I64(0))
                     to = self._at(p.dtype, out, (low, 1))
-                    panel = scratch, I64(wide), apart
                     columns = b.sub(high, low)
                     name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
                     self._multiply(

@@ -26,6 +26,8 @@ PANEL_BYTES = 1 << 18
 """Columns that are gathered at once: they stay in the second cache."""
 KERNEL_BYTES = 1 << 18
 """Rows of kernels that are multiplied by all of these columns."""
+MOST_LYING = 256
+"""Kernels up to which images are read where they lie."""
 MANY_PARTS = 4
 """Parts for each thread from which on it does not matter that some have one more."""
 FEW = 4
@@ -70,6 +72,15 @@ def is_stencil(p: Convolution) -> bool:
 # -- panels ----------------------------------------------------------------------------
 
 
+def is_matrix(p: Convolution) -> bool:
+    """Whether an image is the right operand of a product as it lies: its rows are far
+    apart, so that for many kernels panels are worth their while."""
+    w, one = p.window, (1, 1)
+    lies = w.places == w.image and w.image[0] == 1 and p.y.dtype == p.dtype
+    few = p.sizes[0] <= MOST_LYING
+    return few and lies and (w.kernel, w.stride, w.padding) == (one, one, (0, 0))
+
+
 def channels(p: Convolution) -> int:
     """Channels whose elements are multiplied at once."""
     most = max(INNER // p.window.area, 1)
@@ -99,7 +110,7 @@ def _windows(p: Convolution, host: Host, threads: int) -> Cut:
         )
         for s in spans(n, shape)
     )
-    room = inner * widest * size
+    room = 0 if is_matrix(p) else inner * widest * size
     return Cut(Plan("windows", "own", room, height(rows, shape)), rows, columns)
 
 
