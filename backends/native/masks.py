@@ -28,7 +28,7 @@ from ..kernels.language import (
 from ..kernels.lower import Loops, Product
 from .places import Memory
 
-PANEL_ROWS = 64
+PANEL_ROWS = 48
 """Rows of scores that are cut off together: few, so that most have one reach."""
 LEAST_COLUMNS = 64
 """Scores of a row from which on it is worth looking at the mask, of which a vector is
