@@ -19,9 +19,13 @@ from .tiles import tile
 
 @dataclass(frozen=True)
 class Under:
-    """What is under the kernels, at some places of some channels, in a panel."""
+    """What is under the kernels, at some places of some channels: in a panel, or where
+    the image lies."""
 
     panel: ir.Value
+    lies: tuple[ir.Value, ir.Value]
+    """Elements from row to row of a vector's columns, and from one vector to the next.
+    """
     vectors: int
     """Of a tile."""
     columns: ir.Value
@@ -106,8 +110,15 @@ class ImageCalls(OwnCalls):
             for low, high, vectors in ranges:
                 with b.if_then(b.icmp_signed("<", low, high)):
                     columns = b.sub(high, low)
-                    under = Under(scratch, vectors, columns, size, adds)
-                    self._gather(p, images, count, low, under)
+                    wide = vectors * tile(self.host, p.dtype).lanes
+                    if convolutions.is_matrix(p):
+                        panel = self._at(p.dtype, images, (low, 1))
+                        lies = I64(p.at[1].strides[-2]), I64(wide)
+                    else:
+                        panel, lies = scratch, (I64(wide), b.mul(size, I64(wide)))
+                    under = Under(panel, lies, vectors, columns, size, adds)
+                    if panel is scratch:
+                        self._gather(p, images, count, low, under)
                     to = self._at(p.dtype, out, (low, 1))
                     self._multiply(p, how, kernels, part.count, under, to)
 
@@ -127,15 +138,9 @@ class ImageCalls(OwnCalls):
             [
                 *(images, channel, row, *w.image, w.places[1], p.sizes[1]),
                 *(w.stride[0], *w.padding, *w.dilation, *w.kernel),
-                *(under.panel, *self._lies(p, under), low, under.columns, count),
+                *(under.panel, *under.lies, low, under.columns, count),
             ],
         )
-
-    def _lies(self, p: Convolution, under: Under) -> tuple[int, ir.Value]:
-        """From row to row of a vector's columns in a panel, and from one to the
-        next."""
-        wide = under.vectors * tile(self.host, p.dtype).lanes
-        return wide, self.b.mul(under.size, I64(wide))
 
     def _multiply(
         self,
@@ -151,12 +156,11 @@ class ImageCalls(OwnCalls):
         lead, apart = (p.at[which].strides[-2] for which in (2, 0))
         step = convolutions.block(p, how)
         name = name_of("tiles", p.dtype, f"{how.height}x{under.vectors}")
-        lies = self._lies(p, under)
         with loop(b, I64(0), rows, step) as row:
             count = least(b, b.sub(rows, row), step)
             a = self._at(p.dtype, kernels, (row, apart))
             c = self._at(p.dtype, to, (row, lead))
-            args = [a, apart, under.panel, *lies, c, lead]
+            args = [a, apart, under.panel, *under.lies, c, lead]
             self._function(name, [*args, under.size, count, under.columns, under.adds])
 
     # -- stencils ----------------------------------------------------------------------

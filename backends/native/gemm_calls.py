@@ -19,6 +19,7 @@ from .gemm import COPIED, Plan
 from .gemm_code import name_of, signature
 from .machine import Host
 from .mapped_code import function_of
+from .masks import Reach
 from .math.values import declared
 from .products import Calls
 from .tiles import Panels, padded, spans, tile
@@ -37,6 +38,10 @@ class Part:
     """Which part of the columns."""
     columns: int
     """How many such parts there are."""
+    width: ir.Value | None = None
+    """Columns that are wanted, where that is known."""
+    inner: ir.Value | None = None
+    """How much of the inner axis counts, where that is known."""
 
 
 class OwnCalls(Calls):
@@ -212,6 +217,43 @@ class OwnCalls(Calls):
         self._function(name, args)
         return scratch, apart
 
+    # -- masks -------------------------------------------------------------------------
+
+    def reach(
+        self,
+        of: Reach,
+        pointers: tuple[ir.Value, ir.Value],
+        batch: ir.Value,
+        row: ir.Value,
+        count: ir.Value,
+    ) -> ir.Value:
+        """Columns that rows from ``row`` on reach, of the memory of a mask and of
+        values: whole vectors, or all where values of others are not finite."""
+        b, p = self.b, of.product
+        mask, values = pointers
+        _, columns, size = p.sizes
+        with b.goto_entry_block():
+            limit = b.alloca(I64)
+        b.store(I64(1), limit)
+        with loop(b, I64(0), count, 1) as i:
+            # The last rows first: mostly they reach farthest.
+            r = b.sub(b.add(row, count), b.add(i, I64(1)))
+            at = mask
+            for v in reversed(of.grid):
+                i, r = b.srem(r, I64(v.size)), b.sdiv(r, I64(v.size))
+                at = self.moved(at, b.mul(i, I64(of.mask.at.coefficient(v))))
+            at = self.moved(at, of.mask.at.offset)
+            self._function(name_of("reach", p.dtype), [at, size, limit])
+        values = self.element(p, 1, values, batch)
+        apart = p.at[1].strides[-2]
+        args = [values, apart, size, columns, limit]
+        self._function(name_of("finite", p.dtype), args)
+        lanes = tile(self.host, p.dtype).lanes
+        whole = b.mul(
+            b.sdiv(b.add(b.load(limit), I64(lanes - 1)), I64(lanes)), I64(lanes)
+        )
+        return least(b, whole, size)
+
     # -- tiles -------------------------------------------------------------------------
 
     def _tiles(
@@ -233,7 +275,7 @@ class OwnCalls(Calls):
             y = panels
         moves = gemm.is_moved(p) and how.kind == "tiles"
         kind = p.y.dtype if how.kind == "pairs" else p.dtype
-        with self._blocks(p) as (start, size, adds):
+        with self._blocks(p, part.inner) as (start, size, adds):
             a, apart = self._left(p, x, start, size, part, scratch, moves)
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
@@ -244,21 +286,26 @@ class OwnCalls(Calls):
                     step, each = blas.matrix(p.at[1], k, n).leading, wide
                     panel = self._at(p.dtype, y, (low, 1), (start, step))
                 c = self._at(p.dtype, out, (low, 1))
+                if part.width is not None:
+                    high = least(self.b, high, part.width)
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
                 name = name_of(how.kind, p.dtype, f"{how.height}x{vectors}")
                 self._function(name, [*args, size, part.count, columns, adds])
 
     @contextmanager
-    def _blocks(self, p: Product) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
-        """Blocks of the inner axis: where each starts, how long it is, and whether it
-        is not the first."""
+    def _blocks(
+        self, p: Product, most: ir.Value | None = None
+    ) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """Blocks of the inner axis, or of the part of it that counts: where each
+        starts, how long it is, and whether it is not the first."""
         k, step = p.sizes[2], gemm.inner(p, self.host)
+        end = I64(k) if most is None else most
         if step == k:
-            yield I64(0), I64(k), I1(0)
+            yield I64(0), end, I1(0)
             return
-        with loop(self.b, I64(0), I64(k), step) as start:
-            size = least(self.b, self.b.sub(I64(k), start), step)
+        with loop(self.b, I64(0), end, step) as start:
+            size = least(self.b, self.b.sub(end, start), step)
             yield start, size, self.b.icmp_signed(">", start, I64(0))
 
     def _ranges(

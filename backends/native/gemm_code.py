@@ -5,7 +5,7 @@ rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` 
 ``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
 order that these read. ``gather`` does so for what is under the kernels of a
 convolution; ``stencil`` is the convolution of one channel, which ``border`` puts zeros
-around.
+around. ``reach`` and ``finite`` tell which columns of masked scores count.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .gemm_order import Order
 from .gemm_tiles import Pairs, Tiles
 from .gemm_vectors import Vectors
 from .machine import Host
+from .mask_code import Reaches
 from .math.values import VOID
 
 TILES = (PTR, I64, PTR, I64, I64, PTR, I64, I64, I64, I64, I1)
@@ -33,10 +34,13 @@ MOVED = (PTR, I64, PTR, I64, I64, I64)
 GATHERED = (PTR, *[I64] * 13, PTR, *[I64] * 5)
 BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
 STENCIL = (PTR, I64, PTR, PTR, I64, I64)
+REACH = (PTR, I64, PTR)
+FINITE = (PTR, I64, I64, I64, PTR)
 SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
     **dict.fromkeys(("copy", "turn"), MOVED),
+    **{"reach": REACH, "finite": FINITE},
 }
 
 
@@ -68,6 +72,9 @@ def text_of(name: str, host: Host) -> str:
         Windows(*given).gather(_dtype(rest[0]), int(rest[1]))
     elif kind == "border":
         Windows(*given).border(_dtype(rest[0]))
+    elif kind in ("reach", "finite"):
+        reaches = Reaches(*given)
+        (reaches.reach if kind == "reach" else reaches.finite)()
     elif kind == "stencil":
         Windows(*given).stencil(Stencil.of(rest[0]))
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from llvmlite import ir
 
@@ -284,16 +285,25 @@ class Writer:
         wanted: tuple[ir.Value, ...] = ()
         if isinstance(product, Convolution) and g.steps[0].plan is not None:
             wanted = self.own.places(product, g.steps[0].plan, where)
-        for s in g.steps:
+        parts = dict[int, Part]()
+        if g.reach is not None:
+            of = self._pointer(g.reach.memory), self._pointer(g.reach.values)
+            reach = self.own.reach(g.reach, of, batch, row, count)
+            wanted = I64(0), reach
+            parts = {0: replace(where, width=reach), 2: replace(where, inner=reach)}
+        for i, s in enumerate(g.steps):
             pointers = [known.get(x) or self._pointer(x) for x in s.memory]
             if isinstance(s.piece, Loops):
-                units = shape_of(s.piece.nest, self.host).units // g.rows
+                nest = s.piece.nest
+                units = shape_of(nest, self.host).units // g.rows
                 start = b.mul(row, I64(units))
                 stop = b.mul(b.add(row, count), I64(units))
-                self._call(s.piece.nest, pointers, start, stop, *wanted)
+                ranges = wanted if nest.ranged else ()
+                self._call(nest, pointers, start, stop, *ranges)
             elif s.plan is not None:
                 scratch = self._own_scratch()
-                self.own.part(s.piece, s.plan, pointers, where, scratch)
+                part_of = parts.get(i, where)
+                self.own.part(s.piece, s.plan, pointers, part_of, scratch)
             elif isinstance(s.piece, Product):
                 self.blas.product(s.piece, pointers, batch, first, count)
 

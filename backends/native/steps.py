@@ -16,9 +16,10 @@ from ..kernels.language import Gather, Load, Nest, Operand, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, gemm
+from . import convolutions, gemm, masks
 from .gemm import Packing, Plan
 from .machine import Host
+from .masks import Reach, reach_of
 from .places import Memory, Place, Places
 from .shape import check, shape_of
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
@@ -58,10 +59,25 @@ class Group:
     """Memory that only this group uses, with the bytes of one row."""
     columns: int = 1
     """Parts of the columns of a product that nothing follows, or of a convolution."""
+    reach: Reach | None = None
+    """How far the rows of scores reach that a mask drops others of."""
 
     @property
     def seconds(self) -> float:
         return sum(s.seconds for s in self.steps)
+
+
+def with_range(step: Step) -> Step:
+    """The step with a nest that is told which elements of a row are wanted."""
+    assert isinstance(step.piece, Loops)
+    nest = replace(step.piece.nest, ranged=True)
+    return replace(step, piece=replace(step.piece, nest=nest))
+
+
+def reached(steps: Sequence[Step]) -> bool:
+    """Whether the products around a softmax can leave out columns."""
+    plans = (s.plan for s in (steps[0], steps[2]))
+    return all(p is not None and p.kind == "tiles" and p.order != "late" for p in plans)
 
 
 def seconds_of(piece: Piece, host: Host) -> float:
@@ -243,7 +259,13 @@ class Layered:
                     (m, self.temporaries[m.byte] // rows)
                     for m in sorted(own - outside, key=lambda m: m.byte)
                 )
-                group = Group(tuple(inside), rows, self._panel(first), private)
+                reach = reach_of(
+                    [(s.piece, s.memory) for s in inside],
+                    {m for m, _ in private},
+                    rows,
+                )
+                panel = self._panel(first, reach is not None)
+                group = Group(tuple(inside), rows, panel, private, 1, reach)
                 is_own = gemm.is_better(self.host)
                 yield from self._planned(group) if is_own else [group]
             at = end
@@ -252,19 +274,15 @@ class Layered:
         """A convolution with what runs for the places of each part of it."""
         cut = convolutions.cut(p, self.host, self.threads)
         first, *rest = steps
-        after = [
-            replace(s, piece=replace(s.piece, nest=replace(s.piece.nest, ranged=True)))
-            for s in rest
-            if isinstance(s.piece, Loops)
-        ]
+        after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]
         inside = (replace(first, plan=cut.plan), *after)
         return Group(inside, p.rows, cut.rows, columns=cut.columns)
 
-    def _panel(self, p: Product) -> int:
+    def _panel(self, p: Product, is_masked: bool) -> int:
         m = p.sizes[0]
         sharing = 1 if self._shares_columns(p) else self.threads
         share = -(-m // max(sharing // max(prod(p.batch), 1), 1))
-        parts = -(-share // PANEL_ROWS)
+        parts = -(-share // (masks.PANEL_ROWS if is_masked else PANEL_ROWS))
         panel = -(-share // parts)
         if gemm.is_better(self.host):
             return padded(panel, gemm.height(panel, tile(self.host, p.dtype)))
@@ -295,7 +313,12 @@ class Layered:
             parts = group.rows // product.sizes[0] * -(-product.sizes[0] // group.panel)
             most = gemm.columns_of(product, steps[0].plan, self.host)
             columns = min(-(-self.threads // parts), most)
-        yield replace(group, steps=tuple(steps), columns=columns)
+        reach = group.reach
+        if reach is not None and reached(steps):
+            steps[1] = with_range(steps[1])
+        else:
+            reach = None
+        yield replace(group, steps=tuple(steps), columns=columns, reach=reach)
 
     def _product(self, step: Step, panel: int) -> tuple[Step, list[Group]]:
         p = step.piece
