@@ -16,6 +16,7 @@ from eqsat import attention, ops
 from eqsat.backends.native.lower import Compiled, _layout
 from eqsat.backends.native.machine import host
 from eqsat.backends.native.masks import Reach
+from eqsat.backends.native.places import Places
 from eqsat.ops import exp, softmax, where
 from eqsat.ops.position import diagonal_band
 
@@ -52,7 +53,8 @@ def reaches(f: Callable[..., Any], *arrays: Array) -> list[Reach]:
     """What the groups of a program know of masks."""
     program = program_of(f, *arrays)
     made = Compiled(program, [*map(_layout, arrays)], host(None, "own"), 1)
-    groups = [g for w in made._written if not isinstance(w, tuple) for g in w.parts]
+    written = made._generated(Places(made.program, made.layouts, made.late))
+    groups = [g for w in written if not isinstance(w, tuple) for g in w.parts]
     return [g.reach for g in groups if g.reach is not None]
 
 
