@@ -11,9 +11,9 @@ to the device in groups while more are recorded, and a wait for all: the device 
 timed, or what drives it where that is slower. *By the device* (``device_s``), calls
 queue up behind other work before it gets to them (:mod:`bench.queued`): the host costs
 nothing. Both are what a call adds to others, not what one takes alone: MLX starts
-kernels that do not need each other's results side by side, up to 100 of them where they
-queue, and in PyTorch one begins when the one before ends. Neighbouring calls have
-inputs of their own, and the results of all are kept, so that no cache serves them.
+kernels of a group side by side where they do not need each other's results, and in
+PyTorch one begins when the one before ends. Neighbouring calls have inputs of their
+own, and the results of all are kept, so that no cache serves them.
 """
 
 from __future__ import annotations
@@ -72,25 +72,22 @@ class Candidate:
     def seconds(self, calls: int) -> float:
         """Seconds of a call, of so many."""
         start = time.perf_counter()
+        self.wait(self.handed(calls))
+        return (time.perf_counter() - start) / calls
+
+    def queue(self) -> Queue:
+        """The same calls in the same groups, behind a plug."""
+        # What started last ends last, or with the others of its group.
+        return Queue(self.plug, self.handed, lambda found: self.wait(found[-1]))
+
+    def handed(self, calls: int) -> list[Any]:
+        """The results of so many calls, which are not there yet."""
         found: list[Any] = []
         while len(found) < calls:
             many = [self.call(*args) for args in self.given[: calls - len(found)]]
             self.start(many)
             found += many
-        self.wait(found)
-        return (time.perf_counter() - start) / calls
-
-    def queue(self) -> Queue:
-        """Calls whose work is started at once."""
-
-        def hand(calls: int) -> list[Any]:
-            given = (self.given[i % len(self.given)] for i in range(calls))
-            found = [self.call(*args) for args in given]
-            self.start(found)
-            return found
-
-        # What is started at once ends at once: the last stands for all.
-        return Queue(self.plug, hand, lambda found: self.wait(found[-1]))
+        return found
 
 
 # -- candidates ------------------------------------------------------------------------

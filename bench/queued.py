@@ -22,9 +22,9 @@ LEAST_PLUG_S = 1e-3
 MOST_PLUG_S = 0.06
 LEAST = 4
 """Calls of the larger number of them."""
-MOST = 256
+MOST = 72
 """As many as fit in the queues of both: PyTorch waits where 1,024 kernels are under
-way, MLX where more than 10 graphs of 100 are."""
+way, MLX where more than 10 groups of calls are."""
 CALLS_S = 0.006
 """Seconds that the most calls aim at."""
 IN_TIME = 0.8

@@ -5,11 +5,19 @@ from __future__ import annotations
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -61,6 +69,8 @@ class Arguments:
     leaves: tuple[Leaf, ...]
     owner: tree.Attributes | None = None
     """What the object holds whose method is called, or that is called itself."""
+    names: tuple[str, ...] = ()
+    """What the arguments are called, those by position first."""
 
     @property
     def arrays(self) -> list[Any]:
@@ -74,6 +84,15 @@ class Arguments:
         return mlx is not None and any(
             isinstance(leaf.value, mlx.array) for leaf in self.leaves
         )
+
+    def floats(self) -> Iterator[tree.Found]:
+        """The Python floats in the arguments, which are part of the program."""
+        assert isinstance(self.structure, tree.Node)
+        parts = [
+            c for s in self.structure.children for c in cast(tree.Node, s).children
+        ]
+        for name, part in zip(self.names, parts, strict=True):
+            yield from (f for f in tree.statics(part, name) if type(f.value) is float)
 
     @cached_property
     def key(self) -> Hashable:
@@ -120,7 +139,7 @@ def flatten_arguments(
     positional = tree.Node(tuple, tuple(range(n)), tuple(parts[:n]))
     named = tree.Node(dict, tuple(kwargs), tuple(parts[n:]))
     structure = tree.Node(tuple, (0, 1), (positional, named))
-    return Arguments(structure, tuple(leaves), _owner(fn))
+    return Arguments(structure, tuple(leaves), _owner(fn), names)
 
 
 def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:

@@ -52,6 +52,10 @@ class BudgetWarning(UserWarning):
     """A budget ran out: the program is correct, but a cheaper one may exist."""
 
 
+class RecompileWarning(UserWarning):
+    """A number that changes from call to call is compiled in again and again."""
+
+
 class CacheWarning(UserWarning):
     """The disk cache is not used: others could put code there."""
 

@@ -25,6 +25,7 @@ from eqsat.cost import CostModel
 from eqsat.errors import (
     BudgetWarning,
     OptionError,
+    RecompileWarning,
     TraceError,
     at,
     caller_line,
@@ -42,6 +43,8 @@ from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
 
 _MOST = 1024
 """Programs of one function that are kept, the latest ones: each takes some 100 KB."""
+_MANY_FLOATS = 8
+"""Values of one float argument that are compiled before a warning."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -93,6 +96,7 @@ class Jit:
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
         self._frozen: Counter[Any] = Counter()
+        self._floats: dict[str, set[float]] = {}
         self._lock = threading.RLock()
         make = getattr(self.backend, "entry", None)
         self._entry: Entry | None = make(self._call) if make is not None else None
@@ -173,10 +177,28 @@ class Jit:
                     self._frozen[plain] += call.key not in self._lowered
             low = self._lowered.get(call.key)
             if low is None or not low.trace.is_current():
+                self._note_floats(call)
                 with _collection_paused():
                     low = self._lower(call)
                 self._keep(call.key, low)
         return low, call
+
+    def _note_floats(self, call: Arguments) -> None:
+        """Warn of a float that is another one each time."""
+        for path, value in call.floats():
+            seen = self._floats.setdefault(path, set())
+            if value in seen or len(seen) == _MANY_FLOATS:
+                continue
+            seen.add(value)
+            if len(seen) == _MANY_FLOATS:
+                warnings.warn(
+                    f"eqsat: {self.name!r} is compiled anew for each value of {path}, "
+                    f"so far for {len(seen)}, now for {value!r}: Python numbers are "
+                    f"part of the program. Pass a NumPy scalar of the dtype that you "
+                    f"compute in, such as np.float32({path})",
+                    RecompileWarning,
+                    stacklevel=4,
+                )
 
     def _keep(self, key: Any, low: Lowered) -> None:
         """Keep a program, in the place of the oldest one where there are many."""
@@ -273,7 +295,8 @@ def jit(
     function closes over are constants too. Constants are folded once.
 
     Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the
-    user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out.
+    user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out and
+    :class:`RecompileWarning` of a float argument with ever new values.
 
     Usable as ``@eq.jit`` and as ``@eq.jit(options=…)``.
     """

@@ -122,3 +122,24 @@ def test_a_simple_namespace_is_a_container() -> None:
     f = eq.jit(lambda p: SimpleNamespace(y=p.x + 1, name=p.name))
     found = f(SimpleNamespace(x=np.ones(2), name="a"))
     assert (found.y == 2).all() and found.name == "a"
+
+
+def test_a_float_that_is_new_in_each_call_is_warned_of_once() -> None:
+    f = eq.jit(lambda x, options, lr=1.0: x * lr + options["by"])
+    x = np.ones(3, "f4")
+    for i in range(7):
+        f(x, {"by": 2.0}, 0.5 * i)
+        f(x, {"by": 3.0}, lr=0.5 * i)
+    with pytest.warns(
+        eq.RecompileWarning, match=r"value of lr, so far for 8, now for 9"
+    ):
+        f(x, {"by": 2.0}, 9.0)
+    f(x, {"by": 2.0}, 10.0)
+    for i in range(20):
+        f(x, {"by": 2.0}, np.float32(i))
+        f(x * i, {"by": 2}, 1)
+    for i in range(5):
+        f(x, {"by": 4.0 + i})
+    with pytest.warns(eq.RecompileWarning, match=r"options\['by'\]") as seen:
+        f(x, {"by": 9.0})
+    assert seen[0].filename == __file__
