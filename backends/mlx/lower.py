@@ -65,7 +65,8 @@ def lower(program: Program, language: str | None = None) -> Lowered:
     """``program`` as Python that calls MLX, with kernels in ``language``: ``metal``,
     ``cuda``, or none where it is empty; by default as MLX's default device is.
 
-    Raises :class:`BackendError` for float64 on a GPU.
+    Raises :class:`BackendError` for float64 on a GPU, also between the ops of a kernel.
+    What is known beforehand, as numbers and what constants give, may be float64.
     """
     language = language_here() if language is None else language
     if language:
@@ -98,10 +99,14 @@ def _refuse_float64(program: Program) -> None:
         terms += kernel.results
     for t in terms:
         if t.dtype == F64:
-            raise BackendError(
-                f"{program.names[t]} ({show_type(t)}) is float64, which MLX has on the "
-                f"CPU only; the default device is {mx.default_device()}"
-            )
+            raise _no_float64(program.names[t], t)
+
+
+def _no_float64(what: str, term: Term) -> BackendError:
+    return BackendError(
+        f"{what} ({show_type(term)}) is float64, which MLX has on the CPU only; the "
+        f"default device is {mx.default_device()}"
+    )
 
 
 @dataclass
@@ -397,6 +402,9 @@ class _KernelWriter:
         if self._is_known(term):
             return self._widened(term, self._table(term))
         op = cast(Op, term.op)
+        if self.language and term.dtype == F64:
+            inside = self.called[self.kernel.results[0]]
+            raise _no_float64(f"{op.name} inside {inside}", term)
         own_lowering = op.lowerings.get("mlx")
         if own_lowering is not None:
             return self._by_author(term, own_lowering.function)
