@@ -30,7 +30,7 @@ import eqsat as eq
 from eqsat import ops
 from eqsat.backends.numpy import interpret
 from eqsat.op import Op
-from eqsat.ops.pointwise import exp, tanh
+from eqsat.ops.pointwise import cast, exp, sigmoid, tanh
 from eqsat.ops.view import broadcast_to, flip, reshape
 from eqsat.program import Program
 from eqsat.term import postorder
@@ -473,3 +473,21 @@ def test_the_dtype_that_no_gpu_has_is_refused() -> None:
     program = program_of(np.tanh, draw(3, dtype="f8"))
     with pytest.raises(eq.BackendError, match=r"x0 .*is float64"):
         mlx.lower(program, "metal")
+
+
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+def test_float64_between_ops_is_refused_unless_it_is_known(language: str) -> None:
+    x, c = np.arange(3, dtype="i4"), np.arange(3.0)
+
+    def source(f: Callable[..., Any]) -> str:
+        one = bodies.fused_op("one", f, 1)
+        return str(mlx.lower(program_of(one, x), language).source)
+
+    for f, op in (
+        (lambda x: cast(sigmoid(x), "f4") * 2, "sigmoid"),
+        (lambda x: cast(x, "f8") > 0.5, "cast"),
+    ):
+        with pytest.raises(eq.BackendError, match=rf"{op} inside one_0 .*is float64"):
+            source(f)
+    text = source(lambda x: cast(x, "f4") * 0.1 + cast(np.exp(c), "f4"))
+    assert "float64" not in text

@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 from agreement import BF16
-from families import Sizes, attributes, drawn_convolutions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from layers import Sizes, attributes, drawn_convolutions
 from natives import Array, fused, laid, lowered, natively, near, run
 from programs import program_of
 

@@ -8,9 +8,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from families import BATCHES, FFN, FFN_WEIGHTS, attention
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from layers import BATCHES, FFN, FFN_WEIGHTS, attention
 from natives import Array, fused, laid, natively, near, run
 from programs import program_of
 

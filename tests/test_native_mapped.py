@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import GROUPS, by_groups, nibbles, quantised, whole
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from layers import GROUPS, by_groups, nibbles, quantised, whole
 from natives import Array, laid, near
 from programs import program_of
 

@@ -17,11 +17,11 @@ from families import (
     TRANSPOSED,
     TRANSPOSES,
     of_nothing,
-    shared_out,
     views,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers import shared_out
 from natives import (
     DTYPES,
     LAYOUTS,
