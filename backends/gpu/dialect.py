@@ -113,11 +113,16 @@ _CUDA_MATH = {f"eq_{n}": _function(n, f"{n}f") for n in _PLAIN} | {
 EQ_FN T eq_read(const T* p) {
   return __ldg(p);
 }""",
-    "eq_load": """// Of memory that the kernel only reads: it waits for no store.
-template <int N, typename T>
+    "eq_load": """// Whether inputs begin on 16 bytes: those that are slices may not.
+template <bool B>
+struct EqWhole {
+  static constexpr bool value = B;
+};
+// Of memory that the kernel only reads: it waits for no store.
+template <int N, bool WHOLE, typename T>
 EQ_FN EqPack<T, N> eq_load(const T* p) {
   EqPack<T, N> x;
-  if (uint64_t(p) % alignof(EqPack<T, N>)) {  // of an array that is a slice
+  if (!WHOLE) {
     for (int i = 0; i < N; ++i) x.v[i] = p[i];
     return x;
   }

@@ -31,6 +31,7 @@ from .arithmetic import expression
 from .dialect import Dialect, number, value_type
 from .functions import NEAR, header_of
 from .near import near
+from .slices import for_slices
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
@@ -140,6 +141,8 @@ class Writer:
         body = "\n".join([*self.dialect.ids, *self.out.text]) + "\n"
         if all(b.dtype in HALF for b in self.nest.buffers if b.written):
             body = re.sub(rf"\b({'|'.join(NEAR)})\(", r"\1_near(", body)
+        if self.dialect.name == "cuda":
+            body = for_slices(body)
         header = header_of(self.dialect, body)
         buffers = self.nest.buffers
         inputs = tuple(i for i, b in enumerate(buffers) if not b.written)
