@@ -58,8 +58,12 @@ class Size:
     """How many calls a queue is given behind how long a plug."""
 
     plug_s: float
-    few: int
     many: int
+
+    @property
+    def few(self) -> int:
+        """The smaller number of them."""
+        return self.many // 4
 
 
 class NotInTime(Exception):
@@ -83,8 +87,9 @@ def sized(queue: Queue, once_s: float, most: int) -> Size:
         else:
             raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
     plug_s = max(2 * handed, LEAST_PLUG_S)
-    queue.run(plug_s, calls // 4)
-    return Size(plug_s, calls // 4, calls)
+    size = Size(plug_s, calls)
+    queue.run(plug_s, size.few)
+    return size
 
 
 def slope(queue: Queue, size: Size) -> float | None:

@@ -144,7 +144,7 @@ def flatten_arguments(
 
 def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:
     """The attributes that a bound method or an object with ``__call__`` can read."""
-    if isinstance(fn, (FunctionType, Op)):
+    if isinstance(fn, (FunctionType, Op)):  # what an Op holds never changes
         return None
     return tree.attributes(getattr(fn, "__self__", fn), is_array)
 

@@ -107,13 +107,13 @@ def test_rounds_in_which_the_host_was_late_do_not_count() -> None:
 
 
 def test_the_plug_and_the_calls_are_told() -> None:
-    said = told(Size(4e-3, 64, 256), [2e-6, 4e-6, 3e-6])
+    said = told(Size(4e-3, 256), [2e-6, 4e-6, 3e-6])
     assert said["device_s"] == {"median": 3e-6, "min": 2e-6, "max": 4e-6}
     assert said["queued"] == {"calls": [64, 256], "plug_s": 4e-3, "late_rounds": 0}
 
 
 def test_noise_is_no_time() -> None:
-    said = told(Size(4e-3, 64, 256), [-2e-6, 1e-6, -1e-6])
+    said = told(Size(4e-3, 256), [-2e-6, 1e-6, -1e-6])
     assert "device_s" not in said and "varies" in said["device_reason"]
 
 

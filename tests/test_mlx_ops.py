@@ -23,6 +23,7 @@ check, every_way = checking.check, checking.every_way
 shared, takes_all = checking.shared, checking.takes_all
 F64 = np.dtype("f8")
 Case = tuple[Callable[..., Any], list[Any]]
+LAID = ((33,), "packed"), ((5, 17), "reversed"), ((2, 3, 8), "fortran")
 
 
 # -- ops -------------------------------------------------------------------------------
@@ -185,11 +186,7 @@ def test_errors_of_sums(way: str, kind: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_running_results(way: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for shape, layout in (
-        ((33,), "packed"),
-        ((5, 17), "reversed"),
-        ((2, 3, 8), "fortran"),
-    ):
+    for shape, layout in LAID:
         cases: list[Case] = []
         for axis in range(-len(shape), 0):
             x = mixed(rng, shape, dtype)
@@ -216,11 +213,7 @@ def test_running_sums_of_nothing() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_take(way: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for shape, layout in (
-        ((33,), "packed"),
-        ((5, 17), "reversed"),
-        ((2, 3, 8), "fortran"),
-    ):
+    for shape, layout in LAID:
         cases: list[Case] = []
         x = mixed(rng, shape, dtype)
         for axis in range(-len(shape), 0):

@@ -38,6 +38,7 @@ to start a generated kernel than one of its own. Beside an H200, 4096×1024 floa
 10.4 µs a call by our softmax and 13.5 by MLX's; of bfloat16 10.4 and 9.2, though the
 device is busy for 7.7 and 10.8."""
 LONG_ROW = 1024
+"""Elements of a row from which on MLX's ``rms_norm`` is as fast as a copy."""
 FEW_QUERIES = 4
 """Below which MLX has an attention for float32 on CUDA."""
 WIDE = np.dtype(np.float32)

@@ -101,6 +101,7 @@ class ImageCalls(OwnCalls):
         x, y, out = pointers
         b, area, each = self.b, p.window.area, convolutions.channels(p)
         ranges = list(self._ranges(p, part.column, part.columns))
+        as_it_lies = convolutions.is_matrix(p)
         with loop(b, I64(0), I64(p.channels), each) as channel:
             count = least(b, b.sub(I64(p.channels), channel), each)
             size = b.mul(count, I64(area))
@@ -111,13 +112,13 @@ class ImageCalls(OwnCalls):
                 with b.if_then(b.icmp_signed("<", low, high)):
                     columns = b.sub(high, low)
                     wide = vectors * tile(self.host, p.dtype).lanes
-                    if convolutions.is_matrix(p):
+                    if as_it_lies:
                         panel = self._at(p.dtype, images, (low, 1))
                         lies = I64(p.at[1].strides[-2]), I64(wide)
                     else:
                         panel, lies = scratch, (I64(wide), b.mul(size, I64(wide)))
                     under = Under(panel, lies, vectors, columns, size, adds)
-                    if panel is scratch:
+                    if not as_it_lies:
                         self._gather(p, images, count, low, under)
                     to = self._at(p.dtype, out, (low, 1))
                     self._multiply(p, how, kernels, part.count, under, to)

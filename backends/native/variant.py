@@ -131,19 +131,21 @@ class Tables:
         """The guard of a container, which those of what is in it follow."""
         # Named tuples lie in memory as tuples do.
         if issubclass(kind, tuple):
-            name, keyed = "tuple", False
-        elif kind in (list, dict):
-            name, keyed = kind.__name__, kind is dict
-        elif _holds_as_written(kind, keys):
-            name, keyed = "record", True
-        else:
-            raise NoVariantError
+            return self._around("tuple", kind, keys)
+        if kind in (list, dict):
+            return self._around(kind.__name__, kind, keys)
+        if _holds_as_written(kind, keys):
+            return self._around("record", kind, keys)
+        raise NoVariantError
+
+    def _around(self, name: str, of: object, keys: Sequence[Hashable]) -> list[int]:
+        """A node of kind ``name``, and the keys of those that follow it."""
         return words(
             "Node",
             kind=KIND[name],
             count=len(keys),
-            object=self.own(kind),
-            data=self.at([self.key(k) for k in keys] if keyed else []),
+            object=self.own(of),
+            data=self.at([self.key(k) for k in keys]),
         )
 
     def _constant(self, leaf: Leaf) -> list[int]:
@@ -194,13 +196,7 @@ class Tables:
         if isinstance(value, (dict, list, tuple)):
             node = self._container(kind, keys)
         elif _is_plain(value):
-            node = words(
-                "Node",
-                kind=KIND["instance"],
-                count=len(keys),
-                object=self.own(value),
-                data=self.at([self.key(k) for k in keys]),
-            )
+            node = self._around("instance", value, keys)
         else:
             raise NoVariantError
         for _, child in items:
