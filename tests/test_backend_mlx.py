@@ -355,6 +355,19 @@ def test_attention_of_float32_on_cuda_is_one_kernel_between_products() -> None:
     assert "ops.attention(" not in source and "mx.softmax" not in source
 
 
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+def test_logsumexp_on_a_gpu_is_a_kernel_of_ours(language: str) -> None:
+    # MLX's is ∞ of a row that holds ∞ and NaN
+    program = program_of(ops.logsumexp, np.zeros((2, 8), np.float32))
+    assert "mx.logsumexp(" not in mlx.lower(program, language).source
+
+
+@pytest.mark.parametrize("dtype", FLOATS_HERE, ids=str)
+def test_logsumexp_of_infinity_and_nan(dtype: Any) -> None:
+    x = np.array([[np.inf, np.nan, 1], [np.nan, np.inf, 1], [np.inf, 1, 1]], dtype)
+    assert_lowered(ops.logsumexp, x)
+
+
 @pytest.mark.skipif(ON_GPU, reason="kernels are generated there")
 @pytest.mark.parametrize("dtype", [np.dtype("f2"), BF16], ids=str)
 def test_halves_are_rounded_once(dtype: Any) -> None:

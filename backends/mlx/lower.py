@@ -461,8 +461,13 @@ class _KernelWriter:
 
     def _fast(self, term: Term, value: Callable[[Term], str]) -> str | None:
         """A composite as one call of MLX. Attention only on a GPU: elsewhere it is the
-        calls of its body, but for scores that are not finite."""
-        if term.op.name.startswith("attention") and not self.language:
+        calls of its body, but for scores that are not finite. Log-sum-exp only on a
+        CPU: MLX's for GPUs is ∞ of a row that holds both ∞ and NaN."""
+        name = term.op.name
+        elsewhere = (
+            name == "logsumexp" if self.language else name.startswith("attention")
+        )
+        if elsewhere:
             return None
         return spell.fast(self._call(term, value))
 
