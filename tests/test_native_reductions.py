@@ -37,6 +37,7 @@ from natives import (
 )
 
 from eqsat import ops
+from eqsat.backends.native import shape as cuts
 from eqsat.op import Op
 
 seeds = st.integers(0, 2**32 - 1)
@@ -72,6 +73,27 @@ def test_nan_anywhere_in_a_column_is_seen(name: str, shape: Shape) -> None:
     over: Callable[..., Any] = getattr(ops, name)
     (got,) = natively(lambda v: over(v, 0), x)
     same_bits(got, getattr(np, name)(x, axis=0))
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sum", "any"])
+@pytest.mark.parametrize("far", [False, True])
+@some
+@given(seeds, st.integers(8, 20), st.integers(64, 1200), threads)
+def test_columns_of_any_number(
+    name: str, far: bool, seed: int, m: int, n: int, threads: int
+) -> None:
+    """Panels of them end at any column; from memory that no cache holds they are read
+    one element at a time."""
+    rng, op = np.random.default_rng(seed), Op.registry[name]
+    arrays = [mixed(rng, (m, n), d) for d in DTYPES if d not in FLOATS or name != "sum"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuts, "FAR_BYTES", 0 if far else cuts.FAR_BYTES)
+        got = natively(
+            lambda *xs: tuple(op(x, axis=(0,)) for x in xs), *arrays, threads=threads
+        )
+    with np.errstate(all="ignore"):
+        for g, x in zip(got, arrays, strict=True):
+            same_bits(g, op.reference(x, axis=(0,)), signs=False)
 
 
 @pytest.mark.parametrize("name", ROUNDED_REDUCTIONS)

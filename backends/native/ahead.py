@@ -11,12 +11,18 @@ from ..kernels.language import Accumulate, Gather, Keep, Load, Pass, Store
 from .access import PTR, Access, Strand
 from .convert import I8, I32, I64, memory_type
 from .math.values import declared
-from .shape import AT_ONCE, is_near, is_wide
+from .shape import NEAR_BYTES, bytes_of, is_far, is_near, is_wide, panel_of
 
 AHEAD = 16
 """Rows that are asked for before they are read, where rows lie side by side."""
-AHEAD_BYTES = 4096
-"""How far ahead of a sum over one long row memory is asked for."""
+AHEAD_BYTES = 8192
+"""How far ahead memory is asked for where no cache holds it and it is read from end to
+end: sums end a sixth earlier than with half of it, and maps 2 to 15 % earlier than
+unasked."""
+CACHED_AHEAD_BYTES = 4096
+"""How far a sum asks ahead in a third cache, in all its arrays together: of one array
+it ends a fifth earlier, of two up to a fifth, later with twice of it. Maps end later.
+"""
 NEXT_ROW_BYTES = 1 << 15
 """Rows up to which the next one is asked for while this one is computed."""
 GATHERED_BYTES = 1024
@@ -47,9 +53,11 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
     if is_wide(nest) and is_near(nest):
         return
     if nest.vertical:
-        rows = AT_ONCE if is_wide(nest) else AHEAD
+        wide = is_wide(nest)
         for s in loads:
             stride = s.at.coefficient(var) * sizes[s.buffer]
+            read = panel_of(nest) * sizes[s.buffer]
+            rows = max(AHEAD_BYTES // read, 1) if wide else AHEAD
             if abs(stride) >= LINE * 4:
                 yield s, stride * rows
     elif len(bodies) > 1 and p is bodies[1] and nest.grid:
@@ -58,9 +66,12 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
             stride = s.at.coefficient(nest.grid[-1]) * sizes[s.buffer]
             if (s.buffer, s.at) in earlier and 0 < abs(stride) <= NEXT_ROW_BYTES:
                 yield s, stride
-    elif len(bodies) == 1 and any(isinstance(s, Accumulate) for s in p.body):
-        if not is_near(nest):
-            yield from ((s, AHEAD_BYTES) for s in loads)
+    elif len(bodies) == 1:
+        large = [s for s in loads if bytes_of(s, nest) > NEAR_BYTES]
+        if is_far(nest):
+            yield from ((s, AHEAD_BYTES) for s in large)
+        elif any(isinstance(s, Accumulate) for s in p.body):
+            yield from ((s, CACHED_AHEAD_BYTES // len(large)) for s in large)
 
 
 def picked_rows(c: Access) -> list[Gather]:

@@ -15,13 +15,11 @@ from .machine import Host
 from .nests import Emitter
 from .places import aligned
 from .shape import (
-    AT_ONCE,
     PART,
-    UNROLL,
+    at_once,
     check,
     is_wide,
     panel_of,
-    split,
     sums,
 )
 
@@ -38,11 +36,7 @@ class PanelEmitter(Emitter):
         self._place(unit, outer)
         self.lane = lane
         low, high = self._part(part, panel, lane.size)
-        last = lane.size % panel or panel
-        many, *rest = split(last, self.shape.lanes, self.shape.unroll)
-        counts = (max(many, lane.size // panel), *rest)
-        widths = ((self.shape.lanes, UNROLL), (self.shape.lanes, 1), (1, 1))
-        groups = [w for w, n in zip(widths, counts, strict=True) if n]
+        groups = self._steps(lane.size, panel)
         at = next(i for i, p in enumerate(self.nest.passes) if p.body)
         before = [s for p in self.nest.passes[: at + 1] for s in p.before]
         after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
@@ -60,6 +54,22 @@ class PanelEmitter(Emitter):
                     state = self._state(s, strand, low)
                     strand.row[s.target] = r.result(self.b, state)
                 self._run_row(after, strand)
+
+    def _steps(self, rows: int, panel: int) -> list[tuple[int, int]]:
+        """Lanes and vectors of each kind of step over a panel: what fits whole panels
+        and the last one, which may be shorter."""
+        lanes, unroll = self.shape.lanes, self.shape.unroll
+        quarter = max(lanes // 4, 1)
+        sizes = {min(rows, panel), rows % panel or panel}
+        found = []
+        for width, vectors in dict.fromkeys(
+            ((lanes, unroll), (lanes, 1), (quarter, 1), (1, 1))
+        ):
+            step = width * vectors
+            if any(size >= step for size in sizes):
+                found.append((width, vectors))
+            sizes = {size % step for size in sizes}
+        return found
 
     def _run_row(self, statements: Sequence[Statement], strand: Strand) -> None:
         for s in statements:
@@ -95,8 +105,9 @@ class PanelEmitter(Emitter):
             start, stop = self._range(p, var, None)
             many = stack.enter_context(loop(self.b, start, stop, PART))
             last = least(self.b, self.b.add(many, I64(PART)), stop)
-            with loop(self.b, many, last, AT_ONCE) as first:
-                end = least(self.b, self.b.add(first, I64(AT_ONCE)), last)
+            turns = at_once(self.nest)
+            with loop(self.b, many, last, turns) as first:
+                end = least(self.b, self.b.add(first, I64(turns)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)
@@ -127,7 +138,7 @@ class PanelEmitter(Emitter):
         self.inner = var
         self._prepare(p, var, strands)
         low_row, high_row = span
-        for turns in (AT_ONCE, 1):
+        for turns in dict.fromkeys((at_once(self.nest), 1)):
             whole = self._whole(low_row, high_row, turns)
             with loop(self.b, low_row, whole, turns) as i:
                 self._step(p, var, i, strands, parts, 0, turns)
