@@ -105,9 +105,9 @@ class PanelEmitter(Emitter):
             start, stop = self._range(p, var, None)
             many = stack.enter_context(loop(self.b, start, stop, PART))
             last = least(self.b, self.b.add(many, I64(PART)), stop)
-            turns = at_once(self.nest)
-            with loop(self.b, many, last, turns) as first:
-                end = least(self.b, self.b.add(first, I64(turns)), last)
+            few = at_once(self.nest)
+            with loop(self.b, many, last, few) as first:
+                end = least(self.b, self.b.add(first, I64(few)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)
