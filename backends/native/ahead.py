@@ -16,12 +16,10 @@ from .shape import NEAR_BYTES, bytes_of, is_far, is_near, is_wide, panel_of
 AHEAD = 16
 """Rows that are asked for before they are read, where rows lie side by side."""
 AHEAD_BYTES = 8192
-"""How far ahead memory is asked for where no cache holds it and it is read from end to
-end: sums end a sixth earlier than with half of it, and maps 2 to 15 % earlier than
-unasked."""
-CACHED_AHEAD_BYTES = 4096
-"""How far a sum asks ahead in a third cache, in all its arrays together: of one array
-it ends a fifth earlier, of two up to a fifth, later with twice of it. Maps end later.
+"""How far ahead memory is asked for that is read from end to end, in all arrays
+together: sums of one array end a fifth earlier in a third cache and from memory, there
+a sixth earlier than with half of it, and maps from memory 2 to 15 % earlier. Sums of
+two arrays, and maps, from a third cache end later than unasked.
 """
 NEXT_ROW_BYTES = 1 << 15
 """Rows up to which the next one is asked for while this one is computed."""
@@ -68,10 +66,9 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
                 yield s, stride
     elif len(bodies) == 1:
         large = [s for s in loads if bytes_of(s, nest) > NEAR_BYTES]
-        if is_far(nest):
-            yield from ((s, AHEAD_BYTES) for s in large)
-        elif any(isinstance(s, Accumulate) for s in p.body):
-            yield from ((s, CACHED_AHEAD_BYTES // len(large)) for s in large)
+        adds = any(isinstance(s, Accumulate) for s in p.body)
+        if is_far(nest) or (adds and len(large) == 1):
+            yield from ((s, AHEAD_BYTES // len(large)) for s in large)
 
 
 def picked_rows(c: Access) -> list[Gather]:
