@@ -7,6 +7,7 @@ from eqsat.program import Program, show_type
 
 from ..kernels.affine import Unsupported
 from .dialect import DIALECTS, Dialect
+from .few_rows import with_sums
 from .functions import header_of
 from .parts import Generated, Part, layouts_of, parts_of
 
@@ -24,6 +25,7 @@ def cuda(program: Program) -> str:
 def listing(program: Program, dialect: Dialect) -> str:
     """The functions that bodies call, then each kernel: what it computes, its loops,
     and its body. What a library computes is named."""
+    program = with_sums(program)
     views = layouts_of(program)
     texts: list[str] = []
     bodies = ""

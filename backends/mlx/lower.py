@@ -22,6 +22,7 @@ from eqsat.program import Program, show_type
 from eqsat.term import Term, Weak
 
 from ..gpu.dialect import DIALECTS
+from ..gpu.few_rows import with_sums
 from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
 from ..gpu.rows import FEW_ROWS
 from ..interpret import evaluate
@@ -73,6 +74,7 @@ def lower(program: Program, language: str | None = None) -> Lowered:
     language = language_here() if language is None else language
     if language:
         _refuse_float64(program)
+        program = with_sums(program)
     writer = _Writer(program, language)
     source = writer.source()
     scope = {**writer.namespace, "mx": mx, "ops": ops}
