@@ -37,7 +37,7 @@ from bench.need import Need, need
 from bench.queued import Queue, Size, sized, slope, told
 from bench.recording import lines, recorded
 from bench.report import Record, machine, write
-from bench.workloads import Drawn, Workload, device, leaves, mapped, matching
+from bench.workloads import Drawn, Quantised, Workload, device, leaves, mapped, matching
 from eqsat.errors import EqsatError
 
 ROUNDS = 7
@@ -101,20 +101,26 @@ def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
     from bench.peers.mlx_peer import Mlx, MlxNet, PlainNet
 
     peer = Mlx(1)
-    inputs, weights = mapped(list(drawn), peer.put)
-    given = [[*(x * 1 for x in inputs), *weights] for _ in range(GROUP)]
-    mx.eval([list(leaves(args)) for args in given])
-    fns = {
-        "eqsat": eq.jit(w.plain),
-        "mlx": mx.compile(partial(w.fn, MlxNet())),
-        "mx.compile": mx.compile(partial(w.fn, PlainNet())),
+    inputs, weights = mapped(list(drawn), by_part(peer.put))
+    _, packed = mapped(list(drawn), peer.put)
+    rows = [[x * 1 for x in inputs] for _ in range(GROUP)]
+    mx.eval(rows, list(leaves([weights, packed])))
+    fns: dict[str, tuple[Call, Any]] = {
+        "eqsat": (eq.jit(w.plain), weights),
+        "mlx": (mx.compile(partial(w.fn, MlxNet())), packed),
+        "mx.compile": (mx.compile(partial(w.fn, PlainNet())), weights),
     }
     plug = plug_of_mlx()
-    found = {
-        name: Candidate(f, given, mx.async_eval, mx.eval, peer.array, plug)
-        for name, f in fns.items()
-    }
+    found = {}
+    for name, (f, held) in fns.items():
+        given = [[*xs, *held] for xs in rows]
+        found[name] = Candidate(f, given, mx.async_eval, mx.eval, peer.array, plug)
     return found | ({"torch.compile": _torch(w, drawn, torch)} if torch else {})
+
+
+def by_part(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``put`` for :func:`mapped`, of the parts of quantised matrices."""
+    return lambda a: NotImplemented if isinstance(a, Quantised) else put(a)
 
 
 def copies(moved: int) -> Candidate:
@@ -190,7 +196,7 @@ def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
     from bench.peers.torch_peer import TorchNet, tensor
 
     torch._dynamo.reset()
-    inputs, weights = mapped(list(drawn), lambda a: tensor(a).cuda())
+    inputs, weights = mapped(list(drawn), by_part(lambda a: tensor(a).cuda()))
     given = [[*(x.clone() for x in inputs), *weights] for _ in range(GROUP)]
     return Candidate(
         torch.compile(partial(w.fn, TorchNet())),
@@ -220,16 +226,21 @@ def with_cuda() -> Any:
 def exact(w: Workload, args: Sequence[Any], torch: Any) -> list[Any]:
     """The results in float64: by PyTorch on the GPU where there is one, by NumPy
     elsewhere."""
-    wide = mapped(list(args), lambda a: a.astype(np.float64))
+    wide = mapped(list(args), by_part(_widened))
     if not torch:
         return _several(w.plain(*wide))
     from bench.peers.torch_peer import TorchNet
 
-    held = mapped(wide, lambda a: torch.from_numpy(a).cuda())
+    held = mapped(wide, by_part(lambda a: torch.from_numpy(a).cuda()))
     found = [y.cpu().numpy() for y in _several(w.fn(TorchNet(), *held))]
     del held
     torch.cuda.empty_cache()
     return found
+
+
+def _widened(a: Any) -> Any:
+    """Numbers that are no integers in float64."""
+    return a if a.dtype.kind in "iu" else a.astype(np.float64)
 
 
 def _several(results: Any) -> list[Any]:

@@ -87,9 +87,9 @@ def test_a_matrix_of_few_rows_is_not_computed_before(
 ) -> None:
     for rows in (1, FEW_ROWS, FEW_ROWS + 1):
         for p in both(f, drawn(f, rows, 64, dtype)):
-            kept = f is layers.nibbles and not p.folded  # bytes are parted before
             source = mlx.lower(p, language).source
-            assert ("mx.matmul(" in source) == (rows > FEW_ROWS or kept)
+            assert ("mx.matmul(" in source) == (rows > FEW_ROWS)
+            assert rows > FEW_ROWS or "mx.concatenate(" not in source
 
 
 def test_what_is_no_smaller_stays_a_product() -> None:
@@ -101,6 +101,7 @@ def test_what_is_no_smaller_stays_a_product() -> None:
         (lambda x, w: (x @ w) @ w.mT, [x, w]),
         (lambda x, w: x @ np.sort(w), [x, halves.astype(np.float32)]),
         (lambda x, w: x @ (ops.softmax(w) * 2), [x, w]),
+        (lambda x, w: x @ np.concatenate([w, w], 1), [x, w]),
     ):
         for p in both(f, arrays):
             assert with_sums(p) is p

@@ -17,6 +17,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.body import RESULT, Body, body_above, kernel_terms
+from eqsat.build import constant
 from eqsat.domain import CONTRACT, MAP
 from eqsat.expand import primitives
 from eqsat.kernel import Kernel, View, inner
@@ -29,6 +30,8 @@ FEW_ROWS = 4
 """Rows up to which a product becomes a sum, which reads the matrix once for each."""
 SMALLER = 1.5
 """How many times smaller the memory must be that a matrix is made of."""
+JOINED = ("concatenate", "pad")
+"""Views that are no other reading of one array."""
 DEPTH = 8
 """Kernels in a row, at most, that make a matrix."""
 
@@ -91,7 +94,7 @@ class _Finder:
         read = {a for t in (w, *within) for a in (t, *t.args) if a in leaves}
         if not all(self._is_made_of_inputs(a, DEPTH) for a in read):
             return None
-        whole = primitives(w)
+        whole = primitives(_without_stacks(primitives(w)))
         parts = _made_of(whole)
         if whole in parts or SMALLER * sum(a.nbytes for a in parts) > w.nbytes:
             return None
@@ -114,14 +117,40 @@ class _Finder:
         return all(self._is_made_of_inputs(a, depth - 1) for a in maker.inputs)
 
 
-def _made_of(whole: Term) -> list[Term]:
-    """The arrays below pointwise ops and views."""
+def _without_stacks(whole: Term) -> Term:
+    """``whole``, in which of two things stacked one is chosen: nibbles of bytes."""
+    chosen: dict[Term, Term] = {}
+    for t in inner([whole], _made_of(whole, stacks=True)):
+        op = cast(Op, t.op)
+        if op.name == "concatenate":
+            axis = op.attr_dict(t)["axis"]
+            first, second = (primitives(a, chosen) for a in t.args)
+            shape = [1] * t.ndim
+            shape[axis] = 2
+            is_first = constant(t.graph, np.reshape([True, False], shape))
+            of = (Tracer(a) for a in (is_first, first, second))
+            chosen[t] = cast(Tracer, ops.where(*of)).term
+    return primitives(whole, chosen)
+
+
+def _is_stack(t: Term) -> bool:
+    """Whether ``t`` is two arrays beside each other on an axis of their own."""
+    op = cast(Op, t.op)
+    if op.name != "concatenate" or len(t.args) != 2:
+        return False
+    axis: int = op.attr_dict(t)["axis"]
+    return t.shape[axis] == 2
+
+
+def _made_of(whole: Term, stacks: bool = False) -> list[Term]:
+    """The arrays below pointwise ops, views, and ``stacks`` of two."""
     found: dict[Term, None] = {}
     seen, stack = {whole}, [whole]
     while stack:
         t = stack.pop()
         op = cast(Op, t.op)
-        if op.kind in ("pointwise", "view") and op.name not in ("concatenate", "pad"):
+        plain = op.kind in ("pointwise", "view") and op.name not in JOINED
+        if plain or (stacks and _is_stack(t)):
             new = [a for a in t.args if a not in seen]
             seen.update(new)
             stack += new

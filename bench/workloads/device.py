@@ -11,6 +11,7 @@ from typing import Any
 from bench.workloads import Array, Draw, Drawn, Workload, sizes
 from bench.workloads.heads import causal_attention
 from bench.workloads.products import adapter, linear, lora
+from bench.workloads.quantised import of_bits
 from bench.workloads.rows import (
     affine,
     channels,
@@ -28,6 +29,8 @@ from bench.workloads.rows import (
 LARGE = ((16384, 4096), (4096, 1024))
 SMALL = ((1, 1024), (1, 4096), (8, 1024), (8, 4096))
 IMAGES = ((64, 256, 64, 64),)
+FEW = (1, 4)
+"""Rows that are multiplied by weights in few bits."""
 FEATURES = 4096
 HEAD = 128
 DTYPES = ("bfloat16", "float32")
@@ -118,6 +121,12 @@ def workloads(dtype: str) -> list[Workload]:
             w
             for name, fn, make, shape in products
             for w in sizes(name, fn, "contract", make, (shape,), dtypes=only)
+        ),
+        *(
+            w
+            for bits in (8, 4)
+            if dtype == "float32"
+            for w in of_bits(bits, tuple((m, d, d) for m in FEW))
         ),
         *sizes("block", _block, "block", _draw_block, ((8, 1024, d),), dtypes=only),
     ]

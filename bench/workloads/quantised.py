@@ -3,12 +3,13 @@ rows share a scale."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.workloads import Array, Draw, Drawn, Quantised, sizes
+from bench.workloads import Array, Draw, Drawn, Quantised, Workload, sizes
 
 SHAPES = ((1, 2048, 2048), (32, 2048, 2048))
 ROWS = 128
@@ -32,10 +33,10 @@ def _quantised(bits: int, draw: Draw, m: int, k: int, n: int) -> Drawn:
     return [draw.normal(m, k)], [Quantised(q, scale, zero)]
 
 
-WORKLOADS = [
-    w
-    for bits in (8, 4)
-    for w in sizes(
-        f"int{bits}_matmul", _matmul, "quantised", partial(_quantised, bits), SHAPES
-    )
-]
+def of_bits(bits: int, shapes: Sequence[tuple[int, ...]]) -> list[Workload]:
+    """Products with weights of so many bits."""
+    make = partial(_quantised, bits)
+    return list(sizes(f"int{bits}_matmul", _matmul, "quantised", make, shapes))
+
+
+WORKLOADS = [*of_bits(8, SHAPES), *of_bits(4, SHAPES)]
