@@ -15,6 +15,14 @@ from ..kernels.language import (
 from .dialect import SIMD, number, value_type
 from .writer import JOINS, Reducing
 
+MOST = 8
+"""Columns that a thread takes, at most."""
+DEEP = 8
+"""Threads that share the elements of a column, at most: with 16 of them adding up their
+parts took as long as products of 8-bit weights."""
+WITHIN = 4
+"""Turns of an innermost loop that one thread takes together: nibbles of a byte."""
+
 
 class Columns(Reducing):
     """Rows that lie side by side: lanes run along these, and the threads of a group
@@ -25,11 +33,11 @@ class Columns(Reducing):
         *outer, lane = nest.grid
         statements = [s for p in nest.passes for s in (*p.before, *p.body)]
         self.lane = lane
-        self.n = min(self.width(statements, lane, lane.size), 4)
+        self.n = min(self.width(statements, lane, lane.size), MOST)
         blocks = -(-lane.size // (SIMD * self.n))
         longest = max(self.turns_of(p) for p in nest.passes)
         self.depth = 1
-        while self.depth < 16 and self.depth * 8 < longest:
+        while self.depth < DEEP and self.depth * 8 < longest:
             self.depth *= 2
         self.group = SIMD * self.depth
         self.groups = prod(v.size for v in outer) * blocks
@@ -44,6 +52,8 @@ class Columns(Reducing):
         if self.depth > 1:
             for s in self.accumulators():
                 self.slots(s, self.group * self.n)
+        self.known = "inside"
+        """Which threads know the values of columns."""
         for i, p in enumerate(nest.passes):
             self._pass(i, p)
 
@@ -55,6 +65,8 @@ class Columns(Reducing):
     def _pass(self, i: int, p: Pass) -> None:
         self._of_columns(p.before)
         if p.body:
+            if not any(later.body for later in self.nest.passes[i + 1 :]):
+                self.known = "inside && y == 0"
             self._elements(i, p)
 
     def _of_columns(self, before: Sequence[Statement]) -> None:
@@ -69,7 +81,7 @@ class Columns(Reducing):
         hold = {s.target: f"a{s.target}[{'j' if n > 1 else '0'}]" for s in makes}  # type: ignore[union-attr]
         stores = [s for s in before if isinstance(s, Store)]
         if makes:
-            out.open("if (inside)")
+            out.open(f"if ({self.known})")
             self.block(makes, self.lane, n, hold)
             out.close()
         self.row |= hold
@@ -88,13 +100,29 @@ class Columns(Reducing):
             out.add(f"for (int j = 0; j < {n}; ++j) s{s.target}[j] = {none};")
         names = {s.target: f"s{s.target}[{slot}]" for s in sums}
         low, high, _ = self.turns(p)
-        kept = dict(self.index)
+        kept, loops = dict(self.index), p.loops
+        chunk = self.nest.chunk
+        if chunk is not None and low != "0" and chunk.size == loops[0].size:
+            self.index[loops[0]] = self.index[chunk]
+            loops, low = loops[1:], "0"
+        within = loops[-1:] if len(loops) > 1 and loops[-1].size <= WITHIN else ()
+        if low == "0":
+            loops = loops[: len(loops) - len(within)]
+            high = str(prod(v.size for v in loops))
+        else:
+            within = ()
         out.open("if (inside)")
         first = "y" if low == "0" else f"{low} + y"
         out.add("#pragma unroll 4")
         out.open(f"for ({self.int} e = {first}; e < {high}; e += {self.depth})")
-        self.split("e", p.loops)
+        self.split("e", loops)
+        for v in within:
+            out.add("#pragma unroll")
+            out.open(f"for (int i_{v} = 0; i_{v} < {v.size}; ++i_{v})")
+            self.index[v] = f"i_{v}"
         self.block(self.again(i), self.lane, n, None, names)
+        for _ in within:
+            out.close()
         out.close()
         out.close()
         self.index = kept
@@ -111,6 +139,8 @@ class Columns(Reducing):
             place = f"slots{s.target}[lane * {n} + j]"
             out.add(f"for (int j = 0; j < {n}; ++j) {place} = s{s.target}[j];")
             out.add("EQ_BARRIER();")
+        if self.depth > 1:
+            out.open(f"if ({self.known})")
         out.open(f"for (int j = 0; j < {n}; ++j)")
         if self.depth > 1:
             out.add(f"{kind} all = {none};")
@@ -123,4 +153,6 @@ class Columns(Reducing):
         else:
             out.add(f"a{s.target}[j] = {self.result(s, f's{s.target}[j]')};")
         out.close()
+        if self.depth > 1:
+            out.close()
         self.row[s.target] = f"a{s.target}[{'j' if n > 1 else '0'}]"
