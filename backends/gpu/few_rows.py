@@ -1,9 +1,9 @@
 """Products of few rows by matrices that are made of smaller ones, such as weights in
 few bits, as sums over what they are made of.
 
-A product of few rows ends when its matrix has been read. 4096×4096 float32 that stand
-for int8 are four times the memory: 16 µs on an H200 where the int8 take 4, and 12 more
-where they are computed in each call.
+A product of few rows ends when its matrix has been read. One row by 4096×4096 int8 with
+scales takes an H200 5.9 µs so, 17 by the float32 that they stand for, and 48 where these
+are computed in each call.
 """
 
 from __future__ import annotations

@@ -74,8 +74,7 @@ def lower(program: Program, language: str | None = None) -> Lowered:
     language = language_here() if language is None else language
     if language:
         _refuse_float64(program)
-        program = with_sums(program)
-    writer = _Writer(program, language)
+    writer = _Writer(with_sums(program) if language else program, language)
     source = writer.source()
     scope = {**writer.namespace, "mx": mx, "ops": ops}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
