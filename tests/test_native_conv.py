@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -161,19 +162,16 @@ def test_memory_around_images_is_not_read() -> None:
     for guard in (0, 2):
         assert protect(address + guard * page, page, 0) == 0
     try:
-        for n in (27, 61, 128):
-            for step in (1, 2, 3):
-                for groups in (1, 2):
-                    size = 2 * 2 * n * 4
-                    for start in (page, 2 * page - size):
-                        x = whole[start : start + size].view(F32).reshape(1, 2, 2, n)
-                        x[:] = draw(0, *x.shape)
-                        w = draw(1, 2, 2 // groups, 1, 3)
-                        attrs = attributes((1, step), (0, 1), groups=groups)
-                        (got,) = natively(
-                            lambda x, w, a=attrs: ops.conv2d(x, w, **a), x, w
-                        )
-                        right(got, x, w, **attrs)
+        cases = product_of((27, 61, 128), (1, 2, 3), (1, 2), (1, 3))
+        for n, step, groups, kernel in cases:
+            size = 2 * 2 * n * 4
+            for start in (page, 2 * page - size):
+                x = whole[start : start + size].view(F32).reshape(1, 2, 2, n)
+                x[:] = draw(0, *x.shape)
+                w = draw(1, 2, 2 // groups, 1, kernel)
+                attrs = attributes((1, step), (0, kernel // 2), groups=groups)
+                (got,) = natively(lambda x, w, a=attrs: ops.conv2d(x, w, **a), x, w)
+                right(got, x, w, **attrs)
     finally:
         for guard in (0, 2):
             protect(address + guard * page, page, mmap.PROT_READ | mmap.PROT_WRITE)

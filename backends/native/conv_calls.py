@@ -14,7 +14,7 @@ from .convert import I64, least
 from .gemm import Packing, Plan
 from .gemm_calls import OwnCalls, Part
 from .gemm_code import name_of
-from .tiles import tile
+from .tiles import spans, tile
 
 
 @dataclass(frozen=True)
@@ -100,18 +100,25 @@ class ImageCalls(OwnCalls):
     ) -> None:
         x, y, out = pointers
         b, area, each = self.b, p.window.area, convolutions.channels(p)
-        ranges = list(self._ranges(p, part.column, part.columns))
-        as_it_lies = convolutions.is_matrix(p)
+        shape, is_matrix = tile(self.host, p.dtype), convolutions.is_matrix(p)
+        ranges = [
+            (*columns, is_matrix and convolutions.are_whole(s.columns, self.host, p))
+            for s, columns in zip(
+                spans(p.sizes[1], shape),
+                self._ranges(p, part.column, part.columns),
+                strict=True,
+            )
+        ]
         with loop(b, I64(0), I64(p.channels), each) as channel:
             count = least(b, b.sub(I64(p.channels), channel), each)
             size = b.mul(count, I64(area))
             images = self._at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
             kernels = self._at(p.dtype, x, (channel, area))
             adds = b.icmp_signed(">", channel, I64(0))
-            for low, high, vectors in ranges:
+            for low, high, vectors, as_it_lies in ranges:
                 with b.if_then(b.icmp_signed("<", low, high)):
                     columns = b.sub(high, low)
-                    wide = vectors * tile(self.host, p.dtype).lanes
+                    wide = vectors * shape.lanes
                     if as_it_lies:
                         panel = self._at(p.dtype, images, (low, 1))
                         lies = I64(p.at[1].strides[-2]), I64(wide)

@@ -85,6 +85,12 @@ def is_matrix(p: Convolution) -> bool:
     return few and lies and (w.kernel, w.stride, w.padding) == (one, one, (0, 0))
 
 
+def are_whole(columns: int, host: Host, p: Convolution) -> bool:
+    """Whether so many places are whole vectors: tiles read no less, and what lies
+    behind an image is not to be read."""
+    return columns % tile(host, p.dtype).lanes == 0
+
+
 def channels(p: Convolution) -> int:
     """Channels whose elements are multiplied at once."""
     most = max(INNER // p.window.area, 1)
@@ -107,14 +113,19 @@ def _windows(p: Convolution, host: Host, threads: int) -> Cut:
         rows = -(-m // more)
         rows = padded(rows, height(rows, shape))
     each = -(-whole // columns) * shape.columns
+    lies = is_matrix(p)
     widest = max(
-        padded(
-            min(s.columns, each) if s.vectors == shape.vectors else s.columns,
-            s.vectors * shape.lanes,
-        )
-        for s in spans(n, shape)
+        (
+            padded(
+                min(s.columns, each) if s.vectors == shape.vectors else s.columns,
+                s.vectors * shape.lanes,
+            )
+            for s in spans(n, shape)
+            if not (lies and are_whole(s.columns, host, p))
+        ),
+        default=0,
     )
-    room = 0 if is_matrix(p) else inner * widest * size
+    room = inner * widest * size
     return Cut(Plan("windows", "own", room, height(rows, shape)), rows, columns)
 
 
