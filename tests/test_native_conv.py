@@ -22,7 +22,7 @@ from programs import program_of
 
 import eqsat as eq
 from eqsat import ops
-from eqsat.backends.native import Lowered, convolutions
+from eqsat.backends.native import Lowered, convolutions, steps
 from eqsat.backends.native.lower import Compiled, Native, _layout
 from eqsat.backends.native.machine import host
 from eqsat.ops.contract import conv2d_op
@@ -175,6 +175,19 @@ def test_memory_around_images_is_not_read() -> None:
     finally:
         for guard in (0, 2):
             protect(address + guard * page, page, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def test_large_results_of_stencils_are_written_part_by_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts begin anywhere in a line of memory, where no cache is asked for."""
+    monkeypatch.setattr(steps, "STREAMED_BYTES", 1 << 15)
+    x, w, b = draw(0, 1, 6, 162, 99), draw(1, 6, 1, 3, 3), draw(2, 6)
+    one = fused(lambda x, w, b: ops.conv2d(x, w, groups=6) + b.reshape(-1, 1, 1), 3)
+    arrays = [a.astype(F16) for a in (x, w, b)]
+    (got,) = natively(one, *arrays, threads=2)
+    want = exact(arrays[0], arrays[1], np.float64, **attributes(groups=6))
+    near(got, want + arrays[2].astype(np.float64)[:, None, None], 1e-4)
 
 
 # -- numbers ---------------------------------------------------------------------------

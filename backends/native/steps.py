@@ -68,9 +68,10 @@ class Group:
 
 
 def with_range(step: Step) -> Step:
-    """The step with a nest that is told which elements of a row are wanted."""
+    """The step with a nest that is told which elements of a row are wanted. They start
+    anywhere, so that no vector is known to be aligned, as stores past caches are."""
     assert isinstance(step.piece, Loops)
-    nest = replace(step.piece.nest, ranged=True)
+    nest = replace(step.piece.nest, ranged=True, streamed=frozenset())
     return replace(step, piece=replace(step.piece, nest=nest))
 
 
