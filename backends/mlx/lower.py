@@ -30,6 +30,7 @@ from ..kernels.affine import Unsupported
 from ..numpy.emit import Names
 from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
+from .blocks import count_of, opened
 
 INDENT = "    "
 RESERVED = frozenset("mx ops program".split())
@@ -167,11 +168,17 @@ class _Writer:
                 return own
             writer = new()
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
-            bodies = step.opened(writer.is_attention)
+            bodies = opened(step, writer.is_attention, self._blocks)
             with suppress(Unsupported):
                 parts = parts_of(step, DIALECTS[self.language], layouts, bodies)
                 return self._parts(step, bodies, parts, writer)
         return new().lines()
+
+    def _blocks(self, term: Term) -> int:
+        """In how many blocks of queries attention runs: in steps only on CUDA, of
+        float32."""
+        wide = self.language == "cuda" and term.dtype == WIDE
+        return count_of(term, devices.typical(self.language)) if wide else 1
 
     def _by_mlx(self, step: Kernel, writer: _KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no kernel of ours would

@@ -30,6 +30,12 @@ def _scores(q: Any, k: Any, scale: Any) -> Any:
     return scale * matmul(q, matrix_transpose(k))
 
 
+def causal_scores(q: Any, k: Any, scale: Any, ahead: int) -> Any:
+    """scale q kᵀ where j ≤ i + ahead, else -∞."""
+    keep = diagonal_band(q.shape[-2], k.shape[-2], ahead, like=q)
+    return where(keep, _scores(q, k, scale), -math.inf)
+
+
 @composite("... m d, ... n d, ... n e,  -> ... m e", recognised=False, check=some_keys)
 def attention_scaled(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ) v."""
@@ -55,9 +61,7 @@ def attention_padded(q: Any, k: Any, v: Any, scale: Any, bias: Any) -> Any:
 @composite("... m d, ... n d, ... n e,  -> ... m e", check=some_keys, recognised=False)
 def attention_causal(q: Any, k: Any, v: Any, scale: Any) -> Any:
     """softmax(scale q kᵀ where j ≤ i + n - m, else -∞) v: no query sees later keys."""
-    m, n = q.shape[-2], k.shape[-2]
-    keep = diagonal_band(m, n, n - m, like=q)
-    return matmul(softmax(where(keep, _scores(q, k, scale), -math.inf)), v)
+    return matmul(softmax(causal_scores(q, k, scale, k.shape[-2] - q.shape[-2])), v)
 
 
 @composite(
