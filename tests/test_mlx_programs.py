@@ -71,6 +71,29 @@ def test_arrays_without_elements(way: str) -> None:
         check(way, [(families.of_nothing, [e, x])], tol=0)
 
 
+LONG_ROWS: list[Callable[..., Any]] = [
+    lambda x: ops.softmax(x * 0.5),
+    lambda x: ops.logsumexp(x) * 2.0,
+    lambda x: ops.log_softmax(x) - 1.0,
+    lambda x: ops.softmax(x.mT, axis=0) * 2.0,
+]
+"""Which no GPU holds between passes."""
+
+
+@every_way
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+def test_long_rows(way: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(9, 40000), (8, 66001)][: 2 if way == "device" else 1]
+    cases: list[Case] = []
+    for shape in shapes:
+        x = (rng.standard_normal(shape) * 4).astype(dtype)
+        x[1, 7], x[2, 9], x[3] = np.inf, np.nan, -np.inf
+        x[4, ::2] = -np.inf
+        cases += [(f, [x]) for f in LONG_ROWS]
+    check(way, cases, tol=8)
+
+
 # -- products and networks -------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from ..kernels.language import (
     Store,
 )
 from .dialect import SIMD, number, value_type
+from .online import online
 from .writer import JOINS, Reducing
 
 MOST = 8
@@ -22,6 +23,9 @@ DEEP = 8
 parts took as long as products of 8-bit weights."""
 WITHIN = 4
 """Turns of an innermost loop that one thread takes together: nibbles of a byte."""
+MOST_ONCE = 3
+"""Accumulators where one of them is of pairs: 256 threads have 8 each, 16 KiB of pairs
+and 8 of others, and Metal has 32 KiB."""
 
 
 class Columns(Reducing):
@@ -29,6 +33,10 @@ class Columns(Reducing):
     share the elements of each out."""
 
     def write(self) -> None:
+        once = online(self.nest)
+        sums = [s for s in once.statements() if isinstance(s, Accumulate)]
+        if len(sums) <= MOST_ONCE:
+            self.take(once)
         nest, out = self.nest, self.out
         *outer, lane = nest.grid
         statements = [s for p in nest.passes for s in (*p.before, *p.body)]

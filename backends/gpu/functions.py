@@ -9,7 +9,7 @@ import numpy as np
 from ..native.math.coefficients import ERF32, ERFC32
 from .dialect import Dialect, number
 
-NEAR = ("eq_exp", "eq_erf")
+NEAR = ("eq_exp", "eq_erf", "eq_powers")
 """Functions that have a cheaper form, ``_near``, within 2⁻¹⁵ of the result: for kernels
 that write halves only, whose rounding is 16 times that."""
 ERF_NEAR = (
@@ -195,6 +195,25 @@ template <typename T>
 EQ_FN EqAt<T> eq_shuffle(EqAt<T> x, int d) {
   return EqAt<T>{eq_shuffle(x.value, d), eq_shuffle(x.place, d)};
 }""",
+    "EqPower": """// Σ eᵛ of some v: the greatest of them, and the sum over its power.
+struct EqPower {
+  float top, sum;
+};
+EQ_FN EqPower eq_shuffle(EqPower x, int d) {
+  return EqPower{eq_shuffle(x.top, d), eq_shuffle(x.sum, d)};
+}""",
+    "eq_powers": """EQ_FN EqPower eq_powers(EqPower x, EqPower y) {
+  const float e = x.top == y.top ? 1.0f : eq_exp(-eq_fabs(x.top - y.top));
+  const bool more = y.top > x.top;
+  const float sum = more ? x.sum * e + y.sum : x.sum + y.sum * e;
+  return EqPower{eq_max(x.top, y.top), sum};
+}""",
+    "eq_powers_near": """EQ_FN EqPower eq_powers_near(EqPower x, EqPower y) {
+  const float e = x.top == y.top ? 1.0f : eq_exp_near(-eq_fabs(x.top - y.top));
+  const bool more = y.top > x.top;
+  const float sum = more ? x.sum * e + y.sum : x.sum + y.sum * e;
+  return EqPower{eq_max(x.top, y.top), sum};
+}""",
 }
 
 
@@ -219,6 +238,7 @@ FUNCTIONS |= {
     "EqProd": _combiner("EqProd", "T(x * y)"),
     "EqMax": _combiner("EqMax", "eq_max(x, y)"),
     "EqMin": _combiner("EqMin", "eq_min(x, y)"),
+    "EqPowers": _combiner("EqPowers", "eq_powers(x, y)"),
     "EqAny": _combiner("EqAny", "x || y"),
     "EqAll": _combiner("EqAll", "x && y"),
     "EqArgmax": _extreme("EqArgmax", ">"),

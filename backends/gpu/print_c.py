@@ -2,8 +2,9 @@
 
 A map gives each thread a few neighbours of the result. A row is one thread group's, 32
 lanes' or one thread's, by its length; what later passes read again stays in registers
-where it fits, and is computed again where it does not. Where neighbouring rows lie side
-by side, lanes run along these and thread groups share the elements of a row out.
+where it fits, and is computed again where it does not: then sums of powers are found in
+one pass with the greatest. Where neighbouring rows lie side by side, lanes run along
+these and thread groups share the elements of a row out.
 """
 
 from __future__ import annotations

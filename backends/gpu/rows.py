@@ -19,6 +19,7 @@ from ..kernels.language import (
 )
 from .dialect import SIMD, value_type
 from .maps import MAP_GROUP
+from .online import online
 from .writer import JOINS, Reducing
 
 WIDE_GROUP = 256
@@ -39,7 +40,39 @@ class Rows(Reducing):
     """Rows whose elements lie side by side."""
 
     def write(self) -> None:
-        nest, out = self.nest, self.out
+        self._measure()
+        once = self.nest if self.registers else online(self.nest)
+        if once is not self.nest:
+            self.take(once)
+            self._measure()
+        out = self.out
+        if self.lanes == self.group:
+            row = "group"
+        elif self.lanes == 1:
+            row = f"{self.unsigned}(group) * {self.group} + lane"
+        else:
+            row = (
+                f"{self.unsigned}(group) * {self.group // self.lanes} "
+                f"+ lane / {self.lanes}"
+            )
+        out.add(f"const {self.unsigned} row = {row};")
+        if self.nest.rows % (self.group // self.lanes):
+            out.add(f"if (row >= {self.nest.rows}) return;")
+        own = "0" if self.lanes == 1 else f"lane % {self.lanes}"
+        if self.lanes == self.group and self.lanes & (self.lanes - 1):
+            own = "lane"
+        out.add(f"const {self.unsigned} own = {own};")
+        self.split("row", self.nest.grid)
+        if self.lanes > SIMD:
+            for s in self.accumulators():
+                self.slots(s, SIMD)
+        self._registers()
+        for i, p in enumerate(self.nest.passes):
+            self._pass(i, p)
+
+    def _measure(self) -> None:
+        """How rows are shared out among threads, and what these hold of them."""
+        nest, self.group = self.nest, 1
         loops = {p.loops for p in nest.passes if p.body}
         self.length = max(prod(v.size for v in p.loops) for p in nest.passes)
         statements = [s for p in nest.passes for s in p.body]
@@ -53,29 +86,6 @@ class Rows(Reducing):
         self.may_hold = len(loops) == 1 and not chunked
         self.kept = self._kept()
         self._share()
-        if self.lanes == self.group:
-            row = "group"
-        elif self.lanes == 1:
-            row = f"{self.unsigned}(group) * {self.group} + lane"
-        else:
-            row = (
-                f"{self.unsigned}(group) * {self.group // self.lanes} "
-                f"+ lane / {self.lanes}"
-            )
-        out.add(f"const {self.unsigned} row = {row};")
-        if nest.rows % (self.group // self.lanes):
-            out.add(f"if (row >= {nest.rows}) return;")
-        own = "0" if self.lanes == 1 else f"lane % {self.lanes}"
-        if self.lanes == self.group and self.lanes & (self.lanes - 1):
-            own = "lane"
-        out.add(f"const {self.unsigned} own = {own};")
-        self.split("row", nest.grid)
-        if self.lanes > SIMD:
-            for s in self.accumulators():
-                self.slots(s, SIMD)
-        self._registers()
-        for i, p in enumerate(nest.passes):
-            self._pass(i, p)
 
     def _share(self) -> None:
         """Lanes of a row, and threads of a group."""

@@ -31,6 +31,7 @@ from .arithmetic import expression
 from .dialect import Dialect, number, value_type
 from .functions import NEAR, header_of
 from .near import near
+from .online import POWERS, recomputed
 from .slices import for_slices
 
 SMALL = 8
@@ -67,6 +68,7 @@ JOINS = {
     "all": "EqAll",
     "argmax": "EqArgmax",
     "argmin": "EqArgmin",
+    POWERS: "EqPowers",
 }
 
 
@@ -108,14 +110,10 @@ class Writer:
     """What all kinds of kernels share."""
 
     def __init__(self, nest: Nest, sizes: Sequence[int], dialect: Dialect) -> None:
-        nest = near(nest)
-        self.nest, self.sizes, self.dialect = nest, sizes, dialect
+        self.sizes, self.dialect = sizes, dialect
+        self.take(near(nest))
+        nest = self.nest
         self.out = Lines()
-        self.dtypes: dict[int, DType] = {
-            s.target: s.dtype
-            for s in nest.statements()
-            if not isinstance(s, (Keep, Store))
-        }
         self.index: dict[Var, str] = {}
         """Expressions of the variables in scope."""
         self.row: dict[int, str] = {}
@@ -134,6 +132,15 @@ class Writer:
         """Of what is split into the values of several variables: no negative number is,
         and compilers that know so divide by powers of two in one instruction."""
         self.group = self.groups = 1
+
+    def take(self, nest: Nest) -> None:
+        """Have ``nest`` written."""
+        self.nest = nest
+        self.dtypes: dict[int, DType] = {
+            s.target: s.dtype
+            for s in nest.statements()
+            if not isinstance(s, (Keep, Store))
+        }
 
     def source(self) -> Source:
         """The kernel."""
@@ -377,6 +384,10 @@ class Writer:
     def _join(self, s: Accumulate, place: str, local: Mapping[int, str]) -> None:
         text = self.value(s.value, local)
         join = JOINS[s.op]
+        if s.op == POWERS:
+            weight = self.value(s.position, local) if s.position >= 0 else "1.0f"
+            self.out.add(f"{place} = eq_powers({place}, EqPower{{{text}, {weight}}});")
+            return
         if s.position >= 0:
             kind = value_type(self.dtypes[s.value])
             text = f"EqAt<{kind}>{{{text}, int({self.value(s.position, local)})}}"
@@ -389,6 +400,8 @@ class Writer:
         dtype = self.dtypes[s.value]
         if s.op in ("sum", "prod") and dtype == np.dtype(bool):
             raise Unsupported(f"{s.op} of bools on a GPU")
+        if s.op == POWERS:
+            return "EqPower", "EqPower{-EQ_INF, 0.0f}"
         kind, none = value_type(dtype), _neutral(s.op, dtype)
         if s.position >= 0:
             return f"EqAt<{kind}>", f"EqAt<{kind}>{{{none}, 2147483647}}"
@@ -396,40 +409,15 @@ class Writer:
 
     def result(self, s: Accumulate, text: str) -> str:
         """What becomes of a joined accumulator."""
+        if s.op == POWERS:
+            return f"{text}.sum"
         return f"{value_type(s.dtype)}({text}.place)" if s.position >= 0 else text
 
     # -- values that are computed again ------------------------------------------------
 
     def again(self, p: int) -> list[Statement]:
         """The body of pass ``p`` with what earlier ones kept computed anew."""
-        made: dict[int, Statement] = {}
-        for q in self.nest.passes[: p + 1]:
-            for s in q.body:
-                if not isinstance(s, (Keep, Store, Accumulate, Kept)):
-                    made.setdefault(s.target, s)
-        out: list[Statement] = []
-        done: set[int] = set()
-
-        def need(i: int) -> None:
-            s = made.get(i)
-            if i in done or s is None:
-                return
-            done.add(i)
-            for a in getattr(s, "args", ()):
-                need(a)
-            out.append(s)
-
-        for s in self.nest.passes[p].body:
-            if isinstance(s, Keep):
-                continue
-            if isinstance(s, (Store, Accumulate)):
-                need(s.value)
-                if isinstance(s, Accumulate) and s.position >= 0:
-                    need(s.position)
-                out.append(s)
-            else:
-                need(s.target)
-        return out
+        return recomputed(self.nest.passes, p)
 
 
 class Reducing(Writer):
