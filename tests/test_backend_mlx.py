@@ -464,6 +464,21 @@ def test_own_calls_of_mlx_where_a_kernel_would_be_late() -> None:
     assert "mx.addmm(" in text and "alpha=0.5" in text and "kernel(" not in text
 
 
+@pytest.mark.parametrize("rows", [256, 1536, 4096])
+def test_own_calls_of_mlx_only_where_it_is_the_host_that_counts(rows: int) -> None:
+    """Of 1, 6 and 16 MB: alone, and behind products that keep a device busy."""
+
+    def source(f: Callable[..., Any]) -> str:
+        x = np.broadcast_to(np.zeros((), BF16), (rows, 1024))
+        w = np.broadcast_to(np.zeros((), BF16), (1024, 1 << 16))
+        return str(mlx.lower(program_of(f, x, w, w.mT), "cuda").source)
+
+    assert ("mx.softmax(" in source(lambda x, w, u: ops.softmax(x))) == (rows < 4096)
+    assert "mx.exp(" in source(lambda x, w, u: np.exp(x))
+    busy = source(lambda x, w, u: ops.softmax(x @ w @ u))
+    assert ("mx.softmax(" in busy) == (rows < 1536)
+
+
 @pytest.mark.parametrize("optimised", [False, True])
 def test_sums_that_mlx_takes_as_many_threads_for(optimised: bool) -> None:
     def source(axis: Any, *shape: int, f: Any = np.sum, dtype: str = "f4") -> str:

@@ -34,11 +34,9 @@ from .blocks import count_of, opened
 
 INDENT = "    "
 RESERVED = frozenset("mx ops program".split())
-GENERATED_S = 5e-6
-"""Work of the device (s) up to which it waits for the host: MLX takes 1 to 2 µs longer
-to start a generated kernel than one of its own. Beside an H200, 4096×1024 float32 take
-10.4 µs a call by our softmax and 13.5 by MLX's; of bfloat16 10.4 and 9.2, though the
-device is busy for 7.7 and 10.8."""
+AS_FAST_S = 5e-6
+"""Work up to which MLX's maps and reductions, sums of float32 as fast as ours on an
+H200, are taken since they start sooner."""
 LONG_ROW = 1024
 """Elements of a row from which on MLX's ``rms_norm`` is as fast as a copy."""
 FEW_QUERIES = 4
@@ -123,6 +121,10 @@ class _Writer:
     def __post_init__(self) -> None:
         self.called = self.program.names
         self.views = layouts_of(self.program) if self.language else {}
+        self.brief_s = 0.0
+        if self.language:
+            device = devices.typical(self.language)
+            self.brief_s = devices.brief_s(self.program.kernels, device)
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.names = Names({*RESERVED, *self.called.values()})
@@ -183,8 +185,7 @@ class _Writer:
     def _by_mlx(self, step: Kernel, writer: _KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no kernel of ours would
         be faster: products with what they can add, views, which MLX need not copy where
-        memory lies well, and single calls over in less time than it takes to start a
-        generated kernel."""
+        memory lies well, and single calls that are brief."""
         if step.kind not in (MAP, ROW):
             lines = writer.lines()
             products = ("mx.matmul(", "mx.addmm(")
@@ -195,19 +196,24 @@ class _Writer:
         if views or (writer.is_one_call() and self._is_quick(step)):
             return writer.lines()
         packed = not any(t in self.views for t in step.inputs)
-        total = writer.own_sum() if packed and self._is_brief(step) else None
+        brief = self._is_over_in(step, AS_FAST_S)
+        total = writer.own_sum() if packed and brief else None
         return [f"{self.called[step.results[0]]} = {total}"] if total else []
 
     def _is_quick(self, step: Kernel) -> bool:
         """Whether no kernel of ours would end before a call of MLX that does the same:
-        its ``rms_norm`` of long rows is as fast as a copy."""
-        long = step.term.op.name == "rms_norm" and step.term.shape[-1] >= LONG_ROW
-        return long or self._is_brief(step)
+        its ``rms_norm`` of long rows is as fast as a copy, its other composites are
+        slower than ours."""
+        name = step.term.op.name
+        if name == "rms_norm" and step.term.shape[-1] >= LONG_ROW:
+            return True
+        slower = name in spell.FAST
+        return self._is_over_in(step, self.brief_s if slower else AS_FAST_S)
 
-    def _is_brief(self, step: Kernel) -> bool:
-        """Whether the device is done before it could be told of a generated kernel."""
+    def _is_over_in(self, step: Kernel, seconds: float) -> bool:
+        """Whether memory gives and takes all of a kernel in so little time."""
         rate = devices.typical(self.language).bandwidths[-1][1]
-        return step.bytes < rate * GENERATED_S
+        return step.bytes < rate * seconds
 
     def _parts(
         self,
