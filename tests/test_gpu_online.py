@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bodies import fused_op
 from metal import model
 from programs import assert_near, program_of
 from test_gpu_kernels import Run, optimised
 
 from eqsat import ops
+from eqsat.backends.gpu import split
 from eqsat.backends.gpu.dialect import DIALECTS
 from eqsat.backends.gpu.online import POWERS, online
 from eqsat.backends.gpu.parts import Generated, parts_of
@@ -120,6 +122,51 @@ def special(dtype: Any) -> Array:
     x[50, :5], x[51, :5], x[52] = np.inf, np.nan, -np.inf
     x[50, 7], x[51, 7:], x[52, 40] = -np.inf, -np.inf, 0
     return x.astype(dtype)
+
+
+FEW = {
+    "softmax": (ops.softmax, 3),
+    "log_softmax": (ops.log_softmax, 3),
+    "logsumexp": (ops.logsumexp, 2),
+    "rms_norm": (lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1), 3),
+    "scaled": (lambda x: ops.softmax(x * x[..., :1]) + x[..., 1:2], 3),
+}
+"""And kernels of few long rows."""
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("rows", [1, 7, 8, 40, 64])
+def test_kernels_of_few_long_rows(name: str, rows: int) -> None:
+    f, count = FEW[name]
+    x = np.broadcast_to(np.float32(0), (rows, 1 << 17))
+    (kernel,) = program_of(fused_op(f"{name}_few", f, 1), x).kernels
+    parts = parts_of(kernel, DIALECTS["cuda"], {})
+    assert len(parts) == (count if rows < 64 else 1)
+
+
+@on_model
+@pytest.mark.parametrize("language", DIALECTS)
+def test_few_long_rows_are_shared_out(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split, "LONG", 1 << 10)
+    monkeypatch.setattr(split, "LEAST", 1 << 10)
+    monkeypatch.setattr(split, "LANES", 1 << 13)
+    x = np.random.default_rng(0).standard_normal((6, 2052)).astype(np.float32) * 4
+    x[1, ::3], x[2, 9], x[3], x[4, 7], x[5, 5] = -np.inf, np.inf, -np.inf, np.nan, 60
+    runs = {
+        name: Run(program_of(fused_op(f"{name}_few", f, 1), x), language)
+        for name, (f, _) in FEW.items()
+    }
+    for name, run in runs.items():
+        assert len(run.units) == FEW[name][1]
+    units = dict.fromkeys(u for r in runs.values() for u in r.units)
+    functions = model.compiled(list(units))
+    for run in runs.values():
+        with np.errstate(all="ignore"):
+            (want,) = interpret(run.program.roots, [x])
+        (got,) = run([x], functions, 2)
+        assert_near(got, want, 16)
 
 
 @on_model

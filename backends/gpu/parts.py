@@ -23,7 +23,7 @@ from ..kernels.pieces import Loops, Pieces
 from ..kernels.schedule import Target
 from .dialect import Dialect
 from .print_c import Source, source_of
-from .split import in_two_steps
+from .split import in_steps
 
 MANY = 1 << 16
 """Elements from which few long rows of several reductions are split."""
@@ -184,18 +184,19 @@ class _Parting:
         return Memory("term", term, o.dtype, term.shape)
 
     def _steps(self, nest: Nest, memory: Sequence[Memory]) -> Iterator[Generated]:
-        both = in_two_steps(nest)
-        if both is None:
+        steps = in_steps(nest)
+        if steps is None:
             yield self._generated(nest, memory)
             return
-        first, second = both
-        parts = []
-        for b in first.buffers[len(nest.buffers) :]:
-            size = prod(v.size for v in first.grid)
-            parts.append(Memory("temporary", self.temporaries, b.dtype, (size,)))
-            self.temporaries += 1
-        yield self._generated(first, [*memory, *parts])
-        yield self._generated(second, [*memory, *parts])
+        more: list[Memory] = []
+        for step in steps:
+            size = prod(v.size for v in step.grid)
+            for i in range(len(memory) + len(more), len(step.buffers)):
+                if step.buffers[i].written:
+                    dtype = step.buffers[i].dtype
+                    more.append(Memory("temporary", self.temporaries, dtype, (size,)))
+                    self.temporaries += 1
+            yield self._generated(step, [*memory, *more])
 
     def _generated(self, nest: Nest, memory: Sequence[Memory]) -> Generated:
         nest, memory = _without_unused(nest, memory)
@@ -237,8 +238,8 @@ def _has_long_rows(pieces: Pieces) -> bool:
     for p in pieces.pieces:
         if isinstance(p, Loops):
             reducing = sum(1 for q in p.nest.passes if q.body)
-            few = p.nest.rows < 8 and p.nest.elements >= MANY and bool(p.nest.grid or 1)
-            if few and reducing > 1:
+            few = p.nest.rows < 8 and p.nest.elements >= MANY
+            if few and reducing > 1 and in_steps(p.nest) is None:
                 return True
     return False
 

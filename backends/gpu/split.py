@@ -1,5 +1,5 @@
-"""Reductions of few rows in two steps: parts of each row by many thread groups, then
-the parts."""
+"""Reductions of few rows in steps: parts of each row by many thread groups, then the
+parts, then what is made of rows and their reductions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from ..kernels.affine import Affine, Var
 from ..kernels.language import (
     Accumulate,
     Buffer,
+    Compute,
     Const,
     Load,
     Nest,
     Pass,
+    Position,
     Statement,
     Store,
+    operands,
 )
+from .online import POWERS, online
 
 LANES = 1 << 16
 """Threads that keep a GPU busy."""
@@ -25,30 +29,55 @@ LEAST = 1 << 15
 """Elements below which one step is as fast."""
 SHARE = 64
 """Fewest elements of a row in a part."""
+LONG = 1 << 16
+"""Elements of a row from which three kernels take less time than one, in which a thread
+group reads a row once for each pass, and one reading takes it some 4 µs (an H200)."""
+Valued = Accumulate | Compute | Load | Position
+"""What makes a value of a row that is not a number."""
 
 
-def in_two_steps(nest: Nest) -> tuple[Nest, Nest] | None:
-    """``nest`` as one that reduces parts into memory, and one that reduces those; None
-    where that does not pay.
+def in_steps(nest: Nest) -> tuple[Nest, ...] | None:
+    """``nest`` as one that reduces parts into memory, one that reduces those, and where
+    elements of rows are written, a map of them; None where that does not pay.
 
-    The buffers of the first are those of ``nest``, some of them not used, and behind
-    them one of parts for each reduction; those of the second are the same.
+    All have the buffers of ``nest``, some of them not used, and behind them one of
+    parts for each reduction and one of values of the rows for each that the map reads.
     """
-    reducing = [p for p in nest.passes if _sums(p.body)]
-    if len(reducing) != 1 or nest.chunk is not None or nest.keeps:
+    once = online(nest)
+    reducing = [p for p in once.passes if _sums(p.body)]
+    if len(reducing) != 1 or once.chunk is not None or once.keeps:
         return None
     (only,) = reducing
     sums = _sums(only.body)
-    rest = nest.passes[nest.passes.index(only) + 1 :]
-    if any(p.body for p in rest) or any(s.position >= 0 for s in sums):
+    rest = once.passes[once.passes.index(only) + 1 :]
+    written = [p for p in rest if p.body]
+    if written != list(rest[-1:])[: len(written)] or any(s.position >= 0 for s in sums):
         return None
     if any(isinstance(s, Store) for s in (*only.before, *only.body)):
         return None
-    parts = _parts(nest, only)
+    length = prod(v.size for v in only.loops)
+    if (written or once is not nest) and (length < LONG or once.vertical):
+        return None
+    parts = _parts(once, only)
     if parts < 2:
         return None
     chunk = Var("chunk", parts)
-    return _first(nest, only, sums, chunk), _second(nest, rest, sums, chunk)
+    kept = _of_rows(once, written)
+    memory = (
+        *(replace(b, written=False) for b in once.buffers),
+        *(Buffer(f"parts{i}", s.dtype) for i, s in enumerate(sums)),
+        *(Buffer(f"row{i}", s.dtype) for i, s in enumerate(kept)),
+    )
+    first = _first(once, only, sums, chunk)
+    second = _second(once, rest, sums, chunk, kept)
+    steps = [first, second, *(_last(once, p, sums, kept) for p in written)]
+    return tuple(_with_buffers(n, memory) for n in steps)
+
+
+def _with_buffers(nest: Nest, buffers: Sequence[Buffer]) -> Nest:
+    written = {s.buffer for s in nest.statements() if isinstance(s, Store)}
+    known = (replace(b, written=i in written) for i, b in enumerate(buffers))
+    return replace(nest, buffers=tuple(known))
 
 
 def _sums(body: Sequence[Statement]) -> list[Accumulate]:
@@ -66,13 +95,6 @@ def _parts(nest: Nest, only: Pass) -> int:
     parts = max(1, min(wanted, most, 1024))
     each = -(-only.loops[0].size // parts)
     return -(-only.loops[0].size // each)
-
-
-def _buffers(
-    nest: Nest, sums: Sequence[Accumulate], written: bool
-) -> tuple[Buffer, ...]:
-    more = (Buffer(f"parts{i}", s.dtype, written) for i, s in enumerate(sums))
-    return (*nest.buffers, *more)
 
 
 def _place(nest: Nest, chunk: Var) -> Affine:
@@ -93,10 +115,8 @@ def _first(nest: Nest, only: Pass, sums: Sequence[Accumulate], chunk: Var) -> Ne
     n, at = len(nest.buffers), _place(nest, chunk)
     stores = tuple(Store(n + i, at, s.target) for i, s in enumerate(sums))
     cut = len(nest.grid) - nest.vertical
-    buffers = tuple(replace(b, written=False) for b in _buffers(nest, sums, False)[:n])
     return replace(
         nest,
-        buffers=(*buffers, *_buffers(nest, sums, True)[n:]),
         grid=(*nest.grid[:cut], chunk, *nest.grid[cut:]),
         passes=(only, Pass(stores, (), ())),
         chunk=chunk,
@@ -104,22 +124,62 @@ def _first(nest: Nest, only: Pass, sums: Sequence[Accumulate], chunk: Var) -> Ne
 
 
 def _second(
-    nest: Nest, rest: Sequence[Pass], sums: Sequence[Accumulate], chunk: Var
+    nest: Nest,
+    rest: Sequence[Pass],
+    sums: Sequence[Accumulate],
+    chunk: Var,
+    kept: Sequence[Valued],
 ) -> Nest:
     n, at = len(nest.buffers), _place(nest, chunk)
     numbers = [getattr(s, "target", 0) for s in nest.statements()]
     free = max(numbers, default=0) + 1
-    body: list[Statement] = []
-    for i, s in enumerate(sums):
-        body.append(Load(free + i, s.dtype, n + i, at))
-        body.append(replace(s, value=free + i))
+    part = {s.target: free + i for i, s in enumerate(sums)}
+    top = {s.value: part[s.target] for s in sums if s.op == "max"}
+    body: list[Statement] = [
+        Load(part[s.target], s.dtype, n + i, at) for i, s in enumerate(sums)
+    ]
+    for s in sums:
+        if s.op == POWERS:
+            joined = replace(s, value=top[s.value], position=part[s.target])
+        else:
+            joined = replace(s, value=part[s.target])
+        body.append(joined)
     before: list[Statement] = []
     for p in nest.passes:
         before += [s for s in p.before if isinstance(s, Const) or p in rest]
+    place = _row_place(nest)
+    before += [Store(n + len(sums) + i, place, s.target) for i, s in enumerate(kept)]
     known = {s.target for s in sums} | {getattr(s, "target", -1) for s in before}
     needed = _needed(nest, before, known)
     passes = (Pass((), (chunk,), tuple(body)), Pass((*needed, *before), (), ()))
-    return replace(nest, buffers=_buffers(nest, sums, False), passes=passes)
+    return replace(nest, passes=passes)
+
+
+def _last(
+    nest: Nest, p: Pass, sums: Sequence[Accumulate], kept: Sequence[Valued]
+) -> Nest:
+    """A map that writes what pass ``p`` does."""
+    n, place = len(nest.buffers) + len(sums), _row_place(nest)
+    consts = [s for q in nest.passes for s in q.before if isinstance(s, Const)]
+    loads = [Load(s.target, s.dtype, n + i, place) for i, s in enumerate(kept)]
+    return replace(nest, passes=(Pass((*consts, *loads), p.loops, p.body),))
+
+
+def _of_rows(nest: Nest, written: Sequence[Pass]) -> list[Valued]:
+    """What makes the values of a row that the elements of passes are made of."""
+    made = {s.target for p in written for s in p.body if not isinstance(s, Store)}  # type: ignore[union-attr]
+    read = {a for p in written for s in p.body for a in operands(s)} - made
+    of_rows = [s for p in nest.passes for s in (*p.before, *_sums(p.body))]
+    return [s for s in of_rows if isinstance(s, Valued) and s.target in read]
+
+
+def _row_place(nest: Nest) -> Affine:
+    """Where a value of a row lies."""
+    at, unit = Affine(), 1
+    for v in reversed(nest.grid):
+        at += Affine.of(v).times(unit)
+        unit *= v.size
+    return at
 
 
 def _needed(
