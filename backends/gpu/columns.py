@@ -13,7 +13,7 @@ from ..kernels.language import (
     Store,
 )
 from .dialect import SIMD, number, value_type
-from .online import online
+from .online import POWERS, online
 from .writer import JOINS, Reducing
 
 MOST = 8
@@ -23,9 +23,8 @@ DEEP = 8
 parts took as long as products of 8-bit weights."""
 WITHIN = 4
 """Turns of an innermost loop that one thread takes together: nibbles of a byte."""
-MOST_ONCE = 3
-"""Accumulators where one of them is of pairs: 256 threads have 8 each, 16 KiB of pairs
-and 8 of others, and Metal has 32 KiB."""
+MOST_SLOTS = 4
+"""Of 256 threads with 8 numbers each, 8 KiB: Metal has 32."""
 
 
 class Columns(Reducing):
@@ -35,7 +34,7 @@ class Columns(Reducing):
     def write(self) -> None:
         once = online(self.nest)
         sums = [s for s in once.statements() if isinstance(s, Accumulate)]
-        if len(sums) <= MOST_ONCE:
+        if len(sums) + sum(s.op == POWERS for s in sums) <= MOST_SLOTS:
             self.take(once)
         nest, out = self.nest, self.out
         *outer, lane = nest.grid
