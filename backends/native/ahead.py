@@ -11,7 +11,7 @@ from ..kernels.language import Accumulate, Gather, Keep, Load, Pass, Store
 from .access import PTR, Access, Strand
 from .convert import I8, I32, I64, memory_type
 from .math.values import declared
-from .shape import NEAR_BYTES, bytes_of, is_far, is_near, is_wide, panel_of
+from .shape import NEAR_BYTES, at_once, bytes_of, is_far, is_near, is_wide, panel_of
 
 AHEAD = 16
 """Rows that are asked for before they are read, where rows lie side by side."""
@@ -55,7 +55,7 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
         for s in loads:
             stride = s.at.coefficient(var) * sizes[s.buffer]
             read = panel_of(nest) * sizes[s.buffer]
-            rows = max(AHEAD_BYTES // read, 1) if wide else AHEAD
+            rows = max(AHEAD_BYTES // read, at_once(nest)) if wide else AHEAD
             if abs(stride) >= LINE * 4:
                 yield s, stride * rows
     elif len(bodies) > 1 and p is bodies[1] and nest.grid:
