@@ -19,7 +19,8 @@ AHEAD_BYTES = 8192
 """How far ahead memory is asked for that is read from end to end, in all arrays
 together: sums of one array end a fifth earlier in a third cache and from memory, there
 a sixth earlier than with half of it, and maps from memory 2 to 15 % earlier. Sums of
-two arrays, and maps, from a third cache end later than unasked.
+two arrays by two threads end later than unasked, as do these and maps from a third
+cache.
 """
 NEXT_ROW_BYTES = 1 << 15
 """Rows up to which the next one is asked for while this one is computed."""
@@ -66,8 +67,11 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
                 yield s, stride
     elif len(bodies) == 1:
         large = [s for s in loads if bytes_of(s, nest) > NEAR_BYTES]
-        adds = any(isinstance(s, Accumulate) for s in p.body)
-        if is_far(nest) or (adds and len(large) == 1):
+        if any(isinstance(s, Accumulate) for s in p.body):
+            asks = len(large) == 1 or (is_far(nest) and nest.threads == 1)
+        else:
+            asks = is_far(nest)
+        if asks:
             yield from ((s, AHEAD_BYTES // len(large)) for s in large)
 
 
