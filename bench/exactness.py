@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from bench.need import Need, need
-from bench.workloads import Drawn, Workload, mapped
+from bench.workloads import Drawn, Workload, by_part, mapped
 
 FACTOR = 8.0
 """Three bits: erf and exp of a few units in the last place, at several steps."""
@@ -57,7 +57,7 @@ def reference(w: Workload, drawn: Drawn) -> Reference:
     """The exact result of ``w`` over these arrays, and the bound."""
     inputs, weights = drawn
     plain = np.asarray(w.plain(*inputs, *weights))
-    exact = np.asarray(w.plain(*mapped([*inputs, *weights], _wide)))
+    exact = np.asarray(w.plain(*mapped([*inputs, *weights], by_part(wide))))
     error = relative(plain, exact)
     needed = need(w, drawn, plain)
     is_float = plain.dtype.kind not in "iub"  # those of bfloat16 are of kind V
@@ -70,8 +70,6 @@ _finfo: Any = ml_dtypes.finfo
 """numpy.finfo that knows bfloat16."""
 
 
-def _wide(a: Any) -> Any:
+def wide(a: Any) -> Any:
     """Floats as float64; integers as they are."""
-    if isinstance(a, tuple):
-        return NotImplemented
     return a if a.dtype.kind in "iub" else a.astype(np.float64)

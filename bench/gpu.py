@@ -32,12 +32,20 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative
+from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative, wide
 from bench.need import Need, need
 from bench.queued import Queue, Size, sized, slope, told
 from bench.recording import lines, recorded
 from bench.report import Record, machine, write
-from bench.workloads import Drawn, Quantised, Workload, device, leaves, mapped, matching
+from bench.workloads import (
+    Drawn,
+    Workload,
+    by_part,
+    device,
+    leaves,
+    mapped,
+    matching,
+)
 from eqsat.errors import EqsatError
 
 ROUNDS = 7
@@ -116,11 +124,6 @@ def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
         given = [[*xs, *held] for xs in rows]
         found[name] = Candidate(f, given, mx.async_eval, mx.eval, peer.array, plug)
     return found | ({"torch.compile": _torch(w, drawn, torch)} if torch else {})
-
-
-def by_part(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``put`` for :func:`mapped`, of the parts of quantised matrices."""
-    return lambda a: NotImplemented if isinstance(a, Quantised) else put(a)
 
 
 def copies(moved: int) -> Candidate:
@@ -226,21 +229,16 @@ def with_cuda() -> Any:
 def exact(w: Workload, args: Sequence[Any], torch: Any) -> list[Any]:
     """The results in float64: by PyTorch on the GPU where there is one, by NumPy
     elsewhere."""
-    wide = mapped(list(args), by_part(_widened))
+    exactly = mapped(list(args), by_part(wide))
     if not torch:
-        return _several(w.plain(*wide))
+        return _several(w.plain(*exactly))
     from bench.peers.torch_peer import TorchNet
 
-    held = mapped(wide, by_part(lambda a: torch.from_numpy(a).cuda()))
+    held = mapped(exactly, by_part(lambda a: torch.from_numpy(a).cuda()))
     found = [y.cpu().numpy() for y in _several(w.fn(TorchNet(), *held))]
     del held
     torch.cuda.empty_cache()
     return found
-
-
-def _widened(a: Any) -> Any:
-    """Numbers that are no integers in float64."""
-    return a if a.dtype.kind in "iu" else a.astype(np.float64)
 
 
 def _several(results: Any) -> list[Any]:

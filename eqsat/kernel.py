@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.body import RESULT, label
+from eqsat.body import RESULT, Body, body_above, label
 from eqsat.cost import VIEWS, account, flops
 from eqsat.domain import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.expand import primitives
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
-from eqsat.term import Shape, Term, Weak
+from eqsat.term import Shape, Term, Type, Weak
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +192,25 @@ def inner(roots: Iterable[Term], leaves: Iterable[Term]) -> list[Term]:
                 out.append(term)
         stack.pop()
     return out
+
+
+def body_over(
+    bodies: Sequence[Term], memory: Iterable[Term], types: Sequence[Type]
+) -> tuple[Body, tuple[Term, ...]]:
+    """A kernel's body that computes ``bodies``, of ``types``, from those of ``memory``
+    and the constants that it meets, and the terms of its arguments."""
+    held = [t for t in dict.fromkeys(memory) if t.op is not SCALAR]
+    nodes = inner(bodies, held)
+    met = {a for t in nodes for a in t.args} | set(bodies)
+    constants = sorted((t for t in met if t.op is CONSTANT), key=lambda t: t.id)
+    leaves = tuple(dict.fromkeys([*(t for t in held if t in met), *constants]))
+    chosen = {
+        t.id: (cast(Op, t.op), t.attrs, tuple(a.id for a in t.args))
+        for t in (*nodes, *(t for t in met if t.op is SCALAR))
+    }
+    of_roots = {b.id: t for b, t in zip(bodies, types, strict=True)}
+    ids = [t.id for t in leaves]
+    return body_above([b.id for b in bodies], chosen, ids, of_roots), leaves
 
 
 def kind_of(nodes: Sequence[Term]) -> str:

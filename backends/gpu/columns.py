@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ..kernels.affine import Var
 from ..kernels.language import (
     Accumulate,
     Const,
@@ -16,6 +17,7 @@ from .dialect import SIMD, number, value_type
 from .online import POWERS, online
 from .writer import JOINS, Reducing
 
+Loops = tuple[Var, ...]
 MOST = 8
 """Columns that a thread takes, at most."""
 DEEP = 8
@@ -106,18 +108,8 @@ class Columns(Reducing):
             out.add(f"{kind} s{s.target}[{n}];")
             out.add(f"for (int j = 0; j < {n}; ++j) s{s.target}[j] = {none};")
         names = {s.target: f"s{s.target}[{slot}]" for s in sums}
-        low, high, _ = self.turns(p)
-        kept, loops = dict(self.index), p.loops
-        chunk = self.nest.chunk
-        if chunk is not None and low != "0" and chunk.size == loops[0].size:
-            self.index[loops[0]] = self.index[chunk]
-            loops, low = loops[1:], "0"
-        within = loops[-1:] if len(loops) > 1 and loops[-1].size <= WITHIN else ()
-        if low == "0":
-            loops = loops[: len(loops) - len(within)]
-            high = str(prod(v.size for v in loops))
-        else:
-            within = ()
+        kept = dict(self.index)
+        low, high, loops, within = self._loops(p)
         out.open("if (inside)")
         first = "y" if low == "0" else f"{low} + y"
         out.add("#pragma unroll 4")
@@ -136,6 +128,21 @@ class Columns(Reducing):
         for s in sums:
             self._joined(s)
 
+    def _loops(self, p: Pass) -> tuple[str, str, Loops, Loops]:
+        """First turn of the threads' loop and the first after it, the variables that it
+        runs over, and those that each thread runs over in a turn. That of a chunk with
+        one value is no loop."""
+        low, high, _ = self.turns(p)
+        loops, chunk = p.loops, self.nest.chunk
+        if chunk is not None and low != "0":
+            if chunk.size != loops[0].size:
+                return low, high, loops, ()
+            self.index[loops[0]] = self.index[chunk]
+            loops = loops[1:]
+        few = len(loops) > 1 and loops[-1].size <= WITHIN
+        loops, within = (loops[:-1], loops[-1:]) if few else (loops, ())
+        return "0", str(prod(v.size for v in loops)), loops, within
+
     def _joined(self, s: Accumulate) -> None:
         """The accumulators of all threads of a column as one, in each of them."""
         out, n = self.out, self.n
@@ -146,8 +153,7 @@ class Columns(Reducing):
             place = f"slots{s.target}[lane * {n} + j]"
             out.add(f"for (int j = 0; j < {n}; ++j) {place} = s{s.target}[j];")
             out.add("EQ_BARRIER();")
-        if self.depth > 1:
-            out.open(f"if ({self.known})")
+        out.open(f"if ({self.known})")
         out.open(f"for (int j = 0; j < {n}; ++j)")
         if self.depth > 1:
             out.add(f"{kind} all = {none};")
@@ -160,6 +166,5 @@ class Columns(Reducing):
         else:
             out.add(f"a{s.target}[j] = {self.result(s, f's{s.target}[j]')};")
         out.close()
-        if self.depth > 1:
-            out.close()
+        out.close()
         self.row[s.target] = f"a{s.target}[{'j' if n > 1 else '0'}]"

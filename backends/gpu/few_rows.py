@@ -8,30 +8,29 @@ are computed in each call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from eqsat import ops
-from eqsat.body import RESULT, Body, body_above, kernel_terms
+from eqsat.body import RESULT, Body, kernel_terms
 from eqsat.build import constant
 from eqsat.domain import CONTRACT, MAP
 from eqsat.expand import primitives
-from eqsat.kernel import Kernel, View, inner
+from eqsat.kernel import Kernel, View, body_over, inner
 from eqsat.op import CONSTANT, HALF, INPUT, SCALAR, Op
 from eqsat.program import Program
 from eqsat.term import Term, postorder
 from eqsat.trace import Tracer
 
+from .parts import in_loops
+
 FEW_ROWS = 4
 """Rows up to which a product becomes a sum, which reads the matrix once for each."""
 SMALLER = 1.5
 """How many times smaller the memory must be that a matrix is made of."""
-JOINED = ("concatenate", "pad")
-"""Views that are no other reading of one array."""
 DEPTH = 8
 """Kernels in a row, at most, that make a matrix."""
 
@@ -48,8 +47,8 @@ def with_sums(program: Program) -> Program:
     for t in postorder(program.roots):
         of = found.get(t)
         if of is not None:
-            args = [new.get(a, a) for a in of.leaves]
-            made[t] = kernel_terms(of.body, args, t.graph)
+            body, leaves = of
+            made[t] = kernel_terms(body, [new.get(a, a) for a in leaves], t.graph)
             new[t] = made[t][0]
         elif t.op is RESULT and t.args[0] in made:
             new[t] = made[t.args[0]][cast(int, t.attrs[0])]
@@ -60,12 +59,8 @@ def with_sums(program: Program) -> Program:
     return Program.of([new[r] for r in program.roots], program.inputs, names)
 
 
-@dataclass(frozen=True)
-class _Summed:
-    """A kernel that sums, and the terms in memory that it reads."""
-
-    body: Body
-    leaves: tuple[Term, ...]
+Summed = tuple[Body, tuple[Term, ...]]
+"""The body of a kernel that sums, and the terms in memory that it reads."""
 
 
 class _Finder:
@@ -79,7 +74,7 @@ class _Finder:
             else:
                 self.makers |= dict.fromkeys(step.results, step)
 
-    def summed(self, kernel: Kernel) -> _Summed | None:
+    def summed(self, kernel: Kernel) -> Summed | None:
         """What computes ``kernel`` as a sum; None where it stays a product."""
         if kernel.kind != CONTRACT:
             return None
@@ -90,8 +85,8 @@ class _Finder:
         few = 0 < prod(x.shape[:-1]) <= FEW_ROWS
         if others or product.op.name != "matmul" or not few or w.ndim != 2:
             return None
-        within = [w] if w in leaves else inner([w], leaves)
-        read = {a for t in (w, *within) for a in (t, *t.args) if a in leaves}
+        met = {w, *(a for t in inner([w], leaves) for a in t.args)}
+        read = met.intersection(leaves)
         if not all(self._is_made_of_inputs(a, DEPTH) for a in read):
             return None
         whole = primitives(_without_stacks(primitives(w)))
@@ -104,7 +99,7 @@ class _Finder:
         memory = dict.fromkeys((*(a for a in leaves if a not in read), *parts))
         same = {a: a for a in memory}
         bodies = [primitives(b, same | {product: total}) for b in kernel.bodies]
-        return _kernel_of(bodies, list(memory), kernel)
+        return body_over(bodies, memory, [r.type for r in kernel.results])
 
     def _is_made_of_inputs(self, term: Term, depth: int) -> bool:
         """Whether maps alone lie between ``term`` and what a program is given."""
@@ -125,12 +120,19 @@ def _without_stacks(whole: Term) -> Term:
         if op.name == "concatenate":
             axis = op.attr_dict(t)["axis"]
             first, second = (primitives(a, chosen) for a in t.args)
-            shape = [1] * t.ndim
-            shape[axis] = 2
-            is_first = constant(t.graph, np.reshape([True, False], shape))
+            is_first = constant(t.graph, _is_first(t.ndim, axis))
             of = (Tracer(a) for a in (is_first, first, second))
             chosen[t] = cast(Tracer, ops.where(*of)).term
     return primitives(whole, chosen)
+
+
+@lru_cache
+def _is_first(ndim: int, axis: int) -> np.ndarray[Any, Any]:
+    """Of two things stacked on ``axis``: one array, as graphs know arrays by
+    identity."""
+    shape = np.ones(ndim, int)
+    shape[axis] = 2
+    return np.reshape([True, False], shape)
 
 
 def _is_stack(t: Term) -> bool:
@@ -148,13 +150,12 @@ def _made_of(whole: Term, stacks: bool = False) -> list[Term]:
     seen, stack = {whole}, [whole]
     while stack:
         t = stack.pop()
-        op = cast(Op, t.op)
-        plain = op.kind in ("pointwise", "view") and op.name not in JOINED
+        plain = in_loops(t) and cast(Op, t.op).kind != "reduce"
         if plain or (stacks and _is_stack(t)):
             new = [a for a in t.args if a not in seen]
             seen.update(new)
             stack += new
-        elif op is not SCALAR:
+        elif t.op is not SCALAR:
             found[t] = None
     return list(found)
 
@@ -166,21 +167,3 @@ def _as_sum(product: Term, x: Term, w: Term) -> Term:
     rows = ops.expand_dims(ops.cast(Tracer(x), wide), -1)
     total = ops.sum(rows * ops.cast(Tracer(w), wide), -2)
     return cast(Tracer, ops.cast(total, dtype)).term
-
-
-def _kernel_of(
-    bodies: Sequence[Term], memory: Sequence[Term], kernel: Kernel
-) -> _Summed:
-    """The body of a kernel that computes ``bodies`` from what is in ``memory``."""
-    nodes = inner(bodies, memory)
-    met = dict.fromkeys([*(a for t in nodes for a in t.args), *bodies])
-    held = {t for t in met if t.op is CONSTANT or (t in memory and t.op is not SCALAR)}
-    leaves = tuple(t for t in met if t in held)
-    numbers = [t for t in met if t.op is SCALAR]
-    chosen: Mapping[int, tuple[Op, tuple[object, ...], tuple[int, ...]]] = {
-        t.id: (cast(Op, t.op), t.attrs, tuple(a.id for a in t.args))
-        for t in (*numbers, *nodes)
-    }
-    types = {b.id: r.type for b, r in zip(bodies, kernel.results, strict=True)}
-    body = body_above([b.id for b in bodies], chosen, [t.id for t in leaves], types)
-    return _Summed(body, leaves)

@@ -202,18 +202,6 @@ struct EqPower {
 EQ_FN EqPower eq_shuffle(EqPower x, int d) {
   return EqPower{eq_shuffle(x.top, d), eq_shuffle(x.sum, d)};
 }""",
-    "eq_powers": """EQ_FN EqPower eq_powers(EqPower x, EqPower y) {
-  const float e = x.top == y.top ? 1.0f : eq_exp(-eq_fabs(x.top - y.top));
-  const bool more = y.top > x.top;
-  const float sum = more ? x.sum * e + y.sum : x.sum + y.sum * e;
-  return EqPower{eq_max(x.top, y.top), sum};
-}""",
-    "eq_powers_near": """EQ_FN EqPower eq_powers_near(EqPower x, EqPower y) {
-  const float e = x.top == y.top ? 1.0f : eq_exp_near(-eq_fabs(x.top - y.top));
-  const bool more = y.top > x.top;
-  const float sum = more ? x.sum * e + y.sum : x.sum + y.sum * e;
-  return EqPower{eq_max(x.top, y.top), sum};
-}""",
 }
 
 
@@ -233,7 +221,18 @@ def _extreme(name: str, sign: str) -> str:
     )
 
 
+def _powers(suffix: str) -> str:
+    return f"""EQ_FN EqPower eq_powers{suffix}(EqPower x, EqPower y) {{
+  const float e = x.top == y.top ? 1.0f : eq_exp{suffix}(-eq_fabs(x.top - y.top));
+  const bool more = y.top > x.top;
+  const float sum = more ? x.sum * e + y.sum : x.sum + y.sum * e;
+  return EqPower{{eq_max(x.top, y.top), sum}};
+}}"""
+
+
 FUNCTIONS |= {
+    "eq_powers": _powers(""),
+    "eq_powers_near": _powers("_near"),
     "EqSum": _combiner("EqSum", "T(x + y)"),
     "EqProd": _combiner("EqProd", "T(x * y)"),
     "EqMax": _combiner("EqMax", "eq_max(x, y)"),

@@ -10,8 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.body import KERNEL, RESULT, Body, Step
-from eqsat.kernel import Kernel, View, inner, packed, strides_of_view
+from eqsat.body import KERNEL, RESULT
+from eqsat.kernel import (
+    Kernel,
+    View,
+    body_over,
+    inner,
+    packed,
+    strides_of_view,
+)
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
 from eqsat.program import Program
 from eqsat.term import Graph, Term, Weak
@@ -101,7 +108,7 @@ class _Parting:
         kernel = self.kernel
         nodes = inner(self.bodies, kernel.term.args)
         known = _known(nodes, set(self.leaves))
-        anchors = [t for t in nodes if t not in known and not _in_loops(t)]
+        anchors = [t for t in nodes if t not in known and not in_loops(t)]
         if not anchors:
             yield from self._nests(kernel, {r: r for r in kernel.results}, {})
             return
@@ -216,7 +223,8 @@ class _Table:
         self.array = array
 
 
-def _in_loops(term: Term) -> bool:
+def in_loops(term: Term) -> bool:
+    """Whether nests compute ``term``; what joins arrays they do not."""
     op = cast(Op, term.op)
     return op.kind in _LOOPS and op.name not in ("concatenate", "pad")
 
@@ -271,34 +279,13 @@ def _as_kernel(
 ) -> tuple[Kernel, dict[Term, Term]]:
     """A kernel of a graph of its own that computes ``bodies``, and what its inputs
     stand for."""
-    leaves = list(dict.fromkeys(leaves))
-    nodes = inner(bodies, leaves)
-    met = {a for t in nodes for a in t.args} | set(bodies)
-    given = [t for t in leaves if t in met]
-    given += sorted((t for t in met if t.op is CONSTANT), key=lambda t: t.id)
+    body, given = body_over(bodies, leaves, [r.type for r in results])
     graph = Graph(sources=False)
     inputs = [graph.node(INPUT, (), (i,), t.type) for i, t in enumerate(given)]
-    place: dict[Term, int] = {t: i for i, t in enumerate(given)}
-    steps: list[Step] = []
-
-    def at(term: Term) -> int:
-        if term not in place:
-            assert term.op is SCALAR, term
-            value = term.attrs[0]
-            place[term] = len(given) + len(steps)
-            steps.append(Step(SCALAR, (value, type(value).__name__), ()))
-        return place[term]
-
-    for t in nodes:
-        args = tuple(at(a) for a in t.args)
-        place[t] = len(given) + len(steps)
-        steps.append(Step(cast(Op, t.op), t.attrs, args))
-    types = tuple(r.type for r in results)
-    body = Body(len(given), tuple(steps), tuple(place[b] for b in bodies), types)
-    term = graph.node(KERNEL, inputs, (body,), types[0])
+    term = graph.node(KERNEL, inputs, (body,), body.types[0])
     roots = [term]
     if len(bodies) > 1:
-        roots = [graph.node(RESULT, [term], (i,), t) for i, t in enumerate(types)]
+        roots = [graph.node(RESULT, [term], (i,), t) for i, t in enumerate(body.types)]
     (kernel,) = Program.of(roots, inputs).kernels
     return kernel, dict(zip(inputs, given, strict=True))
 

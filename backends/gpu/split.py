@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ..kernels.affine import Affine, Var
+from eqsat.kernel import packed
+
+from ..kernels.affine import Affine, Var, address
 from ..kernels.language import (
     Accumulate,
     Buffer,
     Compute,
     Const,
+    Keep,
     Load,
     Nest,
     Pass,
@@ -104,11 +107,7 @@ def _place(nest: Nest, chunk: Var) -> Affine:
         if nest.vertical
         else [*nest.grid, chunk]
     )
-    at, unit = Affine(), 1
-    for v in reversed(order):
-        at += Affine.of(v).times(unit)
-        unit *= v.size
-    return at
+    return _row_major(order)
 
 
 def _first(nest: Nest, only: Pass, sums: Sequence[Accumulate], chunk: Var) -> Nest:
@@ -147,7 +146,7 @@ def _second(
     before: list[Statement] = []
     for p in nest.passes:
         before += [s for s in p.before if isinstance(s, Const) or p in rest]
-    place = _row_place(nest)
+    place = _row_major(nest.grid)
     before += [Store(n + len(sums) + i, place, s.target) for i, s in enumerate(kept)]
     known = {s.target for s in sums} | {getattr(s, "target", -1) for s in before}
     needed = _needed(nest, before, known)
@@ -159,7 +158,7 @@ def _last(
     nest: Nest, p: Pass, sums: Sequence[Accumulate], kept: Sequence[Valued]
 ) -> Nest:
     """A map that writes what pass ``p`` does."""
-    n, place = len(nest.buffers) + len(sums), _row_place(nest)
+    n, place = len(nest.buffers) + len(sums), _row_major(nest.grid)
     consts = [s for q in nest.passes for s in q.before if isinstance(s, Const)]
     loads = [Load(s.target, s.dtype, n + i, place) for i, s in enumerate(kept)]
     return replace(nest, passes=(Pass((*consts, *loads), p.loops, p.body),))
@@ -167,19 +166,17 @@ def _last(
 
 def _of_rows(nest: Nest, written: Sequence[Pass]) -> list[Valued]:
     """What makes the values of a row that the elements of passes are made of."""
-    made = {s.target for p in written for s in p.body if not isinstance(s, Store)}  # type: ignore[union-attr]
-    read = {a for p in written for s in p.body for a in operands(s)} - made
+    body = [s for p in written for s in p.body]
+    made = {s.target for s in body if not isinstance(s, (Keep, Store))}
+    read = {a for s in body for a in operands(s)} - made
     of_rows = [s for p in nest.passes for s in (*p.before, *_sums(p.body))]
     return [s for s in of_rows if isinstance(s, Valued) and s.target in read]
 
 
-def _row_place(nest: Nest) -> Affine:
-    """Where a value of a row lies."""
-    at, unit = Affine(), 1
-    for v in reversed(nest.grid):
-        at += Affine.of(v).times(unit)
-        unit *= v.size
-    return at
+def _row_major(variables: Sequence[Var]) -> Affine:
+    """Where something lies of which there is one for all values of ``variables``."""
+    sizes = tuple(v.size for v in variables)
+    return address(tuple(map(Affine.of, variables)), packed(sizes))
 
 
 def _needed(

@@ -42,8 +42,8 @@ def opened(
     found = kernel.opened(lambda t: one_call(t) or count(t) > 1)
     done = {a: a for a in kernel.term.args}
     for t in inner(found, kernel.term.args):
-        if not one_call(t) and count(t) > 1:
-            done[t] = primitives(in_blocks(t, count(t)), done, one_call)
+        if not one_call(t) and (blocks := count(t)) > 1:
+            done[t] = primitives(in_blocks(t, blocks), done, one_call)
     return tuple(primitives(t, done, one_call) for t in found)
 
 

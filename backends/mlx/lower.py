@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import mlx.core as mx
 
+from eqsat.cost import Device
 from eqsat.domain import MAP, ROW
 from eqsat.kernel import Kernel, View, inner
 from eqsat.op import CONSTANT, Op
@@ -106,16 +107,22 @@ class _Writer:
     def __post_init__(self) -> None:
         self.called = self.program.names
         self.views = layouts_of(self.program) if self.language else {}
-        self.brief_s = 0.0
-        if self.language:
-            device = devices.typical(self.language)
-            self.brief_s = devices.brief_s(self.program.kernels, device)
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.names = Names({*RESERVED, *self.called.values()})
         fixed = [*self.program.constants, *self.program.folded]
         values = evaluate(fixed, {})
         self.namespace |= {self.called[t]: to_mlx(values[t]) for t in fixed}
+
+    @cached_property
+    def device(self) -> Device:
+        """What the kernels are taken to run on, of a GPU."""
+        return devices.typical(self.language)
+
+    @cached_property
+    def brief_s(self) -> float:
+        """Work below which MLX's composites are taken."""
+        return devices.brief_s(self.program.kernels, self.device)
 
     def source(self) -> str:
         """The whole text."""
@@ -165,7 +172,7 @@ class _Writer:
         """In how many blocks of queries attention runs: in steps only on CUDA, of
         float32."""
         wide = self.language == "cuda" and term.dtype == WIDE
-        return count_of(term, devices.typical(self.language)) if wide else 1
+        return count_of(term, self.device) if wide else 1
 
     def _by_mlx(self, step: Kernel, writer: KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no kernel of ours would
@@ -197,8 +204,7 @@ class _Writer:
 
     def _is_over_in(self, step: Kernel, seconds: float) -> bool:
         """Whether memory gives and takes all of a kernel in so little time."""
-        rate = devices.typical(self.language).bandwidths[-1][1]
-        return step.bytes < rate * seconds
+        return step.bytes < self.device.bandwidths[-1][1] * seconds
 
     def _parts(
         self,

@@ -52,11 +52,11 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
     if is_wide(nest) and is_near(nest):
         return
     if nest.vertical:
-        wide = is_wide(nest)
+        wide, panel = is_wide(nest), panel_of(nest)
         for s in loads:
-            stride = s.at.coefficient(var) * sizes[s.buffer]
-            read = panel_of(nest) * sizes[s.buffer]
-            rows = max(AHEAD_BYTES // read, at_once(nest)) if wide else AHEAD
+            size = sizes[s.buffer]
+            stride = s.at.coefficient(var) * size
+            rows = max(AHEAD_BYTES // (panel * size), at_once(nest)) if wide else AHEAD
             if abs(stride) >= LINE * 4:
                 yield s, stride * rows
     elif len(bodies) > 1 and p is bodies[1] and nest.grid:

@@ -100,9 +100,9 @@ class ImageCalls(OwnCalls):
     ) -> None:
         x, y, out = pointers
         b, area, each = self.b, p.window.area, convolutions.channels(p)
-        shape, is_matrix = tile(self.host, p.dtype), convolutions.is_matrix(p)
+        shape = tile(self.host, p.dtype)
         ranges = [
-            (*columns, is_matrix and convolutions.are_whole(s.columns, self.host, p))
+            (*columns, convolutions.is_read_as_it_lies(p, self.host, s.columns))
             for s, columns in zip(
                 spans(p.sizes[1], shape),
                 self._ranges(p, part.column, part.columns),

@@ -76,7 +76,7 @@ def is_stencil(p: Convolution) -> bool:
 # -- panels ----------------------------------------------------------------------------
 
 
-def is_matrix(p: Convolution) -> bool:
+def _is_matrix(p: Convolution) -> bool:
     """Whether an image is the right operand of a product as it lies: its rows are far
     apart, so that for many kernels panels are worth their while."""
     w, one = p.window, (1, 1)
@@ -85,10 +85,10 @@ def is_matrix(p: Convolution) -> bool:
     return few and lies and (w.kernel, w.stride, w.padding) == (one, one, (0, 0))
 
 
-def are_whole(columns: int, host: Host, p: Convolution) -> bool:
-    """Whether so many places are whole vectors: tiles read no less, and what lies
-    behind an image is not to be read."""
-    return columns % tile(host, p.dtype).lanes == 0
+def is_read_as_it_lies(p: Convolution, host: Host, columns: int) -> bool:
+    """Whether so many places of an image are read without a panel. Tiles read whole
+    vectors, and what lies behind an image is not to be read."""
+    return _is_matrix(p) and columns % tile(host, p.dtype).lanes == 0
 
 
 def channels(p: Convolution) -> int:
@@ -113,7 +113,6 @@ def _windows(p: Convolution, host: Host, threads: int) -> Cut:
         rows = -(-m // more)
         rows = padded(rows, height(rows, shape))
     each = -(-whole // columns) * shape.columns
-    lies = is_matrix(p)
     widest = max(
         (
             padded(
@@ -121,7 +120,7 @@ def _windows(p: Convolution, host: Host, threads: int) -> Cut:
                 s.vectors * shape.lanes,
             )
             for s in spans(n, shape)
-            if not (lies and are_whole(s.columns, host, p))
+            if not is_read_as_it_lies(p, host, s.columns)
         ),
         default=0,
     )

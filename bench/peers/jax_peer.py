@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.peers import Candidate
 from bench.peers.net import Net
-from bench.workloads import Workload, mapped
+from bench.workloads import Workload, by_part, mapped
 
 Array = Any
 
@@ -90,10 +90,6 @@ class Jax:
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` compiled, its weights closed over."""
         jax, net, fn = self.jax, self.net, w.fn
-
-        def put(a: Any) -> Any:
-            return NotImplemented if isinstance(a, tuple) else jax.numpy.asarray(a)
-
-        args, held = mapped([inputs, weights], put)
+        args, held = mapped([inputs, weights], by_part(jax.numpy.asarray))
         compiled = jax.jit(lambda *xs: fn(net, *xs, *held))
         return Candidate(lambda: compiled(*args).block_until_ready(), np.asarray)

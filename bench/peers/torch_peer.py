@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.peers import Candidate
 from bench.peers.net import Net
-from bench.workloads import Workload, leaves, mapped
+from bench.workloads import Workload, by_part, leaves, mapped
 
 Array = Any
 
@@ -122,11 +122,8 @@ class Eager:
 
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` over tensors."""
-        args = mapped([*inputs, *weights], self._tensor)
+        args = mapped([*inputs, *weights], by_part(tensor))
         return Candidate(partial(w.fn, self.net, *args), self.array)
-
-    def _tensor(self, a: Any) -> Any:
-        return NotImplemented if isinstance(a, tuple) else tensor(a)
 
 
 class Compiled(Eager):
@@ -148,11 +145,9 @@ class Compiled(Eager):
         torch._dynamo.reset()
 
         def parameter(a: Any) -> Any:
-            if isinstance(a, tuple):
-                return NotImplemented
             return torch.nn.Parameter(tensor(a), requires_grad=False)
 
-        held = mapped(weights, parameter)
+        held = mapped(weights, by_part(parameter))
 
         class Module(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
             def __init__(self) -> None:
