@@ -20,12 +20,13 @@ from eqsat.trace import flatten_arguments, trace
 mx = pytest.importorskip("mlx.core")
 entries = pytest.importorskip("eqsat.backends.mlx.entry")
 layout = pytest.importorskip("eqsat.backends.mlx.layout")
-mlx_ops = pytest.importorskip("eqsat.backends.mlx.ops")
+transforms = pytest.importorskip("eqsat.backends.mlx.transforms")
 
 X = mx.array(np.arange(24, dtype="f4").reshape(4, 6) / 24)
 Y = mx.cos(X)
 W = mx.sin(X[0])
-mx.eval(X, Y, W)
+XS = mx.stack([X, Y, X + Y])
+mx.eval(X, Y, W, XS)
 
 
 def test_arrays_lie_as_expected_and_a_wrong_offset_is_found(
@@ -180,10 +181,17 @@ def test_numpy_and_mlx_in_turns() -> None:
 # -- derivatives -----------------------------------------------------------------------
 
 
+def opaque(y: Any) -> Any:
+    """``y`` as of a generated kernel: MLX can neither map nor differentiate it."""
+    strides = [1]
+    for n in y.shape[:0:-1]:
+        strides.insert(0, strides[0] * n)
+    return mx.as_strided(mx.stop_gradient(y), y.shape, strides)
+
+
 @dataclass
 class Kernel:
-    """x w + sin x as a kernel that MLX cannot differentiate, and an entry that calls
-    it."""
+    """x w + sin x as a kernel that MLX cannot transform, and an entry that calls it."""
 
     kind: Any
     bare_calls: int = 0
@@ -191,7 +199,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         call = flatten_arguments(self.plain, (X, W), {})
-        program = SimpleNamespace(bare=self.bare, run=self.with_derivatives())
+        program = SimpleNamespace(bare=self.bare, run=self.transformable())
         entry = self.kind(lambda *xs: pytest.fail("not served"))
         entry.learn(call, trace(lambda x, w: x * w, call), program)
         self.function = entry.function
@@ -202,11 +210,11 @@ class Kernel:
 
     def bare(self, x: Any, w: Any) -> tuple[Any, ...]:
         self.bare_calls += 1
-        return (mx.stop_gradient(self.plain(x, w)),)
+        return (opaque(self.plain(x, w)),)
 
-    def with_derivatives(self) -> Any:
-        return mlx_ops.with_derivatives(
-            lambda x, w: (mx.stop_gradient(self.plain(x, w)),),
+    def transformable(self) -> Any:
+        return transforms.transformable(
+            lambda x, w: (opaque(self.plain(x, w)),),
             lambda: lambda x, w: (self.plain(x, w),),
         )
 
@@ -249,12 +257,54 @@ def near(a: Any, b: Any) -> bool:
     return bool(mx.allclose(a, b, rtol=1e-4, atol=1e-5))
 
 
+def forward(f: Callable[..., Any]) -> dict[str, Any]:
+    """``f(x, w)`` mapped, and its derivatives along a direction, in all ways."""
+
+    def loss(x: Any, w: Any) -> Any:
+        return (f(x, w) ** 2).sum()
+
+    over = mx.vmap(f, (0, None))
+    ws = mx.stack([W, W + 1, 2 * W])
+    return {
+        "vmap": over(XS, W),
+        "of both": mx.vmap(f)(XS, ws),
+        "along another axis": mx.vmap(f, (1, None), 2)(mx.moveaxis(XS, 0, 1), W),
+        "twice": mx.vmap(over, (0, None))(XS[None], W),
+        "of grad": mx.vmap(mx.grad(loss, (0, 1)), (0, None))(XS, W),
+        "grad of it": mx.grad(lambda w: (over(XS, w) ** 2).sum())(W),
+        "compiled": [g(XS, W) for g in [mx.compile(over)] for _ in range(2)],
+        "of compiled": mx.vmap(mx.compile(f), (0, None))(XS, W),
+        "of what is not mapped": mx.vmap(lambda x: x + f(X, W))(XS),
+        "grad in it": mx.vmap(lambda x: x * mx.grad(loss)(X, W))(XS),
+        "jvp": mx.jvp(f, [X, W], [Y, W])[1],
+        "jvp of one": mx.jvp(lambda x: f(x, W), [X], [Y])[1],
+        "jvp of grad": mx.jvp(lambda x: mx.grad(loss)(x, W), [X], [Y])[1],
+        "jvp of vmap": mx.jvp(lambda w: over(XS, w), [W], [W])[1],
+        "vmap of jvp": mx.vmap(lambda x: mx.jvp(f, [x, W], [Y, W])[1][0])(XS),
+    }
+
+
+@pytest.mark.parametrize("of", [ways, forward])
 @pytest.mark.parametrize("kind", [entries.Entry, entries.PlainEntry])
-def test_kernels_are_differentiated_in_all_ways(kind: Any) -> None:
+def test_kernels_are_transformed_in_all_ways(kind: Any, of: Any) -> None:
     kernel = Kernel(kind)
-    got, want = ways(kernel.function), ways(Kernel.plain)
+    got, want = of(kernel.function), of(Kernel.plain)
     for name in want:
         assert near(got[name], want[name]), name
+
+
+def test_where_maps_cannot_be_told_kernels_refuse_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[Any] = []
+    mx.vmap(lambda x: kept.append(transforms._callers.__wrapped__()) or x)(X)
+    assert kept == [transforms._callers()] and kept[0]
+    monkeypatch.setattr(transforms, "_running", lambda: [])
+    assert not transforms._callers.__wrapped__()
+    kernel = Kernel(entries.Entry)
+    assert mx.allclose(mx.compile(kernel.function)(X, W), Kernel.plain(X, W))
+    with pytest.raises(ValueError, match="vmap"):
+        mx.vmap(kernel.function, (0, None))(XS, W)
 
 
 def test_custom_functions_are_for_transformations() -> None:

@@ -28,6 +28,7 @@ from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .blocks import count_of, opened
 from .calls import F64, WIDE, KernelWriter, no_float64
+from .transforms import transformable
 
 INDENT = "    "
 RESERVED = frozenset("mx ops program".split())
@@ -72,7 +73,7 @@ def lower(program: Program, language: str | None = None) -> Lowered:
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
     run = bare = scope["program"]
     if writer.kernels:
-        run = ops.with_derivatives(bare, lambda: lower(program, "").run)
+        run = transformable(bare, lambda: lower(program, "").run)
     return Lowered(source, run, bare)
 
 

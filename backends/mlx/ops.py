@@ -52,7 +52,6 @@ __all__ = [
     "sign",
     "signbit",
     "take",
-    "with_derivatives",
 ]
 
 
@@ -100,44 +99,6 @@ def kernel(
         return found
 
     return record
-
-
-def with_derivatives(
-    program: Callable[..., Sequence[Array]], plain: Callable[[], Callable[..., Any]]
-) -> Callable[..., Sequence[Array]]:
-    """``program``, whose kernels MLX cannot differentiate, as a function for
-    ``mx.grad``: that sees what ``plain()`` gives, a function in MLX's own ops that
-    computes the same.
-
-    ``mx.vmap`` has no such way: it maps what a custom function has recorded before it
-    asks for another rule, and so refuses a generated kernel.
-    """
-    made: Any = mx.custom_function(lambda *xs: tuple(program(*xs)))
-
-    def several(x: Any) -> list[Array]:
-        return list(x) if isinstance(x, (tuple, list)) else [x]
-
-    @made.vjp
-    def vjp(primals: Any, cotangents: Any, outputs: Any) -> Any:
-        given = several(primals)
-        moving = [i for i, x in enumerate(given) if is_float(x)]
-
-        def of_floats(*xs: Array) -> list[Array]:
-            known = dict(zip(moving, xs, strict=True))
-            found = plain()(*(known.get(i, x) for i, x in enumerate(given)))
-            return [y for y in found if is_float(y)]
-
-        wanted = several(cotangents)
-        wanted = [
-            c for c, y in zip(wanted, several(outputs), strict=True) if is_float(y)
-        ]
-        _, found = mx.vjp(of_floats, [given[i] for i in moving], wanted)
-        by = dict(zip(moving, found, strict=True))
-        grads = tuple(by.get(i, mx.zeros_like(x)) for i, x in enumerate(given))
-        return grads if isinstance(primals, (tuple, list)) else grads[0]
-
-    found: Callable[..., Sequence[Array]] = made
-    return found
 
 
 _BITS: dict[Any, Any] = {
