@@ -11,14 +11,21 @@ from pathlib import Path
 import click
 
 from bench.limits import SIZES, in_fresh_process
-from bench.measure import Method, References, measure, progress, team
+from bench.measure import (
+    Method,
+    References,
+    measure,
+    progress,
+    run_again,
+    team,
+)
 from bench.peers import check, usual
 from bench.report import Record, machine, write
 from bench.table import text
 from bench.workloads import Workload, select
 from eqsat.errors import EqsatError
 
-FULL = Method()
+FULL = Method(again=2)
 QUICK = Method(rounds=5, round_s=0.005, most_s=2.0, limit_sizes=SIZES[2::3])
 
 
@@ -77,6 +84,7 @@ def collect(
         "seed": method.seed,
         "rounds": method.rounds,
         "round_s": method.round_s,
+        "again": method.again,
         "peers": peers,
         "versions": {},
         "missing": {},
@@ -95,6 +103,7 @@ def collect(
                 for w in chosen:
                     say(f"{w.name}, {threads} threads")
                     row = measure(w, workers, limits, method, references)
+                    run_again(row, w, limits, method, references)
                     found["rows"].append(row)
                     found["versions"] |= workers.versions
                     found["missing"] |= workers.missing

@@ -116,6 +116,22 @@ def test_a_slowed_candidate_is_seen_and_a_copy_is_not() -> None:
     assert re.search(r"numpy beside itself: geometric mean \d\.\d{3}; ", text(found))
 
 
+def test_close_races_are_run_again_in_new_processes() -> None:
+    method = Method(rounds=2, round_s=0.002, limit_sizes=(1 << 20,), again=2, close=9)
+    peers = "eqsat-numpy", "numpy", planted("Loud"), planted("Wrong")
+    (row,) = measured("add_relu/65536", *peers, method=method)["rows"]
+    results = row["results"]
+    for peer in peers[:3]:
+        found = results[peer]
+        assert len(found["processes_s"]) == 3 and len(found["rounds_s"]) == 6
+        assert found["median_s"] == sorted(found["processes_s"])[1]
+        assert found["min_s"] == min(found["rounds_s"])
+    assert "processes_s" not in results[planted("Wrong")]
+    far = Method(rounds=2, round_s=0.002, limit_sizes=(1 << 20,), again=2, close=1)
+    (row,) = measured("add_relu/65536", "eqsat-numpy", "numpy", method=far)["rows"]
+    assert not any("processes_s" in r for r in row["results"].values())
+
+
 def test_run_table_plot_and_predict_work_together(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     words = ["--peers", "eqsat-native,numpy", "--threads", "1", "--quick"]
