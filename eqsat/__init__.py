@@ -32,6 +32,7 @@ from eqsat.errors import (
 from eqsat.explain import Explanation
 from eqsat.findings import Finding, Report
 from eqsat.fusing import CanFuse, can_fuse
+from eqsat.grad import grad, value_and_grad
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.ops import (
@@ -104,6 +105,7 @@ __all__ = [
     "gelu",
     "gelu_sigmoid",
     "gelu_tanh",
+    "grad",
     "group_norm",
     "jit",
     "layer_norm",
@@ -122,4 +124,5 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "value_and_grad",
 ]

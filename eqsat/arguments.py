@@ -130,7 +130,7 @@ def flatten_arguments(
     leaves: list[Leaf] = []
     parts: list[tree.Structure] = []
     n = len(args)
-    names = (*_names(fn, n), *kwargs)
+    names = (*argument_names(fn, n), *kwargs)
     for name, value in zip(names, (*args, *kwargs.values()), strict=True):
         found, structure = tree.flatten(value, is_array, name)
         parts.append(structure)
@@ -149,7 +149,7 @@ def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:
     return tree.attributes(getattr(fn, "__self__", fn), is_array)
 
 
-def _names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     """What the first ``count`` positional arguments of ``fn`` are called."""
     inner: Any = fn
     bound = 0

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
-from eqsat.op import HALF, Op, annotation_name
+from eqsat.op import FLAT, HALF, Op, Vjp, annotation_name
 from eqsat.promote import common_dtype, dtype_of
 from eqsat.signature import Bindings, Signature, parse
 from eqsat.term import Type
 from eqsat.typerule import BF16, BySignature, Pointwise, TypeRule
 
 Flops = str | float | Callable[[Sequence[Type], dict[str, Any], Type], float] | None
+Vjps = Vjp | tuple[Vjp | None, ...] | str | None
+"""Derivatives, as :attr:`Op.vjp` has them; of an op with one argument the rule
+alone."""
 
 
 def op(
@@ -29,6 +32,7 @@ def op(
     dtype: Any = None,
     ufunc: np.ufunc | None = None,
     variadic: bool = False,
+    vjp: Vjps = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an op of a NumPy reference.
 
@@ -36,7 +40,8 @@ def op(
     reference are arrays; keyword-only ones are static attributes, whose annotation is
     their kind. An array annotated ``bool`` or ``int`` is a mask or integers that keep
     their own dtype. ``flops`` is a number per output element or an expression over the
-    axes (``"2*m*k*n"``; ``...`` counts as ``batch``).
+    axes (``"2*m*k*n"``; ``...`` counts as ``batch``). ``vjp`` are the rules of
+    derivatives, see :attr:`Op.vjp`.
     """
 
     def define(reference: Callable[..., Any]) -> Op:
@@ -50,6 +55,7 @@ def op(
             dtype=dtype,
             ufunc=ufunc,
             variadic=variadic,
+            vjp=vjp,
         )
 
     return define
@@ -63,13 +69,14 @@ def composite(
     kind: str = "composite",
     recognised: bool = True,
     check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
+    vjp: Vjps = None,
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Make an op of a body written with other ops: its meaning, lowering and
-    recognition.
+    """Make an op of a body written with other ops: its meaning, lowering, derivative
+    and recognition.
 
     Called on arrays the body computes float16 and bfloat16 in float32 and rounds once.
     ``check`` gets axis sizes and attributes and says what is wrong with them, or
-    nothing.
+    nothing. ``vjp`` are rules of derivatives that are better than those of the body.
     """
 
     def define(body: Callable[..., Any]) -> Op:
@@ -82,6 +89,7 @@ def composite(
             choices=choices or {},
             recognised=recognised,
             check=check,
+            vjp=vjp,
         )
 
     return define
@@ -116,9 +124,13 @@ def pointwise(
     commutative: bool = False,
     doc: str = "",
     nin: int | None = None,
+    vjp: Vjps = None,
 ) -> Op:
     """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
-    element."""
+    element; ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative
+    0."""
+    if dtype is not None and np.dtype(dtype).kind in "biu":
+        vjp = FLAT
     ufunc = reference if isinstance(reference, np.ufunc) else None
     count = nin or (ufunc.nin if ufunc is not None else 1)
     if ufunc is not None and count > 1:
@@ -134,7 +146,12 @@ def pointwise(
         promotion=promotion or ("ufunc" if ufunc is not None else "float"),
         flops=_flops(flops, None),
         doc=doc,
+        vjp=_rules(vjp),
     )
+
+
+def _rules(vjp: Vjps) -> tuple[Vjp | None, ...] | str | None:
+    return (vjp,) if callable(vjp) else vjp
 
 
 def weak_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,6 +205,7 @@ def _make_op(
     choices: Mapping[str, tuple[Any, ...]] | None = None,
     recognised: bool = True,
     check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
+    vjp: Vjps = None,
 ) -> Op:
     params = inspect.signature(fn).parameters.values()
     arrays = [p for p in params if p.kind == p.POSITIONAL_OR_KEYWORD]
@@ -225,6 +243,7 @@ def _make_op(
         flops=_flops(flops, sig),
         doc=inspect.getdoc(fn) or "",
         recognised=recognised,
+        vjp=_rules(vjp),
     )
 
 

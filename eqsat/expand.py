@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from eqsat.op import Op
 from eqsat.term import Term
@@ -27,7 +27,33 @@ def primitives(
 ) -> Term:
     """``root`` with every composite above ``leaves`` opened, but those that are to stay
     ``closed``; ``leaves`` are replaced as given."""
-    done: dict[Term, Term] = dict(leaves or {})
+    return rebuilt(
+        [root], leaves or {}, lambda term: None if closed(term) else body_of(term)
+    )[0]
+
+
+def rebuilt(
+    roots: Iterable[Term],
+    leaves: Mapping[Term, Term],
+    opened: Callable[[Term], Term | None] = lambda term: None,
+) -> list[Term]:
+    """``roots`` with every term above ``leaves`` replaced by what it ``opened`` to, if
+    anything; ``leaves`` are replaced as given."""
+    roots = list(roots)
+    done: dict[Term, Term] = dict(leaves)
+    for root in roots:
+        with root.graph.lines() as now:
+            _rebuild(root, done, opened, now)
+    return [done[root] for root in roots]
+
+
+def _rebuild(
+    root: Term,
+    done: dict[Term, Term],
+    opened: Callable[[Term], Term | None],
+    now: Callable[[Term], None],
+) -> None:
+    """Put what ``root`` becomes into ``done``; ``now`` is told the term at hand."""
     bodies: dict[Term, Term | None] = {}
     stack = [root]
     while stack:
@@ -35,8 +61,9 @@ def primitives(
         if term in done:
             stack.pop()
             continue
+        now(term)
         if term not in bodies:
-            bodies[term] = None if closed(term) else body_of(term)
+            bodies[term] = opened(term)
         body = bodies[term]
         needs = [body] if body is not None else [a for a in term.args if a not in done]
         missing = [t for t in needs if t not in done]
@@ -49,4 +76,3 @@ def primitives(
         else:
             args = [done[a] for a in term.args]
             done[term] = term.graph.node(term.op, args, term.attrs, term.type)
-    return done[root]

@@ -29,6 +29,11 @@ DTypeName = Annotated[str, "DTypeName"]
 F = TypeVar("F", bound=Callable[..., Any])
 HALF = frozenset([np.dtype("f2"), BF16])
 """Dtypes whose sums are computed in float32."""
+Vjp = Callable[..., Any]
+"""A rule for one argument: ``vjp(g, *args, result, **attrs)`` is the derivative of a
+loss by it, where ``g`` is that by the result. None stands for 0."""
+FLAT: tuple[()] = ()
+"""The rules of an op whose derivative is 0 wherever it has one."""
 
 KINDS = (
     "leaf",
@@ -102,6 +107,13 @@ class Op:
     doc: str = ""
     recognised: bool = True
     """Whether the body of this composite is also a rule that finds it."""
+    vjp: tuple[Vjp | None, ...] | str | None = None
+    """The :data:`Vjp` of each argument, None where it is 0 (:data:`FLAT`: everywhere).
+    A text, also one that a rule gives, says what to write instead of what has no
+    derivative. Of a variadic op the one rule of all, called with the number of the
+    argument as ``which``. A composite without rules has those of its body. Where the op
+    is pointwise or a reduction, ``g`` may be a bare number or have fewer elements than
+    the result: it broadcasts."""
     lowerings: dict[str, Lowering] = field(default_factory=dict)
     """Backends' names to the lowerings that :meth:`lowering` gave."""
 

@@ -7,7 +7,8 @@ are known when a term is made.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Protocol
 
@@ -94,6 +95,8 @@ class Graph:
     def __init__(self, sources: bool = True) -> None:
         self.sources = sources
         """Whether terms remember the line of the user's code that made them."""
+        self.line: SourceLine | None = None
+        """The line that new terms are made for, where it is not the caller's."""
         self.terms: list[Term] = []
         self._table: dict[tuple[Any, ...], Term] = {}
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
@@ -127,10 +130,27 @@ class Graph:
             put(found, "shape", type_[1])
             put(found, "graph", self)
             put(found, "id", len(self.terms))
-            put(found, "source", caller_line() if self.sources else None)
+            put(found, "source", self._line())
             self._table[key] = found
             self.terms.append(found)
         return found
+
+    def _line(self) -> SourceLine | None:
+        return (self.line or caller_line()) if self.sources else None
+
+    @contextmanager
+    def lines(self) -> Iterator[Callable[[Term], None]]:
+        """A function after whose call new terms are on the line of a given one, until
+        the end of the block."""
+        before = self.line
+
+        def now(term: Term) -> None:
+            self.line = term.source or before
+
+        try:
+            yield now
+        finally:
+            self.line = before
 
 
 def _key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:

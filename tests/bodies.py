@@ -15,18 +15,16 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.op import INPUT, Op
-from eqsat.ops.pointwise import (
+from eqsat.ops.pointwise import less, maximum, where
+from eqsat.ops.position import diagonal_band, pad, take
+from eqsat.ops.transcendental import (
     erf,
     exp,
-    less,
-    maximum,
     rsqrt,
     sigmoid,
     sqrt,
     tanh,
-    where,
 )
-from eqsat.ops.position import diagonal_band, pad, take
 from eqsat.ops.view import broadcast_to, concatenate, flip, permute, reshape, window
 from eqsat.signature import broadcast
 from eqsat.term import Graph, Term, Type

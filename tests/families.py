@@ -19,9 +19,10 @@ from eqsat import ops
 from eqsat.build import apply
 from eqsat.errors import EqsatError
 from eqsat.op import Op
-from eqsat.ops.pointwise import cast, exp, maximum, tanh, where
+from eqsat.ops.pointwise import cast, maximum, where
 from eqsat.ops.position import pad, take
 from eqsat.ops.scan import accumulate, cumprod, cumsum
+from eqsat.ops.transcendental import exp, tanh
 from eqsat.ops.view import (
     broadcast_to,
     concatenate,

@@ -13,7 +13,7 @@ from natives import Array
 
 from eqsat import ops
 from eqsat.ops import gelu, layer_norm, softmax
-from eqsat.ops.pointwise import tanh
+from eqsat.ops.transcendental import tanh
 
 Sizes = tuple[int, int, int, int]
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -30,7 +30,8 @@ import eqsat as eq
 from eqsat import ops
 from eqsat.backends.numpy import interpret
 from eqsat.op import Op
-from eqsat.ops.pointwise import cast, exp, sigmoid, tanh
+from eqsat.ops.pointwise import cast
+from eqsat.ops.transcendental import exp, sigmoid, tanh
 from eqsat.ops.view import broadcast_to, flip, reshape
 from eqsat.program import Program
 from eqsat.term import postorder

@@ -25,7 +25,8 @@ from eqsat.build import apply
 from eqsat.errors import BackendError
 from eqsat.op import Op
 from eqsat.ops.contract import conv2d_op
-from eqsat.ops.pointwise import cast, exp, rsqrt, sigmoid, tanh, where
+from eqsat.ops.pointwise import cast, where
+from eqsat.ops.transcendental import exp, rsqrt, sigmoid, tanh
 from eqsat.ops.view import broadcast_to, concatenate, flip, reshape
 from eqsat.program import Program
 from eqsat.term import Graph

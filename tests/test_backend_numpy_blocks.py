@@ -15,7 +15,7 @@ from programs import assert_lowered, assert_near, program_of, small_cache, terms
 
 from eqsat import ops
 from eqsat.backends.numpy import interpret, lower, schedule
-from eqsat.ops.pointwise import exp, tanh
+from eqsat.ops.transcendental import exp, tanh
 from eqsat.program import Program
 
 rng = np.random.default_rng(0)

@@ -39,8 +39,9 @@ from eqsat.backends.kernels.schedule import Target
 from eqsat.backends.kernels.values import Conflict, Values
 from eqsat.backends.numpy import interpret
 from eqsat.kernel import Kernel, packed
-from eqsat.ops.pointwise import cast, tanh
+from eqsat.ops.pointwise import cast
 from eqsat.ops.position import pad
+from eqsat.ops.transcendental import tanh
 from eqsat.ops.view import concatenate, reshape
 
 seeds = st.integers(0, 2**32 - 1)

@@ -12,6 +12,7 @@ import pytest
 from agreement import BF16, FLOATS, drawn
 from natives import DTYPES, INTEGERS, LAYOUTS, mixed
 
+import eqsat as eq
 from eqsat import ops
 from eqsat.op import Op
 from eqsat.ops.pointwise import cast, where
@@ -235,3 +236,49 @@ def test_take_with_neighbours(way: str) -> None:
 def test_integer_powers_wrap(way: str, dtype: Any) -> None:
     xs = families.power_arguments(np.random.default_rng(0), dtype, 31)
     check(way, [(families.integer_powers, xs)], tol=0)
+
+
+@every_way
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_add_at(way: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    cases: list[Case] = []
+    for axis in (-1, -2, -3):
+        for many in ((), (1,), (5,), (2, 3)):
+            shape = [4, 7]
+            shape[3 + axis : 3 + axis] = many
+            x = rng.integers(-3, 4, shape).astype(dtype)
+            at = rng.integers(-5, 5, many)
+            cases.append(
+                (lambda v, i, a=axis: ops.add_at(v, i, axis=a, size=5), [x, at])
+            )
+    check(way, cases if takes_all(way) else shared(cases, 0, 4), tol=0)
+
+
+# -- gradients -------------------------------------------------------------------------
+
+
+def losses() -> Iterator[Case]:
+    """Of several arguments, all of them floats."""
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.standard_normal(s, np.float32) for s in ((33, 48), (48, 64), (48,)))
+    picked = rng.integers(0, 64, (33, 1))
+    yield (
+        lambda x, w: -np.take_along_axis(ops.log_softmax(x @ w), picked, 1).mean(),
+        [x, w],
+    )
+    yield lambda x, w, v: (ops.gelu(ops.layer_norm(x, v, v) @ w) ** 2).mean(), [x, w, v]
+    yield lambda x, v: np.maximum(np.maximum(x, 0), v * 2).sum(), [x, v]
+    yield lambda x, v: (ops.max(x * v, 1) * np.sort(x, 1)[:, 3]).sum(), [x, v]
+    yield lambda x, v: (np.cumsum(x, 1)[::2] * np.pad(v[1:], (1, 0))).sum(), [x, v]
+    image, kernels = x.reshape(2, 3, 11, 24), w[:, :54].reshape(16, 3, 3, -1)[..., :3]
+    yield lambda x, w: (eq.conv2d(x, w, 2, 1) ** 2).sum(), [image, kernels]
+
+
+@every_way
+def test_gradients(way: str) -> None:
+    cases = []
+    for f, xs in losses():
+        by = tuple(range(len(xs)))
+        cases.append((lambda *xs, f=f, by=by: eq.value_and_grad(f, by).fn(*xs)[1], xs))
+    check(way, cases)

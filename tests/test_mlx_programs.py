@@ -21,7 +21,7 @@ from test_backend_numpy import NETWORKS
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.numpy import interpret
-from eqsat.ops.pointwise import tanh
+from eqsat.ops.transcendental import tanh
 from eqsat.testing import Computed, fuzzing, optimised_agreement, random_program
 
 pytest.importorskip("mlx.core")

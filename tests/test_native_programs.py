@@ -43,9 +43,9 @@ from eqsat import ops
 from eqsat.backends.native.lower import MANY_LAYOUTS
 from eqsat.backends.numpy import interpret
 from eqsat.op import Op
-from eqsat.ops.pointwise import exp, tanh
 from eqsat.ops.position import take
 from eqsat.ops.scan import sort
+from eqsat.ops.transcendental import exp, tanh
 from eqsat.ops.view import (
     reshape,
 )

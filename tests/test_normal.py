@@ -16,7 +16,7 @@ from bench.ulp import normal_cdf
 from eqsat.backends.kernels.lower import pieces_of
 from eqsat.backends.kernels.pieces import Loops
 from eqsat.backends.kernels.schedule import Target
-from eqsat.ops.pointwise import erf
+from eqsat.ops.transcendental import erf
 
 Run = Callable[[Any], Any]
 IS_ONE: dict[str, Run] = {

@@ -18,8 +18,9 @@ from eqsat.body import Body, Step, kernel_terms
 from eqsat.errors import EqsatError
 from eqsat.kernel import Kernel, View
 from eqsat.memory import bases_of
-from eqsat.ops.pointwise import cast, exp, tanh
+from eqsat.ops.pointwise import cast
 from eqsat.ops.position import diagonal_band
+from eqsat.ops.transcendental import exp, tanh
 from eqsat.ops.view import broadcast_to, reshape, window
 from eqsat.program import Program
 from eqsat.trace import trace

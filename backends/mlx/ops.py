@@ -24,6 +24,7 @@ from .integers import (
 
 __all__ = [
     "accumulate",
+    "add_at",
     "attention",
     "bitwise_count",
     "cbrt",
@@ -335,14 +336,36 @@ def take(x: Array, indices: Array, axis: int) -> Array:
     What an index out of bounds takes is NaN; 0 of integers and bools. Nothing is read
     outside of x.
     """
-    n = x.shape[axis]
-    wide = indices.astype(mx.int64)
-    inside = mx.logical_and(wide >= -n, wide < n)
-    near = mx.where(inside, wide, mx.zeros_like(wide))
+    near, inside = _checked(indices, x.shape[axis])
     found = mx.take(x, near, axis=axis)
     inside = mx.reshape(inside, (*inside.shape, *(1 for _ in range(-1 - axis))))
     fill = mx.nan if is_float(x) else 0
     return mx.where(inside, found, mx.array(fill, dtype=x.dtype))
+
+
+def add_at(x: Array, indices: Array, axis: int, size: int) -> Array:
+    """Zeros to which the slices of x are added at the indices, which may count from the
+    end; what an index out of bounds would add is dropped."""
+    near, inside = _checked(indices, size)
+    inside = mx.reshape(inside, (*inside.shape, *(1 for _ in range(-1 - axis))))
+    parts = mx.where(inside, x, mx.zeros_like(x))
+    lead = x.ndim - indices.ndim + axis + 1
+    order = [*range(lead, lead + indices.ndim), *range(lead)]
+    order += range(lead + indices.ndim, x.ndim)
+    parts = mx.transpose(parts.astype(_sum_dtype(x)), order)
+    start = mx.zeros((size, *parts.shape[indices.ndim :]), dtype=parts.dtype)
+    return mx.moveaxis(start.at[near].add(parts), 0, lead).astype(x.dtype)
+
+
+def _checked(indices: Array, size: int) -> tuple[Array, Array]:
+    """Indices, 0 for those out of bounds, and which are within."""
+    wide = indices.astype(mx.int64)
+    inside = mx.logical_and(wide >= -size, wide < size)
+    return mx.where(inside, wide, mx.zeros_like(wide)), inside
+
+
+def _sum_dtype(x: Array) -> Any:
+    return mx.float32 if x.dtype in (mx.float16, mx.bfloat16) else x.dtype
 
 
 _RUNNING = {

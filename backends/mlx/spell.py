@@ -205,6 +205,10 @@ def _take(c: Call) -> str:
     return f"ops.take({c.args[0]}, {c.args[1]}, axis={c.attrs['axis']})"
 
 
+def _add_at(c: Call) -> str:
+    return _call("ops.add_at", [*c.args, str(c.attrs["axis"]), str(c.attrs["size"])])
+
+
 def _pad(c: Call) -> str:
     x, value = c.args
     (arg, *_) = c.term.args
@@ -297,6 +301,7 @@ _RULES: dict[str, Rule] = {
     "argmin": _position("argmin"),
     "concatenate": _concatenate,
     "take": _take,
+    "add_at": _add_at,
     "pad": _pad,
     "iota": _iota,
     "sort": _sort,

@@ -5,6 +5,7 @@ float16 and bfloat16 are summed in float32 and rounded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,17 +15,49 @@ from eqsat.define import op
 from eqsat.errors import ShapeError, at, caller_line
 from eqsat.op import HALF, AttrVar, Ints
 from eqsat.ops.pointwise import cast, multiply
-from eqsat.ops.reduce import sum_op
+from eqsat.ops.position import pad
+from eqsat.ops.reduce import sum_op, sum_to
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank
-from eqsat.ops.view import expand_dims, reshape, squeeze
+from eqsat.ops.view import (
+    expand_dims,
+    flip,
+    matrix_transpose,
+    reshape,
+    spread,
+    squeeze,
+    swapaxes,
+    transpose,
+    window,
+)
 from eqsat.term import Type
 from eqsat.typerule import Custom, common
 
 # -- matrix product --------------------------------------------------------------------
 
 
+def _by_left(g: Any, x: Any, y: Any, z: Any) -> Any:
+    return _product(g, matrix_transpose(y), x.shape)
+
+
+def _by_right(g: Any, x: Any, y: Any, z: Any) -> Any:
+    if y.ndim == 2 and x.ndim > 2:  # one product that sums over the batch too
+        n = math.prod(x.shape[:-1])
+        g, x = (reshape(v, (n, v.shape[-1])) for v in (g, x))
+    return _product(matrix_transpose(x), g, y.shape)
+
+
+def _product(x: Any, y: Any, shape: tuple[int, ...]) -> Any:
+    """x y, summed to ``shape``; of a column and a row without a product of
+    matrices."""
+    return sum_to(x * y if x.shape[-1] == 1 else matmul_op(x, y), shape)
+
+
 @op(
-    "... m k, ... k n -> ... m n", kind="contract", name="matmul", flops="2*batch*m*k*n"
+    "... m k, ... k n -> ... m n",
+    kind="contract",
+    name="matmul",
+    flops="2*batch*m*k*n",
+    vjp=(_by_left, _by_right),
 )
 @in_float32
 def matmul_op(x: Any, y: Any) -> Any:
@@ -103,7 +136,68 @@ def _conv_flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> floa
     )
 
 
-@op(Custom(_conv_type), kind="contract", name="conv2d", flops=_conv_flops)
+def _by_images(
+    g: Any,
+    x: Any,
+    w: Any,
+    y: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    """A convolution of the spread-out g with w, turned around, its channels
+    exchanged."""
+    if 0 in (*g.shape, *w.shape):
+        return None
+    o, each, *kernel = w.shape
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    whole = [n + 2 * p - r for n, p, r in zip(x.shape[2:], padding, reach, strict=True)]
+    apart = spread(g, stride)
+    behind = [n - m for n, m in zip(whole, apart.shape[2:], strict=True)]
+    apart = pad(apart, [(0, 0), (0, 0), *((0, b) for b in behind)])
+    w = swapaxes(reshape(w, (groups, o // groups, each, *kernel)), 1, 2)
+    turned = flip(reshape(w, (groups * each, o // groups, *kernel)), (-2, -1))
+    around = tuple(max(r - p, 0) for r, p in zip(reach, padding, strict=True))
+    z = conv2d_op(apart, turned, padding=around, dilation=dilation, groups=groups)
+    starts = [max(p - r, 0) for r, p in zip(reach, padding, strict=True)]
+    return window(z, starts, x.shape[2:])
+
+
+def _by_kernels(
+    g: Any,
+    x: Any,
+    w: Any,
+    y: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    """A convolution of x with g, images as channels and channels as images."""
+    if 0 in (*g.shape, *x.shape, *w.shape):
+        return None
+    n, image = x.shape[0], x.shape[2:]
+    each, *kernel = w.shape[1:]
+    parts = transpose(reshape(x, (n, groups, each, *image)), (2, 1, 0, 3, 4))
+    z = conv2d_op(
+        reshape(parts, (each, groups * n, *image)),
+        swapaxes(g, 0, 1),
+        stride=dilation,
+        padding=padding,
+        dilation=stride,
+        groups=groups,
+    )
+    return swapaxes(window(z, (0, 0), kernel), 0, 1)
+
+
+@op(
+    Custom(_conv_type),
+    kind="contract",
+    name="conv2d",
+    flops=_conv_flops,
+    vjp=(_by_images, _by_kernels),
+)
 @in_float32
 def conv2d_op(
     x: Any,

@@ -35,10 +35,9 @@ from eqsat.ops.pointwise import (
     maximum,
     minimum,
     multiply,
-    sigmoid,
     subtract,
-    tanh,
 )
+from eqsat.ops.transcendental import sigmoid, tanh
 from eqsat.term import Type
 from eqsat.typerule import Custom
 

@@ -14,19 +14,23 @@ from eqsat.op import Axis
 from eqsat.ops.pointwise import (
     absolute,
     cast,
-    erf,
-    exp,
+    equal,
+    greater,
     isfinite,
-    log,
-    log1p,
     maximum,
     negative,
-    sigmoid,
-    tanh,
     where,
 )
 from eqsat.ops.reduce import max, sum
 from eqsat.ops.support import dtype_of, known_sizes
+from eqsat.ops.transcendental import (
+    erf,
+    exp,
+    log,
+    log1p,
+    sigmoid,
+    tanh,
+)
 from eqsat.ops.view import concatenate, expand_dims, reshape, window
 from eqsat.signature import Bindings
 from eqsat.typerule import BOOL, Reduced
@@ -34,7 +38,11 @@ from eqsat.typerule import BOOL, Reduced
 # -- activations -----------------------------------------------------------------------
 
 
-@composite("... -> ...", promotion="common")
+@composite(
+    "... -> ...",
+    promotion="common",
+    vjp=lambda g, x, y: where(greater(x, 0.0), g, 0.0),
+)
 def relu(x: Any) -> Any:
     """max(x, 0), of the dtype of x: bools stay as they are."""
     return x if dtype_of(x) == BOOL else maximum(x, 0)
@@ -70,7 +78,7 @@ def gelu_sigmoid(x: Any) -> Any:
     return x * sigmoid(1.702 * x)
 
 
-@composite("... -> ...")
+@composite("... -> ...", vjp=lambda g, x, y: g * sigmoid(x))
 def softplus(x: Any) -> Any:
     """ln(1 + eˣ), as max(x, 0) + ln(1 + e^-|x|), which does not overflow."""
     return maximum(x, 0) + log1p(exp(negative(absolute(x))))
@@ -88,26 +96,47 @@ def some_elements(bound: Bindings, attrs: dict[str, Any]) -> str | None:
     return f"axis {empty[0]} of shape {shape} is empty" if empty else None
 
 
-@composite("... -> ...", check=some_elements)
+def _by_softmax(g: Any, x: Any, y: Any, axis: Any) -> Any:
+    return y * (g - sum(g * y, axis, keepdims=True))
+
+
+def _by_log_softmax(g: Any, x: Any, y: Any, axis: Any) -> Any:
+    return g - exp(y) * sum(g, axis, keepdims=True)
+
+
+def _by_logsumexp(g: Any, x: Any, y: Any, axis: Any) -> Any:
+    """g softmax(x), and 0 where all of x is -∞."""
+    e, total, _ = _shifted(x, axis)
+    return g * (e / where(equal(total, 0.0), 1.0, total))
+
+
+@composite("... -> ...", check=some_elements, vjp=_by_softmax)
 def softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """eˣ / Σ eˣ over the axes, after subtracting the largest x."""
     e = exp(x - max(x, axis, keepdims=True))
     return e / sum(e, axis, keepdims=True)
 
 
-@composite("... -> ...", check=some_elements)
+@composite("... -> ...", check=some_elements, vjp=_by_log_softmax)
 def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln softmax(x) = d - ln Σ eᵈ over the axes, where d is x less its largest."""
     d = x - max(x, axis, keepdims=True)
     return d - log(sum(exp(d), axis, keepdims=True))
 
 
-@composite(Reduced(nonempty=True))
+@composite(Reduced(nonempty=True), vjp=_by_logsumexp)
 def logsumexp(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln Σ eˣ over the axes, kept with size 1; its limit where x is infinite."""
+    _, total, top = _shifted(x, axis)
+    return log(total) + top
+
+
+def _shifted(x: Any, axis: Any) -> tuple[Any, Any, Any]:
+    """eˣ⁻ᵗ, its sum, and t, the largest x or 0 where that is infinite."""
     top = max(x, axis, keepdims=True)
     finite = where(isfinite(top), top, 0.0)
-    return log(sum(exp(x - finite), axis, keepdims=True)) + finite
+    e = exp(x - finite)
+    return e, sum(e, axis, keepdims=True), finite
 
 
 # -- positions and quantities ----------------------------------------------------------

@@ -5,13 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat.define import composite
-from eqsat.ops.pointwise import rsqrt
-from eqsat.ops.reduce import mean, var
+from eqsat.ops.reduce import mean, sum, var
+from eqsat.ops.transcendental import rsqrt
 from eqsat.ops.view import reshape
 from eqsat.signature import Bindings
 
 
-@composite("... n,  -> ... n")
+def _by_standardized(g: Any, x: Any, eps: Any, y: Any) -> Any:
+    """r (g - mean g - y mean g y), where r = 1 / √(σ² + eps)."""
+    r = rsqrt(var(x, -1, keepdims=True) + eps)
+    return r * (g - mean(g, -1, keepdims=True) - y * mean(g * y, -1, keepdims=True))
+
+
+def _by_variance_eps(g: Any, x: Any, eps: Any, y: Any) -> Any:
+    return sum(g * y * -0.5 / (var(x, -1, keepdims=True) + eps))
+
+
+def _by_rms(g: Any, x: Any, eps: Any, y: Any) -> Any:
+    """r (g - y mean g y), where r = 1 / √(mean x² + eps)."""
+    r = rsqrt(mean(x * x, -1, keepdims=True) + eps)
+    return r * (g - y * mean(g * y, -1, keepdims=True))
+
+
+def _by_square_eps(g: Any, x: Any, eps: Any, y: Any) -> Any:
+    return sum(g * y * -0.5 / (mean(x * x, -1, keepdims=True) + eps))
+
+
+@composite("... n,  -> ... n", vjp=(_by_standardized, _by_variance_eps))
 def standardize(x: Any, eps: Any = 1e-5) -> Any:
     """(x - μ) / √(σ² + eps), with mean μ and variance σ² over the last axis."""
     return (x - mean(x, -1, keepdims=True)) * rsqrt(var(x, -1, keepdims=True) + eps)
@@ -23,7 +43,7 @@ def layer_norm(x: Any, w: Any, b: Any, eps: Any = 1e-5) -> Any:
     return standardize(x, eps) * w + b
 
 
-@composite("... n,  -> ... n")
+@composite("... n,  -> ... n", vjp=(_by_rms, _by_square_eps))
 def rms_normalize(x: Any, eps: Any = 1e-5) -> Any:
     """x / √(mean x² + eps) over the last axis."""
     return x * rsqrt(mean(x * x, -1, keepdims=True) + eps)

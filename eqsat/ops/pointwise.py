@@ -11,39 +11,114 @@ from typing import Any
 import numpy as np
 
 from eqsat.define import op, pointwise, weak_floats
-from eqsat.op import DTypeName
-from eqsat.ops.support import dtype_of, in_float32, is_traced
+from eqsat.op import FLAT, DTypeName, Op
+from eqsat.ops.support import dtype_of, is_traced
 from eqsat.typerule import BF16, Pointwise, ToDType
+
+# -- derivatives -----------------------------------------------------------------------
+
+
+def _same(g: Any, *_: Any) -> Any:
+    return g
+
+
+def _where_more(g: Any, x: Any, y: Any, z: Any) -> Any:
+    """g where x > y, half of it where they are equal."""
+    g = _typed(g, z)
+    return where(greater(x, y), g, where(equal(x, y), g * 0.5, 0.0))
+
+
+def _where_same(g: Any, x: Any, z: Any, y: Any) -> Any:
+    """g where the result z is x, half of it where it is y too."""
+    g = _typed(g, z)
+    return where(equal(x, z), where(equal(y, z), g * 0.5, g), 0.0)
+
+
+def _where_zero(g: Any, x: Any, y: Any, z: Any) -> Any:
+    return where(equal(x, 0.0), _typed(g, z), 0.0)
+
+
+def _where_true(g: Any, c: Any, x: Any, y: Any, z: Any) -> Any:
+    return where(c, _typed(g, z), 0.0)
+
+
+def _where_false(g: Any, c: Any, x: Any, y: Any, z: Any) -> Any:
+    return where(c, 0.0, _typed(g, z))
+
+
+def _typed(g: Any, like: Any) -> Any:
+    """A number as an array, so that a choice between it and 0 has a dtype."""
+    return g if is_traced(g) else like.lift(cast_op, [g], {"dtype": like.dtype.name})
+
 
 # -- arithmetic ------------------------------------------------------------------------
 
-add = pointwise("add", np.add, commutative=True, doc="x + y.")
-subtract = pointwise("subtract", np.subtract, doc="x - y.")
-multiply = pointwise("multiply", np.multiply, commutative=True, doc="x y.")
-divide = pointwise("divide", np.divide, flops=4, doc="x / y; integers give float64.")
-floor_divide = pointwise("floor_divide", np.floor_divide, flops=6, doc="⌊x / y⌋.")
-remainder = pointwise(
-    "remainder", np.remainder, flops=8, doc="x - y ⌊x / y⌋, of the sign of y."
+add = pointwise("add", np.add, commutative=True, doc="x + y.", vjp=(_same, _same))
+subtract = pointwise(
+    "subtract", np.subtract, doc="x - y.", vjp=(_same, lambda g, x, y, z: -g)
 )
-fmod = pointwise("fmod", np.fmod, flops=8, doc="x - y trunc(x / y), of the sign of x.")
-negative = pointwise("negative", np.negative, doc="-x.")
-power = pointwise("power", np.power, flops=20, doc="xʸ.")
-square = pointwise("square", np.square, doc="x².")
-reciprocal = pointwise("reciprocal", np.reciprocal, flops=4, doc="1 / x.")
-absolute = pointwise("absolute", np.absolute, doc="|x|.")
-sign = pointwise("sign", np.sign, flops=2, doc="-1, 0 or 1 as x is; NaN for NaN.")
-copysign = pointwise("copysign", np.copysign, flops=2, doc="|x| with the sign of y.")
+multiply = pointwise(
+    "multiply",
+    np.multiply,
+    commutative=True,
+    doc="x y.",
+    vjp=(lambda g, x, y, z: g * y, lambda g, x, y, z: g * x),
+)
+divide = pointwise(
+    "divide",
+    np.divide,
+    flops=4,
+    doc="x / y; integers give float64.",
+    vjp=(lambda g, x, y, z: g / y, lambda g, x, y, z: -g * z / y),
+)
+floor_divide = pointwise(
+    "floor_divide", np.floor_divide, flops=6, doc="⌊x / y⌋.", vjp=FLAT
+)
+remainder = pointwise(
+    "remainder",
+    np.remainder,
+    flops=8,
+    doc="x - y ⌊x / y⌋, of the sign of y.",
+    vjp=(_same, lambda g, x, y, z: -g * floor_divide(x, y)),
+)
+fmod = pointwise(
+    "fmod",
+    np.fmod,
+    flops=8,
+    doc="x - y trunc(x / y), of the sign of x.",
+    vjp=(_same, lambda g, x, y, z: -g * trunc(divide(x, y))),
+)
+negative = pointwise("negative", np.negative, doc="-x.", vjp=lambda g, x, z: -g)
+square = pointwise("square", np.square, doc="x².", vjp=lambda g, x, z: g * 2.0 * x)
+reciprocal = pointwise(
+    "reciprocal", np.reciprocal, flops=4, doc="1 / x.", vjp=lambda g, x, z: -g * (z * z)
+)
+absolute = pointwise(
+    "absolute", np.absolute, doc="|x|.", vjp=lambda g, x, z: g * sign(x)
+)
+sign: Op = pointwise(
+    "sign", np.sign, flops=2, doc="-1, 0 or 1 as x is; NaN for NaN.", vjp=FLAT
+)
+copysign: Op = pointwise(
+    "copysign",
+    np.copysign,
+    flops=2,
+    doc="|x| with the sign of y.",
+    vjp=(lambda g, x, y, z: g * copysign(sign(x), y) * sign(x), None),
+)
 maximum = pointwise(
     "maximum",
     np.maximum,
     commutative=True,
     doc="The larger of x and y; NaN if either is.",
+    vjp=(_where_more, lambda g, x, y, z: _where_more(g, y, x, z)),
 )
 minimum = pointwise(
     "minimum",
     np.minimum,
     commutative=True,
     doc="The smaller of x and y; NaN if either is.",
+    vjp=(lambda g, x, y, z: _where_more(g, y, x, z), _where_more),
 )
 fmax = pointwise(
     "fmax",
@@ -51,6 +126,10 @@ fmax = pointwise(
     commutative=True,
     flops=2,
     doc="The larger of x and y; not NaN if one is not.",
+    vjp=(
+        lambda g, x, y, z: _where_same(g, x, z, y),
+        lambda g, x, y, z: _where_same(g, y, z, x),
+    ),
 )
 fmin = pointwise(
     "fmin",
@@ -58,57 +137,20 @@ fmin = pointwise(
     commutative=True,
     flops=2,
     doc="The smaller of x and y; not NaN if one is not.",
+    vjp=(
+        lambda g, x, y, z: _where_same(g, x, z, y),
+        lambda g, x, y, z: _where_same(g, y, z, x),
+    ),
 )
-
-# -- exponentials, roots ---------------------------------------------------------------
-
-exp = pointwise("exp", np.exp, flops=8, doc="eˣ.")
-exp2 = pointwise("exp2", np.exp2, flops=8, doc="2ˣ.")
-expm1 = pointwise("expm1", np.expm1, flops=10, doc="eˣ - 1, precise near 0.")
-log = pointwise("log", np.log, flops=10, doc="ln x.")
-log2 = pointwise("log2", np.log2, flops=10, doc="log₂ x.")
-log10 = pointwise("log10", np.log10, flops=10, doc="log₁₀ x.")
-log1p = pointwise("log1p", np.log1p, flops=12, doc="ln(1 + x), precise near 0.")
-logaddexp = pointwise(
-    "logaddexp", np.logaddexp, commutative=True, flops=24, doc="ln(eˣ + eʸ)."
-)
-sqrt = pointwise("sqrt", np.sqrt, flops=4, doc="√x.")
-cbrt = pointwise("cbrt", np.cbrt, flops=15, doc="∛x.")
-hypot = pointwise("hypot", np.hypot, commutative=True, flops=8, doc="√(x² + y²).")
-
-# -- trigonometric and hyperbolic ------------------------------------------------------
-
-sin = pointwise("sin", np.sin, flops=12, doc="sin x, x in radians.")
-cos = pointwise("cos", np.cos, flops=12, doc="cos x, x in radians.")
-tan = pointwise("tan", np.tan, flops=16, doc="tan x, x in radians.")
-arcsin = pointwise(
-    "arcsin", np.arcsin, flops=16, doc="The angle in [-π/2, π/2] of sine x."
-)
-arccos = pointwise(
-    "arccos", np.arccos, flops=16, doc="The angle in [0, π] of cosine x."
-)
-arctan = pointwise(
-    "arctan", np.arctan, flops=16, doc="The angle in (-π/2, π/2) of tangent x."
-)
-arctan2 = pointwise(
-    "arctan2",
-    np.arctan2,
-    flops=20,
-    doc="The angle of the point (y, x): x is its ordinate.",
-)
-sinh = pointwise("sinh", np.sinh, flops=14, doc="(eˣ - e⁻ˣ) / 2.")
-cosh = pointwise("cosh", np.cosh, flops=14, doc="(eˣ + e⁻ˣ) / 2.")
-tanh = pointwise("tanh", np.tanh, flops=12, doc="sinh x / cosh x.")
-arcsinh = pointwise("arcsinh", np.arcsinh, flops=16, doc="ln(x + √(x² + 1)).")
-arccosh = pointwise("arccosh", np.arccosh, flops=16, doc="ln(x + √(x² - 1)), x ≥ 1.")
-arctanh = pointwise("arctanh", np.arctanh, flops=16, doc="ln((1 + x) / (1 - x)) / 2.")
 
 # -- rounding --------------------------------------------------------------------------
 
-floor = pointwise("floor", np.floor, doc="The largest integer ≤ x.")
-ceil = pointwise("ceil", np.ceil, doc="The smallest integer ≥ x.")
-trunc = pointwise("trunc", np.trunc, doc="x without its fraction.")
-rint = pointwise("rint", np.rint, doc="The nearest integer; of two, the even one.")
+floor = pointwise("floor", np.floor, doc="The largest integer ≤ x.", vjp=FLAT)
+ceil = pointwise("ceil", np.ceil, doc="The smallest integer ≥ x.", vjp=FLAT)
+trunc: Op = pointwise("trunc", np.trunc, doc="x without its fraction.", vjp=FLAT)
+rint = pointwise(
+    "rint", np.rint, doc="The nearest integer; of two, the even one.", vjp=FLAT
+)
 
 # -- comparison and logic --------------------------------------------------------------
 
@@ -138,33 +180,39 @@ logical_xor = pointwise(
 )
 logical_not = pointwise("logical_not", np.logical_not, dtype=bool, doc="x = 0.")
 bitwise_and = pointwise(
-    "bitwise_and", np.bitwise_and, commutative=True, doc="x & y, of integers."
+    "bitwise_and", np.bitwise_and, commutative=True, doc="x & y, of integers.", vjp=FLAT
 )
 bitwise_or = pointwise(
-    "bitwise_or", np.bitwise_or, commutative=True, doc="x | y, of integers."
+    "bitwise_or", np.bitwise_or, commutative=True, doc="x | y, of integers.", vjp=FLAT
 )
 bitwise_xor = pointwise(
-    "bitwise_xor", np.bitwise_xor, commutative=True, doc="x ^ y, of integers."
+    "bitwise_xor", np.bitwise_xor, commutative=True, doc="x ^ y, of integers.", vjp=FLAT
 )
-invert = pointwise("invert", np.invert, doc="~x, of integers or bools.")
-left_shift = pointwise("left_shift", np.left_shift, doc="x 2ʸ, of integers.")
-right_shift = pointwise("right_shift", np.right_shift, doc="⌊x 2⁻ʸ⌋, of integers.")
+invert = pointwise("invert", np.invert, doc="~x, of integers or bools.", vjp=FLAT)
+left_shift = pointwise("left_shift", np.left_shift, doc="x 2ʸ, of integers.", vjp=FLAT)
+right_shift = pointwise(
+    "right_shift", np.right_shift, doc="⌊x 2⁻ʸ⌋, of integers.", vjp=FLAT
+)
 
 # -- seldom used, each one ufunc of NumPy ----------------------------------------------
 
-for _name, _flops, _doc in (
-    ("degrees", 1, "180 x / π."),
-    ("rad2deg", 1, "180 x / π."),
-    ("radians", 1, "π x / 180."),
-    ("deg2rad", 1, "π x / 180."),
-    ("float_power", 20, "xʸ in float64."),
-    ("logaddexp2", 24, "log₂(2ˣ + 2ʸ)."),
-    ("heaviside", 2, "0 for x < 0, y for x = 0, 1 for x > 0."),
-    ("nextafter", 2, "The number next to x in the direction of y."),
-    ("gcd", 20, "The greatest common divisor, of integers."),
-    ("lcm", 24, "The least common multiple, of integers."),
+for _name, _flops, _vjp, _doc in (
+    (
+        "heaviside",
+        2,
+        (None, _where_zero),
+        "0 for x < 0, y for x = 0, 1 for x > 0.",
+    ),
+    (
+        "nextafter",
+        2,
+        "write x, from which it differs by one rounding",
+        "The number next to x in the direction of y.",
+    ),
+    ("gcd", 20, FLAT, "The greatest common divisor, of integers."),
+    ("lcm", 24, FLAT, "The least common multiple, of integers."),
 ):
-    pointwise(_name, getattr(np, _name), flops=_flops, doc=_doc)
+    pointwise(_name, getattr(np, _name), flops=_flops, doc=_doc, vjp=_vjp)
 pointwise("signbit", np.signbit, dtype=bool, doc="Whether x is negative, or -0.0.")
 pointwise(
     "bitwise_count", np.bitwise_count, dtype=np.uint8, doc="Ones of |x| in binary."
@@ -173,48 +221,36 @@ pointwise(
 # -- not ufuncs of NumPy ---------------------------------------------------------------
 
 
-@in_float32
-def _erf(x: Any) -> Any:
-    from scipy.special import erf
-
-    return erf(x)
-
-
-def _as_floats(x: Any) -> Any:
-    """Integers and bools as float64, in which terms of them are."""
-    return x.astype(float) if getattr(x, "dtype", np.dtype("f8")).kind in "biu" else x
-
-
-@in_float32
-def _sigmoid(x: Any) -> Any:
-    x = _as_floats(x)
-    e = np.exp(-np.abs(x))
-    return np.where(np.less(x, 0), e, 1) / (1 + e)
-
-
-@in_float32
-def _rsqrt(x: Any) -> Any:
-    return 1 / np.sqrt(_as_floats(x))
-
-
-erf = pointwise("erf", _erf, flops=15, doc="2/√π ∫₀ˣ exp(-t²) dt.")
-sigmoid = pointwise(
-    "sigmoid", _sigmoid, flops=13, doc="1 / (1 + e⁻ˣ), without overflow."
-)
-rsqrt = pointwise("rsqrt", _rsqrt, flops=5, doc="1 / √x.")
 copy = pointwise(
-    "copy", np.array, flops=0, promotion="common", doc="x, in memory of its own."
+    "copy",
+    np.array,
+    flops=0,
+    promotion="common",
+    doc="x, in memory of its own.",
+    vjp=_same,
 )
 
 
-@op(Pointwise(mask=True), kind="pointwise", flops=1)
+@op(
+    Pointwise(mask=True),
+    kind="pointwise",
+    flops=1,
+    vjp=(None, _where_true, _where_false),
+)
 @weak_floats
 def where(condition: bool, x: Any, y: Any) -> Any:
     """x where the condition is not 0, else y; of the dtype of x and y together."""
     return np.where(condition, x, y)
 
 
-@op(ToDType(), kind="pointwise", name="cast", promotion="first", flops=1)
+@op(
+    ToDType(),
+    kind="pointwise",
+    name="cast",
+    promotion="first",
+    flops=1,
+    vjp=lambda g, x, z, dtype: g,
+)
 def cast_op(x: Any, *, dtype: DTypeName) -> Any:
     """x rounded to the dtype, as ``astype`` does."""
     return np.asarray(x).astype(dtype)

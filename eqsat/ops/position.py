@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.define import op
 from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.op import DTypeName, Ints, Traced
+from eqsat.op import FLAT, HALF, DTypeName, Ints, Traced
 from eqsat.ops.pointwise import (
     add,
     cast,
@@ -21,28 +21,54 @@ from eqsat.ops.pointwise import (
     remainder,
     where,
 )
+from eqsat.ops.reduce import sum_to
 from eqsat.ops.support import (
     dtype_of,
     is_traced,
     known_sizes,
     negative_axis,
+    per_input,
     rank,
     sizes,
 )
-from eqsat.ops.view import broadcast_to, ravel, reshape
-from eqsat.typerule import BOOL
+from eqsat.ops.view import broadcast_to, ravel, reshape, window
+from eqsat.term import Type
+from eqsat.typerule import BOOL, Custom, is_float
 from eqsat.viewrule import Gathered, Padded, ToShape
+
+# -- derivatives -----------------------------------------------------------------------
+
+
+def _by_take(g: Any, x: Any, indices: Any, y: Any, axis: int) -> Any:
+    return add_at(g, indices, axis=axis, size=x.shape[axis])
+
+
+def _by_add_at(g: Any, x: Any, indices: Any, y: Any, axis: int, size: int) -> Any:
+    return take_op(g, indices, axis=axis)
+
+
+def _by_inside(
+    g: Any, x: Any, value: Any, y: Any, low: Sequence[int], high: Sequence[int]
+) -> Any:
+    return window(g, low, x.shape[-len(low) :])
+
+
+def _by_value(
+    g: Any, x: Any, value: Any, y: Any, low: Sequence[int], high: Sequence[int]
+) -> Any:
+    return sum_to(g, ()) - sum_to(window(g, low, x.shape[-len(low) :]), ())
+
 
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(Gathered(), name="take", promotion="first", flops=0)
+@op(Gathered(), name="take", promotion="first", flops=0, vjp=(_by_take, None))
 def take_op(x: Any, indices: int, *, axis: int) -> Any:
     """The slices of x at the indices, which may count from the end, along an axis."""
     return np.take(x, indices, axis=axis)
 
 
-@op(Padded(), kind="view", name="pad", flops=0)
+@op(Padded(), kind="view", name="pad", flops=0, vjp=(_by_inside, _by_value))
 def pad_op(x: Any, value: Any, *, low: Ints, high: Ints) -> Any:
     """x with the value low times before and high times behind along trailing axes."""
     lead = np.ndim(x) - len(low)
@@ -53,10 +79,51 @@ def pad_op(x: Any, value: Any, *, low: Ints, high: Ints) -> Any:
     return y
 
 
-@op(ToShape(dtype_attr="dtype"), name="iota", promotion="first", flops=1)
+@op(ToShape(dtype_attr="dtype"), name="iota", promotion="first", flops=1, vjp=FLAT)
 def iota_op(*, shape: Ints, dtype: DTypeName) -> Any:
     """y[i] = i, for a shape of one axis."""
     return np.arange(*shape, dtype=dtype)
+
+
+def _added_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+    """The inverse of :class:`Gathered`: the axes of the indices become one."""
+    (dtype, shape), (index_dtype, index_shape) = types
+    lead = len(shape) - len(index_shape) + attrs["axis"] + 1
+    n = len(index_shape)
+    if lead < 0 or attrs["axis"] >= 0 or shape[lead : lead + n] != index_shape:
+        raise ShapeError(
+            f"{who}: argument 'x' has shape {shape}, expected the axes {index_shape} "
+            f"of 'indices' in the place of axis {attrs['axis']} of the result"
+            f"{at(caller_line())}"
+        )
+    if is_float(index_dtype):
+        raise DTypeError(
+            f"{who}: indices have dtype {index_dtype}, expected integers"
+            f"{at(caller_line())}"
+        )
+    return dtype, (*shape[:lead], attrs["size"], *shape[lead + n :])
+
+
+@op(
+    Custom(_added_type),
+    name="add_at",
+    promotion="first",
+    flops=per_input(1),
+    vjp=(_by_add_at, None),
+)
+def add_at(x: Any, indices: int, *, axis: int, size: int) -> Any:
+    """Zeros, ``size`` of them along an axis, to which the slices of x are added at the
+    indices, which may count from the end: what :data:`take_op` does, transposed.
+
+    float16 and bfloat16 are added up in float32.
+    """
+    wide = np.dtype("f4") if x.dtype in HALF else x.dtype
+    lead = x.ndim - np.ndim(indices) + axis + 1
+    shape = (*x.shape[:lead], size, *x.shape[lead + np.ndim(indices) :])
+    y = np.zeros(shape, wide)
+    place: Any = (*[slice(None)] * lead, indices)
+    np.add.at(y, place, x)
+    return y.astype(x.dtype, copy=False)
 
 
 # -- public functions ------------------------------------------------------------------

@@ -7,6 +7,7 @@ in float32.
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -14,39 +15,85 @@ import numpy as np
 
 from eqsat.define import op
 from eqsat.errors import TraceError
-from eqsat.op import AttrVar, Axis, Op, normal_axes
-from eqsat.ops.pointwise import cast, divide, multiply, sqrt, subtract
+from eqsat.op import FLAT, AttrVar, Axis, Op, normal_axes
+from eqsat.ops.pointwise import cast, divide, equal, multiply, subtract
 from eqsat.ops.support import (
     dtype_of,
     in_float32,
     is_traced,
     known_sizes,
+    node,
     per_input,
     rank,
 )
-from eqsat.ops.view import reshape
+from eqsat.ops.transcendental import sqrt
+from eqsat.ops.view import flip, permute, reshape, window
 from eqsat.typerule import BOOL, Reduced
 
 _INDEX = np.dtype(np.int64)
 
+# -- derivatives -----------------------------------------------------------------------
+
+
+def _by_sum(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    return g
+
+
+def _by_mean(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    return g / builtins.max(math.prod(x.shape[a] for a in axis), 1)
+
+
+def _by_extreme(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    """g, shared equally by the elements that are the extreme."""
+    hits = cast(equal(x, y), dtype_of(x))
+    return hits * (g / sum_op(hits, axis=axis))
+
+
+def _by_prod(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    """g times the product of the others, which is not y / x where x is 0."""
+    if x.size == 0:
+        return None
+    order = [*(a for a in range(-x.ndim, 0) if a not in axis), *axis]
+    rows = permute(x, order)
+    flat = reshape(rows, (*rows.shape[: -len(axis)], -1))
+    others = products_before(flat) * flip(products_before(flip(flat, -1)), -1)
+    back = [order.index(a) - x.ndim for a in range(-x.ndim, 0)]
+    return g * permute(reshape(others, rows.shape), back)
+
+
+def products_before(x: Any) -> Any:
+    """y[i] = Π x[j] over j < i along the last axis, which is not empty."""
+    running = node("accumulate", x, ufunc="multiply", axis=(-1,))
+    return node(
+        "pad", window(running, (0,), (x.shape[-1] - 1,)), 1, low=(1,), high=(0,)
+    )
+
+
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(Reduced(), kind="reduce", name="sum", flops=per_input(1))
+@op(Reduced(), kind="reduce", name="sum", flops=per_input(1), vjp=_by_sum)
 @in_float32
 def sum_op(x: Any, *, axis: Axis) -> Any:
     """Σ x over the axes, kept with size 1; of the dtype of x."""
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(Reduced(), kind="reduce", name="prod", flops=per_input(1))
+@op(Reduced(), kind="reduce", name="prod", flops=per_input(1), vjp=_by_prod)
 @in_float32
 def prod_op(x: Any, *, axis: Axis) -> Any:
     """Π x over the axes, kept with size 1; of the dtype of x."""
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(Reduced(), kind="reduce", name="mean", promotion="float", flops=per_input(1))
+@op(
+    Reduced(),
+    kind="reduce",
+    name="mean",
+    promotion="float",
+    flops=per_input(1),
+    vjp=_by_mean,
+)
 @in_float32
 def mean_op(x: Any, *, axis: Axis) -> Any:
     """Σ x / n over the axes, kept with size 1; NaN when they are empty."""
@@ -54,37 +101,61 @@ def mean_op(x: Any, *, axis: Axis) -> Any:
     return total / math.prod(x.shape[a] for a in axis)
 
 
-@op(Reduced(nonempty=True), kind="reduce", name="max", flops=per_input(1))
+@op(
+    Reduced(nonempty=True),
+    kind="reduce",
+    name="max",
+    flops=per_input(1),
+    vjp=_by_extreme,
+)
 def max_op(x: Any, *, axis: Axis) -> Any:
     """The largest element over the axes, kept with size 1; NaN if there is one."""
     return np.maximum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(nonempty=True), kind="reduce", name="min", flops=per_input(1))
+@op(
+    Reduced(nonempty=True),
+    kind="reduce",
+    name="min",
+    flops=per_input(1),
+    vjp=_by_extreme,
+)
 def min_op(x: Any, *, axis: Axis) -> Any:
     """The smallest element over the axes, kept with size 1; NaN if there is one."""
     return np.minimum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(BOOL), kind="reduce", name="any", flops=per_input(1))
+@op(Reduced(BOOL), kind="reduce", name="any", flops=per_input(1), vjp=FLAT)
 def any_op(x: Any, *, axis: Axis) -> Any:
     """Whether an element over the axes, kept with size 1, is not 0."""
     return np.any(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(BOOL), kind="reduce", name="all", flops=per_input(1))
+@op(Reduced(BOOL), kind="reduce", name="all", flops=per_input(1), vjp=FLAT)
 def all_op(x: Any, *, axis: Axis) -> Any:
     """Whether all elements over the axes, kept with size 1, are not 0."""
     return np.all(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(_INDEX, nonempty=True), kind="reduce", name="argmax", flops=per_input(2))
+@op(
+    Reduced(_INDEX, nonempty=True),
+    kind="reduce",
+    name="argmax",
+    flops=per_input(2),
+    vjp=FLAT,
+)
 def argmax_op(x: Any, *, axis: Axis) -> Any:
     """int64 index of the first largest element along one axis, kept with size 1."""
     return np.argmax(x, axis=axis[0], keepdims=True)
 
 
-@op(Reduced(_INDEX, nonempty=True), kind="reduce", name="argmin", flops=per_input(2))
+@op(
+    Reduced(_INDEX, nonempty=True),
+    kind="reduce",
+    name="argmin",
+    flops=per_input(2),
+    vjp=FLAT,
+)
 def argmin_op(x: Any, *, axis: Axis) -> Any:
     """int64 index of the first smallest element along one axis, kept with size 1."""
     return np.argmin(x, axis=axis[0], keepdims=True)
@@ -225,6 +296,17 @@ def _reduced(node: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     return reshape(
         y, tuple(s for a, s in enumerate(shape, -len(shape)) if a not in axes)
     )
+
+
+def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """Σ x over the axes that ``shape``, which broadcasts with that of ``x``, lacks or
+    has with size 1; the other way around from broadcasting."""
+    more = builtins.max(x.ndim - len(shape), 0)
+    tail = shape[builtins.max(len(shape) - x.ndim, 0) :]
+    pairs = enumerate(zip(x.shape[more:], tail, strict=True), -len(tail))
+    gone = [*range(-x.ndim, more - x.ndim), *(a for a, (m, n) in pairs if m != n == 1)]
+    y = sum_op(x, axis=tuple(gone)) if gone else x
+    return reshape(y, y.shape[more:])
 
 
 def _position(node: Op, x: Any, axis: int | None, keepdims: bool) -> Any:

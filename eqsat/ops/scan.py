@@ -10,16 +10,60 @@ from typing import Any
 import numpy as np
 
 from eqsat.define import op
-from eqsat.op import Axis
-from eqsat.ops.reduce import counting
+from eqsat.op import FLAT, Axis
+from eqsat.ops.position import iota, pad, take
+from eqsat.ops.reduce import counting, products_before
 from eqsat.ops.support import in_float32, is_traced, negative_axis, per_input, rank
-from eqsat.ops.view import ravel
+from eqsat.ops.view import flip, ravel, reshape, swapaxes, window
 from eqsat.typerule import Pointwise
+
+# -- derivatives -----------------------------------------------------------------------
+
+
+def _by_accumulate(g: Any, x: Any, y: Any, ufunc: str, axis: tuple[int, ...]) -> Any:
+    if ufunc == "add":
+        return flip(accumulate_op(flip(g, axis), ufunc=ufunc, axis=axis), axis)
+    if ufunc != "multiply":
+        return f"np.add.accumulate and np.multiply.accumulate have one, not np.{ufunc}"
+    if x.size == 0:
+        return None
+    g, x = swapaxes(g, axis[0], -1), swapaxes(x, axis[0], -1)
+    return swapaxes(products_before(x) * _behind(g, x), axis[0], -1)
+
+
+def _behind(g: Any, x: Any) -> Any:
+    """s[i] = g[i] + x[i + 1] s[i + 1] along the last axis, in steps that double."""
+    n = x.shape[-1]
+    factor, s = _later(x, 1), g
+    step = 1
+    while step < n:
+        s = s + factor * _later(s, step)
+        factor = factor * _later(factor, step)
+        step *= 2
+    return s
+
+
+def _later(x: Any, by: int) -> Any:
+    """y[i] = x[i + by] along the last axis, 0 behind its end."""
+    rest = window(x, (by,), (x.shape[-1] - by,))
+    return pad(rest, [(0, 0)] * (x.ndim - 1) + [(0, by)])
+
+
+def _by_sort(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    """Each element of g where the one of x came from."""
+    order = argsort_op(x, axis=axis, kind="stable")
+    back = swapaxes(argsort_op(order, axis=axis, kind="stable"), axis[0], -1)
+    g = swapaxes(g, axis[0], -1)
+    n = g.shape[-1]
+    rows = iota(g.size // n if n else 0, g) * n
+    flat = back + reshape(rows, (*g.shape[:-1], 1))
+    return swapaxes(take(ravel(g), flat, 0), axis[0], -1)
+
 
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(Pointwise(), name="accumulate", flops=per_input(1))
+@op(Pointwise(), name="accumulate", flops=per_input(1), vjp=_by_accumulate)
 @in_float32
 def accumulate_op(x: Any, *, ufunc: str, axis: Axis) -> Any:
     """y[i] = y[i - 1] ∘ x[i] along one axis, for a ufunc ∘ of NumPy."""
@@ -27,13 +71,13 @@ def accumulate_op(x: Any, *, ufunc: str, axis: Axis) -> Any:
     return found.accumulate(x, axis=axis[0], dtype=x.dtype)
 
 
-@op(Pointwise(), name="sort", flops=per_input(20))
+@op(Pointwise(), name="sort", flops=per_input(20), vjp=_by_sort)
 def sort_op(x: Any, *, axis: Axis) -> Any:
     """The elements along one axis from the smallest to the largest; NaN is last."""
     return np.sort(x, axis=axis[0])
 
 
-@op(Pointwise(np.dtype(np.int64)), name="argsort", flops=per_input(20))
+@op(Pointwise(np.dtype(np.int64)), name="argsort", flops=per_input(20), vjp=FLAT)
 def argsort_op(x: Any, *, axis: Axis, kind: str) -> Any:
     """int64 positions along one axis of the elements in order."""
     return np.argsort(x, axis=axis[0], kind=kind)  # type: ignore[arg-type]

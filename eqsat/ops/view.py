@@ -21,11 +21,60 @@ from eqsat.ops.support import (
     is_traced,
     known_sizes,
     negative_axis,
+    node,
     rank,
     sizes,
 )
 from eqsat.signature import broadcast
 from eqsat.viewrule import Joined, Permuted, Sliced, ToShape
+
+# -- derivatives -----------------------------------------------------------------------
+
+
+def _by_reshape(g: Any, x: Any, y: Any, shape: tuple[int, ...]) -> Any:
+    return g if isinstance(g, float) else reshape(g, x.shape)
+
+
+def _by_broadcast(g: Any, x: Any, y: Any, shape: tuple[int, ...]) -> Any:
+    return g
+
+
+def _by_transpose(g: Any, x: Any, y: Any, perm: tuple[int, ...]) -> Any:
+    return permute(g, [perm.index(a) - len(perm) for a in range(-len(perm), 0)])
+
+
+def _by_slice(
+    g: Any, x: Any, y: Any, starts: Sequence[int], sizes: Any, steps: Sequence[int]
+) -> Any:
+    back = [s < 0 for s in steps]
+    g = flip(g, [a for a, b in enumerate(back, -len(back)) if b])
+    g = spread(g, [abs(s) for s in steps])
+    ends = zip(starts, sizes, steps, back, strict=True)
+    low = [start + (n - 1) * step if b and n else start for start, n, step, b in ends]
+    rows = zip(low, g.shape[-len(low) :], x.shape[-len(low) :], strict=True)
+    return node("pad", g, 0, low=low, high=[n - a - m for a, m, n in rows])
+
+
+def spread(x: Any, steps: Sequence[int]) -> Any:
+    """``x`` with zeros between its elements, which are then ``steps`` apart along the
+    trailing axes."""
+    for a, step in enumerate(steps, -len(steps)):
+        if step > 1 and x.shape[a] > 1:
+            tail = x.shape[a + 1 :] if a + 1 else ()
+            head, n = x.shape[:a], x.shape[a]
+            pairs = reshape(x, (*head, n, 1, *tail))
+            none = (0,) * len(tail)
+            pairs = node("pad", pairs, 0, low=(0, *none), high=(step - 1, *none))
+            whole = reshape(pairs, (*head, n * step, *tail))
+            x = window(whole, (0, *none), ((n - 1) * step + 1, *tail))
+    return x
+
+
+def _by_concatenate(g: Any, *arrays: Any, axis: int, which: int) -> Any:
+    parts = arrays[:-1]
+    start = sum(p.shape[axis] for p in parts[:which])
+    return _part(g, axis, start, start + parts[which].shape[axis])
+
 
 # -- nodes -----------------------------------------------------------------------------
 
@@ -38,32 +87,45 @@ def _broadcasts(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     return broadcast(old, new) == new
 
 
-@op(ToShape(check=_same_size), kind="view", name="reshape", flops=0)
+@op(ToShape(check=_same_size), kind="view", name="reshape", flops=0, vjp=_by_reshape)
 def reshape_op(x: Any, *, shape: Ints) -> Any:
     """The elements of x in C order, in another shape of as many elements."""
     return np.reshape(x, shape)
 
 
-@op(ToShape(check=_broadcasts), kind="view", name="broadcast_to", flops=0)
+@op(
+    ToShape(check=_broadcasts),
+    kind="view",
+    name="broadcast_to",
+    flops=0,
+    vjp=_by_broadcast,
+)
 def broadcast_to_op(x: Any, *, shape: Ints) -> Any:
     """x repeated along axes that it lacks or where its size is 1."""
     return np.broadcast_to(x, shape)
 
 
-@op(Permuted(), kind="view", name="transpose", flops=0)
+@op(Permuted(), kind="view", name="transpose", flops=0, vjp=_by_transpose)
 def transpose_op(x: Any, *, perm: Ints) -> Any:
     """The trailing axes in the order of perm: y.shape[-n + i] = x.shape[perm[i]]."""
     lead = np.ndim(x) - len(perm)
     return np.transpose(x, (*range(lead), *(p + np.ndim(x) for p in perm)))
 
 
-@op(Sliced(), kind="view", name="slice", flops=0)
+@op(Sliced(), kind="view", name="slice", flops=0, vjp=_by_slice)
 def slice_op(x: Any, *, starts: Ints, sizes: Ints, steps: Ints) -> Any:
     """Elements start, start + step, … of the trailing axes; a step may be negative."""
     return x[(..., *map(_slice, starts, sizes, steps))]
 
 
-@op(Joined(), kind="view", name="concatenate", flops=0, variadic=True)
+@op(
+    Joined(),
+    kind="view",
+    name="concatenate",
+    flops=0,
+    variadic=True,
+    vjp=_by_concatenate,
+)
 def concatenate_op(*arrays: Any, axis: int) -> Any:
     """The arrays one after the other along a negative axis."""
     return np.concatenate(arrays, axis=axis)

@@ -1,0 +1,217 @@
+"""Gradients of functions: ``eq.grad`` and ``eq.value_and_grad``.
+
+The function is traced on leaves of its own, the scalar that it returns is
+differentiated (:mod:`eqsat.reverse`), and :func:`eqsat.jit` makes one program of all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from types import FunctionType
+from typing import Any
+
+from eqsat import tree
+from eqsat.arguments import argument_names, dtype_of_array, is_array, to_numpy
+from eqsat.build import constant
+from eqsat.errors import (
+    DTypeError,
+    OptionError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+)
+from eqsat.expand import rebuilt
+from eqsat.jit import Jit, jit
+from eqsat.op import INPUT, Op
+from eqsat.reverse import gradients
+from eqsat.term import Graph, Term
+from eqsat.trace import Tracer
+from eqsat.typerule import is_float
+
+Which = int | str | Sequence[int | str]
+
+
+def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -> Any:
+    """The gradient of ``fn`` by the arguments ``argnums``: ∂fn/∂x for each array x.
+
+    ``fn`` returns an array of one number of a floating dtype. ``argnums`` is the
+    position or the name of an argument, or several of them; the gradient is nested as
+    that argument is (dicts, lists, tuples and dataclasses of arrays), or a tuple of
+    these, and each array has the shape and dtype of the one that it is for. What is no
+    array stays as it is. The other keywords are those of :func:`eqsat.jit`: the result
+    is a jitted function, so forward and backward are one program, and it can be called
+    in traced functions and be differentiated again.
+
+    Where a function has no derivative: ``abs`` and ``relu`` have 0 at 0; ``maximum``,
+    ``minimum``, ``max`` and ``min`` share it equally between equals; rounding and
+    comparison have 0 everywhere.
+
+    Raises :class:`TraceError` for an operation without a derivative,
+    :class:`ShapeError` and :class:`DTypeError` for a loss that is no floating number,
+    :class:`DTypeError` for an array of ``argnums`` that is not of floats, and
+    :class:`OptionError` for ``argnums`` that are no argument.
+
+    >>> import numpy as np
+    >>> loss = lambda p, x: ((x @ p["w"] + p["b"]) ** 2).mean()
+    >>> p = {"w": np.ones(3), "b": np.zeros(2)}
+    >>> grad(loss)(p, np.ones((2, 3)))
+    {'w': array([6., 6., 6.]), 'b': array([3., 3.])}
+    """
+    if fn is None:
+        return functools.partial(grad, argnums=argnums, **how)
+    return jit(Gradient(fn, argnums, False), **how)
+
+
+def value_and_grad(
+    fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any
+) -> Any:
+    """The pair of what ``fn`` returns and its gradient, in one program.
+
+    Arguments and errors as of :func:`grad`.
+
+    >>> import numpy as np
+    >>> value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
+    (array(5.), array([2., 4.]))
+    """
+    if fn is None:
+        return functools.partial(value_and_grad, argnums=argnums, **how)
+    return jit(Gradient(fn, argnums, True), **how)
+
+
+class Gradient:
+    """The function that :func:`grad` jits: it is called with traced arrays, and records
+    what ``fn`` does and its gradient."""
+
+    def __init__(self, fn: Callable[..., Any], argnums: Which, valued: bool) -> None:
+        if not callable(fn):
+            raise OptionError(f"grad: expected a function, got {type(fn).__name__!r}")
+        self.fn = fn.fn if isinstance(fn, Jit) else fn
+        self.valued = valued
+        self.one = isinstance(argnums, (int, str))
+        self.argnums = _several(argnums)
+        functools.update_wrapper(self, self.fn, updated=())
+        self.called = str(getattr(self.fn, "__name__", type(self.fn).__name__))
+        self.__name__ = f"grad of {self.called}"
+
+    @property
+    def __self__(self) -> Any:
+        """What holds the attributes that the function can read."""
+        plain = isinstance(self.fn, (FunctionType, Op))
+        return None if plain else getattr(self.fn, "__self__", self.fn)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        places = self._places(given, len(args))
+        nested = [tree.flatten(given[k], is_array, name) for k, name in places.items()]
+        for name, (found, structure) in zip(places.values(), nested, strict=True):
+            _check(name, found, structure)
+        graph = next(
+            v.term.graph
+            for _, v in tree.flatten(given, is_array)[0]
+            if isinstance(v, Tracer)
+        )
+        before = [_term_of(graph, v) for found, _ in nested for _, v in found]
+        leaves = [_leaf(graph, t) for t in before]
+        arrays = iter(leaves)
+        for k, (_, structure) in zip(places, nested, strict=True):
+            given[k] = tree.unflatten(structure, map(Tracer, arrays))
+        args = tuple(given[i] for i in range(len(args)))
+        loss = self.fn(*args, **{k: given[k] for k in kwargs})
+        parts = gradients(self._scalar(graph, loss), leaves)
+        value, *rest = rebuilt(parts, dict(zip(leaves, before, strict=True)))
+        arrays = iter(rest)
+        each = tuple(tree.unflatten(s, map(Tracer, arrays)) for _, s in nested)
+        gradient = each[0] if self.one else each
+        return (Tracer(value), gradient) if self.valued else gradient
+
+    def _places(self, given: Collection[int | str], count: int) -> dict[int | str, str]:
+        """Where the arguments are that are asked for, and what they are called."""
+        names = argument_names(self.fn, count)
+        found: dict[int | str, str] = {}
+        for asked in self.argnums:
+            n = asked
+            if isinstance(n, str) and n in names:
+                n = names.index(n)
+            elif isinstance(n, int) and n >= count:
+                n = argument_names(self.fn, n + 1)[n]
+            if n not in given or n in found:
+                why = "is there twice" if n in found else "is not given"
+                called = ", ".join([*names, *(k for k in given if isinstance(k, str))])
+                raise OptionError(
+                    f"grad: argnums={self.argnums}: {asked!r} {why} in the call "
+                    f"{self.called}({called}){at(caller_line())}"
+                )
+            found[n] = names[n] if isinstance(n, int) else n
+        return found
+
+    def _scalar(self, graph: Graph, loss: Any) -> Term:
+        """The term of the loss. Raises what :func:`grad` says."""
+        called = f"grad: the loss, what {self.called!r} returns,"
+        if not is_array(loss):
+            raise TraceError(
+                f"{called} is a {type(loss).__name__!r}, expected an array of one "
+                f"number{at(caller_line())}"
+            )
+        term = _term_of(graph, loss)
+        if term.shape != ():
+            raise ShapeError(
+                f"{called} has shape {term.shape}, expected (); return its .sum() or "
+                f".mean(){at(term.source)}"
+            )
+        if not is_float(term.dtype):
+            raise DTypeError(
+                f"{called} has dtype {term.dtype}, expected a floating one"
+                f"{at(term.source)}"
+            )
+        return term
+
+
+def _several(argnums: Which) -> tuple[int | str, ...]:
+    several = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not several or not all(
+        isinstance(n, str) or (type(n) is int and n >= 0) for n in several
+    ):
+        raise OptionError(
+            f"grad: argnums={argnums!r}, expected a position from 0 on, the name of an "
+            "argument, or several of these"
+        )
+    return tuple(several)
+
+
+def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) -> None:
+    """Raise unless a gradient by this argument has a meaning in all of it."""
+    for path, value in found:
+        dtype = dtype_of_array(f"argument {path}", value)
+        if not is_float(dtype):
+            raise DTypeError(
+                f"grad: argument {path} has dtype {dtype}, expected a floating one\n"
+                f"  pass it in an argument that is not in argnums, or as floats: "
+                f"x.astype(float){at(caller_line())}"
+            )
+    floats = [f for f in tree.statics(structure, name) if isinstance(f.value, float)]
+    if floats:
+        path, value = floats[0]
+        raise DTypeError(
+            f"grad: argument {path} is the Python number {value}, a part of the "
+            f"program, expected an array\n"
+            f"  pass np.float64({value}) or another dtype, or leave it out of argnums"
+            f"{at(caller_line())}"
+        )
+    if not found:
+        raise DTypeError(
+            f"grad: argument {name} holds no array, expected one of floats"
+            f"{at(caller_line())}"
+        )
+
+
+def _term_of(graph: Graph, value: Any) -> Term:
+    return value.term if isinstance(value, Tracer) else constant(graph, to_numpy(value))
+
+
+def _leaf(graph: Graph, like: Term) -> Term:
+    """A leaf that is no other term, not even one of the same value: what ``fn`` closes
+    over is constant here."""
+    return graph.node(INPUT, (), (-1 - len(graph.terms),), like.type)

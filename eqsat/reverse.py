@@ -1,0 +1,157 @@
+"""Reverse mode on terms: from a scalar to its derivatives by some leaves.
+
+One walk from the scalar to the leaves. Each op says how a derivative passes to its
+arguments (:attr:`Op.vjp`); a composite that does not is opened, and its body does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.build import cast_to
+from eqsat.errors import TraceError, at
+from eqsat.expand import body_of, rebuilt
+from eqsat.kernel import inner
+from eqsat.op import HALF, SCALAR, Op, Vjp
+from eqsat.ops import broadcast_to, cast, full_like
+from eqsat.ops.reduce import sum_to
+from eqsat.term import Shape, Term, postorder
+from eqsat.trace import Tracer
+from eqsat.typerule import is_float
+
+
+def gradients(root: Term, leaves: Sequence[Term]) -> list[Term]:
+    """``root``, a scalar, in terms that its derivatives share, then its derivative by
+    each of ``leaves``, of the type of that leaf.
+
+    Raises :class:`TraceError` for an op without a derivative, with the line that made
+    it.
+    """
+    needed = _above(leaves, postorder([root]))
+
+    def opened(term: Term) -> Term | None:
+        body = _opened(term) if term in needed else None
+        if body is not None:
+            needed.update(_above(needed, inner([body], term.args)))
+        return body
+
+    (root,) = rebuilt([root], {}, opened)
+    found = _pulled_back(root, leaves)
+    return [root, *(_whole(found.get(t, 0.0), t).term for t in leaves)]
+
+
+def _above(leaves: Iterable[Term], terms: Iterable[Term]) -> set[Term]:
+    """``leaves``, and those of ``terms``, arguments first, that change with them."""
+    found = set(leaves)
+    for t in terms:
+        if is_float(t.dtype) and not found.isdisjoint(t.args) and _op(t).vjp != ():
+            found.add(t)
+    return found
+
+
+def _op(term: Term) -> Op:
+    assert isinstance(term.op, Op)
+    return term.op
+
+
+def _opened(term: Term) -> Term | None:
+    """The body of a composite without a rule; None for any other term.
+
+    Halves are computed in float32 and rounded once, as composites do.
+    """
+    op = _op(term)
+    if op.vjp is not None or op.body is None:
+        return None
+    if term.dtype not in HALF:
+        return body_of(term)
+    args = [_widened(Tracer(a)) for a in term.args]
+    found: Term = _narrowed(op.body(*args, **op.attr_dict(term)), term).term
+    return found
+
+
+def _widened(x: Any) -> Any:
+    return cast(x, np.float32) if x.dtype in HALF else x
+
+
+def _narrowed(x: Any, term: Term) -> Any:
+    return Tracer(cast_to(x.term, np.dtype(term.dtype)))  # type: ignore[arg-type]
+
+
+# -- the walk --------------------------------------------------------------------------
+
+
+def _pulled_back(root: Term, leaves: Collection[Term]) -> dict[Term, Any]:
+    """The derivative of ``root`` by each leaf that it depends on: a traced array that
+    broadcasts to the leaf, or a number."""
+    order = list(postorder([root]))
+    needed = _above(leaves, order)
+    waiting: dict[Term, Any] = {root: 1.0}
+    ends = set(leaves)
+    with root.graph.lines() as now:
+        for term in reversed(order):
+            if term not in needed or term in ends or term not in waiting:
+                continue
+            now(term)
+            g = waiting.pop(term)
+            for i, arg in enumerate(term.args):
+                part = _part(term, i, g) if arg in needed else None
+                if part is not None:
+                    part = _fitted(part, arg, term)
+                    waiting[arg] = waiting[arg] + part if arg in waiting else part
+    return {t: waiting[t] for t in ends if t in waiting}
+
+
+def _part(term: Term, i: int, g: Any) -> Any:
+    """What argument ``i`` of ``term`` adds to its derivative; None for nothing."""
+    op = _op(term)
+    rules: Any = op.vjp or "define it with vjp=, or as a composite of other ops"
+    found = rules
+    if not isinstance(rules, str):
+        rule = rules[0 if op.variadic else i]
+        found = None if rule is None else _applied(rule, term, i, g)
+    if isinstance(found, str):
+        raise TraceError(
+            f"grad: {op.name} has no derivative\n  {found}{at(term.source)}"
+        )
+    return found
+
+
+def _applied(rule: Vjp, term: Term, i: int, g: Any) -> Any:
+    op = _op(term)
+    is_number = isinstance(g, float) and op.name == "reshape"  # on the way from a loss
+    if op.kind not in ("pointwise", "reduce") and not is_number:
+        g = _whole(g, term)
+    args = [t.attrs[0] if t.op is SCALAR else Tracer(t) for t in term.args]
+    attrs = op.attr_dict(term) | ({"which": i} if op.variadic else {})
+    result = Tracer(term)
+    if op.body is None or term.dtype not in HALF:
+        return rule(g, *args, result, **attrs)
+    wide = [a if isinstance(a, (int, float)) else _widened(a) for a in (g, *args)]
+    return rule(*wide, _widened(result), **attrs)
+
+
+def _whole(g: Any, like: Term) -> Any:
+    """A derivative as an array of the type of ``like``."""
+    if isinstance(g, float):
+        return full_like(Tracer(like), g)
+    return broadcast_to(_narrowed(g, like), like.shape)
+
+
+def _fitted(part: Any, arg: Term, term: Term) -> Any:
+    """``part`` of ``term`` for ``arg``: summed where ``arg`` was broadcast, multiplied
+    where the part was to be broadcast there too."""
+    shape = () if isinstance(part, float) else part.shape
+    if _op(term).kind == "pointwise":
+        padded = (_aligned(s, term.ndim) for s in (term.shape, arg.shape, shape))
+        rows = zip(*padded, strict=True)
+        times = math.prod(n for n, a, p in rows if a == p == 1)
+        part = part if times == 1 else part * times
+    return part if isinstance(part, float) else _narrowed(sum_to(part, arg.shape), arg)
+
+
+def _aligned(shape: Shape, ndim: int) -> Shape:
+    return (1,) * (ndim - len(shape)) + shape
