@@ -34,6 +34,7 @@ from eqsat.findings import Finding, Report
 from eqsat.fusing import CanFuse, can_fuse
 from eqsat.grad import grad, value_and_grad
 from eqsat.jit import Jit, jit
+from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
 from eqsat.ops import (
     attention,
@@ -84,6 +85,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "Jit",
+    "LazyArray",
     "Lowered",
     "OptionError",
     "Options",
@@ -96,12 +98,14 @@ __all__ = [
     "Spec",
     "TraceError",
     "WhyNot",
+    "array",
     "attention",
     "batch_norm",
     "can_fuse",
     "check",
     "conv2d",
     "default_rules",
+    "evaluate",
     "gelu",
     "gelu_sigmoid",
     "gelu_tanh",

@@ -80,10 +80,7 @@ class Arguments:
     @property
     def are_mlx(self) -> bool:
         """Whether one of the arrays is of MLX."""
-        mlx = sys.modules.get("mlx.core")
-        return mlx is not None and any(
-            isinstance(leaf.value, mlx.array) for leaf in self.leaves
-        )
+        return any(is_mlx(leaf.value) for leaf in self.leaves)
 
     def floats(self) -> Iterator[tree.Found]:
         """The Python floats in the arguments, which are part of the program."""
@@ -203,10 +200,17 @@ def _constant_names(
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     """An array of any library as NumPy's. MLX shows NumPy no bfloat16."""
-    mlx = sys.modules.get("mlx.core")
-    if mlx is not None and isinstance(value, mlx.array) and value.dtype == mlx.bfloat16:
-        return np.asarray(value.view(mlx.uint16)).view(BF16)
+    if is_mlx(value):
+        mlx = sys.modules["mlx.core"]
+        if value.dtype == mlx.bfloat16:
+            return np.asarray(value.view(mlx.uint16)).view(BF16)
     return np.asarray(value)
+
+
+def is_mlx(value: Any) -> bool:
+    """Whether ``value`` is an array of MLX."""
+    mlx = sys.modules.get("mlx.core")
+    return mlx is not None and isinstance(value, mlx.array)
 
 
 def is_array(value: Any) -> bool:
@@ -224,7 +228,9 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
         )
     if isinstance(value, np.ndarray):
         refuse_subclass(type(value), f"argument {path}")
-    if constant and isinstance(value, (Spec, Tracer)):
+    if constant and (
+        isinstance(value, Spec) or (isinstance(value, Tracer) and not value.has_value)
+    ):
         raise TraceError(
             f"argument {path} is constant and needs data, not a {type(value).__name__}"
             f"{at(caller_line())}"

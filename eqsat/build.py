@@ -49,8 +49,7 @@ def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
 def constant(graph: Graph, array: np.ndarray[Any, Any]) -> Term:
     """An array known when tracing, held by identity."""
     dtype_code(array.dtype)
-    graph.arrays[id(array)] = array
-    return graph.node(CONSTANT, (), (id(array),), (array.dtype, array.shape))
+    return graph.known(CONSTANT, array)
 
 
 def scalar(graph: Graph, value: float) -> Term:

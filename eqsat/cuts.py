@@ -12,9 +12,10 @@ priced exactly, its body counted once and distinct leaves read once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 from eqsat.cost import VIEWS
 from eqsat.dense import Dense, Node, bits
@@ -30,6 +31,8 @@ FEW_MORE = 6
 """Products that are kept apart in the cuts of a class."""
 FEW = 2
 """Cuts of each operand that are tried for ops of many operands."""
+MOST_CHOICES = 3**6
+"""Choices of one cut for each operand that are all tried; of more only a few are."""
 
 
 class Cut:
@@ -196,7 +199,7 @@ class Cuts(Dense):
         changed = False
         self.through_view(n)
         tried = self._tried
-        for subs in product(*self._options(n)):
+        for subs in _choices(self._options(n)):
             key = (n, *(0 if s is None else s.serial for s in subs))
             if key in tried:
                 continue
@@ -276,7 +279,7 @@ class Cuts(Dense):
                 return self._merged(n, subs)
             leaves &= ~body
         target = self.model.target
-        if leaves.bit_count() >= target.most_arrays:
+        if leaves.bit_count() >= target.most_arrays and body != me:
             return None
         if body.bit_count() > target.most_nodes:
             return None
@@ -451,6 +454,22 @@ class Cuts(Dense):
         if cut._choice is None:
             cut._choice = {self.nodes[n].cls: n for n in bits(cut.nodes)}
         return cut._choice
+
+
+def _choices(
+    options: Sequence[Sequence[Cut | None]],
+) -> Iterable[tuple[Cut | None, ...]]:
+    """One option for each operand, in all ways; of a long join all read from memory,
+    one of them inside, or all inside."""
+    if prod(map(len, options)) <= MOST_CHOICES:
+        return product(*options)
+    leaves = tuple(o[0] for o in options)
+    alone = [
+        (*leaves[:i], cut, *leaves[i + 1 :])
+        for i, o in enumerate(options)
+        for cut in o[1:2]
+    ]
+    return [leaves, *alone, tuple(o[1] if len(o) > 1 else o[0] for o in options)]
 
 
 def _flow(cut: Cut) -> float:

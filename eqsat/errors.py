@@ -5,11 +5,12 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class EqsatError(Exception):
@@ -118,6 +119,16 @@ def caller_line() -> SourceLine | None:
             return SourceLine(name, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+_WARNED: dict[Any, Any] = {}
+"""What has been said, and where: by default a line is warned once of one thing."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of ``message`` on the user's line."""
+    line = caller_line() or SourceLine("<unknown>", 0)
+    warnings.warn_explicit(message, category, *line, registry=_WARNED)
 
 
 def at(line: SourceLine | None) -> str:

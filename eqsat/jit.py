@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import types
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from eqsat.errors import (
     TraceError,
     at,
     caller_line,
+    warn,
 )
 from eqsat.explain import Explanation
 from eqsat.lowered import Lowered
@@ -191,13 +191,12 @@ class Jit:
                 continue
             seen.add(value)
             if len(seen) == _MANY_FLOATS:
-                warnings.warn(
+                warn(
                     f"eqsat: {self.name!r} is compiled anew for each value of {path}, "
                     f"so far for {len(seen)}, now for {value!r}: Python numbers are "
                     f"part of the program. Pass a NumPy scalar of the dtype that you "
                     f"compute in, such as np.float32({path})",
                     RecompileWarning,
-                    stacklevel=4,
                 )
 
     def _keep(self, key: Any, low: Lowered) -> None:
@@ -268,11 +267,10 @@ class Jit:
         done = optimise(traced.outputs, rules, self.options, model)
         phases.update(done.phases_s)
         if done.cut_short:
-            warnings.warn(
+            warn(
                 f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
                 f"the program is correct, a cheaper one may exist",
                 BudgetWarning,
-                stacklevel=5,
             )
         return done
 

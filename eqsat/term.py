@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -58,6 +58,30 @@ class Term:
 
     def __init__(self) -> None:
         raise EqsatError("terms are made by calling ops, not directly")
+
+    @classmethod
+    def new(
+        cls,
+        graph: Graph,
+        number: int,
+        op: Operator,
+        args: Sequence[Term],
+        attrs: tuple[Hashable, ...],
+        type_: Type,
+        source: SourceLine | None,
+    ) -> Self:
+        """A term, as a graph makes it."""
+        made = object.__new__(cls)
+        put = object.__setattr__
+        put(made, "op", op)
+        put(made, "args", tuple(args))
+        put(made, "attrs", attrs)
+        put(made, "dtype", type_[0])
+        put(made, "shape", type_[1])
+        put(made, "graph", graph)
+        put(made, "id", number)
+        put(made, "source", source)
+        return made
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Term is frozen; cannot set {name!r}")
@@ -111,6 +135,22 @@ class Graph:
     ) -> Term:
         """The term ``op(*args, **attrs)``, interned. Raises when an argument is of
         another graph."""
+        self._check_own(op, args)
+        key = (op.name, tuple(a.id for a in args), attrs_key(attrs))
+        found = self._table.get(key)
+        if found is None:
+            number = len(self.terms)
+            found = Term.new(self, number, op, args, attrs, type_, self._line())
+            self._table[key] = found
+            self.terms.append(found)
+        return found
+
+    def known(self, op: Operator, array: np.ndarray[Any, Any]) -> Term:
+        """The leaf ``op`` of an array that is known, held by identity."""
+        self.arrays[id(array)] = array
+        return self.node(op, (), (id(array),), (array.dtype, array.shape))
+
+    def _check_own(self, op: Operator, args: Sequence[Term]) -> None:
         for i, a in enumerate(args):
             if a.graph is not self:
                 raise EqsatError(
@@ -118,22 +158,6 @@ class Graph:
                     f"while tracing "
                     f"one function cannot be used in another{at(caller_line())}"
                 )
-        key = (op.name, tuple(a.id for a in args), _key(attrs))
-        found = self._table.get(key)
-        if found is None:
-            found = object.__new__(Term)
-            put = object.__setattr__
-            put(found, "op", op)
-            put(found, "args", tuple(args))
-            put(found, "attrs", attrs)
-            put(found, "dtype", type_[0])
-            put(found, "shape", type_[1])
-            put(found, "graph", self)
-            put(found, "id", len(self.terms))
-            put(found, "source", self._line())
-            self._table[key] = found
-            self.terms.append(found)
-        return found
 
     def _line(self) -> SourceLine | None:
         return (self.line or caller_line()) if self.sources else None
@@ -153,7 +177,7 @@ class Graph:
             self.line = before
 
 
-def _key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+def attrs_key(attrs: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
     """Attributes as a key: 1, 1.0 and True, or 0.0 and -0.0, are different
     attributes."""
     return tuple((a.__class__, str(a) if isinstance(a, float) else a) for a in attrs)

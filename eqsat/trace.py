@@ -131,11 +131,13 @@ def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
 
 def _output_term(graph: Graph, path: str, value: Any) -> Term:
     if isinstance(value, Tracer):
-        if value.term.graph is not graph:
+        value = value.within(graph)
+    if isinstance(value, Term):
+        if value.graph is not graph:
             raise TraceError(
                 f"{path} was made while tracing another function{at(caller_line())}"
             )
-        return value.term
+        return value
     if isinstance(value, (Traced, Spec)):
         raise TraceError(
             f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from eqsat.indexing import getitem
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
 from eqsat.op import Op
-from eqsat.term import Shape, Term
+from eqsat.term import Graph, Shape, Term
 from eqsat.typerule import is_float
 
 _IN_PLACE = frozenset(
     "byteswap fill partition put resize setfield setflags sort".split()
 )
-_VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
+VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
 _MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
 
 
@@ -28,13 +28,22 @@ class Tracer(Operators):
 
     __slots__ = ("term",)
 
+    has_value: ClassVar[bool] = False
+    """Whether the values can be asked for."""
+
     def __init__(self, term: Term) -> None:
         self.term = term
 
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
         """The traced array ``op(*args, **attrs)``."""
-        terms = [a.term if isinstance(a, Tracer) else a for a in args]
-        return Tracer(apply(op, self.term.graph, terms, attrs))
+        graph = self.term.graph
+        terms = [a.within(graph) if isinstance(a, Tracer) else a for a in args]
+        return Tracer(apply(op, graph, terms, attrs))
+
+    def within(self, graph: Graph) -> Any:
+        """What stands for this array in a term of ``graph``: its term; its value, for
+        an array that has one and was recorded elsewhere."""
+        return self.term
 
     # -- what is known -----------------------------------------------------------------
 
@@ -157,10 +166,11 @@ class Tracer(Operators):
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(np.ndarray, name):
-            raise AttributeError(f"'Tracer' object has no attribute {name!r}")
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
         if name in _IN_PLACE:
             why = "changes an array in place, which cannot be traced; make a new array"
-        elif name in _VALUES:
+        elif name in VALUES:
             why = "is not known while tracing; return the array and ask the result"
         elif name in _MEMORY:
             why = "tells of memory, which a traced array does not have"

@@ -21,7 +21,7 @@ ORDER = (
     "ematch regions problem reduction recovery frontier window extract loops exact "
     "dense cuts hurry joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
-    "store calibrate lowered jit reverse grad fusing "
+    "store calibrate lowered jit reverse grad recording lazy fusing "
     "sides instantiate ball propagate bounds samples drawing verdict shrink field "
     "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
 ).split()

@@ -1,0 +1,339 @@
+"""Lazy arrays: operations are recorded, then optimised and run together.
+
+record → outline → the program of that outline, compiled once → values
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat import tree
+from eqsat.arguments import dtype_of_array, is_array, is_mlx, to_numpy
+from eqsat.build import apply, constant
+from eqsat.errors import RecompileWarning, TraceError, warn
+from eqsat.explain import Explanation
+from eqsat.jit import Jit, jit
+from eqsat.lowered import Lowered
+from eqsat.numpy_api import Operators
+from eqsat.numpy_api.operands import array as plain
+from eqsat.numpy_api.operands import refuse_subclass
+from eqsat.op import Op
+from eqsat.recording import RECORDING, Outline, Recorded, parts
+from eqsat.term import Graph
+from eqsat.tracer import VALUES, Tracer
+
+_MOST = 1024
+"""Programs that are kept, those used last."""
+_LARGEST = 840
+"""Operations of one program; what is longer is computed in parts. Larger programs take
+seconds to compile, and a part of this size holds a whole number of rounds of a loop of
+2 to 8, 10 or 12 operations, so that a long loop is a few programs."""
+_MANY_NUMBERS = 8
+"""Programs that differ in Python numbers alone before a warning."""
+
+
+class LazyArray(Tracer):
+    """An array whose values are computed when they are asked for.
+
+    Made by :func:`array`, and by operators, NumPy's functions and eqsat's ops on lazy
+    arrays. Shape and dtype are known at once, and so are errors in them. Its values
+    never change: ``x += y`` makes a new array, ``x[i] = y`` is an error, and a copy is
+    the array itself.
+
+    Values are asked for by :meth:`eval`, ``np.asarray``, ``float``, ``int``, ``bool``
+    (as ``if`` and ``while`` do), ``in``, ``item``, ``tolist``, ``print``, ``repr``,
+    ``format`` and ``pickle``. They are computed once.
+
+    Python numbers and NumPy's scalars are part of the program. NumPy arrays are taken
+    as they are at that moment, which copies them: one that many graphs use is better
+    made lazy once, by :func:`array`. Those that nobody can write to are not copied, and
+    are constants, as they are for :func:`jit`. Arrays of MLX are made lazy by
+    :func:`array` only.
+
+    A function of :func:`jit` called with lazy arrays becomes part of the graph. In a
+    function that is being traced, a lazy array from outside counts as its values do: it
+    is evaluated, and constant.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    term: Recorded
+    has_value = True
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """The lazy array ``op(*args, **attrs)``; traced where an argument is."""
+        for a in args:
+            if isinstance(a, Tracer) and not isinstance(a, LazyArray):
+                return a.lift(op, args, attrs)
+        return LazyArray(apply(op, RECORDING, [_operand(a) for a in args], attrs))
+
+    def within(self, graph: Graph) -> Any:
+        """Its term in the graph of lazy arrays, its value (NumPy) in any other."""
+        return self.term if graph is RECORDING else to_numpy(self._value())
+
+    def _value(self) -> Any:
+        value = self.term.value
+        return _values([self.term])[0] if value is None else value
+
+    def eval(self) -> Any:
+        """The values, as a read-only array of NumPy; ``.copy()`` makes one to write to.
+
+        All that was recorded is optimised as by :func:`jit` and run on the default
+        backend, unless the values are known already; what was recorded before is then
+        let go. The program is compiled once for all graphs of the same operations,
+        shapes, dtypes and Python numbers. Where a value comes from an array of MLX,
+        MLX computes it, and it is an array of MLX.
+
+        Raises what the program raises, such as ``IndexError`` of :func:`numpy.take`.
+        Warns :class:`RecompileWarning` when one graph comes with ever new Python
+        numbers.
+
+        >>> array([1.0, 2.0]).eval()
+        array([1., 2.])
+        """
+        return _shown(self._value())
+
+    def lower(self) -> Lowered:
+        """The program that :meth:`eval` would run now; one also for graphs of more than
+        840 operations, which are evaluated in parts."""
+        with _lock:
+            outline = Outline([self.term])
+            made = _jitted(outline)
+        low: Lowered = made.lower(*outline.leaves)
+        return low
+
+    def explain(self) -> Explanation:
+        """What optimising for :meth:`eval` does. Ask before evaluating: a value that is
+        known needs no program.
+
+        >>> x = array(np.ones((2, 3), np.float32))
+        >>> [k.ops for k in (np.tanh(x) + x).explain().kernels]
+        [('tanh', 'add')]
+        """
+        return self.lower().explain()
+
+    # -- what is asked of the values ---------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        shown = _read_only(to_numpy(self._value()))
+        return np.array(shown, dtype=dtype, copy=copy)
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __complex__(self) -> complex:
+        return complex(np.asarray(self))
+
+    def __index__(self) -> int:
+        return operator.index(np.asarray(self))
+
+    def __contains__(self, value: object) -> bool:
+        return bool((self == value).any())
+
+    def __repr__(self) -> str:
+        return "eq." + repr(np.asarray(self)).replace("\n", "\n   ")
+
+    def __str__(self) -> str:
+        return str(np.asarray(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(np.asarray(self), spec)
+
+    def __reduce__(self) -> Any:
+        return array, (self._value(),)
+
+    # -- what differs from traced arrays -----------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if name in VALUES:
+            return getattr(np.asarray(self), name)
+        return super().__getattr__(name)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.term.value
+        if value is None or not _is_basic(key):
+            return super().__getitem__(key)
+        # A view now costs less than a program for each index.
+        if isinstance(value, np.ndarray):
+            with suppress(IndexError):  # which is raised below in other words
+                view = np.asarray(value[key])
+                return LazyArray(RECORDING.leaf(view, (view.dtype, view.shape)))
+        made: LazyArray = super().__getitem__(key)
+        return LazyArray(RECORDING.leaf(value[key], made.term.type))
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        try:
+            return super().__array_function__(function, types, args, kwargs)
+        except TraceError as error:
+            error.add_note("x.eval() gives the values of a lazy array to NumPy")
+            raise
+
+    __iadd__ = Operators.__add__
+    __isub__ = Operators.__sub__
+    __imul__ = Operators.__mul__
+    __itruediv__ = Operators.__truediv__
+    __ifloordiv__ = Operators.__floordiv__
+    __imod__ = Operators.__mod__
+    __ipow__ = Operators.__pow__
+    __imatmul__ = Operators.__matmul__
+    __iand__, __ior__, __ixor__ = Operators.__and__, Operators.__or__, Operators.__xor__
+    __ilshift__, __irshift__ = Operators.__lshift__, Operators.__rshift__
+
+
+def _is_basic(key: Any) -> bool:
+    """Whether ``x[key]`` is a view of ``x``."""
+    kinds = (int, np.integer, slice, type(None), type(...))
+    keys = key if isinstance(key, tuple) else (key,)
+    return all(isinstance(k, kinds) and type(k) is not bool for k in keys)
+
+
+def array(data: Any, dtype: Any = None) -> Any:
+    """A lazy array of ``data``: what :func:`numpy.array` takes, copied.
+
+    An array of MLX stays one, and what is computed of it too. A lazy array, or one that
+    is being traced, is given back as it is, in ``dtype``.
+
+    Raises :class:`DTypeError` for dtypes that are not supported, and
+    :class:`TraceError` for masked arrays and matrices.
+
+    >>> x = array([1.0, 2.0], dtype="float32")
+    >>> y = x * x + 1
+    >>> y.shape, y.dtype
+    ((2,), dtype('float32'))
+    >>> y.eval()
+    array([2., 5.], dtype=float32)
+    """
+    if isinstance(data, Tracer):
+        return data if dtype is None else data.astype(dtype)
+    if is_mlx(data):
+        type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
+        made = LazyArray(RECORDING.leaf(_alias(data), type_))
+        return made if dtype is None else made.astype(dtype)
+    if isinstance(data, np.ndarray):
+        refuse_subclass(type(data), "eq.array: the data")
+    value = np.array(data, dtype=dtype)
+    type_ = dtype_of_array("eq.array: the data", value), value.shape
+    return LazyArray(RECORDING.leaf(value, type_))
+
+
+def evaluate(*values: Any) -> Any:
+    """``values`` with the lazy arrays in them evaluated together, in one program.
+
+    What several of them need is computed once. Lazy arrays may be nested in dicts,
+    lists, tuples and dataclasses; anything else stays as it is. One value gives one,
+    several give a tuple.
+
+    >>> x = array([3.0, 4.0])
+    >>> norm = np.sqrt(np.sum(x * x))
+    >>> evaluate({"norm": norm, "unit": x / norm})
+    {'norm': array(5.), 'unit': array([0.6, 0.8])}
+    """
+    found, structure = tree.flatten(values, is_array)
+    arrays = [f.value for f in found]
+    _values([a.term for a in arrays if isinstance(a, LazyArray)])
+    known = [a.eval() if isinstance(a, LazyArray) else a for a in arrays]
+    result = tree.unflatten(structure, known)
+    return result[0] if len(values) == 1 else result
+
+
+def _operand(value: Any) -> Any:
+    """``value`` as :func:`apply` takes it, with arrays as leaves."""
+    if isinstance(value, LazyArray):
+        return value.term
+    if isinstance(value, np.ndarray):
+        return constant(RECORDING, plain(value))
+    return value
+
+
+def _alias(value: Any) -> Any:
+    """An array of MLX that shows what ``value`` holds now; MLX copies on writing."""
+    return type(value)(value)
+
+
+def _shown(value: Any) -> Any:
+    return _alias(value) if is_mlx(value) else _read_only(value)
+
+
+def _read_only(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+# -- programs --------------------------------------------------------------------------
+
+_lock = threading.RLock()
+"""Held while terms are looked at or settled, never while programs compile or run."""
+_programs: OrderedDict[Hashable, Jit] = OrderedDict()
+_spelled: Counter[Hashable] = Counter()
+"""Programs made of each outline, Python numbers aside."""
+
+
+def _values(terms: Sequence[Recorded]) -> list[Any]:
+    """The values of ``terms``, computed together if they are not known."""
+    with _lock:
+        waiting = parts(terms, _LARGEST)
+    while waiting:
+        wanted = waiting.pop()
+        with _lock:
+            outline = Outline(wanted)
+            program = _program(outline)
+        results = program(*outline.leaves)
+        with _lock:
+            for term, result in zip(wanted, results, strict=True):
+                if term.value is None:  # else another thread was faster
+                    term.settle(result)
+    return [t.value for t in terms]
+
+
+def _program(outline: Outline) -> Jit:
+    """The compiled program for ``outline``."""
+    key = outline.key
+    found = _programs.get(key)
+    if found is not None:
+        _programs.move_to_end(key)
+        return found
+    _note_numbers(outline)
+    while len(_programs) >= _MOST:
+        _programs.popitem(last=False)
+    _programs[key] = made = _jitted(outline)
+    return made
+
+
+def _jitted(outline: Outline) -> Jit:
+    return cast(Jit, jit(outline.function()))
+
+
+def _note_numbers(outline: Outline) -> None:
+    """Warn of Python numbers that are others each time."""
+    if len(_spelled) >= _MOST:
+        _spelled.clear()
+    key = outline.key_without_numbers
+    _spelled[key] += 1
+    if _spelled[key] == _MANY_NUMBERS:
+        warn(
+            f"eqsat: a graph of lazy arrays is compiled anew for each value of a "
+            f"Python number in it, so far {_MANY_NUMBERS} times: numbers are part of "
+            f"the program. Make those that change arrays: eq.array(number, x.dtype)",
+            RecompileWarning,
+        )
