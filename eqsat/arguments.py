@@ -91,6 +91,10 @@ class Arguments:
         for name, part in zip(self.names, parts, strict=True):
             yield from (f for f in tree.statics(part, name) if type(f.value) is float)
 
+    def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
+        """The arguments by position and by name, with each array changed."""
+        return tree.unflatten(self.structure, (change(a.value) for a in self.leaves))
+
     @cached_property
     def key(self) -> Hashable:
         """Equal for calls of one program: same structure, types and constants.

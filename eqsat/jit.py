@@ -126,7 +126,7 @@ class Jit:
             return self._for_mlx()._call(*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
-                return self.fn(*args, **kwargs)
+                return leaf.value.call(self.fn, call)
             if isinstance(leaf.value, Spec):
                 raise TraceError(
                     f"argument {leaf.path} is a Spec, which has no data; use lower() "

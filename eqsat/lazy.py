@@ -25,9 +25,10 @@ from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import array as plain
 from eqsat.numpy_api.operands import refuse_subclass
 from eqsat.op import Op
-from eqsat.recording import RECORDING, Outline, Recorded, parts
-from eqsat.term import Graph
-from eqsat.tracer import VALUES, Tracer
+from eqsat.recording import RECORDING, Outline, Recorded, parts, recorded_again
+from eqsat.term import Graph, Term
+from eqsat.trace import Tracer, trace
+from eqsat.tracer import VALUES
 
 _MOST = 1024
 """Programs that are kept, those used last."""
@@ -57,7 +58,8 @@ class LazyArray(Tracer):
     are constants, as they are for :func:`jit`. Arrays of MLX are made lazy by
     :func:`array` only.
 
-    A function of :func:`jit` called with lazy arrays becomes part of the graph. In a
+    A function of :func:`jit` or :func:`grad` called with lazy arrays is traced, and
+    becomes part of the graph. In a
     function that is being traced, a lazy array from outside counts as its values do: it
     is evaluated, and constant.
     """
@@ -78,6 +80,20 @@ class LazyArray(Tracer):
     def within(self, graph: Graph) -> Any:
         """Its term in the graph of lazy arrays, its value (NumPy) in any other."""
         return self.term if graph is RECORDING else to_numpy(self._value())
+
+    def call(self, fn: Callable[..., Any], arguments: Any) -> Any:
+        """What ``fn`` returns, traced by itself and recorded; with its lazy arguments
+        evaluated where others are being traced."""
+        arrays = [leaf.value for leaf in arguments.leaves]
+        if any(isinstance(a, Tracer) and not isinstance(a, LazyArray) for a in arrays):
+            args, kwargs = arguments.given(
+                lambda a: to_numpy(a) if isinstance(a, LazyArray) else a
+            )
+            return fn(*args, **kwargs)
+        done = trace(fn, arguments)
+        operands = map(_operand, arguments.arrays)
+        inputs = [o if isinstance(o, Term) else array(o).term for o in operands]
+        return done.unflatten(map(LazyArray, recorded_again(done, inputs)))
 
     def _value(self) -> Any:
         value = self.term.value

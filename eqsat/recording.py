@@ -16,9 +16,9 @@ import numpy as np
 
 from eqsat.arguments import never_written
 from eqsat.errors import SourceLine, caller_line
-from eqsat.op import INPUT, SCALAR
+from eqsat.op import CONSTANT, INPUT, SCALAR
 from eqsat.term import Graph, Operator, Term, Type, attrs_key, postorder
-from eqsat.tracer import Tracer
+from eqsat.trace import Trace, Tracer
 
 
 class Recorded(Term):
@@ -117,6 +117,19 @@ def parts(roots: Sequence[Recorded], most: int) -> list[list[Recorded]]:
     return [list(w) for w in reversed(wanted)]
 
 
+def recorded_again(done: Trace, inputs: Sequence[Term]) -> list[Term]:
+    """The outputs of a trace as terms of the recording, over ``inputs`` of it."""
+    made = dict(zip(done.inputs, inputs, strict=True))
+    for t in postorder(done.outputs):
+        if t.op is CONSTANT:
+            array = done.graph.arrays[cast(int, t.attrs[0])]
+            made[t] = RECORDING.known(CONSTANT, array)
+        elif t not in made:
+            args = [made[a] for a in t.args]
+            made[t] = RECORDING.node(t.op, args, t.attrs, t.type, t.source)
+    return [made[t] for t in done.outputs]
+
+
 class Outline:
     """What terms compute, apart from the values of the leaves.
 
@@ -171,9 +184,9 @@ class Outline:
             def at(place: int) -> Term:
                 return leaves[~place].term if place < 0 else made[place]
 
-            for op, args, attrs, type_, source in rows:
-                terms = [at(a) for a in args]
-                made.append(graph.node(op, terms, attrs, type_, source))
+            for op, args, attrs, type_, graph.line in rows:
+                made.append(graph.node(op, [at(a) for a in args], attrs, type_))
+            graph.line = None
             return tuple(Tracer(at(r)) for r in roots)
 
         return lazy_arrays

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -44,6 +44,12 @@ class Tracer(Operators):
         """What stands for this array in a term of ``graph``: its term; its value, for
         an array that has one and was recorded elsewhere."""
         return self.term
+
+    def call(self, fn: Callable[..., Any], arguments: Any) -> Any:
+        """What ``fn`` returns for :class:`Arguments`, of which this is one: recorded
+        with what this array is a part of."""
+        args, kwargs = arguments.given()
+        return fn(*args, **kwargs)
 
     # -- what is known -----------------------------------------------------------------
 

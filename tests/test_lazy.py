@@ -440,6 +440,22 @@ def test_a_jit_called_with_lazy_arrays_becomes_part_of_the_graph() -> None:
     assert f.explain({"w": eq.array(W), "n": 3}, X).kernels
 
 
+def test_gradients_of_lazy_arrays_are_lazy() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return (np.tanh(x @ w) ** 2).sum()
+
+    both = eq.value_and_grad(loss)
+    want = both(W, X)
+    for args in ((eq.array(W), X), (W, eq.array(X)), (eq.array(W), eq.array(X))):
+        found = both(*args)
+        assert all(isinstance(r, eq.LazyArray) for r in found)
+        for a, b in zip(eq.evaluate(found), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    inner = eq.jit(lambda w, x: both(w, eq.array(x.shape[0] * X) / 4)[1])
+    for w in (W, eq.array(W)):
+        np.testing.assert_allclose(inner(w, X), want[1], rtol=1e-5, atol=1e-6)
+
+
 def test_lazy_arrays_in_traced_functions_are_constants() -> None:
     w, unused = eq.array(W) * 2, eq.array(W)
     f = eq.jit(lambda x: (x @ w, w @ x[0, :1, None].T.repeat(5, 0), w, eq.array(x)))
