@@ -58,9 +58,9 @@ class LazyArray(Tracer):
     are constants, as they are for :func:`jit`. Arrays of MLX are made lazy by
     :func:`array` only.
 
-    A function of :func:`jit` or :func:`grad` called with lazy arrays is traced in each
-    call, and becomes part of the graph. In a function that is being traced, a lazy array
-    from outside counts as its values do: it is evaluated, and constant.
+    A function of :func:`jit` or :func:`grad` called with lazy arrays is traced, in each
+    call, and becomes part of the graph. In a function that is being traced, a lazy
+    array from outside counts as its values do: it is evaluated, and constant.
     """
 
     __slots__ = ("__weakref__",)
