@@ -93,6 +93,7 @@ def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 RECORDING = Recording()
 """The graph of all lazy arrays."""
+_NOTHING = RECORDING.known(INPUT, np.zeros(0, np.float32))
 
 
 def recorded(roots: Iterable[Recorded]) -> Iterator[Recorded]:
@@ -154,6 +155,9 @@ class Outline:
                 args = tuple([places[a] for a in t.args])
                 steps.append((t.op, args, attrs_key(t.attrs)))
                 self._terms.append(t)
+        if not types:  # as of zeros_like: a function without arguments has no graph
+            types.append(_NOTHING.type)
+            self.leaves.append(_NOTHING.value)
         self._steps = tuple(steps)
         self._roots = tuple([places[r] for r in roots])
         self._types = tuple(types)

@@ -165,6 +165,15 @@ def test_operators_functions_methods_and_ops() -> None:
     assert len(x) == 4 and len(list(x)) == 4
 
 
+def test_what_needs_no_array() -> None:
+    x = eq.array([1.0, 2.0])
+    assert repr(np.zeros_like(x)) == "eq.array([0., 0.])"
+    zeros, ones = eq.evaluate(np.zeros_like(x), np.ones_like(x, shape=(2, 1)))
+    assert zeros.tolist() == [0, 0] and ones.tolist() == [[1], [1]]
+    assert eq.jit(np.ones_like)(x).lower().program.inputs
+    assert (np.ones_like(x) * 2).explain().kernels is not None
+
+
 def test_arrays_of_numpy_on_either_side() -> None:
     x = eq.array(X)
     for y in (X + x, x + X, np.add(X, x), X[0] + x, np.float32(1) * x + X.tolist()):
