@@ -162,8 +162,10 @@ def run_again(
     that was lucky.
     """
     runners = _close(row["results"], method.close)
+    if not (runners and method.again):
+        return
     rows = [row]
-    for _ in range(method.again if runners else 0):
+    for _ in range(method.again):
         with team(runners, row["threads"]) as workers:
             rows.append(measure(w, workers, limits, method, references))
     for peer in runners:

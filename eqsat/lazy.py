@@ -121,8 +121,8 @@ class LazyArray(Tracer):
         840 operations, which are evaluated in parts."""
         with _lock:
             outline = Outline([self.term])
-            made = _jitted(outline)
-        low: Lowered = made.lower(*outline.leaves)
+            program = _program(outline)
+        low: Lowered = program.lower(*outline.leaves)
         return low
 
     def explain(self) -> Explanation:
