@@ -145,9 +145,10 @@ def flatten_arguments(
 
 def _owner(fn: Callable[..., Any]) -> tree.Attributes | None:
     """The attributes that a bound method or an object with ``__call__`` can read."""
-    if isinstance(fn, (FunctionType, Op)):  # what an Op holds never changes
+    owner = tree.owner(fn)
+    if isinstance(owner, Op):  # what it holds never changes
         return None
-    return tree.attributes(getattr(fn, "__self__", fn), is_array)
+    return tree.attributes(owner, is_array)
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:

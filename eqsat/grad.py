@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
-from types import FunctionType
 from typing import Any
 
 from eqsat import tree
@@ -24,7 +23,7 @@ from eqsat.errors import (
 )
 from eqsat.expand import rebuilt
 from eqsat.jit import Jit, jit
-from eqsat.op import INPUT, Op
+from eqsat.op import INPUT
 from eqsat.reverse import gradients
 from eqsat.term import Graph, Term
 from eqsat.trace import Tracer
@@ -80,7 +79,7 @@ def value_and_grad(
     return jit(Gradient(fn, argnums, True), **how)
 
 
-class Gradient:
+class Gradient(tree.Made):
     """The function that :func:`grad` jits: it is called with traced arrays, and records
     what ``fn`` does and its gradient."""
 
@@ -94,12 +93,6 @@ class Gradient:
         functools.update_wrapper(self, self.fn, updated=())
         self.called = str(getattr(self.fn, "__name__", type(self.fn).__name__))
         self.__name__ = f"grad of {self.called}"
-
-    @property
-    def __self__(self) -> Any:
-        """What holds the attributes that the function can read."""
-        plain = isinstance(self.fn, (FunctionType, Op))
-        return None if plain else getattr(self.fn, "__self__", self.fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given: dict[int | str, Any] = dict(enumerate(args))

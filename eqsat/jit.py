@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from eqsat import tree
 from eqsat.backend import Entry, backend_named, default_backend
 from eqsat.cost import CostModel
 from eqsat.errors import (
@@ -64,7 +65,7 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Jit:
+class Jit(tree.Made):
     """A function that is optimised for each signature it is called with. Made by
     :func:`jit`."""
 

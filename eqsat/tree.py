@@ -15,7 +15,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from eqsat.errors import TraceError, at, caller_line
@@ -160,6 +160,21 @@ def _step(kind: type, key: Hashable) -> str:
     )
 
 
+class Made:
+    """A function made of another one, ``fn``: it reads what that one reads, and what
+    else it holds decides no result."""
+
+    __slots__ = ()
+    fn: Any
+
+
+def owner(fn: Any) -> Any:
+    """The object whose attributes a function can read; None for a plain function."""
+    while isinstance(fn, Made):
+        fn = fn.fn
+    return None if isinstance(fn, FunctionType) else getattr(fn, "__self__", fn)
+
+
 def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None:
     """What an object and the objects in it hold now; None for one that holds nothing.
 
@@ -196,7 +211,10 @@ def _attributes(
 
 def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     """Keys and values of a container or of an object of a class that is not Python's
-    own; None for anything else."""
+    own, the owner of a function that is :class:`Made`; None for anything else."""
+    if isinstance(value, Made):
+        found = owner(value)
+        return None if found is None else [("fn", found)]
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, (list, tuple)):

@@ -47,6 +47,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.keep: list[Any] = []
+        self.owners: list[Any] = []
+        """Objects whose attributes the program has read, beside the arguments."""
 
     def array(self, leaf: Leaf) -> list[int]:
         """The guard of an array, which is read from the next leaf. Raises
@@ -66,8 +68,10 @@ class Tables:
         nodes: list[int] = []
         for part in (*positional.children, *named.children):
             nodes += self._nodes(part, leaves)
-        owners = [] if call.owner is None else [call.owner.held[0]]
-        inside = [w for owner in owners for w in self._instance(owner, call.owner)]
+        if call.owner is not None:
+            self.owners.append(call.owner.held[0])
+            self._unchanged(self.owners[-1], call.owner)
+        inside = [w for owner in self.owners for w in self._held(owner, set())]
         probes = [w for now, held in trace.probes for w in self._probe(now, held)]
         if room > _MOST_WORDS:
             raise NoVariantError
@@ -82,8 +86,8 @@ class Tables:
                 nkw=len(named.children),
                 kwnames=self.at([self.key(k) for k in named.keys]),
                 nodes=self.at(nodes),
-                held=len(owners),
-                objects=self.at([self.own(owner) for owner in owners]),
+                held=len(self.owners),
+                objects=self.at([self.own(owner) for owner in self.owners]),
                 inside=self.at(inside),
                 probes=len(probes) // 3,
                 probe=self.at(probes),
@@ -173,15 +177,17 @@ class Tables:
             or kind in (BuiltinFunctionType, type(...))
         ):
             return self._same(value)
+        if part.attributes is None and isinstance(value, tree.Made):
+            return self._same(value)
         if kind.__eq__ is not object.__eq__ or part.attributes is None:
             raise NoVariantError
-        return self._instance(value, part.attributes)
-
-    def _instance(self, value: Any, then: tree.Attributes | None) -> list[int]:
-        """The guard of an object that is still what it was ``then``."""
-        if tree.attributes(value, is_array) != then:
-            raise NoVariantError  # it changed while it was traced
+        self._unchanged(value, part.attributes)
         return self._held(value, set())
+
+    def _unchanged(self, value: Any, then: tree.Attributes) -> None:
+        """Raise unless an object is still what it was ``then``, before the trace."""
+        if tree.attributes(value, is_array) != then:
+            raise NoVariantError
 
     def _held(self, value: Any, seen: set[int]) -> list[int]:
         """The guard of what an object holds, by :func:`eqsat.tree.attributes`."""
@@ -190,6 +196,9 @@ class Tables:
             return self._value(value)
         items = None if is_array(value) else tree.held_by(value)
         if items is None or id(value) in seen:
+            return self._same(value)
+        if isinstance(value, tree.Made):
+            self._also(tree.owner(value))
             return self._same(value)
         seen.add(id(value))
         keys = [key for key, _ in items]
@@ -202,6 +211,11 @@ class Tables:
         for _, child in items:
             node += self._held(child, seen)
         return node
+
+    def _also(self, owner: object) -> None:
+        """Guard what this object holds as well."""
+        if all(owner is not o for o in self.owners):
+            self.owners.append(owner)
 
     def _value(self, value: object) -> list[int]:
         """The guard of an equal number or text of the same type."""
