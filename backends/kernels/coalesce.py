@@ -111,7 +111,8 @@ def _mergeable(nest: Nest, whole: frozenset[int]) -> Iterator[tuple[Var, Var]]:
     groups += [p.loops for p in nest.passes]
     for group in groups:
         for a, b in pairwise(group):
-            if nest.chunk in (a, b) or not _side_by_side(nest, a, b):
+            fixed = (nest.chunk, *nest.ordered)
+            if a in fixed or b in fixed or not _side_by_side(nest, a, b):
                 continue
             if b.size in whole and b == group[-1] and group is not groups[0]:
                 continue

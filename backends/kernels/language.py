@@ -157,6 +157,13 @@ class Store:
     value: int
 
 
+@dataclass(frozen=True)
+class Scatter(Store):
+    """Add a value to the element that lies the value ``by`` elements behind ``at``."""
+
+    by: int
+
+
 Statement = (
     Const
     | Load
@@ -179,6 +186,8 @@ def operands(s: Statement) -> tuple[int, ...]:
             return s.args
         case Gather():
             return (s.by,)
+        case Scatter():
+            return s.value, s.by
         case Within() | Running() | Keep() | Store():
             return (s.value,)
         case Accumulate():
@@ -222,6 +231,9 @@ class Nest:
     on a cache line."""
     ranged: bool = False
     """Whether calls say which elements of the one loop of a row they want."""
+    ordered: tuple[Var, ...] = ()
+    """The last variables of the grid, where one thread takes their points in order,
+    since rows are added to the same elements."""
 
     @property
     def rows(self) -> int:
@@ -254,7 +266,8 @@ def listing(nest: Nest) -> str:
     depth = 1
     for v in nest.grid:
         last = nest.vertical and v is nest.grid[-1]
-        lines.append(f"{'  ' * depth}for {v} < {v.size}:{'  # lanes' * last}")
+        note = "  # lanes" if last else "  # in order" if v in nest.ordered else ""
+        lines.append(f"{'  ' * depth}for {v} < {v.size}:{note}")
         depth += 1
     for p in nest.passes:
         lines += ["  " * depth + _text(s, called) for s in p.before]
@@ -290,6 +303,8 @@ def _text(s: Statement, called: Sequence[str]) -> str:
         case Accumulate():
             where = f" at v{s.position}" if s.position >= 0 else ""
             return f"v{s.target} = {s.op} of v{s.value}{where}  # {s.dtype}"
+        case Scatter():
+            return f"{called[s.buffer]}[{s.at} + v{s.by}] += v{s.value}"
         case Store():
             return f"{called[s.buffer]}[{s.at}] = v{s.value}"
 

@@ -4,27 +4,40 @@ a reduction over other axes, a reduction that would leave threads without rows."
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
 
 import numpy as np
 
+from eqsat.build import scalar
 from eqsat.kernel import packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
 from ..interpret import evaluate
-from .affine import Affine, Index, Layout, Split, Unsupported, Var, address, covers
-from .language import DType, Operand
+from .affine import (
+    ZERO,
+    Affine,
+    Index,
+    Layout,
+    Split,
+    Unsupported,
+    Var,
+    address,
+    covers,
+)
+from .language import DType, Nest, Operand
 from .pieces import Loops, Pieces
-from .schedule import Target, schedule
+from .schedule import Adding, Target, schedule
 from .values import Conflict, Values, matching
 
 MANY = 1 << 16
 """Elements from which a reduction of few rows is split."""
 CHUNKS = 32
 """Parts of a reduction of few rows."""
+LEAST_PART = 64
+"""Elements of a slice that are worth a thread of their own where slices are added."""
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 INDEXED = ("take", "accumulate")
@@ -39,6 +52,10 @@ class Root:
     out: Operand
     strides: Shape
     offset: int = 0
+
+
+def _variables(index: Index) -> tuple[Var, ...]:
+    return tuple(v for e in index for v in e.variables)
 
 
 def _has_parts(term: Term) -> bool:
@@ -80,6 +97,8 @@ class Nests:
                 offset += a.shape[axis] * root.strides[axis]
         elif name == "pad":
             self.pad(term, root)
+        elif name == "add_at" and self.target.scatters:
+            self.add_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
         else:
@@ -104,6 +123,61 @@ class Nests:
             offset += low * stride
         if x.size:
             self.write(Root(x, root.out, root.strides, offset))
+
+    def add_at(self, root: Root) -> None:
+        """Zeros, and then what is added to some of them."""
+        term, dtype = root.term, root.out.dtype
+        if dtype in HALF:  # which add up in float32
+            self.materialise(term)
+            self.nest([root])
+            return
+        zeros = self.filled(scalar(term.graph, 0), term.shape, term)
+        self.write(replace(root, term=zeros))
+        if not term.args[0].size:
+            return
+        nest, operands = self._added(root)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+
+    def _added(self, root: Root) -> tuple[Nest, tuple[Any, ...]]:
+        """The nest that adds slices: each unit of its work takes all indices in order,
+        and a part of each slice."""
+        (x, indices), axis = root.term.args, root.term.ndim + int(root.term.attrs[0])  # type: ignore[call-overload]
+        behind = axis + indices.ndim
+        last, parts = f"i{x.ndim - 1}", self._parts(x.shape, axis, behind)
+        splits = dict(parts)
+        while True:
+            values = Values(self.memory, splits, self.rounds)
+            try:
+                index = values.index("i", x.shape)
+                number = values.root(x, index)
+                if values.row is not None or values.running is not None:
+                    raise Conflict(x)
+                size, stride = root.term.shape[axis], root.strides[axis]
+                by = values.place(indices, index[axis:behind], size, stride)
+                break
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                splits = dict(parts)
+                self.materialise(conflict.term)
+        ordered = _variables(index[axis:behind])
+        row = _variables(index[behind:])
+        if parts:
+            row = tuple(v for v in row if not v.name.startswith(f"{last}a"))
+        below = (*index[:axis], ZERO, *index[behind:])
+        store = root.out, address(below, root.strides, root.offset), number
+        adding = Adding(by, ordered, row)
+        return schedule(values, [store], self.target, adding=adding)
+
+    def _parts(self, shape: Shape, axis: int, behind: int) -> dict[str, int]:
+        """How the last axis of slices is split, so that threads share what few of them
+        there are before ``axis`` leave: by its name, the size of a part."""
+        if behind == len(shape):
+            return {}
+        threads, size = self.target.threads, shape[-1]
+        least = max(-(-size * prod(shape[:axis]) // threads), LEAST_PART)
+        whole = (n for n in range(least, size) if size % n == 0)
+        return {f"i{len(shape) - 1}": n for n in [*whole][:1]}
 
     def filled(self, value: Term, shape: Shape, like: Term) -> Term:
         """``value``, one number, in ``shape``, of the dtype of ``like``."""
@@ -162,8 +236,9 @@ class Nests:
             self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
             return [r for r in roots if r.term is not term]
         is_half = own and own[0].out.dtype in HALF
-        is_product = term.op.name in CONTRACTIONS and is_half
-        if own and not is_product and term.op.name != "reshape":
+        name = term.op.name
+        apart = name == "reshape" or (name in CONTRACTIONS and is_half)
+        if own and not apart:
             raise Unsupported(f"{term.op.name} in loops")
         self.materialise(term)
         return list(roots)
@@ -222,7 +297,7 @@ class Nests:
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad"):
+        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", "add_at"):
             self.write(root)
         elif (
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from .language import (
     Pass,
     Position,
     Running,
+    Scatter,
     Statement,
     Store,
     Within,
@@ -63,6 +64,8 @@ class Target:
     """Whether products in float32 read float16 and bfloat16."""
     pairs: bool = False
     """Whether they multiply and sum pairs of bfloat16."""
+    scatters: bool = False
+    """Whether rows can be added to elements that are computed."""
     normal: bool = False
     """Whether Φ(x) = ½ (1 + erf(x √½)) is one operation, ``normal_cdf``."""
 
@@ -71,14 +74,30 @@ Placed = tuple[Any, Affine, int]
 """A store: memory, the address, the number of the value."""
 
 
+@dataclass(frozen=True)
+class Adding:
+    """How stores add to elements that are computed."""
+
+    by: int
+    """The number of the value that says how far behind its address an element lies."""
+    ordered: tuple[Var, ...]
+    """What this value follows: one thread takes these points in order."""
+    row: tuple[Var, ...]
+    """What is side by side at each of them."""
+
+
 def schedule(
-    values: Values, stores: Sequence[Placed], target: Target, chunk: Var | None = None
+    values: Values,
+    stores: Sequence[Placed],
+    target: Target,
+    chunk: Var | None = None,
+    adding: Adding | None = None,
 ) -> tuple[Nest, tuple[Any, ...]]:
     """The nest that makes ``stores``, and the memory of each of its buffers.
 
     With ``chunk`` each value of that variable reduces its own part of the row.
     """
-    return _Schedule(values, stores, chunk, target).nest()
+    return _Schedule(values, stores, chunk, target, adding).nest()
 
 
 class _Schedule:
@@ -88,6 +107,7 @@ class _Schedule:
         stores: Sequence[Placed],
         chunk: Var | None,
         target: Target,
+        adding: Adding | None,
     ) -> None:
         self.values = list(values.values)
         self.whole = target.rows
@@ -95,8 +115,10 @@ class _Schedule:
         self.exact = target.exact
         self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
         self.chunk = chunk
+        self.adding = adding
         self.operands: list[Any] = []
-        self.live = self._below(n for *_, n in self.stores)
+        places = [] if adding is None else [adding.by]
+        self.live = self._below([*places, *(n for *_, n in self.stores)])
         self.variables: dict[int, frozenset[Var]] = {}
         self.stages: dict[int, int] = {}
         for i in self.live:
@@ -142,6 +164,13 @@ class _Schedule:
         self.tail: tuple[Var, ...]
         if values.running is not None:
             self._running_loops(values.base, values.running)
+            return
+        if self.adding is not None:
+            self.is_map = self.vertical = False
+            self.row = self.tail = self.adding.row
+            last = (*self.adding.ordered, *self.row)
+            first = [v for v in values.base if v not in last]
+            self.grid = (*first, *self.adding.ordered)
             return
         if values.row is None or not any(self.values[i].over for i in self.live):
             used = frozenset().union(*(at.variables for _, at, _ in self.stores))
@@ -298,6 +327,8 @@ class _Schedule:
             bodies[p] += [self._store(s) for s in written[p]]
             needed |= {a for args in roots for a in args if self._is_row(a)}
             needed |= {n for *_, n in written[p] if self._is_row(n)}
+        if self.adding is not None:
+            needed.add(self.adding.by)
         for i in self._row_values(needed):
             rows[self.stages[i]].append(self._statement(i))
         for p in range(count + 1):
@@ -436,6 +467,8 @@ class _Schedule:
 
     def _store(self, store: Placed) -> Statement:
         operand, at, number = store
+        if self.adding is not None:
+            return Scatter(self._buffer(operand), at, number, self.adding.by)
         return Store(self._buffer(operand), at, number)
 
     def _buffer(self, operand: Any) -> int:
@@ -461,6 +494,7 @@ class _Schedule:
             self.vertical,
             self.chunk,
             threads=self.threads,
+            ordered=() if self.adding is None else self.adding.ordered,
         )
         nest = coalesced(nest, self.whole)
         return spread_out(nest) if self.is_map else nest, tuple(self.operands)

@@ -188,8 +188,6 @@ class Values:
         """Elements of memory at computed indices."""
         x, indices = term.args
         size, lead = x.shape[axis], x.ndim + axis
-        if size == 0 or indices.dtype == np.dtype(np.uint64):
-            raise Unsupported(f"take of {size} elements at {indices.dtype}")
         of_indices = index[lead : lead + indices.ndim]
         if not covers(of_indices, indices.shape):  # each of them is to be checked
             raise Conflict(term)
@@ -197,7 +195,16 @@ class Values:
             raise Conflict(x)
         below = (*index[:lead], ZERO, *index[lead + indices.ndim :])
         source, layout = self.memory[x]
-        i = self._cast(self.value(indices, of_indices), INDEX)
+        by = self.place(indices, of_indices, size, layout.strides[axis])
+        at = address(below, layout.strides, layout.offset)
+        return self.add(Value("gather", self.dtype(term), (by,), at, source))
+
+    def place(self, indices: Term, index: Index, size: int, stride: int) -> int:
+        """How far behind the first of ``size`` elements that lie ``stride`` apart the
+        one lies that ``indices`` names, which fails the call if there is none."""
+        if size == 0 or indices.dtype == np.dtype(np.uint64):
+            raise Unsupported(f"one of {size} elements by {indices.dtype}")
+        i = self._cast(self.value(indices, index), INDEX)
         signed = cast("DType", indices.dtype).kind == "i"
         i = self._within(i, -size if signed else 0, size)
         if signed:
@@ -205,10 +212,8 @@ class Values:
             zero = self.number(0, INDEX)
             is_behind = self.add(Value("less", np.dtype(bool), (i, zero)))
             i = self.add(Value("where", INDEX, (is_behind, behind, i)))
-        step = self.number(layout.strides[axis], INDEX)
-        by = self.add(Value("multiply", INDEX, (i, step)))
-        at = address(below, layout.strides, layout.offset)
-        return self.add(Value("gather", self.dtype(term), (by,), at, source))
+        step = self.number(stride, INDEX)
+        return self.add(Value("multiply", INDEX, (i, step)))
 
     def _within(self, value: int, low: int, high: int) -> int:
         """An integer that fails the call unless ``low <= value < high``."""

@@ -95,7 +95,7 @@ def reach_of(
 def masks_of(nest: Nest) -> list[Mask]:
     """Masks under which ``nest`` writes 0, and reduces what changes nothing."""
     loops = {p.loops for p in nest.passes if p.body}
-    if len(loops) != 1 or nest.vertical or nest.chunk is not None:
+    if len(loops) != 1 or nest.vertical or nest.chunk is not None or nest.ordered:
         return []
     ((row, *more),) = loops
     if more:

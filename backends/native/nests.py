@@ -8,6 +8,7 @@ several vectors, then of one, then of one element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -79,11 +80,24 @@ class Emitter(Statements):
         block = None
         if count > 1:
             unit, block = self._divided(unit, count)
+        if self.nest.ordered:
+            self._in_order(unit)
+            return
         picked = picked_rows(self)
         if picked and block is None:
             self._ask_for_next(unit, picked)
         self._place(unit, self.nest.grid)
         self._passes(block)
+
+    def _in_order(self, unit: ir.Value) -> None:
+        """All points of the ordered variables, one after the other."""
+        ordered = self.nest.ordered
+        self._place(unit, self.nest.grid[: -len(ordered)])
+        with ExitStack() as stack:
+            for v in ordered:
+                turns = loop(self.b, I64(0), I64(v.size), 1)
+                self.index[v] = stack.enter_context(turns)
+            self._passes(None)
 
     def _ask_for_next(self, unit: ir.Value, picked: Sequence[Gather]) -> None:
         """Ask for what the row after ``unit`` picks."""

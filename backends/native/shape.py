@@ -91,7 +91,7 @@ def shape_of(nest: Nest, host: Host) -> Shape:
         last = nest.grid[-1].size
         units = nest.rows // last * sum(split(last, width, unroll))
     else:
-        units = nest.rows * blocks(nest)
+        units = nest.rows * blocks(nest) // prod(v.size for v in nest.ordered)
     apart = width * unroll if nest.vertical else 1
     keeps = sum(aligned(d.itemsize * n * apart) for d, n in nest.keeps)
     return Shape(width, unroll, units, keeps)
@@ -185,9 +185,11 @@ def split(size: int, lanes: int, unroll: int) -> tuple[int, int, int]:
 
 
 def is_map(nest: Nest) -> bool:
-    """Whether the elements of a row are independent."""
-    return len(nest.passes) == 1 and not any(
-        isinstance(s, (Accumulate, Running)) for s in nest.statements()
+    """Whether the elements of all rows are independent."""
+    return (
+        len(nest.passes) == 1
+        and not nest.ordered
+        and not any(isinstance(s, (Accumulate, Running)) for s in nest.statements())
     )
 
 

@@ -15,6 +15,7 @@ from ..kernels.language import (
     Nest,
     Position,
     Running,
+    Scatter,
     Statement,
     Store,
     Within,
@@ -23,7 +24,7 @@ from ..kernels.language import (
 from . import elementwise
 from .access import Access, Strand
 from .checks import Checks
-from .convert import I32, constant, register_type, splat
+from .convert import I32, constant, memory_type, register_type, splat
 from .machine import Host
 from .running import run
 
@@ -68,7 +69,7 @@ class Statements(Access):
             case Compute():
                 out[s.target] = self._compute(s, [value(i) for i in s.args])
             case Gather():
-                out[s.target] = self._gather(s, self._offset(s, strand, out), strand)
+                out[s.target] = self._gather(s, self._offset(s.by, strand, out), strand)
             case Within():
                 of = self.dtypes[s.value]
                 out[s.target] = self.checks.within(s, value(s.value), of)
@@ -85,17 +86,37 @@ class Statements(Access):
             case Kept():
                 place, dtype = self._place_of(s.place, strand), self._kept(s.place)
                 out[s.target] = self._read_at(place, dtype, lanes)
+            case Scatter():
+                by = self._offset(s.by, strand, out)
+                self._scatter(s, by, value(s.value), strand)
             case Store():
                 self._store(s, value(s.value), strand)
 
-    def _offset(self, s: Gather, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
-        """How far a gather moves: one number, where its lanes move together."""
-        if s.by not in out:
-            return strand.row[s.by] if self.nest.vertical else self.row[s.by]
-        by = out[s.by]
-        if self.lane in self.moving[s.by] or not isinstance(by.type, ir.VectorType):
-            return by
-        return self.b.extract_element(by, I32(0))
+    def _scatter(
+        self, s: Scatter, by: ir.Value, value: ir.Value, strand: Strand
+    ) -> None:
+        """Add to elements, all lanes of which move together."""
+        dtype = self.nest.buffers[s.buffer].dtype
+        kind = memory_type(dtype)
+        along = self._along(s.at)
+        single = along == 1 or strand.lanes == 1
+        for lane in range(1 if single else strand.lanes):
+            first = self._pointer(s.buffer, s.at, strand, lane)
+            place = self.b.gep(first, [by], source_etype=kind)
+            added = value if single else self.b.extract_element(value, I32(lane))
+            old = self._read_at(place, dtype, strand.lanes if single else 1)
+            new = elementwise.emit(self.b, "add", [old, added], dtype, dtype, self.host)
+            self._write(place, new, dtype)
+
+    def _offset(self, by: int, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
+        """How far a gather or a scatter moves: one number, where its lanes move
+        together."""
+        if by not in out:
+            return strand.row[by] if self.nest.vertical else self.row[by]
+        found = out[by]
+        if self.lane in self.moving[by] or not isinstance(found.type, ir.VectorType):
+            return found
+        return self.b.extract_element(found, I32(0))
 
     def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
         of = self.dtypes[s.args[-1]]

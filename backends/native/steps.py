@@ -12,7 +12,7 @@ from eqsat.program import Program
 from eqsat.term import Term
 
 from ..kernels.affine import Unsupported
-from ..kernels.language import Gather, Load, Nest, Operand, Store
+from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
 from ..kernels.schedule import WEIGHTS, Target
@@ -116,7 +116,7 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads, exact, normal=not exact)
+        self.target = Target(threads, exact, scatters=True, normal=not exact)
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
@@ -215,7 +215,8 @@ class Layered:
         that no cache holds until somebody reads them."""
         shared = _shared(nest, memory)
         outputs = range(self.places.first_output, self.places.first_constant)
-        read = {s.buffer for s in nest.statements() if isinstance(s, Load)}
+        reads = (Load, Scatter)
+        read = {s.buffer for s in nest.statements() if isinstance(s, reads)}
         streamed = frozenset(
             i
             for i, m in enumerate(memory)
@@ -371,8 +372,9 @@ class Layered:
             packed_x = piece.at[0].strides == _packed(piece, 0)
             return same and x in made and not made.keys() & {*right, out} and packed_x
         assert isinstance(piece, Loops)
-        shape = shape_of(piece.nest, self.host)
-        if piece.nest.vertical or piece.nest.chunk is not None or shape.units % rows:
+        nest = piece.nest
+        shared = nest.chunk is not None or nest.ordered
+        if nest.vertical or shared or shape_of(nest, self.host).units % rows:
             return False
         return all(
             _is_row_by_row(piece.nest, i, rows)
