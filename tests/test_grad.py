@@ -274,7 +274,9 @@ def test_on_arrays_of_mlx() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "native", "mlx"])
 def test_add_at(backend: str, dtype: Any) -> None:
     if backend == "mlx":
-        pytest.importorskip("mlx.core")
+        mx = pytest.importorskip("mlx.core")
+        if dtype == "f8" and mx.default_device().type == mx.gpu:
+            pytest.skip("no GPU of MLX has float64")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 2, 50, 4)).astype(dtype)
     indices = rng.integers(-3, 3, (2, 50))
