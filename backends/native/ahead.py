@@ -40,7 +40,7 @@ def fetch_ahead(c: Access, p: Pass, var: Var, strands: Sequence[Strand]) -> None
             continue
         first = c._pointer(s.buffer, s.at, Strand(1, 0))
         for byte in range(0, wide * size, LINE):
-            _ask(c.b, first, distance + byte)
+            ask(c.b, first, distance + byte)
 
 
 def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
@@ -107,10 +107,11 @@ def ask_for_rows(
         kind = memory_type(dtype)
         first = c.b.gep(c.buffers[s.buffer], [at], source_etype=kind)
         for byte in range(0, min(var.size * dtype.itemsize, GATHERED_BYTES), LINE):
-            _ask(c.b, first, byte)
+            ask(c.b, first, byte)
 
 
-def _ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:
+def ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:
+    """Ask for the line so many bytes behind an address."""
     fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
     place = b.gep(first, [I64(byte)], source_etype=I8)
     b.call(fetch, [place, *(I32(n) for n in (0, 3, 1))])

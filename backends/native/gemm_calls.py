@@ -22,6 +22,7 @@ from .mapped_code import function_of
 from .masks import Reach
 from .math.values import declared
 from .products import Calls
+from .shape import NEAR_BYTES
 from .tiles import Panels, padded, spans, tile
 
 
@@ -104,7 +105,7 @@ class OwnCalls(Calls):
         x, y, out = pointers
         lead = blas.matrix(p.at[0], m, k).leading
         step = p.at[1].strides[-2]
-        name = name_of(how.kind, p.dtype)
+        name = name_of(how.kind, p.dtype, _distance(p))
         if how.kind == "line":
             self._function(name, [y, step, x, lead, out, k, part.count])
         else:
@@ -121,7 +122,7 @@ class OwnCalls(Calls):
         low = self.b.mul(part.column, I64(each))
         count = least(self.b, self.b.sub(I64(n), low), each)
         out = self._at(p.dtype, out, (low, 1))
-        name = name_of(how.kind, p.dtype)
+        name = name_of(how.kind, p.dtype, _distance(p))
         if how.kind == "line":
             step = p.at[0].strides[-1]
             y = self._at(p.dtype, y, (low, 1))
@@ -372,3 +373,10 @@ class OwnCalls(Calls):
                 to = self._at(p.dtype, out, (j, k), (start, wide))
                 count = least(b, b.sub(high, j), wide)
                 self._function(name, [x, of_y.leading, to, wide, rows, count])
+
+
+def _distance(p: Product) -> str:
+    """``far`` where no second cache holds a matrix that a vector is multiplied by."""
+    m, n, k = p.sizes
+    size = prod(p.batch) * max(m, n) * k * p.dtype.itemsize
+    return "far" if size > NEAR_BYTES else ""

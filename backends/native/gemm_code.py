@@ -46,7 +46,8 @@ SIGNATURES = {
 
 def name_of(kind: str, dtype: DType, detail: object = "") -> str:
     """What a function is called: its kind, dtype and the rows and vectors of a tile
-    (``8x3``), the dtype that is read, with a stride for some, or a stencil."""
+    (``8x3``), the dtype that is read, with a stride for some, a stencil, or ``far`` for
+    a matrix that is asked for ahead."""
     return f"{kind}_{dtype.name}" + (f"_{detail}" if detail != "" else "")
 
 
@@ -67,6 +68,7 @@ def text_of(name: str, host: Host) -> str:
         (Tiles if kind == "tiles" else Pairs)(*given).tiles(height, vectors)
     elif kind in ("line", "dots"):
         vector = Vectors(*given)
+        vector.asks = bool(rest)
         (vector.line if kind == "line" else vector.dots)()
     elif kind == "gather":
         Windows(*given).gather(_dtype(rest[0]), int(rest[1]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from .access import loop
+from .ahead import AHEAD_BYTES, ask
 from .convert import I64, constant, least, splat
 from .gemm_base import Code
 from .math.values import I32
@@ -22,6 +23,9 @@ DOTS = 4
 
 class Vectors(Code):
     """Writes ``line`` and ``dots``."""
+
+    asks = False
+    """Whether the matrix is asked for ahead, which no second cache holds."""
 
     def line(self) -> None:
         """``out[j] = Σ x[n] y[n, j]`` for ``columns``: elements of ``x`` are ``xs``
@@ -56,7 +60,7 @@ class Vectors(Code):
         with loop(b, low, high, lanes) as i:
             total = None
             for factor, line in zip(factors, lines, strict=True):
-                value = self.load(self.at(line, i), lanes)
+                value = self._read(self.at(line, i), lanes)
                 if total is None:
                     total = b.fmul(factor, value)
                 else:
@@ -76,10 +80,9 @@ class Vectors(Code):
             lines = [self.at(a, self.times(r, a_s)) for r in at]
             sums = [self.zero] * (2 * DOTS)
             state = self._looped(I64(0), many, step, sums, lines, x)
-            totals = [
-                self._total(b.fadd(p, q))
-                for p, q in zip(state[::2], state[1::2], strict=True)
-            ]
+            totals = self._totals(
+                [b.fadd(p, q) for p, q in zip(state[::2], state[1::2], strict=True)]
+            )
             totals = self._looped(many, size, 1, totals, lines, x)
             for r, total in zip(at, totals, strict=True):
                 self.store(total, self.at(out, self.times(r, os)))
@@ -106,7 +109,7 @@ class Vectors(Code):
             for e in range(each):
                 factor = self.load(self.at(x, n, e * lanes), lanes)
                 for r, line in enumerate(lines):
-                    value = self.load(self.at(line, n, e * lanes), lanes)
+                    value = self._read(self.at(line, n, e * lanes), lanes)
                     at = r * each + e
                     state[at] = self.times_plus(factor, value, state[at])
             after = list(state)
@@ -119,18 +122,36 @@ class Vectors(Code):
             phi.add_incoming(new, last)
         return found
 
-    def _total(self, vector: ir.Value) -> ir.Value:
-        """The sum of lanes."""
-        b, lanes = self.b, self.lanes
-        while lanes > 1:
-            lanes //= 2
-            rest = ir.Constant(vector.type, ir.Undefined)
-            low, high = (
-                b.shuffle_vector(vector, rest, mask(range(first, first + lanes)))
-                for first in (0, lanes)
-            )
-            vector = b.fadd(low, high)
-        return b.extract_element(vector, I32(0))
+    def _read(self, place: ir.Value, lanes: int) -> ir.Value:
+        """Elements of the matrix; those that follow some way behind are asked for."""
+        if self.asks and lanes == self.lanes:
+            ask(self.b, place, AHEAD_BYTES)
+        return self.load(place, lanes)
+
+    def _totals(self, vectors: list[ir.Value]) -> list[ir.Value]:
+        """The sum of the lanes of each. Vectors are added in pairs, halves beside
+        halves: 13 steps for four vectors of 16 lanes, one by one 36."""
+        b, count = self.b, len(vectors)
+        group = self.lanes
+        while len(vectors) > 1 and group > 1:
+            group //= 2
+            both = range(2 * self.lanes)
+            low = mask([i for i in both if i % (2 * group) < group])
+            high = mask([i for i in both if i % (2 * group) >= group])
+            vectors = [
+                b.fadd(b.shuffle_vector(x, y, low), b.shuffle_vector(x, y, high))
+                for x, y in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+        while group > 1:
+            group //= 2
+            other = mask([i ^ group for i in range(self.lanes)])
+            vectors = [b.fadd(v, b.shuffle_vector(v, v, other)) for v in vectors]
+        each = count // len(vectors)
+        return [
+            b.extract_element(v, I32(i * (self.lanes // each)))
+            for v in vectors
+            for i in range(each)
+        ]
 
 
 def mask(places: Sequence[int]) -> ir.Constant:
