@@ -303,9 +303,4 @@ class Windows(Code):
 
     def _store_some(self, value: ir.Value, place: ir.Value, count: ir.Value) -> None:
         """The first ``count`` lanes."""
-        b = self.b
-        wanted = self._between(I64(0), count, 0)
-        name = f"llvm.masked.store.{self.mangled(self.vector)}.p0"
-        kinds = [self.vector, PTR, I32, wanted.type]
-        align = I32(self.dtype.itemsize)
-        b.call(declared(b, name, kinds), [value, place, align, wanted])
+        self.store(value, place, self.first(count))

@@ -9,7 +9,8 @@ from typing import Any
 from llvmlite import ir
 
 from ..kernels.language import DType
-from .convert import I64, constant, register_type, widened
+from .access import PTR
+from .convert import I32, I64, constant, register_type, splat, widened
 from .machine import Host
 from .math.values import declared
 from .tiles import tile
@@ -41,12 +42,43 @@ class Code:
     def times(self, x: ir.Value, y: ir.Value | int) -> ir.Value:
         return self.b.mul(x, I64(y) if isinstance(y, int) else y)
 
-    def load(self, pointer: ir.Value, lanes: int) -> ir.Value:
-        kind = widened(self.kind, lanes)
-        return self.b.load(pointer, typ=kind, align=self.dtype.itemsize)
+    def load(
+        self, pointer: ir.Value, lanes: int, mask: ir.Value | None = None
+    ) -> ir.Value:
+        """So many elements; of a vector, zeros for lanes that ``mask`` leaves out."""
+        align = self.dtype.itemsize
+        if mask is None:
+            kind = widened(self.kind, lanes)
+            return self.b.load(pointer, typ=kind, align=align)
+        name = f"llvm.masked.load.{self.mangled(self.vector)}.p0"
+        kinds = [PTR, I32, mask.type, self.vector]
+        read = declared(self.b, name, kinds, self.vector)
+        return self.b.call(read, [pointer, I32(align), mask, self.zero])
 
-    def store(self, value: ir.Value, pointer: ir.Value) -> None:
-        self.b.store(value, pointer, align=self.dtype.itemsize)
+    def store(
+        self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None
+    ) -> None:
+        """Write elements, but for lanes that ``mask`` leaves out."""
+        align = self.dtype.itemsize
+        if mask is None:
+            self.b.store(value, pointer, align=align)
+            return
+        name = f"llvm.masked.store.{self.mangled(self.vector)}.p0"
+        kinds = [self.vector, PTR, I32, mask.type]
+        written = declared(self.b, name, kinds)
+        self.b.call(written, [value, pointer, I32(align), mask])
+
+    @property
+    def masks(self) -> bool:
+        """Whether masks cost nothing."""
+        return self.host.vector_bits == 512
+
+    def first(self, count: ir.Value) -> ir.Value:
+        """The mask of the first ``count`` lanes."""
+        ramp = ir.Constant(
+            ir.VectorType(I64, self.lanes), [I64(n) for n in range(self.lanes)]
+        )
+        return self.b.icmp_signed("<", ramp, splat(self.b, count, self.lanes))
 
     def times_plus(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         """``x y + z``."""

@@ -151,7 +151,7 @@ class Tiles(Code):
         adds: ir.Value,
     ) -> None:
         """Store a tile, of whose last vectors only so many lanes are."""
-        if self.host.vector_bits == 512:  # masks cost nothing
+        if self.masks:
             self._put(places, sums, vectors, last, adds)
             return
         whole = self.b.icmp_signed(">=", last, I64(self.lanes))
@@ -169,12 +169,8 @@ class Tiles(Code):
         last: ir.Value | None,
         adds: ir.Value,
     ) -> None:
-        b, mask = self.b, None
-        if last is not None:
-            ramp = ir.Constant(
-                ir.VectorType(I64, self.lanes), [I64(n) for n in range(self.lanes)]
-            )
-            mask = b.icmp_signed("<", ramp, splat(b, last, self.lanes))
+        b = self.b
+        mask = None if last is None else self.first(last)
         masks = [None] * (vectors - 1) + [mask]
         at = [
             (self.at(p, v * self.lanes), masks[v])
@@ -185,7 +181,10 @@ class Tiles(Code):
         old, put = b.append_basic_block("old"), b.append_basic_block("put")
         b.cbranch(adds, old, put)
         b.position_at_end(old)
-        more = [b.fadd(self._old(p, m), s) for (p, m), s in zip(at, sums, strict=True)]
+        more = [
+            b.fadd(self.load(p, self.lanes, m), s)
+            for (p, m), s in zip(at, sums, strict=True)
+        ]
         b.branch(put)
         b.position_at_end(put)
         values = [b.phi(self.vector) for _ in sums]
@@ -193,22 +192,7 @@ class Tiles(Code):
             value.add_incoming(s, before)
             value.add_incoming(t, old)
         for value, (p, m) in zip(values, at, strict=True):
-            if m is None:
-                self.store(value, p)
-            else:
-                name = f"llvm.masked.store.{self.mangled(self.vector)}.p0"
-                kinds = [self.vector, PTR, I32, m.type]
-                align = I32(self.dtype.itemsize)
-                b.call(declared(b, name, kinds), [value, p, align, m])
-
-    def _old(self, place: ir.Value, mask: ir.Value | None) -> ir.Value:
-        if mask is None:
-            return self.load(place, self.lanes)
-        name = f"llvm.masked.load.{self.mangled(self.vector)}.p0"
-        kinds = [PTR, I32, mask.type, self.vector]
-        read = declared(self.b, name, kinds, self.vector)
-        align = I32(self.dtype.itemsize)
-        return self.b.call(read, [place, align, mask, self.zero])
+            self.store(value, p, m)
 
 
 class _BFloat(ir.Type):  # type: ignore[misc]

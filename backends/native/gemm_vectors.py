@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -21,6 +22,17 @@ DOTS = 4
 """Rows that ``dots`` multiplies side by side."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """Columns, or elements of a sum, so many at a time; those from ``end`` on, where it
+    is given, count for nothing."""
+
+    low: ir.Value
+    high: ir.Value
+    lanes: int
+    end: ir.Value | None = None
+
+
 class Vectors(Code):
     """Writes ``line`` and ``dots``."""
 
@@ -36,80 +48,79 @@ class Vectors(Code):
         with loop(b, I64(0), columns, stretch) as j:
             end = least(self.b, b.add(j, I64(stretch)), columns)
             inner = b.add(j, self.whole(b.sub(end, j), self.lanes))
-            spans = ((j, inner, self.lanes), (inner, end, 1))
-            for low, high, lanes in spans:
-                with loop(b, low, high, lanes) as i:
-                    zero = constant(self.kind, lanes, 0)
-                    self.store(zero, self.at(out, i))
+            rest = Span(inner, end, *((self.lanes, end) if self.masks else (1,)))
+            spans = Span(j, inner, self.lanes), rest
+            for s in spans:
+                with loop(b, s.low, s.high, s.lanes) as i:
+                    zero = constant(self.kind, s.lanes, 0)
+                    self.store(zero, self.at(out, i), self._mask(i, s.end))
             many = self.whole(size, AT_ONCE)
             for start, stop, rows in ((I64(0), many, AT_ONCE), (many, size, 1)):
                 with loop(b, start, stop, rows) as n:
-                    for low, high, lanes in spans:
-                        self._lines(n, rows, low, high, lanes)
+                    for s in spans:
+                        self._lines(n, rows, s)
         b.ret_void()
 
-    def _lines(
-        self, n: ir.Value, rows: int, low: ir.Value, high: ir.Value, lanes: int
-    ) -> None:
+    def _lines(self, n: ir.Value, rows: int, s: Span) -> None:
         x, xs, y, ys, out, _, _ = self.function.args
         b = self.b
         at = [b.add(n, I64(r)) for r in range(rows)]
         ones = [b.load(self.at(x, self.times(r, xs)), typ=self.kind) for r in at]
-        factors = [splat(b, one, lanes) for one in ones]
+        factors = [splat(b, one, s.lanes) for one in ones]
         lines = [self.at(y, self.times(r, ys)) for r in at]
-        with loop(b, low, high, lanes) as i:
-            total = None
+        with loop(b, s.low, s.high, s.lanes) as i:
+            mask, total = self._mask(i, s.end), None
             for factor, line in zip(factors, lines, strict=True):
-                value = self._read(self.at(line, i), lanes)
+                value = self._read(self.at(line, i), s.lanes, mask)
                 if total is None:
                     total = b.fmul(factor, value)
                 else:
                     total = self.times_plus(factor, value, total)
             place = self.at(out, i)
-            self.store(b.fadd(self.load(place, lanes), total), place)
+            old = self.load(place, s.lanes, mask)
+            self.store(b.fadd(old, total), place, mask)
 
     def dots(self) -> None:
         """``out[i] = Σ a[i, n] x[n]`` for ``rows``: rows of ``a`` are ``as`` apart,
         elements of ``out`` ``os``."""
         a, a_s, x, out, os, size, rows = self.function.args
         b, step = self.b, 2 * self.lanes
-        many = self.whole(size, step)
+        many, whole = self.whole(size, step), self.whole(size, self.lanes)
         with loop(b, I64(0), rows, DOTS) as i:
             top = b.sub(b.sub(rows, i), I64(1))
             at = [b.add(i, least(self.b, I64(r), top)) for r in range(DOTS)]
             lines = [self.at(a, self.times(r, a_s)) for r in at]
             sums = [self.zero] * (2 * DOTS)
-            state = self._looped(I64(0), many, step, sums, lines, x)
-            totals = self._totals(
-                [b.fadd(p, q) for p, q in zip(state[::2], state[1::2], strict=True)]
-            )
-            totals = self._looped(many, size, 1, totals, lines, x)
+            state = self._looped(Span(I64(0), many, self.lanes), sums, lines, x)
+            pairs = zip(state[::2], state[1::2], strict=True)
+            state = [b.fadd(p, q) for p, q in pairs]
+            state = self._looped(Span(many, whole, self.lanes), state, lines, x)
+            if self.masks:
+                rest = Span(whole, size, self.lanes, size)
+                state = self._looped(rest, state, lines, x)
+            totals = self._totals(state)
+            if not self.masks:
+                totals = self._looped(Span(whole, size, 1), totals, lines, x)
             for r, total in zip(at, totals, strict=True):
                 self.store(total, self.at(out, self.times(r, os)))
         b.ret_void()
 
     def _looped(
-        self,
-        start: ir.Value,
-        stop: ir.Value,
-        step: int,
-        sums: list[ir.Value],
-        lines: list[ir.Value],
-        x: ir.Value,
+        self, s: Span, sums: list[ir.Value], lines: list[ir.Value], x: ir.Value
     ) -> list[ir.Value]:
         """``sums`` with the products of some columns, if there are any."""
         b, before = self.b, self.b.block
-        lanes = self.lanes if step > 1 else 1
         each = len(sums) // len(lines)
         body, done = b.append_basic_block("some"), b.append_basic_block("none")
-        b.cbranch(b.icmp_signed("<", start, stop), body, done)
+        b.cbranch(b.icmp_signed("<", s.low, s.high), body, done)
         b.position_at_end(body)
         state = list(sums)
-        with self.carried(start, stop, step, state) as n:
+        with self.carried(s.low, s.high, each * s.lanes, state) as n:
+            mask = self._mask(n, s.end)
             for e in range(each):
-                factor = self.load(self.at(x, n, e * lanes), lanes)
+                factor = self.load(self.at(x, n, e * s.lanes), s.lanes, mask)
                 for r, line in enumerate(lines):
-                    value = self._read(self.at(line, n, e * lanes), lanes)
+                    value = self._read(self.at(line, n, e * s.lanes), s.lanes, mask)
                     at = r * each + e
                     state[at] = self.times_plus(factor, value, state[at])
             after = list(state)
@@ -122,11 +133,15 @@ class Vectors(Code):
             phi.add_incoming(new, last)
         return found
 
-    def _read(self, place: ir.Value, lanes: int) -> ir.Value:
+    def _mask(self, i: ir.Value, end: ir.Value | None) -> ir.Value | None:
+        """Which lanes from ``i`` on come before ``end``; None for all."""
+        return None if end is None else self.first(self.b.sub(end, i))
+
+    def _read(self, place: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
         """Elements of the matrix; those that follow some way behind are asked for."""
         if self.asks and lanes == self.lanes:
             ask(self.b, place, AHEAD_BYTES)
-        return self.load(place, lanes)
+        return self.load(place, lanes, mask)
 
     def _totals(self, vectors: list[ir.Value]) -> list[ir.Value]:
         """The sum of the lanes of each. Vectors are added in pairs, halves beside
