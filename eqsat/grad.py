@@ -109,8 +109,9 @@ class Gradient(tree.Made):
         before = [_term_of(graph, v) for found, _ in nested for _, v in found]
         leaves = [_leaf(graph, t) for t in before]
         arrays = iter(leaves)
-        for k, (_, structure) in zip(places, nested, strict=True):
-            given[k] = tree.unflatten(structure, map(Tracer, arrays))
+        for k, (found, structure) in zip(places, nested, strict=True):
+            paths = (path for path, _ in found)
+            given[k] = tree.unflatten(structure, map(Tracer.argument, arrays, paths))
         args = tuple(given[i] for i in range(len(args)))
         loss = self.fn(*args, **{k: given[k] for k in kwargs})
         parts = gradients(self._scalar(graph, loss), leaves)

@@ -27,13 +27,7 @@ def getitem(x: Any, key: Any) -> Any:
     Raises :class:`TraceError` for a traced boolean mask, whose result has no fixed
     shape, and :class:`ShapeError` for an index out of bounds.
     """
-    keys = [_key(k) for k in (key if isinstance(key, tuple) else (key,))]
-    items: list[Any] = []
-    axis = 0
-    for i, k in enumerate(keys):
-        items.extend(_mask(k, x.shape, axis) if _is_mask(k) else [k])
-        later = sum(_width(other) for other in keys[i + 1 :])
-        axis = len(x.shape) - later if k is Ellipsis else axis + _width(k)
+    items = _items(key, x.shape)
     parts = _whole_axes(items, x.shape)
     y, axes = _basic(x, parts)
     if not axes:
@@ -41,6 +35,23 @@ def getitem(x: Any, key: Any) -> Any:
     advanced = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
     together = advanced[-1] - advanced[0] == len(advanced) - 1
     return _gather(y, axes, [k for k in parts if _is_array(k)], together)
+
+
+def key_parts(key: Any, shape: Sequence[int]) -> list[Any]:
+    """``key`` as an int, a slice or integers for each axis, and None between them."""
+    return _whole_axes(_items(key, shape), shape)
+
+
+def _items(key: Any, shape: Sequence[int]) -> list[Any]:
+    """The parts of a key, with the positions of masks that are known."""
+    keys = [_key(k) for k in (key if isinstance(key, tuple) else (key,))]
+    items: list[Any] = []
+    axis = 0
+    for i, k in enumerate(keys):
+        items.extend(_mask(k, shape, axis) if _is_mask(k) else [k])
+        later = sum(_width(other) for other in keys[i + 1 :])
+        axis = len(shape) - later if k is Ellipsis else axis + _width(k)
+    return items
 
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:

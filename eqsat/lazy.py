@@ -10,14 +10,14 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from eqsat import tree
 from eqsat.arguments import dtype_of_array, is_array, is_mlx, to_numpy
 from eqsat.build import apply, constant
-from eqsat.errors import RecompileWarning, TraceError, warn
+from eqsat.errors import RecompileWarning, TraceError, at, caller_line, warn
 from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
@@ -63,7 +63,7 @@ class LazyArray(Tracer):
     array from outside counts as its values do: it is evaluated, and constant.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     term: Recorded
     has_value = True
@@ -202,6 +202,13 @@ class LazyArray(Tracer):
         except TraceError as error:
             error.add_note("x.eval() gives the values of a lazy array to NumPy")
             raise
+
+    def writable(self, how: str) -> NoReturn:
+        """Raise :class:`TraceError`: values of lazy arrays never change."""
+        raise TraceError(
+            f"{how} changes an array in place, which a lazy array's values never do\n"
+            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
+        )
 
     __iadd__ = Operators.__add__
     __isub__ = Operators.__sub__

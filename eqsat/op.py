@@ -66,6 +66,16 @@ class Traced:
         """``op(*args, **attrs)`` as a value of this kind."""
         raise NotImplementedError
 
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        found: Any,
+    ) -> Any:
+        """``found``, what a function of NumPy has made of this value and others."""
+        return found
+
 
 class AttrVar:
     """Base of values that stand for a static attribute in a rule's pattern."""

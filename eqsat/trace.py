@@ -103,7 +103,10 @@ def trace(
     graph = Graph()
     used = graph.arrays = _Constants()
     inputs: list[Term] = []
-    stand_ins = [Tracer(_leaf_term(graph, leaf, inputs)) for leaf in args.leaves]
+    stand_ins = [
+        Tracer.argument(_leaf_term(graph, leaf, inputs), leaf.path)
+        for leaf in args.leaves
+    ]
     positional, named = tree.unflatten(args.structure, stand_ins)
     result = fn(*positional, **named)
     _check_arguments(args, (positional, named), stand_ins)

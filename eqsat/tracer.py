@@ -7,32 +7,65 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from eqsat import ops, views, writing
 from eqsat.build import apply
 from eqsat.errors import TraceAttributeError, TraceError, at, caller_line
 from eqsat.indexing import getitem
 from eqsat.numpy_api import Operators
 from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
 from eqsat.op import Op
+from eqsat.selected import Selected
 from eqsat.term import Graph, Shape, Term
 from eqsat.typerule import is_float
 
-_IN_PLACE = frozenset(
-    "byteswap fill partition put resize setfield setflags sort".split()
-)
+_IN_PLACE = frozenset("byteswap partition put resize setfield setflags".split())
+_FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
+"""What makes arrays of one value."""
 VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
 _MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
 
 
-class Tracer(Operators):
-    """Stands for an array: shape and dtype are known while tracing, values are not."""
+def _in_place(name: str, symbol: str) -> Callable[[Any, Any], Any]:
+    """``x += y`` and its like: the array gets another term; a number, which has no
+    axes, is another one."""
+    plain = getattr(Operators, f"__{name}__")
+    how = f"x {symbol}= y"
 
-    __slots__ = ("term",)
+    def write(self: Any, other: Any) -> Any:
+        value = plain(self, other)
+        if value is NotImplemented or not self.shape:
+            return value
+        self.write(writing.fitted(self, value, self.shape, how, "same_kind"), how)
+        return self
+
+    return write
+
+
+class Tracer(Operators):
+    """Stands for an array: shape and dtype are known while tracing, values are not.
+
+    What is written to it gives it another term, and the arrays that show the same
+    memory (:mod:`eqsat.views`).
+    """
+
+    __slots__ = ("__weakref__", "memory", "path", "term")
 
     has_value: ClassVar[bool] = False
     """Whether the values can be asked for."""
 
     def __init__(self, term: Term) -> None:
         self.term = term
+        self.memory: views.Memory | None = None
+        """What it shares with its views; None without any."""
+        self.path: tuple[views.View, ...] = ()
+        """How it shows the owner of its memory."""
+
+    @classmethod
+    def argument(cls, term: Term, called: str) -> Tracer:
+        """An array of the caller, to which nothing can be written."""
+        made = cls(term)
+        views.Memory(made, cls, called)
+        return made
 
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
         """The traced array ``op(*args, **attrs)``."""
@@ -100,7 +133,13 @@ class Tracer(Operators):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
-        return getitem(self, key)
+        if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
+            if not self.has_value and self.shape[: key.ndim] == key.shape:
+                return Selected(Tracer(self.term), Tracer(key.term))
+        found = getitem(self, key)
+        if self.has_value or not views.is_basic(key):
+            return found
+        return self._shown(found, views.view_at(key))
 
     def __repr__(self) -> str:
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"
@@ -109,10 +148,145 @@ class Tracer(Operators):
         return repr(self)
 
     def __copy__(self) -> Tracer:
-        return self
+        return self if self.has_value else type(self)(self.term)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
-        return self
+        return self.__copy__()
+
+    # -- views and writes --------------------------------------------------------------
+
+    def _shown(self, found: Any, view: views.View) -> Any:
+        """``found``, a view of this array; numbers are copies."""
+        if found is self or not found.shape:
+            return found
+        memory = self.memory or views.Memory(self, type(self))
+        found.path = (*self.path, view)
+        memory.add(found)
+        return found
+
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        found: Any,
+    ) -> Any:
+        """``found``, which shows this array where NumPy makes a view; else an array of
+        its own."""
+        if self.has_value:
+            return found
+        if function in views.VIEWS and args and args[0] is self:
+            call, rest = views.view_of, args[1:]
+            if isinstance(found, Tracer):
+                return self._shown(found, call(function, rest, kwargs, None))
+            return type(found)(
+                self._shown(f, call(function, rest, kwargs, i))
+                for i, f in enumerate(found)
+            )
+        lists = (a for a in args if isinstance(a, (list, tuple)))
+        given = (*args, *kwargs.values(), *(a for some in lists for a in some))
+        if isinstance(found, Tracer) and any(found is a for a in given):
+            return type(found)(found.term)
+        return found
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return self.result_of(np.transpose, (self,), {}, super().T)
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return self.result_of(np.matrix_transpose, (self,), {}, super().mT)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order, ints or a tuple; reversed by default."""
+        order: Any = axes or None
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            (order,) = axes
+        return self.result_of(np.transpose, (self, order), {}, super().transpose(order))
+
+    def __pos__(self) -> Any:
+        return self.result_of(np.positive, (self,), {}, super().__pos__())
+
+    def flatten(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy with one axis."""
+        found = super().flatten(*args, **kwargs)
+        return type(self)(found.term)
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """The values rounded to ``dtype``, which ``casting`` must allow."""
+        found = super().astype(dtype, *args, **kwargs)
+        copies = kwargs.get("copy", True) or found is not self
+        return type(self)(found.term) if copies and not self.has_value else found
+
+    def writable(self, how: str) -> None:
+        """Raise :class:`TraceError` unless the array can be written to."""
+        if self.memory is not None:
+            self.memory.check(how)
+
+    def write(self, value: Any, how: str) -> None:
+        """Make ``value``, of the same shape and dtype, the value of this array."""
+        if self.memory is None:
+            self.term = value.term
+        else:
+            self.memory.write(self, value.term, how)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        how = "x[...] = y"
+        self.writable(how)
+        self.write(writing.replaced(self, key, value), how)
+
+    def fill(self, value: Any) -> None:
+        """Write one number everywhere."""
+        self[...] = value
+
+    def sort(self, axis: int = -1, **kwargs: Any) -> None:
+        """Write the elements in order along an axis."""
+        self.writable("x.sort()")
+        self.write(np.sort(self, axis, **kwargs), "x.sort()")
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        if method == "at" and isinstance(inputs[0], Tracer):
+            return writing.add_at(ufunc, *inputs)
+        out: Any = kwargs.get("out") or ()
+        if method == "__call__" and len(out) == 1 and isinstance(out[0], Tracer):
+            return writing.into(out[0], ufunc, inputs, kwargs)
+        found = super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        return self.result_of(ufunc, inputs, {}, found)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        if function in _FILLED and not self.has_value:  # asked for by like=
+            return self._filled(function, *args, **kwargs)
+        if function in writing.WRITES:
+            return writing.WRITES[function](*args, **kwargs)
+        return super().__array_function__(function, types, args, kwargs)
+
+    def _filled(
+        self,
+        function: Callable[..., Any],
+        shape: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        one = function((), *args, **kwargs)
+        return ops.full_like(self, one[()], one.dtype, np.empty(shape, bool).shape)
+
+    __iadd__, __isub__ = _in_place("add", "+"), _in_place("sub", "-")
+    __imul__, __itruediv__ = _in_place("mul", "*"), _in_place("truediv", "/")
+    __ifloordiv__, __imod__ = _in_place("floordiv", "//"), _in_place("mod", "%")
+    __ipow__, __imatmul__ = _in_place("pow", "**"), _in_place("matmul", "@")
+    __iand__, __ior__ = _in_place("and", "&"), _in_place("or", "|")
+    __ixor__, __ilshift__ = _in_place("xor", "^"), _in_place("lshift", "<<")
+    __irshift__ = _in_place("rshift", ">>")
 
     # -- what is not -------------------------------------------------------------------
 
@@ -152,8 +326,8 @@ class Tracer(Operators):
             "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
         }
         other = (
-            "x needs neither, np.stack joins traced arrays, np.broadcast_to "
-            "fills a shape, and eqsat has softmax and logsumexp"
+            "x needs neither, np.stack joins traced arrays, np.zeros(shape, like=x) "
+            "makes an array to write them to, and eqsat has softmax and logsumexp"
         )
         self._refuse(
             "the data",
@@ -163,12 +337,6 @@ class Tracer(Operators):
 
     def __contains__(self, value: object) -> bool:
         self._refuse("the content", "use np.any(x == value)")
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise TraceError(
-            "x[...] = y changes an array in place, which cannot be traced\n"
-            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
-        )
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(np.ndarray, name):

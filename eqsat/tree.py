@@ -234,6 +234,8 @@ def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     key = frozenset(value) if isinstance(value, set) else value
     try:
         hash(key)
+    except TraceError:
+        raise
     except TypeError:
         raise TraceError(
             f"{where or 'the value'} is a {type(value).__name__!r}, which is neither "

@@ -94,8 +94,8 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
     """Raise :class:`TraceError` for an argument of a supported function."""
     if argument == "out":
         raise TraceError(
-            f"{name}(out=...) writes into an array, which cannot be traced\n"
-            f"  write y = {name}(...), and x = x + y instead of x += y"
+            f"{name}(out=...) writes into an array that is not traced, or not as a "
+            f"whole\n  write y = {name}(...)"
             f"{at(caller_line())}"
         )
     hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE
