@@ -32,6 +32,9 @@ class TorchNet(Net):
         self.softplus = functional.softplus  # type: ignore[method-assign]
         self.cross_entropy = functional.cross_entropy  # type: ignore[method-assign]
 
+    def take(self, table: Array, ids: Array) -> Array:
+        return self.f.embedding(ids, table)
+
     def column_sum(self, x: Array) -> Array:
         return x.sum(0)
 

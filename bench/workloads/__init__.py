@@ -124,10 +124,11 @@ class Workload:
     @property
     def plain(self) -> Callable[..., Any]:
         """The workload as a plain NumPy function of its inputs and weights."""
-        return self.numpy or self._over_plain
+        return self.numpy or self.over_plain
 
     @property
-    def _over_plain(self) -> Callable[..., Array]:
+    def over_plain(self) -> Callable[..., Array]:
+        """``fn`` over ``plain``."""
         from bench.workloads import plain
 
         return partial(self.fn, plain)
@@ -138,7 +139,7 @@ class Workload:
         import eqsat as eq
 
         if self.argnums:
-            return eq.value_and_grad(self._over_plain, self.argnums, **how)
+            return eq.value_and_grad(self.over_plain, self.argnums, **how)
         return eq.jit(self.plain, **how)
 
     def draw(self, seed: int) -> Drawn:
