@@ -164,14 +164,27 @@ class Compiled(Eager):
 
         torch._inductor.config.freezing = True
 
+    def differentiated(
+        self, loss: Callable[..., Any], args: list[Any], argnums: Sequence[int]
+    ) -> Callable[..., Any]:
+        """One graph of both ways: up to three times as fast as the graphs that
+        autograd makes of a compiled loss."""
+        both = self.torch.func.grad_and_value(loss, tuple(argnums))
+
+        def call(*args: Any) -> Any:
+            gradients, value = both(*args)
+            return value, gradients
+
+        return call
+
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
-        """``w`` as a module with parameters, compiled at the first call."""
+        """``w`` as a module with parameters, or the gradient of it by torch.func,
+        compiled at the first call."""
         torch, net, fn = self.torch, self.net, w.fn
         torch._dynamo.reset()
         if w.argnums:
             args = mapped([*inputs, *weights], by_part(tensor))
-            loss = torch.compile(partial(fn, net))
-            call = self.differentiated(loss, args, w.argnums)
+            call = torch.compile(self.differentiated(partial(fn, net), args, w.argnums))
             return Candidate(partial(call, *args), self.array)
 
         def parameter(a: Any) -> Any:
