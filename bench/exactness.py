@@ -8,6 +8,10 @@ the same arrays in float64. The bound is :data:`FACTOR` times the largest of
 - u √n for the longest sum, of n terms, with u the rounding of float32: what the
   errors of a sum in any order stay near (Higham & Mary 2019, doi:10.1137/18M1226312).
 
+Of a result of several arrays, such as a value with gradients, each is compared and has
+a bound of its own: the norm of all would hide the small ones. Gradients are compared
+with those that :mod:`bench.workloads.by_hand` has, in float64.
+
 So other orders of summation, fused multiply-adds and polynomials for exp and erf pass;
 a wrong formula does not.
 """
@@ -15,6 +19,7 @@ a wrong formula does not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +27,7 @@ import ml_dtypes
 import numpy as np
 
 from bench.need import Need, need
-from bench.workloads import Drawn, Workload, by_part, mapped
+from bench.workloads import Drawn, Workload, by_part, leaves, mapped
 
 FACTOR = 8.0
 """Three bits: erf and exp of a few units in the last place, at several steps."""
@@ -33,15 +38,20 @@ FLOAT32_ROUNDING = 2.0**-24
 class Reference:
     """The exact result of a workload, and how near to it a result has to be."""
 
-    exact: np.ndarray[Any, Any]
-    bound: float
-    plain_error: float
-    """The error of plain NumPy in the workload's dtype."""
+    exact: Sequence[np.ndarray[Any, Any]]
+    """One array, or each of a result of several."""
+    bounds: Sequence[float]
+    plain_errors: Sequence[float]
+    """The errors of plain NumPy in the workload's dtype."""
     need: Need
 
-    def error(self, got: np.ndarray[Any, Any]) -> float:
-        """The error of ``got``; infinite for another shape and for NaN."""
-        return relative(got, self.exact)
+    def worst(self, got: Sequence[np.ndarray[Any, Any]]) -> tuple[float, float]:
+        """The error of the array that is nearest to its bound or furthest beyond it,
+        and that bound; infinite for other numbers of arrays, other shapes and NaN."""
+        if len(got) != len(self.exact):
+            return math.inf, self.bounds[0]
+        errors = map(relative, got, self.exact)
+        return max(zip(errors, self.bounds, strict=True), key=lambda e: e[0] / e[1])
 
 
 def relative(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:
@@ -54,16 +64,24 @@ def relative(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:
 
 
 def reference(w: Workload, drawn: Drawn) -> Reference:
-    """The exact result of ``w`` over these arrays, and the bound."""
-    inputs, weights = drawn
-    plain = np.asarray(w.plain(*inputs, *weights))
-    exact = np.asarray(w.plain(*mapped([*inputs, *weights], by_part(wide))))
-    error = relative(plain, exact)
-    needed = need(w, drawn, plain)
-    is_float = plain.dtype.kind not in "iub"  # those of bfloat16 are of kind V
-    half_unit = float(_finfo(plain.dtype).eps) / 2 if is_float else 0.0
-    longest = FLOAT32_ROUNDING * math.sqrt(needed.longest_sum)
-    return Reference(exact, FACTOR * max(error, half_unit, longest), error, needed)
+    """The exact result of ``w`` over these arrays, and the bounds."""
+    args = [*drawn[0], *drawn[1]]
+    result = w.plain(*args)
+    plain = [np.asarray(a) for a in leaves(result)]
+    exact = [np.asarray(a) for a in leaves(w.plain(*mapped(args, by_part(wide))))]
+    errors = list(map(relative, plain, exact))
+    needed = need(w, drawn, result)
+    bounds = [
+        FACTOR * max(error, _half_unit(a.dtype), FLOAT32_ROUNDING * math.sqrt(terms))
+        for a, error, terms in zip(plain, errors, needed.longest_sums, strict=True)
+    ]
+    return Reference(exact, bounds, errors, needed)
+
+
+def _half_unit(dtype: Any) -> float:
+    """Half a unit in the last place of 1; 0 for integers."""
+    is_float = dtype.kind not in "iub"  # those of bfloat16 are of kind V
+    return float(_finfo(dtype).eps) / 2 if is_float else 0.0
 
 
 _finfo: Any = ml_dtypes.finfo

@@ -257,7 +257,7 @@ def bound(w: Workload, needed: Need) -> float:
     """How near results must be to float64's: as :mod:`bench.exactness` says, without
     the part that plain NumPy's error has in it. Products of bfloat16 round twice."""
     half_unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-9}
-    longest = FLOAT32_ROUNDING * math.sqrt(needed.longest_sum)
+    longest = FLOAT32_ROUNDING * math.sqrt(max(needed.longest_sums))
     return FACTOR * max(half_unit[w.dtype], longest)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from bench.limits import SIZES, bytes_per_s
 from bench.peers import is_eqsat
 from bench.pool import Gone, Missing, Worker
 from bench.report import Record
-from bench.workloads import Workload
+from bench.workloads import Workload, leaves
 
 Say = Callable[[str], None]
 
@@ -101,13 +102,20 @@ class References:
         if w.name not in self.known:
             drawn = w.draw(self.seed)
             found = reference(w, drawn)
-            file = self.folder / f"{len(self.known)}.npy"
-            np.save(file, found.exact)
-            arrays = [a for a in drawn[0] if hasattr(a, "shape")]
-            shapes = [f"{'×'.join(map(str, a.shape))} {a.dtype}" for a in arrays]
-            exact = np.load(file, mmap_mode="r")
+            exact = [
+                self._kept(f"{len(self.known)}.{i}.npy", a)
+                for i, a in enumerate(found.exact)
+            ]
+            shapes = [
+                f"{'×'.join(map(str, a.shape))} {a.dtype}" for a in leaves(drawn[0])
+            ]
             self.known[w.name] = replace(found, exact=exact), shapes
         return self.known[w.name]
+
+    def _kept(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        np.save(self.folder / name, array)
+        kept: np.ndarray[Any, Any] = np.load(self.folder / name, mmap_mode="r")
+        return kept
 
 
 def measure(
@@ -146,7 +154,6 @@ def measure(
         "bytes": known.need.bytes,
         "limit_s": known.need.limit_s(peak, rate),
         "limited_by": known.need.limited_by(peak, rate),
-        "bound": known.bound,
         "results": results,
     }
 
@@ -201,15 +208,16 @@ def _asked(workers: Team, peer: str, ask: Callable[[], Record]) -> Record:
 def _load(worker: Worker, w: Workload, known: Reference, seed: int) -> Record:
     """Build a candidate and check its first result."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.npy"
+        path = Path(folder) / "result.npz"
         reply = worker.ask("load", workload=w.name, seed=seed, out=str(path))
         for status in ("unsupported", "failed"):
             if status in reply:
                 return {"status": status, "reason": reply[status]}
-        error = known.error(np.load(path))
-    status = "ok" if error <= known.bound else "wrong"
+        with np.load(path) as arrays:
+            error, bound = known.worst([arrays[name] for name in arrays.files])
+    status = "ok" if error <= bound else "wrong"
     shown = error if math.isfinite(error) else None
-    return {"status": status, "error": shown, **reply}
+    return {"status": status, "error": shown, "bound": bound, **reply}
 
 
 def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bench.workloads import Drawn, Workload, leaves
 from eqsat.cost import term_flops
 from eqsat.expand import primitives
@@ -21,13 +19,15 @@ class Need:
     """The least that any program for a workload must do."""
 
     product_flops: float
-    """Floating operations in products (flop), counted on the traced function."""
+    """Floating operations in products (flop), counted on the traced function. For the
+    gradient each product of a loss counts once more for each factor that depends on
+    what the loss is differentiated by."""
     other_flops: float
     """All others (flop), as eqsat counts them; no limit is derived from these."""
-    longest_sum: int
-    """Terms of the longest sum."""
+    longest_sums: tuple[int, ...]
+    """Terms of the longest sum before each array of the result."""
     bytes: int
-    """Inputs and weights read once, the result written once."""
+    """Inputs and weights read once, the results written once."""
 
     def limit_s(self, flops_per_s: float, bytes_per_s: float) -> float:
         """Seconds that no program can beat on a machine of these peaks."""
@@ -39,18 +39,41 @@ class Need:
         return "flops" if by_flops else "bytes"
 
 
-def need(w: Workload, drawn: Drawn, result: np.ndarray[Any, Any]) -> Need:
+def need(w: Workload, drawn: Drawn, result: Any) -> Need:
     """What ``w`` over ``drawn``, with the result ``result``, needs."""
     inputs, weights = drawn
-    outputs = trace(w.plain, [*inputs, *weights]).outputs
+    traced = trace(w.jitted().fn, [*inputs, *weights])
+    outputs = list(leaves(traced.unflatten(traced.outputs)))
     counted = [term_flops(t) for t in postorder(outputs)]
-    moved = sum(a.nbytes for a in leaves(drawn)) + result.nbytes - w.unread(drawn)
+    products = sum(products for products, _ in counted)
+    if w.argnums:
+        products = _products_both_ways(w, inputs)
+    moved = sum(a.nbytes for a in leaves([*drawn, result])) - w.unread(drawn)
     return Need(
-        sum(products for products, _ in counted) * w.flops_share,
+        products * w.flops_share,
         sum(others for _, others in counted),
-        max(map(_terms_summed, postorder([*map(primitives, outputs)])), default=1),
+        tuple(map(_longest_sum, outputs)),
         int(moved),
     )
+
+
+def _products_both_ways(w: Workload, inputs: list[Any]) -> float:
+    """Of a loss and its gradient (flop), however the gradient is spelled."""
+    traced = trace(w.over_plain, inputs)
+    terms = iter(traced.inputs)
+    nested = [[next(terms) for _ in leaves(tree)] for tree in inputs]
+    varied = {t for n in w.argnums for t in nested[n]}
+    found = 0.0
+    for t in postorder([*map(primitives, traced.outputs)]):
+        factors = sum(a in varied for a in t.args)
+        if factors:
+            varied.add(t)
+        found += term_flops(t)[0] * (1 + factors)
+    return found
+
+
+def _longest_sum(output: Term) -> int:
+    return max(map(_terms_summed, postorder([primitives(output)])))
 
 
 def _terms_summed(term: Term) -> int:

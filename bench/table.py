@@ -213,9 +213,8 @@ def troubles(found: Record) -> str:
             if result["status"] == "wrong":
                 error = result["error"]
                 shown = "not finite" if error is None else f"{error:.1e}"
-                lines.append(
-                    f"WRONG: {where}: error {shown}, at most {row['bound']:.1e}"
-                )
+                bound = result.get("bound") or row["bound"]  # older files: of the row
+                lines.append(f"WRONG: {where}: error {shown}, at most {bound:.1e}")
             elif result["status"] == "failed":
                 lines.append(f"FAILED: {where}: {result['reason']}")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.peers import Candidate, Peer, Unsupported, load
-from bench.workloads import workloads
+from bench.workloads import leaves, workloads
 
 Message = dict[str, Any]
 LONG_S = 1.0
@@ -43,7 +43,8 @@ class Worker:
         """Seconds of it."""
 
     def load(self, workload: str, seed: int, out: str) -> Message:
-        """Build a workload, call it once, and write its result to the file ``out``.
+        """Build a workload, call it once, and write its result to the file ``out``,
+        an ``.npz``.
 
         ``first_s`` are the seconds from arrays in memory to the first result.
         """
@@ -58,7 +59,7 @@ class Worker:
         except Unsupported as error:
             return {"unsupported": str(error)}
         first_s = time.perf_counter() - start
-        _save(Path(out), np.asarray(held.array(result)))
+        _save(Path(out), [np.asarray(held.array(a)) for a in leaves(result)])
         self.held, self.rested, self.each = held, time.monotonic(), first_s
         return {"first_s": first_s, "facts": dict(held.facts)}
 
@@ -92,11 +93,11 @@ class Worker:
         return {"peak_bytes": peak}
 
 
-def _save(path: Path, result: np.ndarray) -> None:
-    """Write a result; dtypes that NumPy alone does not know as float32."""
-    if result.dtype.kind not in "fiub":
-        result = result.astype(np.float32)
-    np.save(path, result)
+def _save(path: Path, result: list[np.ndarray]) -> None:
+    """Write a result, array by array; dtypes that NumPy alone does not know as
+    float32."""
+    known = (a if a.dtype.kind in "fiub" else a.astype(np.float32) for a in result)
+    np.savez(path, *known)
 
 
 def _start_of_peak() -> int:

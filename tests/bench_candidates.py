@@ -77,6 +77,26 @@ class OtherShape(Changed):
         return lambda: call()[None]
 
 
+class LastPartWrong(Changed):
+    """Is wrong by a thousandth in the last gradient."""
+
+    def change(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        def wrong() -> Any:
+            value, (*others, last) = call()
+            return value, (*others, last * np.float32(1.001))
+
+        return wrong
+
+
+class LastPartMissing(Changed):
+    def change(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        def short() -> Any:
+            value, gradients = call()
+            return value, gradients[:-1]
+
+        return short
+
+
 class Raises(Changed):
     def change(self, call: Callable[[], Any]) -> Callable[[], Any]:
         raise ValueError("no such kernel\nand a second line")

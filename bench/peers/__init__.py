@@ -28,7 +28,8 @@ class Candidate:
     call: Callable[[], Any]
     """One call, whose result is there when it returns."""
     array: Callable[[Any], Any]
-    """What ``call`` returned, as a NumPy array."""
+    """One array of what ``call`` returned, as NumPy's; dicts, lists and tuples of them
+    are taken apart."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else the peer knows of it, as JSON holds it."""
 

@@ -1,4 +1,4 @@
-"""eqsat with one of its backends, over the plain NumPy function."""
+"""eqsat with one of its backends, over the plain NumPy function or loss."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ class Eqsat:
 
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` compiled, its weights given as constants."""
-        import eqsat as eq
-
         args = [*inputs, *weights]
         fixed = range(len(inputs), len(args))
-        compiled = eq.jit(w.plain, backend=self.backend, constants=fixed)
+        compiled = w.jitted(backend=self.backend, constants=fixed)
         low = compiled.lower(*args)
         program = low.program
         facts = {

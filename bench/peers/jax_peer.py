@@ -26,6 +26,7 @@ class JaxNet(Net):
         self.softmax, self.log_softmax = jax.nn.softmax, jax.nn.log_softmax  # type: ignore[method-assign]
         self.silu = jax.nn.silu  # type: ignore[method-assign]
         self.exp, self.sqrt = jnp.exp, jnp.sqrt  # type: ignore[method-assign]
+        self.softplus = jax.nn.softplus  # type: ignore[method-assign]
         self.total = jnp.sum
 
     def gelu(self, x: Array) -> Array:
@@ -33,6 +34,10 @@ class JaxNet(Net):
 
     def mean(self, x: Array) -> Array:
         return x.mean(-1, keepdims=True)
+
+    def cross_entropy(self, x: Array, labels: Array) -> Array:
+        logs = self.jax.nn.log_softmax(x)
+        return -self.jnp.take_along_axis(logs, labels[:, None], -1).mean()
 
     def column_sum(self, x: Array) -> Array:
         return x.sum(0)
@@ -91,5 +96,12 @@ class Jax:
         """``w`` compiled, its weights closed over."""
         jax, net, fn = self.jax, self.net, w.fn
         args, held = mapped([inputs, weights], by_part(jax.numpy.asarray))
-        compiled = jax.jit(lambda *xs: fn(net, *xs, *held))
+
+        def whole(*xs: Any) -> Any:
+            return fn(net, *xs, *held)
+
+        if w.argnums:
+            both = jax.jit(jax.value_and_grad(whole, w.argnums))
+            return Candidate(lambda: jax.block_until_ready(both(*args)), np.asarray)
+        compiled = jax.jit(whole)
         return Candidate(lambda: compiled(*args).block_until_ready(), np.asarray)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ class PlainNet(Net):
         self.mx = mx
         self.relu, self.gelu, self.silu = nn.relu, nn.gelu, nn.silu  # type: ignore[method-assign]
         self.sigmoid, self.exp, self.sqrt = mx.sigmoid, mx.exp, mx.sqrt  # type: ignore[method-assign]
+        self.softplus = nn.softplus  # type: ignore[method-assign]
+        self.cross_entropy = partial(nn.losses.cross_entropy, reduction="mean")  # type: ignore[method-assign]
         self.total = mx.sum
 
     def mean(self, x: Array) -> Array:
@@ -152,7 +155,13 @@ class Mlx:
         mx, net, fn = self.mx, self.net, w.fn
         args, held = mapped([inputs, weights], self.put)
         mx.eval(args, [a for a in _arrays(held, mx)])
-        compiled = mx.compile(lambda *xs: fn(net, *xs, *held))
+
+        def whole(*xs: Any) -> Any:
+            return fn(net, *xs, *held)
+
+        if w.argnums:
+            whole = mx.value_and_grad(whole, argnums=list(w.argnums))
+        compiled = mx.compile(whole)
 
         def call() -> Any:
             y = compiled(*args)

@@ -37,6 +37,14 @@ class Net:
     def softmax(self, x: Array) -> Array:
         raise NotImplementedError
 
+    def softplus(self, x: Array) -> Array:
+        """ln(1 + eˣ)."""
+        raise NotImplementedError
+
+    def cross_entropy(self, x: Array, labels: Array) -> Array:
+        """Mean of -ln softmax(x) at the labels, over the rows of ``x``."""
+        raise NotImplementedError
+
     def cast(self, x: Array, like: Array) -> Array:
         """``x`` in the dtype of ``like``."""
         raise NotImplementedError

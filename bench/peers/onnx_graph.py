@@ -235,6 +235,8 @@ def graph(w: Workload, inputs: list[Any], weights: list[Any]) -> bytes:
 
     Raises :class:`Unsupported` for what ONNX or the builder lacks.
     """
+    if w.argnums:
+        raise Unsupported("no gradients")
     net = OnnxNet()
     dtypes = [str(a.dtype) for a in inputs]
     for dtype in dtypes:

@@ -78,6 +78,8 @@ class TextNet(Net):
         """
         if w.dtype != "float32":
             raise Unsupported(f"no {w.dtype}")
+        if w.argnums:
+            raise Unsupported("no gradients")
         if not SAME_SHAPE_TAGS & set(w.tags):
             raise Unsupported("only maps, and reductions of maps")
         if any(isinstance(a, dict) for a in weights):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,11 @@ class TorchNet(Net):
         self.gelu, self.silu = functional.gelu, functional.silu  # type: ignore[method-assign]
         self.exp, self.sqrt = torch.exp, torch.sqrt  # type: ignore[method-assign]
         self.total = torch.sum
+        self.softplus = functional.softplus  # type: ignore[method-assign]
+        self.cross_entropy = functional.cross_entropy  # type: ignore[method-assign]
+
+    def take(self, table: Array, ids: Array) -> Array:
+        return self.f.embedding(ids, table)
 
     def column_sum(self, x: Array) -> Array:
         return x.sum(0)
@@ -122,8 +128,27 @@ class Eager:
 
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` over tensors."""
+        fn = partial(w.fn, self.net)
         args = mapped([*inputs, *weights], by_part(tensor))
-        return Candidate(partial(w.fn, self.net, *args), self.array)
+        call = self.differentiated(fn, args, w.argnums) if w.argnums else fn
+        return Candidate(partial(call, *args), self.array)
+
+    def differentiated(
+        self, loss: Callable[..., Any], args: list[Any], argnums: Sequence[int]
+    ) -> Callable[..., Any]:
+        """Value and gradients of ``loss`` by some of ``args``, which it must be called
+        with."""
+        torch = self.torch
+        by = list(leaves([args[n] for n in argnums]))
+        for t in by:
+            t.requires_grad_(True)
+
+        def call(*args: Any) -> Any:
+            with torch.enable_grad():
+                value = loss(*args)
+            return value.detach(), torch.autograd.grad(value, by)
+
+        return call
 
 
 class Compiled(Eager):
@@ -139,10 +164,28 @@ class Compiled(Eager):
 
         torch._inductor.config.freezing = True
 
+    def differentiated(
+        self, loss: Callable[..., Any], args: list[Any], argnums: Sequence[int]
+    ) -> Callable[..., Any]:
+        """One graph of both ways: up to three times as fast as the graphs that
+        autograd makes of a compiled loss."""
+        both = self.torch.func.grad_and_value(loss, tuple(argnums))
+
+        def call(*args: Any) -> Any:
+            gradients, value = both(*args)
+            return value, gradients
+
+        return call
+
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
-        """``w`` as a module with parameters, compiled at the first call."""
+        """``w`` as a module with parameters, or the gradient of it by torch.func,
+        compiled at the first call."""
         torch, net, fn = self.torch, self.net, w.fn
         torch._dynamo.reset()
+        if w.argnums:
+            args = mapped([*inputs, *weights], by_part(tensor))
+            call = torch.compile(self.differentiated(partial(fn, net), args, w.argnums))
+            return Candidate(partial(call, *args), self.array)
 
         def parameter(a: Any) -> Any:
             return torch.nn.Parameter(tensor(a), requires_grad=False)

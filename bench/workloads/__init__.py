@@ -40,6 +40,7 @@ TAGS = (
     "quantised",
     "block",
     "model",
+    "gradient",
     "half",
 )
 FAMILIES = (
@@ -51,6 +52,7 @@ FAMILIES = (
     "quantised",
     "networks",
     "small",
+    "gradients",
 )
 """Modules that hold the workloads."""
 
@@ -101,7 +103,8 @@ class Workload:
 
     name: str
     fn: Callable[..., Array]
-    """``fn(F, *inputs, *weights)`` over a namespace ``F``; one array."""
+    """``fn(F, *inputs, *weights)`` over a namespace ``F``; one array. A loss, where
+    there are :attr:`argnums`."""
     make: Callable[[Draw], Drawn]
     tags: tuple[str, ...]
     dtype: str = "float32"
@@ -112,14 +115,32 @@ class Workload:
     unread: Callable[[Drawn], int] = lambda drawn: 0
     """Bytes of the arguments that no program needs to read."""
     numpy: Callable[..., Array] | None = None
-    """The plain NumPy function, where it is not ``fn`` over ``plain``."""
+    """The plain NumPy function, where it is not ``fn`` over ``plain``. Of gradients, it
+    is written by hand."""
+    argnums: tuple[int, ...] = ()
+    """The inputs by which ``fn`` is differentiated, if any: the result is then the pair
+    of its value and a tuple of gradients, nested as the inputs are."""
 
     @property
-    def plain(self) -> Callable[..., Array]:
+    def plain(self) -> Callable[..., Any]:
         """The workload as a plain NumPy function of its inputs and weights."""
+        return self.numpy or self.over_plain
+
+    @property
+    def over_plain(self) -> Callable[..., Array]:
+        """``fn`` over ``plain``."""
         from bench.workloads import plain
 
-        return self.numpy or partial(self.fn, plain)
+        return partial(self.fn, plain)
+
+    def jitted(self, **how: Any) -> Any:
+        """The workload as eqsat has it, with these keywords of :func:`eqsat.jit`: the
+        plain NumPy function, or what eqsat derives from the loss."""
+        import eqsat as eq
+
+        if self.argnums:
+            return eq.value_and_grad(self.over_plain, self.argnums, **how)
+        return eq.jit(self.plain, **how)
 
     def draw(self, seed: int) -> Drawn:
         """Inputs and weights; nobody can write to the weights."""
@@ -150,9 +171,10 @@ def by_part(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """The arrays of ``tree``, in order."""
+    """The arrays of ``tree``, in order; those of dicts in that of the keys, since some
+    libraries sort them."""
     if isinstance(tree, dict):
-        tree = tree.values()
+        tree = [tree[k] for k in sorted(tree)]
     elif not isinstance(tree, (list, tuple)):
         yield tree
         return

@@ -63,6 +63,12 @@ def silu(x: Array) -> Array:
 
 
 @widened
+def softplus(x: Array) -> Array:
+    """ln(1 + eˣ)."""
+    return np.logaddexp(0, x)
+
+
+@widened
 def gelu(x: Array) -> Array:
     """x Φ(x), by the error function."""
     return 0.5 * x * (1 + erf(x / 2**0.5))
@@ -108,6 +114,11 @@ def log_softmax(x: Array) -> Array:
     """ln softmax(x) over the last axis."""
     d = x - x.max(-1, keepdims=True)
     return d - np.log(np.exp(d).sum(-1, keepdims=True))
+
+
+def cross_entropy(x: Array, labels: Array) -> Array:
+    """Mean of -ln softmax(x) at the labels, over the rows of ``x``."""
+    return -log_softmax(x)[np.arange(len(labels)), labels].mean()
 
 
 @widened
