@@ -136,10 +136,9 @@ class Tracer(Operators):
         if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
             if not self.has_value and self.shape[: key.ndim] == key.shape:
                 return Selected(Tracer(self.term), Tracer(key.term))
-        found = getitem(self, key)
         if self.has_value or not views.is_basic(key):
-            return found
-        return self._shown(found, views.view_at(key))
+            return getitem(self, key)
+        return self._shown(views.part(self, key), views.view_at(key))
 
     def __repr__(self) -> str:
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"

@@ -153,6 +153,8 @@ def _placed(x: Any, rows: Sequence[range], new: Any, axis: int) -> Any:
         return x
     if not all(whole[axis + 1 :]):
         inner = _along(x, axis, row)
+        if row.step == 1:
+            inner = ops.concatenate(_pieces(x, axis, row), axis)
         now = [*map(range, inner.shape[: axis + 1]), *rows[axis + 1 :]]
         new = _placed(inner, now, new, axis + 1)
     if row.step != 1 and len(row) > 1:
@@ -160,9 +162,51 @@ def _placed(x: Any, rows: Sequence[range], new: Any, axis: int) -> Any:
         order[list(row)] = n + np.arange(len(row))
         return ops.take(ops.concatenate([x, new], axis), order, axis)
     before, behind = range(row.start), range(row.start + len(row), n)
-    sides = [_along(x, axis, r) if r else None for r in (before, behind)]
-    joined = [a for a in (sides[0], new, sides[1]) if a is not None]
+    joined = [*_pieces(x, axis, before), new, *_pieces(x, axis, behind)]
     return ops.concatenate(joined, axis)
+
+
+def part(x: Any, key: Any) -> Any:
+    """``x[key]``, the key being of integers, slices, ``...`` and None: of an array that
+    was written part by part a part itself, where it lies in one."""
+    parts = key_parts(key, x.shape)
+    axis = _joint(x)
+    if axis is None:
+        return getitem(x, key)
+    place = [i for i, k in enumerate(parts) if k is not None][axis]
+    k, n = parts[place], x.shape[axis]
+    row = range(k % n, k % n + 1) if isinstance(k, int) and n else range(0)
+    if isinstance(k, slice):
+        row = range(*k.indices(n))
+    pieces = _pieces(x, axis, row) if row.step == 1 else []
+    if len(pieces) != 1 or pieces[0] is x:
+        return getitem(x, key)
+    parts[place] = 0 if isinstance(k, int) else slice(None)
+    return part(pieces[0], tuple(parts))
+
+
+def _joint(x: Any) -> int | None:
+    """The axis along which ``x`` joins arrays."""
+    if getattr(x.term.op, "name", "") != "concatenate":
+        return None
+    return len(x.shape) + int(x.term.attrs[0])
+
+
+def _pieces(x: Any, axis: int, row: range) -> list[Any]:
+    """Arrays that together are the elements ``row``, side by side, of one axis."""
+    if not row:
+        return []
+    if row == range(x.shape[axis]):
+        return [x]
+    if _joint(x) != axis:
+        return [_along(x, axis, row)]
+    found, start = [], 0
+    for term in x.term.args:
+        n = term.shape[axis]
+        own = range(max(row.start - start, 0), min(row.stop - start, n))
+        found += _pieces(type(x)(term), axis, own)
+        start += n
+    return found
 
 
 def _along(x: Any, axis: int, row: range) -> Any:
@@ -256,7 +300,7 @@ def view_at(key: Any) -> View:
     None."""
     return View(
         "x[key]",
-        lambda x: getitem(x, key),
+        lambda x: part(x, key),
         lambda x, new: with_part(x, key, new),
     )
 
