@@ -210,6 +210,17 @@ def _gather(y: Any, axes: Sequence[int], indices: Sequence[Any], together: bool)
     return ops.take(ops.reshape(y, joined), _ravelled(checked, sizes), axis=first)
 
 
+def flat_places(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Where integers, some of them arrays, point to in the elements of the first axes
+    of ``sizes``, one after the other."""
+    arrays = [np.asarray(i) if isinstance(i, int) else i for i in indices]
+    used = sizes[: len(arrays)]
+    checked = [
+        _checked(i, n, a) for a, (i, n) in enumerate(zip(arrays, used, strict=True))
+    ]
+    return _ravelled(checked, used)
+
+
 def _checked(index: Any, n: int, axis: int) -> Any:
     if isinstance(index, np.ndarray) and index.size:
         _in_bounds(int(index.min()), n, axis)

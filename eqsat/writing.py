@@ -3,6 +3,7 @@ like, as another value of the array."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.build import constant
 from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.indexing import getitem, key_parts
+from eqsat.indexing import flat_places, getitem, key_parts
 from eqsat.numpy_api.operands import (
     name_of,
     operand,
@@ -79,11 +80,7 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
         return _under(x, keys[0], value, how)
     parts = key_parts(key, x.shape)
     if any(isinstance(k, Traced) for k in parts):
-        raise TraceError(
-            "x[i] = y with traced integers i cannot be traced\n"
-            "  np.where(np.arange(n) == i, y, x) writes to one place, and "
-            f"np.add.at(x, i, y) adds to many{at(caller_line())}"
-        )
+        return _at_traced(x, parts, value, how)
     if any(isinstance(k, np.ndarray) for k in parts):
         return _scattered(x, tuple(parts), value, how)
     shown = getitem(x, key)
@@ -122,6 +119,32 @@ def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
     wide = ops.reshape(mask, (*mask.shape, *(1,) * len(rest)))
     new = fitted(x, value, rest, how)
     return ops.where(wide, ops.reshape(new, (*(1,) * n, *rest)), x)
+
+
+def _at_traced(x: Any, parts: Sequence[Any], value: Any, how: str) -> Any:
+    """``x`` with values at places that are computed; the last one of those for a
+    place. The places are of some axes side by side, all of the others."""
+    parts = [k for k in parts if k is not None]
+    whole = [isinstance(k, slice) and k == slice(None) for k in parts]
+    first = whole.index(False)
+    count = len(whole) - sum(whole)
+    if any(whole[first : first + count]) or any(
+        isinstance(k, slice) for k, w in zip(parts, whole, strict=True) if not w
+    ):
+        raise TraceError(
+            "x[key] = y with traced integers and slices side by side in the key cannot "
+            "be traced\n  write x[i] = y, x[:, i] = y or x[i, j] = y, with ... behind"
+            f"{at(caller_line())}"
+        )
+    behind = x.shape[first + count :]
+    index = parts[first]
+    if count > 1:
+        index = flat_places(parts[first : first + count], x.shape[first:])
+    lead, n = x.shape[:first], math.prod(x.shape[first : first + count])
+    new = fitted(x, value, (*lead, *index.shape, *behind), how)
+    joined = ops.reshape(x, (*lead, n, *behind))
+    found = ops.set_at(joined, index, new, axis=-1 - len(behind))
+    return ops.reshape(found, x.shape)
 
 
 def _scattered(x: Any, key: tuple[Any, ...], value: Any, how: str) -> Any:
@@ -179,6 +202,15 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     dst.write(new, how)  # type: ignore[attr-defined]
 
 
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if axis is None or len(np.shape(indices)) != len(arr.shape):
+        refuse_function("np.put_along_axis")
+    indices = indices if is_traced(indices) else np.asarray(indices)
+    places = np.ogrid[tuple(map(slice, indices.shape))]
+    key = [indices if a == axis % len(arr.shape) else p for a, p in enumerate(places)]
+    arr[tuple(key)] = values
+
+
 def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if wrap or len(a.shape) != 2:
         refuse_function("np.fill_diagonal")
@@ -189,5 +221,6 @@ def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 WRITES: dict[Callable[..., Any], Callable[..., None]] = {
     np.copyto: _copyto,
     np.fill_diagonal: _fill_diagonal,
+    np.put_along_axis: _put_along_axis,
 }
 """Functions that write to their first argument."""

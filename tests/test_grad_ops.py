@@ -191,6 +191,10 @@ OF_ANY_SIZE: dict[str, Case] = {
         lambda x: ops.add_at(x, INDICES, axis=-2, size=3),
         lambda a, b, c: [(a, 2, 3, c)],
     ),
+    "set_at": (
+        lambda x, y: ops.set_at(x, INDICES, y, axis=-2),
+        lambda a, b, c: [(a, 3, c), (a, 2, 3, c)],
+    ),
     "matmul": (lambda x, y: x @ y, lambda a, b, c: [(a, b), (b, c)]),
     "matmul in batches": (
         lambda x, y: x @ y,

@@ -255,6 +255,27 @@ def test_add_at(way: str, dtype: Any) -> None:
     check(way, cases if takes_all(way) else shared(cases, 0, 4), tol=0)
 
 
+@every_way
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_set_at(way: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    cases: list[Case] = []
+    for axis in (-1, -2, -3):
+        for many in ((), (1,), (9,), (2, 3), (0,)):
+            shape = [4, 7]
+            shape[3 + axis : 3 + axis] = many
+            x = rng.integers(-3, 4, (*[4, 7][: 3 + axis], 5, *[4, 7][3 + axis :]))
+            new = rng.integers(-3, 4, shape).astype(dtype)
+            at = rng.integers(-5, 5, many)
+            cases.append(
+                (
+                    lambda v, i, w, a=axis: ops.set_at(v, i, w, axis=a),
+                    [x.astype(dtype), at, new],
+                )
+            )
+    check(way, cases if takes_all(way) else shared(cases, 0, 4), tol=0)
+
+
 # -- gradients -------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from eqsat.backends.kernels.pieces import Loops
 from eqsat.backends.kernels.schedule import Target
 from eqsat.backends.native.machine import host
 from eqsat.backends.native.shape import shape_of
-from eqsat.ops import add_at
+from eqsat.ops import add_at, set_at
 from eqsat.ops.position import take
 
 seeds = st.integers(0, 2**32 - 1)
@@ -67,6 +67,31 @@ def test_slices_are_added_in_the_order_of_the_indices(
     same_bits(got, want)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@settings(max_examples=12)
+@given(seeds, leads, many, slices, st.integers(1, 9), layouts, threads)
+def test_the_last_slice_for_a_place_stays(
+    dtype: Any,
+    seed: int,
+    lead: Any,
+    many: Any,
+    rest: Any,
+    size: int,
+    layout: str,
+    threads: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    axis = -1 - len(rest)
+    x = mixed(rng, (*lead, size, *rest), dtype)
+    at = np.asarray(taken(rng, x, len(lead), many))
+    new = mixed(rng, (*lead, *many, *rest), dtype)
+    x, at, new = (laid(a, layout) if a.ndim else a for a in (x, at, new))
+    (got,) = natively(
+        lambda v, i, w: set_at(v, i, w, axis=axis), x, at, new, threads=threads
+    )
+    same_bits(got, set_at(x, at, new, axis=axis))
+
+
 FUSED: list[Callable[..., Any]] = [
     lambda g, w, i: add_at(g * take(w, i, 0), i, axis=-2, size=40),
     lambda g, w, i: add_at(ops.sum(g, -1), i, axis=-1, size=40),
@@ -80,6 +105,8 @@ FUSED: list[Callable[..., Any]] = [
     lambda g, w, i: add_at(np.exp(g[:, ::-1]), i, axis=-2, size=40)[3:, ::2],
     lambda g, w, i: add_at(g.reshape(9, 3, 8), i, axis=-3, size=40) + w[:, None, :8],
     lambda g, w, i: take(add_at(g, i, axis=-2, size=40), i, 0) - g,
+    lambda g, w, i: set_at(w * 2, i, np.exp(g), axis=-2) + w,
+    lambda g, w, i: set_at(w @ w.T, i, g @ w.T, axis=-2),
     lambda g, w, i: add_at(add_at(g, i, axis=-2, size=40)[:9], i, axis=-2, size=50),
 ]
 

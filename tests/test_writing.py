@@ -189,6 +189,17 @@ def counted(x: Any) -> Any:
     return y
 
 
+def at_computed_places(x: Any) -> Any:
+    y, labels = np.exp(x), np.argmax(x, 1)
+    y[np.arange(len(x)), labels] -= 1
+    y[:, labels[:2]] += 1
+    y[labels] = 7
+    y[labels[0]], y[labels[1], labels[2]] = -1, 5
+    z = np.zeros_like(x)
+    np.put_along_axis(z, labels[:, None], 1, axis=1)
+    return y, z
+
+
 def numbers(x: Any) -> Any:
     total = before = x.sum()
     total += 1
@@ -207,7 +218,7 @@ def copies(x: Any) -> Any:
 @pytest.mark.parametrize(
     "f",
     [normalised, heat, recurrence, masked, centred, swapped, by_functions, counted,
-     numbers, copies],
+     at_computed_places, numbers, copies],
 )  # fmt: skip
 def test_functions_as_people_write_them(f: Callable[..., Any]) -> None:
     agree(f, X)
@@ -306,7 +317,11 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
     [
         (lambda y: y.__iadd__(np.ones((2, 6, 5))), ShapeError, "does not broadcast"),
         (lambda y: y.astype(int).__itruediv__(2), DTypeError, "not written to int64"),
-        (lambda y: y.__setitem__(np.argmax(y, 0), 1), TraceError, "traced integers"),
+        (
+            lambda y: y.__setitem__((np.argmax(y, 0), slice(2)), 1),
+            TraceError,
+            "traced integers and slices",
+        ),
         (lambda y: y.__setitem__(y > 0, y[y < 0]), TraceError, r"x\[mask\] cannot be"),
         (lambda y: y.__setitem__(y > 0, np.ones(9)), TraceError, "depends on data"),
         (lambda y: y[y > 0].sum(), TraceError, r"x\[mask\] cannot be traced"),

@@ -159,9 +159,11 @@ class Store:
 
 @dataclass(frozen=True)
 class Scatter(Store):
-    """Add a value to the element that lies the value ``by`` elements behind ``at``."""
+    """Add a value to the element that lies the value ``by`` elements behind ``at``, or
+    write it there."""
 
     by: int
+    adds: bool
 
 
 Statement = (
@@ -304,7 +306,8 @@ def _text(s: Statement, called: Sequence[str]) -> str:
             where = f" at v{s.position}" if s.position >= 0 else ""
             return f"v{s.target} = {s.op} of v{s.value}{where}  # {s.dtype}"
         case Scatter():
-            return f"{called[s.buffer]}[{s.at} + v{s.by}] += v{s.value}"
+            how = "+=" if s.adds else "="
+            return f"{called[s.buffer]}[{s.at} + v{s.by}] {how} v{s.value}"
         case Store():
             return f"{called[s.buffer]}[{s.at}] = v{s.value}"
 

@@ -27,9 +27,9 @@ from .affine import (
     address,
     covers,
 )
-from .language import DType, Nest, Operand
+from .language import DType, Operand
 from .pieces import Loops, Pieces
-from .schedule import Adding, Target, schedule
+from .schedule import Scattering, Target, schedule
 from .values import Conflict, Values, matching
 
 MANY = 1 << 16
@@ -40,6 +40,7 @@ LEAST_PART = 64
 """Elements of a slice that are worth a thread of their own where slices are added."""
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
+SCATTERED = ("add_at", "set_at")
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 
@@ -99,6 +100,8 @@ class Nests:
             self.pad(term, root)
         elif name == "add_at" and self.target.scatters:
             self.add_at(root)
+        elif name == "set_at" and self.target.scatters:
+            self.set_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
         else:
@@ -126,22 +129,30 @@ class Nests:
 
     def add_at(self, root: Root) -> None:
         """Zeros, and then what is added to some of them."""
-        term, dtype = root.term, root.out.dtype
-        if dtype in HALF:  # which add up in float32
+        term = root.term
+        if root.out.dtype in HALF:  # which add up in float32
             self.materialise(term)
             self.nest([root])
             return
-        zeros = self.filled(scalar(term.graph, 0), term.shape, term)
-        self.write(replace(root, term=zeros))
-        if not term.args[0].size:
-            return
-        nest, operands = self._added(root)
-        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+        slices, indices = term.args
+        self.write(
+            replace(root, term=self.filled(scalar(term.graph, 0), term.shape, term))
+        )
+        self._scattered(root, slices, indices, True)
 
-    def _added(self, root: Root) -> tuple[Nest, tuple[Any, ...]]:
-        """The nest that adds slices: each unit of its work takes all indices in order,
-        and a part of each slice."""
-        (x, indices), axis = root.term.args, root.term.ndim + int(root.term.attrs[0])  # type: ignore[call-overload]
+    def set_at(self, root: Root) -> None:
+        """What is there, and then what is written over some of it."""
+        x, indices, slices = root.term.args
+        self.write(replace(root, term=x))
+        self._scattered(root, slices, indices, False)
+
+    def _scattered(self, root: Root, x: Term, indices: Term, adds: bool) -> None:
+        """The nest that adds or writes slices: each unit of its work takes all indices
+        in order, and a part of each slice."""
+        if not x.size:
+            return
+        attrs = cast(Op, root.term.op).attr_dict(root.term)
+        axis = root.term.ndim + attrs["axis"]
         behind = axis + indices.ndim
         last, parts = f"i{x.ndim - 1}", self._parts(x.shape, axis, behind)
         splits = dict(parts)
@@ -166,8 +177,9 @@ class Nests:
             row = tuple(v for v in row if not v.name.startswith(f"{last}a"))
         below = (*index[:axis], ZERO, *index[behind:])
         store = root.out, address(below, root.strides, root.offset), number
-        adding = Adding(by, ordered, row)
-        return schedule(values, [store], self.target, adding=adding)
+        how = Scattering(by, ordered, row, adds)
+        nest, operands = schedule(values, [store], self.target, scattering=how)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
 
     def _parts(self, shape: Shape, axis: int, behind: int) -> dict[str, int]:
         """How the last axis of slices is split, so that threads share what few of them
@@ -297,7 +309,7 @@ class Nests:
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", "add_at"):
+        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED):
             self.write(root)
         elif (
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]

@@ -75,8 +75,8 @@ Placed = tuple[Any, Affine, int]
 
 
 @dataclass(frozen=True)
-class Adding:
-    """How stores add to elements that are computed."""
+class Scattering:
+    """How stores go to elements that are computed."""
 
     by: int
     """The number of the value that says how far behind its address an element lies."""
@@ -84,6 +84,8 @@ class Adding:
     """What this value follows: one thread takes these points in order."""
     row: tuple[Var, ...]
     """What is side by side at each of them."""
+    adds: bool
+    """Whether values are added to what is there; else the last one stays."""
 
 
 def schedule(
@@ -91,13 +93,13 @@ def schedule(
     stores: Sequence[Placed],
     target: Target,
     chunk: Var | None = None,
-    adding: Adding | None = None,
+    scattering: Scattering | None = None,
 ) -> tuple[Nest, tuple[Any, ...]]:
     """The nest that makes ``stores``, and the memory of each of its buffers.
 
     With ``chunk`` each value of that variable reduces its own part of the row.
     """
-    return _Schedule(values, stores, chunk, target, adding).nest()
+    return _Schedule(values, stores, chunk, target, scattering).nest()
 
 
 class _Schedule:
@@ -107,7 +109,7 @@ class _Schedule:
         stores: Sequence[Placed],
         chunk: Var | None,
         target: Target,
-        adding: Adding | None,
+        scattering: Scattering | None,
     ) -> None:
         self.values = list(values.values)
         self.whole = target.rows
@@ -115,9 +117,9 @@ class _Schedule:
         self.exact = target.exact
         self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
         self.chunk = chunk
-        self.adding = adding
+        self.scattering = scattering
         self.operands: list[Any] = []
-        places = [] if adding is None else [adding.by]
+        places = [] if scattering is None else [scattering.by]
         self.live = self._below([*places, *(n for *_, n in self.stores)])
         self.variables: dict[int, frozenset[Var]] = {}
         self.stages: dict[int, int] = {}
@@ -165,12 +167,12 @@ class _Schedule:
         if values.running is not None:
             self._running_loops(values.base, values.running)
             return
-        if self.adding is not None:
+        if self.scattering is not None:
             self.is_map = self.vertical = False
-            self.row = self.tail = self.adding.row
-            last = (*self.adding.ordered, *self.row)
+            self.row = self.tail = self.scattering.row
+            last = (*self.scattering.ordered, *self.row)
             first = [v for v in values.base if v not in last]
-            self.grid = (*first, *self.adding.ordered)
+            self.grid = (*first, *self.scattering.ordered)
             return
         if values.row is None or not any(self.values[i].over for i in self.live):
             used = frozenset().union(*(at.variables for _, at, _ in self.stores))
@@ -327,8 +329,8 @@ class _Schedule:
             bodies[p] += [self._store(s) for s in written[p]]
             needed |= {a for args in roots for a in args if self._is_row(a)}
             needed |= {n for *_, n in written[p] if self._is_row(n)}
-        if self.adding is not None:
-            needed.add(self.adding.by)
+        if self.scattering is not None:
+            needed.add(self.scattering.by)
         for i in self._row_values(needed):
             rows[self.stages[i]].append(self._statement(i))
         for p in range(count + 1):
@@ -467,8 +469,9 @@ class _Schedule:
 
     def _store(self, store: Placed) -> Statement:
         operand, at, number = store
-        if self.adding is not None:
-            return Scatter(self._buffer(operand), at, number, self.adding.by)
+        if self.scattering is not None:
+            s = self.scattering
+            return Scatter(self._buffer(operand), at, number, s.by, s.adds)
         return Store(self._buffer(operand), at, number)
 
     def _buffer(self, operand: Any) -> int:
@@ -494,7 +497,7 @@ class _Schedule:
             self.vertical,
             self.chunk,
             threads=self.threads,
-            ordered=() if self.adding is None else self.adding.ordered,
+            ordered=() if self.scattering is None else self.scattering.ordered,
         )
         nest = coalesced(nest, self.whole)
         return spread_out(nest) if self.is_map else nest, tuple(self.operands)

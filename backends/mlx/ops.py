@@ -50,6 +50,7 @@ __all__ = [
     "reciprocal",
     "remainder",
     "right_shift",
+    "set_at",
     "sign",
     "signbit",
     "take",
@@ -341,6 +342,21 @@ def take(x: Array, indices: Array, axis: int) -> Array:
     inside = mx.reshape(inside, (*inside.shape, *(1 for _ in range(-1 - axis))))
     fill = mx.nan if is_float(x) else 0
     return mx.where(inside, found, mx.array(fill, dtype=x.dtype))
+
+
+def set_at(x: Array, indices: Array, values: Array, axis: int) -> Array:
+    """x with values at the indices, which may count from the end; of several for one
+    place the last. What an index out of bounds would write is dropped."""
+    lead, size = x.ndim + axis, x.shape[axis]
+    near, inside = _checked(mx.flatten(indices), size)
+    if not near.size:
+        return x
+    numbers = mx.where(inside, mx.arange(near.size), -1)
+    last = mx.full((size,), -1, dtype=numbers.dtype).at[near].maximum(numbers)
+    rest = x.shape[lead + 1 :]
+    slices = mx.reshape(values, (*x.shape[:lead], near.size, *rest))
+    picked = mx.take(slices, mx.maximum(last, 0), axis=lead)
+    return mx.where(mx.reshape(last >= 0, (size, *(1 for _ in rest))), picked, x)
 
 
 def add_at(x: Array, indices: Array, axis: int, size: int) -> Array:

@@ -209,6 +209,10 @@ def _add_at(c: Call) -> str:
     return _call("ops.add_at", [*c.args, str(c.attrs["axis"]), str(c.attrs["size"])])
 
 
+def _set_at(c: Call) -> str:
+    return _call("ops.set_at", [*c.args, str(c.attrs["axis"])])
+
+
 def _pad(c: Call) -> str:
     x, value = c.args
     (arg, *_) = c.term.args
@@ -302,6 +306,7 @@ _RULES: dict[str, Rule] = {
     "concatenate": _concatenate,
     "take": _take,
     "add_at": _add_at,
+    "set_at": _set_at,
     "pad": _pad,
     "iota": _iota,
     "sort": _sort,

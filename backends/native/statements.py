@@ -95,7 +95,7 @@ class Statements(Access):
     def _scatter(
         self, s: Scatter, by: ir.Value, value: ir.Value, strand: Strand
     ) -> None:
-        """Add to elements, all lanes of which move together."""
+        """Add or write to elements, all lanes of which move together."""
         dtype = self.nest.buffers[s.buffer].dtype
         kind = memory_type(dtype)
         along = self._along(s.at)
@@ -104,9 +104,11 @@ class Statements(Access):
             first = self._pointer(s.buffer, s.at, strand, lane)
             place = self.b.gep(first, [by], source_etype=kind)
             added = value if single else self.b.extract_element(value, I32(lane))
-            old = self._read_at(place, dtype, strand.lanes if single else 1)
-            new = elementwise.emit(self.b, "add", [old, added], dtype, dtype, self.host)
-            self._write(place, new, dtype)
+            if s.adds:
+                old = self._read_at(place, dtype, strand.lanes if single else 1)
+                both = [old, added]
+                added = elementwise.emit(self.b, "add", both, dtype, dtype, self.host)
+            self._write(place, added, dtype)
 
     def _offset(self, by: int, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
         """How far a gather or a scatter moves: one number, where its lanes move

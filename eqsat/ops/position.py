@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from eqsat.ops.pointwise import (
     cast,
     cast_op,
     clip,
+    equal,
     greater_equal,
     less_equal,
     logical_and,
@@ -57,6 +59,19 @@ def _by_value(
     g: Any, x: Any, value: Any, y: Any, low: Sequence[int], high: Sequence[int]
 ) -> Any:
     return sum_to(g, ()) - sum_to(window(g, low, x.shape[-len(low) :]), ())
+
+
+def _by_kept(g: Any, x: Any, indices: Any, values: Any, y: Any, axis: int) -> Any:
+    return set_at(g, indices, zeros_like(values), axis=axis)
+
+
+def _by_set(g: Any, x: Any, indices: Any, values: Any, y: Any, axis: int) -> Any:
+    shape = known_sizes("set_at", indices)
+    places = reshape(iota(math.prod(shape), like=g), shape)
+    none = full_like(g, -1, np.int64, (x.shape[axis],))
+    stays = take_op(set_at(none, indices, places, axis=-1), indices, axis=-1)
+    stays = reshape(equal(stays, places), (*shape, *(1,) * (-1 - axis)))
+    return where(stays, take_op(g, indices, axis=axis), 0)
 
 
 # -- nodes -----------------------------------------------------------------------------
@@ -124,6 +139,28 @@ def add_at(x: Any, indices: int, *, axis: int, size: int) -> Any:
     place: Any = (*[slice(None)] * lead, indices)
     np.add.at(y, place, x)
     return y.astype(x.dtype, copy=False)
+
+
+def _set_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+    (dtype, shape), indices, (own, given) = types
+    slices = Gathered().infer(who, [(dtype, shape), indices], attrs)
+    if (own, given) != slices:
+        raise ShapeError(
+            f"{who}: argument 'values' is {own} of shape {given}, expected {dtype} of "
+            f"shape {slices[1]}{at(caller_line())}"
+        )
+    return dtype, shape
+
+
+@op(Custom(_set_type), name="set_at", promotion="first", flops=0,
+    vjp=(_by_kept, None, _by_set))  # fmt: skip
+def set_at(x: Any, indices: int, values: Any, *, axis: int) -> Any:
+    """x with values in the place of its slices at the indices, which may count from
+    the end, along an axis; of several for one place the last."""
+    y = np.array(x)
+    place: Any = (*[slice(None)] * (y.ndim + axis), indices)
+    y[place] = values
+    return y
 
 
 # -- public functions ------------------------------------------------------------------
