@@ -138,7 +138,7 @@ class Tracer(Operators):
                 return Selected(Tracer(self.term), Tracer(key.term))
         if self.has_value or not views.is_basic(key):
             return getitem(self, key)
-        return self._shown(views.part(self, key), views.view_at(key))
+        return self._shown(views.part(self, key), views.view_at, key)
 
     def __repr__(self) -> str:
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"
@@ -154,12 +154,14 @@ class Tracer(Operators):
 
     # -- views and writes --------------------------------------------------------------
 
-    def _shown(self, found: Any, view: views.View) -> Any:
-        """``found``, a view of this array; numbers are copies."""
+    def _shown(self, found: Any, view: Callable[..., views.View], *how: Any) -> Any:
+        """``found``, which shows this array as the view of ``how`` says; numbers are
+        copies."""
         if found is self or not found.shape:
             return found
         memory = self.memory or views.Memory(self, type(self))
-        found.path = (*self.path, view)
+        if not memory.argument:
+            found.path = (*self.path, view(*how))
         memory.add(found)
         return found
 
@@ -175,12 +177,11 @@ class Tracer(Operators):
         if self.has_value:
             return found
         if function in views.VIEWS and args and args[0] is self:
-            call, rest = views.view_of, args[1:]
+            how = function, args[1:], kwargs
             if isinstance(found, Tracer):
-                return self._shown(found, call(function, rest, kwargs, None))
+                return self._shown(found, views.view_of, *how, None)
             return type(found)(
-                self._shown(f, call(function, rest, kwargs, i))
-                for i, f in enumerate(found)
+                self._shown(f, views.view_of, *how, i) for i, f in enumerate(found)
             )
         lists = (a for a in args if isinstance(a, (list, tuple)))
         given = (*args, *kwargs.values(), *(a for some in lists for a in some))

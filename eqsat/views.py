@@ -30,12 +30,17 @@ Change = Callable[[Any], Any]
 class View:
     """How an array shows another one."""
 
-    called: str
+    function: Callable[..., Any]
     again: Change
     """The view of that array."""
     back: Callable[[Any, Any], Any] | None
     """That array, whose view is to be the second one. None where NumPy makes a view or
     a copy as the strides have it."""
+
+    @property
+    def called(self) -> str:
+        """What people write for it."""
+        return f"{name_of(self.function)}(x)"
 
 
 class Array(Protocol):
@@ -246,7 +251,6 @@ def view_of(
 ) -> View:
     """How the result of a function of :data:`VIEWS`, or number ``which`` of several,
     shows its first argument."""
-    name = f"{name_of(function)}(x)"
 
     def again(x: Any) -> Any:
         found = call_function(function, (), (x, *args), kwargs)
@@ -288,18 +292,18 @@ def view_of(
 
         def back(x: Any, new: Any) -> Any:
             raise TraceError(
-                f"a write to {name}, which NumPy makes read-only\n  write to a copy: "
-                f"x.copy(){at(caller_line())}"
+                f"a write to {name_of(function)}(x), which NumPy makes read-only\n"
+                f"  write to a copy: x.copy(){at(caller_line())}"
             )
 
-    return View(name, again, back)
+    return View(function, again, back)
 
 
 def view_at(key: Any) -> View:
     """How ``x[key]`` shows ``x``, the key being of integers, slices, ``...`` and
     None."""
     return View(
-        "x[key]",
+        getitem,
         lambda x: part(x, key),
         lambda x, new: with_part(x, key, new),
     )
