@@ -147,7 +147,9 @@ def var(
         return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
     a = floating(array(a), dtype)
     middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
-    squares = total(ops.square(a - middle), axis, None, keepdims, None, where)
+    # Before squaring: the derivative of the square of a NaN that does not count is NaN.
+    d = ops.where(array(where), a - middle, 0.0)
+    squares = ops.sum(ops.square(d), axis=axis, keepdims=keepdims)
     n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
     return squares / ops.maximum(n - ddof, 0)
 
