@@ -291,6 +291,15 @@ def test_ten_thousand_operations(compiled: list[Outline]) -> None:
     del again
 
 
+def test_numbers_that_several_parts_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy, "_LARGEST", 4)
+    step = eq.jit(lambda x: np.tanh(x * 0.5 + 1) * 0.5)  # one number in two places
+    x, want = eq.array(X), X
+    for _ in range(9):
+        x, want = step(x), np.tanh(want * np.float32(0.5) + 1) * np.float32(0.5)
+    near(x.eval(), want)
+
+
 @given(st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_parts_compute_each_term_once(most: int, seed: int) -> None:
     pick = np.random.default_rng(seed)
