@@ -303,7 +303,11 @@ class Tracer(Operators):
         )
 
     def __float__(self) -> float:
-        self._refuse("the float value", "use np.exp(x), not math.exp(x), and so on")
+        self._refuse(
+            "the float value",
+            "use np.exp(x), not math.exp(x), and so on; np.stack([x, y]) instead of "
+            "writing x into an array",
+        )
 
     def __int__(self) -> int:
         self._refuse("the int value", "use x.astype(int), or pass a Python int")
