@@ -191,15 +191,16 @@ def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) ->
             raise DTypeError(
                 f"grad: argument {path} is the Python number {value}, a part of the "
                 f"program, expected an array\n"
-                f"  pass np.float64({value}) or another dtype, or leave it out of argnums"
-                f"{at(caller_line())}"
+                f"  pass np.float64({value}) or another dtype, or leave it out of "
+                f"argnums{at(caller_line())}"
             )
     if not found and others and tree.held_by(others[0].value):
         path, value = others[0]
         raise DTypeError(
             f"grad: argument {path} is a {type(value).__name__!r}, whose arrays are "
             f"parts of the program, expected arrays\n"
-            f"  pass a dict, list, tuple or dataclass of them{at(caller_line())}"
+            f"  pass a dict, list, tuple or dataclass of them, or leave it out of "
+            f"argnums{at(caller_line())}"
         )
     if not found:
         raise DTypeError(

@@ -331,7 +331,7 @@ def evaluate(*values: Any) -> Any:
     >>> evaluate({"norm": norm, "unit": x / norm})
     {'norm': array(5.), 'unit': array([0.6, 0.8])}
     """
-    found, structure = tree.flatten(values, is_array)
+    found, structure = tree.flatten(values, lambda v: is_array(v) or tree.is_other(v))
     arrays = [f.value for f in found]
     _values([a.term for a in arrays if isinstance(a, LazyArray)])
     known = [a.eval() if isinstance(a, LazyArray) else a for a in arrays]

@@ -430,7 +430,8 @@ def test_arguments_are_floats() -> None:
 
     assert error_of(eq.DTypeError, eq.grad(loss), Net()) == (
         "grad: argument p is a 'Net', whose arrays are parts of the program, expected "
-        "arrays\n  pass a dict, list, tuple or dataclass of them"
+        "arrays\n  pass a dict, list, tuple or dataclass of them, or leave it out of "
+        "argnums"
     )
 
 
