@@ -212,9 +212,10 @@ class LazyArray(Tracer):
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
         """As of traced arrays; into arrays of NumPy, by values."""
-        out = [a for a in kwargs.get("out") or () if a is not None]
-        if method != "at" and not (out and all(type(a) is np.ndarray for a in out)):
-            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        written = inputs[:1] if method == "at" else kwargs.get("out")
+        if not _are_of_numpy(written):
+            with _told():
+                return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
         return getattr(ufunc, method)(*_known(inputs), **_known(kwargs))
 
     def __array_function__(
@@ -224,7 +225,8 @@ class LazyArray(Tracer):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        if function in _BY_VALUES or type(kwargs.get("out")) is np.ndarray:
+        written = args[:1] if function in _WRITE else kwargs.get("out")
+        if function in _SHOW or _are_of_numpy(written):
             return function(*_known(args), **_known(kwargs))
         with _told():
             return super().__array_function__(function, types, args, kwargs)
@@ -248,23 +250,36 @@ class LazyArray(Tracer):
     __ilshift__, __irshift__ = Operators.__lshift__, Operators.__rshift__
 
 
-_BY_VALUES = frozenset(
-    getattr(np, name)
-    for name in (
-        "array2string array_repr array_str copyto fill_diagonal may_share_memory place "
-        "put put_along_axis putmask save savetxt savez savez_compressed shares_memory"
-    ).split()
+def _functions(names: str) -> frozenset[Any]:
+    return frozenset(getattr(np, name) for name in names.split())
+
+
+_SHOW = _functions(
+    "array2string array_repr array_str may_share_memory save savetxt savez "
+    "savez_compressed shares_memory"
 )
-"""Functions of NumPy that write into its arrays or into files, or show an array."""
+"""Functions of NumPy that show arrays, write them into files or ask where they are."""
+_WRITE = _functions("copyto fill_diagonal place put put_along_axis putmask")
+"""Functions of NumPy that write into their first argument."""
+
+
+def _are_of_numpy(written: Any) -> bool:
+    """Whether what is to be written to is one or several arrays of NumPy."""
+    several = written if isinstance(written, tuple) else (written,)
+    given = [type(a) for a in several if a is not None]
+    return bool(given) and all(kind is np.ndarray for kind in given)
 
 
 def _known(arguments: Any) -> Any:
-    """Arguments, a sequence or a dict, with arrays of NumPy for the lazy ones."""
-    named = isinstance(arguments, Mapping)
-    given = list(arguments.values() if named else arguments)
-    _values([a.term for a in given if isinstance(a, LazyArray)])
-    known = [np.asarray(a) if isinstance(a, LazyArray) else a for a in given]
-    return dict(zip(arguments, known, strict=True)) if named else known
+    """Arguments, nested as they may be, with arrays of NumPy for the lazy ones."""
+    if isinstance(arguments, LazyArray):
+        return np.asarray(arguments)
+    if isinstance(arguments, Mapping):
+        return dict(zip(arguments, _known([*arguments.values()]), strict=True))
+    if type(arguments) not in (list, tuple):
+        return arguments
+    _values([a.term for a in arguments if isinstance(a, LazyArray)])
+    return type(arguments)(map(_known, arguments))
 
 
 @contextmanager
