@@ -158,6 +158,8 @@ def test_indices_masks_and_bounds_may_be_lazy() -> None:
     x, i = eq.array(X), eq.array([2, 0])
     near(x[i].eval(), X[[2, 0]])
     near(x[: i[0]].eval(), X[:2])
+    near(np.repeat(x, i[0], 0).eval(), np.repeat(X, 2, 0))
+    near(np.split(x, i[0])[1].eval(), X[2:])
     assert X[i[0]].shape == (3,) and [*range(i[0])] == [0, 1]
     near(x[X[:, 0] > 0].eval(), X[X[:, 0] > 0])
     near(eq.jit(lambda y: y[x > 0])(X), X[X > 0])

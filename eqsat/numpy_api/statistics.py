@@ -180,13 +180,13 @@ def average(
         return (y, ops.full_like(y, count)) if returned else y
     weights = array(weights)
     if shape(weights) != shape(a):
-        if not isinstance(axis, int) or len(shape(weights)) != 1:
+        if not isinstance(axis, (int, np.integer)) or len(shape(weights)) != 1:
             raise TraceError(
                 f"np.average: weights of shape {shape(weights)} need an int axis of an "
                 f"array of shape {shape(a)}{at(caller_line())}"
             )
         beside = [1] * len(shape(a))
-        beside[negative_axis("np.average", axis, len(beside))] = -1
+        beside[negative_axis("np.average", int(axis), len(beside))] = -1
         weights = ops.reshape(weights, tuple(beside))
     own = dtype_of(a) or np.dtype(float)
     least = own if own.kind not in "biu" else np.dtype(float)
