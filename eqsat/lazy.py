@@ -22,6 +22,7 @@ from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import Operators
+from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
 from eqsat.numpy_api.operands import array as plain
 from eqsat.numpy_api.operands import refuse_subclass
 from eqsat.op import Op
@@ -212,11 +213,10 @@ class LazyArray(Tracer):
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
         """As of traced arrays; into arrays of NumPy, by values."""
-        written = inputs[:1] if method == "at" else kwargs.get("out")
-        if not _are_of_numpy(written):
-            with _told():
-                return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
-        return getattr(ufunc, method)(*_known(inputs), **_known(kwargs))
+        if are_of_numpy(inputs[:1] if method == "at" else kwargs.get("out")):
+            return getattr(ufunc, method)(*_known(inputs), **_known(kwargs))
+        with _told():
+            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
     def __array_function__(
         self,
@@ -225,8 +225,8 @@ class LazyArray(Tracer):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        written = args[:1] if function in _WRITE else kwargs.get("out")
-        if function in _SHOW or _are_of_numpy(written):
+        written = args[:1] if function in WRITE else kwargs.get("out")
+        if function in SHOW or are_of_numpy(written):
             return function(*_known(args), **_known(kwargs))
         with _told():
             return super().__array_function__(function, types, args, kwargs)
@@ -248,26 +248,6 @@ class LazyArray(Tracer):
     __imatmul__ = Operators.__matmul__
     __iand__, __ior__, __ixor__ = Operators.__and__, Operators.__or__, Operators.__xor__
     __ilshift__, __irshift__ = Operators.__lshift__, Operators.__rshift__
-
-
-def _functions(names: str) -> frozenset[Any]:
-    return frozenset(getattr(np, name) for name in names.split())
-
-
-_SHOW = _functions(
-    "array2string array_repr array_str may_share_memory save savetxt savez "
-    "savez_compressed shares_memory"
-)
-"""Functions of NumPy that show arrays, write them into files or ask where they are."""
-_WRITE = _functions("copyto fill_diagonal place put put_along_axis putmask")
-"""Functions of NumPy that write into their first argument."""
-
-
-def _are_of_numpy(written: Any) -> bool:
-    """Whether what is to be written to is one or several arrays of NumPy."""
-    several = written if isinstance(written, tuple) else (written,)
-    given = [type(a) for a in several if a is not None]
-    return bool(given) and all(kind is np.ndarray for kind in given)
 
 
 def _known(arguments: Any) -> Any:
