@@ -283,6 +283,9 @@ def test_arrays_of_numpy_are_written_to(tmp_path: Path) -> None:
     np.copyto(out, x)
     np.add.at(out, [0, 0], x[0])
     near(out[0], X[0] * 6)
+    mapped = np.memmap(tmp_path / "map", np.float32, "w+", shape=X.shape)
+    mapped += x
+    near(np.asarray(mapped), X * 2)
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "x.npz", x, named=x + 1)
     near(np.load(tmp_path / "x.npy"), X * 2)

@@ -23,5 +23,5 @@ WRITE = _functions("copyto fill_diagonal place put put_along_axis putmask")
 def are_of_numpy(written: Any) -> bool:
     """Whether what is to be written to is an array of NumPy or several of them."""
     several = written if isinstance(written, tuple) else (written,)
-    given = [type(a) for a in several if a is not None]
-    return bool(given) and all(kind is np.ndarray for kind in given)
+    given = [a for a in several if a is not None]
+    return bool(given) and all(isinstance(a, np.ndarray) for a in given)
