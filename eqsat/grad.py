@@ -43,9 +43,9 @@ def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -
     is a jitted function, so forward and backward are one program, and it can be called
     in traced functions and be differentiated again.
 
-    Where a function has no derivative: ``abs`` and ``relu`` have 0 at 0; ``maximum``,
-    ``minimum``, ``max`` and ``min`` share it equally between equals; rounding and
-    comparison have 0 everywhere.
+    Where a function has no derivative: ``abs``, ``relu`` and ``hypot`` have 0 at 0;
+    ``maximum``, ``minimum``, ``max`` and ``min`` share it equally between equals;
+    rounding and comparison have 0 everywhere.
 
     Raises :class:`TraceError` for an operation without a derivative,
     :class:`ShapeError` and :class:`DTypeError` for a loss that is no floating number,

@@ -41,6 +41,8 @@ def test_slopes_pass_over_nan(name: str) -> None:
 def test_slopes_at_0_and_at_integers() -> None:
     x = np.array([-2.0, -1.5, -1.0, 0.0, 0.5, 1.0])
     np.testing.assert_array_equal(slopes(lambda x: np.modf(x)[0], x), 1)
+    legs = slopes(lambda x: np.hypot(x, np.array([0, 0, 0, 0, 0, 1.0])), x[::-1])
+    np.testing.assert_array_equal(legs, [1, 1, 0, -1, -1, -2 / np.hypot(2, 1)])
     y = np.array([0.5, 2.0, 0.0, INF])
     got = slopes(lambda x: sp.xlogy(x, y), np.zeros(4))
     np.testing.assert_allclose(got, [np.log(0.5), np.log(2), 0, 0])
