@@ -99,6 +99,8 @@ class Analysis:
         error = carried = np.broadcast_to(error, value.shape)
         if n:
             size = np.abs(value) + error
+            if term.op.name in _LARGER_AND_REST:
+                size = size + np.abs(np.maximum(args[0].value, args[1].value))
             error = error + n * p.unit * size
             if term.op.name not in ("add", "subtract", "sum"):
                 exact = (value == 0) & (error == 0)
@@ -171,6 +173,8 @@ _NO_ROUNDING = _VIEWS | frozenset(
     "negative absolute sign maximum minimum fmax fmin max min where floor ceil trunc "
     "rint copysign iota fmod sort".split()
 )
+_LARGER_AND_REST = frozenset(["logaddexp", "logaddexp2"])
+"""Sums of the larger operand and of a logarithm, which may cancel."""
 _SUMS = frozenset("sum mean prod matmul conv2d".split())
 _ONCE = frozenset("add subtract multiply divide sqrt square reciprocal cast".split())
 

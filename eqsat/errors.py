@@ -29,6 +29,10 @@ class ShapeError(EqsatError, ValueError):
     """Shapes do not fit an op or a signature."""
 
 
+class BoundsError(ShapeError, IndexError):
+    """An index is outside of an array."""
+
+
 class DTypeError(EqsatError, TypeError):
     """A dtype is not supported, or does not fit an op."""
 

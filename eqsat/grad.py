@@ -43,9 +43,9 @@ def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -
     is a jitted function, so forward and backward are one program, and it can be called
     in traced functions and be differentiated again.
 
-    Where a function has no derivative: ``abs`` and ``relu`` have 0 at 0; ``maximum``,
-    ``minimum``, ``max`` and ``min`` share it equally between equals; rounding and
-    comparison have 0 everywhere.
+    Where a function has no derivative: ``abs``, ``relu`` and ``hypot`` have 0 at 0;
+    ``maximum``, ``minimum``, ``max`` and ``min`` share it equally between equals;
+    rounding and comparison have 0 everywhere.
 
     Raises :class:`TraceError` for an operation without a derivative,
     :class:`ShapeError` and :class:`DTypeError` for a loss that is no floating number,
@@ -185,14 +185,22 @@ def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) ->
                 f"  pass it in an argument that is not in argnums, or as floats: "
                 f"x.astype(float){at(caller_line())}"
             )
-    floats = [f for f in tree.statics(structure, name) if isinstance(f.value, float)]
-    if floats:
-        path, value = floats[0]
+    others = list(tree.statics(structure, name))
+    for path, value in others:
+        if type(value) is float or (type(value) is int and not found):
+            raise DTypeError(
+                f"grad: argument {path} is the Python number {value}, a part of the "
+                f"program, expected an array\n"
+                f"  pass np.float64({value}) or another dtype, or leave it out of "
+                f"argnums{at(caller_line())}"
+            )
+    if not found and others and tree.held_by(others[0].value):
+        path, value = others[0]
         raise DTypeError(
-            f"grad: argument {path} is the Python number {value}, a part of the "
-            f"program, expected an array\n"
-            f"  pass np.float64({value}) or another dtype, or leave it out of argnums"
-            f"{at(caller_line())}"
+            f"grad: argument {path} is a {type(value).__name__!r}, whose arrays are "
+            f"parts of the program, expected arrays\n"
+            f"  pass a dict, list, tuple or dataclass of them, or leave it out of "
+            f"argnums{at(caller_line())}"
         )
     if not found:
         raise DTypeError(

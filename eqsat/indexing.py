@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
+from eqsat.errors import BoundsError, ShapeError, TraceError, at, caller_line
 from eqsat.op import Traced
 from eqsat.ops.view import window
 
@@ -25,7 +25,7 @@ def getitem(x: Any, key: Any) -> Any:
     """``x[key]`` for a traced array ``x``.
 
     Raises :class:`TraceError` for a traced boolean mask, whose result has no fixed
-    shape, and :class:`ShapeError` for an index out of bounds.
+    shape, and :class:`BoundsError` for an index out of bounds.
     """
     items = _items(key, x.shape)
     parts = _whole_axes(items, x.shape)
@@ -107,6 +107,8 @@ def _width(k: Any) -> int:
 
 def _traced_index(k: Any) -> Any:
     if k.dtype == np.dtype(bool):
+        if getattr(k, "has_value", False):
+            return np.asarray(k)
         raise TraceError(
             "x[mask] cannot be traced: the shape of its result depends on data\n"
             "  use np.where(mask, x, 0), which keeps the shape, or index outside the "
@@ -178,7 +180,7 @@ def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
 
 def _in_bounds(i: int, n: int, axis: int) -> int:
     if not -n <= i < n:
-        raise ShapeError(
+        raise BoundsError(
             f"index {i} is out of bounds for axis {axis} of size {n}{at(caller_line())}"
         )
     return i % n

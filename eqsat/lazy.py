@@ -8,8 +8,8 @@ from __future__ import annotations
 import operator
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import Operators
+from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
 from eqsat.numpy_api.operands import array as plain
 from eqsat.numpy_api.operands import refuse_subclass
 from eqsat.op import Op
@@ -50,7 +51,8 @@ class LazyArray(Tracer):
 
     Values are asked for by :meth:`eval`, ``np.asarray``, ``float``, ``int``, ``bool``
     (as ``if`` and ``while`` do), ``in``, ``item``, ``tolist``, ``print``, ``repr``,
-    ``format`` and ``pickle``. They are computed once.
+    ``format`` and ``pickle``, by masks (``x[x > 0]``), and by what writes into an array
+    of NumPy or into a file (``a += x``, ``out=``, ``np.save``). They are computed once.
 
     Python numbers and NumPy's scalars are part of the program. NumPy arrays are taken
     as they are at that moment, which copies them: one that many graphs use is better
@@ -176,11 +178,15 @@ class LazyArray(Tracer):
     def __getattr__(self, name: str) -> Any:
         if name in VALUES:
             return getattr(np.asarray(self), name)
-        return super().__getattr__(name)
+        with _told():
+            return super().__getattr__(name)
 
     def __getitem__(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(map(_is_mask, keys)):
+            return self._masked(keys)
         value = self.term.value
-        if value is None or not _is_basic(key):
+        if value is None or not _is_basic(keys):
             return super().__getitem__(key)
         # A view now costs less than a program for each index.
         if isinstance(value, np.ndarray):
@@ -190,6 +196,28 @@ class LazyArray(Tracer):
         made: LazyArray = super().__getitem__(key)
         return LazyArray(RECORDING.leaf(value[key], made.term.type))
 
+    def _masked(self, keys: Sequence[Any]) -> Any:
+        """What masks choose: only values tell how much that is."""
+        value, *known = _known((self, *keys))
+        if not is_mlx(self.term.value):
+            with suppress(IndexError):
+                made = np.asarray(value[tuple(known)])
+                return LazyArray(RECORDING.leaf(made, (made.dtype, made.shape)))
+        return super().__getitem__(tuple(known))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        with _told():
+            super().__setitem__(key, value)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        """As of traced arrays; into arrays of NumPy, by values."""
+        if are_of_numpy(inputs[:1] if method == "at" else kwargs.get("out")):
+            return getattr(ufunc, method)(*_known(inputs), **_known(kwargs))
+        with _told():
+            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
     def __array_function__(
         self,
         function: Callable[..., Any],
@@ -197,11 +225,11 @@ class LazyArray(Tracer):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        try:
+        written = args[:1] if function in WRITE else kwargs.get("out")
+        if function in SHOW or are_of_numpy(written):
+            return function(*_known(args), **_known(kwargs))
+        with _told():
             return super().__array_function__(function, types, args, kwargs)
-        except TraceError as error:
-            error.add_note("x.eval() gives the values of a lazy array to NumPy")
-            raise
 
     def writable(self, how: str) -> NoReturn:
         """Raise :class:`TraceError`: values of lazy arrays never change."""
@@ -222,11 +250,39 @@ class LazyArray(Tracer):
     __ilshift__, __irshift__ = Operators.__lshift__, Operators.__rshift__
 
 
-def _is_basic(key: Any) -> bool:
-    """Whether ``x[key]`` is a view of ``x``."""
+def _known(arguments: Any) -> Any:
+    """Arguments, nested as they may be, with arrays of NumPy for the lazy ones."""
+    if isinstance(arguments, LazyArray):
+        return np.asarray(arguments)
+    if isinstance(arguments, Mapping):
+        return dict(zip(arguments, _known([*arguments.values()]), strict=True))
+    if type(arguments) not in (list, tuple):
+        return arguments
+    _values([a.term for a in arguments if isinstance(a, LazyArray)])
+    return type(arguments)(map(_known, arguments))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of what cannot be recorded tell how to get values."""
+    try:
+        yield
+    except TraceError as error:
+        error.add_note("x.eval() gives the values of a lazy array to NumPy")
+        raise
+
+
+def _is_basic(keys: Sequence[Any]) -> bool:
+    """Whether ``x[keys]`` is a view of ``x``."""
     kinds = (int, np.integer, slice, type(None), type(...))
-    keys = key if isinstance(key, tuple) else (key,)
     return all(isinstance(k, kinds) and type(k) is not bool for k in keys)
+
+
+def _is_mask(key: Any) -> bool:
+    if isinstance(key, (LazyArray, np.ndarray)):
+        return bool(key.dtype == np.dtype(bool))
+    known = isinstance(key, (bool, np.bool_, list))
+    return known and np.asarray(key).dtype == np.dtype(bool)
 
 
 def array(data: Any, dtype: Any = None) -> Any:
@@ -270,7 +326,7 @@ def evaluate(*values: Any) -> Any:
     >>> evaluate({"norm": norm, "unit": x / norm})
     {'norm': array(5.), 'unit': array([0.6, 0.8])}
     """
-    found, structure = tree.flatten(values, is_array)
+    found, structure = tree.flatten(values, lambda v: is_array(v) or tree.is_other(v))
     arrays = [f.value for f in found]
     _values([a.term for a in arrays if isinstance(a, LazyArray)])
     known = [a.eval() if isinstance(a, LazyArray) else a for a in arrays]

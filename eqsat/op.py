@@ -197,9 +197,10 @@ class Op:
             values = list(args)
         else:
             if len(args) > len(self.params):
+                call = ", ".join([*self.params, *(f"{n}=…" for n in self.attrs)])
                 raise TraceError(
-                    f"{self.name}: takes {len(self.params)} arrays, got {len(args)}"
-                    f"{at(caller_line())}"
+                    f"{self.name}: takes {len(self.params)} arrays, got {len(args)}\n"
+                    f"  write {self.name}({call}){at(caller_line())}"
                 )
             values = list(args)
             for p in self.params[len(args) :]:

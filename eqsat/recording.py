@@ -103,8 +103,9 @@ def recorded(roots: Iterable[Recorded]) -> Iterator[Recorded]:
 
 def parts(roots: Sequence[Recorded], most: int) -> list[list[Recorded]]:
     """``roots`` whose values are not known, and terms to be computed before them, as
-    lists to take from the end: with those before known, each needs ``most`` terms."""
-    terms = [t for t in recorded(roots) if t.value is None]
+    lists to take from the end: with those before known, each needs ``most`` terms and
+    bare numbers, which have no value and are part of every list that needs them."""
+    terms = [t for t in recorded(roots) if t.value is None and t.op is not SCALAR]
     number = {t: i // most for i, t in enumerate(terms)}
     wanted: list[dict[Recorded, None]] = [{} for _ in range(-(-len(terms) // most))]
     if len(wanted) > 1:

@@ -134,7 +134,8 @@ class Tracer(Operators):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
-            if not self.has_value and self.shape[: key.ndim] == key.shape:
+            known = self.has_value or key.has_value
+            if not known and self.shape[: key.ndim] == key.shape:
                 return Selected(Tracer(self.term), Tracer(key.term))
         if self.has_value or not views.is_basic(key):
             return getitem(self, key)
@@ -304,7 +305,11 @@ class Tracer(Operators):
         )
 
     def __float__(self) -> float:
-        self._refuse("the float value", "use np.exp(x), not math.exp(x), and so on")
+        self._refuse(
+            "the float value",
+            "use np.exp(x), not math.exp(x), and so on; np.zeros(n, like=x) makes "
+            "an array to write numbers to",
+        )
 
     def __int__(self) -> int:
         self._refuse("the int value", "use x.astype(int), or pass a Python int")

@@ -107,6 +107,12 @@ def _walk(
     return Node(type(value), tuple(key for key, _, _ in parts), children, extra)
 
 
+def is_other(value: Any) -> bool:
+    """Whether ``value`` is neither a container of arrays nor hashable."""
+    known = isinstance(value, (Hashable, set)) or _parts(value) is not None
+    return not known
+
+
 def unflatten(structure: Structure, arrays: Iterable[Any]) -> Any:
     """The value with ``arrays`` in the places of its arrays; the inverse of
     :func:`flatten`."""

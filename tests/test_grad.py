@@ -417,7 +417,21 @@ def test_arguments_are_floats() -> None:
         "  pass np.float64(0.5) or another dtype, or leave it out of argnums"
     )
     assert error_of(eq.DTypeError, eq.grad(loss, 1), {"w": V}, 3) == (
+        "grad: argument n is the Python number 3, a part of the program, expected an "
+        "array\n  pass np.float64(3) or another dtype, or leave it out of argnums"
+    )
+    assert error_of(eq.DTypeError, eq.grad(loss, 1), {"w": V}, ["a", None]) == (
         "grad: argument n holds no array, expected one of floats"
+    )
+
+    class Net:
+        def __init__(self) -> None:
+            self.w = V
+
+    assert error_of(eq.DTypeError, eq.grad(loss), Net()) == (
+        "grad: argument p is a 'Net', whose arrays are parts of the program, expected "
+        "arrays\n  pass a dict, list, tuple or dataclass of them, or leave it out of "
+        "argnums"
     )
 
 

@@ -211,7 +211,7 @@ OF_ANY_SIZE: dict[str, Case] = {
     ),
     "accumulate": (lambda x: np.cumsum(x, 1), lambda a, b, c: [(a, b, c)]),
     "cumprod": (lambda x: np.cumprod(x, 1), lambda a, b, c: [(a, b, c)]),
-    "sort": (lambda x: np.sort(x, 1) * x[:, :1], lambda a, b, c: [(a, b + 1, c)]),
+    "sort": (lambda x: np.sort(x, 1) * x[:, :1], lambda a, b, c: [(a, b, c)]),
     "linear": (
         lambda x, w, b: eq.linear(x, w, b, act="gelu"),
         lambda a, b, c: [(2, a, b), (b, c), (c,)],

@@ -204,6 +204,14 @@ def test_infinite_values_are_exact() -> None:
     assert ball.value[0, 1] == 0 and (ball.error < 1e-5).all()
 
 
+@pytest.mark.parametrize("ufunc", [np.logaddexp, np.logaddexp2])
+def test_a_larger_operand_and_a_logarithm_may_cancel(ufunc: Any) -> None:
+    x = np.array([-1.0, -np.log(2.0), -np.inf, 3.0])
+    for by in (1e-16, -1e-16):
+        assert not judged(lambda x: ufunc(x, x), x, by=by).reason
+    assert judged(lambda x: ufunc(x, x), x, by=1e-14).reason
+
+
 def test_numbers_of_float64_may_be_rounded() -> None:
     """(x - 1) + 0.1 = x - 0.9, where 0.9 is the rounded sum of the numbers."""
     x = np.array([0.9127724256380558])

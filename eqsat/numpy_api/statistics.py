@@ -147,7 +147,9 @@ def var(
         return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
     a = floating(array(a), dtype)
     middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
-    squares = total(ops.square(a - middle), axis, None, keepdims, None, where)
+    # Before squaring: the derivative of the square of a NaN that does not count is NaN.
+    d = ops.where(array(where), a - middle, 0.0)
+    squares = ops.sum(ops.square(d), axis=axis, keepdims=keepdims)
     n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
     return squares / ops.maximum(n - ddof, 0)
 
@@ -178,13 +180,13 @@ def average(
         return (y, ops.full_like(y, count)) if returned else y
     weights = array(weights)
     if shape(weights) != shape(a):
-        if not isinstance(axis, int) or len(shape(weights)) != 1:
+        if not isinstance(axis, (int, np.integer)) or len(shape(weights)) != 1:
             raise TraceError(
                 f"np.average: weights of shape {shape(weights)} need an int axis of an "
                 f"array of shape {shape(a)}{at(caller_line())}"
             )
         beside = [1] * len(shape(a))
-        beside[negative_axis("np.average", axis, len(beside))] = -1
+        beside[negative_axis("np.average", int(axis), len(beside))] = -1
         weights = ops.reshape(weights, tuple(beside))
     own = dtype_of(a) or np.dtype(float)
     least = own if own.kind not in "biu" else np.dtype(float)

@@ -36,8 +36,14 @@ def power(x: Any, y: Any) -> Any:
 
 def _modf(x: Any) -> tuple[Any, Any]:
     whole = ops.trunc(x)
-    part = ops.where(ops.isinf(x), 0.0, x - whole)
-    return ops.copysign(part, x), whole
+    part = ops.where(np.signbit(x), -(whole - x), x - whole)  # of the sign of x: ±0
+    return ops.where(ops.isinf(x), ops.copysign(0.0, x), part), whole
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    """x ln y, and 0 where x is 0; its derivative by x is ln y there too."""
+    endless = (x == 0) & ~ops.isnan(y) & ~((y > 0) & ops.isfinite(y))
+    return x * ops.log(ops.where(endless, 1.0, y))
 
 
 _NUMPY: dict[str, Handler] = {
@@ -72,9 +78,7 @@ _SCIPY: dict[str, Handler] = {
     "logit": lambda x: ops.log(x / (1.0 - x)),
     "ndtr": lambda x: 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))),
     "softplus": lambda x: ops.logaddexp(x, 0.0),
-    "xlogy": lambda x, y: ops.where(
-        (x == 0) & ~ops.isnan(y), 0.0, x * ops.log(ops.where(x == 0, 1.0, y))
-    ),
+    "xlogy": _xlogy,
 }
 """Ufuncs of ``scipy.special``, which is recognised by name and never imported."""
 

@@ -18,7 +18,15 @@ from eqsat.ops.contract import matmul, matmul_op, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
 from eqsat.ops.subscripts import Labels, of_lists, parse
-from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank, sizes
+from eqsat.ops.support import (
+    as_int,
+    dtype_of,
+    in_float32,
+    is_traced,
+    known_sizes,
+    rank,
+    sizes,
+)
 from eqsat.ops.view import matrix_transpose, permute, ravel, reshape, window
 
 # -- public functions ------------------------------------------------------------------
@@ -55,10 +63,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if not is_traced(a, b):
         return in_float32(np.tensordot)(a, b, axes=axes)
     ra, rb = len(known_sizes("tensordot", a)), len(known_sizes("tensordot", b))
-    if isinstance(axes, int):
-        left, right = list(range(ra - axes, ra)), list(range(axes))
+    count = as_int(axes)
+    if count is not None:
+        left, right = list(range(ra - count, ra)), list(range(count))
     else:
-        left, right = ([i] if isinstance(i, int) else list(i) for i in axes)
+        ones = [(row, as_int(row)) for row in axes]
+        left, right = (list(row) if one is None else [one] for row, one in ones)
     if len(left) != len(right) or not all(
         -r <= i < r for r, row in ((ra, left), (rb, right)) for i in row
     ):

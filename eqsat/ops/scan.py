@@ -5,6 +5,7 @@ Running results of float16 and bfloat16 are computed in float32 and rounded once
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,7 @@ def _by_sort(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     order = argsort_op(x, axis=axis, kind="stable")
     back = swapaxes(argsort_op(order, axis=axis, kind="stable"), axis[0], -1)
     g = swapaxes(g, axis[0], -1)
-    n = g.shape[-1]
-    rows = iota(g.size // n if n else 0, g) * n
+    rows = iota(math.prod(g.shape[:-1]), g) * g.shape[-1]
     flat = back + reshape(rows, (*g.shape[:-1], 1))
     return swapaxes(take(ravel(g), flat, 0), axis[0], -1)
 

@@ -7,6 +7,7 @@ pattern, whose rank and shape may be unknown. What is unknown is None here.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,16 @@ def negative_axis(who: str, axis: int, ndim: int | None) -> int:
             f"{at(caller_line())}"
         )
     return int(axis) - ndim if axis >= 0 else int(axis)
+
+
+def as_int(value: Any) -> int | None:
+    """``value`` as an int if it is one number, of NumPy's types too; None for several.
+
+    Raises what ``operator.index`` does for a number that is no integer.
+    """
+    if isinstance(value, (list, tuple)) or rank(value) != 0:
+        return None
+    return operator.index(value)
 
 
 def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,6 +48,11 @@ def _by_second_of_two(g: Any, x: Any, y: Any, z: Any) -> Any:
     return g * sigmoid((y - x) * math.log(2))
 
 
+def _by_leg(g: Any, x: Any, y: Any, z: Any) -> Any:
+    """g x / z, and 0 where both legs are."""
+    return g * (x / where(equal(z, 0.0), 1.0, z))
+
+
 # -- powers, exponentials, roots -------------------------------------------------------
 
 power = pointwise(
@@ -114,7 +119,7 @@ hypot = pointwise(
     commutative=True,
     flops=8,
     doc="√(x² + y²).",
-    vjp=(lambda g, x, y, z: g * (x / z), lambda g, x, y, z: g * (y / z)),
+    vjp=(_by_leg, lambda g, x, y, z: _by_leg(g, y, x, z)),
 )
 
 # -- trigonometric and hyperbolic ------------------------------------------------------

@@ -18,6 +18,7 @@ from eqsat.define import op
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.op import AttrVar, Ints, Traced, normal_axes
 from eqsat.ops.support import (
+    as_int,
     is_traced,
     known_sizes,
     negative_axis,
@@ -372,9 +373,10 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if not is_traced(x):
         return np.split(x, indices_or_sections, axis)
     n = known_sizes("split", x)[negative_axis("split", axis, rank(x))]
-    if isinstance(indices_or_sections, int) and n % max(indices_or_sections, 1):
+    count = as_int(indices_or_sections)
+    if count is not None and n % max(count, 1):
         raise ShapeError(
-            f"split: array split of {n} in {indices_or_sections} does not result in an "
+            f"split: array split of {n} in {count} does not result in an "
             f"equal division{at(caller_line())}"
         )
     return array_split(x, indices_or_sections, axis)
@@ -386,13 +388,14 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         return np.array_split(x, indices_or_sections, axis)
     k = negative_axis("split", axis, rank(x))
     n = known_sizes("split", x)[k]
-    if isinstance(indices_or_sections, int):
-        if indices_or_sections < 1:
+    count = as_int(indices_or_sections)
+    if count is not None:
+        if count < 1:
             raise ShapeError(
                 f"split: number sections must be larger than 0{at(caller_line())}"
             )
-        each, more = divmod(n, indices_or_sections)
-        cuts = [i * each + min(i, more) for i in range(indices_or_sections + 1)]
+        each, more = divmod(n, count)
+        cuts = [i * each + min(i, more) for i in range(count + 1)]
     else:
         cuts = [0, *(int(i) for i in indices_or_sections), n]
     ranges = [range(n)[a:b] for a, b in itertools.pairwise(cuts)]
@@ -403,7 +406,8 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Every element ``repeats`` times along ``axis``, one int; ravelled by default."""
     if not is_traced(x):
         return np.repeat(x, repeats, axis)
-    if is_traced(repeats) or np.size(repeats) != 1:
+    known = not is_traced(repeats) or getattr(repeats, "has_value", False)
+    if not known or np.size(repeats) != 1:
         raise TraceError(
             f"repeat: repeats must be one int, got {repeats!r}{at(caller_line())}"
         )
