@@ -215,7 +215,7 @@ class Nests:
         the domain of the first, None where there is none."""
         splits: dict[str, int] = {}
         while True:
-            values = Values(self.memory, splits, self.rounds)
+            values = Values(self.memory, splits, self.rounds, self.target.most)
             try:
                 index = values.index("i", roots[0].term.shape)
                 values.root(roots[0].term, index)
