@@ -63,6 +63,32 @@ def _has_parts(term: Term) -> bool:
     return term.op.name not in ("argmax", "argmin")
 
 
+def _is_whole(term: Term) -> bool:
+    """Whether a term is a product of integer matrices."""
+    dtype = cast("DType", term.dtype)
+    is_matmul = term.op.name == "matmul" and dtype.kind in "iu"
+    return is_matmul and term.size > 0 and term.args[0].size > 0
+
+
+def _sum_of_products(term: Term) -> Term:
+    """A matrix product as a sum: yᵢⱼ = Σₖ xᵢₖ wₖⱼ."""
+    x, w = term.args
+    k, n = w.shape[-2:]
+
+    def node(name: str, args: Sequence[Term], attrs: Any, shape: Shape) -> Term:
+        return term.graph.node(Op.registry[name], args, attrs, (term.dtype, shape))
+
+    shapes = (*x.shape, 1), (*w.shape[:-2], 1, k, n)
+    sides = [
+        node("reshape", [a], (shape,), shape)
+        for a, shape in zip((x, w), shapes, strict=True)
+    ]
+    shape = (*term.shape[:-1], k, n)
+    products = node("multiply", sides, (), shape)
+    total = node("sum", [products], ((-2,),), (*term.shape[:-1], 1, n))
+    return node("reshape", [total], (term.shape,), term.shape)
+
+
 class Nests:
     """The nests of a kernel, and what they need in memory. :meth:`contract` says how
     products come to be there."""
@@ -101,6 +127,8 @@ class Nests:
             self.add_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
+        elif _is_whole(term) and term not in self.memory:
+            self.write(replace(root, term=_sum_of_products(term)))
         else:
             self.nest([root])
 
@@ -290,7 +318,8 @@ class Nests:
             self._flat(term)
             return
         dtype = Values(self.memory, {}).dtype(term)
-        if term.op.name in CONTRACTIONS and dtype.name not in PRODUCTS:
+        is_product = dtype.name in PRODUCTS or _is_whole(term)
+        if term.op.name in CONTRACTIONS and not is_product:
             raise Unsupported(f"{term.op.name} in {dtype}")
         strides = packed(term.shape)
         out = self.temporary(dtype, term.size)
