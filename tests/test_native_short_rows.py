@@ -106,3 +106,16 @@ def test_functions_are_computed_again_at_few_places_only() -> None:
     x = rng.random(66)
     near(filtered(x), filtered.fn(x))
     assert sum("exp(" in line for line in listed(filtered, x)) == 1
+
+
+def test_what_is_rolled_is_computed_once() -> None:
+    @eq.jit
+    def smoothed(u: Array) -> Array:
+        e = np.exp(u) * 0.25
+        return (
+            np.roll(e, 1, 0) + np.roll(e, -1, 0) + np.roll(e, 1, 1) + np.roll(e, 2, 1)
+        )
+
+    u = rng.random((40, 30))
+    near(smoothed(u), smoothed.fn(u))
+    assert sum("exp(" in line for line in listed(smoothed, u)) == 1

@@ -3,6 +3,7 @@ a reduction over other axes, a reduction that would leave threads without rows."
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.build import scalar
+from eqsat.cost import VIEWS
 from eqsat.kernel import packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
@@ -58,6 +60,13 @@ def _variables(index: Index) -> tuple[Var, ...]:
     return tuple(v for e in index for v in e.variables)
 
 
+def _source(term: Term) -> Term:
+    """What ``term`` is a view of."""
+    while term.op.name in VIEWS:
+        term = term.args[0]
+    return term
+
+
 def _has_parts(term: Term) -> bool:
     """Whether a reduction can reduce the results of its parts."""
     return term.op.name not in ("argmax", "argmin")
@@ -98,6 +107,8 @@ class Nests:
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
+        self.users: Counter[Term] = Counter()
+        """How many terms of the kernel read each."""
         self.numbers: dict[tuple[Term, DType], Operand] = {}
         """Tables of bare numbers."""
 
@@ -327,6 +338,8 @@ class Nests:
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
         elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", "add_at"):
+            if term.op.name == "concatenate":
+                self._sources(term)
             self.write(root)
         elif (
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]
@@ -336,6 +349,15 @@ class Nests:
         else:
             raise Unsupported(f"{term.op.name} in loops")
         self.memory[term] = out, Layout(strides)
+
+    def _sources(self, term: Term) -> None:
+        """Compute what parts of ``term`` show, and others use as well: a value that is
+        rolled along several axes."""
+        shown = Counter(_source(a) for a in term.args)
+        for x, parts in shown.items():
+            is_computed = cast(Op, x.op).kind == "pointwise" and x not in self.memory
+            if is_computed and self.users[x] > parts:
+                self.materialise(x)
 
     def _flat(self, term: Term) -> None:
         """A reshape that no index says: its argument packed, under another layout."""

@@ -116,7 +116,7 @@ def is_wide(nest: Nest) -> bool:
 def turned(nest: Nest, host: Host) -> Nest:
     """The nest with lanes along its rows, where these are reduced, many, and shorter
     than a vector: distances of points in a plane, norms of quaternions."""
-    several = nest.vertical or nest.chunk is not None or nest.ordered
+    several = nest.vertical or nest.chunk is not None or bool(nest.ordered)
     looks = any(isinstance(s, (Running, Gather)) for s in nest.statements())
     if several or looks or is_map(nest):
         return nest

@@ -119,9 +119,7 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(
-            threads, exact, scatters=True, most=MOST, normal=not exact
-        )
+        self.target = Target(threads, exact, scatters=True, most=MOST, normal=not exact)
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
