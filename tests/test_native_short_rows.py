@@ -85,6 +85,13 @@ def test_lanes_run_along_short_rows_that_are_reduced() -> None:
     assert not any(line.endswith("# lanes") for line in listed(f, wide))
 
 
+def test_ends_of_short_rows_call_functions_in_vectors() -> None:
+    x = rng.standard_normal((100, LANES + LANES // 2)).astype(np.float32)
+    f = eq.jit(lambda x: np.log(np.exp(x).sum(-1)))
+    near(f(x), f.fn(x))
+    assert any(line.endswith("# lanes") for line in listed(f, x))
+
+
 def test_what_many_places_need_is_computed_once() -> None:
     @eq.jit
     def tree(v: Array) -> Array:

@@ -22,6 +22,7 @@ from ..kernels.language import (
     Statement,
     Store,
 )
+from ..kernels.values import FUNCTIONS
 from . import elementwise
 from .convert import memory_type
 from .machine import Host
@@ -56,6 +57,8 @@ NEAR_BYTES = 1 << 20
 """What a second cache holds, from which asking for memory takes longer than waiting."""
 FAR_BYTES = 1 << 24
 """What no cache holds."""
+SHORT = 2, 4
+"""Vectors that a short row has: one whose elements are written, and others."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
@@ -115,7 +118,8 @@ def is_wide(nest: Nest) -> bool:
 
 def turned(nest: Nest, host: Host) -> Nest:
     """The nest with lanes along its rows, where these are reduced, many, and shorter
-    than a vector: distances of points in a plane, norms of quaternions."""
+    than a vector: distances of points in a plane, norms of quaternions. Also where
+    functions of much work would run for single elements at the end of a short row."""
     several = nest.vertical or nest.chunk is not None or bool(nest.ordered)
     looks = any(isinstance(s, (Running, Gather)) for s in nest.statements())
     if several or looks or is_map(nest):
@@ -126,10 +130,18 @@ def turned(nest: Nest, host: Host) -> Nest:
     stores = [s.at for s in nest.statements() if isinstance(s, Store)]
     steps = {v: abs(stores[0].coefficient(v)) for v in nest.grid if v.size >= width}
     along = [v for v, step in steps.items() if step and step == min(steps.values())]
-    if row >= width or not along:
+    writes = any(isinstance(s, Store) for p in nest.passes for s in p.body)
+    most = SHORT[not writes] * width
+    ends = row < most and row % width > 1 and calls_functions(nest)
+    if (row >= width and not ends) or not along:
         return nest
     rest = (v for v in nest.grid if v != along[-1])
     return replace(side, grid=(*rest, along[-1]))
+
+
+def calls_functions(nest: Nest) -> bool:
+    """Whether a nest computes exponentials and their like."""
+    return any(isinstance(s, Compute) and s.op in FUNCTIONS for s in nest.statements())
 
 
 def runs_on(nest: Nest, host: Host) -> bool:

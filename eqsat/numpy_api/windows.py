@@ -42,7 +42,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
         lead = (slice(None),) * k
         if size <= _MANY:
             parts = [getitem(x, (*lead, slice(j, j + count))) for j in range(size)]
-            x = ops.stack(parts, -1)
+            x = ops.moveaxis(ops.stack(parts, 0), 0, -1)
         else:
             places = np.add.outer(np.arange(count), np.arange(size))
             x = ops.moveaxis(ops.take(x, places, k), k + 1, -1)
