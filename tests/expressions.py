@@ -193,6 +193,59 @@ np.median(x[:0], 0); np.median(y[:, :0], 1, keepdims=True)
 """
 """Running results and order."""
 
+QUANTILES = """
+np.quantile(x, 0.3); np.quantile(x, 0.25, 0); np.quantile(x, [0.1, 0.9], 1);
+np.quantile(x, [[0.1], [1]], 0, keepdims=True); np.quantile(i, 0.7); np.quantile(x, 1);
+np.quantile(y, 0.4, (0, 2), keepdims=True); np.quantile(np.log(x), 0.5, 1);
+np.quantile(x, 0.4, 1, method="lower"); np.quantile(x, [0.4], method="higher");
+np.quantile(x, 0.5, 1, method="nearest"); np.quantile(x, 0.4, 1, method="midpoint");
+np.percentile(x, 30); np.percentile(x, [5, 95], axis=0); np.percentile(h, 40, 1);
+np.percentile(x, np.array([25, 75]), 1, keepdims=True); np.percentile(i, 50);
+np.nanquantile(np.log(x), 0.3); np.nanquantile(np.log(x), [0.2, 0.6], 1);
+np.nanpercentile(np.log(x), 40, 0, keepdims=True); np.nanpercentile(i, 30);
+np.nanmedian(np.log(x)); np.nanmedian(np.log(x), 0); np.nanmedian(np.log(x), 1);
+np.nanmedian(x, (0, 1), keepdims=True); np.nanmedian(i); np.nanargmax(np.log(x));
+np.nanargmin(np.log(x)); np.nanargmax(x, 0); np.nanargmin(i); np.nanargmax(x, 1)
+"""
+"""Elements in the middle, and at other shares of the way."""
+
+SEARCHES = """
+np.searchsorted(np.sort(v), x); np.searchsorted(np.sort(v), x, "right");
+np.searchsorted(np.sort(i), i, side="right"); np.searchsorted(np.sort(i), x);
+np.searchsorted(np.sort(v), 0.5); np.searchsorted(v, v, sorter=np.argsort(v));
+np.searchsorted([0, 0.5, 0.5, 1], x, "right"); np.searchsorted(v[:0], x);
+np.searchsorted(np.sort(np.log(v)), np.log(x)); np.searchsorted(np.sort(v), np.log(x));
+np.digitize(x, np.sort(v)); np.digitize(x, np.sort(v)[::-1]); np.digitize(x, [0.0]);
+np.digitize(x, [1, 0, -1], right=True); np.digitize(i, [0, 1, 2], right=True);
+np.interp(x, np.sort(v), v); np.interp(x, [-1, 0, 2], [3, 4, 7], left=0, right=9);
+np.interp(0.25, [0, 1], v[:2]); np.interp(i, [0, 2], [1, 5]); np.interp(v, v[:1], [2]);
+np.interp(np.log(x), [-1, 0, 1], [1, 5, 2])
+"""
+"""Places in sorted arrays, and lines between them."""
+
+WINDOWS = """
+np.lib.stride_tricks.sliding_window_view(v, 2);
+np.lib.stride_tricks.sliding_window_view(x, (2, 3));
+np.lib.stride_tricks.sliding_window_view(x, 2, axis=1);
+np.lib.stride_tricks.sliding_window_view(y, (2, 1), axis=(-1, 0));
+np.lib.stride_tricks.sliding_window_view(np.tile(v, 20), 70);
+np.convolve(v, [1, 2, 3]); np.convolve(v, [1, 2, 3], "same"); np.convolve(v, i);
+np.convolve(v, [1, 2], "valid"); np.convolve([1, 2], v, "same"); np.convolve(i, i);
+np.convolve(v[:2], [1, 2, 3, 4], "same"); np.convolve(np.tile(v, 30), np.tile(v, 20));
+np.convolve(np.tile(v, 20), np.tile(v, 20), "same"); np.convolve(v, 2);
+np.correlate(v, [1, 2, 3]); np.correlate(v, [1, 2], "same"); np.correlate(v, v, "full");
+np.correlate(v[:2], [1, 2, 3], "same"); np.correlate(v[:2], [1, 2, 3], "full");
+np.correlate([1, 2], v); np.correlate(v, i, "same"); np.gradient(v);
+np.gradient(x, 2.0); np.gradient(x, axis=0);
+np.gradient(x, 0.5, 2, axis=(1, 0)); np.gradient(i);
+np.gradient(x, edge_order=2); np.gradient(v, [0, 1, 3, 7]); np.gradient(h, axis=1);
+np.gradient(x, np.array([0.5, 1, 2, 4]), axis=1); np.cov(x); np.cov(x, rowvar=False);
+np.cov(v, v[::-1], ddof=0); np.cov(v); np.cov(x, bias=True, dtype=np.float32);
+np.cov(x, x); np.corrcoef(x); np.corrcoef(x, rowvar=False); np.corrcoef(v, v[::-1]);
+np.corrcoef(v); np.ediff1d(x); np.ediff1d(v, to_begin=[1, 2], to_end=0.5)
+"""
+"""Neighbours, slopes, and covariances."""
+
 MATRICES = """
 np.diagonal(x); np.diagonal(x, 1); np.diagonal(x, -2); np.diagonal(x, 7);
 np.diagonal(y, 0, -1, -2); x.diagonal(1); np.linalg.diagonal(y, offset=1);

@@ -14,6 +14,7 @@ from layers import BATCHES, FFN, FFN_WEIGHTS, attention
 from natives import Array, fused, laid, natively, near, run
 from programs import program_of
 
+import eqsat as eq
 from eqsat.backends.kernels.affine import Layout
 from eqsat.backends.kernels.language import Operand
 from eqsat.backends.kernels.pieces import Product
@@ -339,3 +340,28 @@ def test_the_same_whoever_computes() -> None:
     for who in ("own", "blas"):
         (got,), _ = run(program, [x, w], products=who)
         right(got, x, w)
+
+
+@pytest.mark.parametrize("dtype", "i1 u1 i2 u2 i4 u4 i8 u8".split())
+@pytest.mark.parametrize(
+    "x, y",
+    [
+        ((3, 4), (4, 5)),
+        ((1, 40), (40, 1)),
+        ((5, 2, 3, 7), (2, 7, 9)),
+        ((70,), (70, 33)),
+        ((130, 64), (64, 33)),
+    ],
+)
+def test_products_of_integers_are_machine_code(
+    dtype: str, x: tuple[int, ...], y: tuple[int, ...]
+) -> None:
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(len(x))
+    a, b = (rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in (x, y))
+    f = eq.jit(lambda a, b: (a @ b, ((a + 1) @ b).astype(np.float32) * 0.5))
+    with np.errstate(over="ignore"):
+        want = f.fn(a, b)
+    for got, w in zip(f(a, b), want, strict=True):
+        np.testing.assert_array_equal(got, w, strict=True)
+    assert f.lower(a, b).executable.reasons == {}

@@ -67,6 +67,7 @@ class _Lowering(Nests):
         rows |= {prod(t.shape[2:]) for t in terms if t.op.name == "conv2d"}
         super().__init__(replace(target, rows=frozenset(rows)), len(terms) == 1)
         self.kernel, self.late = kernel, late
+        self.users.update(a for t in terms for a in set(t.args))
         own = (a for of in late.values() for a in of.leaves)
         for t in (*(t for t in kernel.inputs if t not in late), *own):
             layout = layouts.get(t) or Layout(packed(t.shape))

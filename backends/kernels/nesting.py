@@ -3,6 +3,7 @@ a reduction over other axes, a reduction that would leave threads without rows."
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.build import scalar
+from eqsat.cost import VIEWS
 from eqsat.kernel import packed
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
@@ -59,9 +61,42 @@ def _variables(index: Index) -> tuple[Var, ...]:
     return tuple(v for e in index for v in e.variables)
 
 
+def _source(term: Term) -> Term:
+    """What ``term`` is a view of."""
+    while term.op.name in VIEWS:
+        term = term.args[0]
+    return term
+
+
 def _has_parts(term: Term) -> bool:
     """Whether a reduction can reduce the results of its parts."""
     return term.op.name not in ("argmax", "argmin")
+
+
+def _is_whole(term: Term) -> bool:
+    """Whether a term is a product of integer matrices."""
+    dtype = cast("DType", term.dtype)
+    is_matmul = term.op.name == "matmul" and dtype.kind in "iu"
+    return is_matmul and term.size > 0 and term.args[0].size > 0
+
+
+def _sum_of_products(term: Term) -> Term:
+    """A matrix product as a sum: yᵢⱼ = Σₖ xᵢₖ wₖⱼ."""
+    x, w = term.args
+    k, n = w.shape[-2:]
+
+    def node(name: str, args: Sequence[Term], attrs: Any, shape: Shape) -> Term:
+        return term.graph.node(Op.registry[name], args, attrs, (term.dtype, shape))
+
+    shapes = (*x.shape, 1), (*w.shape[:-2], 1, k, n)
+    sides = [
+        node("reshape", [a], (shape,), shape)
+        for a, shape in zip((x, w), shapes, strict=True)
+    ]
+    shape = (*term.shape[:-1], k, n)
+    products = node("multiply", sides, (), shape)
+    total = node("sum", [products], ((-2,),), (*term.shape[:-1], 1, n))
+    return node("reshape", [total], (term.shape,), term.shape)
 
 
 class Nests:
@@ -73,6 +108,8 @@ class Nests:
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
+        self.users: Counter[Term] = Counter()
+        """How many terms of the kernel read each."""
         self.numbers: dict[tuple[Term, DType], Operand] = {}
         """Tables of bare numbers."""
 
@@ -104,6 +141,8 @@ class Nests:
             self.set_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
+        elif _is_whole(term) and term not in self.memory:
+            self.write(replace(root, term=_sum_of_products(term)))
         else:
             self.nest([root])
 
@@ -227,7 +266,7 @@ class Nests:
         the domain of the first, None where there is none."""
         splits: dict[str, int] = {}
         while True:
-            values = Values(self.memory, splits, self.rounds)
+            values = Values(self.memory, splits, self.rounds, self.target.most)
             try:
                 index = values.index("i", roots[0].term.shape)
                 values.root(roots[0].term, index)
@@ -302,7 +341,8 @@ class Nests:
             self._flat(term)
             return
         dtype = Values(self.memory, {}).dtype(term)
-        if term.op.name in CONTRACTIONS and dtype.name not in PRODUCTS:
+        is_product = dtype.name in PRODUCTS or _is_whole(term)
+        if term.op.name in CONTRACTIONS and not is_product:
             raise Unsupported(f"{term.op.name} in {dtype}")
         strides = packed(term.shape)
         out = self.temporary(dtype, term.size)
@@ -310,6 +350,8 @@ class Nests:
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
         elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED):
+            if term.op.name == "concatenate":
+                self._sources(term)
             self.write(root)
         elif (
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]
@@ -319,6 +361,15 @@ class Nests:
         else:
             raise Unsupported(f"{term.op.name} in loops")
         self.memory[term] = out, Layout(strides)
+
+    def _sources(self, term: Term) -> None:
+        """Compute what parts of ``term`` show, and others use as well: a value that is
+        rolled along several axes."""
+        shown = Counter(_source(a) for a in term.args)
+        for x, parts in shown.items():
+            is_computed = cast(Op, x.op).kind == "pointwise" and x not in self.memory
+            if is_computed and self.users[x] > parts:
+                self.materialise(x)
 
     def _flat(self, term: Term) -> None:
         """A reshape that no index says: its argument packed, under another layout."""

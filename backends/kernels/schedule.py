@@ -31,15 +31,11 @@ from .language import (
     Within,
 )
 from .normal import CDF, normal_at_once
-from .values import Value, Values
+from .values import FUNCTIONS, Value, Values
 
 WEIGHTS = {
     **dict.fromkeys("divide sqrt rsqrt reciprocal floor_divide remainder".split(), 3),
-    **dict.fromkeys(
-        "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan "
-        "power cbrt hypot arctan arctan2 arcsin arccos logaddexp".split(),
-        10,
-    ),
+    **dict.fromkeys(FUNCTIONS, 10),
     CDF: 9,
 }
 """What an op costs beside an addition, where that differs."""
@@ -66,6 +62,9 @@ class Target:
     """Whether they multiply and sum pairs of bfloat16."""
     scatters: bool = False
     """Whether rows can be added to elements that are computed."""
+    most: tuple[int, int] | None = None
+    """How many times as often as it has elements a pointwise op may be computed in one
+    nest, light ones and functions, before it is in memory; None for any number."""
     normal: bool = False
     """Whether Φ(x) = ½ (1 + erf(x √½)) is one operation, ``normal_cdf``."""
 

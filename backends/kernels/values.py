@@ -7,6 +7,7 @@ reads one ``x`` in both places.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -40,6 +41,11 @@ RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
 )
 """Ufuncs whose running results loops compute: they are associative."""
+FUNCTIONS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
+    "cbrt hypot arctan arctan2 arcsin arccos logaddexp".split()
+)
+"""Pointwise ops that take as long as some ten additions."""
 WIDE = np.dtype(np.float32)
 INDEX = np.dtype(np.int64)
 
@@ -76,6 +82,7 @@ class Values:
         memory: Mapping[Term, tuple[Any, Layout]],
         splits: Mapping[str, int],
         rounds: bool = False,
+        most: tuple[int, int] | None = None,
     ) -> None:
         self.memory = memory
         """Terms in memory: what a load of each reads, and its layout."""
@@ -83,6 +90,11 @@ class Values:
         self.rounds = rounds
         """Whether numbers that halves meet are halves too: in a single op of NumPy, but
         not in a kernel of several, which computes in float32."""
+        self.most = most
+        """How many times as often as it has elements a pointwise op may be computed,
+        light ones and others; None where that does not matter."""
+        self.times: Counter[Term] = Counter()
+        """How often each is computed."""
         self.values: list[Value] = []
         self.known: dict[tuple[Term, Index], int] = {}
         self._numbers: dict[Value, int] = {}
@@ -125,10 +137,25 @@ class Values:
         """The number of the value of ``term`` at ``index``."""
         key = (term, index)
         if key not in self.known:
+            self._count(term, index)
             self._open.append(key)
             self.known[key] = self._demand(term, index)
             self._open.pop()
         return self.known[key]
+
+    def _count(self, term: Term, index: Index) -> None:
+        """Raise :class:`Conflict` for what is computed so often, at shifted places,
+        that it had better be in memory."""
+        op = cast(Op, term.op)
+        if self.most is None or op.kind != "pointwise" or term in self.memory:
+            return
+        self.times[term] += prod(
+            {v: v.size for e in index for v in e.variables}.values()
+        )
+        light, heavy = self.most
+        most = heavy if op.name in FUNCTIONS else light
+        if self._open and self.times[term] > most * max(term.size, 1):
+            raise Conflict(term)
 
     def known_index(self, term: Term) -> Index | None:
         """An index that ``term`` is demanded at."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 
 from llvmlite import ir
@@ -29,6 +30,8 @@ from .reductions import Cell
 from .shape import shape_of
 
 PTR = ir.PointerType()
+MOST_READS = 16
+"""Vectors of memory that are read for one vector of elements that lie apart in it."""
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Strand:
     lanes: int
     offset: int
     """Of its first lane, in turns of the variable that lanes run along."""
+    cells: tuple[tuple[int, int], ...] = ()
+    """The row and the element of each lane, where lanes run on from row to row."""
     values: dict[int, ir.Value] = field(default_factory=dict)
     """Of the elements of this step."""
     row: dict[int, ir.Value] = field(default_factory=dict)
@@ -81,27 +86,36 @@ class Access:
         self.index: dict[Var, ir.Value] = {}
         self.lane: Var | None = None
         """The variable that lanes run along."""
+        self.across: Var | None = None
+        """The variable of the rows that lanes run on to, where they do."""
         self.inner: Var | None = None
         """That of the innermost loop, inside of it."""
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
         """Addresses that the innermost loop does not change."""
 
     def _position(self, at: Affine, strand: Strand) -> ir.Value:
-        along = self._along(at)
         start = self._sum(at)
-        if strand.offset and along:
-            start = self.b.add(start, I64(strand.offset * along))
-        if strand.lanes == 1 or not along:
+        first, *rest = shifts = self._shifts(at, strand)
+        if all(n == first for n in rest):
+            start = self.b.add(start, I64(first)) if first else start
             return splat(self.b, start, strand.lanes)
-        ramp = [I64(i * along) for i in range(strand.lanes)]
         return self.b.add(
             splat(self.b, start, strand.lanes),
-            ir.Constant(ir.VectorType(I64, strand.lanes), ramp),
+            ir.Constant(ir.VectorType(I64, strand.lanes), [I64(n) for n in shifts]),
         )
 
     def _along(self, at: Affine) -> int:
-        """What the next lane adds to an index."""
+        """What the next element of a row adds to an index."""
         return 0 if self.lane is None else at.coefficient(self.lane)
+
+    def _shifts(self, at: Affine, strand: Strand) -> list[int]:
+        """What each lane adds to an index."""
+        along = self._along(at)
+        if strand.cells:
+            assert self.across is not None
+            down = at.coefficient(self.across)
+            return [row * down + i * along for row, i in strand.cells]
+        return [(strand.offset + i) * along for i in range(strand.lanes)]
 
     def _sum(self, at: Affine) -> ir.Value:
         total: ir.Value = I64(at.offset)
@@ -146,7 +160,7 @@ class Access:
     def _pointer(
         self, buffer: int, at: Affine, strand: Strand, lane: int = 0
     ) -> ir.Value:
-        inner = [v for v in at.variables if v in (self.lane, self.inner)]
+        inner = [v for v in at.variables if v in (self.lane, self.inner, self.across)]
         outer = without(at, *inner)
         kind = memory_type(self.nest.buffers[buffer].dtype)
         base = self.bases.get((buffer, outer))
@@ -160,40 +174,74 @@ class Access:
             pointer = self.b.gep(base, [moved], source_etype=kind)
         # A constant of its own: strands share the rest, which LLVM would take apart
         # at length for each of them otherwise.
-        shift = (strand.offset + lane) * self._along(at)
+        shift = self._shifts(at, strand)[lane]
         return (
             self.b.gep(pointer, [I64(shift)], source_etype=kind) if shift else pointer
         )
 
     def _load(self, s: Load, strand: Strand) -> ir.Value:
         dtype = self.nest.buffers[s.buffer].dtype
-        along = self._along(s.at)
-        if along == 0 or strand.lanes == 1:
+        first, *rest = shifts = self._shifts(s.at, strand)
+        if all(n == first for n in rest):
             value = self._read_at(self._pointer(s.buffer, s.at, strand), dtype, 1)
             return splat(self.b, value, strand.lanes)
-        if along == 1:
+        if is_in_order(shifts):
             return self._read_at(
                 self._pointer(s.buffer, s.at, strand), dtype, strand.lanes
             )
+        if max(shifts) - min(shifts) < strand.lanes * MOST_READS:
+            return self._picked(s, strand, shifts)
         places = [self._pointer(s.buffer, s.at, strand, i) for i in range(strand.lanes)]
         return self._collected(places, dtype)
+
+    def _picked(self, s: Load, strand: Strand, shifts: Sequence[int]) -> ir.Value:
+        """Elements that lie near each other: what lies between the first and the last
+        of them is read, a vector at a time, and the wanted ones are picked."""
+        dtype = self.nest.buffers[s.buffer].dtype
+        b, lanes, low = self.b, strand.lanes, min(shifts)
+        start = self._pointer(s.buffer, s.at, strand, shifts.index(low))
+        size = max(shifts) - low + 1
+        width = min(lanes, size)
+        kind = memory_type(dtype)
+        found: ir.Value = None
+        for part in range(-(-size // width)):
+            first = min(part * width, size - width)  # nothing past the last one is read
+            place = b.gep(start, [I64(first)], source_etype=kind)
+            read = b.load(place, typ=widened(kind, width), align=dtype.itemsize)
+            of = [(n - low) // width for n in shifts]
+            inside = [n - low - first for n in shifts]
+            if found is None:
+                mask = [j if p == part else 0 for j, p in zip(inside, of, strict=True)]
+                found = self._shuffled(read, read, mask)
+            elif part in of:
+                mask = [
+                    lanes + j if p == part else i
+                    for i, (j, p) in enumerate(zip(inside, of, strict=True))
+                ]
+                found = self._shuffled(found, read, mask)
+        return from_memory(b, found, dtype, self.host)
+
+    def _shuffled(self, x: ir.Value, y: ir.Value, mask: Sequence[int]) -> ir.Value:
+        places = ir.Constant(ir.VectorType(I32, len(mask)), [I32(i) for i in mask])
+        return self.b.shuffle_vector(x, y, places)
 
     def _gather(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:
         """``by`` is one number for all lanes, or one for each."""
         dtype = self.nest.buffers[s.buffer].dtype
         kind = memory_type(dtype)
-        along, lanes = self._along(s.at), strand.lanes
+        lanes, shifts = strand.lanes, self._shifts(s.at, strand)
+        moves = any(n != shifts[0] for n in shifts)
         if isinstance(by.type, ir.VectorType):
             counts = [self.b.extract_element(by, I32(i)) for i in range(lanes)]
         else:
-            counts = [by] * (1 if along in (0, 1) else lanes)
+            counts = [by] * (lanes if moves and not is_in_order(shifts) else 1)
         places = [
             self.b.gep(self._pointer(s.buffer, s.at, strand, i), [n], source_etype=kind)
             for i, n in enumerate(counts)
         ]
         if len(places) > 1:
             return self._collected(places, dtype)
-        value = self._read_at(places[0], dtype, lanes if along else 1)
+        value = self._read_at(places[0], dtype, lanes if moves else 1)
         return splat(self.b, value, lanes)
 
     def _collected(self, places: Sequence[ir.Value], dtype: DType) -> ir.Value:
@@ -207,8 +255,7 @@ class Access:
 
     def _store(self, s: Store, value: ir.Value, strand: Strand) -> None:
         dtype = self.nest.buffers[s.buffer].dtype
-        along = self._along(s.at)
-        if along == 1 or strand.lanes == 1:
+        if is_in_order(self._shifts(s.at, strand)):
             stored = self._write(self._pointer(s.buffer, s.at, strand), value, dtype)
             if s.buffer in self.nest.streamed and self._is_aligned(s, strand.lanes):
                 stored.align = dtype.itemsize * strand.lanes
@@ -264,6 +311,11 @@ class Access:
     def _fence(self) -> None:
         """Stores past the caches become visible before what follows."""
         self.b.call(declared(self.b, "llvm.x86.sse.sfence", []), [])
+
+
+def is_in_order(shifts: Sequence[int]) -> bool:
+    """Whether lanes lie one after the other."""
+    return all(b - a == 1 for a, b in pairwise(shifts))
 
 
 def without(at: Affine, *variables: Var | None) -> Affine:

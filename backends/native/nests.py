@@ -42,6 +42,9 @@ from .shape import (
     BLOCK,
     CAREFUL,
     blocks,
+    overlaps,
+    rows_of,
+    runs_on,
     split,
 )
 from .statements import Statements
@@ -62,8 +65,11 @@ class Emitter(Statements):
         self.skips_nan = False
         """Whether positions are looked for among numbers only."""
         self.strands: list[Strand] = []
-        with loop(self.b, self.start, self.stop, 1) as unit:
-            self.unit(unit)
+        if runs_on(nest, host):
+            self._on_and_on()
+        else:
+            with loop(self.b, self.start, self.stop, 1) as unit:
+                self.unit(unit)
         if nest.streamed and not host.is_arm:
             self._fence()
         self.checks.note(self.buffers)
@@ -115,6 +121,39 @@ class Emitter(Statements):
             unit, self.index[v] = self._divided(unit, v.size)
         if grid:
             self.index[grid[0]] = unit
+
+    def _on_and_on(self) -> None:
+        """Rows that are shorter than a vector, as many at a time as fill vectors."""
+        *outer, across = self.nest.grid
+        size, width = self.nest.passes[0].loops[0].size, self.shape.lanes
+        rows, b = rows_of(size, width), self.b
+        first, start = self._divided(self.start, across.size)
+        last = b.udiv(b.add(self.stop, I64(across.size - 1)), I64(across.size))
+        with loop(b, first, last, 1) as i:
+            self._place(i, outer)
+            begun = b.mul(i, I64(across.size))
+            low = b.select(b.icmp_signed("==", i, first), start, I64(0))
+            high = least(b, b.sub(self.stop, begun), across.size)
+            whole = self._whole(low, high, rows)
+            with loop(b, low, whole, rows) as row:
+                self.index[across] = row
+                self._run_on(across, size, width, rows)
+            with loop(b, whole, high, 1) as row:
+                self.index[across] = row
+                self._passes(None)
+
+    def _run_on(self, across: Var, size: int, width: int, rows: int) -> None:
+        """Some rows from end to end."""
+        (p,) = self.nest.passes
+        self.across, self.lane = across, p.loops[0]
+        self.index[self.lane] = I64(0)
+        self.bases, self.inner = {}, None
+        for start in range(0, rows * size, width):
+            cells = tuple(divmod(start + i, size) for i in range(width))
+            strand = Strand(width, 0, cells)
+            for s in (*p.before, *p.body):
+                self._statement(s, strand, strand.values, strand.values)
+        self.across = self.lane = None
 
     def _side_by_side(self, unit: ir.Value) -> None:
         """Units of rows that lie side by side: blocks of several vectors of them, then
@@ -268,7 +307,7 @@ class Emitter(Statements):
             groups.append((lanes, unroll))
         if one and (unroll > 1 or not many):
             groups.append((lanes, 1))
-        if single and lanes > 1:
+        if single and lanes > 1 and not overlaps(self.nest, size, lanes):
             groups.append((1, 1))
         return groups
 
@@ -299,6 +338,11 @@ class Emitter(Statements):
             self._innermost(p, var, low, whole, strands, reducers, done, step)
             low = whole
             done += unroll
+        width = self.shape.lanes
+        if block is None and overlaps(self.nest, var.size, width):
+            last = I64(var.size - width)
+            strands = [Strand(width, 0)]
+            self._innermost(p, var, last, I64(var.size), strands, reducers, 0, width)
         self.lane = None
 
     def _range(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import gcd, prod
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..kernels.language import (
     Statement,
     Store,
 )
+from ..kernels.values import FUNCTIONS
 from . import elementwise
 from .convert import memory_type
 from .machine import Host
@@ -56,6 +57,8 @@ NEAR_BYTES = 1 << 20
 """What a second cache holds, from which asking for memory takes longer than waiting."""
 FAR_BYTES = 1 << 24
 """What no cache holds."""
+SHORT = 2, 4
+"""Vectors that a short row has: one whose elements are written, and others."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
@@ -107,7 +110,62 @@ def is_wide(nest: Nest) -> bool:
     plain = all(s.op not in ("argmax", "argmin") for s in sums(nest))
     stores = any(isinstance(s, (Store, Position)) for s in p.body)
     enough = nest.grid[-1].size >= MIN_PANEL and p.loops[-1].size >= CAREFUL
-    return bool(sums(nest)) and plain and not stores and enough
+    beside = all(
+        s.at.coefficient(nest.grid[-1]) in (0, 1) for s in p.body if isinstance(s, Load)
+    )
+    return bool(sums(nest)) and plain and not stores and enough and beside
+
+
+def turned(nest: Nest, host: Host) -> Nest:
+    """The nest with lanes along its rows, where these are reduced, many, and shorter
+    than a vector: distances of points in a plane, norms of quaternions. Also where
+    functions of much work would run for single elements at the end of a short row."""
+    several = nest.vertical or nest.chunk is not None or bool(nest.ordered)
+    looks = any(isinstance(s, (Running, Gather)) for s in nest.statements())
+    if several or looks or is_map(nest):
+        return nest
+    side = replace(nest, vertical=True)
+    row = max((prod(v.size for v in p.loops) for p in nest.passes), default=1)
+    width = lanes(side, host)
+    stores = [s.at for s in nest.statements() if isinstance(s, Store)]
+    steps = {v: abs(stores[0].coefficient(v)) for v in nest.grid if v.size >= width}
+    along = [v for v, step in steps.items() if step and step == min(steps.values())]
+    writes = any(isinstance(s, Store) for p in nest.passes for s in p.body)
+    most = SHORT[not writes] * width
+    ends = row < most and row % width > 1 and calls_functions(nest)
+    if (row >= width and not ends) or not along:
+        return nest
+    rest = (v for v in nest.grid if v != along[-1])
+    return replace(side, grid=(*rest, along[-1]))
+
+
+def calls_functions(nest: Nest) -> bool:
+    """Whether a nest computes exponentials and their like."""
+    return any(isinstance(s, Compute) and s.op in FUNCTIONS for s in nest.statements())
+
+
+def runs_on(nest: Nest, host: Host) -> bool:
+    """Whether vectors of a map run on from row to row, which are shorter than they."""
+    if nest.vertical or nest.chunk is not None or nest.ranged or not is_map(nest):
+        return False
+    (p,) = nest.passes
+    width = lanes(nest, host)
+    size = p.loops[0].size if len(p.loops) == 1 and nest.grid else width
+    return 1 < size < width and nest.grid[-1].size >= rows_of(size, width)
+
+
+def rows_of(size: int, width: int) -> int:
+    """The rows of ``size`` elements that fill whole vectors."""
+    return width // gcd(size, width)
+
+
+def overlaps(nest: Nest, size: int, width: int) -> bool:
+    """Whether the last vector of a row may compute some elements of the one before it
+    again, in the place of single elements."""
+    if nest.aliased or nest.streamed or nest.ranged or nest.chunk is not None:
+        return False
+    once = is_map(nest) and blocks(nest) == 1
+    return once and size > width and size % width > 1
 
 
 def panel_of(nest: Nest) -> int:

@@ -116,7 +116,8 @@ class Statements(Access):
         if by not in out:
             return strand.row[by] if self.nest.vertical else self.row[by]
         found = out[by]
-        if self.lane in self.moving[by] or not isinstance(found.type, ir.VectorType):
+        moves = not self.moving[by].isdisjoint((self.lane, self.across))
+        if moves or not isinstance(found.type, ir.VectorType):
             return found
         return self.b.extract_element(found, I32(0))
 

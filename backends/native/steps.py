@@ -21,7 +21,7 @@ from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
 from .places import Memory, Place, Places
-from .shape import check, shape_of
+from .shape import check, shape_of, turned
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
 from .tiles import Panels, padded, tile
 
@@ -34,6 +34,9 @@ STREAMED_BYTES = 1 << 24
 """Results from which on caches are left to what is read: half of a large L3."""
 PANEL_ROWS = 192
 """Rows of a product that are multiplied at once, and stay in cache for what follows."""
+MOST = 4, 3
+"""Places at which a pointwise op is computed again, and one that takes as long as ten
+of them: four steps of a stencil in one nest take five times as long as in two."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads, exact, scatters=True, normal=not exact)
+        self.target = Target(threads, exact, scatters=True, most=MOST, normal=not exact)
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
@@ -172,7 +175,8 @@ class Layered:
         steps = []
         for p, where in zip(pieces.pieces, every, strict=True):
             if isinstance(p, Loops):
-                p = replace(p, nest=self._with_memory(p.nest, where))
+                nest = turned(p.nest, self.host)
+                p = replace(p, nest=self._with_memory(nest, where))
             elif isinstance(p, Product) and gemm.is_better(self.host):
                 p = gemm.merged(p)
             steps.append(Step(p, where, seconds_of(p, self.host)))

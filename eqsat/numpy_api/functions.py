@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import arrange, compute, matrices, statistics  # noqa: F401
+from eqsat.numpy_api import (  # noqa: F401
+    arrange,
+    compute,
+    matrices,
+    order,
+    statistics,
+    windows,
+)
 from eqsat.numpy_api.operands import (
     name_of,
     refuse_argument,
