@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -370,7 +371,10 @@ def add_at(x: Array, indices: Array, axis: int, size: int) -> Array:
     order += range(lead + indices.ndim, x.ndim)
     parts = mx.transpose(parts.astype(_sum_dtype(x)), order)
     start = mx.zeros((size, *parts.shape[indices.ndim :]), dtype=parts.dtype)
-    return mx.moveaxis(start.at[near].add(parts), 0, lead).astype(x.dtype)
+    # MLX adds numbers of 8 bytes at indices on the CPU only.
+    with mx.stream(mx.cpu) if parts.itemsize == 8 else nullcontext():
+        added = start.at[near].add(parts)
+    return mx.moveaxis(added, 0, lead).astype(x.dtype)
 
 
 def _checked(indices: Array, size: int) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from ..kernels.language import (
     Nest,
     Position,
     Running,
+    Scatter,
     Statement,
     Store,
 )
@@ -121,7 +122,7 @@ def turned(nest: Nest, host: Host) -> Nest:
     than a vector: distances of points in a plane, norms of quaternions. Also where
     functions of much work would run for single elements at the end of a short row."""
     several = nest.vertical or nest.chunk is not None or bool(nest.ordered)
-    looks = any(isinstance(s, (Running, Gather)) for s in nest.statements())
+    looks = any(isinstance(s, (Running, Gather, Scatter)) for s in nest.statements())
     if several or looks or is_map(nest):
         return nest
     side = replace(nest, vertical=True)
@@ -243,11 +244,10 @@ def split(size: int, lanes: int, unroll: int) -> tuple[int, int, int]:
 
 
 def is_map(nest: Nest) -> bool:
-    """Whether the elements of all rows are independent."""
-    return (
-        len(nest.passes) == 1
-        and not nest.ordered
-        and not any(isinstance(s, (Accumulate, Running)) for s in nest.statements())
+    """Whether the elements of all rows are independent, and may be computed twice."""
+    others = (Accumulate, Running, Scatter)
+    return len(nest.passes) == 1 and not any(
+        isinstance(s, others) for s in nest.statements()
     )
 
 
