@@ -50,6 +50,11 @@ class Device:
                 return size / rate
         return size / self.bandwidths[-1][1]
 
+    def panel_s(self, size: float) -> float:
+        """Seconds to write so many bytes to the smallest memory, panel by panel, and to
+        read them there."""
+        return 2 * size / self.bandwidths[0][1]
+
 
 CPU = Device(
     "cpu",
@@ -233,6 +238,8 @@ class CostModel:
         work = sum(self.arithmetic_s(*step) for step in steps)
         traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
         traffic += sum(self.device.traffic_s(n) for n in reads.values())
+        if op is KERNEL:
+            traffic += self.device.panel_s(prologue_bytes(body, steps))
         views = sum(step[0].name in VIEWS for step in steps)
         return self.kernel_s(work, traffic, views)
 
@@ -306,3 +313,16 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float]]:
     for a in args:
         reads[a] = min(reads[a], shown_bytes(a))
     return work, reads
+
+
+def prologue_bytes(body: Body, work: Sequence[Work]) -> float:
+    """Bytes of the left operand of the one product in ``body``, where that is computed
+    as it is read; ``work`` is that of its ops but bare numbers."""
+    products = [s for s in body.steps if s.op.kind == "contract"]
+    if len(products) != 1:  # none, or attention
+        return 0.0
+    left, n = products[0].args[0], body.arity
+    while left >= n and body.steps[left - n].op.name in VIEWS:
+        left = body.steps[left - n].args[0]
+    types = next(types for op, _, types, _ in work if op.kind == "contract")
+    return nbytes(types[0]) if left >= n else 0.0

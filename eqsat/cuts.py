@@ -385,6 +385,8 @@ class Cuts(Dense):
             cut.price = node.own_s
         else:
             traffic = self._reading(leaves) + self._saved(part)
+            if nodes & self._products:
+                traffic += self.prologue_s(nodes, body)
             views = (nodes & self._views).bit_count()
             cut.price = self.model.kernel_s(
                 arithmetic, traffic + self.write_s[node.cls], views

@@ -89,6 +89,8 @@ class Dense:
         self._named: dict[State, int] = {}
         self._alive: list[State] = []
         self._views = 0
+        self._products = 0
+        """Nodes, as bits, that multiply what one kernel may compute as it reads it."""
         self.dropped = False
         self._reach()
         self._measure()
@@ -183,6 +185,8 @@ class Dense:
                 self.members[at].append(len(self.nodes))
                 if e.op.name in VIEWS:
                     self._views |= 1 << len(self.nodes)
+                if e.op.kind == "contract":
+                    self._products |= 1 << len(self.nodes)
                 self.nodes.append(self._node(at, i, kids, types))
         self.users: list[list[int]] = [[] for _ in self.classes]
         for n, node in enumerate(self.nodes):
@@ -225,6 +229,20 @@ class Dense:
             return n.own_s
         traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
         return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
+
+    def prologue_s(self, nodes: int, body: int) -> float:
+        """Seconds that the left operand of a product takes in the cache, where a kernel
+        of these nodes and classes computes it; of attention none."""
+        products = bits(nodes & self._products)
+        if len(products) != 1:
+            return 0.0
+        (n,) = products
+        left = self.nodes[n].kids[0]
+        size = self.bytes_of(left)
+        of = {self.nodes[m].cls: m for m in bits(nodes)} if body >> left & 1 else {}
+        while left in of and self.nodes[of[left]].op.name in VIEWS:
+            left = self.nodes[of[left]].kids[0]
+        return self.model.device.panel_s(size) if left in of else 0.0
 
     def bytes_of(self, c: int) -> float:
         """Bytes of a value in memory."""

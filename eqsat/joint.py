@@ -52,9 +52,12 @@ def union(
     shape = () if type_ is None else type_[1]
     if refusal(state, shape, target):
         return None
-    traffic = part.traffic + sum(dense.write_s[k] for k in ordered)
-    price = dense.model.kernel_s(part.arithmetic, traffic, part.views)
     inside = {k: chosen[k] for k in part.order}
+    traffic = part.traffic + sum(dense.write_s[k] for k in ordered)
+    traffic += dense.prologue_s(
+        sum(1 << n for n in inside.values()), sum(1 << k for k in inside)
+    )
+    price = dense.model.kernel_s(part.arithmetic, traffic, part.views)
     return Joint(ordered, inside, part.leaves, price)
 
 

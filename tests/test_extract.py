@@ -307,3 +307,18 @@ def test_a_shared_product_is_computed_once() -> None:
 
     low = eq.jit(f).lower(x, w, v)
     assert held_by(low.program).count("matmul") == 2
+
+
+def test_what_many_products_read_is_computed_once() -> None:
+    """The left operand of one product is computed as it is read; in each of many that
+    would take as long as the product."""
+    a, x = np.ones((512, 512), np.float32), np.ones(512, np.float32)
+
+    def power(a: Any, x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = (a - 1) @ x
+        return x
+
+    f = eq.jit(power)
+    assert [k.kind for k in f.explain(a, x, 1).kernels] == ["contract"]
+    assert [k.kind for k in f.explain(a, x, 8).kernels] == ["map", *["contract"] * 8]
