@@ -12,6 +12,11 @@ from .affine import Layout
 from .language import Operand
 from .pieces import Convolution, Window
 
+FEW_ROWS = 4
+"""Places of all images that are not worth a product of them by kernels."""
+LARGE = 16
+"""Elements of a kernel that such a product has in each channel."""
+
 
 def convolution(
     operands: tuple[Operand, Operand, Operand],
@@ -20,7 +25,9 @@ def convolution(
     attrs: Mapping[str, Any],
 ) -> Convolution:
     """The convolution of images n c h w with kernels o c/groups i j into n o h w, in
-    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold."""
+    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold.
+    Of the result, which may have fewer rows and columns, the first ones are computed.
+    """
     (images, c, *image), (o, each, *kernel), (_, _, *places) = shapes
     of_y, of_x, of_out = layouts
     groups = attrs["groups"]
@@ -35,7 +42,8 @@ def convolution(
     if _is_plain(window) and (y_h == image[1] or image[0] == 1):
         line = (1, prod(image))
         window = Window(line, (1, 1), line, (1, 1), (0, 0), (1, 1))
-    (x_o, *_), (out_n, out_o, *_) = of_x.strides, of_out.strides
+    (x_o, x_c, *_), (out_n, out_o, *_) = of_x.strides, of_out.strides
+    turned = is_turned(*shapes)
     return Convolution(
         operands[1],
         operands[0],
@@ -44,12 +52,19 @@ def convolution(
         (m, prod(places), each * prod(kernel)),
         (images, groups),
         (
-            Layout((0, m * x_o, x_o, 1), of_x.offset),
+            Layout((0, m * x_o, x_o, x_c if turned else 1), of_x.offset),
             Layout((y_n, (c // groups) * y_c, y_c, y_h), of_y.offset),
             Layout((out_n, m * out_o, out_o, 1), of_out.offset),
         ),
         window,
+        turned,
     )
+
+
+def is_turned(images: Shape, kernels: Shape, result: Shape) -> bool:
+    """Whether kernels are large, and lie in few places."""
+    area, places = prod(kernels[2:]), prod(result[2:])
+    return area >= max(LARGE, places) and images[0] * places >= FEW_ROWS
 
 
 def _is_plain(window: Window) -> bool:
@@ -71,6 +86,11 @@ def is_kernel(strides: Shape, shape: Shape) -> bool:
             return False
         step *= n
     return True
+
+
+def has_whole_channels(strides: Shape, shape: Shape) -> bool:
+    """Whether the elements of each channel of a kernel are in order."""
+    return is_kernel((0, *strides[2:]), (1, *shape[2:]))
 
 
 def is_result(strides: Shape, shape: Shape) -> bool:

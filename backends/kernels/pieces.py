@@ -97,10 +97,13 @@ class Convolution(Contraction):
     elements of an image that are under a kernel at place ``n``.
 
     The batch is of images and groups. The last strides of kernels and results are of
-    rows and elements, those of images of channels and rows.
+    rows and elements, or channels where it is turned, those of images of channels and
+    rows.
     """
 
     window: Window
+    turned: bool = False
+    """Whether what is under the kernels are rows of a product, and kernels columns."""
 
     @property
     def channels(self) -> int:

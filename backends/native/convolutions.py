@@ -17,6 +17,7 @@ from math import gcd, prod
 from ..kernels.affine import Unsupported
 from ..kernels.language import Load, Nest, Store
 from ..kernels.pieces import Convolution, Loops, Piece
+from . import turned
 from .conv_code import Stencil
 from .gemm import LINE, STRIP_BYTES, Plan, height, parts_of
 from .machine import Host
@@ -58,13 +59,20 @@ class Cut:
 
 def check(p: Convolution) -> None:
     """Raise :class:`Unsupported` where there is no code for ``p``."""
-    if p.window.stride[1] > MOST_STRIDE:
-        raise Unsupported(f"a convolution with a stride of {p.window.stride[1]}")
+    step, word = p.window.stride[1], "stride"
+    if p.turned:
+        step, word = p.window.dilation[1], "dilation"
+    if step > MOST_STRIDE:
+        raise Unsupported(f"a convolution with a {word} of {step}")
 
 
-def cut(p: Convolution, host: Host, threads: int) -> Cut:
-    """How ``p`` is computed."""
-    return _stencil(p, host, threads) if is_stencil(p) else _windows(p, host, threads)
+def cut(p: Convolution, host: Host, threads: int) -> tuple[Convolution, Cut]:
+    """How ``p`` is computed, and as what."""
+    if p.turned:
+        of, columns = turned.in_blocks(p, threads)
+        return of, Cut(turned.plan(of, host), p.sizes[0], columns)
+    way = _stencil if is_stencil(p) else _windows
+    return p, way(p, host, threads)
 
 
 def is_stencil(p: Convolution) -> bool:
@@ -179,7 +187,8 @@ def _stencil(p: Convolution, host: Host, threads: int) -> Cut:
 def follows(p: Convolution, nest: Nest) -> bool:
     """Whether ``nest`` can run for some of the places of some channels of ``p``: its
     rows are the channels, its loop the places."""
-    if nest.vertical or nest.chunk is not None or not is_map(nest):
+    is_other = nest.vertical or nest.chunk is not None or not is_map(nest)
+    if p.turned or is_other:
         return False
     loops = nest.passes[0].loops
     is_place = len(loops) == 1 and loops[0].size == p.sizes[1]

@@ -3,9 +3,10 @@
 A *tile* is the rows by vectors of a result that registers hold. ``tiles`` multiplies
 rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` and
 ``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
-order that these read. ``gather`` does so for what is under the kernels of a
-convolution; ``stencil`` is the convolution of one channel, which ``border`` puts zeros
-around. ``reach`` and ``finite`` tell which columns of masked scores count.
+order that these read, ``back`` results into that of memory. ``gather`` does so for
+what is under the kernels of a convolution; ``stencil`` is the convolution of one
+channel, which ``border`` puts zeros around. ``reach`` and ``finite`` tell which columns
+of masked scores count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FINITE = (PTR, I64, I64, I64, PTR)
 SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
-    **dict.fromkeys(("copy", "turn"), MOVED),
+    **dict.fromkeys(("copy", "turn", "back"), MOVED),
     **{"reach": REACH, "finite": FINITE},
 }
 
@@ -81,7 +82,10 @@ def text_of(name: str, host: Host) -> str:
         Windows(*given).stencil(Stencil.of(rest[0]))
     else:
         order = Order(*given)
-        (order.copy if kind == "copy" else order.turn)(_dtype(rest[0]))
+        if kind == "copy":
+            order.copy(_dtype(rest[0]))
+        else:
+            order.turn(_dtype(rest[0]), kind == "back")
     return str(module)
 
 

@@ -14,7 +14,7 @@ from .gemm_vectors import mask
 
 
 class Order(Code):
-    """Writes ``copy`` and ``turn``."""
+    """Writes ``copy``, ``turn`` and ``back``."""
 
     def read(self, place: ir.Value, lanes: int, source: DType) -> ir.Value:
         """Elements of ``source`` as numbers of this dtype."""
@@ -40,9 +40,9 @@ class Order(Code):
                     self.store(value, self.at(to, c))
         b.ret_void()
 
-    def turn(self, source: DType) -> None:
+    def turn(self, source: DType, exact: bool = False) -> None:
         """``out[r, c] = x[c, r]``: rows of ``x`` are ``xs`` apart, of ``out`` ``os``.
-        ``out`` has room for whole vectors in its rows."""
+        ``out`` has room for whole vectors in its rows, unless it is to be ``exact``."""
         x, xs, out, os, rows, columns = self.function.args
         b, kind, lanes = self.b, memory_type(source), self.lanes
         enough = b.icmp_signed(">=", rows, I64(lanes))
@@ -54,7 +54,8 @@ class Order(Code):
                     with loop(b, I64(0), rows, lanes) as i:
                         # Past the end the last rows again.
                         r = least(self.b, i, most)
-                        self._square(x, xs, out, os, (r, c, top), source)
+                        kept = self.first(b.sub(columns, c)) if exact else None
+                        self._square(x, xs, out, os, (r, c, top), source, kept)
             with otherwise, loop(b, I64(0), columns, 1) as c:
                 line = self.at(x, self.times(c, xs), kind=kind)
                 with loop(b, I64(0), rows, 1) as r:
@@ -70,9 +71,10 @@ class Order(Code):
         os: ir.Value,
         where: tuple[ir.Value, ir.Value, ir.Value],
         source: DType,
+        kept: ir.Value | None,
     ) -> None:
         """As many rows as columns as a vector has lanes; past the last column it is
-        the last one again."""
+        the last one again, but for those not ``kept``."""
         r, c, top = where
         b, lanes, kind = self.b, self.lanes, memory_type(source)
         square = []
@@ -82,7 +84,7 @@ class Order(Code):
             square.append(self.read(place, lanes, source))
         for n, value in enumerate(turned(b, square)):
             row = b.add(r, I64(n))
-            self.store(value, self.at(out, self.times(row, os), c))
+            self.store(value, self.at(out, self.times(row, os), c), kept)
 
 
 def turned(b: ir.IRBuilder, square: Sequence[ir.Value]) -> list[ir.Value]:

@@ -18,7 +18,6 @@ from ..kernels.language import Nest
 from ..kernels.pieces import Contraction, Convolution, Loops, Product
 from . import blas
 from .access import PTR, loop
-from .conv_calls import ImageCalls
 from .convert import I8, I64
 from .gemm import Packing
 from .gemm_calls import Part
@@ -30,6 +29,7 @@ from .shape import shape_of
 from .sharing_code import MOST_PARTS
 from .steps import PANELS, TEMPORARY, Group, Layered
 from .team import GRAIN_S
+from .turned_calls import TurnedCalls
 
 PART_S = 4e-6
 """Work of a part, where a thread has several of a step (s)."""
@@ -64,7 +64,7 @@ class Writer:
         self.before: tuple[ir.Value, ir.Value] | None = None
         """Parts and turn of the last one."""
         self.blas = BlasCalls(self.b, self.module)
-        self.own = ImageCalls(self.b, self.module, self.host)
+        self.own = TurnedCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
         self._program()
 
@@ -283,7 +283,8 @@ class Writer:
         known = self._private(g, row)
         where = Part(batch, first, count, column, g.columns)
         wanted: tuple[ir.Value, ...] = ()
-        if isinstance(product, Convolution) and g.steps[0].plan is not None:
+        if isinstance(product, Convolution) and len(g.steps) > 1:
+            assert g.steps[0].plan is not None
             wanted = self.own.places(product, g.steps[0].plan, where)
         parts = dict[int, Part]()
         if g.reach is not None:

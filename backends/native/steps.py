@@ -278,10 +278,10 @@ class Layered:
 
     def _convolved(self, p: Convolution, steps: Sequence[Step]) -> Group:
         """A convolution with what runs for the places of each part of it."""
-        cut = convolutions.cut(p, self.host, self.threads)
+        p, cut = convolutions.cut(p, self.host, self.threads)
         first, *rest = steps
         after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]
-        inside = (replace(first, plan=cut.plan), *after)
+        inside = (replace(first, piece=p, plan=cut.plan), *after)
         return Group(inside, p.rows, cut.rows, columns=cut.columns)
 
     def _panel(self, p: Product, is_masked: bool) -> int:
