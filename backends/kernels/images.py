@@ -25,9 +25,7 @@ def convolution(
     attrs: Mapping[str, Any],
 ) -> Convolution:
     """The convolution of images n c h w with kernels o c/groups i j into n o h w, in
-    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold.
-    Of the result, which may have fewer rows and columns, the first ones are computed.
-    """
+    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold."""
     (images, c, *image), (o, each, *kernel), (_, _, *places) = shapes
     of_y, of_x, of_out = layouts
     groups = attrs["groups"]

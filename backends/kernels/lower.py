@@ -27,7 +27,7 @@ from .known import fixed_terms, sums_of_nothing
 from .language import DType, Operand
 from .late import Late, source_of_pairs
 from .mapped import mapped
-from .nesting import PRODUCTS, Nests, Root
+from .nesting import Nests, Root
 from .pieces import Loops, Pieces, Product
 from .schedule import Target, schedule
 from .values import WIDE, Conflict, Values
@@ -99,43 +99,11 @@ class _Lowering(Nests):
             self.nest(sorted(roots, key=lambda r: -r.term.size))
         return self.out
 
-    def write(self, root: Root) -> None:
-        """One term; of a convolution behind views only what they keep."""
-        found = None if root.term in self.memory else self._behind_views(root)
-        if found is None:
-            super().write(root)
-        else:
-            self._convolution(*found)
-
-    def _behind_views(self, root: Root) -> tuple[Term, Root, Shape] | None:
-        """The convolution of which ``root`` is the first rows and columns, or all, with
-        its axes in another order: how it is written, and in what shape."""
-        term, shape, strides = root.term, root.term.shape, root.strides
-        while term.op.name in ("slice", "transpose") and term not in self.memory:
-            attrs = cast(Op, term.op).attr_dict(term)
-            (x,) = term.args
-            if term.op.name == "slice":
-                if any(attrs["starts"]) or set(attrs["steps"]) != {1}:
-                    return None
-            else:
-                perm = attrs["perm"]
-                lead = len(shape) - len(perm)
-                at = [lead + perm.index(a) for a in range(-len(perm), 0)]
-                shape = (*shape[:lead], *(shape[a] for a in at))
-                strides = (*strides[:lead], *(strides[a] for a in at))
-            term = x
-        is_written = term is not root.term and root.out.dtype.name in PRODUCTS
-        if term.op.name != "conv2d" or term in self.memory or not is_written:
-            return None
-        if shape[:2] != term.shape[:2] or not is_result(strides, shape):
-            return None
-        return term, replace(root, term=term, strides=strides), shape
-
     def contract(self, term: Term, root: Root) -> None:
         if term.op.name == "matmul":
             self._product(term, root)
         else:
-            self._convolution(term, root, term.shape)
+            self._convolution(term, root)
 
     def _product(self, term: Term, root: Root) -> None:
         """A matrix product into ``root``."""
@@ -177,16 +145,16 @@ class _Lowering(Nests):
         lies = x[1].strides[-1] == 1 and x[0].dtype == BF16
         return lies and rows > 1 and size % 2 == 0
 
-    def _convolution(self, term: Term, root: Root, shape: Shape) -> None:
-        """The first rows and columns of a convolution into ``root``."""
-        if not is_result(root.strides, shape):
+    def _convolution(self, term: Term, root: Root) -> None:
+        """A convolution into ``root``."""
+        if not is_result(root.strides, term.shape):
             self.materialise(term)
             self.nest([root])
             return
         x, w = term.args
         dtype = root.out.dtype
         of_x = self._operand(x, x.shape, dtype, is_image)
-        turned = is_turned(x.shape, w.shape, shape)
+        turned = is_turned(x.shape, w.shape, term.shape)
         lies = has_whole_channels if turned else is_kernel
         of_w = self._operand(w, w.shape, dtype, lies)
         if of_w[0].dtype != dtype:
@@ -194,7 +162,7 @@ class _Lowering(Nests):
         piece = convolution(
             (of_x[0], of_w[0], root.out),
             (of_x[1], of_w[1], Layout(root.strides, root.offset)),
-            (x.shape, w.shape, shape),
+            (x.shape, w.shape, term.shape),
             cast(Op, term.op).attr_dict(term),
         )
         self.out.pieces.append(piece)

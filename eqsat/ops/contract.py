@@ -177,18 +177,35 @@ def _by_kernels(
     """A convolution of x with g, images as channels and channels as images."""
     if 0 in (*g.shape, *x.shape, *w.shape):
         return None
-    n, image = x.shape[0], x.shape[2:]
     each, *kernel = w.shape[1:]
+    x, around = _under(x, kernel, g.shape[2:], (stride, padding, dilation))
+    n, image = x.shape[0], x.shape[2:]
     parts = transpose(reshape(x, (n, groups, each, *image)), (2, 1, 0, 3, 4))
     z = conv2d_op(
         reshape(parts, (each, groups * n, *image)),
         swapaxes(g, 0, 1),
         stride=dilation,
-        padding=padding,
+        padding=around,
         dilation=stride,
         groups=groups,
     )
-    return swapaxes(window(z, (0, 0), kernel), 0, 1)
+    return swapaxes(z, 0, 1)
+
+
+def _under(
+    x: Any, kernel: Sequence[int], places: Sequence[int], attrs: Sequence[Ints]
+) -> tuple[Any, tuple[int, ...]]:
+    """What of x lies under kernels somewhere, and the padding around it. Where steps
+    leave out rows or columns behind the last kernel, zeros are part of it."""
+    rows = zip(x.shape[2:], kernel, places, *attrs, strict=True)
+    behind = [n + 2 * p - d * (k - 1) - s * (m - 1) - 1 for n, k, m, s, p, d in rows]
+    padding = attrs[1]
+    if not any(behind):
+        return x, padding
+    ends = [p - b for p, b in zip(padding, behind, strict=True)]
+    sizes = [n + min(e, 0) for n, e in zip(x.shape[2:], ends, strict=True)]
+    widths = [(p, max(e, 0)) for p, e in zip(padding, ends, strict=True)]
+    return pad(window(x, (0, 0), sizes), [(0, 0), (0, 0), *widths]), (0, 0)
 
 
 @op(
