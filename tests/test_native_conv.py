@@ -139,6 +139,13 @@ def test_what_follows_runs_for_parts_of_the_places(
         ((1, 4, 3, 3), (4, 1, 3, 3), attributes(groups=4)),  # one place
         ((1, 1, 1, 300), (3, 1, 1, 9), attributes(padding=(0, 4))),
         ((1, 2, 60, 3), (2, 1, 11, 2), attributes((2, 1), (3, 0), (3, 2), 2)),
+        # large kernels in few places
+        ((5, 6, 20, 23), (20, 3, 18, 20), attributes((1, 2), (0, 1), groups=2)),
+        ((70, 4, 9, 9), (9, 4, 9, 9), attributes()),  # one place
+        ((2, 70, 6, 6), (33, 70, 5, 5), attributes()),  # channels at once
+        ((9, 2, 40, 41), (50, 2, 30, 20), attributes((1, 2), (1, 3), (1, 2))),
+        ((40, 3, 17, 18), (1, 3, 16, 16), attributes(padding=ONE)),  # one kernel
+        ((300, 2, 8, 8), (120, 2, 7, 7), attributes(padding=ONE)),  # many rows
     ],
 )
 def test_cuts(shape: Sizes, kernel: Sizes, attrs: dict[str, Any], threads: int) -> None:
@@ -162,14 +169,14 @@ def test_memory_around_images_is_not_read() -> None:
     for guard in (0, 2):
         assert protect(address + guard * page, page, 0) == 0
     try:
-        cases = product_of((27, 61, 128), (1, 2, 3), (1, 2), (1, 3))
+        cases = product_of((27, 61, 128), (1, 2, 3), (1, 2), (1, 3, -2))
         for n, step, groups, kernel in cases:
             size = 2 * 2 * n * 4
             for start in (page, 2 * page - size):
                 x = whole[start : start + size].view(F32).reshape(1, 2, 2, n)
                 x[:] = draw(0, *x.shape)
-                w = draw(1, 2, 2 // groups, 1, kernel)
-                attrs = attributes((1, step), (0, kernel // 2), groups=groups)
+                w = draw(1, 2, 2 // groups, 1, kernel if kernel > 0 else n + kernel)
+                attrs = attributes((1, step), (0, max(kernel, 0) // 2), groups=groups)
                 (got,) = natively(lambda x, w, a=attrs: ops.conv2d(x, w, **a), x, w)
                 right(got, x, w, **attrs)
     finally:
@@ -195,13 +202,13 @@ def test_large_results_of_stencils_are_written_part_by_part(
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize(("groups", "kernel"), [(1, (3, 3)), (4, (3, 3)), (2, (7, 20))])
 def test_halves_are_summed_in_float32_and_rounded_once(
-    dtype: Any, cpu: str | None, groups: int
+    dtype: Any, cpu: str | None, groups: int, kernel: tuple[int, int]
 ) -> None:
     attrs = attributes((1, 2), ONE, groups=groups)
     x = draw(0, 2, 4, 9, 43).astype(dtype)
-    w = draw(1, 8, 4 // groups, 3, 3).astype(dtype)
+    w = draw(1, 8, 4 // groups, *kernel).astype(dtype)
     for arrays, fixed in (([x, w], []), ([x], [w])):
         (got,) = natively(
             lambda x, w: ops.conv2d(x, w, **attrs), *arrays, constants=fixed, cpu=cpu

@@ -14,20 +14,15 @@ import numpy as np
 from eqsat.define import op
 from eqsat.errors import ShapeError, at, caller_line
 from eqsat.op import HALF, AttrVar, Ints
+from eqsat.ops.conv_grad import by_images, by_kernels
 from eqsat.ops.pointwise import cast, multiply
-from eqsat.ops.position import pad
 from eqsat.ops.reduce import sum_op, sum_to
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank
 from eqsat.ops.view import (
     expand_dims,
-    flip,
     matrix_transpose,
     reshape,
-    spread,
     squeeze,
-    swapaxes,
-    transpose,
-    window,
 )
 from eqsat.term import Type
 from eqsat.typerule import Custom, common
@@ -136,84 +131,12 @@ def _conv_flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> floa
     )
 
 
-def _by_images(
-    g: Any,
-    x: Any,
-    w: Any,
-    y: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Any:
-    """A convolution of the spread-out g with w, turned around, its channels
-    exchanged."""
-    if 0 in (*g.shape, *w.shape):
-        return None
-    o, each, *kernel = w.shape
-    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-    whole = [n + 2 * p - r for n, p, r in zip(x.shape[2:], padding, reach, strict=True)]
-    apart = spread(g, stride)
-    behind = [n - m for n, m in zip(whole, apart.shape[2:], strict=True)]
-    apart = pad(apart, [(0, 0), (0, 0), *((0, b) for b in behind)])
-    w = swapaxes(reshape(w, (groups, o // groups, each, *kernel)), 1, 2)
-    turned = flip(reshape(w, (groups * each, o // groups, *kernel)), (-2, -1))
-    around = tuple(max(r - p, 0) for r, p in zip(reach, padding, strict=True))
-    z = conv2d_op(apart, turned, padding=around, dilation=dilation, groups=groups)
-    starts = [max(p - r, 0) for r, p in zip(reach, padding, strict=True)]
-    return window(z, starts, x.shape[2:])
-
-
-def _by_kernels(
-    g: Any,
-    x: Any,
-    w: Any,
-    y: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Any:
-    """A convolution of x with g, images as channels and channels as images."""
-    if 0 in (*g.shape, *x.shape, *w.shape):
-        return None
-    each, *kernel = w.shape[1:]
-    x, around = _under(x, kernel, g.shape[2:], (stride, padding, dilation))
-    n, image = x.shape[0], x.shape[2:]
-    parts = transpose(reshape(x, (n, groups, each, *image)), (2, 1, 0, 3, 4))
-    z = conv2d_op(
-        reshape(parts, (each, groups * n, *image)),
-        swapaxes(g, 0, 1),
-        stride=dilation,
-        padding=around,
-        dilation=stride,
-        groups=groups,
-    )
-    return swapaxes(z, 0, 1)
-
-
-def _under(
-    x: Any, kernel: Sequence[int], places: Sequence[int], attrs: Sequence[Ints]
-) -> tuple[Any, tuple[int, ...]]:
-    """What of x lies under kernels somewhere, and the padding around it. Where steps
-    leave out rows or columns behind the last kernel, zeros are part of it."""
-    rows = zip(x.shape[2:], kernel, places, *attrs, strict=True)
-    behind = [n + 2 * p - d * (k - 1) - s * (m - 1) - 1 for n, k, m, s, p, d in rows]
-    padding = attrs[1]
-    if not any(behind):
-        return x, padding
-    ends = [p - b for p, b in zip(padding, behind, strict=True)]
-    sizes = [n + min(e, 0) for n, e in zip(x.shape[2:], ends, strict=True)]
-    widths = [(p, max(e, 0)) for p, e in zip(padding, ends, strict=True)]
-    return pad(window(x, (0, 0), sizes), [(0, 0), (0, 0), *widths]), (0, 0)
-
-
 @op(
     Custom(_conv_type),
     kind="contract",
     name="conv2d",
     flops=_conv_flops,
-    vjp=(_by_images, _by_kernels),
+    vjp=(by_images, by_kernels),
 )
 @in_float32
 def conv2d_op(
