@@ -17,7 +17,7 @@ from math import gcd, prod
 from ..kernels.affine import Unsupported
 from ..kernels.language import Load, Nest, Store
 from ..kernels.pieces import Convolution, Loops, Piece
-from . import turned
+from . import taps, turned
 from .conv_code import Stencil
 from .gemm import LINE, STRIP_BYTES, Plan, height, parts_of
 from .machine import Host
@@ -68,6 +68,10 @@ def check(p: Convolution) -> None:
 
 def cut(p: Convolution, host: Host, threads: int) -> tuple[Convolution, Cut]:
     """How ``p`` is computed, and as what."""
+    if p.turned and taps.are_worth_it(p, host):
+        of = turned.of_images(p, 1)
+        how, rows = taps.plan(of, host, threads)
+        return of, Cut(how, rows, 1)
     if p.turned:
         of, columns = turned.in_blocks(p, threads)
         return of, Cut(turned.plan(of, host), p.sizes[0], columns)

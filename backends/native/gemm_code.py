@@ -5,7 +5,8 @@ rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` 
 ``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
 order that these read, ``back`` results into that of memory. ``gather`` does so for
 what is under the kernels of a convolution; ``stencil`` is the convolution of one
-channel, which ``border`` puts zeros around. ``reach`` and ``finite`` tell which columns
+channel, which ``border`` puts zeros around, ``taps`` that of few places, with sums in
+lanes that ``fold`` adds. ``reach`` and ``finite`` tell which columns
 of masked scores count.
 """
 
@@ -27,6 +28,7 @@ from .gemm_vectors import Vectors
 from .machine import Host
 from .mask_code import Reaches
 from .math.values import VOID
+from .taps_code import Block, Taps
 
 TILES = (PTR, I64, PTR, I64, I64, PTR, I64, I64, I64, I64, I1)
 LINE = (PTR, I64, PTR, I64, PTR, I64, I64)
@@ -36,11 +38,14 @@ GATHERED = (PTR, *[I64] * 13, PTR, *[I64] * 5)
 BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
 STENCIL = (PTR, I64, PTR, PTR, I64, I64)
 REACH = (PTR, I64, PTR)
+TAPS = (PTR, I64, I64, PTR, I64, I64, I64, PTR, I64, I1)
+FOLD = (PTR, PTR, I64, I64, I64)
 FINITE = (PTR, I64, I64, I64, PTR)
 SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
     **dict.fromkeys(("copy", "turn", "back"), MOVED),
+    **{"taps": TAPS, "fold": FOLD},
     **{"reach": REACH, "finite": FINITE},
 }
 
@@ -78,6 +83,9 @@ def text_of(name: str, host: Host) -> str:
     elif kind in ("reach", "finite"):
         reaches = Reaches(*given)
         (reaches.reach if kind == "reach" else reaches.finite)()
+    elif kind in ("taps", "fold"):
+        sums = Taps(*given)
+        sums.taps(Block.of(rest[0])) if kind == "taps" else sums.fold()
     elif kind == "stencil":
         Windows(*given).stencil(Stencil.of(rest[0]))
     else:

@@ -74,26 +74,21 @@ def in_blocks(p: Convolution, threads: int) -> tuple[Turned, int]:
     if blocks * groups < threads:
         blocks = min(-(-threads // groups), max(images // fewest, blocks))
     each = -(-images // blocks)
-    blocks = -(-images // each)
-    columns = min(-(-threads // (blocks * groups)), p.window.places[0])
-    x, y, out = p.at
+    columns = min(-(-threads // (-(-images // each) * groups)), p.window.places[0])
+    return of_images(p, each), columns
+
+
+def of_images(p: Convolution, each: int) -> Turned:
+    """``p`` with blocks of so many images."""
+    images, groups = p.batch
+    x, *moved = p.at
     read, made = (
-        Layout((each * at.strides[0], *at.strides[1:]), at.offset) for at in (y, out)
+        Layout((each * at.strides[0], *at.strides[1:]), at.offset) for at in moved
     )
-    found = Turned(
-        p.x,
-        p.y,
-        p.out,
-        p.dtype,
-        p.sizes,
-        (blocks, groups),
-        (x, read, made),
-        p.window,
-        True,
-        images,
-        each,
+    batch, at = (-(-images // each), groups), (x, read, made)
+    return Turned(
+        *(p.x, p.y, p.out, p.dtype, p.sizes, batch, at, p.window, True), images, each
     )
-    return found, columns
 
 
 def stretch(p: Turned, host: Host) -> Stretch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ..kernels.pieces import Convolution
-from . import turned
+from . import taps, turned
 from .access import loop
 from .conv_calls import ImageCalls
 from .convert import I64, least
@@ -58,7 +58,8 @@ class TurnedCalls(ImageCalls):
     ) -> None:
         """A part of a convolution, with memory of this thread."""
         if isinstance(p, Turned):
-            self._turned(p, how, pointers, part, scratch)
+            write = self._taps if how.kind == "taps" else self._turned
+            write(p, how, pointers, part, scratch)
         else:
             super().convolution(p, how, pointers, part, scratch)
 
@@ -192,3 +193,84 @@ class TurnedCalls(ImageCalls):
             to = self._at(p.dtype, out, (image, p.steps[1]), first)
             apart = p.at[2].strides[-2]
             self._function(name, [x, lead, to, apart, p.sizes[0], rows.each])
+
+    # -- few images --------------------------------------------------------------------
+
+    def _taps(
+        self,
+        p: Turned,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        b, w, host = self.b, p.window, self.host
+        x = self.element(p, 0, pointers[0], part.batch, part.first)
+        y = self.element(p, 1, pointers[1], part.batch)
+        out = self.element(p, 2, pointers[2], part.batch, part.first)
+        sums = self.moved(scratch, taps.memory(p, host)[0])
+        each, across = taps.band(p, host), taps.line(p, host)
+        with (
+            loop(b, I64(0), I64(p.channels), 1) as channel,
+            loop(b, I64(0), I64(w.kernel[0]), each) as row,
+        ):
+            rows = least(b, b.sub(I64(w.kernel[0]), row), each)
+            image = self._at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
+            first = b.sub(b.mul(row, I64(w.dilation[0])), I64(w.padding[0]))
+            more = b.mul(b.sub(rows, I64(1)), I64(w.dilation[0]))
+            self._function(
+                name_of("border", p.dtype, p.y.dtype.name),
+                [
+                    *(image, p.at[1].strides[-1], *w.image, scratch, across),
+                    *(first, b.add(more, I64(taps.lines(p, 1))), w.padding[1]),
+                ],
+            )
+            kernels = self._at(
+                p.dtype, x, (channel, p.at[0].strides[-1]), (row, w.kernel[1])
+            )
+            adds = b.icmp_signed(">", b.add(channel, row), I64(0))
+            ways = scratch, kernels, sums
+            self._blocks_of_kernels(p, how.height, ways, (part.count, rows, adds))
+        args = [sums, out, p.at[2].strides[-2], part.count, p.sizes[1]]
+        self._function(name_of("fold", p.dtype), args)
+
+    def _blocks_of_kernels(
+        self,
+        p: Turned,
+        each: int,
+        ways: tuple[ir.Value, ir.Value, ir.Value],
+        counts: tuple[ir.Value, ir.Value, ir.Value],
+    ) -> None:
+        """A band of the rows of each kernel, added to its sums; parts but the last one
+        have whole blocks."""
+        b, (count, rows, adds) = self.b, counts
+        rest = p.sizes[0] % each
+        whole = b.sub(count, b.srem(count, I64(each)))
+        with loop(b, I64(0), whole, each) as k:
+            self._block_of_kernels(p, each, ways, k, rows, adds)
+        if rest:
+            with b.if_then(b.icmp_signed("<", whole, count)):
+                self._block_of_kernels(p, rest, ways, whole, rows, adds)
+
+    def _block_of_kernels(
+        self,
+        p: Turned,
+        kernels: int,
+        ways: tuple[ir.Value, ir.Value, ir.Value],
+        first: ir.Value,
+        rows: ir.Value,
+        adds: ir.Value,
+    ) -> None:
+        (image, x, sums), w, n = ways, p.window, p.sizes[1]
+        lead, lanes = p.at[0].strides[-2], tile(self.host, p.dtype).lanes
+        across, each = taps.line(p, self.host), taps.blocks(p, self.host)[1]
+        x = self._at(p.dtype, x, (first, lead))
+        sums = self._at(p.dtype, sums, (first, n * lanes))
+        for i in range(0, w.places[0], each):
+            of = taps.block(p, kernels, min(each, w.places[0] - i))
+            size = p.dtype.itemsize
+            under = self.moved(image, i * w.stride[0] * across * size)
+            to = self.moved(sums, i * w.places[1] * lanes * size)
+            steps = w.dilation[0] * across, w.stride[0] * across
+            args = [under, *steps, x, lead, rows, w.kernel[1], to, n, adds]
+            self._function(name_of("taps", p.dtype, of), args)
