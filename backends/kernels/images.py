@@ -25,8 +25,9 @@ def convolution(
     attrs: Mapping[str, Any],
 ) -> Convolution:
     """The convolution of images n c h w with kernels o c/groups i j into n o h w, in
-    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold."""
-    (images, c, *image), (o, each, *kernel), (_, _, *places) = shapes
+    this order, where :func:`is_image`, :func:`is_kernel` and :func:`is_result` hold.
+    The layout of images has an axis of groups before that of channels."""
+    (images, _, *image), (o, each, *kernel), (_, _, *places) = shapes
     of_y, of_x, of_out = layouts
     groups = attrs["groups"]
     m = o // groups
@@ -36,7 +37,7 @@ def convolution(
         (places[0], places[1]),
         *(attrs[name] for name in ("stride", "padding", "dilation")),
     )
-    y_n, y_c, y_h, _ = of_y.strides
+    y_n, y_g, y_c, y_h, _ = of_y.strides
     if _is_plain(window) and (y_h == image[1] or image[0] == 1):
         line = (1, prod(image))
         window = Window(line, (1, 1), line, (1, 1), (0, 0), (1, 1))
@@ -51,7 +52,7 @@ def convolution(
         (images, groups),
         (
             Layout((0, m * x_o, x_o, x_c if turned else 1), of_x.offset),
-            Layout((y_n, (c // groups) * y_c, y_c, y_h), of_y.offset),
+            Layout((y_n, y_g, y_c, y_h), of_y.offset),
             Layout((out_n, m * out_o, out_o, 1), of_out.offset),
         ),
         window,
@@ -73,7 +74,7 @@ def _is_plain(window: Window) -> bool:
 
 def is_image(strides: Shape, shape: Shape) -> bool:
     """Whether images can be read where they lie: their rows are in order."""
-    return shape[3] == 1 or strides[3] == 1
+    return shape[-1] == 1 or strides[-1] == 1
 
 
 def is_kernel(strides: Shape, shape: Shape) -> bool:

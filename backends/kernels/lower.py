@@ -153,7 +153,8 @@ class _Lowering(Nests):
             return
         x, w = term.args
         dtype = root.out.dtype
-        of_x = self._operand(x, x.shape, dtype, is_image)
+        attrs = cast(Op, term.op).attr_dict(term)
+        of_x = self._images(x, attrs["groups"], dtype)
         turned = is_turned(x.shape, w.shape, term.shape)
         lies = has_whole_channels if turned else is_kernel
         of_w = self._operand(w, w.shape, dtype, lies)
@@ -163,9 +164,23 @@ class _Lowering(Nests):
             (of_x[0], of_w[0], root.out),
             (of_x[1], of_w[1], Layout(root.strides, root.offset)),
             (x.shape, w.shape, term.shape),
-            cast(Op, term.op).attr_dict(term),
+            attrs,
         )
         self.out.pieces.append(piece)
+
+    def _images(self, term: Term, groups: int, dtype: DType) -> tuple[Operand, Layout]:
+        """Where images lie, with an axis of groups before that of channels: these may
+        be far apart, and their reshape nowhere."""
+        n, c, *image = term.shape
+        shape = (n, groups, c // groups, *image)
+        if term.op.name == "reshape" and term not in self.memory:
+            (x,) = term.args
+            if x.shape == shape:
+                return self._operand(x, shape, dtype, is_image)
+        operand, at = self._operand(term, term.shape, dtype, is_image)
+        images, channels, *rest = at.strides
+        strides = (images, shape[2] * channels, channels, *rest)
+        return operand, Layout(strides, at.offset)
 
     def _matrix(self, term: Term, shape: Shape, dtype: DType) -> tuple[Operand, Layout]:
         """Where an operand of a product lies; it is computed or copied if need be."""
