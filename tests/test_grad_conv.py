@@ -19,13 +19,14 @@ from eqsat.ops.contract import conv2d_op
 FORMS = ["_of_all", "_merged", "_joined"]
 CASES: list[tuple[str, Sizes, Sizes, dict[str, Any]]] = [
     ("_of_all", (2, 3, 7, 6), (4, 3, 3, 2), attributes(padding=(1, 3))),
-    ("_of_all", (2, 3, 9, 8), (3, 1, 3, 3), attributes((2, 2), (1, 1), groups=3)),
+    ("_merged", (2, 3, 9, 8), (3, 1, 3, 3), attributes((2, 2), (1, 1), groups=3)),
     ("_of_all", (1, 6, 30, 30), (2, 6, 5, 5), attributes((6, 5), dilation=(5, 3))),
     ("_merged", (2, 3, 16, 11), (4, 3, 7, 7), attributes((2, 2), (3, 3))),
     ("_merged", (2, 9, 12, 9), (4, 9, 4, 4), attributes((2, 2), (1, 1))),
     ("_merged", (1, 9, 13, 12), (4, 9, 6, 4), attributes((3, 2), (2, 0))),
     ("_merged", (2, 8, 16, 12), (6, 8, 4, 4), attributes((4, 4))),  # patches
     ("_merged", (2, 8, 19, 13), (6, 4, 4, 4), attributes((4, 4), groups=2)),
+    ("_merged", (1, 2, 15, 14), (3, 2, 6, 5), attributes((6, 5))),  # many phases
     ("_merged", (2, 2, 5, 20), (3, 2, 2, 3), attributes((1, 3), (4, 5))),
     ("_joined", (2, 6, 9, 10), (4, 6, 3, 3), attributes((2, 2), (1, 1))),
     ("_joined", (2, 6, 9, 10), (4, 6, 1, 1), attributes((2, 2))),  # one phase

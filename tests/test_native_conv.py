@@ -146,6 +146,9 @@ def test_what_follows_runs_for_parts_of_the_places(
         ((9, 2, 40, 41), (50, 2, 30, 20), attributes((1, 2), (1, 3), (1, 2))),
         ((40, 3, 17, 18), (1, 3, 16, 16), attributes(padding=ONE)),  # one kernel
         ((300, 2, 8, 8), (120, 2, 7, 7), attributes(padding=ONE)),  # many rows
+        ((2, 5, 90, 90), (30, 5, 88, 89), attributes(padding=ONE)),  # bands
+        ((1, 6, 30, 37), (34, 3, 25, 17), attributes((2, 3), (1, 2), ONE, 2)),
+        ((3, 4, 20, 40), (28, 1, 9, 17), attributes(dilation=(2, 2), groups=4)),
     ],
 )
 def test_cuts(shape: Sizes, kernel: Sizes, attrs: dict[str, Any], threads: int) -> None:
@@ -312,6 +315,29 @@ def test_images_that_are_computed_and_results_that_are_turned_or_joined() -> Non
     np.testing.assert_allclose(got[0], np.concatenate([y, x], 1), 1e-4, 1e-4)
     (got_turned,) = natively(fused(lambda x, w: computed(x, w)[1], 2), x, w)
     np.testing.assert_allclose(got_turned, y.transpose(0, 2, 3, 1), 1e-4, 1e-4)
+
+
+def test_results_that_are_interleaved_are_written_once() -> None:
+    """Joined and reshaped: each part goes where it belongs, products too."""
+    x, w = draw(0, 2, 4, 8, 9), draw(1, 6, 4, 3, 3)
+    a, b = draw(2, 5, 7), draw(3, 7, 4)
+
+    def joined(x: Any, w: Any, a: Any, b: Any) -> Any:
+        y, z = ops.conv2d(x, w), a @ b
+        found = ops.stack([y, y * 2.0], -1).reshape(2, 6, 6, 14)
+        padded = ops.pad(z.reshape(5, 4, 1), [(0, 0), (0, 0), (1, 1)])
+        return found, padded.reshape(5, 12), ops.stack([z, z], 1).reshape(10, 4)
+
+    for n in range(3):
+        one = fused(lambda *args, n=n: joined(*args)[n], 4)
+        (got,) = natively(one, x, w, a, b)
+        y, z = exact(x, w, F64, **attributes()), a.astype(F64) @ b
+        want = [
+            np.stack([y, y * 2], -1).reshape(2, 6, 6, 14),
+            np.stack([0 * z, z, 0 * z], -1).reshape(5, 12),
+            np.stack([z, z], 1).reshape(10, 4),
+        ][n]
+        np.testing.assert_allclose(got, want, 1e-4, 1e-4)
 
 
 def test_the_last_axis_of_images_may_be_channels() -> None:

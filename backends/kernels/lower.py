@@ -107,6 +107,10 @@ class _Lowering(Nests):
 
     def _product(self, term: Term, root: Root) -> None:
         """A matrix product into ``root``."""
+        if term.shape[-1] > 1 and root.strides[-1] != 1:
+            self.materialise(term)
+            self.nest([root])
+            return
         x, y = term.args
         batch = term.shape[:-2]
         m, n, k = term.shape[-2], term.shape[-1], x.shape[-1]

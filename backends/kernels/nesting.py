@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.build import scalar
 from eqsat.cost import VIEWS
-from eqsat.kernel import packed
+from eqsat.kernel import packed, strides_of_view
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
@@ -143,8 +143,20 @@ class Nests:
             self.contract(term, root)
         elif _is_whole(term) and term not in self.memory:
             self.write(replace(root, term=_sum_of_products(term)))
+        elif name == "reshape" and (inside := self._inside(root)) is not None:
+            self.write(inside)
         else:
             self.nest([root])
+
+    def _inside(self, root: Root) -> Root | None:
+        """What a reshape is of, to be written in its stead: arrays that are joined or
+        padded, whose parts need no memory of their own then."""
+        (x,) = root.term.args
+        if x in self.memory or x.op.name not in ("concatenate", "pad"):
+            return None
+        op, shape = cast(Op, root.term.op), root.term.shape
+        strides = strides_of_view(op, {"shape": x.shape}, shape, root.strides)
+        return None if strides is None else replace(root, term=x, strides=strides)
 
     def pad(self, term: Term, root: Root) -> None:
         """A term with a value around it: inside, and two slabs along each axis, as long

@@ -84,13 +84,12 @@ def by_images(
     axes = [Axis(*row) for row in rows]
     if math.prod(stride) == 1:
         return _of_all(g, w, axes)
-    # A group of one channel has a kernel of its own, for which zeros are no loss.
     waste = math.prod(a.waste for a in axes)
     few = each <= FEW_CHANNELS and waste < 4
-    if all(a.d == 1 for a in axes) and (waste <= WASTE or few) and each * o > groups:
+    if all(a.d == 1 for a in axes) and (waste <= WASTE or few):
         return _merged(g, w, axes)
     count = math.prod(sum(map(bool, map(a.taps, range(a.s)))) for a in axes)
-    if count <= MOST_PHASES and each * o > groups:
+    if count <= MOST_PHASES:
         return _joined(g, w, axes)
     return _of_all(g, w, axes)
 
@@ -161,10 +160,25 @@ def _merged(g: Any, w: Any, axes: Sequence[Axis]) -> Any:
     places = [-(-(a.n + r) // a.s) for a, r in zip(axes, rest, strict=True)]
     z = _turned(g, w, [(b, m, 1) for b, m in zip(starts, places, strict=True)])
     z = reshape(z, (len(g), groups, h.s, v.s, each, *places))
-    z = transpose(z, (0, 1, 4, 5, 2, 6, 3))
+    z = _apart(z, h.s, v.s)
     wide = [m * a.s for m, a in zip(places, axes, strict=True)]
     z = reshape(z, (len(g), groups * each, *wide))
     return window(z, rest, [a.n for a in axes])
+
+
+def _apart(z: Any, rows: int, columns: int) -> Any:
+    """Phases, axes 2 and 3, interleaved along the last two."""
+    n, groups, _, _, each, *places = z.shape
+    if rows * columns > MOST_PHASES:
+        return transpose(z, (0, 1, 4, 5, 2, 6, 3))
+    one = (n, groups * each, *places)
+    lines = []
+    for i in range(rows):
+        parts = [
+            window(z, (i, j, 0, 0, 0), (1, 1, *z.shape[4:])) for j in range(columns)
+        ]
+        lines.append(_interleaved([reshape(p, one) for p in parts], -1))
+    return _interleaved(lines, -2)
 
 
 def _joined(g: Any, w: Any, axes: Sequence[Axis]) -> Any:
