@@ -149,10 +149,10 @@ class Nests:
             self.nest([root])
 
     def _inside(self, root: Root) -> Root | None:
-        """What a reshape is of, to be written in its stead: arrays that are joined or
-        padded, whose parts need no memory of their own then."""
+        """What a reshape is of, to be written in its stead: a product, or what joins
+        or pads arrays, which need no memory of their own then."""
         (x,) = root.term.args
-        if x in self.memory or x.op.name not in ("concatenate", "pad"):
+        if x in self.memory or x.op.name not in (*CONTRACTIONS, "concatenate", "pad"):
             return None
         op, shape = cast(Op, root.term.op), root.term.shape
         strides = strides_of_view(op, {"shape": x.shape}, shape, root.strides)
