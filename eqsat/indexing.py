@@ -48,7 +48,7 @@ def _items(key: Any, shape: Sequence[int]) -> list[Any]:
     items: list[Any] = []
     axis = 0
     for i, k in enumerate(keys):
-        items.extend(_mask(k, shape, axis) if _is_mask(k) else [k])
+        items.extend(_mask(k, shape, axis) if is_mask(k) else [k])
         later = sum(_width(other) for other in keys[i + 1 :])
         axis = len(shape) - later if k is Ellipsis else axis + _width(k)
     return items
@@ -58,15 +58,19 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """One index along ``axis`` for every place of the others, as NumPy has it."""
     if axis is None:
         return take_along_axis(ops.ravel(x), indices, 0)
+    return getitem(x, key_along("np.take_along_axis", x, indices, axis))
+
+
+def key_along(who: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """The key of one index along ``axis`` for every place of the others."""
     n = len(x.shape)
     if len(indices.shape) != n:
         raise ShapeError(
-            f"np.take_along_axis: {len(indices.shape)} axes of indices for an array of "
+            f"{who}: {len(indices.shape)} axes of indices for an array of "
             f"{n}{at(caller_line())}"
         )
     places = np.ogrid[tuple(slice(size) for size in x.shape)]
-    key = [indices if a == axis % n else places[a] for a in range(n)]
-    return getitem(x, tuple(key))
+    return tuple(indices if a == axis % n else places[a] for a in range(n))
 
 
 def _key(k: Any) -> Any:
@@ -77,8 +81,8 @@ def _key(k: Any) -> Any:
         return _traced_index(k)
     if isinstance(k, list):
         k = np.asarray(k, dtype=None if k else np.intp)
-    if isinstance(k, np.ndarray) and k.ndim and (_is_mask(k) or k.dtype.kind in "iu"):
-        return k if _is_mask(k) else k.astype(np.intp)
+    if isinstance(k, np.ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):
+        return k if is_mask(k) else k.astype(np.intp)
     index = None if isinstance(k, (bool, np.bool_)) else _as_int(k)
     if index is not None:
         return index
@@ -96,13 +100,14 @@ def _as_int(k: Any) -> int | None:
         return None
 
 
-def _is_mask(k: Any) -> bool:
+def is_mask(k: Any) -> bool:
+    """Whether a part of a key is a mask that is known when tracing."""
     return isinstance(k, np.ndarray) and k.dtype == np.dtype(bool)
 
 
 def _width(k: Any) -> int:
     """How many axes a part of a key takes up."""
-    return 0 if k is None or k is Ellipsis else k.ndim if _is_mask(k) else 1
+    return 0 if k is None or k is Ellipsis else k.ndim if is_mask(k) else 1
 
 
 def _traced_index(k: Any) -> Any:
@@ -165,10 +170,8 @@ def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
             continue
         axis = len(starts)
         n = x.shape[axis]
-        if isinstance(k, int):
-            row = range(i := _in_bounds(k, n, axis), i + 1)
-        else:
-            row = range(*k.indices(n)) if isinstance(k, slice) else range(n)
+        row = row_of(k, n, axis)
+        if not isinstance(k, int):
             shape.append(len(row))
         if _is_array(k):
             waiting.append(len(shape) - 1)
@@ -176,6 +179,14 @@ def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
         sizes.append(len(row))
         steps.append(row.step)
     return ops.reshape(window(x, starts, sizes, steps), tuple(shape)), waiting
+
+
+def row_of(k: Any, n: int, axis: int) -> range:
+    """The elements that a part of a key takes of an axis of ``n``: all for an array."""
+    if isinstance(k, int):
+        i = _in_bounds(k, n, axis)
+        return range(i, i + 1)
+    return range(*k.indices(n)) if isinstance(k, slice) else range(n)
 
 
 def _in_bounds(i: int, n: int, axis: int) -> int:

@@ -18,6 +18,12 @@ from eqsat.op import Traced
 from eqsat.ops.support import rank
 
 
+def where_under(mask: Any, new: Any, x: Any) -> Any:
+    """``new`` where the mask of the first axes of ``x`` is true, else ``x``."""
+    rest = len(x.shape) - len(mask.shape)
+    return ops.where(ops.reshape(mask, (*mask.shape, *(1,) * rest)), new, x)
+
+
 class Selected:
     """The elements of an array under a traced mask of its first axes."""
 
@@ -35,9 +41,7 @@ class Selected:
         same = isinstance(mask, Traced) and self._is_under(mask)
         if not same or x.shape != self.values.shape:
             self._refuse()
-        n = len(mask.shape)
-        wide = ops.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - n)))
-        return ops.where(wide, ops.cast(self.values, x.dtype), x)
+        return where_under(mask, ops.cast(self.values, x.dtype), x)
 
     def _is_under(self, mask: Any) -> bool:
         return mask.term is self.mask.term  # equal terms are the same

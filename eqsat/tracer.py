@@ -12,7 +12,7 @@ from eqsat.build import apply
 from eqsat.errors import TraceAttributeError, TraceError, at, caller_line
 from eqsat.indexing import getitem
 from eqsat.numpy_api import Operators
-from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD
+from eqsat.numpy_api.operands import ELSEWHERE, INSTEAD, values_in
 from eqsat.op import Op
 from eqsat.selected import Selected
 from eqsat.term import Graph, Shape, Term
@@ -184,9 +184,9 @@ class Tracer(Operators):
             return type(found)(
                 self._shown(f, views.view_of, *how, i) for i, f in enumerate(found)
             )
-        lists = (a for a in args if isinstance(a, (list, tuple)))
-        given = (*args, *kwargs.values(), *(a for some in lists for a in some))
-        if isinstance(found, Tracer) and any(found is a for a in given):
+        if isinstance(found, Tracer) and any(
+            found is a for a in values_in(args, kwargs)
+        ):
             return type(found)(found.term)
         return found
 

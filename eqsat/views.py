@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.errors import TraceError, at, caller_line
-from eqsat.indexing import getitem, key_parts
+from eqsat.indexing import getitem, key_parts, row_of
 from eqsat.numpy_api.functions import call_function
 from eqsat.numpy_api.operands import name_of
 from eqsat.op import Traced
@@ -140,10 +140,8 @@ def with_part(x: Any, key: Any, new: Any) -> Any:
     """``x`` with ``new`` in the place of ``x[key]``; ``key`` holds integers, slices,
     ``...`` and None."""
     parts = [k for k in key_parts(key, x.shape) if k is not None]
-    rows = [
-        range(k % n, k % n + 1) if isinstance(k, int) else range(*k.indices(n))
-        for k, n in zip(parts, x.shape, strict=True)
-    ]
+    pairs = zip(parts, x.shape, strict=True)
+    rows = [row_of(k, n, axis) for axis, (k, n) in enumerate(pairs)]
     return _placed(x, rows, ops.reshape(new, tuple(map(len, rows))), 0)
 
 
@@ -179,10 +177,8 @@ def part(x: Any, key: Any) -> Any:
     if axis is None:
         return getitem(x, key)
     place = [i for i, k in enumerate(parts) if k is not None][axis]
-    k, n = parts[place], x.shape[axis]
-    row = range(k % n, k % n + 1) if isinstance(k, int) and n else range(0)
-    if isinstance(k, slice):
-        row = range(*k.indices(n))
+    k = parts[place]
+    row = row_of(k, x.shape[axis], axis)
     pieces = _pieces(x, axis, row) if row.step == 1 else []
     if len(pieces) != 1 or pieces[0] is x:
         return getitem(x, key)

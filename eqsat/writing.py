@@ -12,7 +12,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.build import constant
 from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.indexing import flat_places, getitem, key_parts
+from eqsat.indexing import flat_places, getitem, is_mask, key_along, key_parts
 from eqsat.numpy_api.operands import (
     name_of,
     operand,
@@ -22,7 +22,7 @@ from eqsat.numpy_api.operands import (
 from eqsat.numpy_api.ufuncs import call_ufunc
 from eqsat.op import Traced
 from eqsat.ops.support import dtype_of, is_traced
-from eqsat.selected import Selected
+from eqsat.selected import Selected, where_under
 from eqsat.views import with_part
 
 
@@ -33,17 +33,15 @@ def fitted(
     value = operand(list(value) if isinstance(value, range) else value)
     if value is NotImplemented:
         raise TraceError(f"{how}: the value is no array or number{at(caller_line())}")
-    if not is_traced(value):
-        with np.errstate(all="ignore"):
-            array = np.asarray(value).astype(x.dtype)
-        if not array.ndim:
-            return ops.broadcast_to(ops.cast(like(x, array), x.dtype), tuple(shape))
-        value = like(x, array)
+    value = value if is_traced(value) else np.asarray(value)
     if not np.can_cast(value.dtype, x.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(
             f"{how}: the value has dtype {value.dtype}, which is not written to "
             f"{x.dtype}\n  write y.astype({x.dtype.name!r}){at(caller_line())}"
         )
+    if not is_traced(value):
+        with np.errstate(all="ignore"):
+            value = like(x, value.astype(x.dtype))
     own = tuple(value.shape)
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
@@ -71,7 +69,7 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
         return value.written(x, key)
     keys = key if isinstance(key, tuple) else (key,)
     masks = [k for k in keys if _is_traced_mask(k)]
-    if masks or (len(keys) == 1 and _is_known_mask(keys[0])):
+    if masks or (len(keys) == 1 and is_mask(keys[0]) and keys[0].ndim):
         if len(keys) > 1:
             raise TraceError(
                 "x[mask, ...] = y with a traced mask among others cannot be traced\n"
@@ -89,10 +87,6 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
 
 def _is_traced_mask(k: Any) -> bool:
     return isinstance(k, Traced) and dtype_of(k) == np.dtype(bool)
-
-
-def _is_known_mask(k: Any) -> bool:
-    return isinstance(k, np.ndarray) and k.dtype == np.dtype(bool) and k.ndim > 0
 
 
 def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
@@ -116,9 +110,8 @@ def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
             f"{at(caller_line())}"
         )
     mask = mask if is_traced(mask) else like(x, mask)
-    wide = ops.reshape(mask, (*mask.shape, *(1,) * len(rest)))
     new = fitted(x, value, rest, how)
-    return ops.where(wide, ops.reshape(new, (*(1,) * n, *rest)), x)
+    return where_under(mask, ops.reshape(new, (*(1,) * n, *rest)), x)
 
 
 def _at_traced(x: Any, parts: Sequence[Any], value: Any, how: str) -> Any:
@@ -170,7 +163,10 @@ def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
             f"{how}: expected integers as indices of the first axis{at(caller_line())}"
         )
     shape = (*indices.shape, *x.shape[1:])
-    value = fitted(x, values[0], shape, how, "same_kind")
+    (value,) = values
+    if not is_traced(value):
+        value = np.asarray(value).astype(x.dtype)  # as NumPy, which truncates
+    value = fitted(x, value, shape, how, "same_kind")
     added = ops.add_at(value, indices, axis=-len(x.shape), size=x.shape[0])
     x.write(x + added if ufunc is np.add else x - added, how)
 
@@ -203,12 +199,10 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    if axis is None or len(np.shape(indices)) != len(arr.shape):
+    if axis is None:
         refuse_function("np.put_along_axis")
     indices = indices if is_traced(indices) else np.asarray(indices)
-    places = np.ogrid[tuple(map(slice, indices.shape))]
-    key = [indices if a == axis % len(arr.shape) else p for a, p in enumerate(places)]
-    arr[tuple(key)] = values
+    arr[key_along("np.put_along_axis", arr, indices, axis)] = values
 
 
 def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

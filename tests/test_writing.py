@@ -197,6 +197,7 @@ def at_computed_places(x: Any) -> Any:
     y[labels[0]], y[labels[1], labels[2]] = -1, 5
     z = np.zeros_like(x)
     np.put_along_axis(z, labels[:, None], 1, axis=1)
+    np.put_along_axis(z, np.array([[2]]), 5, axis=1)
     return y, z
 
 
@@ -326,6 +327,13 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
         (lambda y: y.__setitem__(y > 0, np.ones(9)), TraceError, "depends on data"),
         (lambda y: y[y > 0].sum(), TraceError, r"x\[mask\] cannot be traced"),
         (lambda y: y.__setitem__((0, 9), 1), ShapeError, "out of bounds"),
+        (lambda y: (y.__setitem__(2, 1), y[9]), IndexError, "out of bounds"),
+        (lambda y: (y.__setitem__(2, 1), y[-9, 0]), IndexError, "out of bounds"),
+        (
+            lambda y: np.copyto(y.astype(int), np.full((6, 5), 1.7)),
+            DTypeError,
+            "not written to int64",
+        ),
         (lambda y: np.diagonal(y).__iadd__(1), TraceError, "makes read-only"),
         (lambda y: y.__setitem__(0, "a"), TraceError, "no array or number"),
     ],

@@ -27,6 +27,7 @@ from eqsat.numpy_api.operands import (
     refuse_argument,
     refuse_function,
     refuse_subclass,
+    values_in,
 )
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
 from eqsat.numpy_api.ufuncs import supported_ufuncs
@@ -66,9 +67,7 @@ def call_function(
         found = handler(*args)
     else:
         found = _bound(function, handler, name, args, kwargs)
-    lists = (a for a in args if isinstance(a, (list, tuple)))
-    several = (*args, *kwargs.values(), *(a for some in lists for a in some))
-    first = next((a for a in several if isinstance(a, Traced)), None)
+    first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
     return found if first is None else first.result_of(function, args, kwargs, found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -105,6 +105,12 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
         f"{name}: argument {argument!r} is not supported in a traced function\n"
         f"  {hint}{at(caller_line())}"
     )
+
+
+def values_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """All that a function is given, also in lists."""
+    lists = (a for a in args if isinstance(a, (list, tuple)))
+    return (*args, *kwargs.values(), *(a for some in lists for a in some))
 
 
 def name_of(function: Callable[..., Any]) -> str:
