@@ -127,6 +127,7 @@ def test_a_row_has_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
     small = {
         "ROUNDS": 3,
+        "SLOPES": 3,
         "FEW_ROUNDS": 2,
         "ROUND_S": 1e-3,
         "SIDE": 256,

@@ -29,6 +29,11 @@ LEAST_GROUP = 128
 MOST_GROUP = 1024
 FEW_ROWS = 256
 """Rows below which a row takes as many threads as it can use."""
+MANY_ROWS = 2048
+"""Rows from which 32 lanes take a row that they can hold: a group for each would be
+more groups than a device runs at once, and an H200 starts 1,400 in a microsecond. For
+4,096 rows of 1,024 bfloat16 the log-sum-exp takes 4.1 µs instead of 4.8, and 2.0
+instead of 3.0 where kernels overlap; softmax 5.6 instead of 5.8, and a copy 5.5."""
 TINY = 8
 """Elements of a row that one thread reduces."""
 SHARE = 64
@@ -96,6 +101,12 @@ class Rows(Reducing):
         elif parts <= SIMD or (parts <= 2 * SIMD and rows >= FEW_ROWS):
             self.lanes = SIMD
             self.group = min(WIDE_GROUP, SIMD * rows)
+        elif (
+            rows >= MANY_ROWS
+            and parts * self.n <= SIMD * self._most()
+            and self._holds(SIMD, parts)
+        ):
+            self.lanes, self.group = SIMD, LEAST_GROUP
         else:
             self.lanes = min(self._lanes(parts), -(-parts // SIMD) * SIMD)
             self.group = self.lanes
@@ -107,13 +118,17 @@ class Rows(Reducing):
         """Threads of a long row."""
         if self.nest.rows < FEW_ROWS:
             return MOST_GROUP
-        least = min(b.dtype.itemsize for b in self.nest.buffers)
-        most = min(self.dialect.most_held, SHARE // least)
+        most = self._most()
         lanes = LEAST_GROUP
         while lanes < MOST_GROUP and -(-parts // lanes) * self.n > most:
             lanes *= 2
         half = MOST_GROUP // 2  # two of which run at once where one of the most does
         return half if lanes == MOST_GROUP and self._holds(half, parts) else lanes
+
+    def _most(self) -> int:
+        """Elements of a long row that a thread reads at most."""
+        least = min(b.dtype.itemsize for b in self.nest.buffers)
+        return min(self.dialect.most_held, SHARE // least)
 
     def _holds(self, lanes: int, parts: int) -> bool:
         """Whether each of so many threads can hold its share of a row."""
