@@ -138,11 +138,22 @@ def test_of_nothing_a_reduction_is_its_neutral_element(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-@settings(max_examples=15)
+@settings(max_examples=25)
 @given(
     seeds,
-    st.sampled_from([(1, 200), (3, 70), (200, 5), (4, 33, 6), (70_001,), (2, 40_000)]),
-    st.sampled_from(["f4", "f8", "f2", "i1", "u8"]),
+    st.sampled_from(
+        [
+            (1, 200),
+            (3, 70),
+            (5, 64),
+            (7, 511),
+            (200, 5),
+            (4, 33, 6),
+            (70_001,),
+            (2, 40_000),
+        ]
+    ),
+    st.sampled_from(["f4", "f8", "f2", "i1", "i4", "u4", "i8", "u8"]),
     threads,
 )
 def test_the_first_of_equals_is_chosen(

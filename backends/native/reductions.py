@@ -235,6 +235,18 @@ def halves(b: ir.IRBuilder, value: ir.Value) -> tuple[ir.Value, ir.Value]:
     return b.shuffle_vector(value, value, low), b.shuffle_vector(value, value, high)
 
 
+def in_a_row(b: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
+    """Vectors of one width, a power of two of them, as one."""
+    while len(vectors) > 1:
+        places = ir.Constant(
+            ir.VectorType(I32, 2 * lanes_of(vectors[0])),
+            [I32(i) for i in range(2 * lanes_of(vectors[0]))],
+        )
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [b.shuffle_vector(x, y, places) for x, y in pairs]
+    return vectors[0]
+
+
 class _Careful(_Plain):
     """A sum carried over to a compensated total."""
 
@@ -273,18 +285,18 @@ class NotesNan:
 
     def begin_noting(self, c: Context, lanes: int) -> None:
         """No NaN so far."""
-        self.nan = Cell(c, widened(I1, lanes), constant(I1, lanes, 0))
+        self.ordered = Cell(c, widened(I1, lanes), constant(I1, lanes, 1))
 
     def note(self, c: Context, x: ir.Value, y: ir.Value) -> None:
         """Note whether one of two values is NaN, which one comparison tells."""
-        unordered = c.b.fcmp_unordered("uno", x, y)
-        self.nan.set(c.b, c.b.or_(self.nan.get(c.b), unordered))
+        ordered = c.b.fcmp_ordered("ord", x, y)  # and "and": one instruction with masks
+        self.ordered.set(c.b, c.b.and_(self.ordered.get(c.b), ordered))
 
 
 def any_nan(c: Context, parts: Sequence[NotesNan]) -> ir.Value:
     """Whether NaN was among the values of ``parts``."""
-    either = Reducer("any", np.dtype(bool))
-    return _Joined(either, [p.nan.get(c.b) for p in parts]).to_scalar(c)
+    every = Reducer("all", np.dtype(bool))
+    return c.b.not_(_Joined(every, [p.ordered.get(c.b) for p in parts]).to_scalar(c))
 
 
 class _Bound(NotesNan, _Plain):
@@ -296,7 +308,7 @@ class _Bound(NotesNan, _Plain):
 
     def finished(self, c: Context) -> ir.Value:
         nan = constant(register_type(self.of.dtype), self.lanes, float("nan"))
-        return c.b.select(self.nan.get(c.b), nan, self.cell.get(c.b))
+        return c.b.select(self.ordered.get(c.b), self.cell.get(c.b), nan)
 
     def joined(self, c: Context, other: _Plain) -> Any:
         return _Bounds(self.of, [self]).joined(c, other)
