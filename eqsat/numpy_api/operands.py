@@ -31,7 +31,6 @@ INSTEAD = {
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
-    "linalg.multi_dot": "x @ y @ z",
     "partition": "np.sort",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",
