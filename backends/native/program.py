@@ -15,10 +15,11 @@ from dataclasses import replace
 from llvmlite import ir
 
 from ..kernels.language import Nest
-from ..kernels.pieces import Contraction, Convolution, Loops, Product
+from ..kernels.pieces import Contraction, Convolution, Factoring, Loops, Product
 from . import blas
 from .access import PTR, loop
 from .convert import I8, I64
+from .factor_calls import FactorCalls
 from .gemm import Packing
 from .gemm_calls import Part
 from .math.values import VOID, declared
@@ -45,7 +46,8 @@ class Writer:
         self.functions: dict[Nest, ir.Function] = {}
         self.parts = parts
         self.calls_blas = any(
-            isinstance(s.piece, Product) and s.plan is None
+            isinstance(s.piece, Factoring)
+            or (isinstance(s.piece, Product) and s.plan is None)
             for g in parts
             for s in g.steps
         )
@@ -64,6 +66,7 @@ class Writer:
         self.before: tuple[ir.Value, ir.Value] | None = None
         """Parts and turn of the last one."""
         self.blas = BlasCalls(self.b, self.module)
+        self.factors = FactorCalls(self.b, self.module)
         self.own = TurnedCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
         self._program()
@@ -225,7 +228,8 @@ class Writer:
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
         first = g.steps[0]
-        if g.rows and first.plan is None and not blas.library().is_held:
+        calls = g.rows > 0 or isinstance(first.piece, Factoring)
+        if calls and first.plan is None and not blas.library().is_held:
             return 1
         parts = self._count(g)
         return max(1, min(self.layered.threads, parts, int(g.seconds / GRAIN_S)))
@@ -238,6 +242,8 @@ class Writer:
             return g.rows // first.sizes[0] * panels * g.columns
         if isinstance(first, Packing):
             return first.units(self.host)
+        if isinstance(first, Factoring):
+            return first.matrices
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -263,6 +269,9 @@ class Writer:
                 y, panels = (self._pointer(m) for m in first.memory)
                 of = first.piece
                 self.own.pack(of.product, of.panels, part, y, panels)
+            elif isinstance(first.piece, Factoring):
+                pointers = [self._pointer(m) for m in first.memory]
+                self.factors.matrix(first.piece, pointers, part)
             else:
                 self._panel_of(g, part)
 

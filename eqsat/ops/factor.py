@@ -17,7 +17,7 @@ import numpy as np
 from eqsat.define import composite, op
 from eqsat.errors import DTypeError, ShapeError, at, caller_line
 from eqsat.op import FLAT, HALF
-from eqsat.ops.pointwise import absolute, equal, multiply, negative, sign, where
+from eqsat.ops.pointwise import absolute, equal, negative, sign, where
 from eqsat.ops.position import iota, pad, tril, triu
 from eqsat.ops.reduce import prod, sum
 from eqsat.ops.support import known_sizes
@@ -178,10 +178,10 @@ def _pivots(f: Any) -> Any:
     return np.diagonal(np.asarray(f)[..., :-1, :], axis1=-2, axis2=-1)
 
 
-def _lu_solve(f: Any, b: Any, *, transposed: bool) -> Array:
+def _lu_solve(f: Any, b: Any, transposed: bool, who: str = "solve") -> Array:
     f, b = np.asarray(f), np.asarray(b)
     if (_pivots(f) == 0).any():
-        refuse_singular("solve", _pivots(f))
+        refuse_singular(who, _pivots(f))
     batch = np.broadcast_shapes(f.shape[:-2], b.shape[:-2])
     out = np.empty((*batch, *b.shape[-2:]), b.dtype)
     f, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (f, b))
@@ -346,7 +346,7 @@ def lu_solve(f: Any, b: Any, *, transposed: bool) -> Any:
 
     Raises NumPy's LinAlgError where a pivot is 0.
     """
-    return _lu_solve(f, b, transposed=bool(transposed))
+    return _lu_solve(f, b, bool(transposed))
 
 
 @op(
@@ -358,7 +358,7 @@ def lu_solve(f: Any, b: Any, *, transposed: bool) -> Any:
 def lu_inv(f: Any) -> Any:
     """a⁻¹ by the factorisation of ``a``. Raises as :data:`lu_solve`."""
     f = np.asarray(f)
-    return _lu_solve(f, np.eye(f.shape[-1], dtype=f.dtype), transposed=False)
+    return _lu_solve(f, np.eye(f.shape[-1], dtype=f.dtype), False, "inv")
 
 
 def pivots_of(f: Any) -> Any:
@@ -380,8 +380,8 @@ def lu_sign(f: Any) -> Any:
     """The sign of det a by the factorisation of ``a``; 0 of a singular one."""
     *lead, _, n = known_sizes("lu", f)
     swaps = reshape(window(f, (n, 0), (1, n)), (*lead, n))
-    stay = equal(swaps, iota(n, f))
-    return prod(multiply(sign(pivots_of(f)), where(stay, 1.0, -1.0)), -1)
+    signs = sign(pivots_of(f))
+    return prod(where(equal(swaps, iota(n, f)), signs, negative(signs)), -1)
 
 
 @composite(
