@@ -16,26 +16,52 @@ from ..kernels.pieces import Factoring
 from . import blas
 from .access import PTR, loop
 from .convert import I8, I64, register_type
+from .factor_lanes import lanes_of
+from .factor_lanes import scratch_bytes as lane_bytes
+from .machine import Host
 from .math.values import declared
 from .products import BlasCalls
 
-MOST_ROWS = 1 << 15
-"""Of matrices, whose swaps of rows lie on the stack."""
+CALL_S, FLOPS_PER_S, LANE_FLOPS_PER_S = 3e-7, 2e10, 5e8
+"""What a call of LAPACK takes (s), its flop in a second, and those of a lane."""
 
 
 def check(p: Factoring) -> None:
     """Raise :class:`Unsupported` for what LAPACK is not called for."""
-    if p.dtype.name not in blas.LETTERS or p.sizes[0] > MOST_ROWS:
-        raise Unsupported(f"{p.routine} of {p.sizes[0]} rows of {p.dtype}")
+    if p.dtype.name not in blas.LETTERS:
+        raise Unsupported(f"{p.routine} of {p.dtype}")
+
+
+def units(p: Factoring, host: Host) -> int:
+    """Parts that threads can share."""
+    return -(-p.matrices // max(lanes_of(p, host), 1))
+
+
+def seconds(p: Factoring, host: Host) -> float:
+    """About how long one thread takes (s)."""
+    lanes = lanes_of(p, host)
+    if lanes:
+        return (p.flops + 10.0 * p.matrices * p.sizes[0] ** 2) / (lanes * LANE_FLOPS_PER_S)
+    return p.flops / FLOPS_PER_S + p.matrices * CALL_S
+
+
+def scratch_bytes(p: Factoring, host: Host) -> int:
+    """Memory that a thread needs: of LAPACK for the swaps of rows."""
+    return lane_bytes(p, host) if lanes_of(p, host) else 8 * (p.sizes[0] + 1)
 
 
 class FactorCalls(BlasCalls):
     """Writes calls at the place where ``b`` stands."""
 
     def matrix(
-        self, p: Factoring, pointers: Sequence[ir.Value], which: ir.Value
+        self,
+        p: Factoring,
+        pointers: Sequence[ir.Value],
+        which: ir.Value,
+        scratch: ir.Value,
     ) -> None:
         """The routine of ``p`` for one matrix."""
+        self.scratch = scratch
         *places, fault = pointers
         self.kind, self.letter = register_type(p.dtype), blas.LETTERS[p.dtype.name]
         at = [self._start(p, i, x, which) for i, x in enumerate(places)]
@@ -96,10 +122,6 @@ class FactorCalls(BlasCalls):
             pivot = self._load(x, (i, apart))
             self._fail_if(self.b.fcmp_ordered("==", pivot, zero))
 
-    def _integer(self, count: int = 1) -> ir.Value:
-        with self.b.goto_entry_block():
-            return self.b.alloca(self._integer_type, count)
-
     @property
     def _integer_type(self) -> ir.IntType:
         return ir.IntType(blas.library().integer_bits)
@@ -113,7 +135,7 @@ class FactorCalls(BlasCalls):
     def _lu(self, p: Factoring, a: ir.Value, out: ir.Value) -> None:
         b, (n, _) = self.b, p.sizes
         self._copy(a, p.at[0].strides[::-1][:2], out, (n, n))
-        swaps, info = self._integer(n), self._integer()
+        info, swaps = self.scratch, self.moved(self.scratch, 8)
         size = self._constant(n)
         self._call("getrf", [size, size, out, size, swaps, info])
         with loop(b, I64(0), I64(n), 1) as i:
@@ -123,7 +145,7 @@ class FactorCalls(BlasCalls):
             b.store(row, self._element(out, (I64(n), n), (i, 1)))
 
     def _cholesky(self, p: Factoring, a: ir.Value, out: ir.Value) -> None:
-        n, info = p.sizes[0], self._integer()
+        n, info = p.sizes[0], self.scratch
         self._copy(a, p.at[0].strides, out, (n, n), lower=True)
         size = self._constant(n)
         self._call("potrf", [self._constant("U"), size, out, size, info])

@@ -38,8 +38,6 @@ TEMPORARY, PANELS = -2, -3
 right operands of products, in panels."""
 PACKED_PER_S = 1e10
 """Bytes that one core brings into panels."""
-FACTORED_PER_S, CALL_S = 1e10, 5e-7
-"""Flop of a factorisation in a second, and what a call of LAPACK takes (s)."""
 STREAMED_BYTES = 1 << 24
 """Results from which on caches are left to what is read: half of a large L3."""
 PANEL_ROWS = 192
@@ -102,7 +100,7 @@ def seconds_of(piece: Piece, host: Host) -> float:
     if isinstance(piece, Convolution):
         return piece.flops / gemm.flops_per_s(host)
     if isinstance(piece, Factoring):
-        return piece.flops / FACTORED_PER_S + piece.matrices * CALL_S
+        return factor_calls.seconds(piece, host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
