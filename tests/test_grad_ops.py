@@ -217,6 +217,12 @@ OF_ANY_SIZE: dict[str, Case] = {
         triangular(transposed=True, unit_diagonal=True),
         lambda a, b, c: [(a, a), (a, c)],
     ),
+    "pinv": (np.linalg.pinv, lambda a, b, c: [(2, a, b)]),
+    "pinv of few rows": (np.linalg.pinv, lambda a, b, c: [(a, a + b)]),
+    "lstsq": (
+        lambda a, b: np.linalg.lstsq(a, b)[0],
+        lambda a, b, c: [(a + b, a), (a + b, c)],
+    ),
     "matrix_power": (
         lambda a: np.linalg.matrix_power(regular(a), -3),
         lambda a, b, c: [(b, a, a)],
@@ -293,6 +299,42 @@ OF_ANY_SIZE: dict[str, Case] = {
     ),
 }
 OF_SOME: dict[str, Case] = {
+    "decompose by eigenvalues": (
+        lambda a: np.linalg.eigh(a).eigenvectors[..., :1, :] ** 2,
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, eigh": (
+        lambda a: np.exp(np.linalg.eigh(a, "U").eigenvalues),
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, eigvalsh": (
+        lambda a: np.linalg.eigvalsh(a) ** 2,
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, svd": (
+        lambda a: np.linalg.svd(a, full_matrices=False).U ** 2,
+        lambda a, b, c: [(c, a, b)],
+    ),
+    "decompose, svd of both": (
+        lambda a: np.linalg.svd(a, full_matrices=False).Vh ** 2 * 3,
+        lambda a, b, c: [(a, b)],
+    ),
+    "decompose, svdvals": (
+        lambda a: np.linalg.svd(a, compute_uv=False) ** 2,
+        lambda a, b, c: [(c, a, b)],
+    ),
+    "decompose, qr": (
+        lambda a: np.linalg.qr(a).Q + np.linalg.qr(a).R.sum(),
+        lambda a, b, c: [(c, a + b, a)],
+    ),
+    "decompose, nuclear norm": (
+        lambda a: np.linalg.norm(a, "nuc", (0, 1)) + np.linalg.norm(a, 2, (1, 0)),
+        lambda a, b, c: [(a, b, c)],
+    ),
+    "lu_inv for a condition": (
+        lambda a: np.linalg.cond(regular(a), 1),
+        lambda a, b, c: [(b, a, a)],
+    ),
     "max": (lambda x: ops.max(x, (0, 2)), lambda a, b, c: [(a, b, c)]),
     "min": (lambda x: ops.min(x, 1, keepdims=True), lambda a, b, c: [(a, b, c)]),
     "var": (lambda x: ops.var(x, (0, 1), ddof=1), lambda a, b, c: [(a + 1, b, c)]),
