@@ -273,7 +273,7 @@ MOST_CONDITION = 1e3
 def _is_moderate(v: Any) -> bool:
     """Whether the largest number of each matrix is neither tiny nor huge."""
     if v.ndim < 2 or not v.size:
-        return v.ndim >= 2
+        return bool(v.ndim >= 2)
     largest = np.abs(v).max((-2, -1))
     return bool(np.all((largest >= 1e-3) & (largest <= 1e4)))
 

@@ -22,7 +22,7 @@ FAR = 0.1
 
 def _norm(x: Any) -> Array:
     """The largest sum of a row, for each matrix."""
-    return np.max(np.sum(np.abs(x), -1), -1, initial=0)
+    return np.asarray(np.max(np.sum(np.abs(x), -1), -1, initial=0))
 
 
 def _inverse_norm(a: Array) -> Array:
@@ -66,9 +66,7 @@ def _factor(
     return error
 
 
-def _solved(
-    matrix: Array, change: Array, b_error: Array, x: Array
-) -> Array:
+def _solved(matrix: Array, change: Array, b_error: Array, x: Array) -> Array:
     """The error of each column of a solution."""
     inverse = _inverse_norm(matrix)
     ratio = _moved(inverse, change)[..., None]
@@ -105,7 +103,9 @@ def _cholesky(
     change = _norm(a.error) + n * p.unit * _norm(whole)
     ratio = n * _moved(_inverse_norm(whole), change)
     largest = np.max(np.abs(value), (-2, -1), initial=0)
-    return np.tril(np.broadcast_to(_scaled(ratio, largest)[..., None, None], value.shape))
+    return np.tril(
+        np.broadcast_to(_scaled(ratio, largest)[..., None, None], value.shape)
+    )
 
 
 def _triangular(

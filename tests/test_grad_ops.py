@@ -162,8 +162,6 @@ def convolution(**attrs: Any) -> Callable[..., Any]:
     return lambda x, w: eq.conv2d(x, w, **attrs)
 
 
-
-
 def regular(x: Any) -> Any:
     """Square matrices far from singular ones."""
     return x + 4 * np.eye(x.shape[-1])

@@ -44,8 +44,8 @@ class Library:
     """Functions of a BLAS, as Fortran calls them."""
 
     addresses: Mapping[str, int]
-    """Those of :data:`FUNCTIONS` and :data:`FACTORISATIONS`; where it can be held to one thread,
-    ``blas_get_threads`` and ``blas_set_threads``."""
+    """Those of :data:`FUNCTIONS` and :data:`FACTORISATIONS`; where it can be held to
+    one thread, ``blas_get_threads`` and ``blas_set_threads``."""
     integer_bits: int
     core: str = ""
     """The processor whose kernels it takes, as OpenBLAS names it: ``Haswell``."""
@@ -74,8 +74,7 @@ def _openblas(loaded: ctypes.CDLL) -> Library | None:
     for suffix, bits in (("64_", 64), ("", 32)):
         names = {
             **{
-                name: f"scipy_{name}_{suffix}"
-                for name in (*FUNCTIONS, *FACTORISATIONS)
+                name: f"scipy_{name}_{suffix}" for name in (*FUNCTIONS, *FACTORISATIONS)
             },
             "blas_get_threads": f"scipy_openblas_get_num_threads{suffix}",
             "blas_set_threads": f"scipy_openblas_set_num_threads{suffix}",

@@ -41,7 +41,9 @@ def seconds(p: Factoring, host: Host) -> float:
     """About how long one thread takes (s)."""
     lanes = lanes_of(p, host)
     if lanes:
-        return (p.flops + 10.0 * p.matrices * p.sizes[0] ** 2) / (lanes * LANE_FLOPS_PER_S)
+        return (p.flops + 10.0 * p.matrices * p.sizes[0] ** 2) / (
+            lanes * LANE_FLOPS_PER_S
+        )
     return p.flops / FLOPS_PER_S + p.matrices * CALL_S
 
 
@@ -214,9 +216,7 @@ class FactorCalls(BlasCalls):
         places = [a, self._constant(lead), out, self._constant(k)]
         self._call("trsm", [*letters, *sizes, *places])
 
-    def _swap(
-        self, p: Factoring, f: ir.Value, out: ir.Value, backwards: bool
-    ) -> None:
+    def _swap(self, p: Factoring, f: ir.Value, out: ir.Value, backwards: bool) -> None:
         """Rows of ``out`` swapped as those of the matrix were, or put back."""
         b, (n, k) = self.b, p.sizes
         with loop(b, I64(0), I64(n), 1) as step:

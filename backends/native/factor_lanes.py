@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -49,7 +50,7 @@ class Grid:
     columns: int
 
 
-At = ir.Value | int
+At: TypeAlias = "ir.Value | int"
 Place = Callable[[At, At], ir.Value]
 """Where the element of a row and a column of a triangle is."""
 
@@ -71,8 +72,8 @@ class LaneFactors(Calls):
         """The routine of ``p`` for the matrices of one unit."""
         *places, self.fault = pointers
         n, k = p.sizes
-        self.element, self.lanes = register_type(p.dtype), lanes_of(p, self.host)
-        self.vector = widened(self.element, self.lanes)
+        self.number_type, self.lanes = register_type(p.dtype), lanes_of(p, self.host)
+        self.vector = widened(self.number_type, self.lanes)
         self.batch = [self._offsets(p, at, unit) for at in p.at]
         self.places, self.p = places, p
         self.a = Grid(scratch, n)
@@ -99,16 +100,16 @@ class LaneFactors(Calls):
         b, at = self.b, self.batch[i][lane]
         for index, stride in terms:
             at = b.add(at, b.mul(_value(index), I64(stride)))
-        return b.gep(self.places[i], [at], source_etype=self.element)
+        return b.gep(self.places[i], [at], source_etype=self.number_type)
 
     def _gathered(self, i: int, *terms: tuple[At, int]) -> ir.Value:
         """An element of each matrix of operand ``i``."""
         b = self.b
         if self.lanes == 1:
-            return b.load(self._where(i, 0, terms), typ=self.element)
+            return b.load(self._where(i, 0, terms), typ=self.number_type)
         vector = ir.Constant(self.vector, ir.Undefined)
         for lane in range(self.lanes):
-            one = b.load(self._where(i, lane, terms), typ=self.element)
+            one = b.load(self._where(i, lane, terms), typ=self.number_type)
             vector = b.insert_element(vector, one, I32(lane))
         return vector
 
@@ -155,7 +156,7 @@ class LaneFactors(Calls):
     # -- arithmetic --------------------------------------------------------------------
 
     def _number(self, value: float) -> ir.Constant:
-        one = ir.Constant(self.element, value)
+        one = ir.Constant(self.number_type, value)
         return one if self.lanes == 1 else ir.Constant(self.vector, [one] * self.lanes)
 
     def _less_product(self, z: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -163,7 +164,7 @@ class LaneFactors(Calls):
         return self._intrinsic("fmuladd", self.b.fneg(x), y, z)
 
     def _intrinsic(self, name: str, *args: ir.Value) -> ir.Value:
-        kind = "f64" if isinstance(self.element, ir.DoubleType) else "f32"
+        kind = "f64" if isinstance(self.number_type, ir.DoubleType) else "f32"
         mangled = kind if self.lanes == 1 else f"v{self.lanes}{kind}"
         types = [a.type for a in args]
         function = declared(self.b, f"llvm.{name}.{mangled}", types, self.vector)
@@ -181,10 +182,12 @@ class LaneFactors(Calls):
 
     def _row_number(self, i: ir.Value) -> ir.Value:
         """An index as a number in each lane."""
-        one = self.b.sitofp(i, self.element)
+        one = self.b.sitofp(i, self.number_type)
         if self.lanes == 1:
             return one
-        first = self.b.insert_element(ir.Constant(self.vector, ir.Undefined), one, I32(0))
+        first = self.b.insert_element(
+            ir.Constant(self.vector, ir.Undefined), one, I32(0)
+        )
         zeros = ir.Constant(ir.VectorType(I32, self.lanes), [I32(0)] * self.lanes)
         return self.b.shuffle_vector(first, first, zeros)
 
@@ -218,7 +221,10 @@ class LaneFactors(Calls):
         b.store(self._intrinsic("fabs", self._get(self.a, k, k)), most)
         b.store(self._row_number(k), row)
         with self._each(after, n) as i:
-            size, best = self._intrinsic("fabs", self._get(self.a, i, k)), self._load(most)
+            size, best = (
+                self._intrinsic("fabs", self._get(self.a, i, k)),
+                self._load(most),
+            )
             larger = b.fcmp_ordered(">", size, best)
             b.store(b.select(larger, size, best), most)
             b.store(b.select(larger, self._row_number(i), self._load(row)), row)

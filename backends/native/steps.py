@@ -129,7 +129,9 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads, exact, scatters=True, factors=True, most=MOST, normal=not exact)
+        self.target = Target(
+            threads, exact, scatters=True, factors=True, most=MOST, normal=not exact
+        )
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}

@@ -90,7 +90,7 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
 
 def _named(like: str, parts: Any) -> Any:
     """``parts`` as NumPy names them, a tuple of the class of that name."""
-    return getattr(np.linalg._linalg, like)(*parts)  # type: ignore[attr-defined]
+    return getattr(np.linalg._linalg, like)(*parts)
 
 
 def _triangle(a: Any, uplo: str) -> Any:
@@ -199,4 +199,5 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     squares = ops.reshape(ops.sum(rest * rest, 0), (-1,))
     left = squares if m > n else squares[:0]
     s = svdvals(a)
-    return x, left, ops.sum(ops.cast(s > rcond * s[:1], np.int64)), s
+    rank = ops.cast(ops.sum(ops.cast(s > rcond * s[:1], np.int64)), np.int32)
+    return x, left, rank, s

@@ -218,7 +218,7 @@ def _substituted(a: Any, b: Any, lower: bool, transposed: bool, unit: bool) -> A
 def _cholesky(a: Any) -> Array:
     a = np.asarray(a)
     if a.dtype in LAPACK:
-        return np.linalg.cholesky(a)
+        return np.asarray(np.linalg.cholesky(a))
     out = np.zeros_like(a)
     for j in range(a.shape[-1]):
         row = out[..., j, :j]
@@ -291,7 +291,10 @@ def _times(g: Any, matrices: Any) -> Any:
 
 
 def _by_cholesky(g: Any, a: Any, y: Any) -> Any:
-    """By the lower triangle, which alone is read. Murray 2016, arXiv:1602.07527, (9)."""
+    """By the lower triangle, which alone is read.
+
+    Murray 2016, arXiv:1602.07527, (9).
+    """
     p = tril(matrix_transpose(y) @ tril(g))
     p = p - _diagonal_part(p) * 0.5
     s = solve_triangular_op(y, p, lower=True, transposed=True)
@@ -306,9 +309,7 @@ def _diagonal_part(x: Any) -> Any:
 def _triangular_by_matrix(
     g: Any, a: Any, b: Any, x: Any, lower: bool, transposed: bool, unit: bool
 ) -> Any:
-    back = solve_triangular_op(
-        a, g, lower=lower, transposed=not transposed, unit=unit
-    )
+    back = solve_triangular_op(a, g, lower=lower, transposed=not transposed, unit=unit)
     left, right = (x, back) if transposed else (back, x)
     full = negative(left @ matrix_transpose(right))
     return tril(full, -unit) if lower else triu(full, int(unit))

@@ -37,7 +37,7 @@ SQUARE = ("eigh", "eigvalsh")
 def _shapes(routine: str, m: int, n: int) -> list[Shape]:
     """Shapes of the results for one matrix."""
     k = min(m, n)
-    return {
+    shapes: dict[str, list[Shape]] = {
         "eigh": [(n,), (n, n)],
         "eigvalsh": [(n,)],
         "svd": [(m, k), (k,), (k, n)],
@@ -45,7 +45,8 @@ def _shapes(routine: str, m: int, n: int) -> list[Shape]:
         "svdvals": [(k,)],
         "qr": [(m, k), (k, n)],
         "qr_complete": [(m, m), (m, n)],
-    }[routine]
+    }
+    return shapes[routine]
 
 
 def _type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
