@@ -219,7 +219,7 @@ def _cholesky(a: Any) -> Array:
     a = np.asarray(a)
     if a.dtype in LAPACK:
         return np.asarray(np.linalg.cholesky(a))
-    out = np.zeros_like(a)
+    out: Array = np.zeros_like(a)
     for j in range(a.shape[-1]):
         row = out[..., j, :j]
         pivot = a[..., j, j] - (row * row).sum(-1)
