@@ -31,6 +31,8 @@ INSTEAD = {
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
+    "linalg.eig": "np.linalg.eigh for symmetric matrices; no number is complex here",
+    "linalg.eigvals": "np.linalg.eigvalsh for symmetric matrices; none is complex here",
     "partition": "np.sort",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",

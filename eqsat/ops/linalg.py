@@ -27,6 +27,17 @@ from eqsat.ops.view import (
 )
 
 
+def _factored(who: str, a: Any) -> Any:
+    """The factorisation of square matrices."""
+    shape = known_sizes(who, a)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(
+            f"{who}: argument 'a' has shape {shape}, expected square matrices ... n n"
+            f"{at(caller_line())}"
+        )
+    return lu(a)
+
+
 def _by_columns(solve: Any, b: Any, is_vector: bool) -> Any:
     """``solve`` for the columns of ``b``, or for one that is a vector."""
     return squeeze(solve(expand_dims(b, -1)), -1) if is_vector else solve(b)
@@ -38,25 +49,31 @@ def solve(a: Any, b: Any) -> Any:
     Raises NumPy's LinAlgError, when it runs, for a singular matrix, and
     :class:`ShapeError` and :class:`DTypeError` for what does not fit.
     """
-    f, is_vector = lu(a), len(known_sizes("solve", b)) == 1
+    f, shape = _factored("solve", a), known_sizes("solve", b)
+    is_vector, n = len(shape) == 1, known_sizes("solve", a)[-1]
+    if not shape or shape[-1 if is_vector else -2] != n:
+        raise ShapeError(
+            f"solve: argument 'b' has shape {shape}, expected (n) or (... n k) with "
+            f"n={n}{at(caller_line())}"
+        )
     return _by_columns(lambda c: lu_solve(f, c, transposed=False), b, is_vector)
 
 
 def inv(a: Any) -> Any:
     """The inverse of square matrices (... n n). Raises as :func:`solve`."""
-    return lu_inv(lu(a))
+    return lu_inv(_factored("inv", a))
 
 
 def det(a: Any) -> Any:
     """The determinants of square matrices (... n n); 0 of singular ones. The gradient
     needs the inverse."""
-    return lu_det(lu(a))
+    return lu_det(_factored("det", a))
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
     """The signs and the logarithms of the absolute determinants of matrices (... n n);
     0 and -∞ of singular ones."""
-    f = lu(a)
+    f = _factored("slogdet", a)
     return lu_sign(f), lu_logabsdet(f)
 
 
