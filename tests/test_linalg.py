@@ -181,7 +181,9 @@ def test_errors_say_what_was_expected() -> None:
         of(np.linalg.det, np.ones((2, 2), np.float16))
     with pytest.raises(DTypeError, match="expected float32 or float64"):
         of(np.linalg.svdvals, np.ones((2, 2), np.float16))
-    with pytest.raises(ShapeError, match=r"solve: argument 'b' has shape \(3, 1\), expected"):
+    with pytest.raises(
+        ShapeError, match=r"solve: argument 'b' has shape \(3, 1\), expected"
+    ):
         of(np.linalg.solve, np.ones((2, 2)), np.ones((3, 1)))
     with pytest.raises(TraceError, match="mode='raw'"):
         of(lambda a: np.linalg.qr(a, "raw"), np.ones((2, 2)))
