@@ -39,6 +39,7 @@ from eqsat.lowered import Lowered
 from eqsat.ops import (
     attention,
     batch_norm,
+    cho_solve,
     conv2d,
     gelu,
     gelu_sigmoid,
@@ -56,6 +57,7 @@ from eqsat.ops import (
     sigmoid,
     silu,
     softmax,
+    solve_triangular,
 )
 from eqsat.options import Options
 from eqsat.recognition import recognition
@@ -103,6 +105,7 @@ __all__ = [
     "batch_norm",
     "can_fuse",
     "check",
+    "cho_solve",
     "conv2d",
     "default_rules",
     "evaluate",
@@ -128,5 +131,6 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "solve_triangular",
     "value_and_grad",
 ]

@@ -230,6 +230,66 @@ def before(a: Any, b: Any) -> Fact | Held:
     )
 
 
+def regular(a: Any) -> Fact | Held:
+    """The matrices ``a`` (... n n) are far from singular. A domain of numbers that the
+    e-graph does not know: there a rule stands for all for which its left side has a
+    value."""
+
+    def is_regular(v: Any) -> bool:
+        v = np.asarray(v, float)
+        if not _is_moderate(v):
+            return False
+        return not v.size or bool(np.all(np.linalg.cond(v) < MOST_CONDITION))
+
+    def mend(v: Any) -> None:
+        _dominant(v, lambda diagonal, size: np.where(diagonal < 0, -size, size))
+
+    return _condition("regular", "array", "(d1 {0})", is_regular, mend, a)
+
+
+def positive_definite(a: Any) -> Fact | Held:
+    """The matrices ``a`` (... n n) are symmetric and positive definite, and far from
+    singular. A domain as that of :func:`regular`."""
+
+    def is_definite(v: Any) -> bool:
+        v = np.asarray(v, float)
+        if not _is_moderate(v) or not np.array_equal(v, v.mT):
+            return False
+        ends = np.linalg.eigvalsh(v) if v.size else np.ones((1, 1))
+        return bool(np.all(ends[..., 0] * MOST_CONDITION > ends[..., -1]))
+
+    def mend(v: Any) -> None:
+        if isinstance(v, np.ndarray) and v.ndim >= 2:
+            v[...] = np.tril(v) + np.tril(v, -1).mT
+            _dominant(v, lambda diagonal, size: size)
+
+    return _condition("positive definite", "array", "(d1 {0})", is_definite, mend, a)
+
+
+MOST_CONDITION = 1e3
+"""Of matrices that count as far from singular."""
+
+
+def _is_moderate(v: Any) -> bool:
+    """Whether the largest number of each matrix is neither tiny nor huge."""
+    if v.ndim < 2 or not v.size:
+        return bool(v.ndim >= 2)
+    largest = np.abs(v).max((-2, -1))
+    return bool(np.all((largest >= 1e-3) & (largest <= 1e4)))
+
+
+def _dominant(v: Any, chosen: Callable[[Any, Any], Any]) -> None:
+    """Make the diagonal of matrices larger than the rest of a row together: what
+    ``chosen`` gives of it and of that size."""
+    if not isinstance(v, np.ndarray) or v.ndim < 2 or not v.size:
+        return
+    v[~np.isfinite(v) | (np.abs(v) > 1e2)] = 1
+    n = v.shape[-1]
+    largest = np.maximum(np.abs(v).max((-2, -1), keepdims=True)[..., 0], 1e-3)
+    diagonal = v.reshape(*v.shape[:-2], n * n)[..., :: n + 1]
+    diagonal[...] = chosen(diagonal, 2 * n * largest)
+
+
 def causal(mask: Any) -> Fact | Held:
     """``mask`` (… m n, bool) is true exactly where column ≤ row + n - m."""
 
@@ -323,5 +383,7 @@ __all__ = [
     "normal",
     "not_half",
     "not_scalar",
+    "positive_definite",
+    "regular",
     "same_shape",
 ]

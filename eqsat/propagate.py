@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat import perturbation
 from eqsat.ball import WIDE, Array, Ball, Precision, Range
 from eqsat.op import Op
 
@@ -258,5 +259,6 @@ PROPAGATE: dict[str, Rule] = {
     "accumulate": _accumulate,
     "matmul": _contraction("matmul"),
     "conv2d": _contraction("conv2d"),
+    **perturbation.BOUNDS,
     "iota": lambda args, value, *_: np.zeros(value.shape, WIDE),
 }

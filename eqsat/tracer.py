@@ -332,7 +332,8 @@ class Tracer(Operators):
         }
         other = (
             "x needs neither, np.stack joins traced arrays, np.zeros(shape, like=x) "
-            "makes an array to write them to, and eqsat has softmax and logsumexp"
+            "makes an array to write them to, and eqsat has softmax, logsumexp, "
+            "eq.solve_triangular and eq.cho_solve"
         )
         self._refuse(
             "the data",

@@ -25,6 +25,18 @@ def matmul_associates_left(x, a, b):
     return x @ (a @ b), (x @ a) @ b
 
 
+@rule("... m n, ... n 1, ... 1 k")
+def matmul_of_outer(a, x, y):
+    """a (x y) = (a x) y for a column x and a row y: no product of matrices."""
+    return a @ (x * y), (a @ x) * y
+
+
+@rule("... n 1, ... 1 k, ... k m")
+def outer_matmul(x, y, a):
+    """(x y) a = x (y a) for a column x and a row y."""
+    return (x * y) @ a, x * (y @ a)
+
+
 @rule("... m k, k n, k n")
 def matmul_distributes(x, a, b):
     """x (a + b) = x a + x b."""

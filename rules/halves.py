@@ -8,12 +8,15 @@ this spelling too. They keep every bit, but where libraries do not round just on
 from eqsat.op import Op
 from eqsat.ops import layer_norm, rms_norm, sigmoid
 from eqsat.ops.contract import matmul_op
+from eqsat.ops.factor import Wide
 from eqsat.recognition import of_casts
 
 CATALOGUE = [
     op
     for op in Op.registry.values()
-    if op.kind == "composite" and op.reference.__module__.startswith("eqsat.ops.")
+    if op.kind == "composite"
+    and op.reference.__module__.startswith("eqsat.ops.")
+    and not isinstance(op.type_rule, Wide)
 ]
 
 

@@ -162,7 +162,69 @@ def convolution(**attrs: Any) -> Callable[..., Any]:
     return lambda x, w: eq.conv2d(x, w, **attrs)
 
 
+def regular(x: Any) -> Any:
+    """Square matrices far from singular ones."""
+    return x + 4 * np.eye(x.shape[-1])
+
+
+def positive(x: Any) -> Any:
+    """Matrices of which the lower triangle is that of a positive definite one."""
+    return x + 12 * np.eye(x.shape[-1])
+
+
+def triangular(**attrs: Any) -> Callable[..., Any]:
+    return lambda a, b: ops.solve_triangular(regular(a), b, **attrs)
+
+
 OF_ANY_SIZE: dict[str, Case] = {
+    "lu_solve": (
+        lambda a, b: np.linalg.solve(regular(a), b),
+        lambda a, b, c: [(2, 1, a, a), (b, a, c)],
+    ),
+    "lu of one matrix, for a vector": (
+        lambda a, b: np.linalg.solve(regular(a).mT, b),
+        lambda a, b, c: [(b, a, a), (a,)],
+    ),
+    "lu_inv": (lambda a: np.linalg.inv(regular(a)), lambda a, b, c: [(b, a, a)]),
+    "lu_det": (lambda a: np.linalg.det(regular(a)), lambda a, b, c: [(b, a, a)]),
+    "lu_logabsdet": (
+        lambda a: np.linalg.slogdet(regular(a))[1] * np.linalg.slogdet(a)[0],
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "cholesky": (
+        lambda a: np.linalg.cholesky(positive(a)),
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "cholesky, upper": (
+        lambda a: np.linalg.cholesky(positive(a), upper=True),
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "solve_triangular": (
+        triangular(lower=True),
+        lambda a, b, c: [(2, 1, a, a), (b, a, c)],
+    ),
+    "solve_triangular, upper": (
+        triangular(),
+        lambda a, b, c: [(b, a, a), (a,)],
+    ),
+    "solve_triangular, transposed": (
+        triangular(lower=True, transposed=True),
+        lambda a, b, c: [(a, a), (b, a, c)],
+    ),
+    "solve_triangular, unit": (
+        triangular(transposed=True, unit_diagonal=True),
+        lambda a, b, c: [(a, a), (a, c)],
+    ),
+    "pinv": (np.linalg.pinv, lambda a, b, c: [(2, a, b)]),
+    "pinv of few rows": (np.linalg.pinv, lambda a, b, c: [(a, a + b)]),
+    "lstsq": (
+        lambda a, b: np.linalg.lstsq(a, b)[0],
+        lambda a, b, c: [(a + b, a), (a + b, c)],
+    ),
+    "matrix_power": (
+        lambda a: np.linalg.matrix_power(regular(a), -3),
+        lambda a, b, c: [(b, a, a)],
+    ),
     "sum": (lambda x: ops.sum(x, 1), lambda a, b, c: [(a, b, c)]),
     "prod": (lambda x: ops.prod(x, (0, 2)), lambda a, b, c: [(a, b, c)]),
     "reshape": (lambda x: x.reshape(x.shape[::-1]), lambda a, b, c: [(a, b, c)]),
@@ -235,6 +297,42 @@ OF_ANY_SIZE: dict[str, Case] = {
     ),
 }
 OF_SOME: dict[str, Case] = {
+    "decompose by eigenvalues": (
+        lambda a: np.linalg.eigh(a).eigenvectors[..., :1, :] ** 2,
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, eigh": (
+        lambda a: np.exp(np.linalg.eigh(a, "U").eigenvalues),
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, eigvalsh": (
+        lambda a: np.linalg.eigvalsh(a) ** 2,
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "decompose, svd": (
+        lambda a: np.linalg.svd(a, full_matrices=False).U ** 2,
+        lambda a, b, c: [(c, a, b)],
+    ),
+    "decompose, svd of both": (
+        lambda a: np.linalg.svd(a, full_matrices=False).Vh ** 2 * 3,
+        lambda a, b, c: [(a, b)],
+    ),
+    "decompose, svdvals": (
+        lambda a: np.linalg.svd(a, compute_uv=False) ** 2,
+        lambda a, b, c: [(c, a, b)],
+    ),
+    "decompose, qr": (
+        lambda a: np.linalg.qr(a).Q + np.linalg.qr(a).R.sum(),
+        lambda a, b, c: [(c, a + b, a)],
+    ),
+    "decompose, nuclear norm": (
+        lambda a: np.linalg.norm(a, "nuc", (0, 1)) + np.linalg.norm(a, 2, (1, 0)),
+        lambda a, b, c: [(a, b, c)],
+    ),
+    "lu_inv for a condition": (
+        lambda a: np.linalg.cond(regular(a), 1),
+        lambda a, b, c: [(b, a, a)],
+    ),
     "max": (lambda x: ops.max(x, (0, 2)), lambda a, b, c: [(a, b, c)]),
     "min": (lambda x: ops.min(x, 1, keepdims=True), lambda a, b, c: [(a, b, c)]),
     "var": (lambda x: ops.var(x, (0, 1), ddof=1), lambda a, b, c: [(a + 1, b, c)]),
@@ -379,7 +477,7 @@ def test_fused_products(name: str, seed: int, sizes: Any) -> None:
 
 
 def test_every_composite_is_tested() -> None:
-    named = {n.split()[0] for n in (*OF_ANY_SIZE, *OF_SOME)}
+    named = {n.replace(",", "").split()[0] for n in (*OF_ANY_SIZE, *OF_SOME)}
     named |= {*ACTIVATIONS, *NORMS, *SCALED, *OF_LINEAR, *SMOOTH}
     smooth = {n for n, o in CATALOGUE.items() if o.body or isinstance(o.vjp, tuple)}
     flat = {n for n, o in CATALOGUE.items() if o.vjp == ()}
@@ -401,6 +499,18 @@ TWICE: dict[str, Case] = {
     "conv2d": (
         lambda x, w: np.sin(eq.conv2d(x, w, stride=2, padding=1)),
         lambda a, b, c: [(a, b, 4, 3), (c, b, 2, 2)],
+    ),
+    "lu_solve": (
+        lambda a, b: np.linalg.solve(regular(a), b) ** 2,
+        lambda a, b, c: [(a, a), (a, b)],
+    ),
+    "lu_logabsdet": (
+        lambda a: np.linalg.slogdet(regular(a))[1],
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "cholesky": (
+        lambda a: np.linalg.cholesky(positive(a)) ** 2,
+        lambda a, b, c: [(a, a)],
     ),
     "power": (lambda x, y: (x * x + 1) ** y, lambda a, b, c: [(a, b), (b,)]),
     "sort": (lambda x: np.sort(x, 0) ** 3, lambda a, b, c: [(a, b)]),

@@ -22,8 +22,9 @@ ORDER = (
     "dense cuts hurry joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
     "store calibrate lowered jit reverse grad recording lazy fusing "
-    "sides instantiate ball propagate bounds samples drawing verdict shrink field "
-    "meaning proof probe findings lint check . testing demo cli __main__ pytest_plugin"
+    "sides instantiate ball perturbation propagate bounds samples drawing verdict "
+    "shrink field meaning proof probe findings lint check . testing demo cli __main__ "
+    "pytest_plugin"
 ).split()
 """Modules of eqsat, the earliest first; ``.`` is ``eqsat/__init__.py``."""
 

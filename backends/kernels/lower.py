@@ -24,11 +24,11 @@ from .images import (
     is_turned,
 )
 from .known import fixed_terms, sums_of_nothing
-from .language import DType, Operand
+from .language import FAULT, DType, Operand
 from .late import Late, source_of_pairs
 from .mapped import mapped
 from .nesting import Nests, Root
-from .pieces import Loops, Pieces, Product
+from .pieces import Factoring, Loops, Pieces, Product
 from .schedule import Target, schedule
 from .values import WIDE, Conflict, Values
 
@@ -172,6 +172,34 @@ class _Lowering(Nests):
         )
         self.out.pieces.append(piece)
 
+    def factor(self, term: Term, root: Root) -> None:
+        """A factorisation, or what follows from one, into ``root``."""
+        if root.strides != packed(term.shape):
+            self.materialise(term)
+            self.nest([root])
+            return
+        op, dtype = cast(Op, term.op), root.out.dtype
+        batch, n = term.shape[:-2], term.args[0].shape[-1]
+        of_args = []
+        for i, a in enumerate(term.args):
+            lies = _factor_lies(op.name) if i == 0 else _anyhow
+            of_args.append(self._operand(a, (*batch, *a.shape[-2:]), dtype, lies))
+        types = [a.type for a in term.args]
+        attrs = op.attr_dict(term)
+        assert op.flops is not None
+        self.out.pieces.append(
+            Factoring(
+                op.name,
+                (*(x for x, _ in of_args), root.out, FAULT),
+                dtype,
+                (n, term.shape[-1]),
+                batch,
+                (*(at for _, at in of_args), Layout(root.strides, root.offset)),
+                tuple((k, int(v)) for k, v in attrs.items()),
+                op.flops(types, attrs, term.type),
+            )
+        )
+
     def _images(self, term: Term, groups: int, dtype: DType) -> tuple[Operand, Layout]:
         """Where images lie, with an axis of groups before that of channels: these may
         be far apart, and their reshape nowhere."""
@@ -247,6 +275,24 @@ class _Lowering(Nests):
         if not lies(tuple(strides), shape):
             return None
         return value.source, Layout(tuple(strides), value.at.offset)
+
+
+def _anyhow(strides: Shape, shape: Shape) -> bool:
+    """What is copied may lie in any way."""
+    return True
+
+
+def _is_packed(strides: Shape, shape: Shape) -> bool:
+    """Whether the rows of a matrix follow each other."""
+    m, n = shape[-2:]
+    return (strides[-1] == 1 or n == 1) and (strides[-2] == n or m == 1)
+
+
+def _factor_lies(name: str) -> Lies:
+    """How the matrix must lie that an op of factorisations reads."""
+    if name in ("lu", "cholesky"):
+        return _anyhow
+    return _is_matrix if name == "solve_triangular" else _is_packed
 
 
 def _is_matrix(strides: Shape, shape: Shape) -> bool:

@@ -43,6 +43,7 @@ LEAST_PART = 64
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
+FACTORS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 
@@ -100,8 +101,8 @@ def _sum_of_products(term: Term) -> Term:
 
 
 class Nests:
-    """The nests of a kernel, and what they need in memory. :meth:`contract` says how
-    products come to be there."""
+    """The nests of a kernel, and what they need in memory. :meth:`contract` and
+    :meth:`factor` say how products and factorisations come to be there."""
 
     def __init__(self, target: Target, rounds: bool) -> None:
         self.target, self.rounds = target, rounds
@@ -115,6 +116,10 @@ class Nests:
 
     def contract(self, term: Term, root: Root) -> None:
         """One of :data:`CONTRACTIONS` into ``root``."""
+        raise NotImplementedError
+
+    def factor(self, term: Term, root: Root) -> None:
+        """One of :data:`FACTORS` into ``root``."""
         raise NotImplementedError
 
     def table(self, value: np.ndarray[Any, Any]) -> Operand:
@@ -141,6 +146,8 @@ class Nests:
             self.set_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
+        elif name in FACTORS and self.target.factors:
+            self.factor(term, root)
         elif _is_whole(term) and term not in self.memory:
             self.write(replace(root, term=_sum_of_products(term)))
         elif name == "reshape" and (inside := self._inside(root)) is not None:

@@ -1,4 +1,5 @@
-"""What kernels are made of: nests, and the products and convolutions between them."""
+"""What kernels are made of: nests, and the products, convolutions and factorisations
+between them."""
 
 from __future__ import annotations
 
@@ -111,7 +112,32 @@ class Convolution(Contraction):
         return self.sizes[2] // self.window.area
 
 
-Piece = Loops | Product | Convolution
+@dataclass(frozen=True)
+class Factoring:
+    """A routine of linear algebra for each matrix of a batch, of an op of
+    :mod:`eqsat.ops.factor`."""
+
+    routine: str
+    """The name of the op."""
+    operands: tuple[Operand, ...]
+    """What is read, the result, and what notes that there is none."""
+    dtype: DType
+    sizes: tuple[int, int]
+    """Rows of the matrix, and columns of the result."""
+    batch: Shape
+    at: tuple[Layout, ...]
+    """How each of what is read and the result lie: strides of the batch come first."""
+    flags: tuple[tuple[str, int], ...] = ()
+    """The attributes of the op."""
+    flops: float = 0.0
+
+    @property
+    def matrices(self) -> int:
+        """How many there are."""
+        return prod(self.batch)
+
+
+Piece = Loops | Product | Convolution | Factoring
 
 
 @dataclass

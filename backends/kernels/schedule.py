@@ -62,6 +62,8 @@ class Target:
     """Whether they multiply and sum pairs of bfloat16."""
     scatters: bool = False
     """Whether rows can be added to elements that are computed."""
+    factors: bool = False
+    """Whether there are factorisations of matrices."""
     most: tuple[int, int] | None = None
     """How many times as often as it has elements a pointwise op may be computed in one
     nest, light ones and functions, before it is in memory; None for any number."""

@@ -18,7 +18,9 @@ from ..kernels.affine import Layout
 
 _ROOT = Path(np.__file__).parent
 LETTERS = {"float32": "s", "float64": "d"}
-FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv")
+FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv", "strsm", "dtrsm", "strsv", "dtrsv")
+FACTORISATIONS = ("sgetrf", "dgetrf", "spotrf", "dpotrf")
+"""Of LAPACK, which the library holds too."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Library:
     """Functions of a BLAS, as Fortran calls them."""
 
     addresses: Mapping[str, int]
-    """Those of :data:`FUNCTIONS`; where it can be held to one thread,
-    ``blas_get_threads`` and ``blas_set_threads``."""
+    """Those of :data:`FUNCTIONS` and :data:`FACTORISATIONS`; where it can be held to
+    one thread, ``blas_get_threads`` and ``blas_set_threads``."""
     integer_bits: int
     core: str = ""
     """The processor whose kernels it takes, as OpenBLAS names it: ``Haswell``."""
@@ -71,7 +73,9 @@ def library() -> Library:
 def _openblas(loaded: ctypes.CDLL) -> Library | None:
     for suffix, bits in (("64_", 64), ("", 32)):
         names = {
-            **{name: f"scipy_{name}_{suffix}" for name in FUNCTIONS},
+            **{
+                name: f"scipy_{name}_{suffix}" for name in (*FUNCTIONS, *FACTORISATIONS)
+            },
             "blas_get_threads": f"scipy_openblas_get_num_threads{suffix}",
             "blas_set_threads": f"scipy_openblas_set_num_threads{suffix}",
         }
@@ -89,14 +93,15 @@ def _openblas(loaded: ctypes.CDLL) -> Library | None:
 
 
 def _scipy() -> Library:
-    from scipy.linalg import cython_blas
+    from scipy.linalg import cython_blas, cython_lapack
 
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsules = cython_blas.__pyx_capi__
-    at = {n: get(capsules[n], name_of(capsules[n])) for n in FUNCTIONS}
+    capsules = {n: cython_blas.__pyx_capi__[n] for n in FUNCTIONS}
+    capsules |= {n: cython_lapack.__pyx_capi__[n] for n in FACTORISATIONS}
+    at = {n: get(c, name_of(c)) for n, c in capsules.items()}
     return Library(at, 32)
 
 

@@ -15,10 +15,12 @@ from dataclasses import replace
 from llvmlite import ir
 
 from ..kernels.language import Nest
-from ..kernels.pieces import Contraction, Convolution, Loops, Product
-from . import blas
+from ..kernels.pieces import Contraction, Convolution, Factoring, Loops, Product
+from . import blas, factor_calls
 from .access import PTR, loop
 from .convert import I8, I64
+from .factor_calls import FactorCalls
+from .factor_lanes import LaneFactors, lanes_of
 from .gemm import Packing
 from .gemm_calls import Part
 from .math.values import VOID, declared
@@ -45,7 +47,8 @@ class Writer:
         self.functions: dict[Nest, ir.Function] = {}
         self.parts = parts
         self.calls_blas = any(
-            isinstance(s.piece, Product) and s.plan is None
+            (isinstance(s.piece, Factoring) and not lanes_of(s.piece, self.host))
+            or (isinstance(s.piece, Product) and s.plan is None)
             for g in parts
             for s in g.steps
         )
@@ -64,6 +67,8 @@ class Writer:
         self.before: tuple[ir.Value, ir.Value] | None = None
         """Parts and turn of the last one."""
         self.blas = BlasCalls(self.b, self.module)
+        self.factors = FactorCalls(self.b, self.module)
+        self.lane_factors = LaneFactors(self.b, self.module, self.host)
         self.own = TurnedCalls(self.b, self.module, self.host)
         self.pointers: dict[int, ir.Value] = {}
         self._program()
@@ -106,6 +111,12 @@ class Writer:
                 ),
                 default=0,
             )
+            factors = (
+                factor_calls.scratch_bytes(s.piece, self.host)
+                for s in g.steps
+                if isinstance(s.piece, Factoring)
+            )
+            keeps = max(keeps, *factors, 0)
             products = max((s.plan.bytes for s in g.steps if s.plan), default=0)
             panels = sum(aligned(g.panel * size) for _, size in g.private)
             most = max(most, aligned(max(keeps, products)) + panels)
@@ -225,7 +236,11 @@ class Writer:
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
         first = g.steps[0]
-        if g.rows and first.plan is None and not blas.library().is_held:
+        piece = first.piece
+        calls = g.rows > 0
+        if isinstance(piece, Factoring):
+            calls = not lanes_of(piece, self.host)
+        if calls and first.plan is None and not blas.library().is_held:
             return 1
         parts = self._count(g)
         return max(1, min(self.layered.threads, parts, int(g.seconds / GRAIN_S)))
@@ -238,6 +253,8 @@ class Writer:
             return g.rows // first.sizes[0] * panels * g.columns
         if isinstance(first, Packing):
             return first.units(self.host)
+        if isinstance(first, Factoring):
+            return factor_calls.units(first, self.host)
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -263,6 +280,11 @@ class Writer:
                 y, panels = (self._pointer(m) for m in first.memory)
                 of = first.piece
                 self.own.pack(of.product, of.panels, part, y, panels)
+            elif isinstance(first.piece, Factoring):
+                pointers = [self._pointer(m) for m in first.memory]
+                lanes = lanes_of(first.piece, self.host)
+                write = self.lane_factors.matrices if lanes else self.factors.matrix
+                write(first.piece, pointers, part, self._own_scratch())
             else:
                 self._panel_of(g, part)
 

@@ -14,9 +14,17 @@ from eqsat.term import Term
 from ..kernels.affine import Unsupported
 from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
-from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
+from ..kernels.pieces import (
+    Contraction,
+    Convolution,
+    Factoring,
+    Loops,
+    Piece,
+    Pieces,
+    Product,
+)
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, gemm, masks
+from . import convolutions, factor_calls, gemm, masks
 from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
@@ -91,6 +99,8 @@ def seconds_of(piece: Piece, host: Host) -> float:
         return piece.flops / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
     if isinstance(piece, Convolution):
         return piece.flops / gemm.flops_per_s(host)
+    if isinstance(piece, Factoring):
+        return factor_calls.seconds(piece, host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -119,7 +129,9 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads, exact, scatters=True, most=MOST, normal=not exact)
+        self.target = Target(
+            threads, exact, scatters=True, factors=True, most=MOST, normal=not exact
+        )
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
@@ -169,6 +181,8 @@ class Layered:
                 check(p.nest)
             elif isinstance(p, Convolution):
                 convolutions.check(p)
+            elif isinstance(p, Factoring):
+                factor_calls.check(p)
         memory = self._memory(kernel, pieces)
         every = [tuple(memory(o) for o in p.operands) for p in pieces.pieces]
         every = convolutions.in_place(pieces.pieces, every, TEMPORARY)

@@ -15,6 +15,7 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced
+from eqsat.ops.spectral import decomposed
 from eqsat.ops.support import dtype_of, known_sizes
 
 
@@ -63,17 +64,37 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
 
 @covers("linalg.norm")
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """√Σ|x|² of vectors and matrices; of vectors also with another ``ord``."""
+    """√Σ|x|² of vectors and matrices, and the norms that ``ord`` names."""
     ndim = len(known_sizes("np.linalg.norm", x))
     vector = isinstance(axis, int) or (axis is None and (ord is None or ndim == 1))
     if not vector and ord not in (None, "fro"):
-        raise TraceError(
-            f"np.linalg.norm: ord={ord!r} of a matrix is not supported in a traced "
-            f"function; ord=None and ord='fro' are{at(caller_line())}"
-        )
+        axes = (0, 1) if axis is None else axis
+        return _matrix_norm(x, ord, axes, keepdims)
     return vector_norm(
         x, axis=axis, keepdims=keepdims, ord=2 if ord in (None, "fro") else ord
     )
+
+
+def _matrix_norm(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any:
+    """The largest or smallest sum of |x| over columns (±1) or rows (±inf), the largest,
+    smallest or the sum of the singular values (2, -2, nuc)."""
+    if ord not in (1, -1, 2, -2, math.inf, -math.inf, "nuc"):
+        raise TraceError(
+            f"np.linalg.norm: ord={ord!r}, expected None, 'fro', 'nuc', ±1, ±2 or ±inf "
+            f"of a matrix{at(caller_line())}"
+        )
+    x = ops.moveaxis(x, axes, (-2, -1))
+    if ord in (2, -2, "nuc"):
+        sizes = decomposed(x, "svdvals")[0]
+    else:
+        dtype = dtype_of(x)
+        x = ops.cast(x, float) if dtype is not None and dtype.kind in "biu" else x
+        sizes = ops.sum(ops.absolute(x), -2 if ord in (1, -1) else -1)
+    over = {"nuc": ops.sum}.get(ord, ops.max if ord in (1, 2, math.inf) else ops.min)
+    found = over(sizes, -1)
+    for a in sorted(a % len(shape(x)) for a in axes) if keepdims else ():
+        found = ops.expand_dims(found, a)
+    return found
 
 
 @covers("linalg.vector_norm")
@@ -95,7 +116,7 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
 
 @covers("linalg.matrix_norm")
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """√Σ|x|² over the last two axes."""
+    """√Σ|x|² over the last two axes, or the norm that ``ord`` names."""
     return norm(x, ord=ord, axis=(-2, -1), keepdims=keepdims)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.numpy_api import (  # noqa: F401
     arrange,
     compute,
+    linalg,
     matrices,
     order,
     statistics,

@@ -1,0 +1,203 @@
+"""NumPy's linear algebra on traced values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import TraceError, at, caller_line
+from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.compute import norm
+from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.table import covers
+from eqsat.ops import linalg, spectral
+from eqsat.ops.spectral import decomposed
+
+
+@covers("linalg.solve")
+def solve(a: Any, b: Any) -> Any:
+    """The x of a x = b."""
+    return linalg.solve(array(a), array(b))
+
+
+@covers("linalg.inv")
+def inv(a: Any) -> Any:
+    """a⁻¹."""
+    return linalg.inv(a)
+
+
+@covers("linalg.det")
+def det(a: Any) -> Any:
+    """The determinant."""
+    return linalg.det(a)
+
+
+@covers("linalg.slogdet")
+def slogdet(a: Any) -> Any:
+    """The sign of the determinant, and the logarithm of its absolute value."""
+    return type(np.linalg.slogdet(np.eye(1)))(*linalg.slogdet(a))
+
+
+@covers("linalg.cholesky")
+def cholesky(a: Any, *, upper: bool = False) -> Any:
+    """The lower L of a = L Lᵀ, or the upper U of a = Uᵀ U."""
+    return linalg.upper_cholesky(a) if upper else ops.cholesky(a)
+
+
+@covers("linalg.tensorsolve")
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """The x of a x = b, over several axes."""
+    return linalg.tensorsolve(array(a), array(b), axes)
+
+
+@covers("linalg.tensorinv")
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """The inverse over several axes."""
+    return linalg.tensorinv(a, ind)
+
+
+@covers("linalg.matrix_power")
+def matrix_power(a: Any, n: int) -> Any:
+    """The product of ``n`` factors ``a``, or of -n inverses, by squaring."""
+    if n == 0:
+        size = shape(a)[-1]
+        one = np.eye(size, dtype=a.dtype)
+        return ops.broadcast_to(ops.add(ops.zeros_like(a), one), shape(a))
+    base = inv(a) if n < 0 else a
+    result, left = None, abs(n)
+    while left:
+        if left % 2:
+            result = base if result is None else result @ base
+        left //= 2
+        base = base @ base if left else base
+    return result
+
+
+@covers("linalg.multi_dot")
+def multi_dot(arrays: Any, *, out: Any = None) -> Any:
+    """The product of several matrices; the first and the last may be vectors. Rules
+    find its cheapest order."""
+    result, *rest = map(array, arrays)
+    for a in rest:
+        result = ops.matmul(result, a)
+    return result
+
+
+# -- decompositions --------------------------------------------------------------------
+
+
+def _named(like: str, parts: Any) -> Any:
+    """``parts`` as NumPy names them, a tuple of the class of that name."""
+    return getattr(np.linalg._linalg, like)(*parts)
+
+
+def _triangle(a: Any, uplo: str) -> Any:
+    if uplo.upper() not in ("L", "U"):
+        raise TraceError(f"UPLO={uplo!r}, expected 'L' or 'U'{at(caller_line())}")
+    return ops.matrix_transpose(a) if uplo.upper() == "U" else a
+
+
+@covers("linalg.eigh")
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """Eigenvalues from the least on, and eigenvectors, of symmetric matrices."""
+    return _named("EighResult", decomposed(_triangle(a, UPLO), "eigh"))
+
+
+@covers("linalg.eigvalsh")
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """Eigenvalues of symmetric matrices, from the least on."""
+    return decomposed(_triangle(a, UPLO), "eigvalsh")[0]
+
+
+@covers("linalg.svd")
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """u, s and vᵀ with a = u s vᵀ; thin ones have a derivative."""
+    if not compute_uv:
+        return svdvals(a)
+    square = shape(a)[-1] == shape(a)[-2]
+    routine = "svd_full" if full_matrices and not square else "svd"
+    return _named("SVDResult", decomposed(a, routine))
+
+
+@covers("linalg.svdvals")
+def svdvals(x: Any, /) -> Any:
+    """Singular values, from the largest on."""
+    return decomposed(x, "svdvals")[0]
+
+
+@covers("linalg.qr")
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """q and r with a = q r, r upper."""
+    if mode not in ("reduced", "complete", "r"):
+        raise TraceError(
+            f"np.linalg.qr: mode={mode!r} is not supported in a traced function; "
+            f"'reduced', 'complete' and 'r' are{at(caller_line())}"
+        )
+    tall = shape(a)[-2] > shape(a)[-1]
+    routine = "qr_complete" if mode == "complete" and tall else "qr"
+    parts = decomposed(a, routine)
+    return parts[1] if mode == "r" else _named("QRResult", parts)
+
+
+@covers("linalg.pinv")
+def pinv(a: Any, rcond: Any = None, *, rtol: Any = np._NoValue) -> Any:
+    """The pseudo-inverse."""
+    if rcond is None:
+        rcond = 1e-15 if rtol is np._NoValue else rtol
+    if rcond is None:
+        rcond = max(shape(a)[-2:]) * _eps(a)
+    return spectral.pinv(a, rcond=rcond)
+
+
+def _eps(a: Any) -> float:
+    """The rounding of the dtype that ``a`` is decomposed in."""
+    return float(np.finfo(np.result_type(a.dtype, np.float32)).eps)
+
+
+@covers("linalg.matrix_rank")
+def matrix_rank(A: Any, tol: Any = None, *, rtol: Any = None) -> Any:
+    """How many singular values are larger than ``tol``, by default than the largest
+    times its rounding and the longer side."""
+    if len(shape(A)) < 2:
+        return ops.cast(ops.any(A != 0), np.int64)
+    s = svdvals(A)
+    if tol is None:
+        share = max(shape(A)[-2:]) * _eps(s) if rtol is None else rtol
+        tol = ops.max(s, -1, keepdims=True) * share
+    elif len(shape(tol)):
+        tol = ops.expand_dims(tol, -1)
+    return ops.sum(ops.cast(s > tol, np.int64), -1)
+
+
+@covers("linalg.cond")
+def cond(x: Any, p: Any = None) -> Any:
+    """‖x‖ ‖x⁻¹‖. A singular matrix is an error but for p=2 and p=-2, where NumPy has
+    ∞."""
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        first, last = s[..., 0], s[..., -1]
+        return last / first if p == -2 else first / last
+    return norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+
+
+@covers("linalg.lstsq")
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """x with the least ‖b - a x‖, and of several the shortest; the sums of squares that
+    are left; the rank; the singular values.
+
+    The sums are there for every matrix with more rows than columns: NumPy has none
+    where the rank is lower, which the shape cannot tell here.
+    """
+    a, b = array(a), array(b)
+    m, n = shape(a)
+    if rcond is None:
+        rcond = max(m, n) * _eps(a)
+    x = spectral.pinv(a, rcond=rcond) @ b
+    rest = b - a @ x
+    squares = ops.reshape(ops.sum(rest * rest, 0), (-1,))
+    left = squares if m > n else squares[:0]
+    s = svdvals(a)
+    rank = ops.cast(ops.sum(ops.cast(s > rcond * s[:1], np.int64)), np.int32)
+    return x, left, rank, s

@@ -1,0 +1,144 @@
+"""Linear algebra as NumPy and SciPy spell it, over factorisations that are shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ShapeError, at, caller_line
+from eqsat.ops.factor import (
+    cholesky,
+    lu,
+    lu_det,
+    lu_inv,
+    lu_logabsdet,
+    lu_sign,
+    lu_solve,
+    solve_triangular_op,
+)
+from eqsat.ops.support import known_sizes
+from eqsat.ops.view import (
+    expand_dims,
+    matrix_transpose,
+    moveaxis,
+    reshape,
+    squeeze,
+)
+
+
+def _factored(who: str, a: Any) -> Any:
+    """The factorisation of square matrices."""
+    shape = known_sizes(who, a)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(
+            f"{who}: argument 'a' has shape {shape}, expected square matrices ... n n"
+            f"{at(caller_line())}"
+        )
+    return lu(a)
+
+
+def _by_columns(solve: Any, b: Any, is_vector: bool) -> Any:
+    """``solve`` for the columns of ``b``, or for one that is a vector."""
+    return squeeze(solve(expand_dims(b, -1)), -1) if is_vector else solve(b)
+
+
+def solve(a: Any, b: Any) -> Any:
+    """The x of a x = b: ``a`` (... n n), ``b`` (n) or (... n k); float32 or float64.
+
+    Raises NumPy's LinAlgError, when it runs, for a singular matrix, and
+    :class:`ShapeError` and :class:`DTypeError` for what does not fit.
+    """
+    f, shape = _factored("solve", a), known_sizes("solve", b)
+    is_vector, n = len(shape) == 1, known_sizes("solve", a)[-1]
+    if not shape or shape[-1 if is_vector else -2] != n:
+        raise ShapeError(
+            f"solve: argument 'b' has shape {shape}, expected (n) or (... n k) with "
+            f"n={n}{at(caller_line())}"
+        )
+    return _by_columns(lambda c: lu_solve(f, c, transposed=False), b, is_vector)
+
+
+def inv(a: Any) -> Any:
+    """The inverse of square matrices (... n n). Raises as :func:`solve`."""
+    return lu_inv(_factored("inv", a))
+
+
+def det(a: Any) -> Any:
+    """The determinants of square matrices (... n n); 0 of singular ones. The gradient
+    needs the inverse."""
+    return lu_det(_factored("det", a))
+
+
+def slogdet(a: Any) -> tuple[Any, Any]:
+    """The signs and the logarithms of the absolute determinants of matrices (... n n);
+    0 and -∞ of singular ones."""
+    f = _factored("slogdet", a)
+    return lu_sign(f), lu_logabsdet(f)
+
+
+def solve_triangular(
+    a: Any,
+    b: Any,
+    *,
+    lower: bool = False,
+    transposed: bool = False,
+    unit_diagonal: bool = False,
+) -> Any:
+    """The x of t x = b, or of tᵀ x = b if ``transposed``; t is one triangle of ``a``
+    (... n n), and ``b`` is (n) or (... n k).
+
+    What ``scipy.linalg.solve_triangular`` computes, which cannot be traced. Raises
+    NumPy's LinAlgError, when it runs, where the diagonal has a 0.
+    """
+
+    def columns(c: Any) -> Any:
+        return solve_triangular_op(
+            a, c, lower=lower, transposed=transposed, unit=unit_diagonal
+        )
+
+    return _by_columns(columns, b, len(known_sizes("solve_triangular", b)) == 1)
+
+
+def cho_solve(l: Any, b: Any, *, lower: bool = True) -> Any:  # noqa: E741
+    """The x of l lᵀ x = b for a factor ``l`` (... n n) of Cholesky, or of lᵀ l x = b
+    for an upper one; ``b`` is (n) or (... n k).
+
+    What ``scipy.linalg.cho_solve`` computes, which cannot be traced.
+    """
+    y = solve_triangular(l, b, lower=lower, transposed=not lower)
+    return solve_triangular(l, y, lower=lower, transposed=lower)
+
+
+def upper_cholesky(a: Any) -> Any:
+    """The upper U of a = Uᵀ U; of ``a`` the upper triangle is read."""
+    return matrix_transpose(cholesky(matrix_transpose(a)))
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """The x of which the sum over its axes with the last ones of ``a`` is ``b``."""
+    if axes is not None:
+        ndim = len(known_sizes("tensorsolve", a))
+        last = range(ndim - len(axes), ndim)
+        a = moveaxis(a, tuple(axes), tuple(last))
+    shape = known_sizes("tensorsolve", a)
+    rest = shape[len(known_sizes("tensorsolve", b)) :]
+    n = int(np.prod(rest, dtype=int))
+    if int(np.prod(shape, dtype=int)) != n * n:
+        raise ShapeError(
+            f"tensorsolve: argument 'a' of shape {shape} is not square over the axes "
+            f"{rest}{at(caller_line())}"
+        )
+    return reshape(solve(reshape(a, (n, n)), reshape(b, (n,))), rest)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """The inverse of ``a`` as a map from its axes from ``ind`` on to those before."""
+    shape = known_sizes("tensorinv", a)
+    n = int(np.prod(shape[ind:], dtype=int))
+    if ind <= 0 or int(np.prod(shape, dtype=int)) != n * n:
+        raise ShapeError(
+            f"tensorinv: argument 'a' of shape {shape} is not square when its axes "
+            f"are split at {ind}{at(caller_line())}"
+        )
+    return reshape(inv(reshape(a, (n, n))), (*shape[ind:], *shape[:ind]))

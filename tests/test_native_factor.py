@@ -1,0 +1,122 @@
+"""Factorisations in machine code: LAPACK's, and of many small matrices in lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from natives import natively
+
+import eqsat as eq
+from eqsat.backends.native import factor_lanes
+from eqsat.backends.native.machine import host
+
+Array = np.ndarray[Any, Any]
+seeds = st.integers(0, 2**32 - 1)
+ROWS = [1, 2, 3, 5, 8, 16, 17, 40]
+BATCHES = [(), (1,), (3,), (9,), (2, 3, 5)]
+LAYOUTS = ["packed", "transposed", "reversed", "strided"]
+ROUTINES: dict[str, Callable[..., Any]] = {
+    "solve": lambda a, b: np.linalg.solve(a, b),
+    "solve, transposed": lambda a, b: (
+        np.linalg.solve(a, b),
+        np.linalg.solve(a.mT, b),
+    ),
+    "inv": lambda a, b: np.linalg.inv(a),
+    "slogdet": lambda a, b: tuple(np.linalg.slogdet(a)),
+    "cholesky": lambda a, b: np.linalg.cholesky(a),
+    **{
+        f"triangle {way}": lambda a, b, way=way: eq.solve_triangular(
+            a, b, lower=way[0], transposed=way[1], unit_diagonal=way[2]
+        )
+        for way in np.ndindex(2, 2, 2)
+    },
+    "triangle of a view": lambda a, b: eq.solve_triangular(a.mT, b, lower=True),
+}
+
+
+def matrices(rng: np.random.Generator, shape: tuple[int, ...], definite: bool) -> Array:
+    """Far from singular; rows must be swapped unless symmetric and ``definite``."""
+    n = shape[-1]
+    x = rng.uniform(-1, 1, shape) / n + 2 * np.eye(n)
+    return x + x.mT if definite else x[..., rng.permutation(n), :]
+
+
+def laid_out(x: Array, layout: str) -> Array:
+    """``x`` in another order in memory."""
+    if layout == "transposed":
+        return np.ascontiguousarray(x.mT).mT
+    if layout == "reversed":
+        return np.ascontiguousarray(x[..., ::-1, :])[..., ::-1, :]
+    if layout == "strided":
+        return np.repeat(x, 2, -1)[..., ::2]
+    return x
+
+
+@pytest.mark.parametrize("name", ROUTINES)
+@settings(max_examples=14)
+@given(
+    seeds,
+    st.sampled_from(["f4", "f8"]),
+    st.sampled_from(ROWS),
+    st.integers(1, 34),
+    st.sampled_from(BATCHES),
+    st.sampled_from(LAYOUTS),
+    st.sampled_from([None, "x86-64-v3", "generic"]),
+    st.sampled_from([1, 3]),
+)
+def test_a_routine_is_numpys(
+    name: str,
+    seed: int,
+    dtype: str,
+    n: int,
+    k: int,
+    batch: tuple[int, ...],
+    layout: str,
+    cpu: str | None,
+    threads: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    definite = name.startswith(("cholesky", "triangle"))
+    a = laid_out(matrices(rng, (*batch, n, n), definite).astype(dtype), layout)
+    b = laid_out(rng.uniform(-1, 1, (*batch[1:], n, k)).astype(dtype), layout)
+    f = ROUTINES[name]
+    got = natively(f, a, b, threads=threads, cpu=cpu)
+    wide = f(a.astype(float), b.astype(float))
+    want = wide if isinstance(wide, tuple) else (wide,)
+    rounding = 8 * n * float(np.finfo(dtype).eps)
+    for g, w in zip(got, want, strict=True):
+        assert (g.dtype, g.shape) == (np.dtype(dtype), np.shape(w))
+        size = float(np.abs(w).max(initial=1))
+        np.testing.assert_allclose(g, w, rtol=rounding, atol=rounding * size)
+
+
+def test_lanes_take_small_matrices_of_a_batch() -> None:
+    machine = host()
+    whole = machine.vector_bits // 64
+
+    def lanes(n: int, k: int, batch: int) -> int:
+        from eqsat.backends.kernels.pieces import Factoring
+
+        piece = Factoring("lu_solve", (), np.dtype("f8"), (n, k), (batch,), ())
+        return factor_lanes.lanes_of(piece, machine)
+
+    assert lanes(6, 6, 1000) == lanes(16, 32, whole) == whole
+    assert lanes(6, 6, 1) == 1
+    assert lanes(17, 1, 1000) == lanes(6, 33, 1000) == 0
+
+
+@pytest.mark.parametrize("n", [4, 20])
+@pytest.mark.parametrize("bad", [0, 5, 12])
+def test_one_singular_matrix_of_a_batch(n: int, bad: int) -> None:
+    a = np.broadcast_to(np.eye(n), (13, n, n)).copy()
+    f = eq.jit(np.linalg.inv)
+    np.testing.assert_array_equal(f(a), a)
+    a[bad, 1, 1] = 0
+    with pytest.raises(np.linalg.LinAlgError, match=rf"pivot 1 of matrix \({bad},\)"):
+        f(a)
+    assert (eq.jit(np.linalg.det)(a) == 0).tolist() == [i == bad for i in range(13)]
