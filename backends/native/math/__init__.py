@@ -28,6 +28,7 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from . import exponential, logarithm, remainders, rounding, trigonometric
+from .cube_root import cbrt
 from .library import per_lane
 from .power import power
 from .values import Host, emitter
@@ -48,7 +49,7 @@ _VECTOR = (
     exponential.normal_cdf,
     *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
     *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),
-    *(logarithm.logaddexp, logarithm.logaddexp2, logarithm.cbrt, power),
+    *(logarithm.logaddexp, logarithm.logaddexp2, cbrt, power),
     *(trigonometric.sin, trigonometric.cos, trigonometric.tan),
     *(trigonometric.arcsin, trigonometric.arccos, trigonometric.arctan),
     *(trigonometric.arctan2, rounding.sqrt, rounding.rsqrt, rounding.hypot),
