@@ -364,7 +364,11 @@ def _others() -> Iterator[Fit]:
 
 def _fits() -> Iterator[Fit]:
     """All of them."""
+    from bench.minimax_special import complements, gammas, inverse_errors
+
     for theme in (_exponentials, _logarithms, _angles, _inverses, _others):
+        yield from theme()
+    for theme in (complements, inverse_errors, gammas):
         yield from theme()
 
 
@@ -442,6 +446,7 @@ def _constants() -> list[tuple[str, tuple[float, ...], str]]:
         ("HALF_PI_32", _parts(half_pi, 24, 24), "π/2"),
         ("HALF_PI_64", _parts(half_pi, 53, 53), "π/2"),
         ("TWO_OVER_PI", _parts(2 / mp.pi, 53, 53), "2/π"),
+        ("DIGAMMA_ROOT", _parts(mp.findroot(mp.digamma, 1.46), 53, 53), "ψ(x) = 0"),
         ("TWO_THIRDS", _parts(mp.mpf(2) / 3, 53, 53), "2/3"),
     ]
 

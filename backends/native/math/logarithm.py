@@ -122,7 +122,7 @@ def _unless_parted(x: Value, result: Value) -> Value:
 
 def log(x: Value) -> Value:
     """ln x = e ln 2 + ln m. 28 / 33 flop, 0 / 1 division."""
-    return _unless_parted(x, _sum_of_logs(*_exponent_and_log(x)))
+    return _unless_parted(x, sum_of_logs(*_exponent_and_log(x)))
 
 
 def log2(x: Value) -> Value:
@@ -151,12 +151,12 @@ def log1p(x: Value) -> Value:
     35 / 40 flop, 0 / 1 division.
     """
     u, rest = two_sum(x, x.constant(1.0))
-    y = _sum_of_logs(*_log_of_sum(u, rest))
+    y = sum_of_logs(*log_of_sum(u, rest))
     y = (abs(x) < (1e-30 if x.format is SINGLE else 1e-200)).where(x, y)
     return _special(u, y)
 
 
-def _log_of_sum(u: Value, rest: Value) -> tuple[Value, Value, Value]:
+def log_of_sum(u: Value, rest: Value) -> tuple[Value, Value, Value]:
     """e and the two parts of ln(m + rest 2⁻ᵉ), u = 2ᵉ m being positive and normal and
     the rest small beside it. 18 / 23 flop, 0 / 1 division."""
     if u.host.has_scale:
@@ -166,7 +166,7 @@ def _log_of_sum(u: Value, rest: Value) -> tuple[Value, Value, Value]:
     return e, *_log_parts(m, rest * 0.5 * _twice_power_of_minus(u, m))
 
 
-def _sum_of_logs(e: Value, large: Value, small: Value) -> Value:
+def sum_of_logs(e: Value, large: Value, small: Value) -> Value:
     """e ln 2 + large + small."""
     high, low = c.LN2_32 if e.format is SINGLE else c.LN2_64
     return e.times_plus(high, large + e.times_plus(low, small))
@@ -198,7 +198,7 @@ def logaddexp(x: Value, y: Value) -> Value:
     larger, down, rest = _apart(x, y)
     ratio = exp(down)
     u = fast_two_sum(x.constant(1.0), ratio.times_plus(rest, ratio))
-    return larger + _sum_of_logs(*_log_of_sum(*u))
+    return larger + sum_of_logs(*log_of_sum(*u))
 
 
 def logaddexp2(x: Value, y: Value) -> Value:
@@ -207,7 +207,7 @@ def logaddexp2(x: Value, y: Value) -> Value:
     ratio = exp2(down)
     ratio = (ratio * c.LN2_64[0]).times_plus(rest, ratio)
     u = fast_two_sum(x.constant(1.0), ratio)
-    e, large, small = _log_of_sum(*u)
+    e, large, small = log_of_sum(*u)
     high, low = c.LOG2E_32 if x.format is SINGLE else c.LOG2E_64
     product, lost = two_product(large, large.constant(high))
     y = product + (small * high + large.times_plus(low, lost))
