@@ -207,21 +207,21 @@ def _by_digits(name: str, x: Array) -> Array:
     scipys = getattr(scipy.special, "psi" if name == "digamma" else name)
     found = scipys(x.astype(np.float64)).astype(np.longdouble)
     with mp.workdps(50):
-        known = np.isfinite(found) & ((found != 0) | (np.abs(x) < 30))
+        known = np.isfinite(found) & ((found != 0) | (np.abs(x) < 45))
         for i in np.flatnonzero(known & (x != 0)):
             found[i] = wide(functions[name](mp.mpf(float(x[i]))))
     return found
 
 
 def _parts_of_digamma(x: Array) -> Array:
-    """|ψ(1 - x)| + |π cot πx| where x < 0, else |ψ(x)|."""
+    """1 + |ψ(1 - x)| + |π cot πx| where x < 0, else |ψ(x)|."""
     from scipy.special import psi
 
     x = x.astype(np.float64)
     below = x < 0
     cotangent = np.pi / np.tan(np.pi * (x - np.rint(x)))
     y = np.abs(psi(np.where(below, 1 - x, x)))
-    return np.where(below, y + np.abs(cotangent), y)
+    return np.where(below, 1 + y + np.abs(cotangent), y)
 
 
 SCIPY = ("erfc", "erfcx", "erfinv", "log_ndtr", "gammaln", "digamma")

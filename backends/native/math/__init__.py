@@ -6,8 +6,9 @@ length, and returns the LLVM value. Results are the same in every lane, whatever
 neighbours and the length. NaN, infinities, denormals and the sign of zero are those of
 the NumPy function. Errors, in units in the last place of the exact result:
 2 for exp, log, tanh, erf, sigmoid, sin, cos, sqrt and rsqrt, 4 for power, erfc, erfcx,
-erfinv, log_ndtr, gammaln and digamma, else 3, with and without fused multiply-adds; of
-``normal_cdf`` 1 in the last place of 1. Those of digamma below 0 are of its larger part.
+erfinv and gammaln, 6 for log_ndtr and digamma, else 3, with and without fused
+multiply-adds; of ``normal_cdf`` 1 in the last place of 1. Those of digamma below 0 are
+of its parts, 1 + |ψ(1 - x)| + |π cot πx|.
 :data:`BRANCHING` names what adds blocks, so that the builder goes on in another.
 
 >>> from llvmlite import ir

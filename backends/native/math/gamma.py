@@ -39,9 +39,9 @@ def gammaln(x: Value) -> Value:
     series = horner(inverse * inverse, c.STIRLING_32 if single else c.STIRLING_64)
     rest = inverse.times_plus(series, a.constant(0.5 * math.log(2 * math.pi) - 0.5))
     far = (a - 0.5).times_plus(logarithm - 1.0, rest)
-    found = large.where(far, near).converted(x.element)
-    found = x.equals(-INF).where(-INF, found)  # as SciPy has it; C has ∞
-    return call_lanes("lgamma", (x < 0.0) & (x > -INF), found, x)
+    found = a.equals(-INF).where(-INF, large.where(far, near))  # SciPy's; C has ∞
+    found = call_lanes("lgamma", (a < 0.0) & (a > -INF), found, a)
+    return found.converted(x.element)
 
 
 def digamma(x: Value) -> Value:
