@@ -391,8 +391,8 @@ def _two_parts(value: Any, last: int) -> tuple[float, float]:
 
 
 def _table() -> list[Any]:
-    """r ≈ 1 / m in 5 bits, so that m r - 1 is exact, by the first 4 bits of the fraction
-    of m, which is from ¾ to 1½; 1 on both sides of 1."""
+    """r ≈ 1 / m in 5 bits, so that m r - 1 is exact, by the first 4 bits of the
+    fraction of m, which is from ¾ to 1½; 1 on both sides of 1."""
     found = []
     for i in range(16):
         low, high = ((16 + k) / (32 if i > 7 else 16) for k in (i, i + 1))
@@ -403,7 +403,9 @@ def _table() -> list[Any]:
     return found
 
 
-def _split_table(values: Sequence[Any], last: int, bits: int) -> list[tuple[float, ...]]:
+def _split_table(
+    values: Sequence[Any], last: int, bits: int
+) -> list[tuple[float, ...]]:
     """Numbers as sums: whole multiples of 2^-last, and rests."""
     high = [mp.nint(v * 2**last) / 2**last for v in values]
     rests = (_rounded(v - h, bits) for v, h in zip(values, high, strict=True))

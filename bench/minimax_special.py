@@ -14,6 +14,10 @@ NO_ZERO = mp.mpf(10) ** -15
 """From zeros of a function, where its quotient is taken a little beside them."""
 
 
+def _inverse(of: Function) -> Function:
+    return lambda u: 1 / of(u)
+
+
 def _scaled_complement(t: Any) -> Any:
     """(½ + 9/16 a) e^(a²) erfc a of t = (a - 3) / (a + 3)."""
     a = 3 * (1 + t) / (1 - t)
@@ -81,7 +85,7 @@ def inverse_errors() -> Iterator[Fit]:
             mp.mpf(high) - middle,
             terms,
             of,
-            lambda u, of=of: 1 / of(u),
+            _inverse(of),
             f"erf⁻¹(y) / y = p({'w' if power == 1 else '√w'} - {float(middle):g}), "
             f"w = -ln(1 - y²), from {low} to {high}",
         )
@@ -147,6 +151,6 @@ def gammas() -> Iterator[Fit]:
         for bits, terms in ((32, single), (64, double)):
             yield Fit(
                 *(f"{name}_{bits}", 64, low, high, terms, of),
-                lambda u, of=of: 1 / of(u),
+                _inverse(of),
                 doc,
             )

@@ -172,13 +172,13 @@ def _by_scipy(name: str) -> Callable[..., Array]:
 
         if x.dtype == np.longdouble:
             return _by_digits(name, x)
-        return getattr(scipy.special, "psi" if name == "digamma" else name)(x)  # type: ignore[no-any-return]
+        return getattr(scipy.special, "psi" if name == "digamma" else name)(x)
 
     return function
 
 
 def _by_digits(name: str, x: Array) -> Array:
-    """``name`` of float64 in long double, by mpmath; SciPy's where that is not finite."""
+    """``name`` of float64 in long double, by mpmath; SciPy's where not finite."""
     import mpmath as mp
     import scipy.special
 
@@ -352,7 +352,7 @@ def arguments(name: str, dtype: str, count: int, seed: int = 0) -> list[Array]:
 
 
 BY_DIGITS = 3000
-"""Numbers of float64 that are computed by mpmath, of which each takes 0.1 ms and more."""
+"""Numbers of float64 that are computed by mpmath, each in 0.1 ms and more."""
 
 
 # -- the command -----------------------------------------------------------------------

@@ -48,6 +48,9 @@ BY_NUMPY = {
     "lcm": INTEGERS,
     "reciprocal": [*INTEGERS, np.dtype(bool)],
     "nextafter": [np.dtype(d) for d in ("f2", BF16, "i1", "u1", "?")],
+    **dict.fromkeys(
+        "beta betaln gamma i0 i0e i1 i1e j0 j1 ndtri trigamma".split(), DTYPES
+    ),
 }
 """Dtypes of arguments of which NumPy computes an op."""
 FEW = 16

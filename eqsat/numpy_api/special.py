@@ -61,7 +61,9 @@ def _logit(x: Any) -> Any:
     near = (x > 0.25) & (x < 0.75)
     half = ops.where(near, x, 0.5)
     far = ops.where(near, 0.5, x)
-    return ops.where(near, ops.arctanh(half * 2.0 - 1.0) * 2.0, ops.log(far / (1.0 - far)))
+    return ops.where(
+        near, ops.arctanh(half * 2.0 - 1.0) * 2.0, ops.log(far / (1.0 - far))
+    )
 
 
 def _entr(x: Any) -> Any:

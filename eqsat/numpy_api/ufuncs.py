@@ -57,6 +57,7 @@ _NUMPY: dict[str, Handler] = {
 }
 """Ufuncs of NumPy that are more than an op, or none."""
 
+
 def call_ufunc(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:

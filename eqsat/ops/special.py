@@ -34,7 +34,7 @@ def _of_scipy(name: str) -> Callable[..., Any]:
     return reference
 
 
-# -- the error function and the normal distribution --------------------------------------
+# -- the error function and the normal distribution ------------------------------------
 
 erfc = pointwise(
     "erfc",
@@ -72,7 +72,7 @@ ndtri = pointwise(
     vjp=lambda g, x, z: g * (exp(z * z * 0.5) * math.sqrt(2 * math.pi)),
 )
 
-# -- gamma -------------------------------------------------------------------------------
+# -- gamma -----------------------------------------------------------------------------
 
 
 @in_float32
@@ -142,7 +142,7 @@ beta = pointwise(
     ),
 )
 
-# -- Bessel ------------------------------------------------------------------------------
+# -- Bessel ----------------------------------------------------------------------------
 
 
 def _over(z: Any, x: Any) -> Any:

@@ -9,8 +9,8 @@ from .values import SINGLE, Value, horner
 
 def cbrt(x: Value) -> Value:
     """∛x = 2^k ∛q: x = 2^(3k) q; q^(-1/3) by a polynomial and 1 / 2 steps of third
-    order (with AVX-512 one of second order), then a step on ∛q itself. 45 / 52 flop, with
-    AVX-512 27 / 30, no division."""
+    order (with AVX-512 one of second order), then a step on ∛q itself. 45 / 52 flop,
+    with AVX-512 27 / 30, no division."""
     return _parted(x) if x.host.has_scale else _split(x)
 
 

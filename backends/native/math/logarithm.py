@@ -56,7 +56,7 @@ def parted(x: Value, negative: str = "NaN") -> Pair:
 class Reciprocal(NamedTuple):
     """What is known of 1 / m, m from ¾ to 1½. AVX-512."""
 
-    index: Value
+    place: Value
     """Of the tables: the first 4 bits of the fraction."""
     r: Value
     """A number of 5 bits, 1 where m is nearest to 1."""
@@ -66,9 +66,9 @@ class Reciprocal(NamedTuple):
     @staticmethod
     def of(m: Value) -> Reciprocal:
         """3 flop."""
-        index = m.bits.shift_in_zeros(m.format.fraction - 4)
-        r = index.looked_up(c.RECIPROCAL)
-        return Reciprocal(index, r, m.times_plus(r, -1.0))
+        place = m.bits.shift_in_zeros(m.format.fraction - 4)
+        r = place.looked_up(c.RECIPROCAL)
+        return Reciprocal(place, r, m.times_plus(r, -1.0))
 
 
 def _log_parts(m: Value, rest: Value | None = None) -> Pair:
@@ -81,9 +81,9 @@ def _log_parts(m: Value, rest: Value | None = None) -> Pair:
     f = near.f if rest is None else rest.times_plus(near.r, near.f)
     square = f * f
     small = square.times_plus(-0.5, square * f * horner(f, c.LOG_NEAR_64))
-    high = near.index.looked_up(c.LOG_HIGH)
+    high = near.place.looked_up(c.LOG_HIGH)
     large, lost = fast_two_sum(high, f)
-    return large, small + (near.index.looked_up(c.LOG_LOW) + lost)
+    return large, small + (near.place.looked_up(c.LOG_LOW) + lost)
 
 
 def _log1p_parts(f: Value) -> Pair:

@@ -63,7 +63,7 @@ def _log2_by_table(base: Value) -> Pair:
     """
     single = base.format is SINGLE
     e, m = parted(base, "absolute")
-    index, _, f = Reciprocal.of(m)
+    place, _, f = Reciprocal.of(m)
     square = f * f
     lost = f.times_plus(f, -square)
     h = square.times_plus(-0.5, f)
@@ -75,8 +75,8 @@ def _log2_by_table(base: Value) -> Pair:
     g_low = h.times_plus(log2e_low, h.times_plus(log2e, -g))
     g_low = h_low.times_plus(log2e, g_low)
     of_r = (c.LOG2_HIGH_32, c.LOG2_LOW_32) if single else (c.LOG2_HIGH, c.LOG2_LOW)
-    high, rest = fast_two_sum(e + index.looked_up(of_r[0]), g)
-    return high, rest + (g_low + index.looked_up(of_r[1]))
+    high, rest = fast_two_sum(e + place.looked_up(of_r[0]), g)
+    return high, rest + (g_low + place.looked_up(of_r[1]))
 
 
 def _special(base: Value, log: Value) -> Value:

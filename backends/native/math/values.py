@@ -323,7 +323,9 @@ class Value:
             rounding = [I32(4)] if bits == 512 else []  # as the processor is set
             args = [x.value, *(v.value for v in rest), *numbers, x.value, mask(-1)]
             args += rounding
-            return x.of(x.b.call(declared(x.b, full, [a.type for a in args], kind), args))
+            return x.of(
+                x.b.call(declared(x.b, full, [a.type for a in args], kind), args)
+            )
 
         return in_parts(write, (256, 512), self, *others)
 
@@ -337,7 +339,9 @@ class Value:
             element = F32 if index.format is SINGLE else F64
             kind = ir.VectorType(element, lanes)
             parts = [
-                ir.Constant(kind, [ir.Constant(element, v) for v in table[i : i + lanes]])
+                ir.Constant(
+                    kind, [ir.Constant(element, v) for v in table[i : i + lanes]]
+                )
                 for i in range(0, 16, lanes)
             ]
             if index.format is SINGLE:
