@@ -208,6 +208,7 @@ def _by_digits(name: str, x: Array) -> Array:
     found = scipys(x.astype(np.float64)).astype(np.longdouble)
     with mp.workdps(50):
         known = np.isfinite(found) & ((found != 0) | (np.abs(x) < 45))
+        known |= (name == "gammaln") & (np.abs(x) < 1)
         for i in np.flatnonzero(known & (x != 0)):
             found[i] = wide(functions[name](mp.mpf(float(x[i]))))
     return found
