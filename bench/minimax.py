@@ -126,7 +126,9 @@ def _alternation(errors: list[Any], wanted: int) -> list[int]:
 # -- the polynomials -------------------------------------------------------------------
 
 HALF = LN2 / 2 * mp.mpf("1.0001")
-OCTAVE = (mp.sqrt(0.5) - 1, mp.sqrt(2) - 1)
+OCTAVE = (-mp.mpf("0.25"), mp.mpf("0.5"))
+NEAR = mp.mpf("0.06251")
+"""Largest |m r - 1| for m from ¾ to 1½ and r of the table."""
 THIRD = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 """Largest |s| = |f / (2 + f)| for 1 + f from √½ to √2."""
 
@@ -206,8 +208,23 @@ def _logarithms() -> Iterator[Fit]:
         9,
         lambda f: (mp.log1p(f) - f) / f**2,
         lambda f: f**2 / mp.log1p(f),
-        "ln(1 + f) = f + f² p(f), √½ ≤ 1 + f ≤ √2",
+        "ln(1 + f) = f + f² p(f), ¾ ≤ 1 + f ≤ 1½",
     )
+    for name, bits, terms in (
+        ("LOG_NEAR_32", 32, 4),
+        ("LOG_NEAR_64", 64, 9),
+        ("LOG_NEAR_POWER", 64, 11),
+    ):
+        yield Fit(
+            name,
+            bits,
+            -NEAR,
+            NEAR,
+            terms,
+            lambda f: (mp.log1p(f) - f + f * f / 2) / f**3,
+            lambda f: f**3 / mp.log1p(f),
+            "ln(1 + f) = f - f²/2 + f³ p(f), |f| ≤ 1/16",
+        )
     z_max = THIRD**2 * mp.mpf("1.0001")
     yield Fit(
         "LOG64",
@@ -328,21 +345,30 @@ def _others() -> Iterator[Fit]:
             _normal_weight(tail),
             f"log₂ Φ(-a) = p(a), 0 ≤ a ≤ {limit}",
         )
-    yield Fit(
-        "CBRT",
-        32,
-        mp.sqrt(0.5) / 2,
-        mp.sqrt(2) * 2,
-        6,
-        lambda x: x ** (mp.mpf(-1) / 3),
-        lambda x: x ** (mp.mpf(1) / 3),
-        "x^(-1/3) ~ p(x), √½/2 ≤ x ≤ 2 √2",
-    )
+    for name, bits, low, high, terms in (
+        ("CBRT", 32, mp.sqrt(0.5) / 2, 3, 6),
+        ("CBRT_32", 32, 1, 2, 3),
+        ("CBRT_64", 64, 1, 2, 6),
+    ):
+        yield Fit(
+            name,
+            bits,
+            low,
+            high,
+            terms,
+            lambda x: x ** (mp.mpf(-1) / 3),
+            lambda x: x ** (mp.mpf(1) / 3),
+            f"x^(-1/3) ~ p(x), {float(low):.3g} ≤ x ≤ {float(high):.3g}",
+        )
 
 
 def _fits() -> Iterator[Fit]:
     """All of them."""
+    from bench.minimax_special import complements, gammas, inverse_errors
+
     for theme in (_exponentials, _logarithms, _angles, _inverses, _others):
+        yield from theme()
+    for theme in (complements, inverse_errors, gammas):
         yield from theme()
 
 
@@ -357,23 +383,72 @@ def _parts(value: Any, *widths: int) -> tuple[float, ...]:
     return tuple(parts)
 
 
+def _two_parts(value: Any, last: int) -> tuple[float, float]:
+    """``value`` as a multiple of 2^-last and the rest, both positive: times ∞ each is
+    ∞."""
+    high = mp.floor(value * 2**last) / 2**last
+    return float(high), _rounded(value - high, 64)
+
+
+def _table() -> list[Any]:
+    """r ≈ 1 / m in 5 bits, so that m r - 1 is exact, by the first 4 bits of the
+    fraction of m, which is from ¾ to 1½; 1 on both sides of 1."""
+    found = []
+    for i in range(16):
+        low, high = ((16 + k) / (32 if i > 7 else 16) for k in (i, i + 1))
+        step = 2.0 ** (-4 if i > 7 else -5)
+        near = [n * step for n in range(16, 48) if 0.6 < n * step < 1.4]
+        best = min(near, key=lambda r: max(abs(low * r - 1), abs(high * r - 1)))
+        found.append(mp.mpf(1.0 if i in (0, 15) else best))
+    return found
+
+
+def _split_table(
+    values: Sequence[Any], last: int, bits: int
+) -> list[tuple[float, ...]]:
+    """Numbers as sums: whole multiples of 2^-last, and rests."""
+    high = [mp.nint(v * 2**last) / 2**last for v in values]
+    rests = (_rounded(v - h, bits) for v, h in zip(values, high, strict=True))
+    return [tuple(map(float, high)), tuple(rests)]
+
+
+def _tables() -> list[tuple[str, tuple[float, ...], str]]:
+    """What AVX-512 looks up."""
+    table = _table()
+    ln = _split_table([-mp.log(r) for r in table], 40, 64)
+    log2 = _split_table([-mp.log(r, 2) for r in table], 40, 64)
+    single = _split_table([-mp.log(r, 2) for r in table], 15, 32)
+    roots = [_rounded(mp.mpf(2) ** (-mp.mpf(n) / 3), 32) for n in (0, 1, -1)]
+    return [
+        ("RECIPROCAL", tuple(map(float, table)), "r ≈ 1 / m, ¾ ≤ m < 1½"),
+        ("LOG_HIGH", ln[0], "-ln r, multiples of 2⁻⁴⁰"),
+        ("LOG_LOW", ln[1], "What LOG_HIGH lacks"),
+        ("LOG2_HIGH", log2[0], "-log₂ r, multiples of 2⁻⁴⁰"),
+        ("LOG2_LOW", log2[1], "What LOG2_HIGH lacks"),
+        ("LOG2_HIGH_32", single[0], "-log₂ r, multiples of 2⁻¹⁵"),
+        ("LOG2_LOW_32", single[1], "What LOG2_HIGH_32 lacks"),
+        ("ROOTS_OF_TWO", (*roots[:2], *[1.0] * 13, roots[2]), "2^(-n/3), n = 0, 1, -1"),
+    ]
+
+
 def _constants() -> list[tuple[str, tuple[float, ...], str]]:
     """Constants as sums, mostly of short numbers: products with n are exact."""
     half_pi, log10_2 = mp.pi / 2, mp.log(2, 10)
     return [
         ("LN2_32", _parts(LN2, 15, 24), "ln 2"),
-        ("LN2_64", _parts(LN2, 40, 53), "ln 2"),
+        ("LN2_64", _two_parts(LN2, 40), "ln 2"),
         ("LOG2E_64", _parts(LOG2E, 53, 53), "1 / ln 2"),
         ("LOG2E_32", _parts(LOG2E, 24, 24), "1 / ln 2"),
         ("LOG10E_32", _parts(1 / mp.log(10), 24, 24), "1 / ln 10"),
         ("LOG10E_64", _parts(1 / mp.log(10), 53, 53), "1 / ln 10"),
         ("LOG10_2_32", _parts(log10_2, 15, 24), "log₁₀ 2"),
-        ("LOG10_2_64", _parts(log10_2, 40, 53), "log₁₀ 2"),
+        ("LOG10_2_64", _two_parts(log10_2, 41), "log₁₀ 2"),
         ("HALF_PI_FMA", _parts(half_pi, 53, 53, 53), "π/2, for fused multiply-adds"),
         ("HALF_PI", _parts(half_pi, 26, 26, 26, 53), "π/2, for exact products"),
         ("HALF_PI_32", _parts(half_pi, 24, 24), "π/2"),
         ("HALF_PI_64", _parts(half_pi, 53, 53), "π/2"),
         ("TWO_OVER_PI", _parts(2 / mp.pi, 53, 53), "2/π"),
+        ("DIGAMMA_ROOT", _parts(mp.findroot(mp.digamma, 1.46), 53, 53), "ψ(x) = 0"),
         ("TWO_THIRDS", _parts(mp.mpf(2) / 3, 53, 53), "2/3"),
     ]
 
@@ -392,7 +467,7 @@ def text() -> str:
         '"""',
         "",
     ]
-    for name, parts, doc in _constants():
+    for name, parts, doc in _constants() + _tables():
         lines += [*_tuple(name, parts), f'"""{doc}."""', ""]
     for fit in _fits():
         coefficients, error = fit.solve()

@@ -166,7 +166,68 @@ def normal_cdf(x: Array) -> Array:
     return (1 + erf(x * np.sqrt(x.dtype.type(0.5)))) / 2
 
 
+def _by_scipy(name: str) -> Callable[..., Array]:
+    def function(x: Array) -> Array:
+        import scipy.special
+
+        if x.dtype == np.longdouble:
+            return _by_digits(name, x)
+        return getattr(scipy.special, "psi" if name == "digamma" else name)(x)
+
+    return function
+
+
+def _by_digits(name: str, x: Array) -> Array:
+    """``name`` of float64 in long double, by mpmath; SciPy's where not finite."""
+    import mpmath as mp
+    import scipy.special
+
+    def wide(v: Any) -> Any:
+        high = float(v)
+        return np.longdouble(high) + np.longdouble(float(v - high))
+
+    def erfcx(v: Any) -> Any:
+        if v < 1e8:
+            return mp.exp(v * v) * mp.erfc(v)
+        return (1 - 1 / (2 * v * v)) / (v * mp.sqrt(mp.pi))
+
+    def log_ndtr(v: Any) -> Any:
+        if v < 0:
+            return mp.log(erfcx(-v / mp.sqrt(2)) / 2) - v * v / 2
+        return mp.log1p(-mp.erfc(v / mp.sqrt(2)) / 2)
+
+    functions = {
+        "erfc": mp.erfc,
+        "erfcx": erfcx,
+        "erfinv": mp.erfinv,
+        "log_ndtr": log_ndtr,
+        "gammaln": lambda v: mp.re(mp.loggamma(v)),
+        "digamma": mp.digamma,
+    }
+    scipys = getattr(scipy.special, "psi" if name == "digamma" else name)
+    found = scipys(x.astype(np.float64)).astype(np.longdouble)
+    with mp.workdps(50):
+        known = np.isfinite(found) & ((found != 0) | (np.abs(x) < 45))
+        known |= (name == "gammaln") & (np.abs(x) < 1)
+        for i in np.flatnonzero(known & (x != 0)):
+            found[i] = wide(functions[name](mp.mpf(float(x[i]))))
+    return found
+
+
+def _parts_of_digamma(x: Array) -> Array:
+    """1 + |ψ(1 - x)| + |π cot πx| where x < 0, else |ψ(x)|."""
+    from scipy.special import psi
+
+    x = x.astype(np.float64)
+    below = x < 0
+    cotangent = np.pi / np.tan(np.pi * (x - np.rint(x)))
+    y = np.abs(psi(np.where(below, 1 - x, x)))
+    return np.where(below, 1 + y + np.abs(cotangent), y)
+
+
+SCIPY = ("erfc", "erfcx", "erfinv", "log_ndtr", "gammaln", "digamma")
 EXACT: dict[str, Callable[..., Array]] = {
+    **{name: _by_scipy(name) for name in SCIPY},
     "erf": erf,
     "normal_cdf": normal_cdf,
     "sigmoid": sigmoid,
@@ -201,6 +262,8 @@ def reference(name: str, *values: Array) -> tuple[Array, Array | None]:
         wanted = exact(name)(*(v if name in SAME else v.astype(wide) for v in values))
         if name == "normal_cdf":
             return wanted, np.ones_like(wanted)
+        if name == "digamma":
+            return wanted, _parts_of_digamma(*values)
         if not name.startswith("logaddexp"):
             return wanted.astype(wide), None
         largest = np.maximum(*values)
@@ -275,6 +338,8 @@ def arguments(name: str, dtype: str, count: int, seed: int = 0) -> list[Array]:
     """Arrays to call op ``name`` with. Half of pairs are of :func:`sample`, half are
     moderate numbers, small multiples of ½, and multiples of each other."""
     x = sample(dtype, count, seed)
+    if name in SCIPY and dtype == "float64":
+        x = x[:: max(1, x.size // BY_DIGITS)]
     if arity_of(name) == 1:
         return [x]
     rng = np.random.default_rng(seed + 1)
@@ -285,6 +350,10 @@ def arguments(name: str, dtype: str, count: int, seed: int = 0) -> list[Array]:
     multiples = y * rng.integers(-1000, 1000, part).astype(dtype), y
     pairs = zip((x, rng.permutation(x)), moderate, halves, multiples, strict=True)
     return [np.concatenate([v.astype(dtype) for v in group]) for group in pairs]
+
+
+BY_DIGITS = 3000
+"""Numbers of float64 that are computed by mpmath, each in 0.1 ms and more."""
 
 
 # -- the command -----------------------------------------------------------------------

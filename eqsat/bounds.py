@@ -151,8 +151,8 @@ def _value(term: Term, args: list[Ball]) -> Array:
         if is_float(term.dtype):
             return values[0].astype(WIDE)
         return values[0].astype(op.attr_dict(term)["dtype"])
-    if op.name == "erf":
-        values = [values[0].astype(float)]
+    if op.name in OF_SCIPY:
+        values = [v.astype(float) for v in values]
     found = np.asarray(op.reference(*_weak(term, values), **op.attr_dict(term)))
     return found.astype(WIDE) if is_float(term.dtype) else found
 
@@ -166,6 +166,11 @@ def _weak(term: Term, values: list[Array]) -> list[Any]:
     return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
+OF_SCIPY = frozenset(
+    "erf erfc erfcx erfinv log_ndtr ndtri digamma trigamma gamma gammaln beta betaln "
+    "i0 i0e i1 i1e j0 j1".split()
+)
+"""Ops whose references take no long double."""
 _VIEWS = frozenset(
     "reshape broadcast_to transpose slice concatenate pad take copy".split()
 )

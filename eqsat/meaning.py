@@ -297,9 +297,10 @@ REAL: dict[str, Meaning] = {
     "cosh": _hyperbolic(1),
     **{
         name: lambda f, x, name=name: f.odd(name, x)
-        for name in "sin tan arcsin arctan arcsinh arctanh cbrt erf sign trunc "
+        for name in "sin tan arcsin arctan arcsinh arctanh cbrt erf erfinv sign trunc "
         "rint".split()
     },
+    "erfc": lambda f, x: f.subtract(f.number(1), f.odd("erf", x)),
     "cos": lambda f, x: f.even("cos", x),
     "ceil": lambda f, x: f.negative(f.function("floor", f.negative(x))),
     "floor": lambda f, x: f.function("floor", x),

@@ -221,7 +221,16 @@ def _contraction(op_name: str) -> Rule:
     return rule
 
 
+def _unknown(args: list[Ball], value: Array, *_: Any) -> Any:
+    """No bound, unless the operands are exact: the function turns or has poles."""
+    inexact = np.any([a.error.any() for a in args])
+    return np.full(value.shape, np.inf if inexact else 0.0, WIDE)
+
+
 PROPAGATE: dict[str, Rule] = {
+    **dict.fromkeys(
+        "digamma trigamma gamma gammaln beta betaln i0 i0e i1e j0 j1".split(), _unknown
+    ),
     "add": _sum_of_errors,
     "subtract": _sum_of_errors,
     "hypot": _sum_of_errors,

@@ -158,7 +158,12 @@ np.linalg.norm(h); np.maximum(h, 0); np.where(h>0, h, 1e-3)
 SCIPY = """
 sp.erf(x); sp.expit(x); sp.ndtr(x); sp.log_expit(x); sp.xlogy(abs(x), abs(v));
 sp.logit(sp.expit(x)); sp.exp2(x); sp.expm1(x); sp.log1p(abs(x)); sp.cbrt(x);
-sp.entr(abs(x)); sp.exp10(x); sp.erf(h)
+sp.entr(abs(x)); sp.exp10(x); sp.erf(h); sp.erfc(x); sp.erfcx(x); sp.log_ndtr(x);
+sp.erfinv(x/9); sp.ndtri(sp.ndtr(x)); sp.erfcinv(sp.erfc(x/2)); sp.gammaln(x);
+sp.gamma(x); sp.psi(x); sp.beta(abs(x), abs(v)); sp.betaln(abs(x), abs(v)); sp.i0(x);
+sp.i0e(x); sp.i1(x); sp.i1e(x); sp.j0(x); sp.j1(x); sp.cosm1(x); sp.erfc(h);
+sp.xlog1py(abs(x), abs(v)); sp.rel_entr(abs(x), abs(v)); sp.kl_div(abs(x), abs(v));
+sp.huber(abs(v), x); sp.pseudo_huber(abs(v), x); sp.softplus(x); sp.gammaln(i)
 """
 """Ufuncs of SciPy, recognised by name."""
 

@@ -58,7 +58,9 @@ def test_every_op_says_what_its_derivative_is(op: Op) -> None:
 DOMAINS = {
     **dict.fromkeys("log log2 log10 sqrt rsqrt power float_power".split(), (0.3, 3)),
     **dict.fromkeys("reciprocal divide remainder fmod".split(), (0.3, 3)),
-    **dict.fromkeys("arcsin arccos arctanh".split(), (-0.9, 0.9)),
+    **dict.fromkeys("arcsin arccos arctanh erfinv".split(), (-0.9, 0.9)),
+    **dict.fromkeys("gamma gammaln digamma beta betaln".split(), (0.3, 3)),
+    "ndtri": (0.05, 0.95),
     "log1p": (-0.7, 3),
     "arccosh": (1.2, 3),
 }

@@ -43,7 +43,8 @@ RUNNING = frozenset(
 """Ufuncs whose running results loops compute: they are associative."""
 FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
-    "cbrt hypot arctan arctan2 arcsin arccos logaddexp".split()
+    "cbrt hypot arctan arctan2 arcsin arccos logaddexp erfc erfcx erfinv log_ndtr "
+    "gammaln digamma".split()
 )
 """Pointwise ops that take as long as some ten additions."""
 WIDE = np.dtype(np.float32)

@@ -31,7 +31,7 @@ from .convert import (
 from .machine import Host
 from .math import FUNCTIONS
 from .math import Host as MathHost
-from .math.values import declared
+from .math.values import AVX512, declared
 
 
 def is_supported(op: str, of: DType, dtype: DType) -> bool:
@@ -84,7 +84,7 @@ def _function(c: Call, op: str = "") -> ir.Value:
         host = MathHost(
             c.host.has_fma,
             c.host.is_arm or "sse4.1" in flags,
-            not c.host.is_arm and {"avx512f", "avx512vl"} <= flags,
+            not c.host.is_arm and flags >= set(AVX512),
         )
         fn.linkage = "internal"
         fn.attributes.add("alwaysinline")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
+from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast
 from eqsat.op import Op, Traced
 from eqsat.ops.support import dtype_of
@@ -40,12 +40,6 @@ def _modf(x: Any) -> tuple[Any, Any]:
     return ops.where(ops.isinf(x), ops.copysign(0.0, x), part), whole
 
 
-def _xlogy(x: Any, y: Any) -> Any:
-    """x ln y, and 0 where x is 0; its derivative by x is ln y there too."""
-    endless = (x == 0) & ~ops.isnan(y) & ~((y > 0) & ops.isfinite(y))
-    return x * ops.log(ops.where(endless, 1.0, y))
-
-
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
     "conjugate": lambda x: x,
@@ -62,25 +56,6 @@ _NUMPY: dict[str, Handler] = {
     "vecmat": lambda x, a: ops.squeeze(ops.matmul(ops.expand_dims(x, -2), a), -2),
 }
 """Ufuncs of NumPy that are more than an op, or none."""
-
-_SCIPY: dict[str, Handler] = {
-    "cbrt": ops.cbrt,
-    "entr": lambda x: ops.where(
-        x > 0, -x * ops.log(ops.where(x > 0, x, 1.0)), ops.where(x < 0, -math.inf, x)
-    ),
-    "erf": ops.erf,
-    "exp10": lambda x: ops.power(10.0, x),
-    "exp2": ops.exp2,
-    "expit": ops.sigmoid,
-    "expm1": ops.expm1,
-    "log1p": ops.log1p,
-    "log_expit": lambda x: -ops.logaddexp(-x, 0.0),
-    "logit": lambda x: ops.log(x / (1.0 - x)),
-    "ndtr": lambda x: 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))),
-    "softplus": lambda x: ops.logaddexp(x, 0.0),
-    "xlogy": _xlogy,
-}
-"""Ufuncs of ``scipy.special``, which is recognised by name and never imported."""
 
 
 def call_ufunc(
@@ -176,7 +151,7 @@ def _accumulate(
 def _handler(ufunc: np.ufunc) -> Handler | None:
     name = ufunc.__name__
     if getattr(np, name, None) is not ufunc and name != "clip":
-        return _SCIPY.get(name)
+        return SCIPY.get(name)
     return _NUMPY.get(name) or Op.registry.get(name)
 
 

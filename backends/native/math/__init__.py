@@ -5,8 +5,10 @@ Each function of :data:`FUNCTIONS` is called as ``write(builder, x, host)`` or
 length, and returns the LLVM value. Results are the same in every lane, whatever its
 neighbours and the length. NaN, infinities, denormals and the sign of zero are those of
 the NumPy function. Errors, in units in the last place of the exact result:
-2 for exp, log, tanh, erf, sigmoid, sin, cos, sqrt and rsqrt, 4 for power, else 3, with
-and without fused multiply-adds; of ``normal_cdf`` 1 in the last place of 1.
+2 for exp, log, tanh, erf, sigmoid, sin, cos, sqrt and rsqrt, 4 for power, erfc, erfcx,
+erfinv and gammaln, 6 for log_ndtr and digamma, else 3, with and without fused
+multiply-adds; of ``normal_cdf`` 1 in the last place of 1. Those of digamma below 0 are
+of its parts, 1 + |ψ(1 - x)| + |π cot πx|.
 :data:`BRANCHING` names what adds blocks, so that the builder goes on in another.
 
 >>> from llvmlite import ir
@@ -27,7 +29,16 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from . import exponential, logarithm, remainders, rounding, trigonometric
+from . import (
+    error,
+    exponential,
+    gamma,
+    logarithm,
+    remainders,
+    rounding,
+    trigonometric,
+)
+from .cube_root import cbrt
 from .library import per_lane
 from .power import power
 from .values import Host, emitter
@@ -38,17 +49,18 @@ Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
 
 BRANCHING = frozenset(
-    {"cos", "floor_divide", "fmod", "remainder", "sin", "tan"},
+    {"cos", "floor_divide", "fmod", "gammaln", "remainder", "sin", "tan"},
 )
 """Ops with a branch for rare arguments."""
 
 _VECTOR = (
     *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),
     *(exponential.cosh, exponential.tanh, exponential.sigmoid, exponential.erf),
-    exponential.normal_cdf,
+    *(exponential.normal_cdf, error.erfc, error.erfcx, error.erfinv, error.log_ndtr),
+    *(gamma.gammaln, gamma.digamma),
     *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
     *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),
-    *(logarithm.logaddexp, logarithm.logaddexp2, logarithm.cbrt, power),
+    *(logarithm.logaddexp, logarithm.logaddexp2, cbrt, power),
     *(trigonometric.sin, trigonometric.cos, trigonometric.tan),
     *(trigonometric.arcsin, trigonometric.arccos, trigonometric.arctan),
     *(trigonometric.arctan2, rounding.sqrt, rounding.rsqrt, rounding.hypot),

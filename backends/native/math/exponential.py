@@ -93,8 +93,10 @@ def exp2_polynomial(r: Value) -> Value:
 
 
 def exp2(x: Value) -> Value:
-    """2ˣ; integers give powers of two. 17 / 23 flop."""
+    """2ˣ; integers give powers of two. 17 / 23 flop, with AVX-512 9 / 15."""
     low, high = (-151.0, 129.0) if x.format is SINGLE else (-1076.0, 1025.0)
+    if x.host.has_scale:
+        return exp2_polynomial(x.fraction()).scaled_by(x.rint())
     x = x.at_most(high).at_least(low)
     magic = x.format.magic + 2 * x.format.bias
     shifted = x + magic

@@ -8,7 +8,7 @@ the sign of zero keep the meaning that IEEE 754 gives them.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,6 +19,8 @@ from eqsat.errors import BackendError
 I32, I64 = ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
 VOID = ir.VoidType()
+AVX512 = ("avx512f", "avx512vl", "avx512dq")
+"""LLVM's names of what :attr:`Host.has_scale` needs."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Host:
     has_round: bool = False
     """Rounding to integers is an instruction (SSE4.1, NEON)."""
     has_scale: bool = False
-    """Vectors of 256 and 512 bits are multiplied by powers of two in one instruction
-    (AVX-512)."""
+    """Exponents and significands are taken apart, put together and looked up by one
+    instruction each, in vectors of 256 and 512 bits (AVX-512)."""
 
     @staticmethod
     def of(features: Mapping[str, bool], machine: str | None = None) -> Host:
@@ -39,7 +41,7 @@ class Host:
         if not named. 64-bit ARM always has both."""
         if (machine or platform.machine()).lower() in ("arm64", "aarch64"):
             return Host(True, True)
-        wide = features.get("avx512f", False) and features.get("avx512vl", False)
+        wide = all(features.get(f, False) for f in AVX512)
         return Host(features.get("fma", False), features.get("sse4.1", False), wide)
 
 
@@ -291,15 +293,66 @@ class Value:
 
     def scaled_by(self, power: Value) -> Value:
         """this · 2^⌊power⌋, rounded once."""
-        lanes, kind = self.lanes or 1, self.type
-        bits = lanes * self.format.bits
-        suffix = "ps" if self.format is SINGLE else "pd"
-        name = f"llvm.x86.avx512.mask.scalef.{suffix}.{bits}"
-        mask = ir.IntType(max(lanes, 8))
-        rounding = [I32(4)] if bits == 512 else []  # as the processor is set
-        args = [self.value, power.value, self.value, mask(-1), *rounding]
-        types = [kind, kind, kind, mask, *(x.type for x in rounding)]
-        return self.of(self.b.call(declared(self.b, name, types, kind), args))
+        return self._wide("scalef", power)
+
+    def exponent(self) -> Value:
+        """⌊log₂ |this|⌋ as a float; -∞ of 0, ∞ of ±∞. AVX-512."""
+        return self._wide("getexp")
+
+    def significand(self, interval: int, negative: str = "kept") -> Value:
+        """m of this = m 2ᵉ: m from 1 to 2 for interval 0, from ¾ to 1½ for 3; 1 of 0
+        and ∞. Of negative numbers ``absolute`` or ``NaN``, those of -0 being either.
+        AVX-512."""
+        control = {"kept": 0, "absolute": 1, "NaN": 2}[negative]
+        return self._wide("getmant", immediate=interval | control << 2)
+
+    def fraction(self) -> Value:
+        """this - rint(this), and 0 of ±∞. AVX-512."""
+        return self._wide("reduce", immediate=8)
+
+    def _wide(self, name: str, *others: Value, immediate: int | None = None) -> Value:
+        """The instruction ``name`` of AVX-512."""
+
+        def write(x: Value, *rest: Value) -> Value:
+            lanes, kind = x.lanes or 1, x.type
+            bits = lanes * x.format.bits
+            suffix = "ps" if x.format is SINGLE else "pd"
+            full = f"llvm.x86.avx512.mask.{name}.{suffix}.{bits}"
+            mask = ir.IntType(max(lanes, 8))
+            numbers = [] if immediate is None else [I32(immediate)]
+            rounding = [I32(4)] if bits == 512 else []  # as the processor is set
+            args = [x.value, *(v.value for v in rest), *numbers, x.value, mask(-1)]
+            args += rounding
+            return x.of(
+                x.b.call(declared(x.b, full, [a.type for a in args], kind), args)
+            )
+
+        return in_parts(write, (256, 512), self, *others)
+
+    def looked_up(self, table: Sequence[float]) -> Value:
+        """The entry of a ``table`` of 16 numbers that the low 4 bits of these integers
+        name. AVX-512."""
+        assert len(table) == 16
+
+        def write(index: Value) -> Value:
+            lanes = index.lanes or 1
+            element = F32 if index.format is SINGLE else F64
+            kind = ir.VectorType(element, lanes)
+            parts = [
+                ir.Constant(
+                    kind, [ir.Constant(element, v) for v in table[i : i + lanes]]
+                )
+                for i in range(0, 16, lanes)
+            ]
+            if index.format is SINGLE:
+                name, args = "permvar.sf.512", [parts[0], index.value]
+            else:
+                name, args = "vpermi2var.pd.512", [parts[0], index.value, parts[1]]
+            types = [a.type for a in args]
+            full = declared(index.b, f"llvm.x86.avx512.{name}", types, kind)
+            return index.of(index.b.call(full, args))
+
+        return in_parts(write, (512,), self)
 
     def rint(self) -> Value:
         """The nearest integer, of two the even one; keeps the sign of zero."""
@@ -318,6 +371,52 @@ def declared(
     if known is None:
         known = ir.Function(b.module, ir.FunctionType(result, types), name)
     return known
+
+
+def in_parts(
+    write: Callable[..., Value], sizes: Sequence[int], *values: Value
+) -> Value:
+    """``write`` of values of any length, where it can be written for vectors of
+    ``sizes`` bits alone: the shorter ones are filled up and the longer ones are cut."""
+    first = values[0]
+    lanes, bits = first.lanes or 1, first.format.bits
+    if first.lanes and lanes * bits in sizes:
+        return write(*values)
+    size = next((s for s in sizes if s >= lanes * bits), sizes[-1]) // bits
+    parts = [
+        write(*(v.of(_lanes(v, start, size)) for v in values)).value
+        for start in range(0, lanes, size)
+    ]
+    b = first.b
+    if first.lanes is None:
+        return first.of(b.extract_element(parts[0], I32(0)))
+    while len(parts) > 1:
+        parts += parts[-1:] * (len(parts) % 2)
+        both = 2 * parts[0].type.count
+        parts = [
+            b.shuffle_vector(low, high, _places(range(both)))
+            for low, high in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    whole = parts[0]
+    if whole.type.count > lanes:
+        whole = b.shuffle_vector(whole, whole, _places(range(lanes)))
+    return first.of(whole)
+
+
+def _lanes(v: Value, start: int, count: int) -> ir.Value:
+    """``count`` lanes from ``start`` on, the last one repeated."""
+    if v.lanes is None:
+        none = ir.Constant(ir.VectorType(v.element, 1), ir.Undefined)
+        one = v.b.insert_element(none, v.value, I32(0))
+        return v.b.shuffle_vector(one, one, _places([0] * count))
+    last = v.lanes - 1
+    places = _places(min(start + i, last) for i in range(count))
+    return v.b.shuffle_vector(v.value, v.value, places)
+
+
+def _places(places: Iterable[int]) -> ir.Constant:
+    numbers = [I32(i) for i in places]
+    return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
 
 
 def _mangled(kind: Any) -> str:

@@ -1,0 +1,195 @@
+"""Special functions: of the normal distribution, of Euler's gamma, of Bessel.
+
+Pointwise, named as in ``scipy.special`` (``digamma`` is its ``psi``), whose functions
+are the references; costs as in :mod:`eqsat.ops.pointwise`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat.define import pointwise
+from eqsat.op import Op
+from eqsat.ops.pointwise import absolute, equal, sign, where
+from eqsat.ops.support import in_float32
+from eqsat.ops.transcendental import exp
+
+_SLOPE = 2 / math.sqrt(math.pi)
+"""That of erf at 0."""
+
+
+def _of_scipy(name: str) -> Callable[..., Any]:
+    """SciPy's function, which is imported when it is first computed."""
+
+    @in_float32
+    def reference(*values: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*values)
+
+    return reference
+
+
+# -- the error function and the normal distribution ------------------------------------
+
+erfc = pointwise(
+    "erfc",
+    _of_scipy("erfc"),
+    flops=15,
+    doc="1 - erf x, precise where that is nearly 0.",
+    vjp=lambda g, x, z: g * (exp(-x * x) * -_SLOPE),
+)
+erfcx: Op = pointwise(
+    "erfcx",
+    _of_scipy("erfcx"),
+    flops=16,
+    doc="exp(x²) erfc x.",
+    vjp=lambda g, x, z: g * (x * z * 2.0 - _SLOPE),
+)
+erfinv = pointwise(
+    "erfinv",
+    _of_scipy("erfinv"),
+    flops=45,
+    doc="The number whose erf is x; ±∞ of ±1, NaN beyond.",
+    vjp=lambda g, x, z: g * (exp(z * z) / _SLOPE),
+)
+log_ndtr = pointwise(
+    "log_ndtr",
+    _of_scipy("log_ndtr"),
+    flops=35,
+    doc="ln Φ(x), Φ the distribution function of the normal distribution.",
+    vjp=lambda g, x, z: g * (math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5))),
+)
+ndtri = pointwise(
+    "ndtri",
+    _of_scipy("ndtri"),
+    flops=60,
+    doc="The number whose Φ is x, quantile of the normal distribution.",
+    vjp=lambda g, x, z: g * (exp(z * z * 0.5) * math.sqrt(2 * math.pi)),
+)
+
+# -- gamma -----------------------------------------------------------------------------
+
+
+@in_float32
+def _trigamma(x: Any) -> Any:
+    import scipy.special
+
+    x = np.asarray(x)
+    wide = x.astype(float)
+    below = np.less(wide, 0)
+    with np.errstate(all="ignore"):
+        found = scipy.special.zeta(2.0, np.where(below, 1 - wide, wide))
+        turned = (np.pi / np.sin(np.pi * (wide - np.rint(wide)))) ** 2 - found
+    found = np.where(below, turned, found)
+    return found.astype(x.dtype if x.dtype.kind == "f" else float)[()]
+
+
+trigamma = pointwise(
+    "trigamma",
+    _trigamma,
+    flops=60,
+    doc="ψ′(x), the second derivative of ln Γ(x).",
+    vjp="compute it without trigamma, which is the derivative of digamma",
+)
+digamma: Op = pointwise(
+    "digamma",
+    _of_scipy("psi"),
+    flops=70,
+    doc="ψ(x) = Γ′(x) / Γ(x).",
+    vjp=lambda g, x, z: g * trigamma(x),
+)
+gammaln = pointwise(
+    "gammaln",
+    _of_scipy("gammaln"),
+    flops=60,
+    doc="ln |Γ(x)|.",
+    vjp=lambda g, x, z: g * digamma(x),
+)
+gamma = pointwise(
+    "gamma",
+    _of_scipy("gamma"),
+    flops=80,
+    doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt; (x - 1)! of positive integers.",
+    vjp=lambda g, x, z: g * (z * digamma(x)),
+)
+betaln = pointwise(
+    "betaln",
+    _of_scipy("betaln"),
+    nin=2,
+    commutative=True,
+    flops=150,
+    doc="ln |Γ(x) Γ(y) / Γ(x + y)|.",
+    vjp=(
+        lambda g, x, y, z: g * (digamma(x) - digamma(x + y)),
+        lambda g, x, y, z: g * (digamma(y) - digamma(x + y)),
+    ),
+)
+beta = pointwise(
+    "beta",
+    _of_scipy("beta"),
+    nin=2,
+    commutative=True,
+    flops=150,
+    doc="Γ(x) Γ(y) / Γ(x + y).",
+    vjp=(
+        lambda g, x, y, z: g * (z * (digamma(x) - digamma(x + y))),
+        lambda g, x, y, z: g * (z * (digamma(y) - digamma(x + y))),
+    ),
+)
+
+# -- Bessel ----------------------------------------------------------------------------
+
+
+def _over(z: Any, x: Any) -> Any:
+    """z / x, and its limit ½ where x is 0."""
+    none = equal(x, 0.0)
+    return where(none, 0.5, z / where(none, 1.0, x))
+
+
+i1: Op = pointwise(
+    "i1",
+    _of_scipy("i1"),
+    flops=60,
+    doc="The modified Bessel function I₁.",
+    vjp=lambda g, x, z: g * (i0(x) - _over(z, x)),
+)
+i0: Op = pointwise(
+    "i0",
+    _of_scipy("i0"),
+    flops=60,
+    doc="The modified Bessel function I₀.",
+    vjp=lambda g, x, z: g * i1(x),
+)
+i1e: Op = pointwise(
+    "i1e",
+    _of_scipy("i1e"),
+    flops=60,
+    doc="exp(-|x|) I₁(x).",
+    vjp=lambda g, x, z: g * (i0e(x) - absolute(z) - _over(z, x)),
+)
+i0e: Op = pointwise(
+    "i0e",
+    _of_scipy("i0e"),
+    flops=60,
+    doc="exp(-|x|) I₀(x).",
+    vjp=lambda g, x, z: g * (i1e(x) - sign(x) * z),
+)
+j1: Op = pointwise(
+    "j1",
+    _of_scipy("j1"),
+    flops=60,
+    doc="The Bessel function J₁.",
+    vjp=lambda g, x, z: g * (j0(x) - _over(z, x)),
+)
+j0: Op = pointwise(
+    "j0",
+    _of_scipy("j0"),
+    flops=60,
+    doc="The Bessel function J₀.",
+    vjp=lambda g, x, z: -g * j1(x),
+)
