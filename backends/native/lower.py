@@ -26,7 +26,7 @@ from ..interpret import Array
 from ..kernels.affine import Layout, Unsupported
 from . import blas, record
 from .by_numpy import Python, python_part
-from .entry import Code
+from .entry import READ, Code
 from .late import late
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
@@ -147,6 +147,8 @@ class Compiled:
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         self._unread = layered.unread
         written: list[Written] = []
+        if not layered.parts:  # there is nothing to compute
+            return [Writer([], layered, PROGRAM)]
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
@@ -334,7 +336,7 @@ class Lowered:
     def code_for(self, arrays: Sequence[Any]) -> Code | None:
         """One native function over arrays of these strides, if there is one."""
         for a in arrays:
-            is_array = type(a) is np.ndarray and a.flags.aligned
+            is_array = type(a) in READ and a.flags.aligned
             if not (is_array or isinstance(a, np.generic)):
                 return None
         compiled = self._compiled_for(arrays)

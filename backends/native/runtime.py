@@ -110,6 +110,7 @@ def workers() -> int:
 def _imports() -> dict[str, int]:
     found = python_imports(entry_code.PYTHON, entry_code.TYPES)
     found["PyArray_Type"] = id(np.ndarray)
+    found["MemoryMap_Type"] = id(np.memmap)
     found["PyArray_NewFromDescr"] = _numpy_table()[_NEW_FROM_DESCR]
     found["team_run"] = runtime().address("team_run")
     return found
