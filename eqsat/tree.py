@@ -262,10 +262,10 @@ def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
         return [(name, getattr(value, name)) for name in _PARTS[kind]]
     own = getattr(value, "__dict__", None)
     if kind is SimpleNamespace:
-        return list(own.items())
+        return list(vars(value).items())
     if isinstance(value, type) or _is_of_python(kind):
         return None
-    held = [
+    held: list[tuple[Hashable, Any]] = [
         (name, getattr(value, name)) for name in slots(kind) if hasattr(value, name)
     ]
     if isinstance(own, dict):

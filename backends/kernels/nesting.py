@@ -29,8 +29,8 @@ from .affine import (
     address,
     covers,
 )
-from .language import DType, Operand
-from .pieces import Loops, Pieces
+from .language import FAULT, DType, Operand
+from .pieces import Loops, Ordering, Pieces
 from .schedule import Scattering, Target, schedule
 from .values import Conflict, Values, matching
 
@@ -43,6 +43,7 @@ LEAST_PART = 64
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
+ORDERED = ("sort", "argsort")
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 
@@ -55,6 +56,14 @@ class Root:
     out: Operand
     strides: Shape
     offset: int = 0
+
+
+def _with_last(shape: Shape, axis: int) -> Shape:
+    """Strides of packed memory in which ``axis`` is the last one."""
+    others = [i for i in range(len(shape)) if i != axis]
+    order = [*others, axis]
+    steps = packed(tuple(shape[i] for i in order))
+    return tuple(steps[order.index(i)] for i in range(len(shape)))
 
 
 def _variables(index: Index) -> tuple[Var, ...]:
@@ -139,6 +148,8 @@ class Nests:
             self.add_at(root)
         elif name == "set_at" and self.target.scatters:
             self.set_at(root)
+        elif name in ORDERED and self.target.orders:
+            self.order(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             self.contract(term, root)
         elif _is_whole(term) and term not in self.memory:
@@ -196,6 +207,34 @@ class Nests:
         x, indices, slices = root.term.args
         self.write(replace(root, term=x))
         self._scattered(root, slices, indices, False)
+
+    def order(self, root: Root) -> None:
+        """Rows side by side of what is sorted, then each of them in order."""
+        term = root.term
+        (x,) = term.args
+        attrs = cast(Op, term.op).attr_dict(term)
+        dtype = cast("DType", x.dtype)
+        if dtype.name not in self.target.orders:
+            raise Unsupported(f"{term.op.name} of {dtype}")
+        axis = term.ndim + attrs["axis"][0]
+        strides = _with_last(term.shape, axis)
+        lies = root.strides == strides and not root.offset
+        out = root.out if lies else self.temporary(root.out.dtype, term.size)
+        operands: tuple[Operand, ...] = (out, FAULT)
+        if term.op.name == "argsort":
+            source, layout = self.memory.get(x, (out, None))
+            if layout != Layout(strides):
+                source = self.temporary(dtype, x.size)
+                self.write(Root(x, source, strides))
+            operands = (source, *operands)
+        else:
+            self.write(Root(x, out, strides))
+        n = term.shape[axis]
+        kind = attrs.get("kind", "quicksort")
+        self.out.pieces.append(Ordering(operands, dtype, term.size // n, n, kind))
+        if not lies:
+            self.memory[term] = out, Layout(strides)
+            self.nest([root])
 
     def _scattered(self, root: Root, x: Term, indices: Term, adds: bool) -> None:
         """The nest that adds or writes slices: each unit of its work takes all indices
@@ -361,7 +400,9 @@ class Nests:
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED):
+        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED) or (
+            term.op.name in ORDERED and self.target.orders
+        ):
             if term.op.name == "concatenate":
                 self._sources(term)
             self.write(root)

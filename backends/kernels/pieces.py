@@ -111,7 +111,28 @@ class Convolution(Contraction):
         return self.sizes[2] // self.window.area
 
 
-Piece = Loops | Product | Convolution
+@dataclass(frozen=True)
+class Ordering:
+    """Rows side by side put in order."""
+
+    operands: tuple[Operand, ...]
+    """What is sorted in place; or what is read, and int64 positions of its elements in
+    order. At last :data:`.language.FAULT`."""
+    dtype: DType
+    """Of the elements."""
+    rows: int
+    size: int
+    """Elements of a row."""
+    kind: str
+    """As of :func:`numpy.argsort`."""
+
+    @property
+    def is_positions(self) -> bool:
+        """Whether positions are found and not the elements sorted."""
+        return len(self.operands) == 3
+
+
+Piece = Loops | Product | Convolution | Ordering
 
 
 @dataclass

@@ -24,7 +24,7 @@ from eqsat.term import Term
 
 from ..interpret import Array
 from ..kernels.affine import Layout, Unsupported
-from . import blas, record
+from . import blas, order, record
 from .by_numpy import Python, python_part
 from .entry import READ, Code
 from .late import late
@@ -292,7 +292,10 @@ def _loaded(
     imports = dict(program_imports())
     if uses_blas:
         imports |= blas.imports()
-    imports |= {name: function(name, host).address(name) for name in functions}
+    imports |= {
+        name: order.address(name) or function(name, host).address(name)
+        for name in functions
+    }
     return load(code, [PROGRAM], imports)
 
 

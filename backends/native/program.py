@@ -15,8 +15,8 @@ from dataclasses import replace
 from llvmlite import ir
 
 from ..kernels.language import Nest
-from ..kernels.pieces import Contraction, Convolution, Loops, Product
-from . import blas
+from ..kernels.pieces import Contraction, Convolution, Loops, Ordering, Product
+from . import blas, order
 from .access import PTR, loop
 from .convert import I8, I64
 from .gemm import Packing
@@ -238,6 +238,8 @@ class Writer:
             return g.rows // first.sizes[0] * panels * g.columns
         if isinstance(first, Packing):
             return first.units(self.host)
+        if isinstance(first, Ordering):
+            return first.rows
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -257,6 +259,11 @@ class Writer:
         if isinstance(first.piece, Loops):
             pointers = [self._pointer(m) for m in first.memory]
             self._call(first.piece.nest, pointers, start, stop)
+            return
+        if isinstance(first.piece, Ordering):
+            pointers = [self._pointer(m) for m in first.memory]
+            self.own.names.add(order.name_of(first.piece))
+            order.emit(self.b, first.piece, pointers, start, stop)
             return
         with loop(self.b, start, stop, 1) as part:
             if isinstance(first.piece, Packing):

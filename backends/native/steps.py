@@ -14,9 +14,17 @@ from eqsat.term import Term
 from ..kernels.affine import Unsupported
 from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
-from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
+from ..kernels.pieces import (
+    Contraction,
+    Convolution,
+    Loops,
+    Ordering,
+    Piece,
+    Pieces,
+    Product,
+)
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, gemm, masks
+from . import convolutions, gemm, masks, order
 from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
@@ -91,6 +99,8 @@ def seconds_of(piece: Piece, host: Host) -> float:
         return piece.flops / (gemm.flops_per_s(host) if own else FLOPS_PER_S)
     if isinstance(piece, Convolution):
         return piece.flops / gemm.flops_per_s(host)
+    if isinstance(piece, Ordering):
+        return order.seconds_of(piece)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -119,7 +129,14 @@ class Layered:
         exact: bool = False,
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
-        self.target = Target(threads, exact, scatters=True, most=MOST, normal=not exact)
+        self.target = Target(
+            threads,
+            exact,
+            orders=order.dtypes(),
+            scatters=True,
+            most=MOST,
+            normal=not exact,
+        )
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}

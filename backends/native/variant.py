@@ -246,9 +246,9 @@ class Tables:
             node = self._members("fields", kind, names)
             return node + [w for n in names for w in self._value(getattr(value, n))]
         if kind in (set, frozenset) and _is_simple(value):
-            return self._value(value)
+            return self._value(kind([*value]))  # a set may change
         if part.attributes is None:
-            if isinstance(value, (tree.Made, Hashable)):
+            if isinstance(value, (tree.Made, Hashable)):  # cannot change
                 return self._same(value)
             raise NoVariantError
         self._unchanged(value, part.attributes)
