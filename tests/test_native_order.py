@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from programs import program_of
 
 from eqsat import ops
-from eqsat.backends.native import Lowered
+from eqsat.backends.native import Lowered, networks
 from eqsat.backends.native import order as native_order
 from eqsat.backends.native.machine import host
 
@@ -87,6 +87,32 @@ def test_rows_of_every_dtype(dtype: Any, threads: int) -> None:
             found = run(lambda x, kind=kind: ops.argsort(x, -1, kind), x, threads)
             assert found.dtype == np.int64
             assert is_ordered(x, found, -1, kind in ("stable", "mergesort"))
+
+
+def test_networks_put_all_rows_of_bits_in_order() -> None:
+    """The 0-1 principle: Knuth, The Art of Computer Programming, volume 3, 5.3.4."""
+    for size in range(1, 17):
+        rows = np.arange(1 << size)[:, None] >> np.arange(size) & 1
+        for low, high in networks.exchanges(size):
+            a, b = rows[:, low].copy(), rows[:, high].copy()
+            rows[:, low], rows[:, high] = np.minimum(a, b), np.maximum(a, b)
+        assert (np.diff(rows, axis=1) >= 0).all()
+    counts = {n: len([*networks.exchanges(n)]) for n in (2, 4, 8, 16, 32)}
+    assert counts == {2: 1, 4: 5, 8: 19, 16: 63, 32: 191}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_short_rows_in_vectors(dtype: Any) -> None:
+    for shape, axis in [
+        *(((41, n), -1) for n in (1, 2, 3, 9, 16)),
+        *(((n, 85), 0) for n in (2, 9, 32)),
+        *(((3, 9, 21), 1), ((5, 6, 3), 1), ((2, 4, 7, 18), 1), ((7, 4, 3, 5), 0)),
+    ]:
+        x = drawn(shape, dtype, True)
+        same(run(lambda x, axis=axis: ops.sort(x, axis), x, 2), ops.sort(x, axis))
+        y = x.T
+        found = run(lambda x, axis=axis: ops.sort(ops.transpose(x), -1 - axis), x, 1)
+        same(found, ops.sort(y, -1 - axis))
 
 
 @given(st.data())

@@ -30,7 +30,7 @@ from .affine import (
     covers,
 )
 from .language import FAULT, DType, Operand
-from .pieces import Loops, Ordering, Pieces
+from .pieces import Loops, Network, Ordering, Pieces
 from .schedule import Scattering, Target, schedule
 from .values import Conflict, Values, matching
 
@@ -44,6 +44,11 @@ PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
 ORDERED = ("sort", "argsort")
+SHORT, SHORT_APART = 32, 16
+"""Elements of a row that is sorted by a network: where rows lie side by side, element
+by element, and where each lies by itself."""
+LEAST_ROWS = 4
+"""Rows that are worth vectors."""
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 
@@ -64,6 +69,27 @@ def _with_last(shape: Shape, axis: int) -> Shape:
     order = [*others, axis]
     steps = packed(tuple(shape[i] for i in order))
     return tuple(steps[order.index(i)] for i in range(len(shape)))
+
+
+def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
+    """A network for short rows, of which there are enough."""
+    shape = root.term.shape
+    rows: list[tuple[int, tuple[int, int]]] = []
+    for i, count in enumerate(shape):
+        if i == axis or count == 1:
+            continue
+        by = at.strides[i], root.strides[i]
+        if rows and rows[-1][1] == (by[0] * count, by[1] * count):
+            count *= rows.pop()[0]
+        rows.append((count, by))
+    rows.sort(key=lambda r: 1 in r[1] and r[0] >= LEAST_ROWS)
+    if not rows or rows[-1][0] < LEAST_ROWS or root.out.dtype != x.dtype:
+        return None
+    size, by = shape[axis], rows[-1][1]
+    if size > (SHORT if 1 in by else SHORT_APART):
+        return None
+    along = at.strides[axis], root.strides[axis]
+    return Network(x, root.out, size, along, tuple(rows), (at.offset, root.offset))
 
 
 def _variables(index: Index) -> tuple[Var, ...]:
@@ -217,6 +243,12 @@ class Nests:
         if dtype.name not in self.target.orders:
             raise Unsupported(f"{term.op.name} of {dtype}")
         axis = term.ndim + attrs["axis"][0]
+        found = self.memory.get(x)
+        if term.op.name == "sort" and found is not None and found[0].dtype == dtype:
+            network = _network(root, axis, *found)
+            if network is not None:
+                self.out.pieces.append(network)
+                return
         strides = _with_last(term.shape, axis)
         lies = root.strides == strides and not root.offset
         out = root.out if lies else self.temporary(root.out.dtype, term.size)

@@ -132,7 +132,33 @@ class Ordering:
         return len(self.operands) == 3
 
 
-Piece = Loops | Product | Convolution | Ordering
+@dataclass(frozen=True)
+class Network:
+    """Short rows put in order, many at a time; strides are in elements, of what is read
+    and of the result."""
+
+    x: Operand
+    out: Operand
+    size: int
+    """Elements of a row."""
+    along: Pair
+    """From one of them to the next."""
+    rows: tuple[tuple[int, Pair], ...]
+    """Axes of rows: how many, and their strides; those of a vector come from the last
+    axis."""
+    offset: Pair = (0, 0)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read, and the result."""
+        return self.x, self.out
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+
+Piece = Loops | Product | Convolution | Ordering | Network
 
 
 @dataclass

@@ -15,8 +15,15 @@ from dataclasses import replace
 from llvmlite import ir
 
 from ..kernels.language import Nest
-from ..kernels.pieces import Contraction, Convolution, Loops, Ordering, Product
-from . import blas, order
+from ..kernels.pieces import (
+    Contraction,
+    Convolution,
+    Loops,
+    Network,
+    Ordering,
+    Product,
+)
+from . import blas, networks, order
 from .access import PTR, loop
 from .convert import I8, I64
 from .gemm import Packing
@@ -240,6 +247,8 @@ class Writer:
             return first.units(self.host)
         if isinstance(first, Ordering):
             return first.rows
+        if isinstance(first, Network):
+            return networks.units(first, self.host)
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -259,6 +268,10 @@ class Writer:
         if isinstance(first.piece, Loops):
             pointers = [self._pointer(m) for m in first.memory]
             self._call(first.piece.nest, pointers, start, stop)
+            return
+        if isinstance(first.piece, Network):
+            x, out = (self._pointer(m) for m in first.memory)
+            networks.emit(self.b, first.piece, self.host, x, out, start, stop)
             return
         if isinstance(first.piece, Ordering):
             pointers = [self._pointer(m) for m in first.memory]

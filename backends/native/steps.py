@@ -18,13 +18,14 @@ from ..kernels.pieces import (
     Contraction,
     Convolution,
     Loops,
+    Network,
     Ordering,
     Piece,
     Pieces,
     Product,
 )
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, gemm, masks, order
+from . import convolutions, gemm, masks, networks, order
 from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
@@ -101,6 +102,8 @@ def seconds_of(piece: Piece, host: Host) -> float:
         return piece.flops / gemm.flops_per_s(host)
     if isinstance(piece, Ordering):
         return order.seconds_of(piece)
+    if isinstance(piece, Network):
+        return networks.seconds_of(piece, host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
