@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import program_of
 
+import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import Lowered, networks
 from eqsat.backends.native import order as native_order
@@ -143,3 +144,20 @@ def test_sorts_of_what_is_computed_and_joined() -> None:
     joined = np.concatenate([np.sort(x, 0), np.sort(x * 2, 1)], 1) + 1
     for threads in (1, 2):
         np.testing.assert_array_equal(run(f, x, threads), joined)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, None])
+def test_partitions(axis: int | None) -> None:
+    x = drawn((12, 14), np.dtype("f4"), False)
+    for kth in (3, -2, [0, 5]):
+        made = eq.jit(lambda x, kth=kth: np.partition(x, kth, axis))(x)
+        found = eq.jit(lambda x, kth=kth: np.argpartition(x, kth, axis))(x)
+        flat, along = (x.ravel(), 0) if axis is None else (x, axis)
+        np.testing.assert_array_equal(np.take_along_axis(flat, found, along), made)
+        wanted, places = np.partition(x, kth, axis), np.ravel(kth)
+        np.testing.assert_array_equal(
+            made.take(places, along), wanted.take(places, along)
+        )
+    for kth in (14, -15, [0, 168]):
+        with pytest.raises(eq.ShapeError, match="expected places"):
+            eq.jit(lambda x, kth=kth: np.partition(x[:1], kth))(x)

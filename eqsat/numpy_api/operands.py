@@ -26,13 +26,11 @@ _SHAPES = frozenset(
 )
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
-    "argpartition": "np.argsort",
     "bincount": "(x[:, None] == np.arange(n)).sum(0)",
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
     "linalg.multi_dot": "x @ y @ z",
-    "partition": "np.sort",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",
 }
