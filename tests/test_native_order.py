@@ -105,8 +105,8 @@ def test_networks_put_all_rows_of_bits_in_order() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_short_rows_in_vectors(dtype: Any) -> None:
     for shape, axis in [
-        *(((41, n), -1) for n in (1, 2, 3, 9, 16)),
-        *(((n, 85), 0) for n in (2, 9, 32)),
+        *(((41, n), -1) for n in (1, 2, 3, 4, 8, 9, 12, 16, 32)),
+        *(((n, 85), 0) for n in (2, 9, 13, 32)),
         *(((3, 9, 21), 1), ((5, 6, 3), 1), ((2, 4, 7, 18), 1), ((7, 4, 3, 5), 0)),
     ]:
         x = drawn(shape, dtype, True)

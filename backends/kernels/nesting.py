@@ -44,9 +44,10 @@ PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
 ORDERED = ("sort", "argsort")
-SHORT, SHORT_APART = 32, 16
-"""Elements of a row that is sorted by a network: where rows lie side by side, element
-by element, and where each lies by itself."""
+SHORT, SHORT_APART = 32, 9
+"""Elements of a row that is sorted by a network, where rows lie side by side, element
+by element, or each by itself: more of these than a few, but for powers of 2, take a
+second to compile."""
 LEAST_ROWS = 4
 """Rows that are worth vectors."""
 INDEXED = ("take", "accumulate")
@@ -71,6 +72,12 @@ def _with_last(shape: Shape, axis: int) -> Shape:
     return tuple(steps[order.index(i)] for i in range(len(shape)))
 
 
+def _is_short(size: int, along: int, across: int) -> bool:
+    """Whether a network reads, or writes, elements of rows that lie so far apart."""
+    is_whole = (along, across) == (1, size) and size & size - 1 == 0
+    return size <= (SHORT if across == 1 or is_whole else SHORT_APART)
+
+
 def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
     """A network for short rows, of which there are enough."""
     shape = root.term.shape
@@ -86,9 +93,9 @@ def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
     if not rows or rows[-1][0] < LEAST_ROWS or root.out.dtype != x.dtype:
         return None
     size, by = shape[axis], rows[-1][1]
-    if size > (SHORT if 1 in by else SHORT_APART):
-        return None
     along = at.strides[axis], root.strides[axis]
+    if not all(_is_short(size, *s) for s in zip(along, by, strict=True)):
+        return None
     return Network(x, root.out, size, along, tuple(rows), (at.offset, root.offset))
 
 

@@ -117,6 +117,8 @@ def _read(b: ir.IRBuilder, p: Network, at: ir.Value, lanes: int) -> list[Any]:
             loaded(b, _moved(b, p, at, i * lanes), p.dtype, lanes)
             for i in range(p.size)
         ]
+        if _is_power(p.size):
+            return _unzipped(b, whole)
         places = [[r * p.size + j for r in range(lanes)] for j in range(p.size)]
         return [_picked(b, whole, wanted) for wanted in places]
     kind = key_type(p.dtype)
@@ -139,6 +141,9 @@ def _write(
     if across == 1 or lanes == 1:
         for j, vector in enumerate(row):
             b.store(vector, _moved(b, p, at, j * along), align=size)
+    elif (along, across) == (1, p.size) and _is_power(p.size):
+        for i, vector in enumerate(_zipped(b, row)):
+            b.store(vector, _moved(b, p, at, i * lanes), align=size)
     elif (along, across) == (1, p.size):
         for i in range(p.size):
             places = [divmod(i * lanes + e, p.size) for e in range(lanes)]
@@ -150,6 +155,38 @@ def _write(
             for r in range(lanes):
                 one = b.extract_element(vector, I32(r))
                 b.store(one, _moved(b, p, at, j * along + r * across), align=size)
+
+
+def _is_power(n: int) -> bool:
+    return n & n - 1 == 0
+
+
+def _unzipped(b: ir.IRBuilder, vectors: Sequence[Any]) -> list[Any]:
+    """Vectors side by side as one of every n-th element for each first one, where there
+    are n of them, a power of 2: n log n shuffles."""
+    if len(vectors) == 1:
+        return [*vectors]
+    lanes = vectors[0].type.count
+    pairs = [*zip(vectors[::2], vectors[1::2], strict=True)]
+    even, odd = (
+        _unzipped(b, [_shuffled(b, x, y, range(i, 2 * lanes, 2)) for x, y in pairs])
+        for i in (0, 1)
+    )
+    return [v for both in zip(even, odd, strict=True) for v in both]
+
+
+def _zipped(b: ir.IRBuilder, vectors: Sequence[Any]) -> list[Any]:
+    """The inverse of :func:`_unzipped`."""
+    if len(vectors) == 1:
+        return [*vectors]
+    lanes = vectors[0].type.count
+    even, odd = _zipped(b, vectors[::2]), _zipped(b, vectors[1::2])
+    places = [i + lanes * j for i in range(lanes) for j in (0, 1)]
+    return [
+        _shuffled(b, x, y, half)
+        for x, y in zip(even, odd, strict=True)
+        for half in (places[:lanes], places[lanes:])
+    ]
 
 
 def _picked(b: ir.IRBuilder, vectors: Sequence[Any], wanted: Sequence[int]) -> Any:

@@ -34,7 +34,7 @@ _DTYPES = ("bool", "float16", "float32", "float64", *(
 ))  # fmt: skip
 _LANES = 8
 """Of the vectors that elements are made integers in."""
-_STEP_S = 1e-9
+_STEP_S = 3e-10
 """About how long a sort takes for an element of a row and each doubling of the row (s).
 """
 
