@@ -286,7 +286,9 @@ def jit(
     """A function that computes what ``fn`` does with the cheapest program found.
 
     ``fn`` is plain NumPy over arrays, nested in dicts, lists, tuples and dataclasses as
-    one likes; numbers, strings and None are part of the signature. ``backend``: a
+    one likes; numbers, strings and None are part of the signature, and so is what other
+    objects hold in attributes and slots. A ``np.memmap`` is read as an array; other
+    subclasses of arrays are refused. ``backend``: a
     backend's name; by default ``mlx`` for calls with an ``mx.array``, else ``native``,
     or ``numpy`` where that does not load.
     ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names

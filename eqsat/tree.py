@@ -14,8 +14,8 @@ import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from types import FunctionType, SimpleNamespace
+from functools import cached_property, partial
+from types import FunctionType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from eqsat.errors import TraceError, at, caller_line
@@ -51,6 +51,11 @@ class Node:
     children: tuple[Structure, ...]
     extra: Hashable = None
     """The factory of a ``defaultdict``."""
+    attributes: Attributes | None = None
+    """What is assigned to a mapping beside its items."""
+    assigned: dict[str, Any] | None = dataclasses.field(default=None, compare=False)
+    key_types: tuple[Any, ...] = ()
+    """Of keys that are not all strings: 1, 1.0 and True are different ones."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,27 @@ def _walk(
         _walk(child, where + step, is_array, found, open_) for _, step, child in parts
     )
     open_.pop()
+    keys = tuple(key for key, _, _ in parts)
+    if not isinstance(value, dict):
+        return Node(type(value), keys, children)
     extra = value.default_factory if isinstance(value, defaultdict) else None
-    return Node(type(value), tuple(key for key, _, _ in parts), children, extra)
+    named = all(type(key) is str for key in keys)
+    types = () if named else tuple(map(type, keys))
+    held, assigned = _beside_items(value, is_array)
+    return Node(type(value), keys, children, extra, held, assigned, types)
+
+
+def _beside_items(
+    value: dict[Any, Any], is_array: Callable[[Any], bool]
+) -> tuple[Attributes | None, dict[str, Any] | None]:
+    """What is assigned to a dictionary of a class of its own beside its items."""
+    own = getattr(value, "__dict__", None)
+    if not own or own is value:
+        return None, None
+    held: list[Any] = [value]
+    seen = {id(value): 0}
+    key = tuple((k, _attributes(v, is_array, held, seen)) for k, v in own.items())
+    return Attributes(key, tuple(held[1:])), dict(own)
 
 
 def is_other(value: Any) -> bool:
@@ -212,12 +236,20 @@ def _attributes(
     children = tuple(
         (key, _attributes(child, is_array, held, seen)) for key, child in items
     )
-    return kind, id(v), children
+    return kind, None if is_value(v) else id(v), children
+
+
+def is_value(value: Any) -> bool:
+    """Whether an object counts by what it holds, and not by its identity: its class
+    says when two are equal, as those of bound methods do."""
+    kind: Any = type(value)
+    return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
 
 
 def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     """Keys and values of a container or of an object of a class that is not Python's
-    own, the owner of a function that is :class:`Made`; None for anything else."""
+    own, the owner of a function that is :class:`Made`, the parts of a bound method or
+    a ``functools.partial``; None for anything else."""
     if isinstance(value, Made):
         found = owner(value)
         return None if found is None else [("fn", found)]
@@ -226,19 +258,46 @@ def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     kind = type(value)
+    if kind in _PARTS:
+        return [(name, getattr(value, name)) for name in _PARTS[kind]]
     own = getattr(value, "__dict__", None)
-    if not isinstance(own, dict) or isinstance(value, type):
+    if kind is SimpleNamespace:
+        return list(vars(value).items())
+    if isinstance(value, type) or _is_of_python(kind):
         return None
-    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
-        return list(own.items()) if kind is SimpleNamespace else None
-    return list(own.items())
+    held: list[tuple[Hashable, Any]] = [
+        (name, getattr(value, name)) for name in slots(kind) if hasattr(value, name)
+    ]
+    if isinstance(own, dict):
+        held += own.items()
+        return held
+    return held or None
+
+
+_PARTS = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
+
+
+def _is_of_python(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names
+
+
+def slots(kind: type) -> list[str]:
+    """Attributes that objects of a class hold in slots; none of Python's own ones."""
+    found: dict[str, None] = {}
+    for base in reversed(kind.__mro__):
+        own = vars(base)
+        if "__slots__" in own and not _is_of_python(base):
+            found.update(
+                (k, None) for k, v in own.items() if type(v) is MemberDescriptorType
+            )
+    return list(found)
 
 
 def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     if isinstance(value, (float, complex)):
-        return Static((type(value), repr(value)), None, value)
-    key = frozenset(value) if isinstance(value, set) else value
+        return Static((type(value), _key(value)), None, value)
     try:
+        key = _key(value)
         hash(key)
     except TraceError:
         raise
@@ -251,6 +310,19 @@ def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
     return Static((type(value), key), attributes(value, is_array), value)
 
 
+def _key(value: Any) -> Hashable:
+    """What tells a static value from others that Python calls equal."""
+    if isinstance(value, (set, frozenset)):
+        return frozenset((type(v), _key(v)) for v in value)
+    if type(value) is range:
+        return value.start, value.stop, value.step
+    if isinstance(value, (float, complex)):
+        return repr(value)
+    if type(value) is tuple:
+        return tuple((type(v), _key(v)) for v in value)
+    return cast(Hashable, value)
+
+
 def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
     if isinstance(structure, Static):
         return structure.value
@@ -258,14 +330,8 @@ def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
         return next(arrays)
     children = [_build(c, arrays) for c in structure.children]
     kind = structure.type
-    if issubclass(kind, defaultdict):
-        return kind(
-            cast(Any, structure.extra), zip(structure.keys, children, strict=True)
-        )
-    if kind is dict or issubclass(kind, OrderedDict):
-        return kind(zip(structure.keys, children, strict=True))
     if issubclass(kind, dict):
-        return kind(dict(zip(structure.keys, children, strict=True)))
+        return _mapping(structure, children)
     if kind in (list, tuple):
         return kind(children)
     if issubclass(kind, tuple):
@@ -275,4 +341,19 @@ def _build(structure: Structure, arrays: Iterator[Any]) -> Any:
     made = object.__new__(kind)
     for name, child in zip(structure.keys, children, strict=True):
         object.__setattr__(made, str(name), child)
+    return made
+
+
+def _mapping(structure: Node, children: list[Any]) -> Any:
+    kind: Any = structure.type
+    items = zip(structure.keys, children, strict=True)
+    if issubclass(kind, defaultdict):
+        made = kind(structure.extra, items)
+    else:
+        made = kind(
+            items if kind is dict or issubclass(kind, OrderedDict) else dict(items)
+        )
+    if structure.assigned is not None:
+        vars(made).clear()
+        vars(made).update(structure.assigned)
     return made

@@ -194,7 +194,10 @@ np.add.accumulate(x, axis=1); np.maximum.accumulate(x); np.sort(x); np.sort(x, 0
 np.sort(x, axis=None); np.argsort(x, 1); x.argsort(0); np.argsort(i, stable=True);
 np.argsort(b, None, kind="stable"); np.median(x); np.median(x, 0); np.median(x, 1);
 np.median(np.log(x), 1); np.median(y, (0, 2), keepdims=True); np.median(i);
-np.median(x[:0], 0); np.median(y[:, :0], 1, keepdims=True)
+np.median(x[:0], 0); np.median(y[:, :0], 1, keepdims=True);
+np.partition(x, 1, 1)[:, 1]; np.partition(x, [0, -1], None)[-1];
+np.partition(i, 0, 0)[0];
+np.take_along_axis(x, np.argpartition(x, 1, 1), 1)[:, 1]
 """
 """Running results and order."""
 

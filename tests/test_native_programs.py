@@ -274,7 +274,7 @@ def test_numpy_runs_what_machine_code_does_not(threads: int) -> None:
     for y in (x, x[::-1], np.asfortranarray(x)):
         low = lowered(program_of(f, y, w, k, i), threads)
         stride = "a convolution with a stride of 40"
-        assert sorted(low.reasons.values()) == [stride, "sort in loops"]
+        assert [*low.reasons.values()] == [stride]
         for g, r in zip(
             called(low, y, w, k, i),
             interpret(low.program.roots, [y, w, k, i]),

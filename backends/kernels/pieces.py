@@ -137,7 +137,53 @@ class Factoring:
         return prod(self.batch)
 
 
-Piece = Loops | Product | Convolution | Factoring
+class Ordering:
+    """Rows side by side put in order."""
+
+    operands: tuple[Operand, ...]
+    """What is sorted in place; or what is read, and int64 positions of its elements in
+    order. At last :data:`.language.FAULT`."""
+    dtype: DType
+    """Of the elements."""
+    rows: int
+    size: int
+    """Elements of a row."""
+    kind: str
+    """As of :func:`numpy.argsort`."""
+
+    @property
+    def is_positions(self) -> bool:
+        """Whether positions are found and not the elements sorted."""
+        return len(self.operands) == 3
+
+
+@dataclass(frozen=True)
+class Network:
+    """Short rows put in order, many at a time; strides are in elements, of what is read
+    and of the result."""
+
+    x: Operand
+    out: Operand
+    size: int
+    """Elements of a row."""
+    along: Pair
+    """From one of them to the next."""
+    rows: tuple[tuple[int, Pair], ...]
+    """Axes of rows: how many, and their strides; those of a vector come from the last
+    axis."""
+    offset: Pair = (0, 0)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read, and the result."""
+        return self.x, self.out
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+
+Piece = Loops | Product | Convolution | Factoring | Ordering | Network
 
 
 @dataclass

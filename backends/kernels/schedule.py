@@ -60,6 +60,8 @@ class Target:
     """Whether products in float32 read float16 and bfloat16."""
     pairs: bool = False
     """Whether they multiply and sum pairs of bfloat16."""
+    orders: frozenset[str] = frozenset()
+    """Names of the dtypes whose rows can be put in order."""
     scatters: bool = False
     """Whether rows can be added to elements that are computed."""
     factors: bool = False

@@ -23,6 +23,8 @@ from .layout import ALIGNED, C_CONTIGUOUS, words
 from .runtime import is_available, objects
 from .variant import KIND, NoVariantError, Tables, Variant
 
+READ = (np.ndarray, np.memmap)
+"""Types of arrays that programs read; they are alike in this."""
 MOST_VARIANTS = 64
 """Programs of one function that are tried without Python; the latest ones."""
 
@@ -73,7 +75,7 @@ class _Compiled(Tables):
         kind: Any = type(array)
         if isinstance(array, np.generic) and _is_scalar(kind):
             return words("Node", kind=KIND["scalar"], object=self.own(kind))
-        if type(array) is not np.ndarray or not array.flags.aligned:
+        if kind not in READ or not array.flags.aligned:
             raise NoVariantError
         if not strided and not array.flags.c_contiguous:
             raise NoVariantError
@@ -141,7 +143,7 @@ def variant_of(call: Arguments, trace: Trace, code: Code) -> Variant | None:
 
 def _layout(value: Any) -> Hashable:
     """What the guards ask of an array besides its type."""
-    if type(value) is not np.ndarray:
+    if type(value) not in READ:
         return (type(value),)
     flags = value.flags
     return flags.aligned, flags.c_contiguous or value.strides, never_written(value)

@@ -12,33 +12,32 @@ from .layout import each, every, expand
 
 ENTERING_PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
-    *("PyDict_Size", "PyDict_Next", "PyCapsule_GetPointer"),
+    *("PyDict_Size", "PyDict_Next", "PyDict_GetItem", "PyCapsule_GetPointer"),
     *("PyObject_GenericGetDict", "PyErr_Clear"),
     *("Py_IncRef", "Py_DecRef"),
 )
 """Functions of Python that every entry calls."""
 PYTHON = (
     *ENTERING_PYTHON,
-    *("PyTuple_New", "PyErr_NoMemory", "PyTraceMalloc_Track"),
+    *("PyTuple_New", "PyErr_NoMemory", "PyTraceMalloc_Track", "PyType_IsSubtype"),
     *("PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 """Functions of Python that the code calls."""
 TYPES = {
     "PyList_Type": list,
-    "PyDict_Type": dict,
     "PyFloat_Type": float,
 }
 """Types of Python that every entry compares with."""
 
 ENTERING_DECLARED = """
 @PyList_Type = external global i8
-@PyDict_Type = external global i8
 @PyFloat_Type = external global i8
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_CallOneArg(ptr, ptr)
 declare i64 @PyDict_Size(ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyDict_GetItem(ptr, ptr)
 declare ptr @PyObject_GenericGetDict(ptr)
 declare void @PyErr_Clear()
 declare ptr @PyCapsule_GetPointer(ptr, ptr)
@@ -52,6 +51,8 @@ declare ptr @llvm.ptrmask.p0.i64(ptr, i64)
 _DECLARED = """
 @nothing = internal constant [96 x i8] zeroinitializer, align 8
 @PyArray_Type = external global i8
+@MemoryMap_Type = external global i8
+declare i32 @PyType_IsSubtype(ptr, ptr)
 declare ptr @PyTuple_New(i64)
 declare ptr @PyErr_NoMemory()
 declare ptr @PyEval_SaveThread()

@@ -9,7 +9,7 @@ from .layout import WRITEABLE, every
 
 KINDS = (
     *("array", "same", "float", "equal", "tuple", "list", "dict", "constant"),
-    *("record", "instance", "scalar"),
+    *("record", "instance", "scalar", "ordered", "fields", "slots", "both"),
 )
 """Kinds of nodes, by their number."""
 
@@ -80,7 +80,8 @@ behind:
   br i1 %last, label %no, label %typed
 typed:
   %t = get Object.type, %base
-  %is_array = icmp eq ptr %t, @PyArray_Type
+  %kind = call i32 @PyType_IsSubtype(ptr %t, ptr @PyArray_Type)
+  %is_array = icmp ne i32 %kind, 0
   br i1 %is_array, label %up, label %no
 up:
   br label %look
@@ -93,7 +94,10 @@ no:
 define internal i1 @match_array(ptr %node, ptr %a) {{
   %type = get Object.type, %a
   %is_array = icmp eq ptr %type, @PyArray_Type
-  br i1 %is_array, label %dtype, label %no
+  br i1 %is_array, label %dtype, label %other
+other:
+  %is_map = icmp eq ptr %type, @MemoryMap_Type
+  br i1 %is_map, label %dtype, label %no
 dtype:
   %d = get Array.dtype, %a
   %wanted = get Node.object, %node
@@ -181,7 +185,64 @@ _ITEMS = every(
   %ok = call i1 @match(ptr %at, ptr %found, ptr %item)""",
 )
 
+_MEMBERS = every(
+    "@match_members(ptr %at, ptr %found, ptr %x, ptr %offsets, i64 %n)",
+    """
+  %p = getelementptr i64, ptr %offsets, i64 %i
+  %offset = load i64, ptr %p
+  %q = getelementptr i8, ptr %x, i64 %offset
+  %member = load ptr, ptr %q
+  %ok = call i1 @match_set(ptr %at, ptr %found, ptr %member)""",
+)
+
 _CONTAINERS = """
+; As match, of what may be missing.
+define internal i1 @match_set(ptr %at, ptr %found, ptr %x) {
+  %missing = icmp eq ptr %x, null
+  br i1 %missing, label %no, label %there
+there:
+  %ok = call i1 @match(ptr %at, ptr %found, ptr %x)
+  ret i1 %ok
+no:
+  ret i1 false
+}
+
+; The same keys in the order of an OrderedDict, whose links tell it.
+define internal i1 @match_ordered(ptr %at, ptr %found, ptr %dict, ptr %keys, i64 %n) {
+  %size = call i64 @PyDict_Size(ptr %dict)
+  %sized = icmp eq i64 %size, %n
+  br i1 %sized, label %start, label %no
+start:
+  %first = get Ordered.first, %dict
+  br label %next
+next:
+  %i = phi i64 [0, %start], [%i1, %entry]
+  %link = phi ptr [%first, %start], [%after, %entry]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %yes, label %one
+one:
+  %last = icmp eq ptr %link, null
+  br i1 %last, label %no, label %named
+named:
+  %p = getelementptr ptr, ptr %keys, i64 %i
+  %wanted = load ptr, ptr %p
+  %k = get Link.key, %link
+  %same = call i1 @equal(ptr %k, ptr %wanted)
+  br i1 %same, label %value, label %no
+value:
+  %v = call ptr @PyDict_GetItem(ptr %dict, ptr %wanted)
+  %after = get Link.next, %link
+  %i1 = add i64 %i, 1
+  br label %entry
+entry:
+  %ok = call i1 @match_set(ptr %at, ptr %found, ptr %v)
+  br i1 %ok, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; The same keys in the same order.
 define internal i1 @match_dict(ptr %at, ptr %found, ptr %dict, ptr %keys, i64 %n) {
   %where = alloca i64
@@ -230,7 +291,9 @@ define internal i1 @match(ptr %at, ptr %found, ptr %x) {
   switch i64 %kind, label %no [
     i64 0, label %array i64 1, label %same i64 2, label %float i64 3, label %equal
     i64 4, label %tuple i64 5, label %list i64 6, label %dict i64 7, label %constant
-    i64 8, label %record i64 9, label %instance i64 10, label %scalar ]
+    i64 8, label %record i64 9, label %instance i64 10, label %scalar
+    i64 11, label %ordered i64 12, label %fields i64 13, label %slots
+    i64 14, label %both ]
 array:
   %fits = call i1 @match_array(ptr %node, ptr %x)
   br i1 %fits, label %keep, label %no
@@ -281,11 +344,32 @@ litems:
   %l = call i1 @match_items(ptr %at, ptr %found, ptr %ldata, i64 %count)
   ret i1 %l
 dict:
-  %is_dict = icmp eq ptr %type, @PyDict_Type
+  %is_dict = icmp eq ptr %type, %object
   br i1 %is_dict, label %entries, label %no
 entries:
   %d = call i1 @match_dict(ptr %at, ptr %found, ptr %x, ptr %data, i64 %count)
   ret i1 %d
+ordered:
+  %is_ordered = icmp eq ptr %type, %object
+  br i1 %is_ordered, label %linked, label %no
+linked:
+  %o = call i1 @match_ordered(ptr %at, ptr %found, ptr %x, ptr %data, i64 %count)
+  ret i1 %o
+fields:
+  %is_of = icmp eq ptr %type, %object
+  br i1 %is_of, label %members, label %no
+slots:
+  %is_this = icmp eq ptr %x, %object
+  br i1 %is_this, label %members, label %no
+members:
+  %m = call i1 @match_members(ptr %at, ptr %found, ptr %x, ptr %data, i64 %count)
+  ret i1 %m
+both:
+  %b1 = call i1 @match(ptr %at, ptr %found, ptr %x)
+  br i1 %b1, label %second, label %no
+second:
+  %b2 = call i1 @match(ptr %at, ptr %found, ptr %x)
+  ret i1 %b2
 constant:
   %c = call i1 @match_constant(ptr %node, ptr %x)
   ret i1 %c
@@ -315,7 +399,7 @@ no:
 def guards(arrays: str) -> str:
     """``match``, ``match_items`` and ``equal``, with the ``match_array`` of the text
     ``arrays``: ``i1 (ptr node, ptr object)``."""
-    return _VALUES + _WORDS + arrays + _CONSTANT + _ITEMS + _CONTAINERS
+    return _VALUES + _WORDS + arrays + _CONSTANT + _ITEMS + _MEMBERS + _CONTAINERS
 
 
 GUARDS = guards(_ARRAYS)

@@ -11,7 +11,10 @@ import re
 import struct
 import sys
 import sysconfig
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
+from functools import partial
+from types import MemberDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,14 @@ OBJECTS: Objects = {
     "Tuple": {"size": ("i64", 16), "items": ("at", 24)},
     "List": {"size": ("i64", 16), "items": ("ptr", 24)},
     "Float": {"bits": ("i64", 16)},
+    "Ordered": {
+        "first": ("ptr", dict.__basicsize__),
+        "places": ("i64", dict.__basicsize__ + 24),
+    },
+    "Link": {"key": ("ptr", 0), "next": ("ptr", 16)},
+    # PyMemberDescrObject and PyMemberDef.
+    "Descriptor": {"member": ("ptr", 40)},
+    "Member": {"type": ("i32", 8), "offset": ("i64", 16)},
     "Array": {
         "data": ("ptr", 16),
         "ndim": ("i32", 24),
@@ -173,7 +184,59 @@ def is_as_expected() -> bool:
         or np.dtype.__basicsize__ < 40
     ):
         return False
-    return all(map(_lies_as_expected, _live_objects()))
+    return (
+        all(map(_lies_as_expected, _live_objects()))
+        and _links_lie_as_expected()
+        and _members_lie_as_expected()
+    )
+
+
+def _links_lie_as_expected() -> bool:
+    """Of an OrderedDict whose order is not that in which keys came."""
+    made = OrderedDict({str(i): i for i in range(5)})
+    made.move_to_end("2")
+    made.move_to_end("3", last=False)
+    del made["1"]
+    if _read(made, "Ordered", "places") != 8:  # before a pointer is followed
+        return False
+    link = _read(made, "Ordered", "first")
+    for key in made:
+        if not link or _read_at(link, "Link", "key") != id(key):
+            return False
+        link = _read_at(link, "Link", "next")
+    return not link
+
+
+def _members_lie_as_expected() -> bool:
+    class Slotted:
+        __slots__ = ("a", "b")
+
+    made: Any = Slotted()
+    made.a, made.b = object(), object()
+    default: Any = defaultdict(list)
+    parts: tuple[tuple[Any, str], ...] = (
+        *((made, "a"), (made, "b"), (default, "default_factory")),
+        *((MethodType(len, made), n) for n in ("__func__", "__self__")),
+        *((partial(dict, (), x=2), n) for n in ("func", "args", "keywords")),
+    )
+    for value, name in parts:
+        offset = member_offset(getattr(type(value), name))
+        if _word(id(value) + offset) != id(getattr(value, name)):
+            return False
+    return True
+
+
+_OBJECT, _OBJECT_EX = 6, 16
+"""Members that are objects: None where there is none, and an error."""
+
+
+def member_offset(descriptor: MemberDescriptorType) -> int:
+    """Where an object holds what a slot of its class, or a member of a class of C,
+    shows (bytes from its start)."""
+    member = _read(descriptor, "Descriptor", "member")
+    if _read_at(member, "Member", "type") not in (_OBJECT, _OBJECT_EX):
+        raise ValueError(f"{descriptor} is no object")
+    return _read_at(member, "Member", "offset")
 
 
 def _live_objects() -> Iterator[Any]:
@@ -249,7 +312,11 @@ def _handler_lies_as_expected(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _type_of(address: int) -> int:
-    return ctypes.c_int64.from_address(address + OBJECTS["Object"]["type"][1]).value
+    return _word(address + OBJECTS["Object"]["type"][1])
+
+
+def _word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
 
 
 _C = {
@@ -261,6 +328,10 @@ _C = {
 
 
 def _read(value: object, record: str, field: str) -> int:
+    return _read_at(id(value), record, field)
+
+
+def _read_at(start: int, record: str, field: str) -> int:
     kind, offset = _field(record, field)
-    address = id(value) + offset
+    address = start + offset
     return address if kind == "at" else int(_C[kind].from_address(address).value)

@@ -24,9 +24,9 @@ from eqsat.term import Term
 
 from ..interpret import Array
 from ..kernels.affine import Layout, Unsupported
-from . import blas, record
+from . import blas, order, record
 from .by_numpy import Python, python_part
-from .entry import Code
+from .entry import READ, Code
 from .late import late
 from .machine import Host, Library, compile_ir, load
 from .places import Places, strided
@@ -147,6 +147,8 @@ class Compiled:
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         self._unread = layered.unread
         written: list[Written] = []
+        if not layered.parts:  # there is nothing to compute
+            return [Writer([], layered, PROGRAM)]
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
@@ -290,7 +292,10 @@ def _loaded(
     imports = dict(program_imports())
     if uses_blas:
         imports |= blas.imports()
-    imports |= {name: function(name, host).address(name) for name in functions}
+    imports |= {
+        name: order.address(name) or function(name, host).address(name)
+        for name in functions
+    }
     return load(code, [PROGRAM], imports)
 
 
@@ -334,7 +339,7 @@ class Lowered:
     def code_for(self, arrays: Sequence[Any]) -> Code | None:
         """One native function over arrays of these strides, if there is one."""
         for a in arrays:
-            is_array = type(a) is np.ndarray and a.flags.aligned
+            is_array = type(a) in READ and a.flags.aligned
             if not (is_array or isinstance(a, np.generic)):
                 return None
         compiled = self._compiled_for(arrays)

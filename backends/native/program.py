@@ -15,8 +15,16 @@ from dataclasses import replace
 from llvmlite import ir
 
 from ..kernels.language import Nest
-from ..kernels.pieces import Contraction, Convolution, Factoring, Loops, Product
-from . import blas, factor_calls
+from ..kernels.pieces import (
+    Contraction,
+    Convolution,
+    Factoring,
+    Loops,
+    Network,
+    Ordering,
+    Product,
+)
+from . import blas, factor_calls, networks, order
 from .access import PTR, loop
 from .convert import I8, I64
 from .factor_calls import FactorCalls
@@ -255,6 +263,10 @@ class Writer:
             return first.units(self.host)
         if isinstance(first, Factoring):
             return factor_calls.units(first, self.host)
+        if isinstance(first, Ordering):
+            return first.rows
+        if isinstance(first, Network):
+            return networks.units(first, self.host)
         return shape_of(first.nest, self.host).units
 
     def _group(self, g: Group) -> None:
@@ -274,6 +286,15 @@ class Writer:
         if isinstance(first.piece, Loops):
             pointers = [self._pointer(m) for m in first.memory]
             self._call(first.piece.nest, pointers, start, stop)
+            return
+        if isinstance(first.piece, Network):
+            x, out = (self._pointer(m) for m in first.memory)
+            networks.emit(self.b, first.piece, self.host, x, out, start, stop)
+            return
+        if isinstance(first.piece, Ordering):
+            pointers = [self._pointer(m) for m in first.memory]
+            self.own.names.add(order.name_of(first.piece))
+            order.emit(self.b, first.piece, pointers, start, stop)
             return
         with loop(self.b, start, stop, 1) as part:
             if isinstance(first.piece, Packing):

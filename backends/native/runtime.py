@@ -94,7 +94,7 @@ _HANDLER_NAME = b"mem_handler"
 @functools.cache
 def is_available() -> bool:
     """Whether native code can look into the objects of this Python and NumPy."""
-    return is_as_expected() and _numpy_table()[_ARRAY_TYPE] == id(np.ndarray)
+    return is_as_expected() and numpy_table()[_ARRAY_TYPE] == id(np.ndarray)
 
 
 def program_imports() -> Mapping[str, int]:
@@ -110,7 +110,8 @@ def workers() -> int:
 def _imports() -> dict[str, int]:
     found = python_imports(entry_code.PYTHON, entry_code.TYPES)
     found["PyArray_Type"] = id(np.ndarray)
-    found["PyArray_NewFromDescr"] = _numpy_table()[_NEW_FROM_DESCR]
+    found["MemoryMap_Type"] = id(np.memmap)
+    found["PyArray_NewFromDescr"] = numpy_table()[_NEW_FROM_DESCR]
     found["team_run"] = runtime().address("team_run")
     return found
 
@@ -129,9 +130,11 @@ def _address(name: str) -> int:
     return address
 
 
-def _numpy_table() -> ctypes.Array[ctypes.c_size_t]:
+@functools.cache
+def numpy_table() -> ctypes.Array[ctypes.c_size_t]:
+    """NumPy's table of C functions."""
     capsule = importlib.import_module("numpy._core._multiarray_umath")._ARRAY_API
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = get(capsule, None)
-    return (ctypes.c_size_t * 306).from_address(table)
+    return (ctypes.c_size_t * 366).from_address(table)

@@ -19,12 +19,14 @@ from ..kernels.pieces import (
     Convolution,
     Factoring,
     Loops,
+    Network,
+    Ordering,
     Piece,
     Pieces,
     Product,
 )
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, factor_calls, gemm, masks
+from . import convolutions, factor_calls, gemm, masks, networks, order
 from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
@@ -101,6 +103,10 @@ def seconds_of(piece: Piece, host: Host) -> float:
         return piece.flops / gemm.flops_per_s(host)
     if isinstance(piece, Factoring):
         return factor_calls.seconds(piece, host)
+    if isinstance(piece, Ordering):
+        return order.seconds_of(piece)
+    if isinstance(piece, Network):
+        return networks.seconds_of(piece, host)
     nest = piece.nest
     lanes = shape_of(nest, host).lanes
     rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
@@ -130,7 +136,13 @@ class Layered:
     ) -> None:
         self.places, self.host, self.threads = places, host, threads
         self.target = Target(
-            threads, exact, scatters=True, factors=True, most=MOST, normal=not exact
+            threads,
+            exact,
+            orders=order.dtypes(),
+            scatters=True,
+            factors=True,
+            most=MOST,
+            normal=not exact,
         )
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""

@@ -4,10 +4,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, is_dataclass
-from types import BuiltinFunctionType, FunctionType, SimpleNamespace
-from typing import Any
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    NoneType,
+    SimpleNamespace,
+)
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +26,7 @@ from eqsat.arguments import Arguments, Leaf, is_array
 from eqsat.trace import Trace
 
 from .guard_code import KINDS
-from .layout import words
+from .layout import member_offset, words
 
 _MOST_WORDS = 4096
 """Room on the stack for one call, in eight-byte words: arrays in, twice out, and
@@ -115,7 +125,7 @@ class Tables:
         return id(value)
 
     def key(self, key: Hashable) -> int:
-        if type(key) not in (str, int):
+        if not _compares_without_python(key):
             raise NoVariantError
         return self.own(key)
 
@@ -129,6 +139,14 @@ class Tables:
         node = self._container(part.type, part.keys)
         for child in part.children:
             node += self._nodes(child, leaves)
+        if issubclass(part.type, defaultdict):
+            factory = self._same(part.extra)
+            node = self._both(
+                [*self._members("fields", part.type, ["default_factory"]), *factory],
+                node,
+            )
+        if part.assigned is not None:
+            node = self._both(self._assigned(part.type, part.assigned), node)
         return node
 
     def _container(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
@@ -136,11 +154,57 @@ class Tables:
         # Named tuples lie in memory as tuples do.
         if issubclass(kind, tuple):
             return self._around("tuple", kind, keys)
-        if kind in (list, dict):
-            return self._around(kind.__name__, kind, keys)
+        if kind is list:
+            return self._around("list", kind, keys)
+        if issubclass(kind, dict):
+            return self._mapping(kind, keys)
         if _holds_as_written(kind, keys):
             return self._around("record", kind, keys)
+        if is_dataclass(kind):
+            names = [f.name for f in fields(kind)]
+            slots: Any = tree.slots(cast(type, kind))
+            has_all = names == [*keys] and set(names) <= {*slots}
+            if has_all and not cast(type, kind).__dictoffset__:
+                return self._members("fields", kind, names)
         raise NoVariantError
+
+    def _mapping(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
+        if kind.items is dict.items:
+            return self._around("dict", kind, keys)
+        is_ordered = (
+            issubclass(kind, OrderedDict)
+            and kind.items is OrderedDict.items
+            and kind.__iter__ is OrderedDict.__iter__
+            and kind.__getitem__ is dict.__getitem__
+        )
+        # What hashes without Python.
+        if is_ordered and all(type(k) in (str, int, bytes) for k in keys):
+            return self._around("ordered", kind, keys)
+        raise NoVariantError
+
+    def _both(self, one: Sequence[int], other: Sequence[int]) -> list[int]:
+        """The guard of what two guards hold for."""
+        return [*words("Node", kind=KIND["both"]), *one, *other]
+
+    def _assigned(self, kind: type, held: dict[str, Any]) -> list[int]:
+        """The guard of what is assigned to objects of a class."""
+        node = self._around("record", kind, [*held])
+        seen: set[int] = set()
+        for child in held.values():
+            node += self._held(child, seen)
+        return node
+
+    def _members(self, name: str, of: Any, names: Sequence[str]) -> list[int]:
+        """A node of kind ``name`` around what objects hold at fixed places: those of a
+        class, or the object ``of`` alone."""
+        kind = of if name == "fields" else type(of)
+        return words(
+            "Node",
+            kind=KIND[name],
+            count=len(names),
+            object=self.own(of),
+            data=self.at([_offset(kind, n) for n in names]),
+        )
 
     def _around(self, name: str, of: object, keys: Sequence[Hashable]) -> list[int]:
         """A node of kind ``name``, and the keys of those that follow it."""
@@ -177,9 +241,15 @@ class Tables:
             or kind in (BuiltinFunctionType, type(...))
         ):
             return self._same(value)
-        if part.attributes is None and isinstance(value, tree.Made):
-            return self._same(value)
-        if kind.__eq__ is not object.__eq__ or part.attributes is None:
+        if kind is range:
+            names = ("start", "stop", "step")
+            node = self._members("fields", kind, names)
+            return node + [w for n in names for w in self._value(getattr(value, n))]
+        if kind in (set, frozenset) and _is_simple(value):
+            return self._value(kind([*value]))  # a set may change
+        if part.attributes is None:
+            if isinstance(value, (tree.Made, Hashable)):  # cannot change
+                return self._same(value)
             raise NoVariantError
         self._unchanged(value, part.attributes)
         return self._held(value, set())
@@ -204,13 +274,26 @@ class Tables:
         keys = [key for key, _ in items]
         if isinstance(value, (dict, list, tuple)):
             node = self._container(kind, keys)
-        elif _is_plain(value):
-            node = self._around("instance", value, keys)
         else:
-            raise NoVariantError
+            node = self._object(value, [str(key) for key in keys])
         for _, child in items:
             node += self._held(child, seen)
         return node
+
+    def _object(self, value: Any, names: Sequence[str]) -> list[int]:
+        """The guard of an object, which those of what it holds follow."""
+        is_value = tree.is_value(value)
+        kind = type(value)
+        is_member = kind in (MethodType, partial)
+        if not is_member and _is_plain(value) and [*names] == [*vars(value)]:
+            if is_value:
+                return self._around("record", kind, names)
+            return self._around("instance", value, names)
+        slots = tree.slots(kind)
+        if is_member or (slots == [*names] and _is_bare(value)):
+            name, of = ("fields", kind) if is_value else ("slots", value)
+            return self._members(name, of, names)
+        raise NoVariantError
 
     def _also(self, owner: object) -> None:
         """Guard what this object holds as well."""
@@ -250,8 +333,39 @@ def _parameters(call: Arguments) -> tuple[tree.Node, tree.Node]:
     return positional, named
 
 
+def _compares_without_python(key: Hashable) -> bool:
+    """Whether comparing a key with another of its type runs no code of Python."""
+    kind: Any = type(key)
+    if kind is tuple:
+        return all(map(_compares_without_python, cast("tuple[Any, ...]", key)))
+    if isinstance(key, Enum):
+        return kind.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
+    return kind in (str, int, float, bytes, bool, NoneType)
+
+
+def _is_simple(values: Iterable[Any]) -> bool:
+    """Whether members of a set that are equal are so in their types, too."""
+    return {type(v) for v in values} <= {str, bytes, NoneType}
+
+
+def _offset(kind: type, name: str) -> int:
+    """Where objects of a class hold a member, from their start (bytes)."""
+    for base in kind.__mro__:
+        member = vars(base).get(name)
+        if type(member) is MemberDescriptorType:
+            return member_offset(member)
+    raise NoVariantError
+
+
+def _is_bare(value: Any) -> bool:
+    """Whether an object has no dictionary."""
+    return not hasattr(value, "__dict__")
+
+
 def _is_plain(value: Any) -> bool:
     """Whether an object keeps its attributes in a dictionary, as most do."""
+    if _is_bare(value):
+        return False
     generic = ctypes.pythonapi.PyObject_GenericGetDict
     generic.restype, generic.argtypes = ctypes.py_object, (ctypes.py_object,)
     return type(vars(value)) is dict and generic(value) is vars(value)

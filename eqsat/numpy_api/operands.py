@@ -26,14 +26,12 @@ _SHAPES = frozenset(
 )
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
-    "argpartition": "np.argsort",
     "bincount": "(x[:, None] == np.arange(n)).sum(0)",
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
     "linalg.eig": "np.linalg.eigh for symmetric matrices; no number is complex here",
     "linalg.eigvals": "np.linalg.eigvalsh for symmetric matrices; none is complex here",
-    "partition": "np.sort",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",
 }

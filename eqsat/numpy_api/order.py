@@ -218,6 +218,35 @@ def _nan_place(
     return place(a, axis=axis, keepdims=keepdims)
 
 
+# -- partitions ------------------------------------------------------------------------
+
+
+@covers("partition")
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> Any:
+    """``a`` with what is smaller than the elements at ``kth`` before these and what is
+    larger behind them: in order, which is one of the results that NumPy allows."""
+    _check_places("np.partition", a, kth, axis)
+    return ops.sort(a, axis)
+
+
+@covers("argpartition")
+def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> Any:
+    """Positions of the elements of :func:`partition`; int64."""
+    _check_places("np.argpartition", a, kth, axis)
+    return ops.argsort(a, axis)
+
+
+def _check_places(name: str, a: Any, kth: Any, axis: int | None) -> None:
+    sizes = shape(a) or (1,)
+    n = math.prod(sizes) if axis is None else sizes[axis]
+    if isinstance(kth, Traced):
+        raise TraceError(f"{name}: kth must be known while tracing{at(caller_line())}")
+    if not all(-n <= k < n for k in np.ravel(kth)):
+        raise ShapeError(
+            f"{name}: kth={kth!r}, expected places of {n} elements{at(caller_line())}"
+        )
+
+
 # -- sorted arrays ---------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from eqsat.ops.position import iota, pad, take
 from eqsat.ops.reduce import counting, products_before
 from eqsat.ops.support import in_float32, is_traced, negative_axis, per_input, rank
 from eqsat.ops.view import flip, ravel, reshape, swapaxes, window
-from eqsat.typerule import Pointwise
+from eqsat.typerule import BF16, Pointwise
 
 # -- derivatives -----------------------------------------------------------------------
 
@@ -74,13 +74,18 @@ def accumulate_op(x: Any, *, ufunc: str, axis: Axis) -> Any:
 @op(Pointwise(), name="sort", flops=per_input(20), vjp=_by_sort)
 def sort_op(x: Any, *, axis: Axis) -> Any:
     """The elements along one axis from the smallest to the largest; NaN is last."""
-    return np.sort(x, axis=axis[0])
+    return np.sort(_sortable(x), axis=axis[0]).astype(x.dtype)
+
+
+def _sortable(x: Any) -> Any:
+    """``x`` in a dtype of which NumPy puts NaN last; of bfloat16 it does not."""
+    return x.astype(np.float32) if x.dtype == BF16 else x
 
 
 @op(Pointwise(np.dtype(np.int64)), name="argsort", flops=per_input(20), vjp=FLAT)
 def argsort_op(x: Any, *, axis: Axis, kind: str) -> Any:
     """int64 positions along one axis of the elements in order."""
-    return np.argsort(x, axis=axis[0], kind=kind)  # type: ignore[arg-type]
+    return np.argsort(_sortable(x), axis=axis[0], kind=kind)  # type: ignore[arg-type]
 
 
 # -- public functions ------------------------------------------------------------------
@@ -116,7 +121,7 @@ def _running(ufunc: str, x: Any, axis: int | None, dtype: Any) -> Any:
 def sort(x: Any, axis: int | None = -1) -> Any:
     """``x`` in order along ``axis``, ravelled when it is None; NaN is last."""
     if not is_traced(x):
-        return np.sort(x, axis)
+        return np.sort(_sortable(np.asarray(x)), axis).astype(np.asarray(x).dtype)
     x, axis = (ravel(x), -1) if axis is None else (x, axis)
     return sort_op(x, axis=negative_axis("sort", axis, rank(x)))
 
@@ -127,6 +132,7 @@ def argsort(x: Any, axis: int | None = -1, kind: str = "quicksort") -> Any:
     ``kind`` is that of NumPy; only ``"stable"`` says which of two equals is first.
     """
     if not is_traced(x):
-        return np.argsort(x, axis, kind=kind)  # type: ignore[arg-type]
+        values = _sortable(np.asarray(x))
+        return np.argsort(values, axis, kind=kind)  # type: ignore[arg-type]
     x, axis = (ravel(x), -1) if axis is None or rank(x) == 0 else (x, axis)
     return argsort_op(x, axis=negative_axis("argsort", axis, rank(x)), kind=kind)
