@@ -32,6 +32,7 @@ from .affine import (
 from .language import DType, Operand
 from .pieces import Loops, Pieces
 from .schedule import Scattering, Target, schedule
+from .short import is_short
 from .values import Conflict, Values, matching
 
 MANY = 1 << 16
@@ -140,7 +141,10 @@ class Nests:
         elif name == "set_at" and self.target.scatters:
             self.set_at(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
-            self.contract(term, root)
+            if is_short(term):
+                self.nest([root])
+            else:
+                self.contract(term, root)
         elif _is_whole(term) and term not in self.memory:
             self.write(replace(root, term=_sum_of_products(term)))
         elif name == "reshape" and (inside := self._inside(root)) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from .affine import (
     transpose_index,
 )
 from .language import DType
+from .short import is_short
 
 RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
@@ -192,6 +194,8 @@ class Values:
             return self._reduce(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
             return self._pointwise(term, op, index)
+        if is_short(term) and covers(index, term.shape):
+            return self._dot(term, index)
         if op.lowerings:
             raise Conflict(term)
         if op.name == "take":
@@ -210,6 +214,23 @@ class Values:
         below = list(index)
         below[axis] = Affine(at)
         return self.value(a, tuple(below))
+
+    def _dot(self, term: Term, index: Index) -> int:
+        """An element of a product, as a sum that is written out."""
+        x, y = term.args
+        *batch, i, j = index
+        terms = []
+        for k in map(Affine, range(x.shape[-1])):
+            at = (*batch, i, k), (*batch, k, j)
+            pair = [
+                self.value(a, broadcast_index(e, a.shape))
+                for a, e in zip((x, y), at, strict=True)
+            ]
+            terms.append(self.add(Value("multiply", self.dtype(term), tuple(pair))))
+        return reduce(self._sum, terms)
+
+    def _sum(self, x: int, y: int) -> int:
+        return self.add(Value("add", self.values[x].dtype, (x, y)))
 
     def _take(self, term: Term, axis: int, index: Index) -> int:
         """Elements of memory at computed indices."""

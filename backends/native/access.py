@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from operator import mul
 
 from llvmlite import ir
 
@@ -41,8 +42,9 @@ class Strand:
     lanes: int
     offset: int
     """Of its first lane, in turns of the variable that lanes run along."""
-    cells: tuple[tuple[int, int], ...] = ()
-    """The row and the element of each lane, where lanes run on from row to row."""
+    cells: tuple[tuple[int, ...], ...] = ()
+    """What the variables of a stretch are in each lane, where lanes run on from row to
+    row."""
     values: dict[int, ir.Value] = field(default_factory=dict)
     """Of the elements of this step."""
     row: dict[int, ir.Value] = field(default_factory=dict)
@@ -86,8 +88,8 @@ class Access:
         self.index: dict[Var, ir.Value] = {}
         self.lane: Var | None = None
         """The variable that lanes run along."""
-        self.across: Var | None = None
-        """The variable of the rows that lanes run on to, where they do."""
+        self.ahead: tuple[Var, ...] = ()
+        """The variables of a stretch, where lanes run on from row to row."""
         self.inner: Var | None = None
         """That of the innermost loop, inside of it."""
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
@@ -112,9 +114,8 @@ class Access:
         """What each lane adds to an index."""
         along = self._along(at)
         if strand.cells:
-            assert self.across is not None
-            down = at.coefficient(self.across)
-            return [row * down + i * along for row, i in strand.cells]
+            steps = [at.coefficient(v) for v in self.ahead]
+            return [sum(map(mul, steps, cell)) for cell in strand.cells]
         return [(strand.offset + i) * along for i in range(strand.lanes)]
 
     def _sum(self, at: Affine) -> ir.Value:
@@ -160,7 +161,7 @@ class Access:
     def _pointer(
         self, buffer: int, at: Affine, strand: Strand, lane: int = 0
     ) -> ir.Value:
-        inner = [v for v in at.variables if v in (self.lane, self.inner, self.across)]
+        inner = [v for v in at.variables if v in (self.lane, self.inner, *self.ahead)]
         outer = without(at, *inner)
         kind = memory_type(self.nest.buffers[buffer].dtype)
         base = self.bases.get((buffer, outer))
