@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
 from ..kernels.language import DType, Gather, Load, Nest, Store
+from ..kernels.values import FAR
 from .convert import (
     I8,
     I32,
@@ -233,6 +234,8 @@ class Access:
         lanes, shifts = strand.lanes, self._shifts(s.at, strand)
         moves = any(n != shifts[0] for n in shifts)
         if isinstance(by.type, ir.VectorType):
+            if self._is_gathered(by.type, dtype) and max(map(abs, shifts)) < FAR:
+                return self._gathered(s, by, strand)
             counts = [self.b.extract_element(by, I32(i)) for i in range(lanes)]
         else:
             counts = [by] * (lanes if moves and not is_in_order(shifts) else 1)
@@ -244,6 +247,30 @@ class Access:
             return self._collected(places, dtype)
         value = self._read_at(places[0], dtype, lanes if moves else 1)
         return splat(self.b, value, lanes)
+
+    def _is_gathered(self, by: ir.VectorType, dtype: DType) -> bool:
+        """Whether one instruction reads as many elements at such indices."""
+        size, wide = dtype.itemsize, max(dtype.itemsize, by.element.width // 8)
+        return self.host.has_gathers and size in (4, 8) and by.count * wide == 64
+
+    def _gathered(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:
+        """A vector of elements by one instruction."""
+        dtype = self.nest.buffers[s.buffer].dtype
+        b, lanes, kind = self.b, strand.lanes, memory_type(dtype)
+        shifts = self._shifts(s.at, strand)
+        if any(n != shifts[0] for n in shifts):
+            by = b.add(by, ir.Constant(by.type, [n - shifts[0] for n in shifts]))
+        index = "q" if by.type.element.width == 64 else "d"
+        letters = "sd" if dtype.kind == "f" else "iq"
+        element = f"p{letters[dtype.itemsize == 8]}"
+        name = f"llvm.x86.avx512.mask.gather.{index}{element}.512"
+        wide = widened(kind, lanes)
+        mask = ir.VectorType(ir.IntType(1), lanes)
+        call = declared(b, name, [wide, PTR, by.type, mask, I32], wide)
+        place = self._pointer(s.buffer, s.at, strand)
+        every = ir.Constant(mask, [1] * lanes)
+        given = [ir.Constant(wide, ir.Undefined), place, by, every, I32(dtype.itemsize)]
+        return from_memory(b, b.call(call, given), dtype, self.host)
 
     def _collected(self, places: Sequence[ir.Value], dtype: DType) -> ir.Value:
         """The elements at ``places`` as one vector."""

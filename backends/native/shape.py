@@ -185,7 +185,8 @@ def stretch(nest: Nest, host: Host) -> Stretch | None:
     width = lanes(nest, host)
     if len(p.loops) != 1 or not 1 < p.loops[0].size < width:
         return None
-    grid, inner = list(nest.grid), p.loops
+    grid = list(nest.grid)
+    inner: tuple[Var, ...] = p.loops
     while grid:
         across = grid.pop()
         size = prod(v.size for v in inner)
