@@ -66,6 +66,16 @@ def whole(x: Array) -> Array:
     return np.floor(x).astype(np.int32)
 
 
+def cast(x: Array, like: Array) -> Array:
+    """``x`` in the dtype of ``like``."""
+    return x.astype(like.dtype)
+
+
+def stack(xs: list[Array], axis: int) -> Array:
+    """Arrays side by side along a new axis."""
+    return np.stack(xs, axis)
+
+
 def take(table: Array, ids: Array) -> Array:
     """The rows of ``table`` that ``ids`` name."""
     return table[ids]
