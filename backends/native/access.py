@@ -12,7 +12,7 @@ from operator import mul
 from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
-from ..kernels.language import DType, Gather, Load, Nest, Store
+from ..kernels.language import DType, Gather, Load, Nest, Statement, Store
 from ..kernels.values import FAR
 from .convert import (
     I8,
@@ -52,6 +52,8 @@ class Strand:
     """Of its rows, where rows are what lies side by side."""
     carries: dict[int, Cell] = field(default_factory=dict)
     """Running results so far."""
+    waiting: dict[Store, ir.Value] = field(default_factory=dict)
+    """What is stored together with others that lie between."""
 
 
 @contextmanager
@@ -93,6 +95,8 @@ class Access:
         """The variables of a stretch, where lanes run on from row to row."""
         self.inner: Var | None = None
         """That of the innermost loop, inside of it."""
+        self.beside = {s: g for p in nest.passes for g in beside(p.body) for s in g}
+        """Stores of a body that fill each other's gaps, in order."""
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
         """Addresses that the innermost loop does not change."""
 
@@ -290,10 +294,41 @@ class Access:
                 stored.set_metadata("nontemporal", self._flag())
             return
         bits = to_memory(self.b, value, dtype, self.host)
+        if self._is_woven(s, strand):
+            strand.waiting[s] = bits
+            if strand.waiting.keys() >= set(self.beside[s]):
+                self._weave(self.beside[s], strand)
+            return
         for lane in range(strand.lanes):
             p = self._pointer(s.buffer, s.at, strand, lane)
             one = self.b.extract_element(bits, I32(lane))
             self.b.store(one, p, align=dtype.itemsize)
+
+    def _is_woven(self, s: Store, strand: Strand) -> bool:
+        """Whether vectors of several stores make up whole vectors of memory."""
+        if s not in self.beside or s.buffer in self.nest.aliased:
+            return False
+        shifts = self._shifts(s.at, strand)
+        return all(b - a == len(self.beside[s]) for a, b in pairwise(shifts))
+
+    def _weave(self, stores: Sequence[Store], strand: Strand) -> None:
+        """Write elements of several vectors in turn."""
+        parts, lanes = [strand.waiting.pop(s) for s in stores], strand.lanes
+        count, first = len(parts), stores[0]
+        start = self._pointer(first.buffer, first.at, strand)
+        dtype = self.nest.buffers[first.buffer].dtype
+        for n in range(count):
+            cells = [divmod(n * lanes + i, count) for i in range(lanes)]
+            found = parts[0]
+            for k, part in enumerate(parts):
+                mask = [
+                    lanes + at if of == k else (at if k == 0 else i)
+                    for i, (at, of) in enumerate(cells)
+                ]
+                found = self._shuffled(found, part, mask)
+            kind = memory_type(dtype)
+            place = self.b.gep(start, [I64(n * lanes)], source_etype=kind)
+            self.b.store(found, place, align=dtype.itemsize)
 
     def _read_at(self, place: ir.Value, dtype: DType, lanes: int) -> ir.Value:
         kind = widened(memory_type(dtype), lanes)
@@ -344,6 +379,16 @@ class Access:
 def is_in_order(shifts: Sequence[int]) -> bool:
     """Whether lanes lie one after the other."""
     return all(b - a == 1 for a, b in pairwise(shifts))
+
+
+def beside(body: Sequence[Statement]) -> list[list[Store]]:
+    """Stores that write neighbouring elements of one buffer."""
+    found: dict[tuple[int, tuple[tuple[Var, int], ...]], list[Store]] = {}
+    for s in body:
+        if type(s) is Store:
+            found.setdefault((s.buffer, s.at.terms), []).append(s)
+    groups = (sorted(g, key=lambda s: s.at.offset) for g in found.values())
+    return [g for g in groups if len(g) > 1 and is_in_order([s.at.offset for s in g])]
 
 
 def without(at: Affine, *variables: Var | None) -> Affine:
