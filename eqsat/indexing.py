@@ -15,8 +15,10 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.errors import BoundsError, ShapeError, TraceError, at, caller_line
+from eqsat.limits import limits
 from eqsat.op import Traced
 from eqsat.ops.view import window
+from eqsat.term import Term
 
 _WHOLE = slice(None)
 
@@ -243,15 +245,45 @@ def _checked(index: Any, n: int, axis: int) -> Any:
 
 def _ravelled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     """Flat positions in shape ``sizes``; out of bounds when any index is."""
-    flat: Any = 0
+    flat: Any = None
     valid: Any = None
+    dtype = _wide_enough(indices, sizes)
     for index, n in zip(indices, sizes, strict=True):
         if isinstance(index, np.ndarray):
-            flat = flat * n + np.where(index < 0, index + n, index)
+            index = np.where(index < 0, index + n, index).astype(dtype)
+            flat = index if flat is None else flat * n + index
             continue
-        index = index.astype(np.int64)
-        index = ops.where(index < 0, index + n, index)
-        inside = (index >= 0) & (index < n)
-        valid = inside if valid is None else valid & inside
-        flat = flat * n + index
+        least, most = _limits(index)
+        index = index.astype(dtype)
+        if least < 0:
+            index = ops.where(index < 0, index + n, index)
+        if least < -n:
+            valid = _both(valid, index >= 0)
+        if most >= n:
+            valid = _both(valid, index < n)
+        flat = index if flat is None else flat * n + index
     return flat if valid is None else ops.where(valid, flat, math.prod(sizes))
+
+
+def _both(x: Any, y: Any) -> Any:
+    return y if x is None else x & y
+
+
+def _limits(index: Any) -> tuple[int, int]:
+    """The least and the greatest value that integers may have."""
+    if isinstance(index, np.ndarray):
+        return (int(index.min()), int(index.max())) if index.size else (0, 0)
+    term, whole = getattr(index, "term", None), np.iinfo(np.int64)
+    found = limits(term) if isinstance(term, Term) else None
+    if found is None or found[1] > whole.max:  # which may be negative as an int64
+        return whole.min, whole.max
+    return found
+
+
+def _wide_enough(indices: Sequence[Any], sizes: Sequence[int]) -> np.dtype[Any]:
+    """The dtype of flat positions: vectors hold twice as many of 32 bits. Positions of
+    what is out of bounds may overflow."""
+    narrow = np.iinfo(np.int32)
+    ends = [_limits(i) for i in indices]
+    fits = all(narrow.min <= a and b <= narrow.max for a, b in ends)
+    return np.dtype(np.int32 if fits and math.prod(sizes) <= narrow.max else np.int64)

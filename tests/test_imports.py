@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ORDER = (
     "errors folders options cache term signature typerule viewrule promote op define "
-    "build ops indexing numpy_api views selected writing tree tracer arguments trace "
-    "body portable expand target domain cost kernel memory program backend "
+    "build ops limits indexing numpy_api views selected writing tree tracer arguments "
+    "trace body portable expand target domain cost kernel memory program backend "
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
     "ematch regions problem reduction recovery frontier window extract loops exact "

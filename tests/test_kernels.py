@@ -102,9 +102,9 @@ KERNELS: dict[str, tuple[tuple[Kernel, ...], int]] = {
         of_ops(lambda *a: ops.linear(*a, act="gelu"), X, array(32, 8), array(8)),
         1,
     ),
-    "attention": (of_ops(ops.attention, *[array(2, 5, 4)] * 2, array(2, 5, 6)), 1),
+    "attention": (of_ops(ops.attention, *[array(2, 5, 10)] * 2, array(2, 5, 12)), 1),
     "causal attention": (
-        of_ops(lambda *a: ops.attention(*a, causal=True), *[array(2, 5, 4)] * 3),
+        of_ops(lambda *a: ops.attention(*a, causal=True), *[array(2, 5, 10)] * 3),
         1,
     ),
 }

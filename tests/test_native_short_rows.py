@@ -126,3 +126,46 @@ def test_what_is_rolled_is_computed_once() -> None:
     u = rng.random((40, 30))
     near(smoothed(u), smoothed.fn(u))
     assert sum("exp(" in line for line in listed(smoothed, u)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "u2", "i8", "?"])
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_coordinates_are_written_in_turn(dtype: str, count: int) -> None:
+    def turned(x: Array) -> Array:
+        parts = [np.maximum(x[..., i], x[..., i - 1]) for i in range(count)]
+        return np.stack(parts, -1)
+
+    def parted(x: Array) -> Array:
+        halves = [x[..., :1] | x[..., i : i + 1] for i in range(1, count)]
+        return np.concatenate([x[..., -1:], *halves], -1).reshape(-1, count)
+
+    for rows in ((LANES * 4 + 5,), (3, 50)):
+        x = (rng.standard_normal((*rows, count)) * 50).astype(dtype)
+        for f in (turned, *([parted] if x.dtype.kind in "iub" else [])):
+            np.testing.assert_array_equal(eq.jit(f)(x), f(x))
+
+
+def test_coordinates_among_other_things() -> None:
+    def f(x: Array, y: Array) -> tuple[Array, ...]:
+        cross = np.cross(x, y)
+        polar = np.stack([np.hypot(x[:, 0], y[:, 0]), x[:, 1] * 0, x[:, 1]], 1)
+        both = np.stack([x[:, 0], x[:, 0], y[:, 1] + 1], 1)
+        return (
+            cross,
+            cross.sum(1),
+            polar * 2,
+            both,
+            np.stack([x[:, 2], y[:, 2]], 1)[::2],
+        )
+
+    x, y = rng.random((100, 3)), rng.random((100, 3))
+    near(eq.jit(f)(x, y), f(x, y))
+    near(eq.jit(f)(x[::2], y[::-2]), f(x[::2], y[::-2]))
+    x, y = rng.random((60000, 3)), rng.random((60000, 3))
+    near(eq.jit(f, options=eq.Options(threads=2))(x, y), f(x, y))
+
+
+def test_coordinates_run_in_one_loop() -> None:
+    x, y = rng.random((100, 3)), rng.random((100, 3))
+    lines = listed(eq.jit(np.cross), x, y)
+    assert sum("kernel(" in line for line in lines) == 1

@@ -30,6 +30,7 @@ from .mapped import mapped
 from .nesting import Nests, Root
 from .pieces import Factoring, Loops, Pieces, Product
 from .schedule import Target, schedule
+from .short import is_short
 from .values import WIDE, Conflict, Values
 
 Lies = Callable[[Shape, Shape], bool]
@@ -70,7 +71,7 @@ class _Lowering(Nests):
         late: Mapping[Term, Late],
     ) -> None:
         terms = inner(kernel.bodies, kernel.term.args)
-        rows = {t.shape[-1] for t in terms if t.op.name == "matmul"}
+        rows = {t.shape[-1] for t in terms if t.op.name == "matmul" and not is_short(t)}
         rows |= {prod(t.shape[2:]) for t in terms if t.op.name == "conv2d"}
         super().__init__(replace(target, rows=frozenset(rows)), len(terms) == 1)
         self.kernel, self.late = kernel, late

@@ -32,6 +32,7 @@ from .affine import (
 from .language import FAULT, DType, Operand
 from .pieces import Loops, Network, Ordering, Pieces
 from .schedule import Scattering, Target, schedule
+from .short import is_short
 from .values import Conflict, Values, matching
 
 MANY = 1 << 16
@@ -53,6 +54,10 @@ LEAST_ROWS = 4
 """Rows that are worth vectors."""
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
+
+
+MOST_WOVEN = 8
+"""Parts that are written together where they are joined element by element."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,14 @@ class Nests:
         name = "" if term in self.memory else term.op.name
         if name == "concatenate":
             axis = cast(int, term.attrs[0]) + term.ndim
+            if self._is_woven(term, root, axis):
+                self.nest(
+                    [
+                        replace(root, term=a, offset=root.offset + i)
+                        for i, a in enumerate(term.args)
+                    ]
+                )
+                return
             offset = root.offset
             for a in term.args:
                 if a.size:
@@ -189,7 +202,10 @@ class Nests:
         elif name in ORDERED and self.target.orders:
             self.order(root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
-            self.contract(term, root)
+            if is_short(term):
+                self.nest([root])
+            else:
+                self.contract(term, root)
         elif name in FACTORS and self.target.factors:
             self.factor(term, root)
         elif _is_whole(term) and term not in self.memory:
@@ -198,6 +214,22 @@ class Nests:
             self.write(inside)
         else:
             self.nest([root])
+
+    def _is_woven(self, term: Term, root: Root, axis: int) -> bool:
+        """Whether the parts of a joined array are its elements in turn, which one nest
+        computes and writes together: coordinates, colours, complex parts."""
+        (*_, last), stride = term.shape, root.strides[axis]
+        thin = all(a.shape[axis] == 1 for a in term.args)
+        makes = all(
+            cast(Op, _source(a).op).kind == "pointwise" or _source(a) in self.memory
+            for a in term.args
+        )
+        return (
+            axis == term.ndim - 1
+            and 1 < last <= MOST_WOVEN
+            and (thin and makes and stride == 1)
+            and len(set(term.args)) == len(term.args)
+        )
 
     def _inside(self, root: Root) -> Root | None:
         """What a reshape is of, to be written in its stead: a product, or what joins

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.kernel import packed
+from eqsat.limits import limits
 from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term, Weak
 
@@ -36,6 +38,7 @@ from .affine import (
     transpose_index,
 )
 from .language import DType
+from .short import is_short
 
 RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
@@ -49,6 +52,10 @@ FUNCTIONS = frozenset(
 """Pointwise ops that take as long as some ten additions."""
 WIDE = np.dtype(np.float32)
 INDEX = np.dtype(np.int64)
+NEAR = np.dtype(np.int32)
+"""Indices of which vectors hold twice as many."""
+FAR = 1 << 30
+"""Elements within which they reach, so that lanes may move on from there."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,8 @@ class Values:
             return self._reduce(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
             return self._pointwise(term, op, index)
+        if is_short(term) and covers(index, term.shape):
+            return self._dot(term, index)
         if op.lowerings:
             raise Conflict(term)
         if op.name == "take":
@@ -211,6 +220,23 @@ class Values:
         below = list(index)
         below[axis] = Affine(at)
         return self.value(a, tuple(below))
+
+    def _dot(self, term: Term, index: Index) -> int:
+        """An element of a product, as a sum that is written out."""
+        x, y = term.args
+        *batch, i, j = index
+        terms = []
+        for k in map(Affine, range(x.shape[-1])):
+            at = (*batch, i, k), (*batch, k, j)
+            pair = [
+                self.value(a, broadcast_index(e, a.shape))
+                for a, e in zip((x, y), at, strict=True)
+            ]
+            terms.append(self.add(Value("multiply", self.dtype(term), tuple(pair))))
+        return reduce(self._sum, terms)
+
+    def _sum(self, x: int, y: int) -> int:
+        return self.add(Value("add", self.values[x].dtype, (x, y)))
 
     def _take(self, term: Term, axis: int, index: Index) -> int:
         """Elements of memory at computed indices."""
@@ -232,16 +258,25 @@ class Values:
         one lies that ``indices`` names, which fails the call if there is none."""
         if size == 0 or indices.dtype == np.dtype(np.uint64):
             raise Unsupported(f"one of {size} elements by {indices.dtype}")
-        i = self._cast(self.value(indices, index), INDEX)
-        signed = cast("DType", indices.dtype).kind == "i"
-        i = self._within(i, -size if signed else 0, size)
-        if signed:
-            behind = self.add(Value("add", INDEX, (i, self.number(size, INDEX))))
-            zero = self.number(0, INDEX)
+        found = limits(indices)
+        assert found is not None
+        low, high = found
+        narrow = np.iinfo(NEAR)
+        is_near = narrow.min <= low and high <= narrow.max
+        is_near = is_near and size * max(abs(stride), 1) < FAR
+        dtype = NEAR if is_near else INDEX
+        i = self._cast(self.value(indices, index), dtype)
+        if low < -size or high >= size:
+            i = self._within(i, max(low, -size), size)
+        if low < 0:
+            behind = self.add(Value("add", dtype, (i, self.number(size, dtype))))
+            zero = self.number(0, dtype)
             is_behind = self.add(Value("less", np.dtype(bool), (i, zero)))
-            i = self.add(Value("where", INDEX, (is_behind, behind, i)))
-        step = self.number(stride, INDEX)
-        return self.add(Value("multiply", INDEX, (i, step)))
+            i = self.add(Value("where", dtype, (is_behind, behind, i)))
+        if stride == 1:
+            return i
+        step = self.number(stride, dtype)
+        return self.add(Value("multiply", dtype, (i, step)))
 
     def _within(self, value: int, low: int, high: int) -> int:
         """An integer that fails the call unless ``low <= value < high``."""

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from operator import mul
 
 from llvmlite import ir
 
 from ..kernels.affine import Affine, Var
-from ..kernels.language import DType, Gather, Load, Nest, Store
+from ..kernels.language import DType, Gather, Load, Nest, Statement, Store
+from ..kernels.values import FAR
 from .convert import (
     I8,
     I32,
@@ -41,14 +43,17 @@ class Strand:
     lanes: int
     offset: int
     """Of its first lane, in turns of the variable that lanes run along."""
-    cells: tuple[tuple[int, int], ...] = ()
-    """The row and the element of each lane, where lanes run on from row to row."""
+    cells: tuple[tuple[int, ...], ...] = ()
+    """What the variables of a stretch are in each lane, where lanes run on from row to
+    row."""
     values: dict[int, ir.Value] = field(default_factory=dict)
     """Of the elements of this step."""
     row: dict[int, ir.Value] = field(default_factory=dict)
     """Of its rows, where rows are what lies side by side."""
     carries: dict[int, Cell] = field(default_factory=dict)
     """Running results so far."""
+    waiting: dict[Store, ir.Value] = field(default_factory=dict)
+    """What is stored together with others that lie between."""
 
 
 @contextmanager
@@ -86,10 +91,12 @@ class Access:
         self.index: dict[Var, ir.Value] = {}
         self.lane: Var | None = None
         """The variable that lanes run along."""
-        self.across: Var | None = None
-        """The variable of the rows that lanes run on to, where they do."""
+        self.ahead: tuple[Var, ...] = ()
+        """The variables of a stretch, where lanes run on from row to row."""
         self.inner: Var | None = None
         """That of the innermost loop, inside of it."""
+        self.beside = {s: g for p in nest.passes for g in beside(p.body) for s in g}
+        """Stores of a body that fill each other's gaps, in order."""
         self.bases: dict[tuple[int, Affine], ir.Value] = {}
         """Addresses that the innermost loop does not change."""
 
@@ -112,9 +119,8 @@ class Access:
         """What each lane adds to an index."""
         along = self._along(at)
         if strand.cells:
-            assert self.across is not None
-            down = at.coefficient(self.across)
-            return [row * down + i * along for row, i in strand.cells]
+            steps = [at.coefficient(v) for v in self.ahead]
+            return [sum(map(mul, steps, cell)) for cell in strand.cells]
         return [(strand.offset + i) * along for i in range(strand.lanes)]
 
     def _sum(self, at: Affine) -> ir.Value:
@@ -160,7 +166,7 @@ class Access:
     def _pointer(
         self, buffer: int, at: Affine, strand: Strand, lane: int = 0
     ) -> ir.Value:
-        inner = [v for v in at.variables if v in (self.lane, self.inner, self.across)]
+        inner = [v for v in at.variables if v in (self.lane, self.inner, *self.ahead)]
         outer = without(at, *inner)
         kind = memory_type(self.nest.buffers[buffer].dtype)
         base = self.bases.get((buffer, outer))
@@ -232,6 +238,8 @@ class Access:
         lanes, shifts = strand.lanes, self._shifts(s.at, strand)
         moves = any(n != shifts[0] for n in shifts)
         if isinstance(by.type, ir.VectorType):
+            if self._is_gathered(by.type, dtype) and max(map(abs, shifts)) < FAR:
+                return self._gathered(s, by, strand)
             counts = [self.b.extract_element(by, I32(i)) for i in range(lanes)]
         else:
             counts = [by] * (lanes if moves and not is_in_order(shifts) else 1)
@@ -243,6 +251,30 @@ class Access:
             return self._collected(places, dtype)
         value = self._read_at(places[0], dtype, lanes if moves else 1)
         return splat(self.b, value, lanes)
+
+    def _is_gathered(self, by: ir.VectorType, dtype: DType) -> bool:
+        """Whether one instruction reads as many elements at such indices."""
+        size, wide = dtype.itemsize, max(dtype.itemsize, by.element.width // 8)
+        return self.host.has_gathers and size in (4, 8) and by.count * wide == 64
+
+    def _gathered(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:
+        """A vector of elements by one instruction."""
+        dtype = self.nest.buffers[s.buffer].dtype
+        b, lanes, kind = self.b, strand.lanes, memory_type(dtype)
+        shifts = self._shifts(s.at, strand)
+        if any(n != shifts[0] for n in shifts):
+            by = b.add(by, ir.Constant(by.type, [n - shifts[0] for n in shifts]))
+        index = "q" if by.type.element.width == 64 else "d"
+        letters = "sd" if dtype.kind == "f" else "iq"
+        element = f"p{letters[dtype.itemsize == 8]}"
+        name = f"llvm.x86.avx512.mask.gather.{index}{element}.512"
+        wide = widened(kind, lanes)
+        mask = ir.VectorType(ir.IntType(1), lanes)
+        call = declared(b, name, [wide, PTR, by.type, mask, I32], wide)
+        place = self._pointer(s.buffer, s.at, strand)
+        every = ir.Constant(mask, [1] * lanes)
+        given = [ir.Constant(wide, ir.Undefined), place, by, every, I32(dtype.itemsize)]
+        return from_memory(b, b.call(call, given), dtype, self.host)
 
     def _collected(self, places: Sequence[ir.Value], dtype: DType) -> ir.Value:
         """The elements at ``places`` as one vector."""
@@ -262,10 +294,41 @@ class Access:
                 stored.set_metadata("nontemporal", self._flag())
             return
         bits = to_memory(self.b, value, dtype, self.host)
+        if self._is_woven(s, strand):
+            strand.waiting[s] = bits
+            if strand.waiting.keys() >= set(self.beside[s]):
+                self._weave(self.beside[s], strand)
+            return
         for lane in range(strand.lanes):
             p = self._pointer(s.buffer, s.at, strand, lane)
             one = self.b.extract_element(bits, I32(lane))
             self.b.store(one, p, align=dtype.itemsize)
+
+    def _is_woven(self, s: Store, strand: Strand) -> bool:
+        """Whether vectors of several stores make up whole vectors of memory."""
+        if s not in self.beside or s.buffer in self.nest.aliased:
+            return False
+        shifts = self._shifts(s.at, strand)
+        return all(b - a == len(self.beside[s]) for a, b in pairwise(shifts))
+
+    def _weave(self, stores: Sequence[Store], strand: Strand) -> None:
+        """Write elements of several vectors in turn."""
+        parts, lanes = [strand.waiting.pop(s) for s in stores], strand.lanes
+        count, first = len(parts), stores[0]
+        start = self._pointer(first.buffer, first.at, strand)
+        dtype = self.nest.buffers[first.buffer].dtype
+        for n in range(count):
+            cells = [divmod(n * lanes + i, count) for i in range(lanes)]
+            found = parts[0]
+            for k, part in enumerate(parts):
+                mask = [
+                    lanes + at if of == k else (at if k == 0 else i)
+                    for i, (at, of) in enumerate(cells)
+                ]
+                found = self._shuffled(found, part, mask)
+            kind = memory_type(dtype)
+            place = self.b.gep(start, [I64(n * lanes)], source_etype=kind)
+            self.b.store(found, place, align=dtype.itemsize)
 
     def _read_at(self, place: ir.Value, dtype: DType, lanes: int) -> ir.Value:
         kind = widened(memory_type(dtype), lanes)
@@ -316,6 +379,16 @@ class Access:
 def is_in_order(shifts: Sequence[int]) -> bool:
     """Whether lanes lie one after the other."""
     return all(b - a == 1 for a, b in pairwise(shifts))
+
+
+def beside(body: Sequence[Statement]) -> list[list[Store]]:
+    """Stores that write neighbouring elements of one buffer."""
+    found: dict[tuple[int, tuple[tuple[Var, int], ...]], list[Store]] = {}
+    for s in body:
+        if type(s) is Store:
+            found.setdefault((s.buffer, s.at.terms), []).append(s)
+    groups = (sorted(g, key=lambda s: s.at.offset) for g in found.values())
+    return [g for g in groups if len(g) > 1 and is_in_order([s.at.offset for s in g])]
 
 
 def without(at: Affine, *variables: Var | None) -> Affine:

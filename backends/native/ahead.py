@@ -103,9 +103,9 @@ def ask_for_rows(
     c.index[var] = I64(0)
     for s in gathers:
         dtype = c.nest.buffers[s.buffer].dtype
-        at = c.b.add(c._sum(s.at), row[s.by])
         kind = memory_type(dtype)
-        first = c.b.gep(c.buffers[s.buffer], [at], source_etype=kind)
+        first = c.b.gep(c.buffers[s.buffer], [c._sum(s.at)], source_etype=kind)
+        first = c.b.gep(first, [row[s.by]], source_etype=kind)
         for byte in range(0, min(var.size * dtype.itemsize, GATHERED_BYTES), LINE):
             ask(c.b, first, byte)
 

@@ -19,6 +19,7 @@ from eqsat.typerule import BF16
 
 from ..kernels.affine import Layout, Unsupported
 from ..kernels.late import Late, opened, source_of_pairs
+from ..kernels.short import is_short
 from .machine import Host
 
 FEW_ROWS = 16
@@ -90,7 +91,7 @@ def _rows_of(kernel: Kernel, term: Term) -> int | None:
         if term in t.args:
             if t.op.name != "matmul" or t.args[0] is term:
                 return None
-            if t.dtype != np.float32 or t.size == 0:
+            if t.dtype != np.float32 or t.size == 0 or is_short(t):
                 return None
             most = max(most, prod(t.shape[:-1]))
     return most

@@ -74,6 +74,12 @@ class Host:
         return self.vector_bits == 512 and "avx512bf16" in self.flags
 
     @property
+    def has_gathers(self) -> bool:
+        """Whether one instruction reads the elements of a vector from anywhere, sooner
+        than as many reads: those of AMD's processors take longer."""
+        return self.vector_bits == 512 and not self.cpu.startswith("znver")
+
+    @property
     def key(self) -> str:
         """Text that differs wherever the object code may differ."""
         llvm_version = ".".join(map(str, llvm.llvm_version_info))

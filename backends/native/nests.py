@@ -19,7 +19,7 @@ from .convert import I64, least
 from .machine import Host
 from .math.values import VOID
 from .passes import Passes
-from .shape import blocks, rows_of, runs_on, split
+from .shape import Stretch, blocks, rows_of, split, stretch
 
 
 class Emitter(Passes):
@@ -34,8 +34,8 @@ class Emitter(Passes):
             if i not in nest.aliased:
                 p.add_attribute("noalias")
         self.keep.add_attribute("noalias")
-        if runs_on(nest, host):
-            self._on_and_on()
+        if (ahead := stretch(nest, host)) is not None:
+            self._on_and_on(ahead)
         else:
             with loop(self.b, self.start, self.stop, 1) as unit:
                 self.unit(unit)
@@ -91,38 +91,43 @@ class Emitter(Passes):
         if grid:
             self.index[grid[0]] = unit
 
-    def _on_and_on(self) -> None:
+    def _on_and_on(self, ahead: Stretch) -> None:
         """Rows that are shorter than a vector, as many at a time as fill vectors."""
-        *outer, across = self.nest.grid
-        size, width = self.nest.passes[0].loops[0].size, self.shape.lanes
-        rows, b = rows_of(size, width), self.b
-        first, start = self._divided(self.start, across.size)
-        last = b.udiv(b.add(self.stop, I64(across.size - 1)), I64(across.size))
+        outer = self.nest.grid[: -len(ahead.inner)]
+        count, b = ahead.across.size, self.b
+        rows = rows_of(ahead.size, self.shape.lanes)
+        first, start = self._divided(self.start, count)
+        last = b.udiv(b.add(self.stop, I64(count - 1)), I64(count))
         with loop(b, first, last, 1) as i:
             self._place(i, outer)
-            begun = b.mul(i, I64(across.size))
+            begun = b.mul(i, I64(count))
             low = b.select(b.icmp_signed("==", i, first), start, I64(0))
-            high = least(b, b.sub(self.stop, begun), across.size)
+            high = least(b, b.sub(self.stop, begun), count)
             whole = self._whole(low, high, rows)
             with loop(b, low, whole, rows) as row:
-                self.index[across] = row
-                self._run_on(across, size, width, rows)
-            with loop(b, whole, high, 1) as row:
-                self.index[across] = row
+                self.index[ahead.across] = row
+                self._run_on(ahead, rows)
+            with loop(b, whole, high, 1) as row, ExitStack() as stack:
+                self.index[ahead.across] = row
+                for v in ahead.inner[:-1]:
+                    turns = loop(b, I64(0), I64(v.size), 1)
+                    self.index[v] = stack.enter_context(turns)
                 self._passes(None)
 
-    def _run_on(self, across: Var, size: int, width: int, rows: int) -> None:
+    def _run_on(self, ahead: Stretch, rows: int) -> None:
         """Some rows from end to end."""
         (p,) = self.nest.passes
-        self.across, self.lane = across, p.loops[0]
-        self.index[self.lane] = I64(0)
+        width = self.shape.lanes
+        self.ahead, self.lane = ahead.variables, p.loops[0]
+        for v in ahead.inner:
+            self.index[v] = I64(0)
         self.bases, self.inner = {}, None
-        for start in range(0, rows * size, width):
-            cells = tuple(divmod(start + i, size) for i in range(width))
+        for start in range(0, rows * ahead.size, width):
+            cells = tuple(ahead.cell(start + i) for i in range(width))
             strand = Strand(width, 0, cells)
             for s in (*p.before, *p.body):
                 self._statement(s, strand, strand.values, strand.values)
-        self.across = self.lane = None
+        self.ahead, self.lane = (), None
 
     def _side_by_side(self, unit: ir.Value) -> None:
         """Units of rows that lie side by side: blocks of several vectors of them, then

@@ -8,7 +8,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from ..kernels.affine import Unsupported
+from ..kernels.affine import Unsupported, Var
 from ..kernels.language import (
     Accumulate,
     Compute,
@@ -58,6 +58,8 @@ NEAR_BYTES = 1 << 20
 """What a second cache holds, from which asking for memory takes longer than waiting."""
 FAR_BYTES = 1 << 24
 """What no cache holds."""
+MOST_VECTORS = 32
+"""Vectors that are written out where they run on from row to row."""
 SHORT = 2, 4
 """Vectors that a short row has: one whose elements are written, and others."""
 CAREFUL = 8
@@ -96,6 +98,8 @@ def shape_of(nest: Nest, host: Host) -> Shape:
         units = nest.rows // last * sum(split(last, width, unroll))
     else:
         units = nest.rows * blocks(nest) // prod(v.size for v in nest.ordered)
+        if (ahead := stretch(nest, host)) is not None:
+            units //= prod(v.size for v in ahead.inner[:-1])
     apart = width * unroll if nest.vertical else 1
     keeps = sum(aligned(d.itemsize * n * apart) for d, n in nest.keeps)
     return Shape(width, unroll, units, keeps)
@@ -145,14 +149,53 @@ def calls_functions(nest: Nest) -> bool:
     return any(isinstance(s, Compute) and s.op in FUNCTIONS for s in nest.statements())
 
 
-def runs_on(nest: Nest, host: Host) -> bool:
-    """Whether vectors of a map run on from row to row, which are shorter than they."""
+@dataclass(frozen=True)
+class Stretch:
+    """What vectors of a map run on through, whose rows are shorter than they."""
+
+    across: Var
+    """What follows each other from end to end."""
+    inner: tuple[Var, ...]
+    """The variables of the grid inside of it, and that of the loop."""
+
+    @property
+    def variables(self) -> tuple[Var, ...]:
+        return self.across, *self.inner
+
+    @property
+    def size(self) -> int:
+        """Elements of one value of ``across``."""
+        return prod(v.size for v in self.inner)
+
+    def cell(self, i: int) -> tuple[int, ...]:
+        """What the variables are at element ``i`` from the first."""
+        found = []
+        for v in reversed(self.inner):
+            i, at = divmod(i, v.size)
+            found.append(at)
+        return (i, *reversed(found))
+
+
+def stretch(nest: Nest, host: Host) -> Stretch | None:
+    """What vectors of a map run on through: from row to row where rows are shorter than
+    they, and from one small matrix to the next where it has too few rows for that."""
     if nest.vertical or nest.chunk is not None or nest.ranged or not is_map(nest):
-        return False
+        return None
     (p,) = nest.passes
     width = lanes(nest, host)
-    size = p.loops[0].size if len(p.loops) == 1 and nest.grid else width
-    return 1 < size < width and nest.grid[-1].size >= rows_of(size, width)
+    if len(p.loops) != 1 or not 1 < p.loops[0].size < width:
+        return None
+    grid = list(nest.grid)
+    inner: tuple[Var, ...] = p.loops
+    while grid:
+        across = grid.pop()
+        size = prod(v.size for v in inner)
+        if size // gcd(size, width) > MOST_VECTORS:
+            return None
+        if across.size >= rows_of(size, width):
+            return Stretch(across, inner)
+        inner = (across, *inner)
+    return None
 
 
 def rows_of(size: int, width: int) -> int:

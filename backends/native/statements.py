@@ -116,7 +116,7 @@ class Statements(Access):
         if by not in out:
             return strand.row[by] if self.nest.vertical else self.row[by]
         found = out[by]
-        moves = not self.moving[by].isdisjoint((self.lane, self.across))
+        moves = not self.moving[by].isdisjoint((self.lane, *self.ahead))
         if moves or not isinstance(found.type, ir.VectorType):
             return found
         return self.b.extract_element(found, I32(0))

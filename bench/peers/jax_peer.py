@@ -28,6 +28,10 @@ class JaxNet(Net):
         self.exp, self.sqrt = jnp.exp, jnp.sqrt  # type: ignore[method-assign]
         self.softplus = jax.nn.softplus  # type: ignore[method-assign]
         self.total = jnp.sum
+        self.maximum, self.minimum = jnp.maximum, jnp.minimum  # type: ignore[method-assign]
+
+    def whole(self, x: Array) -> Array:
+        return self.jnp.floor(x).astype("int32")
 
     def gelu(self, x: Array) -> Array:
         return self.jax.nn.gelu(x, approximate=False)

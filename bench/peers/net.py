@@ -30,6 +30,18 @@ class Net:
     def sqrt(self, x: Array) -> Array:
         raise NotImplementedError
 
+    def maximum(self, x: Array, y: Any) -> Array:
+        """The greater one; ``y`` may be an integer."""
+        raise NotImplementedError
+
+    def minimum(self, x: Array, y: Any) -> Array:
+        """The lesser one; ``y`` may be an integer."""
+        raise NotImplementedError
+
+    def whole(self, x: Array) -> Array:
+        """⌊x⌋ as int32."""
+        raise NotImplementedError
+
     def mean(self, x: Array) -> Array:
         """Over the last axis, which is kept."""
         raise NotImplementedError

@@ -32,6 +32,15 @@ class TorchNet(Net):
         self.softplus = functional.softplus  # type: ignore[method-assign]
         self.cross_entropy = functional.cross_entropy  # type: ignore[method-assign]
 
+    def maximum(self, x: Array, y: Any) -> Array:
+        return x.clamp(min=y) if isinstance(y, int) else self.torch.maximum(x, y)
+
+    def minimum(self, x: Array, y: Any) -> Array:
+        return x.clamp(max=y) if isinstance(y, int) else self.torch.minimum(x, y)
+
+    def whole(self, x: Array) -> Array:
+        return self.torch.floor(x).to(self.torch.int32)
+
     def take(self, table: Array, ids: Array) -> Array:
         return self.f.embedding(ids, table)
 

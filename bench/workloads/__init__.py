@@ -41,6 +41,7 @@ TAGS = (
     "block",
     "model",
     "gradient",
+    "science",
     "half",
 )
 FAMILIES = (
@@ -53,6 +54,7 @@ FAMILIES = (
     "networks",
     "small",
     "gradients",
+    "science",
 )
 """Modules that hold the workloads."""
 

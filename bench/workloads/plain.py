@@ -51,6 +51,31 @@ def sqrt(x: Array) -> Array:
     return np.sqrt(x)
 
 
+def maximum(x: Array, y: Any) -> Array:
+    """The greater one."""
+    return np.maximum(x, y)
+
+
+def minimum(x: Array, y: Any) -> Array:
+    """The lesser one."""
+    return np.minimum(x, y)
+
+
+def whole(x: Array) -> Array:
+    """⌊x⌋ as int32."""
+    return np.floor(x).astype(np.int32)
+
+
+def cast(x: Array, like: Array) -> Array:
+    """``x`` in the dtype of ``like``."""
+    return x.astype(like.dtype)
+
+
+def stack(xs: list[Array], axis: int) -> Array:
+    """Arrays side by side along a new axis."""
+    return np.stack(xs, axis)
+
+
 def take(table: Array, ids: Array) -> Array:
     """The rows of ``table`` that ``ids`` name."""
     return table[ids]

@@ -166,6 +166,25 @@ def set_at(x: Any, indices: int, values: Any, *, axis: int) -> Any:
 # -- public functions ------------------------------------------------------------------
 
 
+def _size(x: Any, axis: int) -> int | None:
+    """Elements along an axis; None where they are not known."""
+    shape = sizes(x)
+    size = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+    return size if isinstance(size, int) else None
+
+
+def _compact(indices: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Known indices within ``size`` elements in few bits, counted from the front. Those
+    that are out of bounds stay for the error."""
+    if not indices.size or indices.min() < -size or indices.max() >= size:
+        return indices
+    counted = np.where(indices < 0, indices + size, indices)
+    for dtype in (np.uint8, np.uint16, np.int32):
+        if size - 1 <= np.iinfo(dtype).max:
+            return counted.astype(dtype)
+    return counted
+
+
 def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
     """The slices of ``x`` at ``indices`` along ``axis``; of ``x`` ravelled by default.
 
@@ -194,6 +213,8 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     if mode != "raise":
         n = known_sizes("take", x)[axis]
         indices = remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
+    if isinstance(indices, np.ndarray) and (size := _size(x, axis)) is not None:
+        indices = _compact(indices, size)
     return take_op(x, indices, axis=negative_axis("take", axis, rank(x)))
 
 

@@ -1,0 +1,89 @@
+"""Products of matrices narrower than vectors, alone and in kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eqsat as eq
+
+Array = np.ndarray[Any, Any]
+rng = np.random.default_rng(0)
+
+
+def drawn(dtype: str, *shapes: tuple[int, ...]) -> list[Array]:
+    return [rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+def near(got: Array, want: Array, *args: Array) -> None:
+    """``want`` is of ``args`` in float64; sums of ten numbers of a few units."""
+    assert (got.shape, got.dtype) == (want.shape, args[0].dtype)
+    tolerance = 64 * np.finfo(args[0].dtype).eps
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=8 * tolerance)
+
+
+@given(
+    batch=st.sampled_from([(), (1,), (7,), (40,), (3, 13), (300,)]),
+    m=st.integers(1, 18),
+    k=st.integers(1, 9),
+    n=st.integers(1, 9),
+    shared=st.sampled_from(["", "x", "y"]),
+    dtype=st.sampled_from(["f4", "f8"]),
+    threads=st.sampled_from([1, 2]),
+)
+def test_batches_of_small_matrices(
+    batch: tuple[int, ...],
+    m: int,
+    k: int,
+    n: int,
+    shared: str,
+    dtype: str,
+    threads: int,
+) -> None:
+    x, y = drawn(
+        dtype,
+        (m, k) if shared == "x" else (*batch, m, k),
+        (k, n) if shared == "y" else (*batch, k, n),
+    )
+    f = eq.jit(lambda x, y: x @ y, options=eq.Options(threads=threads))
+    near(f(x, y), x.astype("f8") @ y.astype("f8"), x)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_is_around_small_products(dtype: str) -> None:
+    def moved(x: Array, r: Array, t: Array) -> Array:
+        y = np.einsum("nij,nj->ni", r, x - t) + t
+        y = y[::2] * 2
+        return (y - y.mean(-1, keepdims=True)) @ r[0].T
+
+    args = drawn(dtype, (50, 3), (50, 3, 3), (3,))
+    near(eq.jit(moved)(*args), moved(*(a.astype("f8") for a in args)), *args)
+
+
+def test_infinities_and_nan_in_small_products() -> None:
+    x, y = drawn("f4", (40, 3, 3), (40, 3, 2))
+    x[::3, 1, 1], y[::4, 2, 0], y[::5, 1] = np.inf, np.nan, 0
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(eq.jit(np.matmul)(x, y), x @ y, 1e-5, 1e-5)
+
+
+def test_small_matrices_are_multiplied_in_loops() -> None:
+    x, y = drawn("f4", (100, 3, 3), (100, 3, 1))
+    f = eq.jit(np.matmul)
+    near(f(x, y), x.astype("f8") @ y.astype("f8"), x)
+    assert "multiply(" in f.lower(x, y).source("native")
+    wide = drawn("f4", (100, 30, 30), (100, 30, 30))
+    assert "multiply(" not in f.lower(*wide).source("native")
+
+
+def test_strided_and_constant_small_matrices() -> None:
+    r, x = drawn("f8", (3, 3), (3, 60, 2))
+    fixed = r.copy()
+    fixed.flags.writeable = False
+    f = eq.jit(lambda x: x.T @ fixed)
+    near(f(x), x.T @ r, x)
+    near(eq.jit(lambda x, r: x @ r.T)(x.T, r), x.T @ r.T, x)
