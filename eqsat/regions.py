@@ -8,7 +8,7 @@ weights it uses, so the layers of a deep network collapse to a handful of region
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -55,11 +55,19 @@ def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
 
 
 def split(
-    roots: Sequence[Term], constant: dict[Term, bool], whole: bool = False
+    roots: Sequence[Term],
+    constant: dict[Term, bool],
+    whole: bool = False,
+    outside: Collection[Term] = (),
 ) -> list[Region]:
     """The regions of a program, in evaluation order. ``constant``: what
-    :func:`is_constant` says."""
-    order = [t for t in postorder(roots) if not constant[t] and t.op is not INPUT]
+    :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read.
+    """
+    order = [
+        t
+        for t in postorder(roots)
+        if not (constant[t] or t.op is INPUT or t in outside)
+    ]
     if not order:
         return []
     last: dict[Term, int] = {}

@@ -8,7 +8,7 @@ replaces its kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.body import KERNEL, RESULT, Body
@@ -52,11 +52,12 @@ def second_pass(
     budget: Budget,
     exact: bool,
     where: Mapping[Term, int],
+    outside: Collection[Term] = (),
 ) -> Second:
     """The program again, covered by other groups. ``where``: the region of each kernel
-    and view, by its number in evaluation order."""
+    and view, by its number in evaluation order; ``outside``: terms of no region."""
     constant = is_constant(roots)
-    opened, owner = opened_program(roots, constant)
+    opened, owner = opened_program(roots, constant, outside)
     groups = _groups(opened, where)
     regions = _regions(roots, groups, opened, constant)
     known: dict[tuple[object, ...], Cover | None] = {}
@@ -81,9 +82,10 @@ def second_pass(
 
 
 def opened_program(
-    roots: Sequence[Term], constant: Mapping[Term, bool]
+    roots: Sequence[Term], constant: Mapping[Term, bool], outside: Collection[Term] = ()
 ) -> tuple[dict[Term, list[Term]], dict[Term, Term]]:
-    """What each kernel and view opens to, its value last, and whose part a term is."""
+    """What each kernel and view opens to, its value last, and whose part a term is;
+    those ``outside`` stay closed."""
     opened: dict[Term, list[Term]] = {}
     owner: dict[Term, Term] = {}
 
@@ -91,7 +93,7 @@ def opened_program(
         return opened[t][-1] if t in opened else t
 
     for t in postorder(roots):
-        if constant[t] or t.op is INPUT:
+        if constant[t] or t.op is INPUT or t in outside:
             continue
         args = [value(a) for a in t.args]
         if t.op is RESULT:

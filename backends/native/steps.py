@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any, cast
 
+import numpy as np
+
+from eqsat.body import RESULT
 from eqsat.kernel import Kernel, packed
 from eqsat.op import HALF
 from eqsat.program import Program
-from eqsat.term import Term
+from eqsat.term import Term, Weak
 
-from ..kernels.affine import Unsupported
+from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
@@ -107,6 +111,18 @@ def seconds_of(piece: Piece, host: Host) -> float:
     return total
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What equal kernels over other memory are made of."""
+
+    made: Pieces
+    pieces: list[tuple[Piece, float]]
+    """As they run, with the seconds that they take."""
+    inputs: dict[Term, int]
+    """Places of the inputs of the kernel that was opened."""
+    tables: list[Memory]
+
+
 class Layered:
     """The steps of a program before they are code."""
 
@@ -128,6 +144,8 @@ class Layered:
         """Bytes of memory between the pieces of kernels."""
         self.panels: list[tuple[int, Panels]] = []
         """Constants, by their pointers, and how they lie as right operands."""
+        self.opened: dict[Any, _Opened] = {}
+        self._placed: dict[Any, tuple[Loops, Loops]] = {}
         for kernel in program.kernels:
             if not any(r.size for r in kernel.results):
                 continue
@@ -157,49 +175,85 @@ class Layered:
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
             raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
-        has_halves = any(t.dtype in HALF for t in kernel.inputs)
-        halves = has_halves and gemm.is_better(self.host)
-        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
-        layouts = {t: self.places.of[t].layout for t in kernel.inputs if t not in late}
-        pairs = halves and self.host.has_bfloat_pairs
-        target = replace(self.target, halves=halves, pairs=pairs)
-        pieces = pieces_of(kernel, target, layouts, late)
-        for p in pieces.pieces:
-            if isinstance(p, Loops):
-                check(p.nest)
-            elif isinstance(p, Convolution):
-                convolutions.check(p)
-        memory = self._memory(kernel, pieces)
-        every = [tuple(memory(o) for o in p.operands) for p in pieces.pieces]
-        every = convolutions.in_place(pieces.pieces, every, TEMPORARY)
+        known = self._opened(kernel)
+        memory = self._memory(kernel, known)
+        every = [tuple(memory(o) for o in p.operands) for p in known.made.pieces]
+        every = convolutions.in_place(known.made.pieces, every, TEMPORARY)
         steps = []
-        for p, where in zip(pieces.pieces, every, strict=True):
+        for (p, seconds), where in zip(known.pieces, every, strict=True):
             if isinstance(p, Loops):
-                nest = turned(p.nest, self.host)
-                p = replace(p, nest=self._with_memory(nest, where))
-            elif isinstance(p, Product) and gemm.is_better(self.host):
-                p = gemm.merged(p)
-            steps.append(Step(p, where, seconds_of(p, self.host)))
+                p = self._with_memory(p, where)
+            steps.append(Step(p, where, seconds))
         return list(self._groups(steps))
 
-    def _memory(self, kernel: Kernel, pieces: Pieces) -> Callable[[Operand], Memory]:
-        tables: list[Memory] = []
-        tables += [self.places.constant(t).memory for t in pieces.tables]
+    def _opened(self, kernel: Kernel) -> _Opened:
+        """What ``kernel`` is made of: the same as that of an earlier one that differs
+        in where its operands lie."""
+        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
+        layouts = {
+            t: Layout(self.places.of[t].layout.strides)
+            for t in kernel.inputs
+            if t not in late
+        }
+        key = None
+        if not late:
+            args = kernel.term.args
+            key = (
+                *(kernel.op, kernel.term.attrs),
+                tuple(a if isinstance(a.dtype, Weak) else a.type for a in args),
+                tuple(map(args.index, args)),
+                tuple((r.op is RESULT, r.attrs, r.type) for r in kernel.results),
+                tuple(layouts[t].strides for t in kernel.inputs),
+            )
+            if key in self.opened:
+                return self.opened[key]
+        has_halves = any(t.dtype in HALF for t in kernel.inputs)
+        halves = has_halves and gemm.is_better(self.host)
+        pairs = halves and self.host.has_bfloat_pairs
+        target = replace(self.target, halves=halves, pairs=pairs)
+        made = pieces_of(kernel, target, layouts, late)
+        pieces = []
+        for p in made.pieces:
+            if isinstance(p, Loops):
+                check(p.nest)
+                p = replace(p, nest=turned(p.nest, self.host))
+            elif isinstance(p, Convolution):
+                convolutions.check(p)
+            elif gemm.is_better(self.host):
+                p = gemm.merged(p)
+            pieces.append((p, seconds_of(p, self.host)))
+        tables = [self.places.constant(t).memory for t in made.tables]
+        found = _Opened(
+            made, pieces, {t: i for i, t in enumerate(kernel.inputs)}, tables
+        )
+        if key is not None:
+            self.opened[key] = found
+        return found
+
+    def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], Memory]:
         first = len(self.temporaries)
-        self.temporaries += [d.itemsize * n for d, n in pieces.temporaries]
+        self.temporaries += [d.itemsize * n for d, n in known.made.temporaries]
 
         def where(o: Operand) -> Memory:
-            if o.kind in ("array", "result"):
-                term: Term = o.key if o.kind == "array" else kernel.results[o.key]
-                place: Place = self.places.of[term]
-                return place.memory
+            if o.kind == "array":
+                i = known.inputs.get(o.key)  # what a late one is made of has none
+                return self._start(o.key if i is None else kernel.inputs[i])
+            if o.kind == "result":
+                return self._start(kernel.results[o.key])
             if o.kind == "table":
-                return tables[int(o.key)]
+                return known.tables[int(o.key)]
             if o.kind == "fault":
                 return self.places.noted()
             return Memory(TEMPORARY, first + int(o.key))
 
         return where
+
+    def _start(self, term: Term) -> Memory:
+        """Where the first element of a value lies."""
+        place: Place = self.places.of[term]
+        size = cast("np.dtype[Any]", term.dtype).itemsize
+        byte = place.memory.byte + place.layout.offset * size
+        return Memory(place.memory.buffer, byte)
 
     def _copy(self, program: Program, i: int) -> list[Group]:
         """A result that lies elsewhere, or in another order."""
@@ -214,9 +268,10 @@ class Layered:
         )
         return [Group((Step(loops, memory, seconds_of(loops, self.host)),))]
 
-    def _with_memory(self, nest: Nest, memory: Sequence[Memory]) -> Nest:
-        """The nest, told what lies where: buffers that are the same memory, and results
+    def _with_memory(self, p: Loops, memory: Sequence[Memory]) -> Loops:
+        """A nest, told what lies where: buffers that are the same memory, and results
         that no cache holds until somebody reads them."""
+        nest = p.nest
         shared = _shared(nest, memory)
         outputs = range(self.places.first_output, self.places.first_constant)
         reads = (Load, Scatter)
@@ -229,8 +284,12 @@ class Layered:
             and self._output_bytes(m) >= STREAMED_BYTES
         )
         if not shared and not streamed:
-            return nest
-        return replace(nest, aliased=shared, streamed=streamed)
+            return p
+        key = id(p), shared, streamed
+        if key not in self._placed:
+            nest = replace(nest, aliased=shared, streamed=streamed)
+            self._placed[key] = replace(p, nest=nest), p  # whose id stays its own
+        return self._placed[key][0]
 
     def _output_bytes(self, m: Memory) -> int:
         roots = self.places.program.roots
