@@ -120,7 +120,8 @@ def _groups(
     opened: Mapping[Term, list[Term]], where: Mapping[Term, int]
 ) -> list[_Group]:
     """The second half of each region with the first half of the next, so that groups
-    repeat where regions do.
+    repeat where regions do. A region of which one kernel is more than half stays whole:
+    a group ends after it if a border lies within already.
 
     What an earlier group gives is not computed again; what is inside a kernel there may
     be inside one here too.
@@ -135,16 +136,20 @@ def _groups(
             by_region.setdefault(where[t], []).append(whole[t])
     groups = [_Group()]
     given: set[Term] = set()
+
+    def end() -> None:
+        given.update(groups[-1].values)
+        groups.append(_Group())
+
     for region in sorted(by_region):
         kernels = by_region[region]
         half = sum(len(opened[t]) for k in kernels for t in k) / 2
-        groups[-1].has_border = region > 0
-        done = 0
+        groups[-1].has_border = bool(groups[-1].closed)
+        done, is_cut = 0, False
         for kernel in kernels:
-            if done >= half and half < float("inf"):
-                given.update(groups[-1].values)
-                groups.append(_Group())
-                half = float("inf")
+            if done >= half and not is_cut:
+                end()
+                is_cut = True
             group = groups[-1]
             for t in kernel:
                 done += len(opened[t])
@@ -152,6 +157,8 @@ def _groups(
                 group.values[opened[t][-1]] = None
                 new = (m for m in opened[t] if m not in given)
                 group.terms.update(dict.fromkeys(new))
+        if not is_cut and groups[-1].has_border:
+            end()
     return [g for g in groups if g.closed]
 
 

@@ -22,6 +22,7 @@ from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Pro
 from ..kernels.schedule import WEIGHTS, Target
 from . import convolutions, gemm, masks
 from .gemm import Packing, Plan
+from .joins import from_start, joined
 from .machine import Host
 from .masks import Reach, reach_of
 from .places import Memory, Place, Places
@@ -116,8 +117,9 @@ class _Opened:
     """What equal kernels over other memory are made of."""
 
     made: Pieces
-    pieces: list[tuple[Piece, float]]
-    """As they run, with the seconds that they take."""
+    pieces: list[tuple[Piece, float, tuple[int, ...]]]
+    """As they run, with the seconds that they take, and where each operand starts in
+    its memory (bytes; none where they all start there)."""
     inputs: dict[Term, int]
     """Places of the inputs of the kernel that was opened."""
     tables: list[Memory]
@@ -180,9 +182,14 @@ class Layered:
         every = [tuple(memory(o) for o in p.operands) for p in known.made.pieces]
         every = convolutions.in_place(known.made.pieces, every, TEMPORARY)
         steps = []
-        for (p, seconds), where in zip(known.pieces, every, strict=True):
+        for (p, seconds, starts), where in zip(known.pieces, every, strict=True):
             if isinstance(p, Loops):
                 p = self._with_memory(p, where)
+            if starts:
+                where = tuple(
+                    Memory(m.buffer, m.byte + start)
+                    for m, start in zip(where, starts, strict=True)
+                )
             steps.append(Step(p, where, seconds))
         return list(self._groups(steps))
 
@@ -212,16 +219,19 @@ class Layered:
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
         made = pieces_of(kernel, target, layouts, late)
-        pieces = []
+        pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
+        parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
         for p in made.pieces:
+            starts: tuple[int, ...] = ()
             if isinstance(p, Loops):
                 check(p.nest)
                 p = replace(p, nest=turned(p.nest, self.host))
+                p, starts = from_start(p, parts)
             elif isinstance(p, Convolution):
                 convolutions.check(p)
             elif gemm.is_better(self.host):
                 p = gemm.merged(p)
-            pieces.append((p, seconds_of(p, self.host)))
+            pieces.append((p, seconds_of(p, self.host), starts))
         tables = [self.places.constant(t).memory for t in made.tables]
         found = _Opened(
             made, pieces, {t: i for i, t in enumerate(kernel.inputs)}, tables
@@ -229,6 +239,10 @@ class Layered:
         if key is not None:
             self.opened[key] = found
         return found
+
+    def _is_short(self, kernel: Kernel, o: Operand) -> bool:
+        """Whether a result is not written past caches, whole vectors at a time."""
+        return kernel.results[o.key].nbytes < STREAMED_BYTES
 
     def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], Memory]:
         first = len(self.temporaries)
