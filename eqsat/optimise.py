@@ -29,7 +29,7 @@ from eqsat.origin import (
     nodes_of,
     rules_behind,
 )
-from eqsat.portions import portions
+from eqsat.portions import varying
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
@@ -121,7 +121,7 @@ def optimise(
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
     budget = Budget.of(options.deadline_s, options.max_nodes)
-    outside = portions(postorder(roots)) if options.regions else frozenset()
+    outside = varying(list(postorder(roots))) if options.regions else frozenset()
     regions = split(roots, constant, not options.regions, outside)
     pieces = _distinct(regions)
     clock.lap("regions")

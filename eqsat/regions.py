@@ -88,7 +88,7 @@ def split(
     later = set(wanted)
     for t in order:
         later.update(a for a in t.args if a in where and where[a] != where[t])
-    return [region_of(piece, later, constant) for piece in pieces]
+    return [region_of(piece, later, constant, outside) for piece in pieces]
 
 
 def _borders(
@@ -115,10 +115,13 @@ def _borders(
 
 
 def region_of(
-    piece: Sequence[Term], later: set[Term], constant: Mapping[Term, bool]
+    piece: Sequence[Term],
+    later: set[Term],
+    constant: Mapping[Term, bool],
+    outside: Collection[Term] = (),
 ) -> Region:
-    """The region of the terms ``piece``; ``later`` holds those that are used
-    outside."""
+    """The region of the terms ``piece``; ``later`` holds those that are used outside,
+    and ``outside`` numbers that may be others in equal regions."""
     inside = set(piece)
     local: dict[Term, int] = {}
     leaves: list[Term] = []
@@ -128,7 +131,7 @@ def region_of(
     def refer(t: Term) -> int:
         if t not in local:
             local[t] = len(local)
-            if t.op is SCALAR and _is_plain(t):
+            if t.op is SCALAR and _is_plain(t) and t not in outside:
                 signature.append(("scalar", repr(t.attrs[0])))
             else:
                 known = facts_of(t) if constant[t] else ()

@@ -59,7 +59,7 @@ def second_pass(
     constant = is_constant(roots)
     opened, owner = opened_program(roots, constant, outside)
     groups = _groups(opened, where)
-    regions = _regions(roots, groups, opened, constant)
+    regions = _regions(roots, groups, opened, constant, outside)
     known: dict[tuple[object, ...], Cover | None] = {}
     final: dict[Term, Term] = {}
     parts: dict[Term, tuple[Term, ...]] = {}
@@ -167,13 +167,14 @@ def _regions(
     groups: Sequence[_Group],
     opened: Mapping[Term, list[Term]],
     constant: Mapping[Term, bool],
+    outside: Collection[Term],
 ) -> list[Region]:
     wanted = {opened[r][-1] for r in roots if r in opened}
     known = constants_with((m for g in groups for m in g.terms), constant)
     regions: list[Region] = []
     for g in reversed(groups):
         later = wanted & g.values.keys()
-        regions.append(region_of(list(g.terms), later, known))
+        regions.append(region_of(list(g.terms), later, known, outside))
         wanted.update(a for m in g.terms for a in m.args if a not in g.terms)
     return regions[::-1]
 

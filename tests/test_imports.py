@@ -18,7 +18,7 @@ ORDER = (
     "body portable expand target domain cost kernel memory program backend "
     "pattern patternmatch binding condition rule recognition encode ruletext engine "
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
-    "ematch regions problem reduction recovery frontier window extract loops exact "
+    "ematch portions regions problem reduction recovery frontier window extract loops exact "
     "dense cuts hurry joint cover second opportunity origin readable facts "
     "nearest derivation forced optimise whynot explain "
     "store calibrate lowered jit reverse grad recording lazy fusing "

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.pieces import Loops, Piece
+from .gemm import Packing
 from .places import Memory
 from .steps import Group
 
@@ -66,12 +68,23 @@ class _Numbers:
         self._of_object: dict[int, int] = {}
         self._of_value: dict[object, int] = {}
 
-    def of(self, piece: object) -> int:
+    def of(self, piece: Piece | Packing) -> int:
         number = self._of_object.get(id(piece))
         if number is None:
-            number = self._of_value.setdefault(piece, len(self._of_value))
+            value = _code_of(piece)
+            number = self._of_value.setdefault(value, len(self._of_value))
             self._of_object[id(piece)] = number
         return number
+
+
+def _code_of(piece: Piece | Packing) -> object:
+    """What tells the code of a piece from that of others: not which operands it has."""
+    if isinstance(piece, Loops):
+        return piece.nest
+    if isinstance(piece, Packing):
+        return _code_of(piece.product), piece.panels
+    x, y, out = (replace(o, key=None) for o in (piece.x, piece.y, piece.out))
+    return replace(piece, x=x, y=y, out=out)
 
 
 def _over(g: Group, place: Mapping[Memory, Memory]) -> Group:

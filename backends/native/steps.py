@@ -242,7 +242,7 @@ class Layered:
 
     def _is_short(self, kernel: Kernel, o: Operand) -> bool:
         """Whether a result is not written past caches, whole vectors at a time."""
-        return kernel.results[o.key].nbytes < STREAMED_BYTES
+        return bool(kernel.results[o.key].nbytes < STREAMED_BYTES)
 
     def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], Memory]:
         first = len(self.temporaries)
