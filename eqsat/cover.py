@@ -374,9 +374,7 @@ def _body(
     return cover.bodies[id(kernel)]
 
 
-def _numbers(
-    cuts: Cuts, leaves: Mapping[int, Term]
-) -> Iterator[tuple[int, Term]]:
+def _numbers(cuts: Cuts, leaves: Mapping[int, Term]) -> Iterator[tuple[int, Term]]:
     """The bare numbers that come from outside: no kernel waits for them."""
     for c, cls in enumerate(cuts.classes[: len(cuts.bare)]):
         if cuts.bare[c]:

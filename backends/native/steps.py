@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from eqsat.body import RESULT
 from eqsat.kernel import Kernel, packed
-from eqsat.op import HALF
+from eqsat.op import HALF, SCALAR
 from eqsat.program import Program
-from eqsat.term import Term, Weak
+from eqsat.term import Term
 
 from ..kernels.affine import Layout, Unsupported
-from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
+from ..kernels.language import DType, Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import Contraction, Convolution, Loops, Piece, Pieces, Product
 from ..kernels.schedule import WEIGHTS, Target
 from . import convolutions, gemm, masks
+from .alike import Numbers, key_of
 from .gemm import Packing, Plan
 from .joins import from_start, joined
 from .machine import Host
@@ -121,7 +121,7 @@ class _Opened:
     """As they run, with the seconds that they take, and where each operand starts in
     its memory (bytes; none where they all start there)."""
     inputs: dict[Term, int]
-    """Places of the inputs of the kernel that was opened."""
+    """Places of the arguments of the kernel that was opened."""
     tables: list[Memory]
 
 
@@ -147,6 +147,9 @@ class Layered:
         self.panels: list[tuple[int, Panels]] = []
         """Constants, by their pointers, and how they lie as right operands."""
         self.opened: dict[Any, _Opened] = {}
+        self.numbers = Numbers.of(program.kernels)
+        self._held: dict[tuple[Term, DType], Memory] = {}
+        """Where numbers lie that are read from memory."""
         self._placed: dict[Any, tuple[Loops, Loops]] = {}
         for kernel in program.kernels:
             if not any(r.size for r in kernel.results):
@@ -202,23 +205,15 @@ class Layered:
             for t in kernel.inputs
             if t not in late
         }
-        key = None
-        if not late:
-            args = kernel.term.args
-            key = (
-                *(kernel.op, kernel.term.attrs),
-                tuple(a if isinstance(a.dtype, Weak) else a.type for a in args),
-                tuple(map(args.index, args)),
-                tuple((r.op is RESULT, r.attrs, r.type) for r in kernel.results),
-                tuple(layouts[t].strides for t in kernel.inputs),
-            )
-            if key in self.opened:
-                return self.opened[key]
+        numbers = {} if late else self.numbers.read(kernel)
+        key = None if late else key_of(kernel, layouts, numbers)
+        if key is not None and key in self.opened:
+            return self.opened[key]
         has_halves = any(t.dtype in HALF for t in kernel.inputs)
         halves = has_halves and gemm.is_better(self.host)
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
-        made = pieces_of(kernel, target, layouts, late)
+        made = pieces_of(kernel, target, layouts, late, numbers)
         pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
         parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
         for p in made.pieces:
@@ -233,9 +228,8 @@ class Layered:
                 p = gemm.merged(p)
             pieces.append((p, seconds_of(p, self.host), starts))
         tables = [self.places.constant(t).memory for t in made.tables]
-        found = _Opened(
-            made, pieces, {t: i for i, t in enumerate(kernel.inputs)}, tables
-        )
+        inputs = {t: i for i, t in enumerate(kernel.term.args)}
+        found = _Opened(made, pieces, inputs, tables)
         if key is not None:
             self.opened[key] = found
         return found
@@ -251,9 +245,10 @@ class Layered:
         def where(o: Operand) -> Memory:
             if o.kind == "array":
                 i = known.inputs.get(o.key)  # what a late one is made of has none
-                return self._start(o.key if i is None else kernel.inputs[i])
+                term: Term = o.key if i is None else kernel.term.args[i]
+                return self._start(term, o.dtype)
             if o.kind == "result":
-                return self._start(kernel.results[o.key])
+                return self._start(kernel.results[o.key], o.dtype)
             if o.kind == "table":
                 return known.tables[int(o.key)]
             if o.kind == "fault":
@@ -262,11 +257,16 @@ class Layered:
 
         return where
 
-    def _start(self, term: Term) -> Memory:
-        """Where the first element of a value lies."""
+    def _start(self, term: Term, dtype: DType) -> Memory:
+        """Where the first element of a value lies, or a number in that dtype."""
+        if term.op is SCALAR:
+            key = term, dtype
+            if key not in self._held:
+                held = self.places.constant(np.array(term.attrs[0], dtype))
+                self._held[key] = held.memory
+            return self._held[key]
         place: Place = self.places.of[term]
-        size = cast("np.dtype[Any]", term.dtype).itemsize
-        byte = place.memory.byte + place.layout.offset * size
+        byte = place.memory.byte + place.layout.offset * dtype.itemsize
         return Memory(place.memory.buffer, byte)
 
     def _copy(self, program: Program, i: int) -> list[Group]:
