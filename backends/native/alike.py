@@ -97,7 +97,7 @@ def _dtype_of(kernel: Kernel, number: Term) -> DType | None:
             if cast(Op, t.op).name not in PLACES:
                 return None
             others = (a.dtype for a in t.args if not isinstance(a.dtype, Weak))
-            found.update(cast("DType", d) for d in others)
+            found.update(others)
     dtype = found.pop() if len(found) == 1 else None
     is_whole = dtype is not None and dtype.kind == "f" and dtype.itemsize >= 4
     return dtype if is_whole else None
