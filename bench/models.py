@@ -163,6 +163,75 @@ MAPS: tuple[Callable[[Array, float], Array], ...] = (
     lambda x, a: np.where(x > a, x, a * x),
     lambda x, a: a * np.square(x),
 )
+
+# -- loops that Python unrolls ---------------------------------------------------------
+
+
+def lstm(steps: int = 250) -> Model:
+    """32 sequences of 64 features through one layer of 64."""
+
+    def forward(x: Array, h: Array, c: Array, w: Array, u: Array, b: Array) -> Array:
+        for t in range(steps):
+            i, f, o, z = np.split(x[t] @ w + h @ u + b, 4, axis=-1)
+            c = c / (1 + np.exp(-f)) + np.tanh(z) / (1 + np.exp(-i))
+            h = np.tanh(c) / (1 + np.exp(-o))
+        return h
+
+    shapes = (steps, 32, 64), (32, 64), (32, 64), (64, 256), (64, 256), (256,)
+    return Model(forward, tuple(eq.Spec(s, np.float32) for s in shapes))
+
+
+def runge_kutta(steps: int = 250) -> Model:
+    """1,000 populations of prey and hunters (Lotka 1920), the classical method."""
+
+    def change(x: Array, y: Array) -> tuple[Array, Array]:
+        return 1.5 * x - x * y, x * y - 3.0 * y
+
+    def forward(x: Array, y: Array) -> tuple[Array, Array]:
+        h = 0.01
+        for _ in range(steps):
+            a, b = change(x, y)
+            c, d = change(x + h / 2 * a, y + h / 2 * b)
+            e, f = change(x + h / 2 * c, y + h / 2 * d)
+            p, q = change(x + h * e, y + h * f)
+            x = x + h / 6 * (a + 2 * c + 2 * e + p)
+            y = y + h / 6 * (b + 2 * d + 2 * f + q)
+        return x, y
+
+    return Model(forward, (eq.Spec((1000,), np.float32),) * 2)
+
+
+def heat(steps: int = 250) -> Model:
+    """Steps of the heat equation on a grid of 128 × 128, written in place."""
+
+    def forward(u: Array) -> Array:
+        u = u.copy()
+        for _ in range(steps):
+            m = u[1:-1, 1:-1]
+            around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+            u[1:-1, 1:-1] = m + 0.1 * (around - 4 * m)
+        return u
+
+    return Model(forward, (eq.Spec((128, 128), np.float32),))
+
+
+def adam(steps: int = 250) -> Model:
+    """Steps of Adam (Kingma and Ba 2015) on the loss of one neuron, by its gradient."""
+    gradient = eq.grad(lambda w, x, y: ((np.tanh(x @ w) - y) ** 2).mean())
+
+    def forward(w: Array, x: Array, y: Array) -> Array:
+        m = v = np.zeros(16, np.float32)
+        for t in range(1, steps + 1):
+            g = gradient(w, x, y)
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+            w = w - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        return w
+
+    return Model(
+        forward, tuple(eq.Spec(s, np.float32) for s in ((16,), (256, 16), (256,)))
+    )
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "add_relu": lambda: Model(
         lambda a, b: np.maximum(a + b, 0), (eq.Spec((1000,), np.float32),) * 2
@@ -171,5 +240,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "resnet50": resnet50,
     "towers": towers,
     "distinct_5000": distinct,
+    "lstm_250": lstm,
+    "runge_kutta_250": runge_kutta,
+    "heat_250": heat,
+    "adam_250": adam,
 }
 """What is compiled, by name."""

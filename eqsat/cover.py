@@ -25,7 +25,7 @@ from eqsat.frozen import Budget, EGraph, attr_values
 from eqsat.hurry import hurry, written
 from eqsat.joint import Joint, joints
 from eqsat.kernel import strides_of_view
-from eqsat.op import SCALAR
+from eqsat.op import INPUT, SCALAR
 from eqsat.problem import Entry, Problem, tree_greedy
 from eqsat.term import Term
 
@@ -294,7 +294,7 @@ def build(
     e-graph's leaf numbers."""
     graph = cover.cuts.graph
     number = cover.cuts.number
-    made: dict[int, Term] = {}
+    made: dict[int, Term] = dict(_numbers(cover.cuts, leaves))
     ways: dict[Term, tuple[Way, dict[int, Term]]] = {}
     for place, way in cover.ways:
         if place in made:
@@ -372,6 +372,16 @@ def _body(
     body = body_above(results, chosen, tuple(leaves), types)
     cover.bodies[id(kernel)] = body, tuple(leaves)
     return cover.bodies[id(kernel)]
+
+
+def _numbers(cuts: Cuts, leaves: Mapping[int, Term]) -> Iterator[tuple[int, Term]]:
+    """The bare numbers that come from outside: no kernel waits for them."""
+    for c, cls in enumerate(cuts.classes[: len(cuts.bare)]):
+        if cuts.bare[c]:
+            for i in cuts.graph.classes[cls]:
+                node = cuts.graph.nodes[i]
+                if node.op is INPUT:
+                    yield c, leaves[node.attrs[0]]
 
 
 def _number(cuts: Cuts, c: int) -> tuple[Any, ...] | None:

@@ -13,8 +13,8 @@ from typing import Any
 from eqsat.cost import VIEWS, CostModel, nbytes, read_bytes
 from eqsat.domain import LEAF, LIBRARY, STORED, State, join, refusal
 from eqsat.frozen import EGraph, attr_values
-from eqsat.op import SCALAR, Op
-from eqsat.term import Type
+from eqsat.op import INPUT, SCALAR, Op
+from eqsat.term import Type, Weak
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,11 @@ class Dense:
         self.read_s = [device.traffic_s(n) for n in self.size]
         self.write_s = [device.traffic_s(n) for n in whole]
         self.bare = [
-            any(graph.nodes[i].op is SCALAR for i in graph.classes[c])
+            any(
+                graph.nodes[i].op is SCALAR
+                or (graph.nodes[i].op is INPUT and _is_weak(graph.types[c]))
+                for i in graph.classes[c]
+            )
             for c in self.classes
         ]
 
@@ -364,3 +368,8 @@ class Dense:
         if found is None:
             found = self._traffic[leaves] = sum(self.read_s[k] for k in bits(leaves))
         return found
+
+
+def _is_weak(type_: Type | None) -> bool:
+    """Whether a value is a bare number."""
+    return type_ is not None and isinstance(type_[0], Weak)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -143,18 +144,19 @@ def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int
             alive[i] += s.nbytes
     peak = max(alive)
     out: list[Slot] = []
-    of_type: dict[Type, list[int]] = {}
+    of_type: dict[Type, list[tuple[int, int]]] = {}
     for s in slots:
-        same = of_type.setdefault(s.values[0].type, [])
-        # What was freed last is held the shortest time for nothing.
-        earlier = sorted(
-            (j for j in same if out[j].last < s.first), key=lambda j: -out[j].last
-        )
-        j = next((j for j in earlier if _can_wait(out[j], s, alive, peak)), None)
-        if j is None:
-            same.append(len(out))
+        # What was freed last is held the shortest time for nothing: where it cannot
+        # wait, nothing that was freed before can.
+        free = of_type.setdefault(s.values[0].type, [])
+        i = bisect_left(free, (s.first, -len(out))) - 1
+        j = -free[i][1] if i >= 0 else -1
+        if j < 0 or not _can_wait(out[j], s, alive, peak):
+            insort(free, (s.last, -len(out)))
             out.append(s)
             continue
+        del free[i]
+        insort(free, (s.last, -j))
         for i in range(out[j].last + 1, s.first):
             alive[i] += s.nbytes
         out[j] = Slot((*out[j].values, *s.values), s.nbytes, out[j].first, s.last)

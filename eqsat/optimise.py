@@ -4,7 +4,7 @@ extraction."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from eqsat.origin import (
     nodes_of,
     rules_behind,
 )
+from eqsat.portions import varying
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
@@ -120,7 +121,8 @@ def optimise(
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
     budget = Budget.of(options.deadline_s, options.max_nodes)
-    regions = split(roots, constant, whole=not options.regions)
+    outside = varying(list(postorder(roots))) if options.regions else frozenset()
+    regions = split(roots, constant, not options.regions, outside)
     pieces = _distinct(regions)
     clock.lap("regions")
     unchanged = Optimised(
@@ -161,7 +163,7 @@ def optimise(
             named = fusions(admitted, {n.op.name for n in graph.nodes})
             fired |= fuse(graph, named, budget)
         clock.lap("fuse")
-        work = _Work(graph, pieces, regions, roots, model, options)
+        work = _Work(graph, pieces, regions, outside, roots, model, options)
         result = _cover_all(work, budget, admitted, ran, clock)
     result.fired = fired
     result.baseline_cost_s = baseline
@@ -288,6 +290,8 @@ class _Work:
     pieces: Sequence[_Piece]
     regions: Sequence[Region]
     """In evaluation order."""
+    outside: Collection[Term]
+    """Terms that are leaves of all regions."""
     roots: Sequence[Term]
     model: CostModel
     options: Options
@@ -394,7 +398,7 @@ def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
     exact = work.options.numerics == "exact"
     number = {id(region): i for i, region in enumerate(work.regions)}
     where = {t: number[id(p[0].region)] for t, p in built.places.items()}
-    again = second_pass(built.roots, work.model, budget, exact, where)
+    again = second_pass(built.roots, work.model, budget, exact, where, work.outside)
     places = {
         t: tuple(p for part in parts for p in built.places.get(part, ()))
         for t, parts in again.parts.items()

@@ -8,7 +8,7 @@ weights it uses, so the layers of a deep network collapse to a handful of region
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -55,11 +55,19 @@ def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
 
 
 def split(
-    roots: Sequence[Term], constant: dict[Term, bool], whole: bool = False
+    roots: Sequence[Term],
+    constant: dict[Term, bool],
+    whole: bool = False,
+    outside: Collection[Term] = (),
 ) -> list[Region]:
     """The regions of a program, in evaluation order. ``constant``: what
-    :func:`is_constant` says."""
-    order = [t for t in postorder(roots) if not constant[t] and t.op is not INPUT]
+    :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read.
+    """
+    order = [
+        t
+        for t in postorder(roots)
+        if not (constant[t] or t.op is INPUT or t in outside)
+    ]
     if not order:
         return []
     last: dict[Term, int] = {}
@@ -80,7 +88,7 @@ def split(
     later = set(wanted)
     for t in order:
         later.update(a for a in t.args if a in where and where[a] != where[t])
-    return [region_of(piece, later, constant) for piece in pieces]
+    return [region_of(piece, later, constant, outside) for piece in pieces]
 
 
 def _borders(
@@ -107,10 +115,13 @@ def _borders(
 
 
 def region_of(
-    piece: Sequence[Term], later: set[Term], constant: Mapping[Term, bool]
+    piece: Sequence[Term],
+    later: set[Term],
+    constant: Mapping[Term, bool],
+    outside: Collection[Term] = (),
 ) -> Region:
-    """The region of the terms ``piece``; ``later`` holds those that are used
-    outside."""
+    """The region of the terms ``piece``; ``later`` holds those that are used outside,
+    and ``outside`` numbers that may be others in equal regions."""
     inside = set(piece)
     local: dict[Term, int] = {}
     leaves: list[Term] = []
@@ -120,7 +131,7 @@ def region_of(
     def refer(t: Term) -> int:
         if t not in local:
             local[t] = len(local)
-            if t.op is SCALAR and _is_plain(t):
+            if t.op is SCALAR and _is_plain(t) and t not in outside:
                 signature.append(("scalar", repr(t.attrs[0])))
             else:
                 known = facts_of(t) if constant[t] else ()

@@ -8,7 +8,7 @@ replaces its kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.body import KERNEL, RESULT, Body
@@ -52,13 +52,14 @@ def second_pass(
     budget: Budget,
     exact: bool,
     where: Mapping[Term, int],
+    outside: Collection[Term] = (),
 ) -> Second:
     """The program again, covered by other groups. ``where``: the region of each kernel
-    and view, by its number in evaluation order."""
+    and view, by its number in evaluation order; ``outside``: terms of no region."""
     constant = is_constant(roots)
-    opened, owner = opened_program(roots, constant)
+    opened, owner = opened_program(roots, constant, outside)
     groups = _groups(opened, where)
-    regions = _regions(roots, groups, opened, constant)
+    regions = _regions(roots, groups, opened, constant, outside)
     known: dict[tuple[object, ...], Cover | None] = {}
     final: dict[Term, Term] = {}
     parts: dict[Term, tuple[Term, ...]] = {}
@@ -81,9 +82,10 @@ def second_pass(
 
 
 def opened_program(
-    roots: Sequence[Term], constant: Mapping[Term, bool]
+    roots: Sequence[Term], constant: Mapping[Term, bool], outside: Collection[Term] = ()
 ) -> tuple[dict[Term, list[Term]], dict[Term, Term]]:
-    """What each kernel and view opens to, its value last, and whose part a term is."""
+    """What each kernel and view opens to, its value last, and whose part a term is;
+    those ``outside`` stay closed."""
     opened: dict[Term, list[Term]] = {}
     owner: dict[Term, Term] = {}
 
@@ -91,7 +93,7 @@ def opened_program(
         return opened[t][-1] if t in opened else t
 
     for t in postorder(roots):
-        if constant[t] or t.op is INPUT:
+        if constant[t] or t.op is INPUT or t in outside:
             continue
         args = [value(a) for a in t.args]
         if t.op is RESULT:
@@ -118,7 +120,8 @@ def _groups(
     opened: Mapping[Term, list[Term]], where: Mapping[Term, int]
 ) -> list[_Group]:
     """The second half of each region with the first half of the next, so that groups
-    repeat where regions do.
+    repeat where regions do. A region of which one kernel is more than half stays whole:
+    a group ends after it if a border lies within already.
 
     What an earlier group gives is not computed again; what is inside a kernel there may
     be inside one here too.
@@ -133,16 +136,20 @@ def _groups(
             by_region.setdefault(where[t], []).append(whole[t])
     groups = [_Group()]
     given: set[Term] = set()
+
+    def end() -> None:
+        given.update(groups[-1].values)
+        groups.append(_Group())
+
     for region in sorted(by_region):
         kernels = by_region[region]
         half = sum(len(opened[t]) for k in kernels for t in k) / 2
-        groups[-1].has_border = region > 0
-        done = 0
+        groups[-1].has_border = bool(groups[-1].closed)
+        done, is_cut = 0, False
         for kernel in kernels:
-            if done >= half and half < float("inf"):
-                given.update(groups[-1].values)
-                groups.append(_Group())
-                half = float("inf")
+            if done >= half and not is_cut:
+                end()
+                is_cut = True
             group = groups[-1]
             for t in kernel:
                 done += len(opened[t])
@@ -150,6 +157,8 @@ def _groups(
                 group.values[opened[t][-1]] = None
                 new = (m for m in opened[t] if m not in given)
                 group.terms.update(dict.fromkeys(new))
+        if not is_cut and groups[-1].has_border:
+            end()
     return [g for g in groups if g.closed]
 
 
@@ -158,13 +167,14 @@ def _regions(
     groups: Sequence[_Group],
     opened: Mapping[Term, list[Term]],
     constant: Mapping[Term, bool],
+    outside: Collection[Term],
 ) -> list[Region]:
     wanted = {opened[r][-1] for r in roots if r in opened}
     known = constants_with((m for g in groups for m in g.terms), constant)
     regions: list[Region] = []
     for g in reversed(groups):
         later = wanted & g.values.keys()
-        regions.append(region_of(list(g.terms), later, known))
+        regions.append(region_of(list(g.terms), later, known, outside))
         wanted.update(a for m in g.terms for a in m.args if a not in g.terms)
     return regions[::-1]
 

@@ -42,11 +42,13 @@ def pieces_of(
     target: Target,
     layouts: Mapping[Term, Layout] | None = None,
     late: Mapping[Term, Late] | None = None,
+    numbers: Mapping[Term, DType] | None = None,
 ) -> Pieces:
     """The pieces of ``kernel``, whose inputs lie in memory as ``layouts`` says, packed
-    by default; ``late`` ones are right operands of products, which compute them.
+    by default; ``late`` ones are right operands of products, which compute them, and
+    ``numbers`` bare ones that are read from memory, in a dtype.
     Raises :class:`Unsupported`."""
-    return _Lowering(kernel, target, layouts or {}, late or {}).run()
+    return _Lowering(kernel, target, layouts or {}, late or {}, numbers or {}).run()
 
 
 def copy_of(term: Term, layout: Layout, target: Target) -> Loops:
@@ -69,6 +71,7 @@ class _Lowering(Nests):
         target: Target,
         layouts: Mapping[Term, Layout],
         late: Mapping[Term, Late],
+        numbers: Mapping[Term, DType],
     ) -> None:
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op.name == "matmul" and not is_short(t)}
@@ -80,6 +83,8 @@ class _Lowering(Nests):
         for t in (*(t for t in kernel.inputs if t not in late), *own):
             layout = layouts.get(t) or Layout(packed(t.shape))
             self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
+        for t, dtype in numbers.items():
+            self.memory[t] = Operand("array", t, dtype), Layout(())
         for t, value in fixed_terms(terms, kernel.bodies, kernel.term.args).items():
             table = self.table(np.array(value, order="C"))
             self.memory[t] = table, Layout(packed(t.shape))

@@ -137,6 +137,7 @@ class Factoring:
         return prod(self.batch)
 
 
+@dataclass(frozen=True)
 class Ordering:
     """Rows side by side put in order."""
 

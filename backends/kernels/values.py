@@ -177,7 +177,10 @@ class Values:
 
     def _demand(self, term: Term, index: Index) -> int:
         if term in self.memory:
-            return self._load(*self.memory[term], index, self.dtype(term))
+            source, layout = self.memory[term]
+            is_bare = isinstance(term.dtype, Weak)
+            dtype = source.dtype if is_bare else self.dtype(term)
+            return self._load(source, layout, index, dtype)
         op = cast(Op, term.op)
         attrs = op.attr_dict(term)
         args = term.args
@@ -321,7 +324,7 @@ class Values:
             raise Unsupported("nextafter in float32 of numbers that are not")
         values = []
         for a in term.args:
-            if isinstance(a.dtype, Weak):
+            if isinstance(a.dtype, Weak) and a not in self.memory:
                 number = self._weak(a)
                 dtype = self.dtype(term) if op.name == "where" else met[-1]
                 if self.rounds and term.dtype in HALF:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from llvmlite import ir
 
@@ -35,6 +35,7 @@ from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
 from .products import BlasCalls
+from .repeats import FEW, PLACES, calls_of, table
 from .shape import shape_of
 from .sharing_code import MOST_PARTS
 from .steps import PANELS, TEMPORARY, Group, Layered
@@ -43,6 +44,27 @@ from .turned_calls import TurnedCalls
 
 PART_S = 4e-6
 """Work of a part, where a thread has several of a step (s)."""
+
+
+@dataclass
+class Frame:
+    """A function while it is written: the program, or a step of it that is called for
+    the rows of a table."""
+
+    function: ir.Function
+    entry: ir.Block
+    buffers: ir.Value
+    thread: ir.Value
+    threads: ir.Value
+    turn: ir.Value
+    """Of the first step of the program; 0 where one thread runs alone."""
+    number: ir.Value = field(default_factory=lambda: I64(0))
+    """Steps so far that threads share."""
+    before: tuple[ir.Value, ir.Value] | None = None
+    """Parts and turn of the last one."""
+    row: ir.Value | None = None
+    """Of the table."""
+    pointers: dict[Memory | int, ir.Value] = field(default_factory=dict)
 
 
 class Writer:
@@ -64,21 +86,14 @@ class Writer:
         self.homes = self._homes()
         self.thread_start = aligned(self.places.scratch_bytes)
         self.arena_bytes = self.thread_start + self.thread_bytes * layered.threads
-        self.function = ir.Function(
-            self.module, ir.FunctionType(VOID, [PTR, I64, I64, I64]), name
-        )
-        self.buffers, self.thread, self.threads, self.turn = self.function.args
-        self.entry = self.function.append_basic_block("entry")
-        self.b = ir.IRBuilder(self.entry)
-        self.turns = 0
-        """Steps so far that threads share."""
-        self.before: tuple[ir.Value, ir.Value] | None = None
-        """Parts and turn of the last one."""
+        self.b = ir.IRBuilder()
         self.blas = BlasCalls(self.b, self.module)
         self.factors = FactorCalls(self.b, self.module)
         self.lane_factors = LaneFactors(self.b, self.module, self.host)
         self.own = TurnedCalls(self.b, self.module, self.host)
-        self.pointers: dict[int, ir.Value] = {}
+        kind = ir.FunctionType(VOID, [PTR, I64, I64, I64])
+        function = ir.Function(self.module, kind, name)
+        self.frame = Frame(function, self._begun(function), *function.args)
         self._program()
 
     @property
@@ -143,37 +158,68 @@ class Writer:
         return homes
 
     def _block(self, number: int) -> ir.Value:
-        """Pointer ``number`` of the program; -1 is that of scratch memory."""
-        if number < 0:
-            number = self.places.first_constant + len(self.places.constants)
-        found = self.pointers.get(number)
+        """Pointer ``number`` of the program."""
+        found = self.frame.pointers.get(number)
         if found is None:
             with self.b.goto_entry_block():
-                at = self.b.gep(self.buffers, [I64(number)], source_etype=PTR)
-                found = self.pointers[number] = self.b.load(at, typ=PTR)
+                found = self._loaded(I64(number))
+            self.frame.pointers[number] = found
         return found
 
-    def _pointer(self, m: Memory) -> ir.Value:
+    def _loaded(self, number: ir.Value) -> ir.Value:
+        at = self.b.gep(self.frame.buffers, [number], source_etype=PTR)
+        return self.b.load(at, typ=PTR)
+
+    def _placed(self, m: Memory) -> Memory:
+        """The pointer of the program and the byte where ``m`` starts."""
         if m.buffer == PANELS:
             m = self.layered.panel_places[m.byte]
         m = self.homes.get(m, m)
-        return self.own.moved(self._block(m.buffer), m.byte)
+        return m if m.buffer >= 0 else Memory(self._scratch, m.byte)
+
+    @property
+    def _scratch(self) -> int:
+        """The pointer of scratch memory."""
+        return self.places.first_constant + len(self.places.constants)
+
+    def _pointer(self, m: Memory) -> ir.Value:
+        if m.buffer != PLACES:
+            m = self._placed(m)
+            return self.own.moved(self._block(m.buffer), m.byte)
+        found = self.frame.pointers.get(m)
+        if found is None:
+            with self.b.goto_entry_block():
+                block, byte = self._word(2 + 2 * m.byte), self._word(3 + 2 * m.byte)
+                found = self.own.moved(self._loaded(block), byte)
+            self.frame.pointers[m] = found
+        return found
+
+    def _word(self, i: int) -> ir.Value:
+        """A word of the table."""
+        assert self.frame.row is not None
+        at = self.b.gep(self.frame.row, [I64(i)], source_etype=I64)
+        return self.b.load(at, typ=I64)
 
     def _own_scratch(self) -> ir.Value:
         """Scratch memory of this thread."""
         if not self.thread_bytes:
             return ir.Constant(PTR, None)
-        mine = self.b.mul(self.thread, I64(self.thread_bytes))
+        mine = self.b.mul(self.frame.thread, I64(self.thread_bytes))
         start = self.b.add(mine, I64(self.thread_start))
-        return self.own.moved(self._block(-1), start)
+        return self.own.moved(self._block(self._scratch), start)
 
     # -- parts -------------------------------------------------------------------------
 
+    def _begun(self, function: ir.Function) -> ir.Block:
+        """Write into ``function`` from now on; its first block."""
+        entry, body = (function.append_basic_block(n) for n in ("entry", "body"))
+        self.b.position_at_end(entry)
+        self.b.branch(body)
+        self.b.position_at_end(body)
+        return entry
+
     def _program(self) -> None:
         b = self.b
-        body = self.function.append_basic_block("body")
-        b.branch(body)
-        b.position_at_end(body)
         fault = self.places.fault
         if fault is not None or self._is_held:
             with self._parts(1, I64(1)):
@@ -181,14 +227,73 @@ class Writer:
                     b.store(I8(0), self._pointer(fault))
                 if self._is_held:
                     self._hold(1)
-        for g in self.parts:
-            self._group(g)
+        if len(self.parts) <= FEW:
+            for g in self.parts:
+                self._group(g)
+        else:
+            self._table()
         if self._is_held:
             with self._parts(1, I64(1)):
                 self._hold(-1)
-        if self.turns:
-            self._call_team("turns_end", VOID, self.thread, self._turn())
+        if self.frame.before is not None:
+            self._call_team("turns_end", VOID, self.frame.thread, self._turn())
         b.ret_void()
+
+    def _table(self) -> None:
+        """The groups as functions, called for one row of a table after the other."""
+        b, frame = self.b, self.frame
+        distinct, calls = calls_of(self.parts)
+        after = b.block
+        functions = [self._step(i, g) for i, g in enumerate(distinct)]
+        self.frame = frame
+        b.position_at_end(after)
+        with b.goto_block(frame.entry):
+            row, number, parts = b.alloca(PTR), b.alloca(I64), b.alloca(I64)
+        rows = _words(self.module, "rows", table(calls, self._placed))
+        begun = I64(0) if frame.before is None else frame.before[0]
+        for place, value in ((row, rows), (number, frame.number), (parts, begun)):
+            b.store(value, place)
+        with loop(b, I64(0), I64(len(calls)), 1):
+            at = b.load(row, typ=PTR)
+            kind, words = (
+                b.load(b.gep(at, [I64(i)], source_etype=I64), typ=I64) for i in (0, 1)
+            )
+            b.store(b.gep(at, [words], source_etype=I64), row)
+            given = b.load(number, typ=I64), b.load(parts, typ=I64)
+            args = at, frame.buffers, frame.thread, frame.threads, frame.turn, *given
+            over = b.append_basic_block("over")
+            which = b.switch(kind, over)
+            for i, function in enumerate(functions):
+                case = b.append_basic_block(f"case{i}")
+                which.add_case(I64(i), case)
+                b.position_at_end(case)
+                b.store(b.call(function, args), parts)
+                b.branch(over)
+            b.position_at_end(over)
+            b.store(b.add(given[0], I64(1)), number)
+        if self.layered.threads > 1:
+            frame.number = b.load(number, typ=I64)
+            frame.before = b.load(parts, typ=I64), self._turn(-1)
+
+    def _step(self, number: int, g: Group) -> ir.Function:
+        """The function of a group: given a row of the table, what the program was
+        given, how many steps there were before and parts of the last one, it gives the
+        parts of its own."""
+        kind = ir.FunctionType(I64, [PTR, PTR, *[I64] * 5])
+        function = ir.Function(self.module, kind, f"step{number}")
+        function.linkage = "internal"
+        row, buffers, thread, threads, turn, steps, parts = function.args
+        entry = self._begun(function)
+        self.frame = Frame(
+            function, entry, buffers, thread, threads, turn, steps, row=row
+        )
+        b = self.b
+        if self.layered.threads > 1:
+            is_first = b.icmp_signed("==", steps, I64(0))
+            self.frame.before = parts, b.select(is_first, I64(0), self._turn(-1))
+        self._group(g)
+        b.ret(I64(1) if self.frame.before is None else self.frame.before[0])
+        return function
 
     def _hold(self, by: int) -> None:
         self.b.call(declared(self.b, "blas_count", [I64]), [I64(by)])
@@ -199,11 +304,12 @@ class Writer:
         function = declared(self.b, name, [a.type for a in args], result)
         return self.b.call(function, args)
 
-    def _turn(self) -> ir.Value:
-        """That of the next step; 0 where one thread runs alone."""
-        b = self.b
-        alone = b.icmp_signed("==", self.turn, I64(0))
-        return b.select(alone, self.turn, b.add(self.turn, I64(self.turns)))
+    def _turn(self, more: int = 0) -> ir.Value:
+        """That of the next step, and so many later; 0 where one thread runs alone."""
+        b, frame = self.b, self.frame
+        alone = b.icmp_signed("==", frame.turn, I64(0))
+        after = b.add(frame.number, I64(more)) if more else frame.number
+        return b.select(alone, frame.turn, b.add(frame.turn, after))
 
     @contextmanager
     def _parts(
@@ -211,25 +317,25 @@ class Writer:
     ) -> Iterator[tuple[ir.Value, ir.Value]]:
         """A step that so many threads share, of which each has some parts; a thread
         begins when the step before is over. Yields a part and how many there are."""
-        b = self.b
+        b, frame = self.b, self.frame
         if self.layered.threads == 1:
             yield I64(0), I64(1)
             return
-        if self.before is not None:
-            self._call_team("parts_wait", VOID, *self.before)
+        if frame.before is not None:
+            self._call_team("parts_wait", VOID, *frame.before)
         turn = self._turn()
-        alone = b.icmp_signed("==", turn, I64(0))
+        alone = b.icmp_signed("==", frame.turn, I64(0))
         parts = b.select(alone, I64(1), b.mul(sharing, I64(each)))
-        with b.goto_block(self.entry):
+        with b.goto_block(frame.entry):
             whose = b.alloca(I64)
-        b.store(self.thread, whose)
+        b.store(frame.thread, whose)
         look, body, end = (b.append_basic_block(x) for x in ("look", "part", "over"))
         start = b.block
         b.branch(look)
         b.position_at_end(look)
         made = b.phi(I64, "made")
         made.add_incoming(I64(0), start)
-        args = self.thread, whose, sharing, I64(each), turn
+        args = frame.thread, whose, sharing, I64(each), turn
         part = self._call_team("part_claim", I64, *args)
         b.cbranch(b.icmp_signed("<", part, I64(0)), end, body)
         b.position_at_end(body)
@@ -238,8 +344,10 @@ class Writer:
         b.branch(look)
         b.position_at_end(end)
         self._call_team("parts_done", VOID, made, turn)
-        self.turns += 1
-        self.before = parts, turn
+        frame.before = parts, turn
+        number = frame.number
+        is_constant = isinstance(number, ir.Constant)
+        frame.number = I64(number.constant + 1) if is_constant else number
 
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
@@ -271,8 +379,8 @@ class Writer:
 
     def _group(self, g: Group) -> None:
         b, count, active = self.b, self._count(g), self._active(g)
-        fewer = b.icmp_signed("<", self.threads, I64(active))
-        sharing = b.select(fewer, self.threads, I64(active))
+        fewer = b.icmp_signed("<", self.frame.threads, I64(active))
+        sharing = b.select(fewer, self.frame.threads, I64(active))
         most = min(count // active, MOST_PARTS) if active > 1 else 1
         each = max(1, min(most, int(g.seconds / active / PART_S)))
         with self._parts(each, sharing) as (part, parts):
@@ -372,3 +480,12 @@ class Writer:
             function.linkage = "internal"
             self.functions[nest] = function
         self.b.call(function, [*pointers, self._own_scratch(), *ranges])
+
+
+def _words(module: ir.Module, name: str, data: bytes) -> ir.GlobalVariable:
+    """A constant of ``module``: words of 64 bits."""
+    kind = ir.ArrayType(I8, len(data))
+    held = ir.GlobalVariable(module, kind, name)
+    held.initializer = ir.Constant(kind, bytearray(data))
+    held.linkage, held.global_constant, held.align = "internal", True, 8
+    return held

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from eqsat.kernel import Kernel, packed
-from eqsat.op import HALF
+from eqsat.op import HALF, SCALAR
 from eqsat.program import Program
 from eqsat.term import Term
 
-from ..kernels.affine import Unsupported
-from ..kernels.language import Gather, Load, Nest, Operand, Scatter, Store
+from ..kernels.affine import Layout, Unsupported
+from ..kernels.language import DType, Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import (
     Contraction,
@@ -27,7 +30,9 @@ from ..kernels.pieces import (
 )
 from ..kernels.schedule import WEIGHTS, Target
 from . import convolutions, factor_calls, gemm, masks, networks, order
+from .alike import Numbers, key_of
 from .gemm import Packing, Plan
+from .joins import from_start, joined
 from .machine import Host
 from .masks import Reach, reach_of
 from .places import Memory, Place, Places
@@ -123,6 +128,19 @@ def seconds_of(piece: Piece, host: Host) -> float:
     return total
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What equal kernels over other memory are made of."""
+
+    made: Pieces
+    pieces: list[tuple[Piece, float, tuple[int, ...]]]
+    """As they run, with the seconds that they take, and where each operand starts in
+    its memory (bytes; none where they all start there)."""
+    inputs: dict[Term, int]
+    """Places of the arguments of the kernel that was opened."""
+    tables: list[Memory]
+
+
 class Layered:
     """The steps of a program before they are code."""
 
@@ -152,6 +170,11 @@ class Layered:
         """Bytes of memory between the pieces of kernels."""
         self.panels: list[tuple[int, Panels]] = []
         """Constants, by their pointers, and how they lie as right operands."""
+        self.opened: dict[Any, _Opened] = {}
+        self.numbers = Numbers.of(program.kernels)
+        self._held: dict[tuple[Term, DType], Memory] = {}
+        """Where numbers lie that are read from memory."""
+        self._placed: dict[Any, tuple[Loops, Loops]] = {}
         for kernel in program.kernels:
             if not any(r.size for r in kernel.results):
                 continue
@@ -181,51 +204,96 @@ class Layered:
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
             raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
+        known = self._opened(kernel)
+        memory = self._memory(kernel, known)
+        every = [tuple(memory(o) for o in p.operands) for p in known.made.pieces]
+        every = convolutions.in_place(known.made.pieces, every, TEMPORARY)
+        steps = []
+        for (p, seconds, starts), where in zip(known.pieces, every, strict=True):
+            if isinstance(p, Loops):
+                p = self._with_memory(p, where)
+            if starts:
+                where = tuple(
+                    Memory(m.buffer, m.byte + start)
+                    for m, start in zip(where, starts, strict=True)
+                )
+            steps.append(Step(p, where, seconds))
+        return list(self._groups(steps))
+
+    def _opened(self, kernel: Kernel) -> _Opened:
+        """What ``kernel`` is made of: the same as that of an earlier one that differs
+        in where its operands lie."""
+        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
+        layouts = {
+            t: Layout(self.places.of[t].layout.strides)
+            for t in kernel.inputs
+            if t not in late
+        }
+        numbers = {} if late else self.numbers.read(kernel)
+        key = None if late else key_of(kernel, layouts, numbers)
+        if key is not None and key in self.opened:
+            return self.opened[key]
         has_halves = any(t.dtype in HALF for t in kernel.inputs)
         halves = has_halves and gemm.is_better(self.host)
-        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
-        layouts = {t: self.places.of[t].layout for t in kernel.inputs if t not in late}
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
-        pieces = pieces_of(kernel, target, layouts, late)
-        for p in pieces.pieces:
+        made = pieces_of(kernel, target, layouts, late, numbers)
+        pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
+        parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
+        for p in made.pieces:
+            starts: tuple[int, ...] = ()
             if isinstance(p, Loops):
                 check(p.nest)
+                p = replace(p, nest=turned(p.nest, self.host))
+                p, starts = from_start(p, parts)
             elif isinstance(p, Convolution):
                 convolutions.check(p)
             elif isinstance(p, Factoring):
                 factor_calls.check(p)
-        memory = self._memory(kernel, pieces)
-        every = [tuple(memory(o) for o in p.operands) for p in pieces.pieces]
-        every = convolutions.in_place(pieces.pieces, every, TEMPORARY)
-        steps = []
-        for p, where in zip(pieces.pieces, every, strict=True):
-            if isinstance(p, Loops):
-                nest = turned(p.nest, self.host)
-                p = replace(p, nest=self._with_memory(nest, where))
             elif isinstance(p, Product) and gemm.is_better(self.host):
                 p = gemm.merged(p)
-            steps.append(Step(p, where, seconds_of(p, self.host)))
-        return list(self._groups(steps))
+            pieces.append((p, seconds_of(p, self.host), starts))
+        tables = [self.places.constant(t).memory for t in made.tables]
+        inputs = {t: i for i, t in enumerate(kernel.term.args)}
+        found = _Opened(made, pieces, inputs, tables)
+        if key is not None:
+            self.opened[key] = found
+        return found
 
-    def _memory(self, kernel: Kernel, pieces: Pieces) -> Callable[[Operand], Memory]:
-        tables: list[Memory] = []
-        tables += [self.places.constant(t).memory for t in pieces.tables]
+    def _is_short(self, kernel: Kernel, o: Operand) -> bool:
+        """Whether a result is not written past caches, whole vectors at a time."""
+        return bool(kernel.results[o.key].nbytes < STREAMED_BYTES)
+
+    def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], Memory]:
         first = len(self.temporaries)
-        self.temporaries += [d.itemsize * n for d, n in pieces.temporaries]
+        self.temporaries += [d.itemsize * n for d, n in known.made.temporaries]
 
         def where(o: Operand) -> Memory:
-            if o.kind in ("array", "result"):
-                term: Term = o.key if o.kind == "array" else kernel.results[o.key]
-                place: Place = self.places.of[term]
-                return place.memory
+            if o.kind == "array":
+                i = known.inputs.get(o.key)  # what a late one is made of has none
+                term: Term = o.key if i is None else kernel.term.args[i]
+                return self._start(term, o.dtype)
+            if o.kind == "result":
+                return self._start(kernel.results[o.key], o.dtype)
             if o.kind == "table":
-                return tables[int(o.key)]
+                return known.tables[int(o.key)]
             if o.kind == "fault":
                 return self.places.noted()
             return Memory(TEMPORARY, first + int(o.key))
 
         return where
+
+    def _start(self, term: Term, dtype: DType) -> Memory:
+        """Where the first element of a value lies, or a number in that dtype."""
+        if term.op is SCALAR:
+            key = term, dtype
+            if key not in self._held:
+                held = self.places.constant(np.array(term.attrs[0], dtype))
+                self._held[key] = held.memory
+            return self._held[key]
+        place: Place = self.places.of[term]
+        byte = place.memory.byte + place.layout.offset * dtype.itemsize
+        return Memory(place.memory.buffer, byte)
 
     def _copy(self, program: Program, i: int) -> list[Group]:
         """A result that lies elsewhere, or in another order."""
@@ -240,9 +308,10 @@ class Layered:
         )
         return [Group((Step(loops, memory, seconds_of(loops, self.host)),))]
 
-    def _with_memory(self, nest: Nest, memory: Sequence[Memory]) -> Nest:
-        """The nest, told what lies where: buffers that are the same memory, and results
+    def _with_memory(self, p: Loops, memory: Sequence[Memory]) -> Loops:
+        """A nest, told what lies where: buffers that are the same memory, and results
         that no cache holds until somebody reads them."""
+        nest = p.nest
         shared = _shared(nest, memory)
         outputs = range(self.places.first_output, self.places.first_constant)
         reads = (Load, Scatter)
@@ -255,8 +324,12 @@ class Layered:
             and self._output_bytes(m) >= STREAMED_BYTES
         )
         if not shared and not streamed:
-            return nest
-        return replace(nest, aliased=shared, streamed=streamed)
+            return p
+        key = id(p), shared, streamed
+        if key not in self._placed:
+            nest = replace(nest, aliased=shared, streamed=streamed)
+            self._placed[key] = replace(p, nest=nest), p  # whose id stays its own
+        return self._placed[key][0]
 
     def _output_bytes(self, m: Memory) -> int:
         roots = self.places.program.roots
