@@ -157,7 +157,7 @@ def test_records_are_containers(kind: type) -> None:
     np.testing.assert_array_equal(f(p, X), 3 * X)
 
 
-def test_records_that_are_not_their_dictionary_go_through_python() -> None:
+def test_only_records_with_descriptors_of_their_own_go_through_python() -> None:
     class Watched:
         def __get__(self, instance: Any, owner: type) -> Any:
             return vars(instance)["a"] if instance else self
@@ -188,8 +188,9 @@ def test_records_that_are_not_their_dictionary_go_through_python() -> None:
     for p in (Described(X), Slots(X), Sub(a=X), Equal(X)):
         with entered() as backend:
             f = eq.jit(lambda p: p.a + 1)
-        for _ in range(2):
-            assert ran(backend, f, p) == (0, 1)
+        assert ran(backend, f, p) == (0, 1)
+        again = (0, 1) if isinstance(p, Described) else (1, 0)
+        assert ran(backend, f, p) == again
         np.testing.assert_array_equal(f(p), p.a + 1)  # type: ignore[attr-defined]
 
 
