@@ -40,9 +40,10 @@ VALUED = ("causal", "hides the future", "causal bias")
 """Conditions that speak of the values of constants."""
 LIFTED = {
     "at least": "(np.abs({x}) + 0.5)",
-    "regular": "(np.tanh({x}) * {small} + np.eye({n}, dtype={x}.dtype))",
+    "regular": "({x} / (np.abs({x}) + 1.0) * {small} + np.eye({n}, dtype={x}.dtype))",
     "positive definite": (
-        "(np.tanh({x} + {x}.mT) * {small} + np.eye({n}, dtype={x}.dtype))"
+        "(({x} + {x}.mT) / (np.abs({x} + {x}.mT) + 1.0) * {small}"
+        " + np.eye({n}, dtype={x}.dtype))"
     ),
 }
 """Conditions by how their names begin, and values inside them of any finite ``x``. The
