@@ -271,7 +271,7 @@ MOST_CONDITION = 1e3
 
 
 def _is_square(v: Any) -> bool:
-    return v.ndim >= 2 and v.shape[-1] == v.shape[-2]
+    return bool(v.ndim >= 2 and v.shape[-1] == v.shape[-2])
 
 
 def _is_moderate(v: Any) -> bool:

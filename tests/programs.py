@@ -80,7 +80,9 @@ def assert_near(
 
     ``rounding``: that of a coarser dtype than the result's (:func:`rounding_of`).
     """
-    rounding = tol * (ROUNDING.get(want.dtype.name, 0) if rounding is None else rounding)
+    rounding = tol * (
+        ROUNDING.get(want.dtype.name, 0) if rounding is None else rounding
+    )
     if rounding:
         got, want = got.astype(float), want.astype(float)
     np.testing.assert_allclose(got, want, rtol=rounding, atol=rounding)

@@ -37,8 +37,8 @@ class Builder:
     """Draws leaves and takes steps that are well typed and whose values can be told.
 
     ``pick`` makes the choices. A step is refused when eqsat cannot trace it, when it
-    has no value, when that is large in size, and, unless ``wild``, when its value is not finite, leaves
-    the working range, or depends on how intermediate values round.
+    has no value or one large in size, and, unless ``wild``, when its value is not
+    finite, leaves the working range, or depends on how intermediate values round.
     """
 
     def __init__(
