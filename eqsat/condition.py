@@ -259,7 +259,7 @@ def positive_definite(a: Any) -> Fact | Held:
         return bool(np.all(ends[..., 0] * MOST_CONDITION > ends[..., -1]))
 
     def mend(v: Any) -> None:
-        if isinstance(v, np.ndarray) and v.ndim >= 2:
+        if isinstance(v, np.ndarray) and _is_square(v):
             v[...] = np.tril(v) + np.tril(v, -1).mT
             _dominant(v, lambda diagonal, size: size)
 
@@ -270,10 +270,15 @@ MOST_CONDITION = 1e3
 """Of matrices that count as far from singular."""
 
 
+def _is_square(v: Any) -> bool:
+    return bool(v.ndim >= 2 and v.shape[-1] == v.shape[-2])
+
+
 def _is_moderate(v: Any) -> bool:
-    """Whether the largest number of each matrix is neither tiny nor huge."""
-    if v.ndim < 2 or not v.size:
-        return bool(v.ndim >= 2)
+    """Whether the matrices are square and the largest number of each is neither tiny
+    nor huge."""
+    if not _is_square(v) or not v.size:
+        return _is_square(v)
     largest = np.abs(v).max((-2, -1))
     return bool(np.all((largest >= 1e-3) & (largest <= 1e4)))
 
@@ -281,7 +286,7 @@ def _is_moderate(v: Any) -> bool:
 def _dominant(v: Any, chosen: Callable[[Any, Any], Any]) -> None:
     """Make the diagonal of matrices larger than the rest of a row together: what
     ``chosen`` gives of it and of that size."""
-    if not isinstance(v, np.ndarray) or v.ndim < 2 or not v.size:
+    if not isinstance(v, np.ndarray) or not _is_square(v) or not v.size:
         return
     v[~np.isfinite(v) | (np.abs(v) > 1e2)] = 1
     n = v.shape[-1]

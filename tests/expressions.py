@@ -18,6 +18,8 @@ def arrays() -> dict[str, np.ndarray]:
     found["i"] = np.array([2, 0, 1])
     found["b"] = rng.random((3, 4)) > 0.5
     found["h"] = rng.standard_normal((3, 4)).astype(np.float16)
+    root = rng.standard_normal((3, 3), np.float32)
+    found["s"] = root @ root.T + 4 * np.eye(3, dtype=np.float32)
     return found
 
 
@@ -132,6 +134,19 @@ np.einsum("bij,jk->bik", y, m); np.einsum("...ij->...ji", y);
 np.array([1., 2, 3, 4])@x.T; np.ones((2, 3))@x
 """
 """Products and norms."""
+
+FACTORS = """
+np.linalg.solve(s, x); np.linalg.solve(s, [1, 2, 3]); np.linalg.inv(s);
+np.linalg.det(s); np.linalg.slogdet(s); np.linalg.cholesky(s);
+np.linalg.cholesky(s, upper=True); np.linalg.matrix_power(s, 3);
+np.linalg.matrix_power(s, -2); np.linalg.multi_dot([s, x, m]);
+np.linalg.tensorsolve(s.reshape(3, 1, 3), x[:, :1]); np.linalg.tensorinv(s, 1);
+np.linalg.eigh(s).eigenvalues; abs(np.linalg.eigh(s)[1]); np.linalg.eigvalsh(s);
+np.linalg.svd(x, compute_uv=False); abs(np.linalg.svd(x, full_matrices=False).U);
+np.linalg.svdvals(x); abs(np.linalg.qr(x).R); np.linalg.pinv(x); np.linalg.cond(s);
+np.linalg.matrix_rank(x); np.linalg.lstsq(x.T, v)[0]; np.linalg.inv(np.stack([s, s.T]))
+"""
+"""Factorisations of matrices."""
 
 INDEXING = """
 x[0]; x[-1]; x[0, 1]; x[:, 1]; x[1:]; x[::2]; x[::-1]; x[:, ::-2]; x[..., 0]; x[None];

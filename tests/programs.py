@@ -12,13 +12,16 @@ from eqsat.backends.numpy import interpret, lower, schedule
 from eqsat.body import KERNEL
 from eqsat.build import constant
 from eqsat.kernel import Kernel
-from eqsat.op import INPUT
+from eqsat.op import INPUT, Op
+from eqsat.ops import transcendental
 from eqsat.program import Program
-from eqsat.term import Graph, Term
+from eqsat.term import Graph, Term, postorder
 from eqsat.trace import Tracer
+from eqsat.typerule import is_float
 
 Array = np.ndarray[Any, Any]
 ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-10}
+FUNCTIONS = [o for o in vars(transcendental).values() if isinstance(o, Op)]
 
 
 def terms_of(
@@ -70,12 +73,28 @@ def assert_lowered(
     return low.source
 
 
-def assert_near(got: Array, want: Array, tol: float) -> None:
-    """Equal up to ``tol`` roundings, absolute and relative, as are NaN and ∞."""
-    rounding = tol * ROUNDING.get(want.dtype.name, 0)
+def assert_near(
+    got: Array, want: Array, tol: float, rounding: float | None = None
+) -> None:
+    """Equal up to ``tol`` roundings, absolute and relative, as are NaN and ∞.
+
+    ``rounding``: that of a coarser dtype than the result's (:func:`rounding_of`).
+    """
+    rounding = tol * (
+        ROUNDING.get(want.dtype.name, 0) if rounding is None else rounding
+    )
     if rounding:
         got, want = got.astype(float), want.astype(float)
     np.testing.assert_allclose(got, want, rtol=rounding, atol=rounding)
+
+
+def rounding_of(root: Term) -> float:
+    """The largest of those of the result and of the library's functions on the way to
+    it: a logarithm in float32 is no closer for a later cast."""
+    if not is_float(root.dtype):
+        return 0.0
+    rounded = [t for t in postorder([root]) if t.op in FUNCTIONS and is_float(t.dtype)]
+    return max(ROUNDING[str(t.dtype)] for t in (root, *rounded))
 
 
 @contextmanager

@@ -45,9 +45,10 @@ def test_random_programs_compute_what_numpy_does(
     def mixed(*arrays: Any) -> Any:
         rest = iter(arrays)
         isin = {id(a) for a in lazy_ones}
-        return program.function(
-            *(next(rest) if id(a) in isin else a for a in program.inputs)
-        )
+        with quiet():  # what is made of constants alone is computed at once
+            return program.function(
+                *(next(rest) if id(a) in isin else a for a in program.inputs)
+            )
 
     try:
         wanted = trace(mixed, [a.copy() for a in lazy_ones])
@@ -346,7 +347,7 @@ def test_errors_are_those_of_tracing_and_come_at_once(
 
 def test_errors_tell_how_to_get_values() -> None:
     with pytest.raises(eq.TraceError) as error:
-        np.linalg.inv(eq.array(X))
+        np.linalg.eig(eq.array(X))
     assert error.value.__notes__ == [
         "x.eval() gives the values of a lazy array to NumPy"
     ]

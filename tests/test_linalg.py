@@ -104,6 +104,21 @@ def test_a_function_is_numpys(name: str, backend: str, seed: int, dtype: str) ->
     agree(eq.jit(f, backend=backend)(*args), f(*args), rounding)
 
 
+@pytest.mark.parametrize("name", ["solve", "lstsq"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["f8", "i8"])
+def test_a_matrix_is_factored_in_the_dtype_of_the_result(
+    name: str, backend: str, dtype: str
+) -> None:
+    a, b = drawn(0, "f4")[0][0], np.arange(1, 5, dtype=dtype)
+
+    def f(a: Any, b: Any) -> Any:
+        return np.linalg.solve(a, b) if name == "solve" else np.linalg.lstsq(a, b)[0]
+
+    assert f(a, b).dtype == "f8"
+    agree(eq.jit(f, backend=backend)(a, b), f(a, b), 1e-12)
+
+
 SIZES = [(0, 0), (3, 0, 0), (0, 2, 2), (1, 1), (2, 1, 3, 3)]
 
 
@@ -120,11 +135,12 @@ def test_empty_and_single(backend: str, shape: tuple[int, ...]) -> None:
     agree(eq.jit(f, backend=backend)(a), f(a), 1e-12)
 
 
+ONES = np.ones(3, "f4")
 SINGULAR = {
-    "solve": lambda a: np.linalg.solve(a, np.ones(3)),
+    "solve": lambda a: np.linalg.solve(a, ONES),
     "inv": lambda a: np.linalg.inv(a) + 1,
     "cholesky": np.linalg.cholesky,
-    "solve_triangular": lambda a: ops.solve_triangular(a, np.ones(3), lower=True),
+    "solve_triangular": lambda a: ops.solve_triangular(a, ONES, lower=True),
     "a factor that is known": lambda a: np.linalg.solve(np.linalg.cholesky(a), a),
 }
 

@@ -69,6 +69,15 @@ def test_edges_of_pairs(name: str, dtype: str, backend: str) -> None:
     same(got, want, dtype)
 
 
+@both_backends
+@pytest.mark.parametrize("name", ["beta", "betaln"])
+def test_a_bare_number_takes_the_dtype_of_the_array(name: str, backend: str) -> None:
+    op, x = getattr(eq.ops, name), np.float32([0.5, 2.0])
+    got = eq.jit(lambda x: (op(1.5, x), op(x[0], 2)), backend=backend)(x)
+    for g, want in zip(got, (op(1.5, x), op(x[0], 2)), strict=True):
+        same(g, np.asarray(want), "float32")
+
+
 def test_pseudo_huber_is_a_limit_where_a_square_is_infinite() -> None:
     delta, r = np.array([2.0, 1e200, 0.0, -1.0, INF, 2.0]), np.array([3.0] * 5 + [0.0])
     got = eq.jit(sp.pseudo_huber)(delta, r)

@@ -191,6 +191,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     where the rank is lower, which the shape cannot tell here.
     """
     a, b = array(a), array(b)
+    a = linalg.wide_enough("lstsq", a, b)
     m, n = shape(a)
     if rcond is None:
         rcond = max(m, n) * _eps(a)

@@ -17,7 +17,8 @@ from eqsat.ops.factor import (
     lu_solve,
     solve_triangular_op,
 )
-from eqsat.ops.support import known_sizes
+from eqsat.ops.pointwise import cast
+from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.view import (
     expand_dims,
     matrix_transpose,
@@ -25,6 +26,7 @@ from eqsat.ops.view import (
     reshape,
     squeeze,
 )
+from eqsat.promote import common_dtype
 
 
 def _factored(who: str, a: Any) -> Any:
@@ -38,6 +40,13 @@ def _factored(who: str, a: Any) -> Any:
     return lu(a)
 
 
+def wide_enough(who: str, a: Any, b: Any) -> Any:
+    """``a`` in the dtype in which it meets ``b``: before it is factored, as what is
+    rounded there stays so."""
+    met = [d for d in (dtype_of(a), dtype_of(b)) if d is not None]
+    return cast(a, common_dtype(who, "float", met)) if len(met) == 2 else a
+
+
 def _by_columns(solve: Any, b: Any, is_vector: bool) -> Any:
     """``solve`` for the columns of ``b``, or for one that is a vector."""
     return squeeze(solve(expand_dims(b, -1)), -1) if is_vector else solve(b)
@@ -49,7 +58,7 @@ def solve(a: Any, b: Any) -> Any:
     Raises NumPy's LinAlgError, when it runs, for a singular matrix, and
     :class:`ShapeError` and :class:`DTypeError` for what does not fit.
     """
-    f, shape = _factored("solve", a), known_sizes("solve", b)
+    f, shape = _factored("solve", wide_enough("solve", a, b)), known_sizes("solve", b)
     is_vector, n = len(shape) == 1, known_sizes("solve", a)[-1]
     if not shape or shape[-1 if is_vector else -2] != n:
         raise ShapeError(

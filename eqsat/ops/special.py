@@ -23,12 +23,16 @@ _SLOPE = 2 / math.sqrt(math.pi)
 
 
 def _of_scipy(name: str) -> Callable[..., Any]:
-    """SciPy's function, which is imported when it is first computed."""
+    """SciPy's function, which is imported when it is first computed. A bare number
+    takes the dtype of the array beside it: SciPy has pairs of float64 first."""
 
     @in_float32
     def reference(*values: Any) -> Any:
         import scipy.special
 
+        if len(values) > 1:
+            met = np.result_type(*values)
+            values = tuple(np.asarray(v, met) for v in values)
         return getattr(scipy.special, name)(*values)
 
     return reference

@@ -36,9 +36,9 @@ DType = np.dtype[Any]
 class Builder:
     """Draws leaves and takes steps that are well typed and whose values can be told.
 
-    ``pick`` makes the choices. A step is refused when eqsat cannot trace it, when its
-    value is large in size, and, unless ``wild``, when its value is not finite, leaves
-    the working range, or depends on how intermediate values round.
+    ``pick`` makes the choices. A step is refused when eqsat cannot trace it, when it
+    has no value or one large in size, and, unless ``wild``, when its value is not
+    finite, leaves the working range, or depends on how intermediate values round.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Builder:
                 made = eval(code, self._scope)
                 why = self._objection(made)
                 vague = "" if why else self._doubt(made)
-        except EqsatError as error:
+        except (EqsatError, np.linalg.LinAlgError) as error:
             why, vague = str(error).splitlines()[0], ""
         if why or (vague and not inner):
             self.refused.append(f"{code}: {why or vague}")

@@ -38,6 +38,18 @@ OPERATORS = {
 REDUCTIONS = ("sum", "prod", "mean", "max", "min")
 VALUED = ("causal", "hides the future", "causal bias")
 """Conditions that speak of the values of constants."""
+LIFTED = {
+    "at least": "(np.abs({x}) + 0.5)",
+    "regular": "({x} / (np.abs({x}) + 1.0) * {small} + np.eye({n}, dtype={x}.dtype))",
+    "positive definite": (
+        "(({x} + {x}.mT) / (np.abs({x} + {x}.mT) + 1.0) * {small}"
+        " + np.eye({n}, dtype={x}.dtype))"
+    ),
+}
+"""Conditions by how their names begin, and values inside them of any finite ``x``. The
+diagonal of a matrix (... n n) is larger than the rest of its row, which is ``small``.
+"""
+OF_MATRICES = ("regular", "positive definite")
 F4 = np.dtype("f4")
 
 
@@ -86,7 +98,7 @@ class _Template:
             return None
         operands = {p: _operand(b, case, p) for p in rule.tensors if p != param}
         if x is not None:
-            operands[param] = _lifted(rule, param, x)
+            operands[param] = _lifted(b, rule, param, x)
         sizes = _sizes(rule, shapes)
         return cls(b, rule, operands, {**sizes, **case.numbers}, {})
 
@@ -114,7 +126,8 @@ def _bound(
     b: Builder, rule: Rule, fixed: dict[str, int]
 ) -> tuple[str, str | None, Sequence[int] | None]:
     """A parameter and a value for it; its axes go into ``fixed``. Its batch too."""
-    names = [p for p in rule.tensors if p not in rule.masks and p not in _valued(rule)]
+    given = _asked(rule, VALUED) | (_asked(rule, OF_MATRICES) if b.wild else set())
+    names = [p for p in rule.tensors if p not in rule.masks and p not in given]
     axes = dict(zip(rule.tensors, rule.signature.inputs, strict=True))
     open_ = [p for p in names if axes[p].tokens and not fixed.keys() & axes[p].tokens]
     if not open_ or not b.pick(4):
@@ -141,8 +154,9 @@ def _fits(axes: Axes, shape: Shape) -> bool:
     tail = axes.after if axes.variadic else axes.tokens
     if len(shape) < axes.rank or (not axes.variadic and len(shape) > axes.rank):
         return False
-    sizes = zip(tail, shape[len(shape) - len(tail) :], strict=True)
-    return all(a == n for a, n in sizes if isinstance(a, int))
+    sizes = [*zip(tail, shape[len(shape) - len(tail) :], strict=True)]
+    known = dict(sizes)
+    return all(n == (a if isinstance(a, int) else known[a]) for a, n in sizes)
 
 
 def _sizes(rule: Rule, shapes: Mapping[str, Shape]) -> dict[str, int]:
@@ -154,9 +168,9 @@ def _sizes(rule: Rule, shapes: Mapping[str, Shape]) -> dict[str, int]:
     return found
 
 
-def _valued(rule: Rule) -> set[str]:
-    """Parameters of which a condition wants certain values."""
-    facts = [f for f in rule.facts if f.name in VALUED]
+def _asked(rule: Rule, conditions: Sequence[str]) -> set[str]:
+    """Parameters that one of ``conditions`` speaks of."""
+    facts = [f for f in rule.facts if f.name in conditions]
     return {s.name for f in facts for s in f.subjects if isinstance(s, Var)}
 
 
@@ -175,23 +189,26 @@ def _drawn(
 
 def _operand(b: Builder, case: Case, param: str) -> str:
     array = case.rounded(param)
-    if param in _valued(case.rule):
+    if param in _asked(case.rule, VALUED):
         return b.hold(array, fixed=True)
-    if param in case.rule.masks:
+    beyond = b.wild and param in _asked(case.rule, OF_MATRICES)  # NaN has no factors
+    if param in case.rule.masks or beyond:
         return b.hold(array)
     axes = dict(zip(case.rule.tensors, case.rule.signature.inputs, strict=True))
     if not axes[param].tokens and b.pick(4):
         return repr(one_of(b.pick, (0.5, 1.0, 0.125, 2.0, -1.0)))
-    return _lifted(case.rule, param, existing_or_leaf(b, array.shape, case.dtype))
+    x = existing_or_leaf(b, array.shape, case.dtype)
+    return _lifted(b, case.rule, param, x)
 
 
-def _lifted(rule: Rule, param: str, x: str) -> str:
-    """``x``, known to be positive where a condition asks for that."""
+def _lifted(b: Builder, rule: Rule, param: str, x: str) -> str:
+    """``x``, moved to where the conditions of the rule hold."""
     for fact in rule.facts:
-        if fact.name.startswith("at least") and any(
-            isinstance(s, Var) and s.name == param for s in fact.subjects
-        ):
-            return f"(np.abs({x}) + 0.5)"
+        if any(isinstance(s, Var) and s.name == param for s in fact.subjects):
+            for name, code in LIFTED.items():
+                if fact.name.startswith(name):
+                    n = b.shape(x)[-1] if b.shape(x) else 1
+                    return code.format(x=x, n=n, small=0.5 / max(n, 1))
     return x
 
 
