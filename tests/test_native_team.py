@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from entering import PROGRAM, loaded
-from natives import run_in_child
+from natives import natively, run_in_child
 from programs import program_of
 
 from eqsat import ops
@@ -320,3 +320,22 @@ def test_how_many_threads_an_option_allows(
         Options(threads=1.5)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="threads=-1"):
         Options(threads=-1)
+
+
+@pytest.mark.parametrize("products", ["blas", "own"])
+def test_programs_follow_long_ones(products: str) -> None:
+    """A long program, a table of calls, leaves the steps after it to the next one."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((200, 40)), rng.standard_normal((40, 40)) / 8
+    many = rng.standard_normal((4, 50_000))
+
+    def long(x: Any, w: Any) -> Any:
+        for _ in range(20):
+            x = np.tanh(x @ w)
+        return x
+
+    for _ in range(3):
+        (got,) = natively(long, x, w, threads=2, products=products)
+        np.testing.assert_allclose(got, long(x, w), rtol=1e-9, atol=1e-12)
+        (got,) = natively(lambda x: x + 1, many, threads=2)
+        np.testing.assert_array_equal(got, many + 1)

@@ -347,7 +347,8 @@ class Writer:
         frame.before = parts, turn
         number = frame.number
         is_constant = isinstance(number, ir.Constant)
-        frame.number = I64(number.constant + 1) if is_constant else number
+        after = I64(number.constant + 1) if is_constant else b.add(number, I64(1))
+        frame.number = after
 
     def _active(self, g: Group) -> int:
         """Threads that share a group."""
