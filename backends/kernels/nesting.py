@@ -29,8 +29,9 @@ from .affine import (
     address,
     covers,
 )
-from .language import FAULT, DType, Operand
-from .pieces import Loops, Network, Ordering, Pieces
+from .language import DType, Operand
+from .ordering import ORDERED, order
+from .pieces import Loops, Pieces
 from .schedule import Scattering, Target, schedule
 from .short import is_short
 from .values import Conflict, Values, matching
@@ -45,13 +46,6 @@ PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
 FACTORS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
-ORDERED = ("sort", "argsort")
-SHORT, SHORT_APART = 32, 9
-"""Elements of a row that is sorted by a network, where rows lie side by side, element
-by element, or each by itself: more of these than a few, but for powers of 2, take a
-second to compile."""
-LEAST_ROWS = 4
-"""Rows that are worth vectors."""
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 
@@ -68,41 +62,6 @@ class Root:
     out: Operand
     strides: Shape
     offset: int = 0
-
-
-def _with_last(shape: Shape, axis: int) -> Shape:
-    """Strides of packed memory in which ``axis`` is the last one."""
-    others = [i for i in range(len(shape)) if i != axis]
-    order = [*others, axis]
-    steps = packed(tuple(shape[i] for i in order))
-    return tuple(steps[order.index(i)] for i in range(len(shape)))
-
-
-def _is_short(size: int, along: int, across: int) -> bool:
-    """Whether a network reads, or writes, elements of rows that lie so far apart."""
-    is_whole = (along, across) == (1, size) and size & size - 1 == 0
-    return size <= (SHORT if across == 1 or is_whole else SHORT_APART)
-
-
-def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
-    """A network for short rows, of which there are enough."""
-    shape = root.term.shape
-    rows: list[tuple[int, tuple[int, int]]] = []
-    for i, count in enumerate(shape):
-        if i == axis or count == 1:
-            continue
-        by = at.strides[i], root.strides[i]
-        if rows and rows[-1][1] == (by[0] * count, by[1] * count):
-            count *= rows.pop()[0]
-        rows.append((count, by))
-    rows.sort(key=lambda r: 1 in r[1] and r[0] >= LEAST_ROWS)
-    if not rows or rows[-1][0] < LEAST_ROWS or root.out.dtype != x.dtype:
-        return None
-    size, by = shape[axis], rows[-1][1]
-    along = at.strides[axis], root.strides[axis]
-    if not all(_is_short(size, *s) for s in zip(along, by, strict=True)):
-        return None
-    return Network(x, root.out, size, along, tuple(rows), (at.offset, root.offset))
 
 
 def _variables(index: Index) -> tuple[Var, ...]:
@@ -200,7 +159,7 @@ class Nests:
         elif name == "set_at" and self.target.scatters:
             self.set_at(root)
         elif name in ORDERED and self.target.orders:
-            self.order(root)
+            order(self, root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             if is_short(term):
                 self.nest([root])
@@ -279,40 +238,6 @@ class Nests:
         x, indices, slices = root.term.args
         self.write(replace(root, term=x))
         self._scattered(root, slices, indices, False)
-
-    def order(self, root: Root) -> None:
-        """Rows side by side of what is sorted, then each of them in order."""
-        term = root.term
-        (x,) = term.args
-        attrs = cast(Op, term.op).attr_dict(term)
-        dtype = cast("DType", x.dtype)
-        if dtype.name not in self.target.orders:
-            raise Unsupported(f"{term.op.name} of {dtype}")
-        axis = term.ndim + attrs["axis"][0]
-        found = self.memory.get(x)
-        if term.op.name == "sort" and found is not None and found[0].dtype == dtype:
-            network = _network(root, axis, *found)
-            if network is not None:
-                self.out.pieces.append(network)
-                return
-        strides = _with_last(term.shape, axis)
-        lies = root.strides == strides and not root.offset
-        out = root.out if lies else self.temporary(root.out.dtype, term.size)
-        operands: tuple[Operand, ...] = (out, FAULT)
-        if term.op.name == "argsort":
-            source, layout = self.memory.get(x, (out, None))
-            if layout != Layout(strides):
-                source = self.temporary(dtype, x.size)
-                self.write(Root(x, source, strides))
-            operands = (source, *operands)
-        else:
-            self.write(Root(x, out, strides))
-        n = term.shape[axis]
-        kind = attrs.get("kind", "quicksort")
-        self.out.pieces.append(Ordering(operands, dtype, term.size // n, n, kind))
-        if not lies:
-            self.memory[term] = out, Layout(strides)
-            self.nest([root])
 
     def _scattered(self, root: Root, x: Term, indices: Term, adds: bool) -> None:
         """The nest that adds or writes slices: each unit of its work takes all indices

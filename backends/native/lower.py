@@ -37,8 +37,8 @@ from .team import asked, is_worth_sharing, thread_limit
 from .tiles import function
 
 if TYPE_CHECKING:
+    from .groups import Group
     from .program import Writer
-    from .steps import Group
 
     Written: TypeAlias = Writer | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
@@ -141,8 +141,9 @@ class Compiled:
     def _generated(self, places: Places) -> list[Written]:
         """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
+        from .groups import Group
         from .program import Writer
-        from .steps import Group, Layered
+        from .steps import Layered
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         self._unread = layered.unread

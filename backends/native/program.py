@@ -31,6 +31,7 @@ from .factor_calls import FactorCalls
 from .factor_lanes import LaneFactors, lanes_of
 from .gemm import Packing
 from .gemm_calls import Part
+from .groups import PANELS, TEMPORARY, Group
 from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
@@ -38,7 +39,7 @@ from .products import BlasCalls
 from .repeats import FEW, PLACES, calls_of, table
 from .shape import shape_of
 from .sharing_code import MOST_PARTS
-from .steps import PANELS, TEMPORARY, Group, Layered
+from .steps import Layered
 from .team import GRAIN_S
 from .turned_calls import TurnedCalls
 

@@ -16,8 +16,8 @@ import numpy as np
 from ..kernels.language import Operand
 from ..kernels.pieces import Loops, Piece
 from .gemm import Packing
+from .groups import Group
 from .places import Memory
-from .steps import Group
 
 PLACES = -4
 """Buffer number of the memory that a row of the table names, by its position."""

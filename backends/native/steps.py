@@ -1,15 +1,15 @@
-"""What a program does, in order: nests, products, and what runs in panels."""
+"""What a program does, in order: the pieces of its kernels over their memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from eqsat.kernel import Kernel, packed
+from eqsat.kernel import Kernel
 from eqsat.op import HALF, SCALAR
 from eqsat.program import Program
 from eqsat.term import Term
@@ -18,7 +18,6 @@ from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import DType, Gather, Load, Nest, Operand, Scatter, Store
 from ..kernels.lower import copy_of, pieces_of
 from ..kernels.pieces import (
-    Contraction,
     Convolution,
     Factoring,
     Loops,
@@ -29,74 +28,20 @@ from ..kernels.pieces import (
     Product,
 )
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, factor_calls, gemm, masks, networks, order
+from . import convolutions, factor_calls, gemm, networks, order
 from .alike import Numbers, key_of
-from .gemm import Packing, Plan
+from .groups import TEMPORARY, Group, Grouping, Step
 from .joins import from_start, joined
 from .machine import Host
-from .masks import Reach, reach_of
 from .places import Memory, Place, Places
 from .shape import check, shape_of, turned
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
-from .tiles import Panels, padded, tile
 
-TEMPORARY, PANELS = -2, -3
-"""Buffer numbers of memory between the pieces of a kernel, and of constants that are
-right operands of products, in panels."""
-PACKED_PER_S = 1e10
-"""Bytes that one core brings into panels."""
 STREAMED_BYTES = 1 << 24
 """Results from which on caches are left to what is read: half of a large L3."""
-PANEL_ROWS = 192
-"""Rows of a product that are multiplied at once, and stay in cache for what follows."""
 MOST = 4, 3
 """Places at which a pointwise op is computed again, and one that takes as long as ten
 of them: four steps of a stencil in one nest take five times as long as in two."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A piece with the memory of its operands, and about how long it takes."""
-
-    piece: Piece | Packing
-    memory: tuple[Memory, ...]
-    seconds: float
-    plan: Plan | None = None
-    """Of a product whose code is generated."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Steps that run together, in parts of ``panel`` rows of the first one, a product
-    or convolution; or a single nest, where there are no rows."""
-
-    steps: tuple[Step, ...]
-    rows: int = 0
-    panel: int = 0
-    private: tuple[tuple[Memory, int], ...] = ()
-    """Memory that only this group uses, with the bytes of one row."""
-    columns: int = 1
-    """Parts of the columns of a product that nothing follows, or of a convolution."""
-    reach: Reach | None = None
-    """How far the rows of scores reach that a mask drops others of."""
-
-    @property
-    def seconds(self) -> float:
-        return sum(s.seconds for s in self.steps)
-
-
-def with_range(step: Step) -> Step:
-    """The step with a nest that is told which elements of a row are wanted. They start
-    anywhere, so that no vector is known to be aligned, as stores past caches are."""
-    assert isinstance(step.piece, Loops)
-    nest = replace(step.piece.nest, ranged=True, streamed=frozenset())
-    return replace(step, piece=replace(step.piece, nest=nest))
-
-
-def reached(steps: Sequence[Step]) -> bool:
-    """Whether the products around a softmax can leave out columns."""
-    plans = (s.plan for s in (steps[0], steps[2]))
-    return all(p is not None and p.kind == "tiles" and p.order != "late" for p in plans)
 
 
 def seconds_of(piece: Piece, host: Host) -> float:
@@ -141,7 +86,7 @@ class _Opened:
     tables: list[Memory]
 
 
-class Layered:
+class Layered(Grouping):
     """The steps of a program before they are code."""
 
     def __init__(
@@ -152,7 +97,7 @@ class Layered:
         threads: int,
         exact: bool = False,
     ) -> None:
-        self.places, self.host, self.threads = places, host, threads
+        super().__init__(places, host, threads)
         self.target = Target(
             threads,
             exact,
@@ -166,10 +111,6 @@ class Layered:
         """Groups, and kernels that only Python runs."""
         self.reasons: dict[Kernel, str] = {}
         """Why Python runs these."""
-        self.temporaries: list[int] = []
-        """Bytes of memory between the pieces of kernels."""
-        self.panels: list[tuple[int, Panels]] = []
-        """Constants, by their pointers, and how they lie as right operands."""
         self.opened: dict[Any, _Opened] = {}
         self.numbers = Numbers.of(program.kernels)
         self._held: dict[tuple[Term, DType], Memory] = {}
@@ -334,191 +275,6 @@ class Layered:
     def _output_bytes(self, m: Memory) -> int:
         roots = self.places.program.roots
         return roots[m.buffer - self.places.first_output].nbytes
-
-    # -- panels ------------------------------------------------------------------------
-
-    def _groups(self, steps: Sequence[Step]) -> Iterator[Group]:
-        at = 0
-        while at < len(steps):
-            first = steps[at].piece
-            end = at + 1
-            if isinstance(first, Convolution):
-                while end < len(steps) and self._follows(steps[at:end], steps[end]):
-                    end += 1
-                yield self._convolved(first, steps[at:end])
-            elif not isinstance(first, Product):
-                yield Group((steps[at],))
-            else:
-                alone = self._shares_columns(first)
-                while (
-                    not alone
-                    and end < len(steps)
-                    and self._follows(steps[at:end], steps[end])
-                ):
-                    end += 1
-                inside = steps[at:end]
-                outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
-                own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
-                rows = first.rows
-                private = tuple(
-                    (m, self.temporaries[m.byte] // rows)
-                    for m in sorted(own - outside, key=lambda m: m.byte)
-                )
-                reach = reach_of(
-                    [(s.piece, s.memory) for s in inside],
-                    {m for m, _ in private},
-                    rows,
-                )
-                panel = self._panel(first, reach is not None)
-                group = Group(tuple(inside), rows, panel, private, 1, reach)
-                is_own = gemm.is_better(self.host)
-                yield from self._planned(group) if is_own else [group]
-            at = end
-
-    def _convolved(self, p: Convolution, steps: Sequence[Step]) -> Group:
-        """A convolution with what runs for the places of each part of it."""
-        p, cut = convolutions.cut(p, self.host, self.threads)
-        first, *rest = steps
-        after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]
-        inside = (replace(first, piece=p, plan=cut.plan), *after)
-        return Group(inside, p.rows, cut.rows, columns=cut.columns)
-
-    def _panel(self, p: Product, is_masked: bool) -> int:
-        m = p.sizes[0]
-        sharing = 1 if self._shares_columns(p) else self.threads
-        share = -(-m // max(sharing // max(prod(p.batch), 1), 1))
-        parts = -(-share // (masks.PANEL_ROWS if is_masked else PANEL_ROWS))
-        panel = -(-share // parts)
-        if gemm.is_better(self.host):
-            return padded(panel, gemm.height(panel, tile(self.host, p.dtype)))
-        return panel
-
-    def _shares_columns(self, p: Product) -> bool:
-        """Whether threads share the columns of a product and not its rows, of which
-        there are so few that the right operand would be read for little work."""
-        m, n, _ = p.sizes
-        if self.threads == 1 or not gemm.is_better(self.host):
-            return False
-        shape = tile(self.host, p.dtype)
-        few = m <= gemm.EVEN * shape.rows * self.threads
-        return few and not p.batch and gemm.parts_of(n, shape) >= self.threads
-
-    def _planned(self, group: Group) -> Iterator[Group]:
-        """The group with its products planned; what brings their right operands into
-        panels comes before it."""
-        steps = []
-        for s in group.steps:
-            if isinstance(s.piece, Product):
-                s, before = self._product(s, group.panel)
-                yield from before
-            steps.append(s)
-        columns = 1
-        product = steps[0].piece
-        if len(steps) == 1 and isinstance(product, Product):
-            parts = group.rows // product.sizes[0] * -(-product.sizes[0] // group.panel)
-            most = gemm.columns_of(product, steps[0].plan, self.host)
-            columns = min(-(-self.threads // parts), most)
-        reach = group.reach
-        if reach is not None and reached(steps):
-            steps[1] = with_range(steps[1])
-        else:
-            reach = None
-        yield replace(group, steps=tuple(steps), columns=columns, reach=reach)
-
-    def _product(self, step: Step, panel: int) -> tuple[Step, list[Group]]:
-        p = step.piece
-        assert isinstance(p, Product)
-        if p.mapped is not None:
-            return replace(step, plan=gemm.plan(p, self.host, panel, True)), []
-        x, y, out = step.memory
-        is_constant = y.buffer >= self.places.first_constant
-        plan = gemm.plan(p, self.host, panel, is_constant)
-        if plan.order != "done":
-            return replace(step, plan=plan), []
-        pairs = plan.kind == "pairs"
-        panels = gemm.panels(p, self.host, pairs)
-        of_panels = gemm.in_panels(p, self.host, pairs)
-        if is_constant:
-            pair = y.buffer, panels
-            if pair not in self.panels:
-                self.panels.append(pair)
-            y = Memory(PANELS, self.panels.index(pair))
-            return replace(step, piece=of_panels, memory=(x, y, out), plan=plan), []
-        size = panels.elements * p.dtype.itemsize
-        self.temporaries.append(size)
-        packed_y = Memory(TEMPORARY, len(self.temporaries) - 1)
-        packing = Step(Packing(p, panels), (y, packed_y), size / PACKED_PER_S)
-        step = replace(step, piece=of_panels, memory=(x, packed_y, out), plan=plan)
-        return step, [Group((packing,))]
-
-    def _follows(self, before: Sequence[Step], step: Step) -> bool:
-        """Whether ``step`` can run for the rows that those before it have computed."""
-        product = before[0].piece
-        assert isinstance(product, Contraction)
-        made = {s.memory[-1]: s for s in before}
-        made |= {
-            m: s
-            for s in before
-            if isinstance(s.piece, Loops)
-            for m, b in zip(s.memory, s.piece.nest.buffers, strict=True)
-            if b.written
-        }
-        rows = product.rows
-        piece = step.piece
-        if isinstance(product, Convolution) and not (
-            isinstance(piece, Loops) and convolutions.follows(product, piece.nest)
-        ):
-            return False
-        if isinstance(piece, Product):
-            x, *right, out = step.memory
-            same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
-            packed_x = piece.at[0].strides == _packed(piece, 0)
-            return same and x in made and not made.keys() & {*right, out} and packed_x
-        assert isinstance(piece, Loops)
-        nest = piece.nest
-        shared = nest.chunk is not None or nest.ordered
-        if nest.vertical or shared or shape_of(nest, self.host).units % rows:
-            return False
-        return all(
-            _is_row_by_row(piece.nest, i, rows)
-            for i, m in enumerate(step.memory)
-            if m in made or piece.nest.buffers[i].written
-        )
-
-
-def _packed(p: Product, which: int) -> tuple[int, ...]:
-    m, n, k = p.sizes
-    shape = (*p.batch, *((m, k), (k, n), (m, n))[which])
-    return packed(shape)
-
-
-def _is_row_by_row(nest: Nest, buffer: int, rows: int) -> bool:
-    """Whether parts of the grid touch the parts of a buffer in the same order."""
-    order = (*nest.grid, *max((p.loops for p in nest.passes), key=len))
-    for s in nest.statements():
-        if isinstance(s, Gather) and s.buffer == buffer:
-            return False
-        if not isinstance(s, (Load, Store)) or s.buffer != buffer:
-            continue
-        if not set(s.at.variables) <= set(order):
-            return False
-        if prod(v.size for v in nest.grid) % rows or s.at.offset:
-            return False
-        unit = 1
-        for v in reversed([v for v in order if v in s.at.variables]):
-            if s.at.coefficient(v) != unit:
-                return False
-            unit *= v.size
-        lead = 1
-        for v in nest.grid:
-            if lead == rows:
-                break
-            if v not in s.at.variables:
-                return False
-            lead *= v.size
-        if lead != rows:
-            return False
-    return True
 
 
 def _shared(nest: Nest, memory: Sequence[Memory]) -> frozenset[int]:
