@@ -39,6 +39,9 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"numerics": "exact"},
 )
 """Options that programs are compiled with in turn."""
+EXACT_S = 5
+"""Seconds for an optimum, which may take longer than any deadline to find: what was
+found by then is compared."""
 
 
 @functools.cache
@@ -90,12 +93,16 @@ def compare(
     tally: Tally, way: dict[str, Any], program: DrawnProgram, explained: bool = False
 ) -> None:
     as_numpy(program)
-    options = eq.Options(deadline_s=60, **way)
+    is_exact = way.get("extract") == "exact"
+    options = eq.Options(deadline_s=EXACT_S if is_exact else 60, **way)
     undecided = False
     for backend in backends():
         fast = eq.jit(program.function, backend, options=options)
         try:
-            found = optimised_agreement(program, fast)
+            with warnings.catch_warnings():
+                if is_exact:
+                    warnings.simplefilter("ignore", eq.BudgetWarning)
+                found = optimised_agreement(program, fast)
         except eq.BackendError as error:  # MLX's, where its device is a GPU
             if "is float64, which MLX has on the CPU only" not in str(error):
                 raise
