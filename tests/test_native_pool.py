@@ -12,6 +12,7 @@ import pytest
 from natives import run_in_child
 
 import eqsat as eq
+from eqsat.backend import backend_named
 from eqsat.backends.native import pool
 from eqsat.backends.native.pool import ALIGNED_FROM, fresh
 from eqsat.backends.native.runtime import is_available
@@ -97,6 +98,7 @@ def test_no_more_is_kept_than_allowed() -> None:
 
 
 def test_memory_goes_back_when_asked() -> None:
+    backend_named("native")
     y, z = fresh((MANY,), F4), fresh((MANY,), F4)
     z[:] = kept = np.arange(MANY)
     del y
