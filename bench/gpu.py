@@ -58,14 +58,21 @@ LEAST_CALLS = 2
 LONG_S = 2e-3
 """Calls that take longer are not timed in groups, and in fewer rounds."""
 FEW_ROUNDS = 5
-SLOPES = 41
-"""Rounds in which the device alone is timed: the host notices the end of one some 50 µs
-sooner or later, and a median of 7 gave 0.6 to 2.6 µs for what takes 2.1. (More calls a
-round are no way out: of 216, MLX takes 1.5 µs more each than of 72.)"""
+SLOPES = 21
+"""Rounds in which the device alone is timed."""
 MOST_BYTES = 8 << 30
 """Most bytes of results that a round holds."""
 Call = Callable[..., Any]
 Wait = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Plug:
+    """What keeps a device busy for so many seconds, and the device's clock, as
+    :class:`bench.queued.Queue` has them."""
+
+    start: Callable[[float], Any]
+    between: Callable[[Any, Any], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Candidate:
     start: Wait
     wait: Wait
     array: Callable[[Any], Any]
-    plug: Callable[[float], Any]
+    plug: Plug
 
     def seconds(self, calls: int) -> float:
         """Seconds of a call, of so many."""
@@ -90,7 +97,12 @@ class Candidate:
     def queue(self) -> Queue:
         """The same calls in the same groups, behind a plug."""
         # What started last ends last, or with the others of its group.
-        return Queue(self.plug, self.handed, lambda found: self.wait(found[-1]))
+        return Queue(
+            self.plug.start,
+            self.handed,
+            lambda found: self.wait(found[-1]),
+            self.plug.between,
+        )
 
     def handed(self, calls: int) -> list[Any]:
         """The results of so many calls, which are not there yet."""
@@ -151,7 +163,7 @@ SIDE = 2048
 
 
 @cache
-def plug_of_mlx() -> Callable[[float], Any]:
+def plug_of_mlx() -> Plug:
     """What keeps MLX's device busy: on CUDA a kernel that waits, else products."""
     import mlx.core as mx
 
@@ -165,7 +177,10 @@ def plug_of_mlx() -> Callable[[float], Any]:
             mx.async_eval(y)
             return y
 
-        return waiting
+        def between(first: Any, last: Any) -> float:
+            return float(last.item() - first.item()) * 1e-9
+
+        return Plug(waiting, between)
     first = mx.full((SIDE, SIDE), 1 / SIDE)
     mx.eval(mx.matmul(first, first))
     start = time.perf_counter()
@@ -179,11 +194,11 @@ def plug_of_mlx() -> Callable[[float], Any]:
         mx.async_eval(y)
         return y
 
-    return products
+    return Plug(products)
 
 
 @cache
-def plug_of_torch() -> Callable[[float], Any]:
+def plug_of_torch() -> Plug:
     """A kernel that waits, by PyTorch on CUDA."""
     import torch
 
@@ -196,7 +211,19 @@ def plug_of_torch() -> Callable[[float], Any]:
 
     cycles_s(1000)
     rate = 1e7 / cycles_s(10**7)
-    return lambda seconds: torch.cuda._sleep(round(seconds * rate))
+
+    def waiting(seconds: float) -> Any:
+        if seconds:
+            torch.cuda._sleep(round(seconds * rate))
+        ended = torch.cuda.Event(enable_timing=True)
+        ended.record()
+        return ended
+
+    def between(first: Any, last: Any) -> float:
+        last.synchronize()
+        return float(first.elapsed_time(last)) * 1e-3
+
+    return Plug(waiting, between)
 
 
 def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
@@ -325,6 +352,8 @@ def _timed(ready: dict[str, Candidate], most: int, results: Record) -> None:
         for name, (queue, size) in queues.items():
             if i < FEW_ROUNDS or calls[name] >= GROUP:
                 slopes[name].append(slope(queue, size))
+                if slopes[name][-1] is None:
+                    queues[name] = queue, size.longer()
     gc.enable()
     for name, spent in rounds.items():
         results[name] |= {

@@ -53,8 +53,14 @@ class Machine:
     def wait(self, found: list[float]) -> None:
         self.now = max(self.now, found[-1]) + SYNC_S
 
-    def queue(self) -> Queue:
-        return Queue(self.plug, self.hand, self.wait, lambda: self.now)
+    def queue(self, clock: bool = False) -> Queue:
+        between = self.between if clock else None
+        return Queue(self.plug, self.hand, self.wait, between, lambda: self.now)
+
+    def between(self, first: float, last: float) -> float:
+        """By the device's clock; the host notices when it likes."""
+        self.now = max(self.now, last) + SYNC_S * (1 + len(self.ends) % 3)
+        return last - first
 
     @property
     def once_s(self) -> float:
@@ -70,10 +76,11 @@ MACHINES = {
 }
 
 
+@pytest.mark.parametrize("clock", [False, True], ids=["host's clock", "its clock"])
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_device_is_timed_whatever_the_host_takes(name: str) -> None:
+def test_the_device_is_timed_whatever_the_host_takes(name: str, clock: bool) -> None:
     machine = MACHINES[name]
-    queue = machine.queue()
+    queue = machine.queue(clock)
     size = sized(queue, machine.once_s, 320)
     assert LEAST <= size.many <= min(MOST, machine.room) and 0 < size.few < size.many
     assert slope(queue, size) == pytest.approx(machine.device_s, rel=1e-6)
@@ -100,6 +107,7 @@ def test_rounds_in_which_the_host_was_late_do_not_count() -> None:
     machine.host_s = 1e-5
     slopes.append(slope(queue, size))
     assert slopes[1] is None
+    assert slope(queue, size.longer()) == pytest.approx(2e-6, rel=1e-6)
     said = told(size, slopes)
     assert said["device_s"]["median"] == pytest.approx(2e-6, rel=1e-6)
     assert said["queued"]["late_rounds"] == 1
