@@ -24,7 +24,17 @@ from bench.peers import PEERS, names
 from bench.predict import summaries
 from bench.run import collect
 from bench.table import duration, laid_out, text
-from bench.workloads import TAGS, Quantised, leaves, mapped, select, workloads
+from bench.workloads import (
+    LINE,
+    START,
+    TAGS,
+    Quantised,
+    leaves,
+    mapped,
+    select,
+    workloads,
+)
+from eqsat.arguments import never_written
 from eqsat.errors import EqsatError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,7 +209,8 @@ def test_draws_repeat_and_weights_cannot_be_written_to() -> None:
             not np.array_equal(a, b)
             for a, b in zip(leaves(first), leaves(other), strict=True)
         )
-        assert not any(a.flags.writeable for a in leaves(first[1]))
+        assert all(never_written(a) for a in leaves(first[1]))
+        assert {a.ctypes.data % LINE for a in leaves(first)} == {START}
 
 
 def test_four_bits_are_unpacked_as_they_are_packed() -> None:
