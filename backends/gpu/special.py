@@ -323,7 +323,7 @@ EQ_FN EqBeta eq_beta_of(float x, float y) {
   if (b == EQ_INF) return EqBeta{x, y, eq_sign_of_gamma(a), 1.0f, false, true};
   const EqTwo s = eq_sum(a, b);
   const float above = (1.0f - s.high) - s.low, down = eq_turn(a, 0.0f).sine;
-  if (s.high >= 1.0f) return EqBeta{1.0f - a, s.high, 1.0f, b * down, true, false};
+  if (s.high >= 1.0f) return EqBeta{1.0f - a, s.high, 1.0f / b, down, true, false};
   const float up = eq_turn(s.high, s.low).sine;
   if (b > 0.0f) return EqBeta{above, b, up, down, false, false};
   const float other = eq_turn(b, 0.0f).sine;

@@ -14,6 +14,8 @@ from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term
 from eqsat.typerule import is_float
 
+from .hosted import Hosted
+
 F64 = np.dtype(np.float64)
 
 
@@ -62,10 +64,11 @@ def expression(call: Call) -> str:
 
 def by_host(call: Call) -> str:
     """The reference of the op, over NumPy's arrays."""
-    name = f"{call.op.name}_reference"
-    call.namespace[name] = call.op.reference
-    words = [f"{n}={v!r}" for n, v in call.attrs.items()]
-    return _call("ops.host", [name, *call.args, *words])
+    name = f"{call.op.name}_by_numpy"
+    while name in call.namespace:
+        name += "_"
+    call.namespace[name] = Hosted(call.term, call.dtypes)
+    return _call(name, call.args)
 
 
 def has_own(op: Op) -> bool:
