@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import mpmath as mp
@@ -81,42 +81,44 @@ LEAST = mp.mpf(10) ** -6
 """In place of 0, where a quotient or a series has its limit."""
 
 
-def _besselj(order: int, z: Any) -> Any:
-    """Jₙ(x) / xⁿ (z - r²), z = x², r the first root."""
+def _even(of: Callable[..., Any], order: int, z: Any) -> Any:
+    """A Bessel function of √z, over x where it is odd."""
     x = mp.sqrt(max(z, LEAST**4))
-    root = mp.besseljzero(order, 1)
-    return mp.besselj(order, x) / x**order / (z - root**2)
+    return of(order, x) / x**order
+
+
+def _besselj(order: int, z: Any) -> Any:
+    """Jₙ(x) / xⁿ over z - r², z = x², r the first root."""
+    return _even(mp.besselj, order, z) / (z - mp.besseljzero(order, 1) ** 2)
+
+
+def _far(order: int, r: Any) -> Any:
+    return _besseli(order, 1 / max(r, LEAST**4))
+
+
+def _part(order: int, which: int, v: Any) -> Any:
+    return _phase(order, 1 / mp.sqrt(v))[which]
 
 
 def bessels() -> Iterator[Fit]:
     """Of orders 0 and 1."""
     for n in (0, 1):
         yield _fit(
-            *(f"BESSEL_I{n}_32", 0, 25, 10),
-            lambda z, n=n: (
-                mp.besseli(n, mp.sqrt(max(z, LEAST**4)))
-                / mp.sqrt(max(z, LEAST**4)) ** n
-            ),
-            None,
+            *(f"BESSEL_I{n}_32", 0, 25, 10, partial(_even, mp.besseli, n), None),
             f"I_{n}(x) = x^{n} p(x²), 0 ≤ x ≤ 5",
         )
         yield _fit(
-            *(f"BESSEL_I{n}_FAR_32", 0, "0.2", 9),
-            lambda r, n=n: _besseli(n, 1 / max(r, LEAST**4)),
-            None,
+            *(f"BESSEL_I{n}_FAR_32", 0, "0.2", 9, partial(_far, n), None),
             f"I_{n}(x) = p(1/x) e^x / √x, x ≥ 5",
         )
         yield _fit(
-            *(f"BESSEL_J{n}_32", 0, 16, 8),
-            lambda z, n=n: _besselj(n, z),
-            None,
+            *(f"BESSEL_J{n}_32", 0, 16, 8, partial(_besselj, n), None),
             f"J_{n}(x) = x^{n} (x² - r²) p(x²), r its first root, 0 ≤ x ≤ 4",
         )
-        for i, (part, terms) in enumerate((("P", 6), ("Q", 6))):
+        for i, part in enumerate("PQ"):
+            last = mp.mpf(1) / 16
             yield _fit(
-                *(f"BESSEL_J{n}_{part}_32", LEAST, mp.mpf(1) / 16, terms),
-                lambda v, n=n, i=i: _phase(n, 1 / mp.sqrt(v))[i],
-                None,
+                *(f"BESSEL_J{n}_{part}_32", LEAST, last, 6, partial(_part, n, i), None),
                 f"{part}{' x' if i else ''} = p(1/x²) of J_{n}(x) = √(2 / πx) "
                 "(P cos χ - Q sin χ), x ≥ 4",
             )

@@ -63,11 +63,11 @@ def expression(call: Call) -> str:
 
 
 def by_host(call: Call) -> str:
-    """The reference of the op, over NumPy's arrays."""
+    """The reference of the op, over NumPy's arrays, with the derivative of the op."""
     name = f"{call.op.name}_by_numpy"
     while name in call.namespace:
         name += "_"
-    call.namespace[name] = Hosted(call.term, call.dtypes)
+    call.namespace[name] = Hosted(call.term)
     return _call(name, call.args)
 
 
@@ -376,6 +376,9 @@ FAST: dict[str, Callable[[Call], str | None]] = {
     "attention_padded": _attention,
 }
 """Composites that MLX has a kernel for, of float16, bfloat16 and float32."""
+OF_FACTORS = frozenset(["lu_det", "lu_logabsdet", "lu_sign"])
+"""Composites of a factorisation, which stands for its matrix: derivatives of their
+bodies by MLX would be by its elements."""
 ROUND_BETWEEN = frozenset(["layer_norm", "rms_norm", "logsumexp"])
 """Those that round float16 and bfloat16 between their steps on a CPU."""
 _NUMBERS = {
