@@ -364,11 +364,12 @@ def _others() -> Iterator[Fit]:
 
 def _fits() -> Iterator[Fit]:
     """All of them."""
+    from bench.minimax_bessel import bessels, quantiles
     from bench.minimax_special import complements, gammas, inverse_errors
 
     for theme in (_exponentials, _logarithms, _angles, _inverses, _others):
         yield from theme()
-    for theme in (complements, inverse_errors, gammas):
+    for theme in (complements, inverse_errors, gammas, quantiles, bessels):
         yield from theme()
 
 
@@ -434,6 +435,7 @@ def _tables() -> list[tuple[str, tuple[float, ...], str]]:
 def _constants() -> list[tuple[str, tuple[float, ...], str]]:
     """Constants as sums, mostly of short numbers: products with n are exact."""
     half_pi, log10_2 = mp.pi / 2, mp.log(2, 10)
+    roots = (mp.besseljzero(n, 1) for n in (0, 1))
     return [
         ("LN2_32", _parts(LN2, 15, 24), "ln 2"),
         ("LN2_64", _two_parts(LN2, 40), "ln 2"),
@@ -450,6 +452,11 @@ def _constants() -> list[tuple[str, tuple[float, ...], str]]:
         ("TWO_OVER_PI", _parts(2 / mp.pi, 53, 53), "2/π"),
         ("DIGAMMA_ROOT", _parts(mp.findroot(mp.digamma, 1.46), 53, 53), "ψ(x) = 0"),
         ("TWO_THIRDS", _parts(mp.mpf(2) / 3, 53, 53), "2/3"),
+        (
+            "BESSEL_ROOTS",
+            (*map(float, roots),),
+            "J₀(x) = 0, J₁(x) = 0, the first x > 0",
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..kernels.affine import Unsupported
 from ..kernels.language import DType
 from .dialect import Dialect, value_type
+from .special import literal
 
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*"}
 _COMPARE = {
@@ -50,12 +52,21 @@ _FLOAT = {
     "isinf": "(eq_fabs({0}) == EQ_INF)",
     "isfinite": "(eq_fabs({0}) < EQ_INF)",
     "signbit": "(EQ_BITS(int, {0}) < 0)",
+    "copy": "{0}",
+    **dict.fromkeys(("degrees", "rad2deg"), f"({{0}} * {literal(180 / math.pi)})"),
+    **dict.fromkeys(("radians", "deg2rad"), f"({{0}} * {literal(math.pi / 180)})"),
     **{
         n: f"eq_{n}({{0}})"
         for n in (
             "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh erf "
             "sigmoid floor ceil trunc rint divisor_scale erf_plus_one half_erf_plus_one"
+            " cbrt erfc erfcx erfinv log_ndtr ndtri gammaln digamma trigamma gamma "
+            "i0 i0e i1 i1e j0 j1"
         ).split()
+    },
+    **{
+        n: f"eq_{n}({{0}}, {{1}})"
+        for n in "hypot logaddexp2 heaviside nextafter beta betaln".split()
     },
 }
 _INTEGER = {
@@ -75,14 +86,18 @@ _INTEGER = {
     "bitwise_or": "{T}({0} | {1})",
     "bitwise_xor": "{T}({0} ^ {1})",
     "invert": "{T}(~{0})",
-    **dict.fromkeys(("floor", "ceil", "trunc", "rint"), "{0}"),
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "copy"), "{0}"),
+    **dict.fromkeys(("isnan", "isinf"), "false"),
+    "isfinite": "true",
 }
 _BOOL = {
-    **dict.fromkeys(("add", "maximum", "bitwise_or"), "({0} || {1})"),
-    **dict.fromkeys(("multiply", "minimum", "bitwise_and"), "({0} && {1})"),
+    **dict.fromkeys(("add", "maximum", "fmax", "bitwise_or"), "({0} || {1})"),
+    **dict.fromkeys(("multiply", "minimum", "fmin", "bitwise_and"), "({0} && {1})"),
     "bitwise_xor": "({0} != {1})",
     "invert": "(!{0})",
-    "absolute": "{0}",
+    **dict.fromkeys(("absolute", "copy", "floor", "ceil", "trunc"), "{0}"),
+    **dict.fromkeys(("isnan", "isinf"), "false"),
+    "isfinite": "true",
 }
 
 

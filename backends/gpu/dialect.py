@@ -34,7 +34,7 @@ class Dialect:
     memory: Mapping[str, str]
     """Types of elements in memory, by dtype."""
     mathematics: Mapping[str, str]
-    """Functions of one or two floats, by the name that bodies call them."""
+    """Functions of floats, by the name that bodies call them."""
     most_held: int
     """Most elements of a row that a thread holds of one value."""
     registers: int
@@ -64,14 +64,15 @@ _INTEGERS = {
 }
 _PLAIN = (
     "exp exp2 log log2 log10 sqrt sin cos tan asin acos atan atan2 sinh cosh tanh "
-    "asinh acosh atanh floor ceil trunc rint fabs pow copysign fmod"
+    "asinh acosh atanh floor ceil trunc rint fabs pow copysign fmod fma"
 ).split()
 _OF_TWO = ("atan2", "pow", "copysign", "fmod")
-_NO_ROUNDING = ("floor", "ceil", "trunc", "rint", "fabs", "copysign")
+_NO_ROUNDING = ("floor", "ceil", "trunc", "rint", "fabs", "copysign", "fma")
+"""What Metal has in one precision."""
 
 
 def _function(name: str, call: str) -> str:
-    args = "x, y" if name in _OF_TWO else "x"
+    args = {"fma": "x, y, z"}.get(name, "x, y" if name in _OF_TWO else "x")
     params = ", ".join(f"float {a}" for a in args.split(", "))
     return f"EQ_FN float eq_{name}({params}) {{ return {call}({args}); }}"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from ..native.math.coefficients import ERF32, ERFC32
-from .dialect import Dialect, number
+from .bessel import BESSEL
+from .dialect import Dialect
+from .special import SPECIAL, horner
 
 NEAR = ("eq_exp", "eq_erf", "eq_powers")
 """Functions that have a cheaper form, ``_near``, within 2⁻¹⁵ of the result: for kernels
@@ -24,14 +24,6 @@ ERF_NEAR = (
 )
 """log₂ erfc t, 0 ≤ t ≤ 4, fitted at Chebyshev's points: error 2^-17.8. Beyond, it
 falls to -∞ as it should: what it is of is below 2^-25."""
-
-
-def _horner(coefficients: tuple[float, ...], x: str) -> str:
-    *rest, last = coefficients
-    text = number(last, np.dtype("f4"))
-    for c in reversed(rest):
-        text = f"({text} * {x} + {number(c, np.dtype('f4'))})"
-    return text
 
 
 FUNCTIONS: dict[str, str] = {
@@ -98,9 +90,9 @@ EQ_FN T eq_min(T x, T y) {
 }""",
     "eq_erf": f"""EQ_FN float eq_erf(float x) {{
   const float a = eq_fabs(x), s = x * x;
-  if (a <= 1.0f) return x + x * {_horner(ERF32, "s")};
+  if (a <= 1.0f) return x + x * {horner(ERF32, "s")};
   const float t = eq_min(a, 4.0f);
-  const float y = 1.0f - eq_exp2({_horner(ERFC32, "t")});
+  const float y = 1.0f - eq_exp2({horner(ERFC32, "t")});
   return x != x ? x : eq_copysign(a < 4.0f ? y : 1.0f, x);
 }}""",
     "eq_exp_near": """EQ_FN float eq_exp_near(float x) {
@@ -108,18 +100,18 @@ EQ_FN T eq_min(T x, T y) {
 }""",
     "eq_erf_near": f"""EQ_FN float eq_erf_near(float x) {{
   const float a = eq_fabs(x);
-  const float y = 1.0f - eq_exp2_near({_horner(ERF_NEAR, "a")});
+  const float y = 1.0f - eq_exp2_near({horner(ERF_NEAR, "a")});
   const float line = x * (1.12837917f - 0.376126389f * x * x);
   return a < 0.125f ? line : eq_copysign(y, x);
 }}""",
     "eq_erf_plus_one": f"""EQ_FN float eq_erf_plus_one(float x) {{
   const float a = eq_fabs(x);
-  const float e = eq_exp2_near({_horner(ERF_NEAR, "a")});
+  const float e = eq_exp2_near({horner(ERF_NEAR, "a")});
   return x < 0.0f ? e : 2.0f - e;
 }}""",
     "eq_half_erf_plus_one": f"""EQ_FN float eq_half_erf_plus_one(float x) {{
   const float a = eq_fabs(x);
-  const float e = eq_exp2_near({_horner((ERF_NEAR[0] - 1, *ERF_NEAR[1:]), "a")});
+  const float e = eq_exp2_near({horner((ERF_NEAR[0] - 1, *ERF_NEAR[1:]), "a")});
   return x < 0.0f ? e : 1.0f - e;
 }}""",
     "eq_divisor_scale": """// 2ⁿ that takes |x| to [1/2, 1), or 1.
@@ -260,6 +252,8 @@ EQ_FN T eq_group(T x, T none, EQ_LOCAL T* slots, uint lane, uint count) {
   for (uint d = span / 2; d > 0; d /= 2) x = J::join(x, eq_shuffle(x, int(d)));
   return x;
 }""",
+    **SPECIAL,
+    **BESSEL,
 }
 """Definitions in an order in which each comes after what it calls."""
 _WORD = re.compile(r"\b(?:eq_\w+|Eq[A-Z]\w*)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,6 +17,12 @@ Array = Any
 def mlx_dtype(dtype: np.dtype[Any]) -> Any:
     """MLX's dtype of that name."""
     return mx.bool_ if dtype == np.dtype(bool) else getattr(mx, dtype.name)
+
+
+def numpy_dtype(x: Array) -> np.dtype[Any]:
+    """NumPy's dtype of an array of MLX."""
+    name = str(x.dtype).rpartition(".")[2]
+    return BF16 if x.dtype == mx.bfloat16 else np.dtype(name.rstrip("_"))
 
 
 def to_mlx(value: Any) -> Array:
@@ -34,16 +40,6 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, mx.array) and value.dtype == mx.bfloat16:
         return np.array(value.view(mx.uint16)).view(BF16)
     return np.array(value)
-
-
-def host(reference: Callable[..., Any], *args: Any, **attrs: Any) -> Array:
-    """``reference`` over the arguments as NumPy's arrays, which are evaluated here.
-
-    MLX has no op for what comes this way, or computes it in fewer digits.
-    """
-    given = [to_numpy(a) if isinstance(a, mx.array) else a for a in args]
-    with np.errstate(all="ignore"):
-        return to_mlx(reference(*given, **attrs))
 
 
 def any_mlx(values: Sequence[Any]) -> bool:

@@ -187,6 +187,8 @@ class KernelWriter:
             found = self._fast(term, self.value)
             if found is not None:
                 return found
+        if op.name in spell.OF_FACTORS and not self.language:
+            return spell.by_host(self._call(term, self.value))
         body = body_of(term)
         if body is not None:
             return self.value(body)

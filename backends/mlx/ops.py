@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from ..gpu.compact import compact
 from ..native.math.coefficients import ERF32
-from .arrays import Array, both, host, is_float, is_unsigned
+from .arrays import Array, both, is_float, is_unsigned
 from .integers import (
     bitwise_count,
     gcd,
@@ -39,7 +39,6 @@ __all__ = [
     "fmod",
     "gcd",
     "heaviside",
-    "host",
     "hypot",
     "kernel",
     "lcm",

@@ -14,6 +14,8 @@ from eqsat.op import HALF, Op
 from eqsat.term import Shape, Term
 from eqsat.typerule import is_float
 
+from .hosted import Hosted
+
 F64 = np.dtype(np.float64)
 
 
@@ -61,11 +63,12 @@ def expression(call: Call) -> str:
 
 
 def by_host(call: Call) -> str:
-    """The reference of the op, over NumPy's arrays."""
-    name = f"{call.op.name}_reference"
-    call.namespace[name] = call.op.reference
-    words = [f"{n}={v!r}" for n, v in call.attrs.items()]
-    return _call("ops.host", [name, *call.args, *words])
+    """The reference of the op, over NumPy's arrays, with the derivative of the op."""
+    name = f"{call.op.name}_by_numpy"
+    while name in call.namespace:
+        name += "_"
+    call.namespace[name] = Hosted(call.term)
+    return _call(name, call.args)
 
 
 def has_own(op: Op) -> bool:
@@ -373,6 +376,9 @@ FAST: dict[str, Callable[[Call], str | None]] = {
     "attention_padded": _attention,
 }
 """Composites that MLX has a kernel for, of float16, bfloat16 and float32."""
+OF_FACTORS = frozenset(["lu_det", "lu_logabsdet", "lu_sign"])
+"""Composites of a factorisation, which stands for its matrix: derivatives of their
+bodies by MLX would be by its elements."""
 ROUND_BETWEEN = frozenset(["layer_norm", "rms_norm", "logsumexp"])
 """Those that round float16 and bfloat16 between their steps on a CPU."""
 _NUMBERS = {

@@ -304,6 +304,7 @@ T simd_shuffle_xor(T x, ushort d) {
 #define MODEL_TWO(name) inline float name(float x, float y) { return ::name##f(x, y); }
 MODEL_ONE(floor) MODEL_ONE(ceil) MODEL_ONE(trunc) MODEL_ONE(rint) MODEL_ONE(fabs)
 MODEL_TWO(copysign)
+inline float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
 namespace precise {
 MODEL_ONE(exp) MODEL_ONE(exp2) MODEL_ONE(log) MODEL_ONE(log2) MODEL_ONE(log10)
 MODEL_ONE(sqrt) MODEL_ONE(sin) MODEL_ONE(cos) MODEL_ONE(tan) MODEL_ONE(asin)
