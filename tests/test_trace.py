@@ -122,6 +122,28 @@ def test_dtypes_of_an_array_and_a_scalar(name: str, scalar: Any) -> None:
             assert Outcome(traced, g, x) == Outcome(g, x), (a, scalar)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("np.take_along_axis(x, i, 5)", "axis 5 is out of bounds for 2"),
+        ("np.linalg.matrix_power(x, 1.5)", "n=1.5, expected a whole number"),
+        ("np.linalg.norm(x, 'fro', axis=0)", "ord='fro' of a vector"),
+        ("np.linalg.norm(x[0], 'nuc')", "ord='nuc' of a vector"),
+        ("np.linalg.norm(x[None], 2)", "of 3 axes, expected one or two"),
+        ("np.partition(x, 0, axis=4)", "axis 4 is out of bounds for 2"),
+        ("np.take(x, i, axis=7, mode='clip')", "axis 7 is out of bounds for 2"),
+        ("np.linalg.cond(x[0])", "expected"),
+    ],
+)
+def test_what_numpy_refuses_is_refused(text: str, message: str) -> None:
+    f = eval(f"lambda x, i: {text}", {"np": np})
+    x, i = draw(3, 3), np.zeros((1, 3), int)
+    with pytest.raises((ValueError, TypeError, IndexError, np.linalg.LinAlgError)):
+        f(x, i)
+    with pytest.raises(EqsatError, match=message):
+        traced(f, x, i)
+
+
 COMPARISONS = "less less_equal greater greater_equal equal not_equal".split()
 
 
