@@ -17,6 +17,7 @@ from eqsat.typerule import dtype_code, is_float
 _COMPARISONS = frozenset(
     (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 )
+_U8 = np.dtype("u8")
 
 
 def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
@@ -26,6 +27,8 @@ def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -
     wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
     with the user's line.
     """
+    if op.ufunc in _COMPARISONS and _meet_in_no_integer(op, args):
+        return _compared(op, graph, args)
     values = _promote(op, graph, args)
     settled = op.settle(attrs, values[0].ndim if values else 0)
     return make(op, graph, values, settled)
@@ -83,6 +86,28 @@ def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
     if all(isinstance(t.dtype, Weak) for t, w in pairs if w is not None):
         terms = [t if w is None else cast_to(t, w) for t, w in pairs]
     return terms
+
+
+def _meet_in_no_integer(op: Op, args: Sequence[Any]) -> bool:
+    """Whether these are integers of uint64 and of a signed dtype."""
+    known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    kinds = {d.kind for d in known if not isinstance(d, Weak)}
+    return _U8 in known and "i" in kinds
+
+
+def _compared(op: Op, graph: Graph, args: Sequence[Any]) -> Term:
+    """``op`` of uint64 and signed integers by their values, as NumPy compares them: in
+    uint64, and apart from that where one is negative."""
+    assert op.ufunc is not None
+    ops = Op.registry
+    x, y = (a if isinstance(a, Term) else constant(graph, np.asarray(a)) for a in args)
+    wide = apply(op, graph, [cast_to(x, _U8), cast_to(y, _U8)], {})
+    signed, holds = (y, op.ufunc(1, -1)) if x.dtype == _U8 else (x, op.ufunc(-1, 1))
+    negative = apply(ops["less"], graph, [signed, 0], {})
+    if holds:
+        return apply(ops["logical_or"], graph, [negative, wide], {})
+    natural = apply(ops["logical_not"], graph, [negative], {})
+    return apply(ops["logical_and"], graph, [natural, wide], {})
 
 
 @lru_cache(maxsize=4096)

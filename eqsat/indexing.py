@@ -17,6 +17,7 @@ from eqsat import ops
 from eqsat.errors import BoundsError, ShapeError, TraceError, at, caller_line
 from eqsat.limits import limits
 from eqsat.op import Traced
+from eqsat.ops.support import negative_axis
 from eqsat.ops.view import window
 from eqsat.term import Term
 
@@ -71,8 +72,9 @@ def key_along(who: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
             f"{who}: {len(indices.shape)} axes of indices for an array of "
             f"{n}{at(caller_line())}"
         )
+    axis = negative_axis(who, axis, n) + n
     places = np.ogrid[tuple(slice(size) for size in x.shape)]
-    return tuple(indices if a == axis % n else places[a] for a in range(n))
+    return tuple(indices if a == axis else places[a] for a in range(n))
 
 
 def _key(k: Any) -> Any:

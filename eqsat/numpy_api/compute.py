@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import TraceError, at, caller_line
+from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast
@@ -67,6 +67,16 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """√Σ|x|² of vectors and matrices, and the norms that ``ord`` names."""
     ndim = len(known_sizes("np.linalg.norm", x))
     vector = isinstance(axis, int) or (axis is None and (ord is None or ndim == 1))
+    if isinstance(ord, str) and vector:
+        raise TraceError(
+            f"np.linalg.norm: ord={ord!r} of a vector, expected a number"
+            f"{at(caller_line())}"
+        )
+    if axis is None and ord is not None and ndim > 2:
+        raise ShapeError(
+            f"np.linalg.norm: ord={ord!r} of {ndim} axes, expected one or two, or axis="
+            f"{at(caller_line())}"
+        )
     if not vector and ord not in (None, "fro"):
         axes = (0, 1) if axis is None else axis
         return _matrix_norm(x, ord, axes, keepdims)

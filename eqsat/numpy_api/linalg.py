@@ -61,6 +61,11 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
 @covers("linalg.matrix_power")
 def matrix_power(a: Any, n: int) -> Any:
     """The product of ``n`` factors ``a``, or of -n inverses, by squaring."""
+    if not isinstance(n, (int, np.integer)):
+        raise TraceError(
+            f"np.linalg.matrix_power: n={n!r}, expected a whole number"
+            f"{at(caller_line())}"
+        )
     if n == 0:
         size = shape(a)[-1]
         one = np.eye(size, dtype=a.dtype)

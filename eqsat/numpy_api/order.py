@@ -15,7 +15,7 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast, is_floating, largest, smallest
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced, normal_axes
-from eqsat.ops.support import dtype_of, rank
+from eqsat.ops.support import dtype_of, negative_axis, rank
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -157,6 +157,8 @@ def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The middle one of the elements that are not NaN; NaN where there are none."""
     a = array(a)
     last, n, kept = _last("np.nanmedian", a, axis)
+    if not n:
+        return ops.mean(a, axis=axis, keepdims=keepdims)
     last = ops.sort(last if is_floating(a) else cast(last, float))
     count = ops.sum(ops.logical_not(ops.isnan(last)), axis=-1, keepdims=True)
     places = [ops.maximum(count - 1, 0) // 2, ops.minimum(count // 2, n - 1)]
@@ -183,6 +185,8 @@ def _nan_quantile(
             f"a traced function{at(caller_line())}"
         )
     last, n, kept = _last(name, a, axis)
+    if not n:
+        raise ShapeError(f"{name}: no elements along axis {axis}{at(caller_line())}")
     dtype = _dtype(np.nanquantile, a, shares, q)
     last = ops.sort(last)
     count = ops.sum(ops.logical_not(ops.isnan(last)), axis=-1, keepdims=True)
@@ -238,10 +242,13 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> A
 
 def _check_places(name: str, a: Any, kth: Any, axis: int | None) -> None:
     sizes = shape(a) or (1,)
-    n = math.prod(sizes) if axis is None else sizes[axis]
+    if axis is None:
+        n = math.prod(sizes)
+    else:
+        n = sizes[negative_axis(name, axis, len(sizes))]
     if isinstance(kth, Traced):
         raise TraceError(f"{name}: kth must be known while tracing{at(caller_line())}")
-    if not all(-n <= k < n for k in np.ravel(kth)):
+    if math.prod(sizes) and not all(-n <= k < n for k in np.ravel(kth)):
         raise ShapeError(
             f"{name}: kth={kth!r}, expected places of {n} elements{at(caller_line())}"
         )

@@ -56,8 +56,7 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
             a = ops.where(array(where), a, _as(other, dtype_of(a)))
         if initial is not None and neutral is None and 0 in shape(a):
             left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
-            if math.prod(left):
-                return ops.broadcast_to(_as(initial, own), left)
+            return ops.broadcast_to(_as(initial, own), left)
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
         return y if initial is None else combine(_as(initial, dtype_of(y) or own), y)

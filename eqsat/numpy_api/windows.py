@@ -146,8 +146,10 @@ def _slope(f: Any, step: Any, axis: int, edge_order: int) -> Any:
                 "expected one for each element, and edge_order=1"
                 f"{at(caller_line())}"
             )
-        apart = getitem(step, slice(1, None)) - getitem(step, slice(-1))
-        apart = apart if is_floating(apart) else cast(apart, dtype_of(f))
+        # Before differences, which unsigned integers have none of.
+        places = step if is_floating(step) else cast(step, float)
+        apart = getitem(places, slice(1, None)) - getitem(places, slice(-1))
+        apart = apart if is_floating(step) else cast(apart, dtype_of(f))
         apart = ops.reshape(apart, (n - 1, *(1,) * (len(shape(f)) - axis - 1)))
         h, k = getitem(apart, slice(-1)), getitem(apart, slice(1, None))
         inner = (

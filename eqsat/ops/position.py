@@ -208,14 +208,27 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
         indices = indices.astype(np.int64)
     elif dtype_of(indices) == BOOL:
         indices = cast(indices, np.int64)
-    if axis is None:
+    if axis is None or (rank(x) == 0 and axis in (0, -1)):
         return take(ravel(x), indices, 0, mode)
+    axis = negative_axis("take", axis, rank(x))
     if mode != "raise":
-        n = known_sizes("take", x)[axis]
-        indices = remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
+        indices = _inside(indices, known_sizes("take", x)[axis], mode)
     if isinstance(indices, np.ndarray) and (size := _size(x, axis)) is not None:
         indices = _compact(indices, size)
-    return take_op(x, indices, axis=negative_axis("take", axis, rank(x)))
+    return take_op(x, indices, axis=axis)
+
+
+def _inside(indices: Any, n: int, mode: str) -> Any:
+    """``indices`` wrapped or clipped into ``n`` elements; those of none stay for the
+    error."""
+    if not n:
+        return indices
+    if mode == "clip":
+        return clip(indices, 0, n - 1)
+    dtype = dtype_of(indices)
+    if dtype is not None and n > np.iinfo(dtype).max:
+        indices = cast(indices, np.int64)
+    return remainder(indices, n)
 
 
 def pad(

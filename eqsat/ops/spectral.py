@@ -217,5 +217,6 @@ def pinv(a: Any, *, rcond: float = 1e-15) -> Any:
 
 def decomposed(a: Any, routine: str) -> list[Any]:
     """The results of one of :data:`ROUTINES` of matrices ``a`` (... m n)."""
+    found = decompose(a, routine=routine)
     m, n = known_sizes(routine, a)[-2:]
-    return _parts(decompose(a, routine=routine), routine, m, n)
+    return _parts(found, routine, m, n)
