@@ -26,6 +26,10 @@ def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -
     wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
     with the user's line.
     """
+    if op.ufunc in _COMPARISONS and len(args) == 2:
+        compared = _of_both_signs(op, graph, args)
+        if compared is not None:
+            return compared
     values = _promote(op, graph, args)
     settled = op.settle(attrs, values[0].ndim if values else 0)
     return make(op, graph, values, settled)
@@ -83,6 +87,39 @@ def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
     if all(isinstance(t.dtype, Weak) for t, w in pairs if w is not None):
         terms = [t if w is None else cast_to(t, w) for t, w in pairs]
     return terms
+
+
+_TURNED = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+"""The comparison that holds of y and x where one holds of x and y."""
+
+
+def _of_both_signs(op: Op, graph: Graph, args: Sequence[Any]) -> Term | None:
+    """The comparison of an array of signed integers with one of uint64, which have no
+    common dtype, by the sign of the one and as uint64; None for other dtypes."""
+    known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    if any(isinstance(d, Weak) for d in known) or np.dtype("u8") not in known:
+        return None
+    x, y = args
+    name = op.name
+    if known[0] == np.dtype("u8"):
+        x, y, known = y, x, known[::-1]
+        name = _TURNED.get(name, name)
+    if known[0].kind != "i":  # type: ignore[union-attr]
+        return None
+    ops = Op.registry
+    below = apply(ops["less"], graph, [x, 0], {})
+    bits = apply(ops["cast"], graph, [x], {"dtype": "uint64"})
+    if name in ("less", "less_equal", "not_equal"):
+        beside = apply(ops[name], graph, [bits, y], {})
+        return apply(ops["logical_or"], graph, [below, beside], {})
+    beside = apply(ops[name], graph, [bits, y], {})
+    above = apply(ops["logical_not"], graph, [below], {})
+    return apply(ops["logical_and"], graph, [above, beside], {})
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.indexing import getitem
-from eqsat.numpy_api.arrange import shape, sizes_of
+from eqsat.numpy_api.arrange import diff, shape, sizes_of
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
@@ -146,7 +146,7 @@ def _slope(f: Any, step: Any, axis: int, edge_order: int) -> Any:
                 "expected one for each element, and edge_order=1"
                 f"{at(caller_line())}"
             )
-        apart = getitem(step, slice(1, None)) - getitem(step, slice(-1))
+        apart = diff(step)
         apart = apart if is_floating(apart) else cast(apart, dtype_of(f))
         apart = ops.reshape(apart, (n - 1, *(1,) * (len(shape(f)) - axis - 1)))
         h, k = getitem(apart, slice(-1)), getitem(apart, slice(1, None))
