@@ -1,11 +1,11 @@
 """Cost models: seconds of a kernel from its floating operations and the bytes it moves.
 
 A kernel costs ``launch + max(arithmetic, traffic)``, and a thousandth of the lesser,
-which decides ties. Arithmetic is the flops of its
-body over the peak of the device, products at the peak of fused multiply-adds, the rest
-at that of plain vector work. Traffic is each distinct operand read once and each result
-written once, every value at the bandwidth of the smallest memory that holds it. A view
-costs nothing but a name; what is known at compile time is folded and free.
+which decides ties. Arithmetic is the flops of its body over the peak of the device,
+products at the peak of fused multiply-adds, the rest at that of plain vector work.
+Traffic is each distinct operand read once and each result written once, every value at
+the bandwidth of the smallest memory that holds it. A view costs nothing but a name;
+what is known at compile time is folded and free.
 """
 
 from __future__ import annotations
