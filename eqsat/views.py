@@ -230,7 +230,7 @@ _TURNED = frozenset({np.flip, np.flipud, np.fliplr})
 _SAME_ORDER = frozenset(
     {np.expand_dims, np.squeeze, np.atleast_1d, np.atleast_2d, np.atleast_3d}
 )
-_REPEATED = frozenset({np.broadcast_to, np.broadcast_arrays, np.diagonal})
+_REPEATED = frozenset({np.broadcast_to, np.diagonal})
 _PARTS = frozenset({np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit})
 _UNSURE = frozenset(
     {np.reshape, np.ravel, np.rot90, np.lib.stride_tricks.sliding_window_view}

@@ -275,3 +275,28 @@ def test_log_likelihood_and_its_gradient() -> None:
         step = np.eye(2)[i] * 1e-6
         slope = (loss(scale + step, x, y) - loss(scale - step, x, y)) / 2e-6
         np.testing.assert_allclose(g[i], slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(40, 40), (400, 400), (10, 30, 30), (1000, 3, 3)])
+def test_the_logarithm_of_a_determinant_does_not_overflow(
+    shape: tuple[int, ...], dtype: str, backend: str
+) -> None:
+    n = shape[-1]
+    a = np.broadcast_to(np.eye(n), shape).astype(dtype) * np.dtype(dtype).type(1e30)
+    got = eq.jit(lambda a: np.log(np.linalg.det(a)), backend=backend)(a)
+    np.testing.assert_allclose(got, n * np.log(1e30), rtol=1e-6)
+
+
+def test_solutions_and_inverses_of_one_matrix_share_its_factors() -> None:
+    def f(a: Any, b: Any, c: Any) -> Any:
+        rest = np.linalg.solve(a.T, c), np.linalg.inv(a) @ b, np.linalg.det(a)
+        return np.linalg.solve(a, b), np.linalg.solve(a, c), *rest
+
+    rng = np.random.default_rng(1)
+    a, b, c = rng.normal(size=(7, 7)), rng.normal(size=(7, 3)), rng.normal(size=7)
+    used = [name for k in eq.jit(f).explain(a, b, c).kernels for name in k.ops]
+    assert used.count("lu") == 1
+    for got, want in zip(eq.jit(f)(a, b, c), f(a, b, c), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)

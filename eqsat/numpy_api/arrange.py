@@ -323,7 +323,9 @@ def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
             f"np.broadcast_arrays: shapes {', '.join(map(str, shapes))} do not "
             f"broadcast{at(caller_line())}"
         ) from None
-    return tuple(ops.broadcast_to(a, common) for a in arrays)
+    return tuple(  # by NumPy's function, so that each result shows its own array
+        np.broadcast_to(a, common) for a in arrays
+    )
 
 
 @covers("diff")

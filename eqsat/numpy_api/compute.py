@@ -141,9 +141,16 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
     finite = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     high = float(finite.max) if posinf is None else posinf
     low = float(finite.min) if neginf is None else neginf
-    y = ops.where(ops.isnan(x), nan, x)
-    y = ops.where(x == math.inf, high, y)
-    return ops.where(x == -math.inf, low, y)
+    y = x
+    for found, value in (
+        (ops.isnan(x), nan),
+        (x == math.inf, high),
+        (x == -math.inf, low),
+    ):
+        y = ops.where(
+            found, value if dtype_of(value) is None else cast(value, dtype), y
+        )
+    return y
 
 
 @covers("round", "around")

@@ -11,7 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, at, caller_line
 from eqsat.indexing import getitem
-from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.arrange import diff, shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.op import normal_axes
@@ -241,9 +241,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     cut = (..., slice(1, None), *rest), (..., slice(-1), *rest)
     if x is not None:
         x = array(x)
-        steps = rest if len(shape(x)) > 1 else ()
-        later = getitem(x, (..., slice(1, None), *steps))
-        dx = later - getitem(x, (..., slice(-1), *steps))
+        dx = diff(x, axis=k if len(shape(x)) > 1 else -1)
         if len(shape(x)) == 1:
             dx = ops.reshape(dx, (-1, *(1 for _ in rest)))
     later, earlier = (getitem(array(y), c) for c in cut)

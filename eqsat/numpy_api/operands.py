@@ -65,6 +65,12 @@ def array(value: Any) -> Any:
     return value
 
 
+def strong(value: Any) -> Any:
+    """:func:`array`, and a bare number as the array of int64 or float64 that functions
+    make of it which are no ufuncs."""
+    return np.asarray(value) if type(value) in (int, float) else array(value)
+
+
 def refuse_subclass(kind: type, what: str) -> None:
     """Raise :class:`TraceError` unless ``kind`` is a plain array type."""
     if kind in _PLAIN:

@@ -14,7 +14,7 @@ from eqsat import ops
 from eqsat.errors import TraceError, at, caller_line
 from eqsat.indexing import getitem
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, strong
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced, normal_axes
 from eqsat.ops.reduce import floating
@@ -59,16 +59,16 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
             return ops.broadcast_to(_as(initial, own), left)
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
-        return y if initial is None else combine(_as(initial, dtype_of(y) or own), y)
+        if initial is None:
+            return y
+        return combine(_as(initial, dtype_of(y) or own), y)
 
     return reduce
 
 
 def _as(value: Any, dtype: np.dtype[Any] | None) -> Any:
     """A value as an array of ``dtype`` would hold it."""
-    if dtype is None or isinstance(value, Traced):
-        return value
-    return np.asarray(value, dtype)
+    return value if dtype is None else cast(value, dtype)
 
 
 total = _masked("sum", ops.sum, ops.add, 0)
@@ -177,7 +177,7 @@ def average(
         y = ops.mean(a, axis=axis, keepdims=keepdims)
         count = math.prod(shape(a)) // max(1, math.prod(shape(y)))
         return (y, ops.full_like(y, count)) if returned else y
-    weights = array(weights)
+    weights = strong(weights)
     if shape(weights) != shape(a):
         if not isinstance(axis, (int, np.integer)) or len(shape(weights)) != 1:
             raise TraceError(

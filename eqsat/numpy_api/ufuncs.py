@@ -186,7 +186,8 @@ def _as_resolved(
         raise DTypeError(
             f"{name}: no loop for dtypes ({shown}){given}{at(caller_line())}"
         ) from None
-    return [
-        v if isinstance(k, type) else cast(v, w)
+    single = ufunc.__name__ not in SCIPY or getattr(np, ufunc.__name__, None) is ufunc
+    return [  # in functions of several ops a bare number may meet bare ones alone
+        v if isinstance(k, type) and single else cast(v, w)
         for v, k, w in zip(values, known, wanted, strict=False)
     ]

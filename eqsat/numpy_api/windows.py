@@ -10,7 +10,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.indexing import getitem
-from eqsat.numpy_api.arrange import shape, sizes_of
+from eqsat.numpy_api.arrange import diff, shape, sizes_of
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
@@ -146,9 +146,9 @@ def _slope(f: Any, step: Any, axis: int, edge_order: int) -> Any:
                 "expected one for each element, and edge_order=1"
                 f"{at(caller_line())}"
             )
-        # Before differences, which unsigned integers have none of.
-        places = step if is_floating(step) else cast(step, float)
-        apart = getitem(places, slice(1, None)) - getitem(places, slice(-1))
+        # Before differences, which unsigned integers have none of; bools differ or not.
+        differs = is_floating(step) or dtype_of(step) == np.dtype(bool)
+        apart = diff(step if differs else cast(step, float))
         apart = apart if is_floating(step) else cast(apart, dtype_of(f))
         apart = ops.reshape(apart, (n - 1, *(1,) * (len(shape(f)) - axis - 1)))
         h, k = getitem(apart, slice(-1)), getitem(apart, slice(1, None))

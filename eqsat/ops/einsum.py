@@ -62,6 +62,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Sum of products over ``axes``: the last and first n, or a pair of lists."""
     if not is_traced(a, b):
         return in_float32(np.tensordot)(a, b, axes=axes)
+    a, b = (np.asarray(x) if type(x) in (int, float) else x for x in (a, b))
     ra, rb = len(known_sizes("tensordot", a)), len(known_sizes("tensordot", b))
     count = as_int(axes)
     if count is not None:

@@ -36,6 +36,15 @@ LAPACK = (np.dtype("f4"), np.dtype("f8"))
 # -- types -----------------------------------------------------------------------------
 
 
+def refuse_halves(who: str, dtype: Any) -> None:
+    """Raise :class:`DTypeError` for float16 and bfloat16."""
+    if dtype in HALF:
+        raise DTypeError(
+            f"{who}: dtype {dtype}, expected float32 or float64; NumPy's linalg "
+            f"has no other floats\n  write x.astype(np.float32){at(caller_line())}"
+        )
+
+
 @dataclass(frozen=True)
 class Wide:
     """``rule`` for float32 and float64: NumPy factors no halves either."""
@@ -44,11 +53,7 @@ class Wide:
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         found = self.rule.infer(who, types, attrs)
-        if found[0] in HALF:
-            raise DTypeError(
-                f"{who}: dtype {found[0]}, expected float32 or float64; NumPy's linalg "
-                f"has no other floats\n  write x.astype(np.float32){at(caller_line())}"
-            )
+        refuse_halves(who, found[0])
         return found
 
     def egg(

@@ -15,6 +15,7 @@ from eqsat.ops.factor import (
     lu_logabsdet,
     lu_sign,
     lu_solve,
+    refuse_halves,
     solve_triangular_op,
 )
 from eqsat.ops.pointwise import cast
@@ -44,7 +45,17 @@ def wide_enough(who: str, a: Any, b: Any) -> Any:
     """``a`` in the dtype in which it meets ``b``: before it is factored, as what is
     rounded there stays so."""
     met = [d for d in (dtype_of(a), dtype_of(b)) if d is not None]
-    return cast(a, common_dtype(who, "float", met)) if len(met) == 2 else a
+    if len(met) < 2:
+        return a
+    for d in met:
+        refuse_halves(who, d)
+    return cast(a, common_dtype(who, "float", [_in_lapack(d) for d in met]))
+
+
+def _in_lapack(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which NumPy's linalg takes ``dtype``: integers, also small ones
+    beside float32, are float64."""
+    return np.dtype(float) if dtype.kind in "biu" else dtype
 
 
 def _by_columns(solve: Any, b: Any, is_vector: bool) -> Any:

@@ -276,6 +276,7 @@ def clip(
     high = max if a_max is None else a_max
     if not is_traced(x, low, high) and dtype_of(x) != BF16:
         return np.clip(x, low, high)
+    x = np.asarray(x) if type(x) in (int, float) else x
     known = dtype_of(x)
     if known is not None and known.kind in "iu":
         held = np.iinfo(known)
