@@ -45,7 +45,7 @@ class Way:
     node: int = -1
     """An e-node of the graph: a leaf, a view, or an op over constants."""
     joint: Joint | None = None
-    """A kernel of several results, of which the class is one."""
+    """Kernels that were joined, of which the class is a result."""
 
     @property
     def price_s(self) -> float | None:
@@ -247,7 +247,7 @@ class Covering:
         kids: dict[int, tuple[int, ...]],
         budget: Budget,
     ) -> float:
-        """Put kernels of several results into ``ways``; the seconds saved."""
+        """Put kernels that are cheaper as one into ``ways``; the seconds saved."""
         cuts = self.cuts
         kernels, others = [], []
         for place in order:
@@ -256,13 +256,14 @@ class Covering:
                 kernels.append(Joint((place,), cuts.choice(cut), cut.leaves, cut.price))
             elif kids[place]:
                 others.append((place, kids[place]))
-        saved = 0.0
-        price = {c: k.price for k in kernels for c in k.results}
-        for joint in joints(cuts, kernels, others, budget):
-            saved += sum(price[c] for c in joint.results) - joint.price
+        saved = sum(k.price for k in kernels)
+        for joint in joints(cuts, kernels, others, self.roots, budget):
+            saved -= joint.price
             for c in joint.results:
-                ways[c] = Way(c, joint=joint)
-                kids[c] = tuple(bits(joint.leaves))
+                cut = ways[c].cut
+                if cut is None or cuts.choice(cut) is not joint.chosen:
+                    ways[c] = Way(c, joint=joint)
+                    kids[c] = tuple(bits(joint.leaves))
         return saved
 
 
@@ -306,7 +307,8 @@ def build(
             for c, term in zip(way.joint.results, terms, strict=True):
                 made[c] = term
                 ways.setdefault(term, (way, read))
-            ways.setdefault(terms[0].args[0], (way, read))
+            if len(terms) > 1:
+                ways.setdefault(terms[0].args[0], (way, read))
             continue
         if way.cut is not None:
             root = cover.cuts.nodes[way.cut.node].cls

@@ -1,13 +1,15 @@
 """Kernels with several results.
 
 Two chosen kernels become one where that is cheaper: siblings that read the same value
-over one domain, or a kernel and the one that reads its result, when others need that
-result too. What both compute is computed once, what both read is read once, and one
-launch is saved. The best pair goes first, until none gains.
+over one domain, or a kernel and the one that reads its result. What both compute is
+computed once, what both read is read once, what nobody else reads is not written, and
+one launch is saved. The best pair goes first, until none gains: the steps of a loop
+that Python unrolled, each of which hands several values to the next, become one kernel.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,10 @@ class Joint:
     leaves: int
     """Classes that it reads, as bits."""
     price: float
+
+
+_Asked = tuple[Joint, Joint, tuple[int, ...]]
+"""Two kernels and what is wanted of them as one."""
 
 
 def union(
@@ -85,22 +91,26 @@ def joints(
     dense: Dense,
     kernels: Iterable[Joint],
     others: Sequence[tuple[int, Sequence[int]]],
+    roots: Iterable[int],
     budget: Budget,
 ) -> list[Joint]:
-    """The kernels of several results that make a program cheaper.
+    """The kernels of a program after those were joined that are cheaper as one.
 
     ``kernels``: those of the program, of one result each; ``others``: what is no
-    kernel, and the classes that it reads.
+    kernel, and the classes that it reads; ``roots``: the results of the program.
     """
     live = list(kernels)
-    tried: dict[tuple[tuple[int, ...], ...], Joint | None] = {}
+    tried: dict[_Asked, Joint | None] = {}
+    wanted = Counter(set(roots))
+    wanted.update(k for _, kids in others for k in set(kids))
+    wanted.update(k for kernel in live for k in bits(kernel.leaves))
     while budget.left():
         best: tuple[float, int, int, Joint] | None = None
         needs = _needs(live, others)
         for i in range(len(live)):
             for j in range(i):
                 a, b = live[i], live[j]
-                joint = _pair(dense, a, b, tried)
+                joint = _pair(dense, a, b, wanted, tried)
                 if joint is None:
                     continue
                 gain = a.price + b.price - joint.price
@@ -110,26 +120,36 @@ def joints(
         if best is None:
             break
         _, i, j, joint = best
+        for old in live[i], live[j]:
+            wanted.subtract(bits(old.leaves))
+        wanted.update(bits(joint.leaves))
         live[j] = joint
         del live[i]
-    return [k for k in live if len(k.results) > 1]
+    return live
 
 
 def _pair(
     dense: Dense,
     a: Joint,
     b: Joint,
-    tried: dict[tuple[tuple[int, ...], ...], Joint | None],
+    wanted: Mapping[int, int],
+    tried: dict[_Asked, Joint | None],
 ) -> Joint | None:
-    results = (*a.results, *b.results)
-    if len(results) > dense.model.target.most_results:
-        return None
+    """The two as one kernel. ``wanted``: how many read each class."""
     feeds = any((a.leaves >> r) & 1 for r in b.results)
     feeds |= any((b.leaves >> r) & 1 for r in a.results)
     shared = a.leaves & b.leaves
     if not feeds and not any(dense.size[k] for k in bits(shared)):
         return None
-    key = (a.results, b.results)
+    every = (*a.results, *b.results)
+    results = every
+    target = dense.model.target
+    if len({*a.chosen, *b.chosen}) <= target.most_nodes:
+        own = Counter([*bits(a.leaves), *bits(b.leaves)])
+        results = tuple(r for r in every if wanted[r] > own[r])
+    if len(results) > target.most_results:
+        return None
+    key = a, b, results
     if key not in tried:
         tried[key] = union(dense, results, {**b.chosen, **a.chosen})
     return tried[key]

@@ -33,6 +33,7 @@ from eqsat.portions import varying
 from eqsat.regions import Region, is_constant, split
 from eqsat.rulefile import RuleSet
 from eqsat.second import second_pass
+from eqsat.stacked import unstacked
 from eqsat.term import Term, postorder
 
 HURRY_S = 1e-4
@@ -120,14 +121,18 @@ def optimise(
     model = model.under(options)
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
+    written = roots
+    if options.fusion and options.admits("reassociate"):
+        roots = unstacked(written)
+        constant = is_constant(roots)
     budget = Budget.of(options.deadline_s, options.max_nodes)
     outside = varying(list(postorder(roots))) if options.regions else frozenset()
     regions = split(roots, constant, not options.regions, outside)
     pieces = _distinct(regions)
     clock.lap("regions")
     unchanged = Optimised(
-        list(roots),
-        lambda: _own_origins(roots),
+        list(written),
+        lambda: _own_origins(written),
         {},
         baseline,
         baseline,

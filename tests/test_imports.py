@@ -20,7 +20,7 @@ ORDER = (
     "eggtext eggfile rulefile stock normal frozen insertion warm reading egraph "
     "ematch portions regions problem reduction recovery frontier window extract loops "
     "exact dense cuts hurry joint cover second opportunity origin readable facts "
-    "nearest derivation forced optimise whynot explain "
+    "nearest derivation forced stacked optimise whynot explain "
     "store calibrate lowered jit reverse grad recording lazy fusing "
     "sides instantiate ball perturbation propagate bounds samples drawing verdict "
     "shrink field meaning proof probe findings lint check . testing demo cli __main__ "
