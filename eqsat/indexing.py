@@ -255,7 +255,7 @@ def _ravelled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
             index = np.where(index < 0, index + n, index).astype(dtype)
             flat = index if flat is None else flat * n + index
             continue
-        least, most = _limits(index)
+        least, most = limits_of(index)
         index = index.astype(dtype)
         if least < 0:
             index = ops.where(index < 0, index + n, index)
@@ -271,7 +271,7 @@ def _both(x: Any, y: Any) -> Any:
     return y if x is None else x & y
 
 
-def _limits(index: Any) -> tuple[int, int]:
+def limits_of(index: Any) -> tuple[int, int]:
     """The least and the greatest value that integers may have."""
     if isinstance(index, np.ndarray):
         return (int(index.min()), int(index.max())) if index.size else (0, 0)
@@ -286,6 +286,6 @@ def _wide_enough(indices: Sequence[Any], sizes: Sequence[int]) -> np.dtype[Any]:
     """The dtype of flat positions: vectors hold twice as many of 32 bits. Positions of
     what is out of bounds may overflow."""
     narrow = np.iinfo(np.int32)
-    ends = [_limits(i) for i in indices]
+    ends = [limits_of(i) for i in indices]
     fits = all(narrow.min <= a and b <= narrow.max for a, b in ends)
     return np.dtype(np.int32 if fits and math.prod(sizes) <= narrow.max else np.int64)

@@ -246,6 +246,22 @@ np.interp(np.log(x), [-1, 0, 1], [1, 5, 2])
 """
 """Places in sorted arrays, and lines between them."""
 
+COUNTS = """
+np.bincount(i, minlength=3); np.bincount(i, v[:3], 4); np.bincount([0, 2, 2, 5], v);
+np.bincount(b[0], minlength=2); np.bincount(i, minlength=np.int64(9));
+np.histogram(x, 5); np.histogram(x, 4, (-1, 1)); np.histogram(x, [-1, 0, 0.7, 2]);
+np.histogram(x, np.linspace(-2, 2, 9), density=True); np.histogram(i, [0, 1, 5]);
+np.histogram(x, np.sort(v), weights=C); np.histogram(C, "auto")[1]+x[0, 0];
+np.histogram(x, 3, (-1, 1), True, abs(x)); np.histogram(np.log(x), 3, (-1, 1));
+np.histogram_bin_edges(x, 3, (-2, 1))+v; np.histogram_bin_edges(x, [0, 1, 3, 4])*v;
+np.histogram2d(v, v[::-1], 2); np.histogram2d(v, v, [2, [-1, 0, 1]], weights=v);
+np.histogramdd(x[:, :3], 2, [(-1, 1), (-2, 2), (0, 1)])[0];
+np.linspace(v[0], v[1], 5); np.linspace(0, v, 4); np.linspace(x, v, 3, axis=-1);
+np.linspace(v, 1, 3, endpoint=False); np.linspace(v[0], 9, 4, retstep=True);
+np.linspace(i, 7, 4, dtype=int); np.logspace(v, 1, 3); np.logspace(v[0], 1, 3, base=2)
+"""
+"""Counts, and numbers that are equally far apart."""
+
 WINDOWS = """
 np.lib.stride_tricks.sliding_window_view(v, 2);
 np.lib.stride_tricks.sliding_window_view(x, (2, 3));

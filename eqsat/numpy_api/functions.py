@@ -17,9 +17,11 @@ import numpy as np
 from eqsat.numpy_api import (  # noqa: F401
     arrange,
     compute,
+    counting,
     linalg,
     matrices,
     order,
+    spaces,
     statistics,
     windows,
 )

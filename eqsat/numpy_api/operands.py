@@ -26,7 +26,6 @@ _SHAPES = frozenset(
 )
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
-    "bincount": "(x[:, None] == np.arange(n)).sum(0)",
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
