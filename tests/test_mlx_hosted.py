@@ -16,6 +16,7 @@ from eqsat import ops
 
 mx = pytest.importorskip("mlx.core")
 mlx = pytest.importorskip("eqsat.backends.mlx")
+lower = pytest.importorskip("eqsat.backends.mlx.lower").lower
 ON_GPU = mx.default_device().type == mx.gpu
 rng = np.random.default_rng(0)
 X = rng.uniform(0.2, 0.8, (3, 5)).astype("f4")
@@ -86,6 +87,14 @@ def test_derivatives_by_mlx_are_ours(name: str) -> None:
     value, again = mx.value_and_grad(lambda *xs: (fast(*xs) * 2).sum())(*given)
     assert mx.allclose(value, (fast(*given) * 2).sum(), rtol=1e-5)
     assert mx.isfinite(again).all()
+
+
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_needs_no_float64(name: str, language: str) -> None:
+    f, xs = CASES[name]
+    program = eq.jit(f).lower(*map(mx.array, xs)).program
+    assert "float64" not in lower(program, language).source
 
 
 @pytest.mark.parametrize("name", MATRICES if ON_GPU else CASES)

@@ -17,10 +17,10 @@ import numpy as np
 from eqsat.define import composite, op
 from eqsat.errors import DTypeError, ShapeError, at, caller_line
 from eqsat.op import FLAT, HALF
-from eqsat.ops.pointwise import absolute, equal, negative, sign, where
+from eqsat.ops.pointwise import absolute, cast, equal, negative, sign, where
 from eqsat.ops.position import iota, pad, tril, triu
 from eqsat.ops.reduce import prod, sum
-from eqsat.ops.support import known_sizes
+from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.transcendental import exp, log
 from eqsat.ops.view import expand_dims, matrix_transpose, reshape, window
 from eqsat.signature import Bindings, parse
@@ -387,7 +387,9 @@ def lu_sign(f: Any) -> Any:
     *lead, _, n = known_sizes("lu", f)
     swaps = reshape(window(f, (n, 0), (1, n)), (*lead, n))
     signs = sign(pivots_of(f))
-    return prod(where(equal(swaps, iota(n, f)), signs, negative(signs)), -1)
+    # Beside integers float32 would be compared as float64, which no GPU has.
+    kept = equal(swaps, cast(iota(n, f), dtype_of(f)))
+    return prod(where(kept, signs, negative(signs)), -1)
 
 
 @composite(
