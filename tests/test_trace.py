@@ -133,6 +133,16 @@ def test_dtypes_of_an_array_and_a_scalar(name: str, scalar: Any) -> None:
         ("np.partition(x, 0, axis=4)", "axis 4 is out of bounds for 2"),
         ("np.take(x, i, axis=7, mode='clip')", "axis 7 is out of bounds for 2"),
         ("np.linalg.cond(x[0])", "expected"),
+        ("np.linalg.qr(x[0])", "a has shape \\(3,\\), expected two axes"),
+        ("np.linalg.svd(x[0])", "a has shape \\(3,\\), expected two axes"),
+        ("np.linalg.multi_dot([x])", "1 arrays, expected two or more"),
+        ("np.select([x > 0], [x, x])", "2 choices for 1 conditions"),
+        ("np.diff(x, n=-1)", "n=-1, expected an int from 0 on"),
+        ("np.round(x, 1.5)", "decimals=1.5, expected an int"),
+        ("x.round(1.5)", "decimals=1.5, expected an int"),
+        ("np.rot90(x, axes=(0, -2))", "axes \\(0, -2\\) of shape"),
+        ("np.vsplit(x[0], 3)", "ary has shape \\(3,\\), expected two axes"),
+        ("np.digitize(x, np.array([1.0, 3, 2]))", "monotonically"),
     ],
 )
 def test_what_numpy_refuses_is_refused(text: str, message: str) -> None:

@@ -213,6 +213,11 @@ def where(condition: Any, *choices: Any) -> Any:
 @covers("select")
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """The choice of the first condition that holds, else ``default``."""
+    if len(condlist) != len(choicelist):
+        raise ShapeError(
+            f"np.select: {len(choicelist)} choices for {len(condlist)} conditions"
+            f"{at(caller_line())}"
+        )
     chosen = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         chosen = ops.where(condition, choice, chosen)
@@ -267,6 +272,11 @@ def column_stack(tup: Sequence[Any]) -> Any:
 @covers("vsplit")
 def vsplit(ary: Any, indices_or_sections: Any) -> Any:
     """Parts along the first axis."""
+    if len(shape(ary)) < 2:
+        raise ShapeError(
+            f"np.vsplit: ary has shape {shape(ary)}, expected two axes or more"
+            f"{at(caller_line())}"
+        )
     return ops.split(ary, indices_or_sections, 0)
 
 
@@ -333,6 +343,10 @@ def diff(
     a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Any:
     """a[i + 1] - a[i] along ``axis``, n times."""
+    if n < 0:
+        raise ShapeError(
+            f"np.diff: n={n}, expected an int from 0 on{at(caller_line())}"
+        )
     k = negative_axis("np.diff", axis, len(shape(a)))
     if prepend is not None or append is not None:
         one = [1 if i == k else s for i, s in enumerate(shape(a), -len(shape(a)))]

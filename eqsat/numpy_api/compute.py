@@ -4,6 +4,7 @@ arrays."""
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -157,16 +158,25 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 def round(a: Any, decimals: int = 0) -> Any:
     """The nearest multiple of 10⁻ᵈ, d = ``decimals``; of two, the even one."""
     own = dtype_of(a)
+    try:
+        decimals = operator.index(decimals)
+    except TypeError:
+        raise TraceError(
+            f"np.round: decimals={decimals!r:.60}, expected an int, known while tracing"
+            f"{at(caller_line())}"
+        ) from None
     if own is not None and own.kind in "iu" and decimals >= 0:
         return a
     if decimals == 0 or own is None:
         return ops.rint(a)
-    if own.kind in "biu":
+    if own.kind == "b":
         raise TraceError(
             f"np.round: decimals={decimals} of {own} is not supported in a traced "
             f"function; use x.astype(float){at(caller_line())}"
         )
     power = 10.0 ** abs(decimals)
+    if own.kind in "iu":
+        return ops.cast(ops.rint(a / power) * power, own)
     if decimals > 0:
         return ops.rint(a * power) / power
     return ops.rint(a / power) * power

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import TraceError, at, caller_line
+from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.compute import norm
 from eqsat.numpy_api.operands import array
@@ -84,6 +84,11 @@ def matrix_power(a: Any, n: int) -> Any:
 def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     """The product of several matrices; the first and the last may be vectors. Rules
     find its cheapest order."""
+    if len(arrays) < 2:
+        raise ShapeError(
+            f"np.linalg.multi_dot: {len(arrays)} arrays, expected two or more"
+            f"{at(caller_line())}"
+        )
     result, *rest = map(array, arrays)
     for a in rest:
         result = ops.matmul(result, a)
@@ -91,6 +96,17 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
 
 
 # -- decompositions --------------------------------------------------------------------
+
+
+def _sizes(name: str, a: Any) -> tuple[int, int]:
+    """Rows and columns of matrices."""
+    if len(shape(a)) < 2:
+        raise ShapeError(
+            f"np.linalg.{name}: a has shape {shape(a)}, expected two axes or more"
+            f"{at(caller_line())}"
+        )
+    m, n = shape(a)[-2:]
+    return m, n
 
 
 def _named(like: str, parts: Any) -> Any:
@@ -121,7 +137,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """u, s and vᵀ with a = u s vᵀ; thin ones have a derivative."""
     if not compute_uv:
         return svdvals(a)
-    square = shape(a)[-1] == shape(a)[-2]
+    m, n = _sizes("svd", a)
+    square = m == n
     routine = "svd_full" if full_matrices and not square else "svd"
     return _named("SVDResult", decomposed(a, routine))
 
@@ -140,7 +157,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
             f"np.linalg.qr: mode={mode!r} is not supported in a traced function; "
             f"'reduced', 'complete' and 'r' are{at(caller_line())}"
         )
-    tall = shape(a)[-2] > shape(a)[-1]
+    m, n = _sizes("qr", a)
+    tall = m > n
     routine = "qr_complete" if mode == "complete" and tall else "qr"
     parts = decomposed(a, routine)
     return parts[1] if mode == "r" else _named("QRResult", parts)

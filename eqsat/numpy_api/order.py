@@ -306,6 +306,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
             f"{at(caller_line())}"
         )
     n = shape(bins)[0]
+    if not isinstance(bins, Traced):
+        try:
+            np.digitize([], bins)
+        except ValueError as error:
+            raise ShapeError(
+                f"np.digitize: {error}; they are {bins.tolist()!r:.60}"
+                f"{at(caller_line())}"
+            ) from None
     side = "left" if right else "right"
     if n < 2:
         return searchsorted(bins, x, side)
