@@ -317,9 +317,9 @@ np.take(v[0], [0, -1], -1); np.max(y[:, :0, :0], 1, initial=0);
 np.nanmedian(x[:, :0], 1); np.nanmedian(i[:0]); np.partition(x[:, :0], 0);
 np.take(x, i*9, 0, mode="clip"); np.take(x, i-9, 0, mode="wrap"); np.round(x, 2);
 np.repeat(x, [1, 2, 0], 0); np.repeat(x, [2]); np.repeat(v, np.array([1, 2, 0, 3]));
-x.repeat(np.int64(2), 1); x.round(1); np.around(x, -1); np.round(i, 2); np.round(i*7, -1);
+x.repeat(np.int64(2), 1); x.round(1); np.around(x, -1); np.round(i, 2);
 np.reshape(x, (4, -1), order="F"); x.reshape(2, 6, order="F"); x.ravel("F");
-x.flatten(order="F"); np.ravel(y, order="F"); np.diff(x, prepend=0);
+x.flatten(order="F"); np.ravel(y, order="F"); np.diff(x, prepend=0); np.round(i*7, -1);
 np.diff(x, append=C[:, :1]); np.diff(x, 2, 0, append=x[:1], prepend=x[:2])
 """
 """What lies beyond an edge, and orders of elements."""

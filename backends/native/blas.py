@@ -105,7 +105,8 @@ def _scipy() -> Library:
     return Library(at, 32)
 
 
-NARROW = {
+BITS = {
+    **dict.fromkeys(("SkylakeX", "Cooperlake", "Sapphirerapids"), 512),
     **dict.fromkeys(("Haswell", "Zen", "Excavator", "Sandybridge"), 256),
     **dict.fromkeys(("Steamroller", "Piledriver", "Bulldozer"), 256),
     **dict.fromkeys(("Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"), 128),
@@ -116,7 +117,7 @@ NARROW = {
 
 def vector_bits() -> int:
     """Bits of the vectors that BLAS computes with; of one that is not known, many."""
-    return NARROW.get(library().core, 1 << 16)
+    return BITS.get(library().core, 1 << 16)
 
 
 _STATE = (ctypes.c_int64 * 3)()

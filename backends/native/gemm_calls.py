@@ -14,7 +14,7 @@ from ..kernels.mapped import Mapped
 from ..kernels.pieces import Contraction, Product
 from . import blas, gemm
 from .access import loop
-from .convert import I1, I64, least
+from .convert import I1, I64, least, memory_type, widened
 from .gemm import COPIED, Plan
 from .gemm_code import name_of, signature
 from .machine import Host
@@ -186,6 +186,7 @@ class OwnCalls(Calls):
                 name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
                 with loop(b, low, high, wide) as j:
                     end = least(b, b.add(j, I64(wide)), high)
+                    self._clear_end(p, panel, wide, size, b.sub(end, j))
                     b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
                     c = self._at(p.dtype, out, (j, 1))
                     args = [a, apart, panel, wide, 0, c, lead or n]
@@ -359,6 +360,7 @@ class OwnCalls(Calls):
                     x = self._at(p.y.dtype, y, (j, of_y.leading))
                     to = self._at(p.dtype, out, (j, k))
                     count = least(b, b.sub(high, j), wide)
+                    self._clear_end(p, to, wide, I64(k), count)
                     self._function(name, [x, of_y.leading, to, wide, k, count])
             return
         name = name_of("copy", p.dtype, p.y.dtype.name)
@@ -372,7 +374,30 @@ class OwnCalls(Calls):
                 x = self._at(p.y.dtype, y, (start, of_y.leading), (j, 1))
                 to = self._at(p.dtype, out, (j, k), (start, wide))
                 count = least(b, b.sub(high, j), wide)
+                self._clear_end(p, to, wide, rows, count)
                 self._function(name, [x, of_y.leading, to, wide, rows, count])
+
+    def _clear_end(
+        self,
+        p: Contraction,
+        panel: ir.Value,
+        wide: int,
+        rows: ir.Value,
+        count: ir.Value,
+    ) -> None:
+        """Write zeros into the last vector of each row of a panel, before its ``count``
+        columns are written, if these do not fill it. Tiles multiply whole vectors: of
+        what memory held, denormal numbers take an Intel processor 150 cycles each
+        (1000×64 by 64×10: 0.1 to 2.8 ms, and 17 µs)."""
+        b, lanes = self.b, tile(self.host, p.dtype).lanes
+        if p.sizes[1] % lanes == 0:
+            return
+        zeros = ir.Constant(widened(memory_type(p.dtype), lanes), None)
+        ends = b.icmp_signed("<", count, I64(wide))
+        with b.if_then(ends), loop(b, I64(0), rows, 1) as r:
+            start = b.add(b.mul(r, I64(wide)), I64(wide - lanes))
+            to = self._at(p.dtype, panel, (start, 1))
+            b.store(zeros, to, align=p.dtype.itemsize)
 
 
 def _distance(p: Product) -> str:
