@@ -51,8 +51,8 @@ memory side by side are foreseen worse, and one by one NaN is looked for twice a
 FEW_AT_ONCE, MANY_AT_ONCE = 4, 8
 """The same for extremes of what no second cache holds, by one thread and by several,
 which wait less for memory and more for what they note of NaN: maxima of 8192 rows of
-1024 elements by two threads 0.50 ms, by four at once 0.57, two 0.74, one by one 0.90. By
-one thread all take as long, of a third cache eight 1.05 times."""
+1024 elements take two threads 0.50 ms, by four at once 0.57, by two 0.74, one by one
+0.90. One thread takes as long for all, from a third cache 1.05 times for eight."""
 ONE_BY_ONE = 512
 """Rows of a panel, or multiples, of which sums read one element each at a time, from
 end to end of memory: in a second cache in 0.75 of the time that four streams take. From
