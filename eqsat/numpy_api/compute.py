@@ -12,7 +12,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced
@@ -23,30 +23,25 @@ from eqsat.ops.support import dtype_of, known_sizes
 @covers("dot")
 def dot(a: Any, b: Any) -> Any:
     """Sum of products over the last axis of ``a`` and the last but one of ``b``."""
-    return ops.dot(_strong(a), _strong(b))
+    return ops.dot(strong(a), strong(b))
 
 
 @covers("vdot")
 def vdot(a: Any, b: Any) -> Any:
     """Sum of products of all elements."""
-    return ops.vdot(_strong(a), _strong(b))
+    return ops.vdot(strong(a), strong(b))
 
 
 @covers("inner")
 def inner(a: Any, b: Any) -> Any:
     """Sum of products over the last axes."""
-    return ops.inner(_strong(a), _strong(b))
+    return ops.inner(strong(a), strong(b))
 
 
 @covers("outer", "linalg.outer")
 def outer(a: Any, b: Any) -> Any:
     """Products of every element with every other."""
-    return ops.outer(_strong(a), _strong(b))
-
-
-def _strong(x: Any) -> Any:
-    """``x`` as products of arrays take it: a bare number counts as an array."""
-    return x if isinstance(x, Traced) else array(np.asanyarray(x))
+    return ops.outer(strong(a), strong(b))
 
 
 @covers("linalg.matmul")

@@ -299,14 +299,8 @@ def _equal(
             f"{name}: bins={bins!r:.60}, expected an int from 1 on, or edges"
             f"{at(caller_line())}"
         )
-    own = dtype_of(a) or _FLOAT
     first, last = _ends(name, a, range)
-    if several:
-        dtype: Any = None
-    else:
-        given = (dtype_of(v) if isinstance(v, Traced) else v for v in (first, last))
-        dtype = np.result_type(*given, own)
-        dtype = np.result_type(dtype, _FLOAT) if dtype.kind in "iu" else dtype
+    dtype = None if several else _floating(first, last, a)
     edges = linspace(first, last, n + 1, dtype=dtype)
     if not isinstance(edges, Traced) and np.any(edges[:-1] >= edges[1:]):
         raise ShapeError(

@@ -65,9 +65,9 @@ def array(value: Any) -> Any:
 
 
 def strong(value: Any) -> Any:
-    """:func:`array`, and a bare number as the array of int64 or float64 that functions
-    make of it which are no ufuncs."""
-    return np.asarray(value) if type(value) in (int, float) else array(value)
+    """``value`` as functions take it that are no ufuncs: a bare number counts as an
+    array of int64 or float64."""
+    return value if isinstance(value, Traced) else array(np.asanyarray(value))
 
 
 def refuse_subclass(kind: type, what: str) -> None:
