@@ -56,6 +56,8 @@ class Modelled:
         dtypes: Sequence[Any],
         header: str,
         body: str,
+        strided: bool = False,
+        shared_bytes: int = 0,
     ) -> Callable[[Sequence[Any]], list[Any]]:
         """What stands for :func:`eqsat.backends.mlx.ops.kernel`."""
 
@@ -67,6 +69,8 @@ class Modelled:
                 body,
                 described(inputs, given),
                 described(outputs, made),
+                packed(inputs, given) if strided else (),
+                shared_bytes,
             )
             self.units.append(unit)
             if unit not in self.functions:  # not compiled yet: only the types matter
@@ -91,6 +95,17 @@ def described(names: Sequence[str], arrays: Sequence[Any]) -> Any:
         )
         for n, x in zip(names, arrays, strict=True)
     )
+
+
+def packed(
+    names: Sequence[str], arrays: Sequence[Any]
+) -> tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]:
+    """Names, shapes and strides, as the model has arrays."""
+    strides = (
+        tuple(math.prod(x.shape[i + 1 :]) for i in range(x.ndim)) for x in arrays
+    )
+    shapes = (tuple(x.shape) for x in arrays)
+    return tuple(zip(names, shapes, strides, strict=True))
 
 
 def units_of(runs: Sequence[tuple[Modelled, Sequence[Any]]]) -> list[model.Unit]:

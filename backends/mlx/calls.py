@@ -22,6 +22,7 @@ from ..interpret import evaluate
 from ..numpy.emit import Names
 from . import spell
 from .arrays import to_mlx
+from .products import Products
 
 FEW_QUERIES = 4
 """Below which MLX has an attention for float32 on CUDA."""
@@ -59,9 +60,11 @@ class KernelWriter:
         names: Names,
         namespace: dict[str, Any],
         language: str,
+        products: Products,
     ) -> None:
         self.kernel, self.called, self.names = kernel, called, names
         self.namespace, self.language = namespace, language
+        self.products = products
         self.roots = roots_of(kernel)
         self.leaves = set(kernel.term.args)
         self.texts: dict[Term, str] = {}
@@ -195,6 +198,10 @@ class KernelWriter:
         joined = self._addmm(term)
         if joined is not None:
             return joined
+        if op.name == "matmul":
+            own = self._own_product(term)
+            if own is not None:
+                return own
         if op.name == "nextafter" and term.dtype in HALF and self.wide:
             return self._in_half(term)
         text = spell.expression(self._call(term, self.value))
@@ -270,12 +277,26 @@ class KernelWriter:
         for x, y in sorted(ways, key=lambda way: way[0].op.name == "matmul"):
             factor, product = self._scaled(x)
             if self._is_lone(x) and self._is_lone(product) and self._adds(product, y):
+                own = self._own_product(product, factor, y)
+                if own is not None:
+                    return own
                 a, b = product.args
                 words = [self.value(y), self.value(a), self.value(b)]
                 if factor != 1:
                     words.append(f"alpha={factor!r}")
                 return f"mx.addmm({', '.join(words)})"
         return None
+
+    def _own_product(
+        self, term: Term, factor: float = 1.0, added: Term | None = None
+    ) -> str | None:
+        """``factor`` times a product of float32, and what is ``added``, as a kernel of
+        ours where that is faster."""
+        if any(t.dtype != WIDE for t in (term, *term.args)):
+            return None
+        texts = [self.value(a) for a in term.args]
+        more = self.value(added) if added is not None else ""
+        return self.products.spelled(term.args, texts, self.out, factor, more)
 
     def _scaled(self, term: Term) -> tuple[float, Term]:
         """The number and the product of ``number * (x w)``."""

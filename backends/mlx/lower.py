@@ -28,6 +28,7 @@ from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .blocks import count_of, opened
 from .calls import F64, WIDE, KernelWriter, no_float64
+from .products import Products, are_ours, defined
 from .transforms import transformable
 
 INDENT = "    "
@@ -114,6 +115,7 @@ class _Writer:
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.names = Names({*RESERVED, *self.called.values()})
+        self.products = Products(self.names, self._defined, are_ours(self.language))
         fixed = [*self.program.constants, *self.program.folded]
         values = evaluate(fixed, {})
         self.namespace |= {self.called[t]: to_mlx(values[t]) for t in fixed}
@@ -137,13 +139,29 @@ class _Writer:
             lines.append(f"# {called[t]}: {show_type(t)}, {kind}")
         for step in program.steps:
             lines += self._step(step)
+        lines = self._once(lines)
         names = [called[r] for r in program.roots]
         lines.append(f"return ({', '.join(names)}{',' if len(names) == 1 else ''})")
         head = f"def program({', '.join(called[t] for t in program.inputs)}):"
         body = "\n".join(INDENT + line for line in lines)
         imports = "import mlx.core as mx\nfrom eqsat.backends.mlx import ops"
-        made = [f"{name} = {text}" for text, name in self.kernels.items()]
+        made = [
+            f"{name} = {text}"
+            for text, name in self.kernels.items()
+            if f"{name}(" in body
+        ]
         return "\n\n\n".join([imports, *made, f"{head}\n{body}\n"])
+
+    def _once(self, lines: Sequence[str]) -> list[str]:
+        """``lines``, those that split an operand of products where it is met first."""
+        seen: set[str] = set()
+        kept = []
+        for line in lines:
+            if line not in seen:
+                kept.append(line)
+            if line in self.products.splits:
+                seen.add(line)
+        return kept
 
     def _step(self, step: Kernel | View) -> list[str]:
         if isinstance(step, View):
@@ -158,7 +176,13 @@ class _Writer:
 
     def _kernel(self, step: Kernel) -> list[str]:
         new = partial(
-            KernelWriter, step, self.called, self.names, self.namespace, self.language
+            KernelWriter,
+            step,
+            self.called,
+            self.names,
+            self.namespace,
+            self.language,
+            self.products,
         )
         if self.language:
             own = self._by_mlx(step, new())
@@ -184,9 +208,9 @@ class _Writer:
         memory lies well, and single calls that are brief."""
         if step.kind not in (MAP, ROW):
             lines = writer.lines()
-            products = ("mx.matmul(", "mx.addmm(")
-            whole = all(t.partition(" = ")[2].startswith(products) for t in lines)
-            return lines if whole else []
+            products = {"mx.matmul", "mx.addmm", *self.kernels.values()}
+            calls = (t.partition(" = ")[2].partition("(")[0] for t in lines)
+            return lines if products.issuperset(calls) else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
         if views or (writer.is_one_call() and self._is_quick(step)):
@@ -261,19 +285,23 @@ class _Writer:
     def _generated(self, step: Kernel, part: Generated) -> str:
         """The name of a generated kernel; equal ones have one."""
         source, buffers = part.source, part.nest.buffers
-        words = [
-            repr(self.language),
-            repr(source.name),
-            repr([buffers[i].name for i in source.inputs]),
-            repr([buffers[i].name for i in source.outputs]),
-            f"threads={source.threads}",
-            f"group={source.group}",
-            f"shapes={[m.shape for m in part.outputs]}",
-            f"dtypes=[{', '.join(spell.dtype_text(m.dtype) for m in part.outputs)}]",
-            f'header="""\n{source.header}"""',
-            f'body="""\n{source.body}"""',
-        ]
-        text = "ops.kernel(\n" + "".join(f"{INDENT}{w},\n" for w in words) + ")"
+        dtypes = ", ".join(spell.dtype_text(m.dtype) for m in part.outputs)
+        text = defined(
+            self.language,
+            source.name,
+            [buffers[i].name for i in source.inputs],
+            [buffers[i].name for i in source.outputs],
+            source.header,
+            source.body,
+            threads=str(source.threads),
+            group=str(source.group),
+            shapes=str([m.shape for m in part.outputs]),
+            dtypes=f"[{dtypes}]",
+        )
+        return self._defined(text, f"{step.name}_kernel")
+
+    def _defined(self, text: str, stem: str) -> str:
+        """The name of the kernel that ``text`` defines; equal ones have one."""
         if text not in self.kernels:
-            self.kernels[text] = self.names.fresh(f"{step.name}_kernel")
+            self.kernels[text] = self.names.fresh(stem)
         return self.kernels[text]

@@ -69,9 +69,14 @@ def kernel(
     dtypes: Sequence[Any],
     header: str,
     body: str,
+    strided: bool = False,
+    shared_bytes: int = 0,
 ) -> Callable[[Sequence[Array]], list[Array]]:
     """A generated kernel, given the body of its function: the outputs, not evaluated,
     of a list of inputs that have axes.
+
+    ``strided``: inputs lie as they do, their strides told; else packed.
+    ``shared_bytes``, of CUDA: how much memory a group is given when it starts.
 
     MLX keeps compiled kernels by ``name``, which must be of this text alone, and is
     handed the text as :func:`compact` shortens it.
@@ -84,12 +89,15 @@ def kernel(
         nonlocal made
         if made is None:  # not before it is called: the source is for any machine
             before, inside = compact(header, body)
+            more = {"shared_memory": shared_bytes} if shared_bytes else {}
             made = getattr(mx.fast, f"{language}_kernel")(
                 name=name,
                 input_names=[*inputs],
                 output_names=[*outputs],
                 source=inside,
                 header=before,
+                ensure_row_contiguous=not strided,
+                **more,
             )
         found: list[Array] = made(
             inputs=given,

@@ -47,6 +47,10 @@ class Unit:
     inputs: tuple[tuple[str, str, int], ...]
     """Name, dtype and number of elements."""
     outputs: tuple[tuple[str, str, int], ...]
+    lying: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
+    """Names of inputs whose shapes and strides, in elements, CUDA is told."""
+    shared_bytes: int = 0
+    """Of the memory that a group is given when it starts."""
 
     def text(self, name: str) -> str:
         """The function as MLX is handed it, with the signature that MLX gives it."""
@@ -74,6 +78,13 @@ class Unit:
                 for a, text in ATTRIBUTES.items()
                 if a in self.body
             ]
+        for stem, *told in self.lying:
+            for what, values in zip(("shape", "strides"), told, strict=True):
+                numbers = ", ".join(map(str, values))
+                args.append(f"const long long {stem}_{what}[] = {{{numbers}}};")
+            args.append(f"const int {stem}_ndim = {len(told[0])};")
+        room = rf"__shared__ unsigned char \1[{self.shared_bytes}];"
+        body = re.sub(r"extern __shared__ unsigned char (\w+)\[\];", room, body)
         macros = re.findall(r"^#define (\w+)", header, re.MULTILINE)
         lines = [
             f"namespace {name} {{",
@@ -104,7 +115,8 @@ static __attribute__((section("group_memory"), used)) char at_least_one[16];
 
 def compiled(units: Sequence[Unit]) -> dict[Unit, Any]:
     """A function for each kernel. Raises :class:`ModelError` for one that is no C++."""
-    text = f'#include "{HERE / "model.h"}"\n{_ENDS}\n'
+    headers = [f'#include "{HERE / name}"' for name in ("model.h", "tensor_cores.h")]
+    text = "\n".join([*headers, f"{_ENDS}\n"])
     text += "\n".join(u.text(f"k{i}") for i, u in enumerate(units))
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
