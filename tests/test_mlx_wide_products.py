@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metal import model
 from natives import Array
 from programs import program_of
 
-from eqsat.backends.gpu import wide_products as wide
+from eqsat.backends.gpu import wide_products
 
 pytest.importorskip("mlx.core")
 import mlx.core as mx
 from mlx_checking import ON_GPU, placed
+from wide import HERE, drawn, modelled, on_device, ran
 
 from eqsat.backends import mlx
 from eqsat.backends.mlx import products
@@ -33,18 +33,6 @@ LEADS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 ]
 """Axes before those of the matrices."""
 SIZES = [1, 2, 31, 33, 64, 127, 128, 129, 130, 256, 257, 300]
-KINDS = ["C", "F", "reversed", "few"]
-"""How an operand lies; few: all rows are one."""
-
-
-def drawn(rng: Any, shape: tuple[int, ...], kind: str = "C") -> Array:
-    x = rng.standard_normal(shape, dtype=np.float32)
-    x *= np.float32(2.0) ** rng.integers(-3, 4, x.shape).astype(np.float32)
-    if kind == "F":
-        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
-    if kind == "reversed":
-        return x[..., ::-1, ::-1]
-    return np.broadcast_to(x[..., :1, :], shape) if kind == "few" else x
 
 
 def assert_is_product(
@@ -68,40 +56,6 @@ def assert_is_product(
 # -- on the model of a GPU -------------------------------------------------------------
 
 
-def lying(x: Array) -> tuple[Array, tuple[int, ...]]:
-    """An array without gaps that holds all of ``x``, and the strides of ``x`` in it, in
-    elements; not for those that run backwards."""
-    order = sorted(range(x.ndim), key=lambda a: -x.strides[a])
-    once = x[tuple(slice(None) if s else slice(1) for s in x.strides)]
-    packed = np.ascontiguousarray(once.transpose(order))
-    steps = dict(zip(order, packed.strides, strict=True))
-    return packed, tuple(
-        steps[a] // x.itemsize if x.strides[a] else 0 for a in range(x.ndim)
-    )
-
-
-def ran(kernel: wide.Kernel, arrays: list[Array], dtype: str, seed: int) -> Array:
-    """The result of a kernel on the model of a GPU; bfloat16 as uint16."""
-    held = [lying(x) for x in arrays]
-    stored = np.empty(kernel.shape, np.uint16 if dtype == "bfloat16" else np.float32)
-    names = {"uint16": "bfloat16"}
-    inputs = tuple(
-        (n, names.get(str(x.dtype), str(x.dtype)), x.size)
-        for n, (x, _) in zip(kernel.inputs, held, strict=True)
-    )
-    lies = tuple(
-        (n, x.shape, strides)
-        for n, x, (_, strides) in zip(kernel.inputs, arrays, held, strict=True)
-    )
-    output = (("y" if dtype == "bfloat16" else "result", dtype, stored.size),)
-    unit = model.Unit(
-        "cuda", kernel.header, kernel.body, inputs, output, lies, kernel.shared_bytes
-    )
-    given = [x for x, _ in held]
-    model.launched(model.one(unit), given, [stored], kernel.groups, wide.GROUP, seed)
-    return stored
-
-
 def made(
     a: Array,
     b: Array,
@@ -111,23 +65,25 @@ def made(
     seed: int = 0,
 ) -> Array:
     """A product on the model of a GPU."""
-    product = wide.Product(a.shape, b.shape)
+    product = wide_products.Product(a.shape, b.shape)
     both = (a, b)
     parts = [
-        ran(wide.splitting(x.shape, of == 1, product.is_one), [x], "bfloat16", seed)
+        ran(
+            wide_products.splitting(x.shape, of == 1, product.is_one),
+            [x],
+            "bfloat16",
+            seed,
+        )
         for of, x in enumerate(both)
     ]
     lead = product.shape[:-2]
     if not product.is_one:
         both = tuple(np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in both)
     more = [] if added is None else [np.broadcast_to(added, product.shape)]
-    kernel = wide.multiplying(product, added is not None, factor, halves)
+    kernel = wide_products.multiplying(product, added is not None, factor, halves)
     return ran(kernel, [*parts, *both, *more], "float32", seed)
 
 
-modelled = pytest.mark.skipif(
-    ON_GPU or model.COMPILER is None, reason="on the device, or no C++ compiler"
-)
 FEW = [
     (LEADS[0], (128, 128, 32), "CC"),
     (LEADS[0], (130, 257, 161), "FC"),
@@ -184,7 +140,7 @@ def test_parts_add_up() -> None:
     rng = np.random.default_rng(6)
     x = drawn(rng, (128, 32)) * np.float32(2.0) ** rng.integers(-60, 60, (128, 1))
     x = x.astype(np.float32)
-    stored = ran(wide.splitting(x.shape, False, True), [x], "bfloat16", 0)
+    stored = ran(wide_products.splitting(x.shape, False, True), [x], "bfloat16", 0)
     parts = (stored.reshape(3, 128, 4, 8).astype(np.uint32) << 16).view(np.float32)
     rows = np.arange(128)[:, None]
     chunks = np.arange(4) ^ (rows >> 1 & 3)
@@ -195,14 +151,10 @@ def test_parts_add_up() -> None:
 # -- on the device ---------------------------------------------------------------------
 
 
-HERE = ON_GPU and products.are_ours("cuda")
-on_device = pytest.mark.skipif(not HERE, reason="no tensor cores of Hopper")
-
-
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are ours."""
-    monkeypatch.setattr(wide.Product, "is_faster", property(lambda self: True))
+    monkeypatch.setattr(wide_products.Product, "is_faster", property(lambda self: True))
 
 
 @on_device
@@ -224,7 +176,7 @@ def test_products_on_the_device(
         a, b = odd(rng, a), odd(rng, b)
     xs = [placed(x, layout) for x, layout in zip((a, b), layouts, strict=True)]
     a, b = map(mlx.to_numpy, xs)
-    shape = wide.Product(a.shape, b.shape).shape
+    shape = wide_products.Product(a.shape, b.shape).shape
     c = None
     if more in ("row", "all"):
         c = drawn(rng, shape if more == "all" else (n,))
@@ -234,7 +186,7 @@ def test_products_on_the_device(
 
     given = [a, b] if c is None else [a, b, c]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide.Product, "is_faster", property(lambda self: True))
+        patch.setattr(wide_products.Product, "is_faster", property(lambda self: True))
         lowered = mlx.lower(program_of(f, *given), None)
     assert "product_kernel(" in lowered.source
     (y,) = lowered.run(*xs, *([mlx.to_mlx(c)] if c is not None else []))
@@ -297,7 +249,7 @@ def test_gradients_through_own_products() -> None:
 def test_which_products_are_ours(
     left: tuple[int, ...], right: tuple[int, ...], ours: bool
 ) -> None:
-    assert wide.Product(left, right).is_faster is ours
+    assert wide_products.Product(left, right).is_faster is ours
 
 
 @pytest.mark.parametrize(

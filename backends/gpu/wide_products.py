@@ -17,13 +17,14 @@ the parts are exact up to 2⁻¹³⁴, as bfloat16 is.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+
+from .tensor_cores import DOT, OFFSET, PAIR, Kernel, constants, instructions, named
 
 ROWS, INNER = 128, 32
 """Of a block: rows of the left operand or columns of the right one, and indices that
@@ -44,19 +45,6 @@ OWN_FLOPS_PER_S = 5e13
 """Of MLX's products of float32 (cuBLAS)."""
 AHEAD = {1: 4, 2: 3}
 """Steps for which there is room, by the number of columns of a tile in 128s."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel as text, how to start it, and the shape of its result."""
-
-    name: str
-    header: str
-    body: str
-    inputs: tuple[str, ...]
-    groups: int
-    shape: tuple[int, ...]
-    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,9 +109,9 @@ def splitting(shape: tuple[int, ...], right: bool, folded: bool) -> Kernel:
         lead, rows = [], prod(lead) * rows
     blocks = prod(lead) * _blocks(rows), -(-inner // INNER)
     consts = {"FROM_END": 1 if right else 2, "FOLDED": int(folded)}
-    header, body = _OFFSET + _PAIR, _constants(consts) + _SPLIT
+    header, body = OFFSET + PAIR, constants(consts) + _SPLIT
     shape = (blocks[0], blocks[1] * BLOCK)
-    return _named("split", header, body, ("x",), prod(blocks), shape)
+    return named("split", header, body, ("x",), prod(blocks), shape)
 
 
 def multiplying(
@@ -140,10 +128,11 @@ def multiplying(
     stages = AHEAD[halves]
     consts = {"HALVES": halves, "STAGES": stages}
     consts |= {"FOLDED": int(product.is_one), "EVEN": int(n % 2 == 0)}
-    body = _constants(consts) + _PRODUCT
+    body = constants(consts) + _PRODUCT
+    lead = product.shape[:-2]
     texts = {
-        "@LEFT_OF": _index(product, product.left),
-        "@RIGHT_OF": _index(product, product.right),
+        "@LEFT_OF": "0" if product.is_one else index_of(lead, product.left[:-2]),
+        "@RIGHT_OF": index_of(lead, product.right[:-2]),
         " @ADDED_AT": _ADDED_AT if added else "",
     }
     for mark, text in texts.items():
@@ -154,8 +143,14 @@ def multiplying(
     inputs = ("left_parts", "right_parts", "left", "right", *(["added"] * added))
     tiles = count * _blocks(m) * -(-n // (halves * ROWS))
     room = stages * (1 + halves) * 2 * BLOCK + 16 * stages + 1024
-    return _named(
-        "product", _TENSOR + _OFFSET, body, inputs, tiles, product.shape, room
+    return named(
+        "product",
+        instructions((128, False)) + OFFSET + DOT,
+        body,
+        inputs,
+        tiles,
+        product.shape,
+        room,
     )
 
 
@@ -163,10 +158,10 @@ def _blocks(rows: int) -> int:
     return -(-rows // ROWS)
 
 
-def _index(product: Product, operand: Sequence[int]) -> str:
-    """Which matrix of an operand, by its shape, product g reads."""
-    lead, given = product.shape[:-2], operand[:-2]
-    if product.is_one or prod(given) == 1:
+def index_of(lead: Sequence[int], given: Sequence[int]) -> str:
+    """Which matrix of an operand with leading axes ``given`` is matrix g of ``lead``,
+    with which they broadcast."""
+    if prod(given) == 1:
         return "0"
     if prod(given) == prod(lead):
         return "g"
@@ -179,58 +174,6 @@ def _index(product: Product, operand: Sequence[int]) -> str:
         step *= lead[-i]
     return " + ".join(terms)
 
-
-def _constants(values: dict[str, int]) -> str:
-    words = ", ".join(f"{name} = {value}" for name, value in values.items())
-    return f"constexpr int {words};\n"
-
-
-def _named(
-    stem: str,
-    header: str,
-    body: str,
-    inputs: tuple[str, ...],
-    groups: int,
-    shape: tuple[int, ...],
-    shared: int = 0,
-) -> Kernel:
-    digest = hashlib.sha256(f"{header}{body}".encode()).hexdigest()[:16]
-    return Kernel(f"{stem}_{digest}", header, body, inputs, groups, shape, shared)
-
-
-_OFFSET = """// Where row i begins: rows count along `axis`, then along the axes before
-// the last two, the last of them first.
-template <typename Shape, typename Strides>
-__device__ inline long long eq_offset(
-    long long i, int axis, int ndim, const Shape& shape, const Strides& strides) {
-  long long found = i % shape[axis] * strides[axis];
-  i /= shape[axis];
-  for (int a = ndim - 3; a >= 0; a--) {
-    found += i % shape[a] * strides[a];
-    i /= shape[a];
-  }
-  return found;
-}
-"""
-
-_PAIR = """
-// Two numbers as bfloat16, rounded to the nearest, the first in the lower half.
-__device__ inline unsigned eq_pair(float first, float second) {
-#ifdef __CUDA_ARCH__
-  unsigned found;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(second), "f"(first));
-  return found;
-#else
-  unsigned halves[2];
-  for (int i = 0; i < 2; i++) {
-    const float x = i ? second : first;
-    const unsigned bits = __float_as_int(x);
-    halves[i] = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  }
-  return halves[0] | halves[1] << 16;
-#endif
-}
-"""
 
 _SPLIT = """
 // A thread group stores one block: part by part, a row of 32 elements in 64 bytes. The
@@ -296,78 +239,6 @@ for (int i = t; i < 128 * 4; i += 256) {
     *(uint4*)(to + n * 8192 + r * 64 + (c ^ (r >> 1 & 3)) * 16) = part;
   }
 }
-"""
-
-_REGISTERS = 64
-_PLACES = ", ".join(f"%{i}" for i in range(_REGISTERS))
-_SUMS = ", ".join(f'"+f"(sums[{i}])' for i in range(_REGISTERS))
-_TENSOR = f"""#ifdef __CUDA_ARCH__
-__device__ inline unsigned tensor_address(const void* p) {{
-  return (unsigned)__cvta_generic_to_shared(p);
-}}
-// Barriers on which copies of memory are awaited, and those that have read them.
-__device__ inline void tensor_barrier(unsigned at, unsigned arrivals) {{
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals));
-}}
-__device__ inline void tensor_barriers_made() {{
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
-}}
-__device__ inline void tensor_expect(unsigned at, unsigned bytes) {{
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at),
-               "r"(bytes)
-               : "memory");
-}}
-__device__ inline void tensor_arrive(unsigned at) {{
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-}}
-__device__ inline void tensor_wait(unsigned at, unsigned phase) {{
-  asm volatile(
-      "{{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
-      "@p bra done; bra again; done: }}" ::"r"(at),
-      "r"(phase)
-      : "memory");
-}}
-__device__ inline void tensor_copy(unsigned to, const void* from, unsigned bytes,
-                                   unsigned barrier) {{
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
-      "%2, [%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}}
-// Matrices of rows of 64 bytes, swizzled, 8 of them in 512 bytes.
-__device__ inline unsigned long long tensor_matrix(unsigned at) {{
-  return (at & 0x3ffff) >> 4 | 1ull << 16 | 32ull << 32 | 2ull << 62;
-}}
-__device__ inline void tensor_begin() {{
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}}
-__device__ inline void tensor_end() {{
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}}
-// 64 rows by 128 columns, 16 indices: to the sums, or instead of them.
-__device__ inline void tensor_multiply(float (&sums)[{_REGISTERS}],
-                                       unsigned long long left,
-                                       unsigned long long right, int more) {{
-  asm volatile(
-      "{{ .reg .pred p; setp.ne.b32 p, %66, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{{{_PLACES}}}, %64, %65, p, 1, 1, 0, 0; }}"
-      : {_SUMS}
-      : "l"(left), "l"(right), "r"(more));
-}}
-#endif
-// A multiply-add at a time, as float32 has it.
-__device__ __noinline__ float eq_dot(const float* x, long long by_x, const float* y,
-                                     long long by_y, int size) {{
-  float sum = 0.0f;
-  for (int i = 0; i < size && sum == sum; i++) {{
-    sum = fmaf(x[i * by_x], y[i * by_y], sum);
-  }}
-  return sum;
-}}
 """
 
 _ADDED_AT = """

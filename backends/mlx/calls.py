@@ -186,6 +186,8 @@ class KernelWriter:
         own_lowering = op.lowerings.get("mlx")
         if own_lowering is not None:
             return self._by_author(term, own_lowering.function)
+        if op.name.startswith("attention") and self._has_own_attention(term):
+            return self._own_attention(term)
         if spell.has_own(op):
             found = self._fast(term, self.value)
             if found is not None:
@@ -248,10 +250,23 @@ class KernelWriter:
         return spell.fast(self._call(term, value))
 
     def is_attention(self, term: Term) -> bool:
-        """Whether ``term`` is attention that is best one call of MLX."""
-        if not term.op.name.startswith("attention") or self._is_in_steps(term):
+        """Whether ``term`` is attention that is best one call of MLX, or one kernel of
+        ours."""
+        if not term.op.name.startswith("attention"):
+            return False
+        if self._has_own_attention(term):
+            return True
+        if self._is_in_steps(term):
             return False
         return self._fast(term, self._plain) is not None
+
+    def _has_own_attention(self, term: Term) -> bool:
+        return self._is_in_steps(term) and self.products.has_attention(term)
+
+    def _own_attention(self, term: Term) -> str:
+        scale = float(evaluate([term.args[3]], {})[term.args[3]])
+        texts = [self.value(a) for a in term.args]
+        return self.products.attention(term, texts, scale, self.out)
 
     def _is_in_steps(self, term: Term) -> bool:
         """Whether MLX would compute attention step by step: on CUDA it has kernels for

@@ -1,4 +1,4 @@
-"""Products of float32 as kernels of ours, in the text of a program."""
+"""Products and attention of float32 as kernels of ours, in the text of a program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
-from eqsat.term import Term
+from eqsat.term import Term, Weak
 
 from ..gpu import wide_products as wide
+from ..gpu.tensor_cores import Kernel
+from ..gpu.wide_attention import Attention, attending
 from ..numpy.emit import Names
 
+F32 = np.dtype(np.float32)
 CAPABILITY = 9, 0
 """Of devices that have the instructions, and on which they are faster."""
 
@@ -93,14 +97,48 @@ class Products:
         lead = product.shape[:-2]
         whole = [
             text
-            if product.is_one or x.shape[:-2] == lead
-            else f"mx.broadcast_to({text}, {(*lead, *x.shape[-2:])})"
+            if product.is_one
+            else _broadcast(text, x.shape[:-2], lead, x.shape[-2:])
             for text, x in zip(texts, operands, strict=True)
         ]
         more = [f"mx.broadcast_to({added}, {product.shape})"] * bool(added)
         kernel = wide.multiplying(product, bool(added), factor)
         name = self.define(_text(kernel, "float32", "result"), "product_kernel")
         return f"{name}([{', '.join([*parts, *whole, *more])}])[0]"
+
+    def attention(
+        self, term: Term, texts: Sequence[str], scale: float, out: list[str]
+    ) -> str:
+        """An expression of an attention :meth:`has_attention` holds of, its arguments
+        named ``texts``; ``out`` is given the lines before."""
+        formula = _attention_of(term)
+        assert formula is not None
+        splits = ((False, 0), (False, 1), (True, 2))
+        parts = []
+        for right, i in splits:
+            line = self._split(tuple(term.args[i].shape), texts[i], right, False)
+            out.append(line)
+            parts.append(self.splits[line])
+        whole = [
+            _broadcast(t, x.shape[:-2], formula.lead, x.shape[-2:])
+            for t, x in zip(texts[:3], term.args, strict=False)
+        ]
+        if formula.is_biased:
+            bias, shape = term.args[4], formula.shape[:-1] + formula.keys[-2:-1]
+            whole.append(_broadcast(texts[4], bias.shape[:-1], shape[:-1], shape[-1:]))
+        if formula.is_causal:
+            lead = formula.values[:-2]
+            total = f"mx.sum({texts[2]}, axis=-2, keepdims=True)"
+            size = (1, formula.values[-1])
+            whole.append(_broadcast(total, lead, formula.lead, size))
+        kernel = attending(formula, scale)
+        name = self.define(_text(kernel, "float32", "result"), "attention_kernel")
+        return f"{name}([{', '.join([*parts, *whole])}])[0]"
+
+    def has_attention(self, term: Term) -> bool:
+        """Whether attention ``term`` is best one kernel of ours."""
+        formula = _attention_of(term) if self.are_ours else None
+        return formula is not None and formula.is_faster
 
     def _split(
         self, shape: tuple[int, ...], text: str, right: bool, folded: bool
@@ -116,7 +154,29 @@ class Products:
         return fresh + made
 
 
-def _text(kernel: wide.Kernel, dtype: str, output: str) -> str:
+def _attention_of(term: Term) -> Attention | None:
+    """What ``term`` computes, where it is attention of float32 with a known scale."""
+    name, args = term.op.name, term.args
+    biased = name in ("attention_masked", "attention_padded")
+    if not biased and name not in ("attention_causal", "attention_scaled"):
+        return None
+    arrays = (*args[:3], *args[4:])
+    if any(a.dtype != F32 for a in arrays) or not isinstance(args[3].dtype, Weak):
+        return None
+    q, k, v = (tuple(a.shape) for a in args[:3])
+    return Attention(q, k, v, name == "attention_causal", biased)
+
+
+def _broadcast(
+    text: str, given: Sequence[int], wanted: Sequence[int], rest: Sequence[int]
+) -> str:
+    """``text`` with leading axes ``wanted`` instead of ``given``."""
+    if tuple(given) == tuple(wanted):
+        return text
+    return f"mx.broadcast_to({text}, {(*wanted, *rest)})"
+
+
+def _text(kernel: Kernel, dtype: str, output: str) -> str:
     settings: dict[str, Any] = {
         "threads": kernel.groups * wide.GROUP,
         "group": wide.GROUP,

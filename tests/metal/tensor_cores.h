@@ -104,16 +104,47 @@ inline unsigned long long tensor_matrix(unsigned at) {
 // What 32 lanes do in step.
 inline void tensor_begin() { model::shuffle_xor(0, 0); }
 inline void tensor_end() { model::shuffle_xor(0, 0); }
-inline void tensor_multiply(float (&sums)[64], unsigned long long left,
-                            unsigned long long right, int more) {
-  const int thread = model::launch->now->number % 128, lane = thread % 32;
-  for (int i = 0; i < 64; i++) {
-    const int row = thread / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+namespace model {
+
+template <int N>
+void multiply(float (&sums)[N], const float (&left)[2][16], unsigned long long right, int more) {
+  const int lane = launch->now->number % 32;
+  for (int i = 0; i < N; i++) {
     const int col = i / 4 * 8 + lane % 4 * 2 + i % 2;
     double sum = more ? sums[i] : 0.0;
     for (int k = 0; k < 16; k++) {
-      sum += double(model::element(left, row, k)) * model::element(right, col, k);
+      sum += double(left[i / 2 % 2][k]) * element(right, col, k);
     }
-    sums[i] = model::cut_off(sum);
+    sums[i] = cut_off(sum);
   }
+}
+
+}  // namespace model
+
+// 64 rows in memory, 16 for each 32 lanes: two rows of a lane.
+template <int N>
+void tensor_multiply(float (&sums)[N], unsigned long long left, unsigned long long right,
+                     int more) {
+  const int thread = model::launch->now->number % 128;
+  float rows[2][16];
+  for (int j = 0; j < 2; j++) {
+    const int row = thread / 32 * 16 + thread % 32 / 4 + 8 * j;
+    for (int k = 0; k < 16; k++) rows[j][k] = model::element(left, row, k);
+  }
+  model::multiply(sums, rows, right, more);
+}
+// In registers: of 4 lanes each has 2 of 8 indices.
+template <int N>
+void tensor_multiply(float (&sums)[N], const unsigned (&left)[4], unsigned long long right,
+                     int more) {
+  float rows[2][16];
+  for (int d = 0; d < 4; d++) {
+    const int from = model::launch->now->number % 4 ^ d;
+    for (int i = 0; i < 4; i++) {
+      const unsigned two = model::shuffle_xor(left[i], d);
+      rows[i % 2][i / 2 * 8 + from * 2] = as_type<float>(two << 16);
+      rows[i % 2][i / 2 * 8 + from * 2 + 1] = as_type<float>(two & 0xffff0000);
+    }
+  }
+  model::multiply(sums, rows, right, more);
 }
