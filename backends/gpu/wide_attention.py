@@ -110,6 +110,7 @@ def attending(attention: Attention, scale: float) -> Kernel:
         "@SCALE": f"{scale!r}f",
         "@BIAS_AT": _BIAS_AT if attention.is_biased else _NO_BIAS,
         "@IS_ODD": _IS_ODD if attention.is_causal else "",
+        "@ODD": "odd_values" if attention.is_causal else "false",
     }
     body = constants(consts) + _ATTENTION
     for mark, text in texts.items():
@@ -182,10 +183,15 @@ _NO_BIAS = """
   const float* bias_from = nullptr;
   const long long by_bias = 0;"""
 _IS_ODD = """
-  const float total = totals[eq_offset(g, totals_ndim - 2, totals_ndim, totals_shape,
-                                       totals_strides) +
-                             col * totals_strides[totals_ndim - 1]];
-  is_odd |= !(fabsf(total) < __int_as_float(0x7f800000));"""
+__shared__ int odd_values;
+if (thread == 0) odd_values = 0;
+__syncthreads();
+if (thread < width) {
+  const long long from =
+      eq_offset(g, totals_ndim - 2, totals_ndim, totals_shape, totals_strides);
+  const float total = totals[from + thread * totals_strides[totals_ndim - 1]];
+  if (!(fabsf(total) < INFINITE)) odd_values = 1;
+}"""
 
 _ATTENTION = """
 // 4 of 8 warps take the upper 64 queries, 4 the lower ones. One thread has blocks
@@ -204,7 +210,7 @@ const unsigned empty = full + 8 * STAGES, ready = empty + 8 * STAGES;
 const int thread = threadIdx.x, upper = thread / 128, lane = thread % 32;
 // Those that see many keys begin first.
 const int g = blockIdx.x / query_blocks;
-const int block = query_blocks - 1 - blockIdx.x % query_blocks;
+const int block = query_blocks - 1 - blockIdx.x % query_blocks;@IS_ODD
 int limit = n;
 if (CAUSAL) {
   limit = block * 128 + 128 + n - m;
@@ -365,7 +371,7 @@ for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < WIDTH / 2; i++) sums[i] += some[i];
   }
 }
-bool is_odd = false;
+bool is_odd = @ODD;
 #pragma unroll
 for (int j = 0; j < 2; j++) {
   #pragma unroll
@@ -381,11 +387,6 @@ for (int j = 0; j < 2; j++) {
       to[col] = y;
     }
   }
-}
-#pragma unroll 1
-for (int i = 0; CAUSAL && i < WIDTH / 4; i++) {
-  const int col = i / 2 * 8 + first + i % 2;
-  if (col >= width) continue;@IS_ODD
 }
 if (!is_odd) return;
 #pragma unroll 1

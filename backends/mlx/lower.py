@@ -43,6 +43,10 @@ takes an H200 up to three times as long as ours does, as called: of bfloat16 61 
 and 69 for 1024×32768."""
 
 
+PRODUCTS = frozenset(["mx.matmul", "mx.addmm"])
+TURNS = frozenset(["mx.swapaxes", "mx.transpose"])
+
+
 @dataclass(frozen=True)
 class Lowered:
     """A program that runs on MLX."""
@@ -100,6 +104,15 @@ def _refuse_float64(program: Program) -> None:
     for t in terms:
         if t.dtype == F64:
             raise no_float64(program.names[t], t)
+
+
+def _without_views(calls: Sequence[str]) -> list[str]:
+    """``calls`` without the last ones that are views of what precedes them: MLX turns
+    axes in place, and gives memory other axes where these are as they were made."""
+    kept = [*calls]
+    while kept[-1] in TURNS:
+        kept.pop()
+    return kept[:-1] if kept[-1] == "mx.reshape" else kept
 
 
 @dataclass
@@ -208,9 +221,11 @@ class _Writer:
         memory lies well, and single calls that are brief."""
         if step.kind not in (MAP, ROW):
             lines = writer.lines()
-            products = {"mx.matmul", "mx.addmm", *self.kernels.values()}
-            calls = (t.partition(" = ")[2].partition("(")[0] for t in lines)
-            return lines if products.issuperset(calls) else []
+            calls = [t.partition(" = ")[2].partition("(")[0] for t in lines]
+            ours = {*self.kernels.values()}
+            if not ours.isdisjoint(calls):
+                calls = _without_views(calls)
+            return lines if ours.union(PRODUCTS).issuperset(calls) else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
         if views or (writer.is_one_call() and self._is_quick(step)):
