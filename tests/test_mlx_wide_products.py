@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -295,4 +296,4 @@ def test_heads_are_split_without_a_copy() -> None:
     if not ON_GPU or HERE:
         text = mlx.lower(program_of(fused(heads, 2), x, x[0]), "cuda").source
         body = text[text.index("def program") :]
-        assert body.count("_kernel([") == 3, body
+        assert len(re.findall(r"_kernel\w*\(\[", body)) == 3, body
