@@ -204,9 +204,10 @@ def test_which_attention_is_ours(
         assert ("attention_kernel(" in source) is ours
 
 
-def test_a_scale_that_is_an_argument() -> None:
+def test_scales_that_are_no_numbers_of_float32() -> None:
     """Attention is then done in steps."""
     x = np.broadcast_to(np.float32(0), (64, 512, 64))
-    if not ON_GPU or HERE:
-        program = program_of(ops.attention_scaled, x, x, x, np.float32(1))
+    programs = [program_of(called("plain", s), x, x, x) for s in (math.inf, -math.inf)]
+    programs.append(program_of(ops.attention_scaled, x, x, x, np.float32(1)))
+    for program in programs if not ON_GPU or HERE else []:
         assert "attention_kernel(" not in mlx.lower(program, "cuda").source

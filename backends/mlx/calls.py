@@ -264,9 +264,8 @@ class KernelWriter:
         return self._is_in_steps(term) and self.products.has_attention(term)
 
     def _own_attention(self, term: Term) -> str:
-        scale = float(evaluate([term.args[3]], {})[term.args[3]])
         texts = [self.value(a) for a in term.args]
-        return self.products.attention(term, texts, scale, self.out)
+        return self.products.attention(term, texts, self.out)
 
     def _is_in_steps(self, term: Term) -> bool:
         """Whether MLX would compute attention step by step: on CUDA it has kernels for

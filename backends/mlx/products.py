@@ -16,6 +16,7 @@ from eqsat.term import Term, Weak
 from ..gpu import wide_products as wide
 from ..gpu.tensor_cores import Kernel
 from ..gpu.wide_attention import Attention, attending
+from ..interpret import evaluate
 from ..numpy.emit import Names
 
 F32 = np.dtype(np.float32)
@@ -83,7 +84,10 @@ class Products:
         and what is ``added``; ``out`` is given the lines before. None where MLX's own
         product is as fast."""
         left, right = operands
-        if not self.are_ours or left.ndim < 2 or right.ndim < 2:
+        factor = _as_float32(factor)
+        if not self.are_ours or not np.isfinite(factor):
+            return None
+        if left.ndim < 2 or right.ndim < 2:
             return None
         product = wide.Product(tuple(left.shape), tuple(right.shape))
         if not product.is_faster:
@@ -106,9 +110,7 @@ class Products:
         name = self.define(_text(kernel, "float32", "result"), "product_kernel")
         return f"{name}([{', '.join([*parts, *whole, *more])}])[0]"
 
-    def attention(
-        self, term: Term, texts: Sequence[str], scale: float, out: list[str]
-    ) -> str:
+    def attention(self, term: Term, texts: Sequence[str], out: list[str]) -> str:
         """An expression of an attention :meth:`has_attention` holds of, its arguments
         named ``texts``; ``out`` is given the lines before."""
         formula = _attention_of(term)
@@ -131,14 +133,16 @@ class Products:
             total = f"mx.sum({texts[2]}, axis=-2, keepdims=True)"
             size = (1, formula.values[-1])
             whole.append(_broadcast(total, lead, formula.lead, size))
-        kernel = attending(formula, scale)
+        kernel = attending(formula, _scale_of(term))
         name = self.define(_text(kernel, "float32", "result"), "attention_kernel")
         return f"{name}([{', '.join([*parts, *whole])}])[0]"
 
     def has_attention(self, term: Term) -> bool:
         """Whether attention ``term`` is best one kernel of ours."""
         formula = _attention_of(term) if self.are_ours else None
-        return formula is not None and formula.is_faster
+        if formula is None or not np.isfinite(_scale_of(term)):
+            return False
+        return formula.is_faster
 
     def _split(
         self, shape: tuple[int, ...], text: str, right: bool, folded: bool
@@ -165,6 +169,17 @@ def _attention_of(term: Term) -> Attention | None:
         return None
     q, k, v = (tuple(a.shape) for a in args[:3])
     return Attention(q, k, v, name == "attention_causal", biased)
+
+
+def _scale_of(term: Term) -> float:
+    """The number by which attention ``term`` multiplies scores, as float32 has it."""
+    scale = term.args[3]
+    return _as_float32(evaluate([scale], {})[scale])
+
+
+def _as_float32(number: Any) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 def _broadcast(
