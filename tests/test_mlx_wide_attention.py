@@ -73,7 +73,8 @@ def case(
     qkv = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
     bias = None
     if form in ("biased", "padded"):
-        bias = drawn(rng, (*lead[-1:], m if form == "biased" else 1, n))
+        more = lead[-1:] if rng.random() < 0.5 else (2, *lead)
+        bias = drawn(rng, (*more, m if form == "biased" else 1, n))
         bias[..., : n // 3] = -np.inf
         bias[..., 0, :] = -np.inf if form == "biased" else bias[..., 0, :]
     if odd:
@@ -88,7 +89,9 @@ def made(
 ) -> Array:
     """Attention on the model of a GPU."""
     shapes = [x.shape for x in qkv]
-    attention = Attention(*shapes, form == "causal", bias is not None)
+    attention = Attention(
+        *shapes, form == "causal", None if bias is None else bias.shape
+    )
     parts = [
         ran(splitting(x.shape, i == 2, False), [x], "bfloat16", seed)
         for i, x in enumerate(qkv)

@@ -20,6 +20,7 @@ from .wide_products import (
     BLOCK,
     INNER,
     LAUNCHES_S,
+    MOST_AXES,
     OWN_FLOPS_PER_S,
     PROCESSORS,
     ROWS,
@@ -43,19 +44,20 @@ SCORES_BYTES_PER_S = 4e12
 @dataclass(frozen=True)
 class Attention:
     """Attention of ``queries``, ... m d, over ``keys``, ... n d, and ``values``, ... n
-    e, with leading axes that broadcast: their shapes."""
+    e, with leading axes that broadcast: their shapes. A ``bias``, ... m n or ... 1 n,
+    is added to the scores."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     values: tuple[int, ...]
     is_causal: bool = False
-    is_biased: bool = False
-    """Whether something is added to the scores."""
+    bias: tuple[int, ...] | None = None
 
     @property
     def lead(self) -> tuple[int, ...]:
         """Leading axes of the result."""
-        return np.broadcast_shapes(self.queries[:-2], self.keys[:-2], self.values[:-2])
+        given = (self.queries, self.keys, self.values, self.bias or ())
+        return np.broadcast_shapes(*(shape[:-2] for shape in given))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,6 +68,7 @@ class Attention:
     def is_possible(self) -> bool:
         """Whether the kernel has room for so many features."""
         fits = max(self.queries[-1], self.values[-1]) <= MOST
+        fits = fits and len(self.shape) <= MOST_AXES
         return fits and min(prod(self.shape), self.queries[-1], self.keys[-2]) > 0
 
     @property
@@ -101,16 +104,17 @@ def attending(attention: Attention, scale: float) -> Kernel:
         "STAGES": STAGES,
         "AHEAD": AHEAD,
         "CAUSAL": int(attention.is_causal),
-        "BIASED": int(attention.is_biased),
+        "BIASED": int(attention.bias is not None),
     }
     texts = {
         "@QUERY_OF": index_of(lead, attention.queries[:-2]),
         "@KEY_OF": index_of(lead, attention.keys[:-2]),
         "@VALUE_OF": index_of(lead, attention.values[:-2]),
         "@SCALE": f"{scale!r}f",
-        "@BIAS_AT": _BIAS_AT if attention.is_biased else _NO_BIAS,
+        "@BIAS_AT": _BIAS_AT if attention.bias is not None else _NO_BIAS,
         "@IS_ODD": _IS_ODD if attention.is_causal else "",
-        "@ODD": "odd_values" if attention.is_causal else "false",
+        "@OR_ODD": " || odd[col]" if attention.is_causal else "",
+        "@AND_EVEN": " && !odd[col]" if attention.is_causal else "",
     }
     body = constants(consts) + _ATTENTION
     for mark, text in texts.items():
@@ -118,7 +122,7 @@ def attending(attention: Attention, scale: float) -> Kernel:
     used = {(128, False), (consts["WIDTH"], True)}
     header = instructions(*sorted(used)) + OFFSET + PAIR + DOT + _EXACT
     inputs = ["query_parts", "key_parts", "value_parts", "queries", "keys", "values"]
-    inputs += ["bias"] * attention.is_biased + ["totals"] * attention.is_causal
+    inputs += ["bias"] * (attention.bias is not None) + ["totals"] * attention.is_causal
     groups = prod(lead) * -(-attention.queries[-2] // ROWS)
     room = (consts["CHUNKS"] + STAGES) * 2 * BLOCK + 16 * STAGES + 8 + 1024
     return named(
@@ -183,14 +187,14 @@ _NO_BIAS = """
   const float* bias_from = nullptr;
   const long long by_bias = 0;"""
 _IS_ODD = """
-__shared__ int odd_values;
-if (thread == 0) odd_values = 0;
-__syncthreads();
+// Columns of values that are not all finite: what no query sees counts too.
+__shared__ bool odd[128];
+if (thread < 128) odd[thread] = false;
 if (thread < width) {
   const long long from =
       eq_offset(g, totals_ndim - 2, totals_ndim, totals_shape, totals_strides);
   const float total = totals[from + thread * totals_strides[totals_ndim - 1]];
-  if (!(fabsf(total) < INFINITE)) odd_values = 1;
+  odd[thread] = !(fabsf(total) < INFINITE);
 }"""
 
 _ATTENTION = """
@@ -371,7 +375,7 @@ for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < WIDTH / 2; i++) sums[i] += some[i];
   }
 }
-bool is_odd = @ODD;
+bool is_odd = false;
 #pragma unroll
 for (int j = 0; j < 2; j++) {
   #pragma unroll
@@ -383,7 +387,7 @@ for (int j = 0; j < 2; j++) {
     const int col = i / 2 * 8 + first + i % 2;
     if (row < m && col < width) {
       const float y = sums[i / 2 * 4 + j * 2 + i % 2] / weight[j];
-      is_odd |= !(fabsf(y) < INFINITE);
+      is_odd |= !(fabsf(y) < INFINITE)@OR_ODD;
       to[col] = y;
     }
   }
@@ -412,7 +416,9 @@ for (int j = 0; j < 2; j++) {
   for (int i = 0; i < WIDTH / 4; i++) {
     const int col = i / 2 * 8 + first + i % 2;
     if (col >= width) continue;
-    result[line * width + col] =
+    float* to = result + line * width + col;
+    if (fabsf(*to) < INFINITE@AND_EVEN) continue;
+    *to =
         eq_attended(q, known, values + value_at + col * values_strides[values_ndim - 1],
                     values_strides[values_ndim - 2]);
   }

@@ -4,9 +4,10 @@ A float32 is the sum of three bfloat16, 8 bits of its 24 each. Of the nine produ
 two such sums three are below 2⁻²⁴ of the whole; the other six are added, the small ones
 first. Tensor cores cut off what they add instead of rounding it, so a tile takes up
 what 32 indices give by an addition of float32, which rounds. An H200 makes 130 to 138
-Tflop/s of it where float32's own units make 51, and is nearer to the exact product:
-the root of the mean square of the error is 2.1e-7 of 4096 indices, 1.15e-6 by cuBLAS.
-For NVIDIA's tensor cores of compute capability 9.0 (Hopper, ``wgmma``).
+Tflop/s of it (127 with the splits) where float32's own units make 51, and is nearer to
+the exact product: the root of the mean square of the error is 2.1e-7 of 4096 indices,
+1.15e-6 by cuBLAS. For NVIDIA's tensor cores of compute capability 9.0 (Hopper,
+``wgmma``).
 
 First :func:`splitting` stores the parts of an operand as blocks of 128 rows by 32
 indices, in the order in which a thread group's memory is to hold them, so that
@@ -43,6 +44,8 @@ SPLIT_BYTES_PER_S = 3e12
 LAUNCHES_S = 1e-5
 OWN_FLOPS_PER_S = 5e13
 """Of MLX's products of float32 (cuBLAS)."""
+MOST_AXES = 10
+"""Of an array whose strides MLX tells a kernel."""
 AHEAD = {1: 4, 2: 3}
 """Steps for which there is room, by the number of columns of a tile in 128s."""
 
@@ -94,6 +97,8 @@ class Product:
     @property
     def is_faster(self) -> bool:
         """Whether that is less than MLX's product takes."""
+        if len(self.shape) > MOST_AXES:
+            return False
         flops = 2 * prod(self.sizes)
         return 0 < self.seconds < 0.95 * flops / OWN_FLOPS_PER_S
 
@@ -349,16 +354,15 @@ for (int j = 0; j < 2; j++) {
         const int col = first + h * 128 + i * 8;
         const float* sum = &sums[h][4 * i + 2 * j];
         if (EVEN && col < n) {
-          const float2 two = make_float2(@MADE(sum[0], col), @MADE(sum[1], col + 1));
-          is_finite &= fabsf(two.x) + fabsf(two.y) < __int_as_float(0x7f800000);
-          *(float2*)(to + col) = two;
+          is_finite &= fabsf(sum[0]) + fabsf(sum[1]) < __int_as_float(0x7f800000);
+          *(float2*)(to + col) =
+              make_float2(@MADE(sum[0], col), @MADE(sum[1], col + 1));
         } else if (!EVEN) {
           #pragma unroll
           for (int c = 0; c < 2; c++) {
             if (col + c < n) {
-              const float one = @MADE(sum[c], col + c);
-              is_finite &= fabsf(one) < __int_as_float(0x7f800000);
-              to[col + c] = one;
+              is_finite &= fabsf(sum[c]) < __int_as_float(0x7f800000);
+              to[col + c] = @MADE(sum[c], col + c);
             }
           }
         }

@@ -22,11 +22,10 @@ from ..interpret import evaluate
 from ..numpy.emit import Names
 from . import spell
 from .arrays import to_mlx
-from .products import Products
+from .products import WIDE, Products
 
 FEW_QUERIES = 4
 """Below which MLX has an attention for float32 on CUDA."""
-WIDE = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 
 

@@ -72,8 +72,8 @@ GPU_TARGET = Target(
         "attention_masked_residual".split()
     ),
 )
-"""Products are MLX's: what precedes or follows one is a kernel of its own, but for what
-``mx.addmm`` adds."""
+"""What precedes or follows a product is a kernel of its own, but for what ``mx.addmm``
+adds."""
 
 
 def apple(name: str) -> Device:

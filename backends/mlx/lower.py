@@ -27,8 +27,8 @@ from ..numpy.emit import Names
 from . import devices, ops, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .blocks import count_of, opened
-from .calls import F64, WIDE, KernelWriter, no_float64
-from .products import Products, are_ours, defined
+from .calls import F64, KernelWriter, no_float64
+from .products import WIDE, Products, are_ours, defined
 from .transforms import transformable
 
 INDENT = "    "
@@ -216,9 +216,9 @@ class _Writer:
         return count_of(term, self.device) if wide else 1
 
     def _by_mlx(self, step: Kernel, writer: KernelWriter) -> list[str]:
-        """The lines of a kernel that MLX has calls for, where no kernel of ours would
-        be faster: products with what they can add, views, which MLX need not copy where
-        memory lies well, and single calls that are brief."""
+        """The lines of a kernel that MLX has calls for, where no generated kernel would
+        be faster: products with what they can add, ours for them too, views, which MLX
+        need not copy where memory lies well, and single calls that are brief."""
         if step.kind not in (MAP, ROW):
             lines = writer.lines()
             calls = [t.partition(" = ")[2].partition("(")[0] for t in lines]

@@ -19,7 +19,7 @@ from ..gpu.wide_attention import Attention, attending
 from ..interpret import evaluate
 from ..numpy.emit import Names
 
-F32 = np.dtype(np.float32)
+WIDE = np.dtype(np.float32)
 CAPABILITY = 9, 0
 """Of devices that have the instructions, and on which they are faster."""
 
@@ -68,9 +68,10 @@ class Products:
     """The name of a kernel, given its definition and what its name starts with."""
     are_ours: bool
     """Whether any is a kernel of ours."""
-    splits: dict[str, str] = field(default_factory=dict)
-    """Lines that split operands, to the names that they bind: what several kernels
-    begin with is to be written once."""
+    parts: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Names of parts, by the kernel that splits and the operand."""
+    splits: set[str] = field(default_factory=set)
+    """Lines that split: what several kernels begin with is to be written once."""
 
     def spelled(
         self,
@@ -82,7 +83,8 @@ class Products:
     ) -> str | None:
         """An expression of ``factor`` times the product of two terms, named ``texts``,
         and what is ``added``; ``out`` is given the lines before. None where MLX's own
-        product is as fast."""
+        product is as fast, and where ours does not serve: for vectors, and factors
+        beyond float32."""
         left, right = operands
         factor = _as_float32(factor)
         if not self.are_ours or not np.isfinite(factor):
@@ -95,9 +97,7 @@ class Products:
         parts = []
         for of, text in enumerate(texts):
             shape = tuple(operands[of].shape)
-            line = self._split(shape, text, of == 1, product.is_one)
-            out.append(line)
-            parts.append(self.splits[line])
+            parts.append(self._split(shape, text, of == 1, product.is_one, out))
         lead = product.shape[:-2]
         whole = [
             text
@@ -118,16 +118,16 @@ class Products:
         splits = ((False, 0), (False, 1), (True, 2))
         parts = []
         for right, i in splits:
-            line = self._split(tuple(term.args[i].shape), texts[i], right, False)
-            out.append(line)
-            parts.append(self.splits[line])
+            shape = tuple(term.args[i].shape)
+            parts.append(self._split(shape, texts[i], right, False, out))
         whole = [
             _broadcast(t, x.shape[:-2], formula.lead, x.shape[-2:])
             for t, x in zip(texts[:3], term.args, strict=False)
         ]
-        if formula.is_biased:
-            bias, shape = term.args[4], formula.shape[:-1] + formula.keys[-2:-1]
-            whole.append(_broadcast(texts[4], bias.shape[:-1], shape[:-1], shape[-1:]))
+        if formula.bias is not None:
+            rest = formula.shape[-2], formula.keys[-2]
+            wanted = (*formula.lead, rest[0])
+            whole.append(_broadcast(texts[4], formula.bias[:-1], wanted, rest[1:]))
         if formula.is_causal:
             lead = formula.values[:-2]
             total = f"mx.sum({texts[2]}, axis=-2, keepdims=True)"
@@ -145,17 +145,22 @@ class Products:
         return formula.is_faster
 
     def _split(
-        self, shape: tuple[int, ...], text: str, right: bool, folded: bool
+        self,
+        shape: tuple[int, ...],
+        text: str,
+        right: bool,
+        folded: bool,
+        out: list[str],
     ) -> str:
+        """The name of the parts of an operand; ``out`` is given what makes them."""
         kernel = wide.splitting(shape, right, folded)
         name = self.define(_text(kernel, "bfloat16", "y"), "split_kernel")
-        made = f" = {name}([{text}])[0]"
-        for line in self.splits:
-            if line.endswith(made):
-                return line
-        fresh = self.names.fresh(f"{text}_parts")
-        self.splits[fresh + made] = fresh
-        return fresh + made
+        if (name, text) not in self.parts:
+            self.parts[name, text] = self.names.fresh(f"{text}_parts")
+        line = f"{self.parts[name, text]} = {name}([{text}])[0]"
+        self.splits.add(line)
+        out.append(line)
+        return self.parts[name, text]
 
 
 def _attention_of(term: Term) -> Attention | None:
@@ -165,10 +170,11 @@ def _attention_of(term: Term) -> Attention | None:
     if not biased and name not in ("attention_causal", "attention_scaled"):
         return None
     arrays = (*args[:3], *args[4:])
-    if any(a.dtype != F32 for a in arrays) or not isinstance(args[3].dtype, Weak):
+    if any(a.dtype != WIDE for a in arrays) or not isinstance(args[3].dtype, Weak):
         return None
     q, k, v = (tuple(a.shape) for a in args[:3])
-    return Attention(q, k, v, name == "attention_causal", biased)
+    bias = tuple(args[4].shape) if biased else None
+    return Attention(q, k, v, name == "attention_causal", bias)
 
 
 def _scale_of(term: Term) -> float:

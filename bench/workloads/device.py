@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.workloads import Array, Draw, Drawn, Workload, sizes
-from bench.workloads.heads import causal_attention
+from bench.workloads.heads import attention, causal_attention, qkv
 from bench.workloads.products import adapter, linear, lora
 from bench.workloads.quantised import of_bits
 from bench.workloads.rows import (
@@ -31,6 +31,8 @@ SMALL = ((1, 1024), (1, 4096), (8, 1024), (8, 4096))
 IMAGES = ((64, 256, 64, 64),)
 FEW = (1, 4)
 """Rows that are multiplied by weights in few bits."""
+HEADS = ((256, 1024, 128),)
+"""Of attention: heads of all of a batch, tokens, features of a head."""
 FEATURES = 4096
 HEAD = 128
 DTYPES = ("bfloat16", "float32")
@@ -127,6 +129,11 @@ def workloads(dtype: str) -> list[Workload]:
             for bits in (8, 4)
             if dtype == "float32"
             for w in of_bits(bits, tuple((m, d, d) for m in FEW))
+        ),
+        *(
+            w
+            for name, fn in (("", attention), ("causal_", causal_attention))
+            for w in sizes(f"{name}attention", fn, "attention", qkv, HEADS, dtypes=only)
         ),
         *sizes("block", _block, "block", _draw_block, ((8, 1024, d),), dtypes=only),
     ]
