@@ -4,7 +4,6 @@ arrays."""
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.operands import array, strong
+from eqsat.numpy_api.operands import array, as_index, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.op import Traced
@@ -153,26 +152,25 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 def round(a: Any, decimals: int = 0) -> Any:
     """The nearest multiple of 10⁻ᵈ, d = ``decimals``; of two, the even one."""
     own = dtype_of(a)
-    try:
-        decimals = operator.index(decimals)
-    except TypeError:
+    places = as_index(decimals)
+    if places is None:
         raise TraceError(
             f"np.round: decimals={decimals!r:.60}, expected an int, known while tracing"
             f"{at(caller_line())}"
-        ) from None
-    if own is not None and own.kind in "iu" and decimals >= 0:
+        )
+    if own is not None and own.kind in "iu" and places >= 0:
         return a
-    if decimals == 0 or own is None:
+    if places == 0 or own is None:
         return ops.rint(a)
     if own.kind == "b":
         raise TraceError(
-            f"np.round: decimals={decimals} of {own} is not supported in a traced "
+            f"np.round: decimals={places} of {own} is not supported in a traced "
             f"function; use x.astype(float){at(caller_line())}"
         )
-    power = 10.0 ** abs(decimals)
+    power = 10.0 ** abs(places)
     if own.kind in "iu":
         return ops.cast(ops.rint(a / power) * power, own)
-    if decimals > 0:
+    if places > 0:
         return ops.rint(a * power) / power
     return ops.rint(a / power) * power
 

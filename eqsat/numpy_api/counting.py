@@ -7,7 +7,6 @@ number of bins, or their edges.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from eqsat import ops
 from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
 from eqsat.indexing import getitem, limits_of
 from eqsat.numpy_api.arrange import diff, shape
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, as_index
 from eqsat.numpy_api.order import searchsorted
 from eqsat.numpy_api.spaces import linspace
 from eqsat.numpy_api.statistics import cast
@@ -92,11 +91,8 @@ def _check_numbers(x: Any) -> None:
 
 def _length(x: Any, known: Any, most: int, minlength: Any) -> int:
     """Elements of the result of ``bincount``."""
-    try:
-        least = operator.index(minlength)
-    except TypeError:
-        least = -1
-    if least < 0:
+    least = as_index(minlength)
+    if least is None or least < 0:
         raise TraceError(
             f"np.bincount: minlength={minlength!r:.60}, expected an int from 0 on, "
             f"known while tracing{at(caller_line())}"
@@ -290,11 +286,8 @@ def _equal(
     name: str, a: Any, bins: Any, range: Any, several: bool
 ) -> tuple[Any, tuple[Any, Any]]:
     """The edges of a number of bins of the same width."""
-    try:
-        n = operator.index(bins)
-    except TypeError:
-        n = 0
-    if n < 1:
+    n = as_index(bins)
+    if n is None or n < 1:
         raise TraceError(
             f"{name}: bins={bins!r:.60}, expected an int from 1 on, or edges"
             f"{at(caller_line())}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -124,3 +125,11 @@ def name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:
         return f"ufunc {name!r}"
     return f"{module}.{name}".replace("numpy", "np", 1)
+
+
+def as_index(value: Any) -> int | None:
+    """``value`` as an int that is known while tracing; None for what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
