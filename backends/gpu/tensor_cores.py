@@ -15,7 +15,7 @@ from dataclasses import dataclass
 class Kernel:
     """A kernel as text, how to start it, and the shape of its result."""
 
-    name: str
+    stem: str
     header: str
     body: str
     inputs: tuple[str, ...]
@@ -23,25 +23,17 @@ class Kernel:
     shape: tuple[int, ...]
     shared_bytes: int = 0
 
+    @property
+    def name(self) -> str:
+        """Of this text and no other."""
+        digest = hashlib.sha256(f"{self.header}{self.body}".encode()).hexdigest()[:16]
+        return f"{self.stem}_{digest}"
+
 
 def constants(values: dict[str, int]) -> str:
     """Their definition."""
     words = ", ".join(f"{name} = {value}" for name, value in values.items())
     return f"constexpr int {words};\n"
-
-
-def named(
-    stem: str,
-    header: str,
-    body: str,
-    inputs: tuple[str, ...],
-    groups: int,
-    shape: tuple[int, ...],
-    shared: int = 0,
-) -> Kernel:
-    """A kernel that is named after its text."""
-    digest = hashlib.sha256(f"{header}{body}".encode()).hexdigest()[:16]
-    return Kernel(f"{stem}_{digest}", header, body, inputs, groups, shape, shared)
 
 
 def _multiplying(columns: int, held: bool) -> str:
@@ -154,11 +146,30 @@ __device__ inline void tensor_end() {
 // 64 rows by so many columns, 16 indices: to the sums, or instead of them.
 """
 
+_SIX = """// Of the nine products of two sums of three parts the six that count, the
+// small ones first: 64 rows, whose parts `left` gives, by the columns at `right`, 32
+// indices. Parts of columns are 8192 bytes apart.
+template <int N, typename Left>
+__device__ inline void eq_multiply(float (&sums)[N], const Left& left,
+                                   unsigned long long right) {
+  constexpr int of_x[6] = {2, 0, 1, 1, 0, 0}, of_y[6] = {0, 2, 1, 0, 1, 0};
+  #pragma unroll
+  for (int i = 0; i < 6; i++) {
+    #pragma unroll
+    for (int s = 0; s < 2; s++) {
+      tensor_multiply(sums, left(of_x[i], s), right + (of_y[i] * 8192 + s * 32) / 16,
+                      i + s);
+    }
+  }
+}
+"""
+
 
 def instructions(*products: tuple[int, bool]) -> str:
     """Functions for instructions; of those that multiply 64 rows the ones for so many
-    columns, with rows in memory or (true) in registers."""
-    return _BASE + "".join(_multiplying(*p) for p in products) + "#endif\n"
+    columns, with rows in memory or (true) in registers. ``eq_multiply`` multiplies by
+    them what three parts of bfloat16 make."""
+    return _BASE + "".join(_multiplying(*p) for p in products) + "#endif\n" + _SIX
 
 
 DOT = """// A multiply-add at a time, as float32 has it.

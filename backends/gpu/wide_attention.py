@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from .tensor_cores import DOT, OFFSET, PAIR, Kernel, constants, instructions, named
+from .tensor_cores import DOT, OFFSET, PAIR, Kernel, constants, instructions
 from .wide_products import (
     BLOCK,
     INNER,
@@ -125,7 +125,7 @@ def attending(attention: Attention, scale: float) -> Kernel:
     inputs += ["bias"] * (attention.bias is not None) + ["totals"] * attention.is_causal
     groups = prod(lead) * -(-attention.queries[-2] // ROWS)
     room = (consts["CHUNKS"] + STAGES) * 2 * BLOCK + 16 * STAGES + 8 + 1024
-    return named(
+    return Kernel(
         "attention", header, body, tuple(inputs), groups, attention.shape, room
     )
 
@@ -276,7 +276,6 @@ auto release = [&]() {
   at++;
 };
 tensor_wait(ready, 0);
-constexpr int of_x[6] = {2, 0, 1, 1, 0, 0}, of_y[6] = {0, 2, 1, 0, 1, 0};
 #pragma unroll 1
 for (int round = 0; round < rounds; round++) {
   float scores[64];
@@ -287,16 +286,10 @@ for (int round = 0; round < rounds; round++) {
     tensor_wait(full + 8 * (at % STAGES), (at / STAGES) & 1);
     const unsigned long long x = tensor_matrix(base + c * BLOCK + upper * (PART / 2));
     const unsigned long long y = tensor_matrix(ring + at % STAGES * BLOCK);
+    auto rows = [&](int part, int s) { return x + (part * PART + s * 32) / 16; };
     float some[64];
     tensor_begin();
-    #pragma unroll
-    for (int i = 0; i < 6; i++) {
-      #pragma unroll
-      for (int s = 0; s < 2; s++) {
-        tensor_multiply(some, x + (of_x[i] * PART + s * 32) / 16,
-                        y + (of_y[i] * PART + s * 32) / 16, i + s);
-      }
-    }
+    eq_multiply(some, rows, y);
     refill();
     tensor_end();
     release();
@@ -359,15 +352,9 @@ for (int round = 0; round < rounds; round++) {
     float some[WIDTH / 2];
     tensor_wait(full + 8 * (at % STAGES), (at / STAGES) & 1);
     const unsigned long long y = tensor_matrix(ring + at % STAGES * BLOCK);
+    auto rows = [&](int part, int s) -> const unsigned(&)[4] { return parts[part][s]; };
     tensor_begin();
-    #pragma unroll
-    for (int i = 0; i < 6; i++) {
-      #pragma unroll
-      for (int s = 0; s < 2; s++) {
-        tensor_multiply(some, parts[of_x[i]][s], y + (of_y[i] * PART + s * 32) / 16,
-                        i + s);
-      }
-    }
+    eq_multiply(some, rows, y);
     refill();
     tensor_end();
     release();

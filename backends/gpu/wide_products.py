@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from .tensor_cores import DOT, OFFSET, PAIR, Kernel, constants, instructions, named
+from .tensor_cores import DOT, OFFSET, PAIR, Kernel, constants, instructions
 
 ROWS, INNER = 128, 32
 """Of a block: rows of the left operand or columns of the right one, and indices that
@@ -116,7 +116,7 @@ def splitting(shape: tuple[int, ...], right: bool, folded: bool) -> Kernel:
     consts = {"FROM_END": 1 if right else 2, "FOLDED": int(folded)}
     header, body = OFFSET + PAIR, constants(consts) + _SPLIT
     shape = (blocks[0], blocks[1] * BLOCK)
-    return named("split", header, body, ("x",), prod(blocks), shape)
+    return Kernel("split", header, body, ("x",), prod(blocks), shape)
 
 
 def multiplying(
@@ -148,7 +148,7 @@ def multiplying(
     inputs = ("left_parts", "right_parts", "left", "right", *(["added"] * added))
     tiles = count * _blocks(m) * -(-n // (halves * ROWS))
     room = stages * (1 + halves) * 2 * BLOCK + 16 * stages + 1024
-    return named(
+    return Kernel(
         "product",
         instructions((128, False)) + OFFSET + DOT,
         body,
@@ -310,19 +310,12 @@ for (int k = 0; k < inner_blocks; k++) {
   const unsigned at = base + stage * STAGE;
   const unsigned long long x = tensor_matrix(at + upper * (PART / 2));
   const unsigned long long y = tensor_matrix(at + BLOCK);
+  auto rows = [&](int part, int s) { return x + (part * PART + s * 32) / 16; };
   #pragma unroll
   for (int h = 0; h < HALVES; h++) {
     // What lies where no columns are is multiplied too, and not stored.
-    constexpr int of_x[6] = {2, 0, 1, 1, 0, 0}, of_y[6] = {0, 2, 1, 0, 1, 0};
     tensor_begin();
-    #pragma unroll
-    for (int i = 0; i < 6; i++) {
-      #pragma unroll
-      for (int s = 0; s < 2; s++) {
-        tensor_multiply(some, x + (of_x[i] * PART + s * 32) / 16,
-                        y + (h * BLOCK + of_y[i] * PART + s * 32) / 16, i + s);
-      }
-    }
+    eq_multiply(some, rows, y + h * BLOCK / 16);
     const int next = k + STAGES - 1, last = stage ? stage - 1 : STAGES - 1;
     if (h == 0 && thread == 0 && k > 0 && next < inner_blocks) {
       tensor_wait(empty + 8 * last, stage ? phase : phase ^ 1);
