@@ -19,23 +19,20 @@ modelled = pytest.mark.skipif(
 )
 HERE = ON_GPU and products.are_ours("cuda")
 on_device = pytest.mark.skipif(not HERE, reason="no tensor cores of Hopper")
-KINDS = ["C", "F", "reversed", "few"]
-"""How an operand lies; few: all rows are one."""
 
 
 def drawn(rng: Any, shape: tuple[int, ...], kind: str = "C") -> Array:
+    """Numbers of several sizes, in NumPy's order C or, of the last two axes, F."""
     x = rng.standard_normal(shape, dtype=np.float32)
     x *= np.float32(2.0) ** rng.integers(-3, 4, x.shape).astype(np.float32)
     if kind == "F":
         return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
-    if kind == "reversed":
-        return x[..., ::-1, ::-1]
-    return np.broadcast_to(x[..., :1, :], shape) if kind == "few" else x
+    return x
 
 
 def lying(x: Array) -> tuple[Array, tuple[int, ...]]:
     """An array without gaps that holds all of ``x``, and the strides of ``x`` in it, in
-    elements; not for those that run backwards."""
+    elements."""
     order = sorted(range(x.ndim), key=lambda a: -x.strides[a])
     once = x[tuple(slice(None) if s else slice(1) for s in x.strides)]
     packed = np.ascontiguousarray(once.transpose(order))
