@@ -10,10 +10,9 @@ from ..kernels.language import Load, Nest
 
 PAST_BYTES = 64 << 20
 """What is written from which none of it should push other things out of a last cache,
-of 50 to 60 MB in Hopper's GPUs. Marked so, and what is read once for all too, float32
-of 16384×4096 took an H200 less time: layer_norm 0.89 times, maps with GELU 0.97. What
-is marked waits for stores before it, which counts as well: reads that may pass stores
-and stores alone that are marked took 0.93 and 0.97."""
+of 50 to 60 MB in Hopper's GPUs. With this and what is read once marked, an H200 takes
+0.98 of the time for layer_norm of float32 16384×4096, and as long, by 1 in 100, for
+softmax and for maps with GELU. Stores alone that are marked gain nothing."""
 SMALL_BYTES = 1 << 20
 """What stays in a cache however it is marked, read again and again."""
 
