@@ -3,8 +3,9 @@
 Candidates take turns in one process, in another order each round: eqsat over the plain
 NumPy function; MLX's own fast ops, as ``mx.compile`` runs them; the same function
 written out, which ``mx.compile`` fuses; and torch.compile where PyTorch sees a CUDA
-device. Results are compared with float64 first. ``copy`` moves as many bytes as the program must. Products
-of float32 are float32's for all: MLX rounds to TF32 on NVIDIA's GPUs unless told.
+device. Results are compared with float64 first. ``copy`` moves as many bytes as the
+program must. Products of float32 are float32's for all: MLX rounds to TF32 on NVIDIA's
+GPUs unless told.
 
 A call is timed in two ways. *As called* (``median_s``), a round is many calls, handed
 to the device in groups while more are recorded, and a wait for all: the device is
@@ -368,8 +369,7 @@ def _timed(ready: dict[str, Candidate], most: int, results: Record) -> None:
 
 
 def shuffled(names: Sequence[str], i: int) -> list[str]:
-    """The order of round ``i``: kernels that write 268 MB seemed to take 2 to 5 %
-    longer where they always followed a plain copy."""
+    """The order of round ``i``: none always follows the same other."""
     order = list(names)
     Random(i).shuffle(order)
     return order

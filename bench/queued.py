@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.report import Record
 
-LEAST_PLUG_S = 4e-3
+LEAST_PLUG_S = 1e-3
 MOST_PLUG_S = 0.06
 LEAST = 4
 """Calls of the larger number of them."""
@@ -34,10 +34,6 @@ CALLS_S = 0.006
 """Seconds that the most calls aim at."""
 IN_TIME = 0.8
 """The share of a plug in which the host has to be done."""
-LASTS = 3
-"""How many times a plug lasts as long as calls are handed over. MLX starts what it was
-handed in the background: behind twice that and 2 ms, 72 calls of two kernels that take
-8 µs came to 18, what their host takes, and none was late."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def sized(queue: Queue, once_s: float, most: int) -> Size:
             calls = max(calls // 2, LEAST)
         else:
             raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
-    plug_s = min(max(LASTS * handed, LEAST_PLUG_S), MOST_PLUG_S)
+    plug_s = max(2 * handed, LEAST_PLUG_S)
     size = Size(plug_s, calls)
     queue.run(plug_s, size.few)
     return size

@@ -9,7 +9,6 @@ import pytest
 
 from bench.queued import (
     IN_TIME,
-    LASTS,
     LEAST,
     MOST,
     NotInTime,
@@ -99,13 +98,13 @@ def test_a_host_that_no_plug_waits_for_is_told() -> None:
 
 
 def test_rounds_in_which_the_host_was_late_do_not_count() -> None:
-    machine = Machine(3e-5, 2e-6)
+    machine = Machine(1e-5, 2e-6)
     queue = machine.queue()
     size = sized(queue, machine.once_s, 320)
     slopes = [slope(queue, size)]
-    machine.host_s *= LASTS * IN_TIME + 0.5
+    machine.host_s *= 2 * IN_TIME + 0.5
     slopes.append(slope(queue, size))
-    machine.host_s = 3e-5
+    machine.host_s = 1e-5
     slopes.append(slope(queue, size))
     assert slopes[1] is None
     assert slope(queue, size.longer()) == pytest.approx(2e-6, rel=1e-6)

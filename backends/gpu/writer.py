@@ -33,7 +33,6 @@ from .functions import NEAR, header_of
 from .near import near
 from .online import POWERS, recomputed
 from .slices import for_slices
-from .streaming import streamed
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
@@ -150,7 +149,7 @@ class Writer:
         if all(b.dtype in HALF for b in self.nest.buffers if b.written):
             body = re.sub(rf"\b({'|'.join(NEAR)})\(", r"\1_near(", body)
         if self.dialect.name == "cuda":
-            body = for_slices(streamed(body, self.nest, self.sizes))
+            body = for_slices(body)
         header = header_of(self.dialect, body)
         buffers = self.nest.buffers
         inputs = tuple(i for i, b in enumerate(buffers) if not b.written)

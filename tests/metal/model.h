@@ -333,13 +333,5 @@ template <typename T>
 T __ldg(const T* p) {
   return *p;
 }
-template <typename T>
-T __ldcs(const T* p) {
-  return *p;
-}
-template <typename T>
-void __stcs(T* p, T x) {
-  *p = x;
-}
 inline float __int_as_float(int x) { return as_type<float>(x); }
 inline int __float_as_int(float x) { return as_type<int>(x); }
