@@ -38,6 +38,8 @@ from .values import Conflict, Values, matching
 
 MANY = 1 << 16
 """Elements from which a reduction of few rows is split."""
+SWEPT = 1 << 19
+"""Elements from which a reduction to one number is split for one thread, too."""
 CHUNKS = 32
 """Parts of a reduction of few rows."""
 LEAST_PART = 64
@@ -300,7 +302,7 @@ class Nests:
         """A nest that writes ``roots``; what it needs in memory comes before it."""
         while True:
             roots, values, indices = self._values(roots)
-            apart = self._apart(values)
+            apart = self._apart(values, roots)
             if not apart:
                 break
             for term in apart:
@@ -366,16 +368,23 @@ class Nests:
             return moved
         return None
 
-    def _apart(self, values: Values) -> list[Term]:
-        """Reductions that would leave threads idle: few rows of many elements."""
-        if values.row is None or self.target.threads == 1:
+    def _apart(self, values: Values, roots: Sequence[Root]) -> list[Term]:
+        """Reductions that would leave threads idle, or run in one direction: few rows
+        of many elements."""
+        if values.row is None:
             return []
         rows = prod(v.size for v in values.grid)
-        if rows >= self.target.threads:
+        if not self._is_parted(rows, rows * prod(v.size for v in values.row)):
             return []
-        if rows * prod(v.size for v in values.row) < MANY:
-            return []
+        if self.target.threads == 1 and any(r.term.size > 1 for r in roots):
+            return []  # what else a nest computes of the row would be computed again
         return [t for t in values.reduced if t not in self.memory and _has_parts(t)]
+
+    def _is_parted(self, rows: int, elements: int) -> bool:
+        """Whether so many rows of so many elements in all are reduced in two steps."""
+        if self.target.threads == 1:
+            return self.target.sweeps and rows == 1 and elements >= SWEPT
+        return rows < self.target.threads and elements >= MANY
 
     def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
         placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
@@ -441,8 +450,7 @@ class Nests:
         """A reduction, in two steps where it has few rows and many elements."""
         term = root.term
         whole = term.args[0].size
-        few = term.size < self.target.threads and whole >= MANY
-        if not few or not _has_parts(term):
+        if not self._is_parted(term.size, whole) or not _has_parts(term):
             self.nest([root])
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype

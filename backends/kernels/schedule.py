@@ -66,6 +66,9 @@ class Target:
     """Whether rows can be added to elements that are computed."""
     factors: bool = False
     """Whether there are factorisations of matrices."""
+    sweeps: bool = False
+    """Whether kernels that touch much memory run through it back to front each second
+    time, in parts, by one thread too."""
     most: tuple[int, int] | None = None
     """How many times as often as it has elements a pointwise op may be computed in one
     nest, light ones and functions, before it is in memory; None for any number."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from llvmlite import ir
 
@@ -24,7 +25,7 @@ from ..kernels.pieces import (
     Ordering,
     Product,
 )
-from . import blas, factor_calls, networks, order
+from . import blas, factor_calls, networks, order, sweeps
 from .access import PTR, loop
 from .convert import I8, I64
 from .factor_calls import FactorCalls
@@ -65,6 +66,8 @@ class Frame:
     """Parts and turn of the last one."""
     row: ir.Value | None = None
     """Of the table."""
+    back: ir.Value | None = None
+    """1 where the next step that is swept goes back to front."""
     pointers: dict[Memory | int, ir.Value] = field(default_factory=dict)
 
 
@@ -229,16 +232,33 @@ class Writer:
                 if self._is_held:
                     self._hold(1)
         if len(self.parts) <= FEW:
-            for g in self.parts:
-                self._group(g)
+            self._swept()
         else:
             self._table()
         if self._is_held:
             with self._parts(1, I64(1)):
                 self._hold(-1)
+        end, back = self._turn(), self.frame.back
+        if back is not None:
+            self._call_team("sweep_next", VOID, self.frame.turn, back)
+            end = sweeps.next_turn(b, end, back)
         if self.frame.before is not None:
-            self._call_team("turns_end", VOID, self.frame.thread, self._turn())
+            self._call_team("turns_end", VOID, self.frame.thread, end)
         b.ret_void()
+
+    def _swept(self) -> None:
+        """All groups, those that are swept in turns of direction."""
+        slices = [self._slice(g) for g in self.parts]
+        if any(slices):
+            turn = self.frame.turn
+            self.frame.back = self._call_team("sweep_now", I64, turn)
+        for g, units in zip(self.parts, slices, strict=True):
+            self._group(g, units)
+
+    def _slice(self, g: Group) -> int:
+        """Units that are swept at once; 0 where the direction does not count."""
+        piece = g.steps[0].piece
+        return sweeps.slice_of(piece.nest, self.host) if isinstance(piece, Loops) else 0
 
     def _table(self) -> None:
         """The groups as functions, called for one row of a table after the other."""
@@ -379,23 +399,34 @@ class Writer:
             return networks.units(first, self.host)
         return shape_of(first.nest, self.host).units
 
-    def _group(self, g: Group) -> None:
+    def _group(self, g: Group, units: int = 0) -> None:
         b, count, active = self.b, self._count(g), self._active(g)
         fewer = b.icmp_signed("<", self.frame.threads, I64(active))
         sharing = b.select(fewer, self.frame.threads, I64(active))
         most = min(count // active, MOST_PARTS) if active > 1 else 1
         each = max(1, min(most, int(g.seconds / active / PART_S)))
+        back = self.frame.back if units else None
         with self._parts(each, sharing) as (part, parts):
+            if back is not None:
+                part = sweeps.part_of(b, part, each, back, self.frame.turn)
             done = b.mul(part, I64(count))
             start = b.sdiv(done, parts)
             stop = b.sdiv(b.add(done, I64(count)), parts)
-            self._share(g, start, stop)
+            self._share(g, (start, stop), units)
+        if back is not None:
+            self.frame.back = b.xor(back, I64(1))
 
-    def _share(self, g: Group, start: ir.Value, stop: ir.Value) -> None:
-        first = g.steps[0]
+    def _share(self, g: Group, span: tuple[ir.Value, ir.Value], units: int) -> None:
+        first, (start, stop) = g.steps[0], span
         if isinstance(first.piece, Loops):
+            nest = first.piece.nest
             pointers = [self._pointer(m) for m in first.memory]
-            self._call(first.piece.nest, pointers, start, stop)
+            back = self.frame.back
+            if not units or back is None:
+                self._call(nest, pointers, start, stop)
+                return
+            run = partial(self._call, nest, pointers)
+            sweeps.in_slices(self.b, units, span, back, run)
             return
         if isinstance(first.piece, Network):
             x, out = (self._pointer(m) for m in first.memory)

@@ -270,8 +270,8 @@ def read_bytes(nest: Nest) -> int:
     return sum(bytes_of(s, nest) for s in loads)
 
 
-def bytes_of(s: Load, nest: Nest) -> int:
-    """Bytes of memory that ``s`` reads."""
+def bytes_of(s: Load | Store, nest: Nest) -> int:
+    """Bytes of memory that ``s`` reads or writes."""
     return prod(v.size for v in s.at.variables) * nest.buffers[s.buffer].dtype.itemsize
 
 

@@ -29,6 +29,7 @@ SHARING = f"""
 @claimed = internal global [{MOST_THREADS * _RING} x i64] zeroinitializer, align 128
 @completed = internal global [{_RING} x i64] zeroinitializer, align 128
 @next_turn = internal global i64 1, align 64
+@direction = internal global i64 0, align 64
 
 ; Turn %i of waiting: a pause at first, later the processor is given away.
 define internal void @wait_a_turn(i64 %i) alwaysinline {{
@@ -166,6 +167,27 @@ end:
   ret void
 }}
 
+; The direction in which a program begins that starts at %turn: the same for all of its
+; threads. Programs that run alone keep it in a word, whose value is of no consequence.
+define i64 @sweep_now(i64 %turn) {{
+  %alone = icmp eq i64 %turn, 0
+  %held = load atomic i64, ptr @direction monotonic, align 8
+  %shared = and i64 %turn, 1
+  %now = select i1 %alone, i64 %held, i64 %shared
+  ret i64 %now
+}}
+
+; The direction for the next program, after one that ran alone.
+define void @sweep_next(i64 %turn, i64 %wanted) {{
+  %alone = icmp eq i64 %turn, 0
+  br i1 %alone, label %keep, label %end
+keep:
+  store atomic i64 %wanted, ptr @direction monotonic, align 8
+  br label %end
+end:
+  ret void
+}}
+
 ; In the child of a fork: a program of another thread may have begun turns.
 define internal void @turns_forget() {{
   %now = load i64, ptr @next_turn
@@ -175,5 +197,12 @@ define internal void @turns_forget() {{
 }}
 declare i64 @llvm.umax.i64(i64, i64)
 """
-SHARING_FUNCTIONS = ("part_claim", "parts_done", "parts_wait", "turns_end")
+SHARING_FUNCTIONS = (
+    "part_claim",
+    "parts_done",
+    "parts_wait",
+    "turns_end",
+    "sweep_now",
+    "sweep_next",
+)
 """What programs call."""

@@ -104,6 +104,7 @@ class Layered(Grouping):
             orders=order.dtypes(),
             scatters=True,
             factors=True,
+            sweeps=True,
             most=MOST,
             normal=not exact,
         )
