@@ -184,3 +184,27 @@ def test_one_thread_reduces_as_several_do() -> None:
     )
     assert alone == shared
     assert abs(float(alone) - x.sum(dtype=np.float64)) < 1e-4
+
+
+COLUMNS: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x.sum(0),
+    "maximum": lambda x: x.max(0),
+    "variance": lambda x: x.var(0),
+    "two": lambda x: (x.sum(0), x.min(0) * 2),
+    "any": lambda x: (x > 3).any(0),
+    "middle": lambda x: x.reshape(2, 1024, -1).sum(1),
+    "product": lambda x: (1 + x / 1024).prod(0),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_in_parts(name: str) -> None:
+    x = np.random.default_rng(0).standard_normal((2048, 512)).astype(np.float32)
+    x[5, 7], x[9, 11] = np.nan, -np.inf
+    f = eq.jit(COLUMNS[name], options=Options(threads=1))
+    assert "chunk" in f.lower(x).source("llvm")
+    with np.errstate(all="ignore"):
+        want = COLUMNS[name](x.astype(np.float64))
+    for _ in range(2):
+        for got, w in zip(several(f(x)), several(want), strict=True):
+            np.testing.assert_allclose(got, w, rtol=2e-6, atol=2e-5)

@@ -42,6 +42,9 @@ SWEPT = 1 << 19
 """Elements from which a reduction to one number is split for one thread, too."""
 CHUNKS = 32
 """Parts of a reduction of few rows."""
+PART, MOST_BESIDE = 32, 1 << 23
+"""Where rows lie side by side, elements that a part has of each at least, and bytes in
+all from which parts take as long, or up to 1.05 times as long from memory."""
 LEAST_PART = 64
 """Elements of a slice that are worth a thread of their own where slices are added."""
 PRODUCTS = ("float32", "float64")
@@ -374,17 +377,31 @@ class Nests:
         if values.row is None:
             return []
         rows = prod(v.size for v in values.grid)
-        if not self._is_parted(rows, rows * prod(v.size for v in values.row)):
-            return []
-        if self.target.threads == 1 and any(r.term.size > 1 for r in roots):
+        if self.target.threads == 1 and any(r.term.size > rows for r in roots):
             return []  # what else a nest computes of the row would be computed again
-        return [t for t in values.reduced if t not in self.memory and _has_parts(t)]
+        apart = [t for t in values.reduced if t not in self.memory and _has_parts(t)]
+        elements = rows * prod(v.size for v in values.row)
+        return [t for t in apart if self._is_parted(t, rows, elements)]
 
-    def _is_parted(self, rows: int, elements: int) -> bool:
+    def _is_parted(self, term: Term, rows: int, elements: int) -> bool:
         """Whether so many rows of so many elements in all are reduced in two steps."""
+        if self.target.threads > 1:
+            return rows < self.target.threads and elements >= MANY
+        if not self.target.sweeps or elements < SWEPT:
+            return False
+        x = term.args[0]
+        axes = cast(Op, term.op).attr_dict(term)["axis"]
+        beside = all(a % x.ndim != x.ndim - 1 for a in axes)
+        long = elements >= rows * CHUNKS * PART and x.nbytes < MOST_BESIDE
+        return rows == 1 or (beside and long)
+
+    def _part_at(self, term: Term, index: Index, chunk: Var) -> Affine:
+        """Where a part of a reduction lies: beside other parts of the same row, or of
+        other rows where there are many."""
+        at, which = address(index, packed(term.shape)), Affine.of(chunk)
         if self.target.threads == 1:
-            return self.target.sweeps and rows == 1 and elements >= SWEPT
-        return rows < self.target.threads and elements >= MANY
+            return at + which.times(term.size)
+        return at.times(CHUNKS) + which
 
     def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
         placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
@@ -450,7 +467,7 @@ class Nests:
         """A reduction, in two steps where it has few rows and many elements."""
         term = root.term
         whole = term.args[0].size
-        if not self._is_parted(term.size, whole) or not _has_parts(term):
+        if not self._is_parted(term, term.size, whole) or not _has_parts(term):
             self.nest([root])
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
@@ -459,11 +476,11 @@ class Nests:
         _, values, (index,) = self._values([root])
         assert index is not None
         (number,) = (i for i, v in enumerate(values.values) if v.over)
-        at = address(index, packed(term.shape)).times(CHUNKS) + Affine.of(chunk)
+        at = self._part_at(term, index, chunk)
         nest, operands = schedule(values, [(parts, at, number)], self.target, chunk)
         self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
         values = Values(self.memory, {})
         index = values.index("i", term.shape)
-        at = address(index, packed(term.shape)).times(CHUNKS) + Affine.of(chunk)
+        at = self._part_at(term, index, chunk)
         values.joins = (parts, at, chunk, whole // term.size)
         self._emit(values, [(root, index, values.root(term, index))])
