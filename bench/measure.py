@@ -256,12 +256,16 @@ def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:
 
 
 def _probed(workers: Team, results: dict[str, Record], peer: str) -> float | None:
-    """About how long a call takes (s): the second or a later one, since the first
-    compiled; None when the worker failed."""
-    once = _timed(workers, results, peer, 1)
-    if once is not None and once < 1:
-        once = _timed(workers, results, peer, 2)
-    return None if once is None else max(once, 1e-9)
+    """About how long a call takes (s), when those before it have compiled and filled
+    the caches; None when the worker failed.
+
+    Candidates whose inputs were drawn first have lost the caches to the others' since:
+    if they were judged by their first calls, they would have fewer in each round.
+    """
+    least, once = math.inf, _timed(workers, results, peer, 1)
+    while once is not None and once < min(0.9 * least, 1):
+        least, once = once, _timed(workers, results, peer, 2)
+    return None if once is None else max(min(once, least), 1e-9)
 
 
 def _timed(

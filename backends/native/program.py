@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from llvmlite import ir
@@ -30,6 +30,7 @@ from .access import PTR, loop
 from .convert import I8, I64
 from .factor_calls import FactorCalls
 from .factor_lanes import LaneFactors, lanes_of
+from .frames import Frame, constant_words
 from .gemm import Packing
 from .gemm_calls import Part
 from .groups import PANELS, TEMPORARY, Group
@@ -46,29 +47,6 @@ from .turned_calls import TurnedCalls
 
 PART_S = 4e-6
 """Work of a part, where a thread has several of a step (s)."""
-
-
-@dataclass
-class Frame:
-    """A function while it is written: the program, or a step of it that is called for
-    the rows of a table."""
-
-    function: ir.Function
-    entry: ir.Block
-    buffers: ir.Value
-    thread: ir.Value
-    threads: ir.Value
-    turn: ir.Value
-    """Of the first step of the program; 0 where one thread runs alone."""
-    number: ir.Value = field(default_factory=lambda: I64(0))
-    """Steps so far that threads share."""
-    before: tuple[ir.Value, ir.Value] | None = None
-    """Parts and turn of the last one."""
-    row: ir.Value | None = None
-    """Of the table."""
-    back: ir.Value | None = None
-    """1 where the next step that is swept goes back to front."""
-    pointers: dict[Memory | int, ir.Value] = field(default_factory=dict)
 
 
 class Writer:
@@ -270,7 +248,7 @@ class Writer:
         b.position_at_end(after)
         with b.goto_block(frame.entry):
             row, number, parts = b.alloca(PTR), b.alloca(I64), b.alloca(I64)
-        rows = _words(self.module, "rows", table(calls, self._placed))
+        rows = constant_words(self.module, "rows", table(calls, self._placed))
         begun = I64(0) if frame.before is None else frame.before[0]
         for place, value in ((row, rows), (number, frame.number), (parts, begun)):
             b.store(value, place)
@@ -513,12 +491,3 @@ class Writer:
             function.linkage = "internal"
             self.functions[nest] = function
         self.b.call(function, [*pointers, self._own_scratch(), *ranges])
-
-
-def _words(module: ir.Module, name: str, data: bytes) -> ir.GlobalVariable:
-    """A constant of ``module``: words of 64 bits."""
-    kind = ir.ArrayType(I8, len(data))
-    held = ir.GlobalVariable(module, kind, name)
-    held.initializer = ir.Constant(kind, bytearray(data))
-    held.linkage, held.global_constant, held.align = "internal", True, 8
-    return held
