@@ -41,6 +41,11 @@ class Method:
     """How often a close race is run in processes of its own."""
     close: float = 1.25
     """How many times as long as the fastest those of a close race take at most."""
+    again_ties: int = 0
+    """How often a race is run after that which is as good as a tie, whoever leads."""
+    tie: float = 1.05
+    """How many times as long as the faster the slower of a tie takes at most, of eqsat
+    and its best peer."""
     seed: int = 0
     limit_sizes: tuple[int, ...] = SIZES
     """Bytes at which the bandwidth is measured."""
@@ -168,23 +173,31 @@ def run_again(
     of what runs at the speed of a cache; the fastest of several equal peers is the one
     that was lucky.
     """
-    runners = _close(row["results"], method.close)
-    if not (runners and method.again):
-        return
-    rows = [row]
-    for _ in range(method.again):
-        with team(runners, row["threads"]) as workers:
-            rows.append(measure(w, workers, limits, method, references))
-    for peer in runners:
-        found = [r["results"][peer] for r in rows if "median_s" in r["results"][peer]]
-        medians = [result["median_s"] for result in found]
-        row["results"][peer] |= {
-            "processes_s": medians,
-            "median_s": statistics.median(medians),
-            "min_s": min(result["min_s"] for result in found),
-            "max_s": max(result["max_s"] for result in found),
-            "rounds_s": [each for result in found for each in result["rounds_s"]],
-        }
+    runs = [{peer: dict(result) for peer, result in row["results"].items()}]
+    for factor, times in (
+        (method.close, method.again),
+        (method.tie, method.again_ties),
+    ):
+        runners = _close(row["results"], factor) if times else []
+        for _ in range(times if runners else 0):
+            with team(runners, row["threads"]) as workers:
+                again = measure(w, workers, limits, method, references)
+                runs.append(again["results"])
+        for peer in runners:
+            row["results"][peer] |= _of_processes([run.get(peer, {}) for run in runs])
+
+
+def _of_processes(runs: Sequence[Record]) -> Record:
+    """What a peer's results in several processes say together."""
+    found = [result for result in runs if "median_s" in result]
+    medians = [result["median_s"] for result in found]
+    return {
+        "processes_s": medians,
+        "median_s": statistics.median(medians),
+        "min_s": min(result["min_s"] for result in found),
+        "max_s": max(result["max_s"] for result in found),
+        "rounds_s": [each for result in found for each in result["rounds_s"]],
+    }
 
 
 def _close(results: dict[str, Record], factor: float) -> list[str]:

@@ -25,7 +25,7 @@ from bench.table import text
 from bench.workloads import Workload, select
 from eqsat.errors import EqsatError
 
-FULL = Method(again=2)
+FULL = Method(again=2, again_ties=6)
 QUICK = Method(rounds=5, round_s=0.005, most_s=2.0, limit_sizes=SIZES[2::3])
 
 
@@ -85,6 +85,7 @@ def collect(
         "rounds": method.rounds,
         "round_s": method.round_s,
         "again": method.again,
+        "again_ties": method.again_ties,
         "peers": peers,
         "versions": {},
         "missing": {},

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,11 @@ def test_close_races_are_run_again_in_new_processes() -> None:
         assert found["median_s"] == sorted(found["processes_s"])[1]
         assert found["min_s"] == min(found["rounds_s"])
     assert "processes_s" not in results[planted("Wrong")]
-    far = Method(rounds=2, round_s=0.002, limit_sizes=(1 << 20,), again=2, close=0)
+    ties = replace(method, again=1, again_ties=2, tie=1e9)
+    (row,) = measured("add_relu/65536", "eqsat-numpy", "numpy", method=ties)["rows"]
+    assert all(len(row["results"][p]["processes_s"]) == 4 for p in peers[:2])
+    assert all(len(row["results"][p]["rounds_s"]) == 8 for p in peers[:2])
+    far = replace(method, close=0)
     (row,) = measured("add_relu/65536", "eqsat-numpy", "numpy", method=far)["rows"]
     assert not any("processes_s" in r for r in row["results"].values())
 

@@ -26,9 +26,10 @@ _LATE_NS = 40_000
 """Waiting at the end of a short program that tells of a processor that others use."""
 _ALONE = 16
 """How many times as long as they waited short programs run alone after that."""
-_OPEN, _CAME, _COUNT = 1, 2, 0xFFFF
+_OPEN, _CAME, _COUNT, _NUMBER = 1, 2, 0xFFFF, 17
 """Of the gate: the bit that is set while a program is open, what each worker that comes
-in adds, and the mask of their number; above it programs are counted."""
+in adds, the mask of their number, and the bit from which programs are counted. A worker
+comes into each once: that it was called for the one before may reach it only now."""
 
 _PAUSE = {
     True: "declare void @llvm.aarch64.isb(i32)\n"
@@ -126,6 +127,7 @@ define internal ptr @work(ptr %slot) {{
   br label %next
 next:
   %seen = phi i64 [%first, %0], [%ticket, %come], [%ticket, %in]
+  %served = phi i64 [0, %0], [%served, %come], [%number, %in]
   %ticket = call i64 @next_ticket(ptr %slot, i64 %seen)
   %state = load atomic i64, ptr @team_gate seq_cst, align 8
   br label %come
@@ -133,7 +135,10 @@ come:
   %old = phi i64 [%state, %next], [%now, %enter]
   %bit = and i64 %old, {_OPEN}
   %open = icmp ne i64 %bit, 0
-  br i1 %open, label %enter, label %next
+  %number = lshr i64 %old, {_NUMBER}
+  %other = icmp ne i64 %number, %served
+  %wanted = and i1 %open, %other
+  br i1 %wanted, label %enter, label %next
 enter:
   %new = add i64 %old, {_CAME}
   %pair = cmpxchg ptr @team_gate, i64 %old, i64 %new seq_cst seq_cst
