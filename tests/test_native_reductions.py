@@ -38,6 +38,7 @@ from natives import (
 
 from eqsat import ops
 from eqsat.backends.native import shape as cuts
+from eqsat.backends.native.machine import Host
 from eqsat.op import Op
 
 seeds = st.integers(0, 2**32 - 1)
@@ -76,18 +77,20 @@ def test_nan_anywhere_in_a_column_is_seen(name: str, shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("name", ["max", "min", "sum", "any"])
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("far", ["", "one by one", "several at once"])
 @some
 @given(seeds, st.integers(8, 20), st.integers(64, 1200), threads)
 def test_columns_of_any_number(
-    name: str, far: bool, seed: int, m: int, n: int, threads: int
+    name: str, far: str, seed: int, m: int, n: int, threads: int
 ) -> None:
     """Panels of them end at any column; from memory that no cache holds they are read
-    one element at a time."""
+    one element at a time, or several, as the processor foresees."""
     rng, op = np.random.default_rng(seed), Op.registry[name]
     arrays = [mixed(rng, (m, n), d) for d in DTYPES if d not in FLOATS or name != "sum"]
+    arrays += [rng.integers(-99, 99, (m, n)).astype(d) for d in ("f4", "f8")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "FAR_BYTES", 0 if far else cuts.FAR_BYTES)
+        patch.setattr(Host, "foresees_sharing", far == "one by one")
         got = natively(
             lambda *xs: tuple(op(x, axis=(0,)) for x in xs), *arrays, threads=threads
         )

@@ -105,7 +105,7 @@ class PanelEmitter(Emitter):
             start, stop = self._range(p, var, None)
             many = stack.enter_context(loop(self.b, start, stop, PART))
             last = least(self.b, self.b.add(many, I64(PART)), stop)
-            few = at_once(self.nest)
+            few = at_once(self.nest, self.host)
             with loop(self.b, many, last, few) as first:
                 end = least(self.b, self.b.add(first, I64(few)), last)
                 for strands in self._side(groups, low, high):
@@ -138,7 +138,7 @@ class PanelEmitter(Emitter):
         self.inner = var
         self._prepare(p, var, strands)
         low_row, high_row = span
-        for turns in dict.fromkeys((at_once(self.nest), 1)):
+        for turns in dict.fromkeys((at_once(self.nest, self.host), 1)):
             whole = self._whole(low_row, high_row, turns)
             with loop(self.b, low_row, whole, turns) as i:
                 self._step(p, var, i, strands, parts, 0, turns)
