@@ -36,6 +36,8 @@ from .slices import for_slices
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
+VECTOR = 16
+"""Bytes of the widest access to memory."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Writer:
             for b, at in self.accesses(statements)
             if at.coefficient(inner) == 1 and self.sizes[b] >= SMALL
         ]
-        n = min(8, 16 // min(along)) if along else 1
+        n = min(8, VECTOR // min(along)) if along else 1
         while n > 1 and size % n:
             n //= 2
         return n

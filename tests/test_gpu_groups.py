@@ -1,0 +1,69 @@
+"""How many threads share a group of a generated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from metal import model
+from programs import program_of
+from test_gpu_kernels import optimised, unit_of
+
+from eqsat import ops
+from eqsat.backends.gpu import maps
+from eqsat.backends.gpu.dialect import DIALECTS
+from eqsat.backends.gpu.parts import Generated, parts_of
+from eqsat.program import Program
+from eqsat.typerule import BF16
+
+
+def kernel_of(program: Program, language: str = "cuda") -> Generated:
+    (kernel,) = program.kernels
+    (part,) = parts_of(kernel, DIALECTS[language], {})
+    assert isinstance(part, Generated)
+    return part
+
+
+def gelu(x: Any) -> Any:
+    return ops.gelu(x)
+
+
+@pytest.mark.parametrize(
+    ("f", "shape", "dtype", "group"),
+    [
+        (gelu, (8192, 4096), "float32", 128),
+        (gelu, (1024, 1024), "float32", 256),
+        (gelu, (8192, 4096), "bfloat16", 256),
+        (lambda x: np.tanh(x).T, (8192, 4096), "float32", 256),
+        (lambda x: np.tanh(x[::-1, ::-1]), (8192, 4096), "float32", 128),
+        (ops.softmax, (4096, 4096), "float32", 512),
+        (ops.softmax, (4096, 4096), "bfloat16", 256),
+        (ops.softmax, (4096, 1024), "float32", 128),
+        (ops.logsumexp, (4096, 4096), "float32", 256),
+        (ops.logsumexp, (4096, 4096), "bfloat16", 128),
+    ],
+)
+def test_groups_of_large_arrays(
+    f: Callable[..., Any], shape: tuple[int, ...], dtype: str, group: int
+) -> None:
+    x = np.zeros(shape, BF16 if dtype == "bfloat16" else np.dtype(dtype))
+    assert kernel_of(optimised(f, [x])).source.group == group
+
+
+@pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")
+@pytest.mark.parametrize("language", ["metal", "cuda"])
+@pytest.mark.parametrize("shape", [(1000,), (16, 68), (1003,)])
+def test_large_maps_end_anywhere(
+    shape: tuple[int, ...], language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last group of 128 threads is not full."""
+    monkeypatch.setattr(maps, "LARGE", 64)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    p = kernel_of(program_of(lambda x: x * 2.5, x), language)
+    s, y = p.source, np.empty_like(x)
+    assert s.group == maps.LARGE_GROUP
+    function = model.one(unit_of(p, language))
+    model.launched(function, [x], [y], s.groups, s.group, 0)
+    np.testing.assert_array_equal(y, x * np.float32(2.5))
