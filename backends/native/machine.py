@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -205,13 +205,18 @@ class Library:
 
 
 def load(
-    code: bytes, exports: Iterable[str], imports: Mapping[str, int] | None = None
+    code: bytes | Sequence[bytes],
+    exports: Iterable[str],
+    imports: Mapping[str, int] | None = None,
 ) -> Library:
-    """``code`` of :func:`compile_ir` in memory, with the addresses of its functions
-    ``exports``. What it calls is in ``imports`` (name to address) or a symbol of the
-    process. Raises :class:`BackendError` for names that are in neither."""
+    """``code`` of :func:`compile_ir`, or several that call each other, in memory, with
+    the addresses of its functions ``exports``. What else it calls is in ``imports``
+    (name to address) or a symbol of the process. Raises :class:`BackendError` for names
+    that are in neither."""
     names = tuple(exports)
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for part in (code,) if isinstance(code, bytes) else code:
+        builder.add_object_img(part)
     for name in names:
         builder.export_symbol(name)
     for name, address in (imports or {}).items():

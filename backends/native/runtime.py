@@ -33,18 +33,17 @@ _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 @functools.cache
 def runtime() -> Library:
     """The functions ``team_run``, ``part_claim`` and their like."""
-    machine = host()
-    code = compiled(team_ir(machine.is_arm, machine.is_mac), machine)
-    library = load(code, _TEAM)
-    # Workers sleep in this code until the process ends, and a child has none of them.
-    forget: Callable[[], None] = ctypes.PYFUNCTYPE(None)(library.address("team_forget"))
-    os.register_at_fork(after_in_child=forget)
+    if is_available():
+        return objects()
+    library = load(_team(), _TEAM)
+    _forget_after_fork(library)
     return library
 
 
 @functools.cache
 def objects() -> Library:
-    """The functions ``entry``, ``new_array`` and their like.
+    """The functions ``entry``, ``new_array`` and their like, and with them those of
+    :func:`runtime`: to link them apart takes 1.5 ms longer.
 
     Raises :class:`BackendError` where Python or NumPy is not laid out as expected.
     """
@@ -57,13 +56,26 @@ def objects() -> Library:
     capsule = _capsule(handler)
     text = entry_code.ENTRY_IR + pool_ir(sys.platform == "linux")
     imports = _imports() | {"pool_handler": id(capsule)}
-    library = load(compiled(text, host()), _OBJECTS, imports)
+    parts = _team(), compiled(text, host())
+    library = load(parts, (*_TEAM, *_OBJECTS), imports)
     for name in _HANDLER:
         setattr(handler, name.removeprefix("handler_"), library.address(name))
     # Arrays give their memory back while the interpreter goes down, too.
     held = handler, capsule, library, _HANDLER_NAME
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+    _forget_after_fork(library)
     return library
+
+
+def _forget_after_fork(library: Library) -> None:
+    """Workers sleep in this code until the process ends, and a child has none."""
+    forget: Callable[[], None] = ctypes.PYFUNCTYPE(None)(library.address("team_forget"))
+    os.register_at_fork(after_in_child=forget)
+
+
+def _team() -> bytes:
+    machine = host()
+    return compiled(team_ir(machine.is_arm, machine.is_mac), machine)
 
 
 class _Handler(ctypes.Structure):
@@ -112,7 +124,6 @@ def _imports() -> dict[str, int]:
     found["PyArray_Type"] = id(np.ndarray)
     found["MemoryMap_Type"] = id(np.memmap)
     found["PyArray_NewFromDescr"] = numpy_table()[_NEW_FROM_DESCR]
-    found["team_run"] = runtime().address("team_run")
     return found
 
 
