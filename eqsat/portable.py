@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import marshal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.body import KERNEL, RESULT, Body, Step
 from eqsat.op import CONSTANT, INPUT, SCALAR, Op
+from eqsat.ops import STOCK
 from eqsat.term import Graph, Term, postorder
 from eqsat.typerule import decode, encode
 
@@ -21,15 +20,6 @@ _PLAIN = (int, float, str, bool, bytes, type(None))
 
 class NotPortableError(Exception):
     """What another process might take for something else."""
-
-
-@lru_cache(maxsize=1)
-def stock_ops() -> frozenset[int]:
-    """``id`` of the ops that come with eqsat, and are the same in every process."""
-    places = ("eqsat.ops", "eqsat.op", "eqsat.body")
-    modules = [m for n, m in list(sys.modules.items()) if n.startswith(places)]
-    found = {id(v) for m in modules for v in vars(m).values() if isinstance(v, Op)}
-    return frozenset(found)
 
 
 def encode_terms(roots: Sequence[Term], arrays: Mapping[int, int]) -> bytes:
@@ -93,7 +83,7 @@ def check_lowerings() -> None:
 
 
 def _name(op: Op) -> str:
-    if id(op) not in stock_ops():
+    if id(op) not in STOCK and op is not _SPECIAL.get(op.name):
         raise NotPortableError(f"op {op.name} does not come with eqsat")
     return op.name
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import eqsat as eq
-from eqsat import cache
+from eqsat import cache, ops
 from eqsat.define import composite
 from eqsat.op import CONSTANT, Op
-from eqsat.ops import exp
+from eqsat.ops import STOCK, exp
 from eqsat.options import Options
 from eqsat.portable import NotPortableError, canonical, decode_terms, encode_terms
 from eqsat.store import place_of
@@ -54,6 +54,17 @@ def block(x: Any, w: Any) -> Any:
     h = h / np.sqrt((h * h).mean(-1, keepdims=True) + 1e-5)
     y = np.maximum(h @ w, 0)
     return {"y": y, "e": np.exp(y - y.max(-1, keepdims=True))}, x.T[1:]
+
+
+def test_programs_of_all_ops_that_come_with_eqsat_are_kept(
+    searches: list[int],
+) -> None:
+    for name in ("heaviside", "nextafter", "degrees", "logaddexp2"):
+        f = getattr(np, name)
+        for _ in range(2):
+            eq.jit(lambda x, f=f: f(*[x] * f.nin) * 2)(X)
+    assert len(searches) == 4
+    assert all(id(o) in STOCK for o in vars(ops).values() if isinstance(o, Op))
 
 
 FUNCTIONS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [

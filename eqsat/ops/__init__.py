@@ -1,5 +1,6 @@
 """The catalogue of operations: mathematics only."""
 
+from eqsat.op import Op
 from eqsat.ops.attention import (
     attention,
     attention_causal,
@@ -184,6 +185,7 @@ from eqsat.ops.special import (
     ndtri,
     trigamma,
 )
+from eqsat.ops.spectral import decompose, pinv
 from eqsat.ops.transcendental import (
     arccos,
     arccosh,
@@ -233,6 +235,10 @@ from eqsat.ops.view import (
     tile,
     transpose,
 )
+
+STOCK = frozenset(map(id, Op.registry.values()))
+"""``id`` of the ops that come with eqsat, and are the same in every process: those of
+this package, which have all been defined now, and none of a user's own."""
 
 __all__ = [
     "absolute",
@@ -285,6 +291,7 @@ __all__ = [
     "cosh",
     "cumprod",
     "cumsum",
+    "decompose",
     "dequantize",
     "det",
     "digamma",
@@ -382,6 +389,7 @@ __all__ = [
     "ones_like",
     "outer",
     "pad",
+    "pinv",
     "power",
     "prod",
     "ravel",
