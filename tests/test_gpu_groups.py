@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from metal import model
 from programs import program_of
-from test_gpu_kernels import optimised, unit_of
+from test_gpu_kernels import kernel_of, optimised, unit_of
 
 from eqsat import ops
 from eqsat.backends.gpu import maps
-from eqsat.backends.gpu.dialect import DIALECTS
-from eqsat.backends.gpu.parts import Generated, parts_of
-from eqsat.program import Program
 from eqsat.typerule import BF16
-
-
-def kernel_of(program: Program, language: str = "cuda") -> Generated:
-    (kernel,) = program.kernels
-    (part,) = parts_of(kernel, DIALECTS[language], {})
-    assert isinstance(part, Generated)
-    return part
-
-
-def gelu(x: Any) -> Any:
-    return ops.gelu(x)
 
 
 @pytest.mark.parametrize(
     ("f", "shape", "dtype", "group"),
     [
-        (gelu, (8192, 4096), "float32", 128),
-        (gelu, (1024, 1024), "float32", 256),
-        (gelu, (8192, 4096), "bfloat16", 256),
+        (ops.gelu, (8192, 4096), "float32", 128),
+        (ops.gelu, (1024, 1024), "float32", 256),
+        (ops.gelu, (8192, 4096), "bfloat16", 256),
         (lambda x: np.tanh(x).T, (8192, 4096), "float32", 256),
         (lambda x: np.tanh(x[::-1, ::-1]), (8192, 4096), "float32", 128),
         (ops.softmax, (4096, 4096), "float32", 512),
@@ -46,7 +31,7 @@ def gelu(x: Any) -> Any:
     ],
 )
 def test_groups_of_large_arrays(
-    f: Callable[..., Any], shape: tuple[int, ...], dtype: str, group: int
+    f: Callable[..., object], shape: tuple[int, ...], dtype: str, group: int
 ) -> None:
     x = np.zeros(shape, BF16 if dtype == "bfloat16" else np.dtype(dtype))
     assert kernel_of(optimised(f, [x])).source.group == group

@@ -88,6 +88,14 @@ class Run:
         values |= {t: np.asarray(found[t]) for t in terms}
 
 
+def kernel_of(program: Program, language: str = "cuda") -> Generated:
+    """The only kernel of a program, which is one part."""
+    (kernel,) = program.kernels
+    (part,) = parts_of(kernel, DIALECTS[language], {})
+    assert isinstance(part, Generated)
+    return part
+
+
 def unit_of(p: Generated, language: str) -> model.Unit:
     def described(memory: Sequence[Memory], numbers: Sequence[int]) -> Any:
         return tuple(

@@ -90,7 +90,7 @@ def test_columns_of_any_number(
     arrays += [rng.integers(-99, 99, (m, n)).astype(d) for d in ("f4", "f8")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "FAR_BYTES", 0 if far else cuts.FAR_BYTES)
-        patch.setattr(Host, "foresees_sharing", far == "one by one")
+        patch.setattr(Host, "foresees_reads", far == "one by one")
         got = natively(
             lambda *xs: tuple(op(x, axis=(0,)) for x in xs), *arrays, threads=threads
         )

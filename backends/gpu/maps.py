@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ..kernels.affine import Var
-from ..kernels.language import Gather, Store
+from ..kernels.language import Gather, Statement, Store
 from .dialect import SIMD
 from .writer import VECTOR, Writer
 
@@ -25,8 +26,7 @@ class Map(Writer):
     def write(self) -> None:
         (only,) = self.nest.passes
         statements = [*only.before, *only.body]
-        stores = [s for s in statements if isinstance(s, Store)]
-        store = stores[0]
+        store = next(s for s in statements if isinstance(s, Store))
         variables = [*self.nest.grid, *only.loops]
         variables.sort(key=lambda v: -abs(store.at.coefficient(v)))
         if not variables:
@@ -38,11 +38,8 @@ class Map(Writer):
             n = 1
         parts = -(-inner.size // n)
         total = prod(v.size for v in variables[:-1]) * parts
-        smallest = min(self.nest.buffers[s.buffer].dtype.itemsize for s in stores)
-        large = total >= LARGE and smallest >= 4 and n * smallest == VECTOR
-        steps = [abs(at.coefficient(inner)) for _, at in self.accesses(statements)]
-        beside = max(steps) < 2 and not any(isinstance(s, Gather) for s in statements)
-        most = LARGE_GROUP if large and beside else MAP_GROUP
+        large = total >= LARGE and self._is_even(statements, inner, n)
+        most = LARGE_GROUP if large else MAP_GROUP
         self.group = min(most, -(-total // SIMD) * SIMD)
         self.groups = -(-total // self.group)
         out = self.out
@@ -65,3 +62,12 @@ class Map(Writer):
         self.block(statements, inner, 1)
         out.close()
         out.close()
+
+    def _is_even(self, statements: Sequence[Statement], inner: Var, n: int) -> bool:
+        """Whether a thread reads neighbours alone and writes vectors of large ones."""
+        if any(isinstance(s, Gather) for s in statements):
+            return False
+        stores = [s for s in statements if isinstance(s, Store)]
+        smallest = min(self.nest.buffers[s.buffer].dtype.itemsize for s in stores)
+        steps = [abs(at.coefficient(inner)) for _, at in self.accesses(statements)]
+        return smallest >= 4 and n * smallest == VECTOR and max(steps) < 2

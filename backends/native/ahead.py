@@ -104,7 +104,7 @@ def _distances(c: Access, p: Pass, var: Var) -> Iterator[tuple[Load, int]]:
         large = [s for s in loads if bytes_of(s, nest) > NEAR_BYTES]
         if any(isinstance(s, Accumulate) for s in p.body):
             asks = len(large) == 1 or (is_far(nest) and nest.threads == 1)
-            asks |= len(large) > 1 and not c.host.foresees_sharing
+            asks |= len(large) > 1 and not c.host.foresees_reads
         else:
             asks = is_far(nest)
         if asks:

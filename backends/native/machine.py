@@ -83,10 +83,10 @@ class Host:
         return self.vector_bits == 512 and not self.cpu.startswith("znver")
 
     @property
-    def foresees_sharing(self) -> bool:
-        """Whether memory that several threads read is foreseen so well that several
-        streams of it at once, or asking for it ahead, take longer: by AMD's processors
-        (Zen 5); on Intel's Emerald Rapids they take 0.85 to 0.96 of the time."""
+    def foresees_reads(self) -> bool:
+        """Whether what sums read is foreseen so well that several streams of memory at
+        once, or asking for it ahead, take longer: by AMD's processors (Zen 5); on
+        Intel's Emerald Rapids they take 0.80 to 0.99 of the time."""
         return self.cpu.startswith("znver")
 
     @property

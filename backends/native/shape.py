@@ -252,13 +252,15 @@ def panel_of(nest: Nest) -> int:
 def at_once(nest: Nest, host: Host) -> int:
     """Elements of each row of a panel that are read before the next rows."""
     (first, *others) = sums(nest)
-    if first.op in ("max", "min") and not others and not is_near(nest):
+    if others:
+        return AT_ONCE
+    if first.op in ("max", "min") and not is_near(nest):
         return FEW_AT_ONCE if nest.threads == 1 else MANY_AT_ONCE
-    if is_far(nest) and not others:
+    if is_far(nest):
         several = FAR_AT_ONCE if nest.threads > 1 else AT_ONCE
-        return 1 if host.foresees_sharing else several
+        return 1 if host.foresees_reads else several
     in_order = nest.grid[-1].size % ONE_BY_ONE == 0 and is_near(nest)
-    return 1 if first.op == "sum" and not others and in_order else AT_ONCE
+    return 1 if first.op == "sum" and in_order else AT_ONCE
 
 
 def is_near(nest: Nest) -> bool:
