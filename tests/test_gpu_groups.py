@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -35,6 +36,24 @@ def test_groups_of_large_arrays(
 ) -> None:
     x = np.zeros(shape, BF16 if dtype == "bfloat16" else np.dtype(dtype))
     assert kernel_of(optimised(f, [x])).source.group == group
+
+
+def test_what_a_row_alone_reads_is_kept_in_the_cache() -> None:
+    """Not what several rows read, nor where no row is written."""
+
+    def loads(f: Callable[..., object], *arrays: np.ndarray, to: str = "cuda") -> set:
+        body = kernel_of(optimised(f, list(arrays)), to).source.body
+        return set(re.findall(r"(eq_load\w*)<.*\((b\d)", body))
+
+    x, w = np.zeros((4, 128, 4096), "f4"), np.ones(4096, "f4")
+    both = {("eq_load_kept", "b0"), ("eq_load", "b1")}
+    assert loads(ops.rms_norm, x, w) == both
+    assert loads(lambda x, m: ops.softmax(x + m), x, x[:, :1]) == both
+    assert loads(ops.rms_norm, x, w, to="metal") == {
+        ("eq_load", "b0"),
+        ("eq_load", "b1"),
+    }
+    assert loads(ops.logsumexp, x) == {("eq_load", "b0")}
 
 
 @pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")

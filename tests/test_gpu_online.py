@@ -99,7 +99,7 @@ def test_rows_that_are_held_are_read_once_anyway() -> None:
 
 def test_rows_are_held_that_hold_no_powers() -> None:
     part = kernel_of(program_of(ops.softmax, np.zeros((300, 28672), "f4")))
-    assert part.source.body.count("eq_load<") == 1
+    assert part.source.body.count("eq_load_kept<") == 1
     assert "eq_powers(" in part.source.body and part.source.group == 512
 
 

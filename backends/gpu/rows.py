@@ -121,13 +121,32 @@ class Rows(Reducing):
         """Threads of a long row."""
         if self.nest.rows < FEW_ROWS:
             return MOST_GROUP
-        writes = any(isinstance(s, Store) for p in self.nest.passes for s in p.body)
-        most = self._most() // (2 if writes else 1)
+        most = self._most() // (2 if self._writes() else 1)
         lanes = LEAST_GROUP
         while lanes < MOST_GROUP and -(-parts // lanes) * self.n > most:
             lanes *= 2
         half = MOST_GROUP // 2  # two of which run at once where one of the most does
         return half if lanes == MOST_GROUP and self._holds(half, parts) else lanes
+
+    def _writes(self) -> bool:
+        """Whether rows are written, and not only what becomes of them."""
+        return any(isinstance(s, Store) for p in self.nest.passes for s in p.body)
+
+    def loads(self, s: Load) -> str:
+        """The function that reads neighbours: of what no other row reads, where rows
+        are written too, what has been read leaves CUDA's second cache after what has
+        been written.
+
+        The device then writes more at a time: for 16384×4096 float32 an H200 takes
+        125.0 µs for a softmax instead of 129.6, and 252 for a sum with its ``rms_norm``
+        instead of 261; of bfloat16 63.8 instead of 66.3. What fits in the cache takes
+        as long as before, and so does what other kernels read after it. The opposite,
+        what has been read leaving first, takes 135 µs; policies for what is written
+        change nothing, and maps gain nothing (129.9 instead of 129.4).
+        """
+        known = "eq_load_kept" in self.dialect.mathematics
+        own = all(s.at.coefficient(v) for v in self.nest.grid if v.size > 1)
+        return "eq_load_kept" if known and own and self._writes() else "eq_load"
 
     def _most(self) -> int:
         """Elements of a long row that a thread reads at most."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_LOAD = re.compile(r"\beq_load<(\d+)>\((\w+)")
+_LOAD = re.compile(r"\b(eq_load(?:_kept)?)<(\d+)>\((\w+)")
 WHOLE = "EqWhole"
 
 
@@ -16,10 +16,10 @@ def for_slices(body: str) -> str:
     off: on an H200 bfloat16 maps with GELU then take 20 % longer, logarithms of sums
     of exponentials 25 %.
     """
-    inputs = sorted({m[2] for m in _LOAD.finditer(body)})
+    inputs = sorted({m[3] for m in _LOAD.finditer(body)})
     if not inputs:
         return body
-    lines = _LOAD.sub(r"eq_load<\1, decltype(whole)::value>(\2", body).splitlines()
+    lines = _LOAD.sub(r"\1<\2, decltype(whole)::value>(\3", body).splitlines()
     shared = [line for line in lines if line.startswith("EQ_SHARED ")]
     own = [f"  {line}" for line in lines if not line.startswith("EQ_SHARED ")]
     places = " | ".join(f"uint64_t({name})" for name in inputs)

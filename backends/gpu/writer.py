@@ -248,6 +248,10 @@ class Writer:
         own = self.nest.buffers[s.buffer].written
         return not own and self.is_packed(s.buffer, s.at, inner, n)
 
+    def loads(self, s: Load) -> str:
+        """The function that reads neighbours."""
+        return "eq_load"
+
     # -- statements --------------------------------------------------------------------
 
     def value(self, i: int, local: Mapping[int, str]) -> str:
@@ -316,7 +320,8 @@ class Writer:
                 packs[s.target] = f"p{s.target}"
                 out.add(
                     f"const EqPack<{self.dialect.memory_type(buffer.dtype)}, {n}> "
-                    f"p{s.target} = eq_load<{n}>({self.place(buffer.name, s.at)});"
+                    f"p{s.target} = {self.loads(s)}<{n}>"
+                    f"({self.place(buffer.name, s.at)});"
                 )
                 if s.target in self.packed and hold and s.target in hold:
                     out.add(f"{hold[s.target]} = p{s.target};")

@@ -36,11 +36,6 @@ RESERVED = frozenset("mx ops program".split())
 AS_FAST_S = 5e-6
 """Work up to which MLX's maps and reductions, sums of float32 as fast as ours on an
 H200, are taken since they start sooner."""
-COPIED_ROWS = range(1024, 8192 + 1)
-"""Elements of rows of which MLX's ``rms_norm`` is as fast as a copy. Of longer ones it
-takes an H200 up to three times as long as ours does, as called: of bfloat16 61 µs for
-2048×16384, 55 for 1024×32768 and 103 for 4096×8200, and 36 each by ours; of float32 91
-and 69 for 1024×32768."""
 
 
 PRODUCTS = frozenset(["mx.matmul", "mx.addmm"])
@@ -237,12 +232,8 @@ class _Writer:
 
     def _is_quick(self, step: Kernel) -> bool:
         """Whether no kernel of ours would end before a call of MLX that does the same:
-        its ``rms_norm`` is as fast as a copy of some rows, its other composites are
-        slower than ours."""
-        name = step.term.op.name
-        if name == "rms_norm" and step.term.shape[-1] in COPIED_ROWS:
-            return True
-        slower = name in spell.FAST
+        its composites are slower than ours, but start sooner."""
+        slower = step.term.op.name in spell.FAST
         return self._is_over_in(step, self.brief_s if slower else AS_FAST_S)
 
     def _is_over_in(self, step: Kernel, seconds: float) -> bool:
