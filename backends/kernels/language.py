@@ -236,6 +236,9 @@ class Nest:
     ordered: tuple[Var, ...] = ()
     """The last variables of the grid, where one thread takes their points in order,
     since rows are added to the same elements."""
+    ends: int = 0
+    """Where not 0, ``chunk`` has three values, and the first and the last of them take
+    ``size // ends`` turns each; 2 or more."""
 
     @property
     def rows(self) -> int:

@@ -29,6 +29,7 @@ from .affine import (
     address,
     covers,
 )
+from .apart import CHUNKS, Apart, has_parts
 from .language import DType, Operand
 from .ordering import ORDERED, order
 from .pieces import Loops, Pieces
@@ -36,15 +37,6 @@ from .schedule import Scattering, Target, schedule
 from .short import is_short
 from .values import Conflict, Values, matching
 
-MANY = 1 << 16
-"""Elements from which a reduction of few rows is split."""
-SWEPT = 1 << 19
-"""Elements from which a reduction to one number is split for one thread, too."""
-CHUNKS = 32
-"""Parts of a reduction of few rows."""
-PART, MOST_BESIDE = 32, 1 << 23
-"""Where rows lie side by side, elements that a part has of each at least, and bytes in
-all from which parts take as long, or up to 1.05 times as long from memory."""
 LEAST_PART = 64
 """Elements of a slice that are worth a thread of their own where slices are added."""
 PRODUCTS = ("float32", "float64")
@@ -78,11 +70,6 @@ def _source(term: Term) -> Term:
     while term.op.name in VIEWS:
         term = term.args[0]
     return term
-
-
-def _has_parts(term: Term) -> bool:
-    """Whether a reduction can reduce the results of its parts."""
-    return term.op.name not in ("argmax", "argmin")
 
 
 def _is_whole(term: Term) -> bool:
@@ -120,6 +107,7 @@ class Nests:
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
+        self.apart = Apart(target, self.memory)
         self.users: Counter[Term] = Counter()
         """How many terms of the kernel read each."""
         self.numbers: dict[tuple[Term, DType], Operand] = {}
@@ -305,7 +293,7 @@ class Nests:
         """A nest that writes ``roots``; what it needs in memory comes before it."""
         while True:
             roots, values, indices = self._values(roots)
-            apart = self._apart(values, roots)
+            apart = self.apart.terms(values, [r.term for r in roots])
             if not apart:
                 break
             for term in apart:
@@ -370,30 +358,6 @@ class Nests:
             values.value(root.term, moved)
             return moved
         return None
-
-    def _apart(self, values: Values, roots: Sequence[Root]) -> list[Term]:
-        """Reductions that would leave threads idle, or run in one direction: few rows
-        of many elements."""
-        if values.row is None:
-            return []
-        rows = prod(v.size for v in values.grid)
-        if self.target.threads == 1 and any(r.term.size > rows for r in roots):
-            return []  # what else a nest computes of the row would be computed again
-        apart = [t for t in values.reduced if t not in self.memory and _has_parts(t)]
-        elements = rows * prod(v.size for v in values.row)
-        return [t for t in apart if self._is_parted(t, rows, elements)]
-
-    def _is_parted(self, term: Term, rows: int, elements: int) -> bool:
-        """Whether so many rows of so many elements in all are reduced in two steps."""
-        if self.target.threads > 1:
-            return rows < self.target.threads and elements >= MANY
-        if not self.target.sweeps or elements < SWEPT:
-            return False
-        x = term.args[0]
-        axes = cast(Op, term.op).attr_dict(term)["axis"]
-        beside = all(a % x.ndim != x.ndim - 1 for a in axes)
-        long = elements >= rows * CHUNKS * PART and x.nbytes < MOST_BESIDE
-        return rows == 1 or (beside and long)
 
     def _part_at(self, term: Term, index: Index, chunk: Var) -> Affine:
         """Where a part of a reduction lies: beside other parts of the same row, or of
@@ -467,17 +431,19 @@ class Nests:
         """A reduction, in two steps where it has few rows and many elements."""
         term = root.term
         whole = term.args[0].size
-        if not self._is_parted(term, term.size, whole) or not _has_parts(term):
+        if not self.apart.is_parted(term, term.size, whole) or not has_parts(term):
             self.nest([root])
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
-        parts = self.temporary(dtype, term.size * CHUNKS)
-        chunk = Var("chunk", CHUNKS)
+        ends = self.apart.ends(term)
+        chunk = Var("chunk", 3 if ends else CHUNKS)
+        parts = self.temporary(dtype, term.size * chunk.size)
         _, values, (index,) = self._values([root])
         assert index is not None
         (number,) = (i for i, v in enumerate(values.values) if v.over)
         at = self._part_at(term, index, chunk)
         nest, operands = schedule(values, [(parts, at, number)], self.target, chunk)
+        nest = replace(nest, ends=ends)
         self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
         values = Values(self.memory, {})
         index = values.index("i", term.shape)

@@ -243,8 +243,19 @@ class Passes(Statements):
             low, high = self.wanted
             return low, high
         if chunk is not None and var == p.loops[0]:
-            return self._part(self.index[chunk], -(-var.size // chunk.size), var.size)
+            return self._turns(self.index[chunk], chunk.size, var.size)
         return I64(0), I64(var.size)
+
+    def _turns(self, i: ir.Value, count: int, size: int) -> tuple[ir.Value, ir.Value]:
+        """The turns that part ``i`` of so many has of a loop."""
+        if not self.nest.ends:
+            return self._part(i, -(-size // count), size)
+        b, end = self.b, size // self.nest.ends
+        first = b.icmp_signed("==", i, I64(0))
+        last = b.icmp_signed("==", i, I64(count - 1))
+        low = b.select(last, I64(size - end), b.select(first, I64(0), I64(end)))
+        high = b.select(last, I64(size), b.select(first, I64(end), I64(size - end)))
+        return low, high
 
     def _innermost(
         self,

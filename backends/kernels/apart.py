@@ -1,0 +1,144 @@
+"""What a nest needs that had better be computed by another one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+from eqsat.op import HALF, Op
+from eqsat.term import Term, postorder
+
+from .schedule import Target
+from .values import FUNCTIONS, Values
+
+MANY = 1 << 16
+"""Elements from which a reduction of few rows is split."""
+SWEPT = 1 << 19
+"""Elements from which a reduction to one number is split for one thread, too."""
+CHUNKS = 32
+"""Parts of a reduction of few rows."""
+PART, MOST_BESIDE = 32, 1 << 23
+"""Where rows lie side by side, elements that a part has of each at least, and bytes in
+all from which parts take as long, or up to 1.05 times as long from memory."""
+ENDS_BYTES, ENDS_WIDTH, MOST_WITH_ENDS = 17 << 17, 1024, 1 << 26
+"""A little more than a second cache keeps of columns that are reduced from end to end;
+columns that are read at once; and bytes in all up to which it counts. Of larger ones
+than ``MOST_BESIDE`` only the ends are parts of their own. A call that runs the other
+way finds most of one in the cache: on an Intel Xeon with 2 MiB of it 32 MB take 0.98
+and 16 MB 0.97 of the time, in 32 equal parts, which begin anew each, 1.01. With ends of
+1.5 MiB, which it keeps whole, sums take 0.97, but maxima and sums of squares 1.03: what
+is read after it comes slower. In several panels these take 1.04, too."""
+TALL_WIDTH, TALL, TALL_BYTES = 64, 1024, 1 << 20
+"""Columns from which, their elements from which, and bytes of all above which, they are
+reduced before what follows is computed: less of them a second cache holds. Variances
+of 8192×1024 and 65,536×100 float32 take 0.46 and 0.30 of the time by that, means taken
+off them 0.7 and 0.34, by two threads 0.6 and 0.3; of 300×3000 they would take 1.6."""
+AGAIN = 16
+"""Rows from which what takes long to compute of columns is computed before them: with
+the roots of 512 variances, batch norms of 512 rows take half the time."""
+LONG = FUNCTIONS.union("divide sqrt rsqrt reciprocal floor_divide remainder".split())
+"""Ops that take long."""
+
+
+def has_parts(term: Term) -> bool:
+    """Whether a reduction can reduce the results of its parts."""
+    return term.op.name not in ("argmax", "argmin")
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What is computed apart, for a target, beside what is in memory."""
+
+    target: Target
+    memory: Mapping[Term, Any]
+
+    def terms(self, values: Values, results: Sequence[Term]) -> list[Term]:
+        """What to compute before a nest of ``values`` that makes ``results``; then more
+        may follow."""
+        if values.row is None:
+            return self._of_columns(values)
+        rows = prod(v.size for v in values.grid)
+        once = all(r.size <= rows for r in results)
+        tall = [t for t in values.reduced if self._is_tall(t, once)]
+        if tall and [*results] != values.reduced:
+            return tall
+        if self.target.threads == 1 and not once:
+            return []  # what else a nest computes of the row would be computed again
+        apart = [t for t in values.reduced if t not in self.memory and has_parts(t)]
+        elements = rows * prod(v.size for v in values.row)
+        return [t for t in apart if self.is_parted(t, rows, elements)]
+
+    def _of_columns(self, values: Values) -> list[Term]:
+        """What takes long to compute of columns, where each of many rows would compute
+        it again."""
+        if not self.target.sweeps or not values.base:
+            return []
+        domain, lane = prod(v.size for v in values.base), values.base[-1]
+        found: list[Term] = []
+        for term, index in values.known:
+            near = {v for e in index for v in e.variables}
+            often = domain // max(prod(v.size for v in near), 1)
+            own = cast(Op, term.op).kind == "pointwise" and term.dtype not in HALF
+            if lane in near and often >= AGAIN and own and self._takes_long(term):
+                found.append(term)
+        below = {t for f in found for t in postorder(f.args)}
+        return [t for t in dict.fromkeys(found) if t not in below]
+
+    def _takes_long(self, term: Term) -> bool:
+        """Whether computing ``term`` takes long."""
+        return any(t.op.name in LONG for t in self._computed(term))
+
+    def _computed(self, term: Term) -> Iterator[Term]:
+        """What is computed to compute ``term``, up to reductions and the like."""
+        seen, stack = {term}, [term]
+        while stack:
+            t = stack.pop()
+            if t in self.memory or cast(Op, t.op).kind not in ("pointwise", "view"):
+                continue
+            yield t
+            stack += set(t.args) - seen
+            seen.update(t.args)
+
+    def _is_tall(self, term: Term, once: bool) -> bool:
+        """Whether columns are better reduced before what follows is computed: a nest of
+        both goes through memory for a few columns at a time, each time anew. ``once``:
+        no element of them is used again. Those of halves stay in float32."""
+        known = term in self.memory or term.dtype in HALF
+        if not self.target.sweeps or known or not has_parts(term):
+            return False
+        (x,), axes = term.args, _axes(term)
+        beside = x.ndim - 1 not in axes and x.shape[-1] >= TALL_WIDTH
+        tall = x.nbytes > TALL_BYTES and x.size >= term.size * TALL
+        heavy = any(t.op.name in FUNCTIONS for t in self._computed(x))
+        return beside and tall and (once or not heavy)
+
+    def is_parted(self, term: Term, rows: int, elements: int) -> bool:
+        """Whether so many rows of so many elements in all are reduced in two steps: few
+        rows of many elements, which would leave threads idle, or run in one
+        direction."""
+        if self.target.threads > 1:
+            return rows < self.target.threads and elements >= MANY
+        if not self.target.sweeps or elements < SWEPT:
+            return False
+        x = term.args[0]
+        beside = x.ndim - 1 not in _axes(term)
+        long = elements >= rows * CHUNKS * PART and x.nbytes < MOST_BESIDE
+        return rows == 1 or (beside and long) or self.ends(term) > 0
+
+    def ends(self, term: Term) -> int:
+        """The share of a reduction that each of its ends has, as :class:`Nest` says it:
+        of one row of columns that are longer than parts should be; 0 for others."""
+        x, axes = term.args[0], _axes(term)
+        kept = [a for a in range(x.ndim) if a not in axes and x.shape[a] > 1]
+        whole = len(kept) == 1 and max(axes) < kept[0]
+        large = MOST_BESIDE <= x.nbytes <= MOST_WITH_ENDS and term.size <= ENDS_WIDTH
+        one = self.target.threads == 1 and self.target.sweeps
+        return x.nbytes // ENDS_BYTES if one and whole and large else 0
+
+
+def _axes(term: Term) -> set[int]:
+    """The axes of its argument that a reduction runs over."""
+    axes = cast(Op, term.op).attr_dict(term)["axis"]
+    return {a % term.args[0].ndim for a in axes}
