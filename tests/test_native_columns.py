@@ -37,6 +37,8 @@ FUNCTIONS: dict[str, Function] = {
     "two": lambda x, v: (x.mean(0), x.var(0)),
     "twice": lambda x, v: np.exp(x) - np.exp(x).mean(0),
     "scaled": lambda x, v: (x - v) / np.sqrt(v * v + 1) * np.exp(v),
+    "rows": lambda x, v: eq.layer_norm(x, np.exp(v), v),
+    "functions": lambda x, v: (np.tanh(x) - np.tanh(x).mean(0)) / np.tanh(x).std(0),
     "places": lambda x, v: x.argmax(0),
 }
 
@@ -93,7 +95,14 @@ def test_tall_columns_are_reduced_first(threads: int) -> None:
     assert count(centred, 500, 1000) == 1  # a second cache holds some columns
     assert count(centred, 2000, 100) == 1  # and all of these
     assert count(lambda x: x - x.mean(1, keepdims=True), 5000, 100) == 1
-    assert count(lambda x: np.exp(x) - np.exp(x).sum(0), 5000, 100) == 1
+    assert count(lambda x: np.exp(x) - np.exp(x).sum(0), 5000, 128) == 1
+    assert count(lambda x: np.exp(x) - np.exp(x).sum(0), 5000, 100) == 3
+    tanhs = nests(
+        lambda x: np.tanh(x) - np.tanh(x).std(0),
+        np.zeros((5000, 128), np.float32),
+        threads=threads,
+    )
+    assert sum("tanh" in n for n in tanhs) == 1
     assert count(lambda x: np.log(np.exp(x).sum(0)), 5000, 100) == 2
 
 
@@ -106,6 +115,7 @@ def test_what_takes_long_is_computed_of_columns_once() -> None:
     assert loops_of("sqrt", lambda x, v: x / np.sqrt(v + 1)) == [["300"]]
     assert loops_of("exp", lambda x, v: x * np.exp(v * 2) + v) == [["300"]]
     assert loops_of("multiply", lambda x, v: x + v * 2) == [["512", "300"]]
+    assert loops_of("exp", lambda x, v: eq.layer_norm(x, np.exp(v), v)) == [["300"]]
     few = x[:8]
     both = nests(lambda x, v: x / np.sqrt(v + 1), few, v)
     assert len(both) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -35,6 +36,10 @@ TALL_WIDTH, TALL, TALL_BYTES = 64, 1024, 1 << 20
 reduced before what follows is computed: less of them a second cache holds. Variances
 of 8192×1024 and 65,536×100 float32 take 0.46 and 0.30 of the time by that, means taken
 off them 0.7 and 0.34, by two threads 0.6 and 0.3; of 300×3000 they would take 1.6."""
+EVEN = 128
+"""Columns, or multiples, of which a nest goes through memory in whole panels: softmax
+down 65,536 rows of 100 takes 0.45 of the time where exponentials are kept in memory, of
+64 0.66, of 256 1.1."""
 AGAIN = 16
 """Rows from which what takes long to compute of columns is computed before them: with
 the roots of 512 variances, batch norms of 512 rows take half the time."""
@@ -57,25 +62,42 @@ class Apart:
     def terms(self, values: Values, results: Sequence[Term]) -> list[Term]:
         """What to compute before a nest of ``values`` that makes ``results``; then more
         may follow."""
-        if values.row is None:
-            return self._of_columns(values)
+        reductions = [] if values.row is None else self._reductions(values, results)
+        return reductions or self._of_columns(values)
+
+    def _reductions(self, values: Values, results: Sequence[Term]) -> list[Term]:
+        """Those of them that are reductions, where there are any."""
+        assert values.row is not None
         rows = prod(v.size for v in values.grid)
         once = all(r.size <= rows for r in results)
-        tall = [t for t in values.reduced if self._is_tall(t, once)]
+        tall = [t for t in values.reduced if self._is_tall(t)]
         if tall and [*results] != values.reduced:
-            return tall
+            found = tall if once else self._first_of(tall)
+            if found:
+                return found
         if self.target.threads == 1 and not once:
             return []  # what else a nest computes of the row would be computed again
         apart = [t for t in values.reduced if t not in self.memory and has_parts(t)]
         elements = rows * prod(v.size for v in values.row)
         return [t for t in apart if self.is_parted(t, rows, elements)]
 
+    def _first_of(self, tall: Sequence[Term]) -> list[Term]:
+        """Which reductions of tall columns come first where elements are used again:
+        not those of functions, which would be computed twice, unless these are computed
+        into memory before."""
+        heavy = [t.args[0] for t in tall if self._calls(t.args[0])]
+        light = [t for t in tall if t.args[0] not in heavy]
+        uses = Counter(x for h in heavy for x in {*self._computed(h)})
+        kept = [x for x in heavy if x.shape[-1] % EVEN or uses[x] > 1]
+        return light or kept[:1]
+
     def _of_columns(self, values: Values) -> list[Term]:
         """What takes long to compute of columns, where each of many rows would compute
         it again."""
-        if not self.target.sweeps or not values.base:
+        lane = values.base[-1] if values.base else None
+        if not self.target.sweeps or lane is None or lane in values.grid:
             return []
-        domain, lane = prod(v.size for v in values.base), values.base[-1]
+        domain = prod(v.size for v in values.base)
         found: list[Term] = []
         for term, index in values.known:
             near = {v for e in index for v in e.variables}
@@ -101,18 +123,21 @@ class Apart:
             stack += set(t.args) - seen
             seen.update(t.args)
 
-    def _is_tall(self, term: Term, once: bool) -> bool:
+    def _is_tall(self, term: Term) -> bool:
         """Whether columns are better reduced before what follows is computed: a nest of
-        both goes through memory for a few columns at a time, each time anew. ``once``:
-        no element of them is used again. Those of halves stay in float32."""
+        both goes through memory for a few columns at a time, each time anew. Those of
+        halves stay in float32."""
         known = term in self.memory or term.dtype in HALF
         if not self.target.sweeps or known or not has_parts(term):
             return False
         (x,), axes = term.args, _axes(term)
         beside = x.ndim - 1 not in axes and x.shape[-1] >= TALL_WIDTH
         tall = x.nbytes > TALL_BYTES and x.size >= term.size * TALL
-        heavy = any(t.op.name in FUNCTIONS for t in self._computed(x))
-        return beside and tall and (once or not heavy)
+        return beside and tall
+
+    def _calls(self, term: Term) -> bool:
+        """Whether functions are computed to compute ``term``."""
+        return any(t.op.name in FUNCTIONS for t in self._computed(term))
 
     def is_parted(self, term: Term, rows: int, elements: int) -> bool:
         """Whether so many rows of so many elements in all are reduced in two steps: few
