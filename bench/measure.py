@@ -43,7 +43,7 @@ class Method:
     """How many times as long as the fastest those of a close race take at most."""
     again_ties: int = 0
     """How often a race is run after that which is as good as a tie, whoever leads."""
-    tie: float = 1.05
+    tie: float = 1.1
     """How many times as long as the faster the slower of a tie takes at most, of eqsat
     and its best peer."""
     seed: int = 0
