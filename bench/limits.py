@@ -23,9 +23,7 @@ import numpy as np
 from bench.pool import ROOT, confine, environment
 from bench.report import Record
 
-SIZES = tuple(
-    sorted([1 << k for k in range(14, 29)] + [3 << k for k in range(24, 27)])
-)
+SIZES = tuple(sorted([1 << k for k in range(14, 29)] + [3 << k for k in range(24, 27)]))
 """Bytes of all arrays together, of all threads (16 KiB to 256 MiB): closer to each
 other where third caches end, and the bandwidth halves within a step."""
 ROUNDS = 5

@@ -64,6 +64,7 @@ def test_columns(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apart, "MOST_BESIDE", 0)
         patch.setattr(apart, "ENDS_BYTES", size)
+        patch.setattr(apart, "SUM_ENDS_BYTES", size)
         patch.setattr(apart, "SWEPT", 0)
         patch.setattr(apart, "TALL", 1)
         patch.setattr(apart, "TALL_BYTES", 0)
