@@ -185,6 +185,51 @@ def test_one_thread_starts_no_other() -> None:
     run_in_child(code)
 
 
+def test_threads_that_make_the_first_functions_share_one_team() -> None:
+    """And one pool, which counts what all of them keep."""
+    run_in_child("""
+import threading, numpy as np, eqsat as eq
+from eqsat.backends.native import runtime
+load, linked = runtime.load, []
+def counted(parts, names, *rest):
+    linked.append(names)
+    return load(parts, names, *rest)
+runtime.load = counted
+gate, x, good = threading.Barrier(6), np.arange(100, dtype=np.float32), []
+def work(k):
+    gate.wait()
+    f = eq.jit(lambda x: x * k + 1)
+    good.append(np.array_equal(f(x), x * np.float32(k) + 1))
+threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert good == [True] * 6, good
+assert sum("team_run" in names for names in linked) == 1, linked
+""")
+
+
+def test_a_fork_while_another_thread_links_does_not_wait() -> None:
+    run_in_child("""
+import os, signal, threading, warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+from eqsat.backends.native import runtime
+load, begun, end = runtime.load, threading.Event(), threading.Event()
+def slow(*args):
+    begun.set(); end.wait()
+    return load(*args)
+runtime.load = slow
+linking = threading.Thread(target=runtime.runtime); linking.start()
+begun.wait()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    runtime.load = load
+    os._exit(0 if runtime.workers() == 0 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+end.set(); linking.join()
+assert runtime.workers() == 0
+""")
+
+
 def test_many_threads_on_few_processors_come_to_an_end(counting: Counting) -> None:
     assert counting.run(64, 30) == 64
     assert counting.run(1000, 2) == 256  # no more than there are slots

@@ -8,8 +8,9 @@ import functools
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,7 +31,34 @@ _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 """Places in NumPy's table of C functions, which never move."""
 
 
-@functools.cache
+_Result = TypeVar("_Result")
+_linking = threading.RLock()
+
+
+def _once(make: Callable[[], _Result]) -> Callable[[], _Result]:
+    """``make`` run once, and by one thread: each that links would have a team of
+    workers and a pool of its own."""
+    kept = functools.cache(make)
+
+    @functools.wraps(make)
+    def get() -> _Result:
+        with _linking:
+            return kept()
+
+    return get
+
+
+def _link_in_child() -> None:
+    """The thread that held the lock does not live on in a child."""
+    global _linking
+    _linking = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_link_in_child)
+
+
+@_once
 def runtime() -> Library:
     """The functions ``team_run``, ``part_claim`` and their like."""
     if is_available():
@@ -40,7 +68,7 @@ def runtime() -> Library:
     return library
 
 
-@functools.cache
+@_once
 def objects() -> Library:
     """The functions ``entry``, ``new_array`` and their like, and with them those of
     :func:`runtime`: to link them apart takes 0.7 ms longer.
