@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
 from ..kernels.pieces import Convolution, Piece, Product
-from . import convolutions
+from . import convolutions, slides, strips
 from .access import loop
 from .convert import I64, least
 from .gemm import Packing, Plan
@@ -34,6 +35,20 @@ class Under:
     """Elements of each column."""
     adds: ir.Value
     """Whether other channels came before."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What a part reads of an image, with zeros around it, and what it writes."""
+
+    image: ir.Value
+    apart: int
+    """Elements from row to row."""
+    out: ir.Value
+    """The first place, of the first kernel."""
+    rows: ir.Value
+    across: ir.Value
+    """Places of each row."""
 
 
 class ImageCalls(OwnCalls):
@@ -66,15 +81,18 @@ class ImageCalls(OwnCalls):
         x = self.element(p, 0, x, part.batch, part.first)
         y = self.element(p, 1, y, part.batch)
         out = self.element(p, 2, out, part.batch, part.first)
-        write = self._stencil if how.kind == "stencil" else self._windows
+        ways = {"stencil": self._stencil, "slide": self._slide}
+        write = ways.get(how.kind, self._windows)
         write(p, how, (x, y, out), part, scratch)
 
     def places(
         self, p: Convolution, how: Plan, part: Part
     ) -> tuple[ir.Value, ir.Value]:
         """The first place of a part, and that behind its last one."""
-        if how.kind == "stencil":
-            low, high = self._rows(p, part)
+        if how.kind in ("stencil", "slide"):
+            if strips.are_of_columns(p):
+                return self._share(p.window.places[1], part)
+            low, high = self._share(p.window.places[0], part)
             across = I64(p.window.places[1])
             return self.b.mul(low, across), self.b.mul(high, across)
         ranges = list(self._ranges(p, part.column, part.columns))
@@ -171,16 +189,42 @@ class ImageCalls(OwnCalls):
             args = [a, apart, under.panel, *under.lies, c, lead]
             self._function(name, [*args, under.size, count, under.columns, under.adds])
 
-    # -- stencils ----------------------------------------------------------------------
+    # -- images with zeros around them -------------------------------------------------
 
-    def _rows(self, p: Convolution, part: Part) -> tuple[ir.Value, ir.Value]:
-        """The rows of places of a part."""
-        b, rows = self.b, I64(p.window.places[0])
+    def _share(self, total: int, part: Part) -> tuple[ir.Value, ir.Value]:
+        """Those of so many rows, or places, that a part has."""
+        b = self.b
         if part.columns == 1:
-            return I64(0), rows
-        low = b.mul(part.column, rows)
+            return I64(0), I64(total)
+        low = b.mul(part.column, I64(total))
         count = I64(part.columns)
-        return b.sdiv(low, count), b.sdiv(b.add(low, rows), count)
+        return b.sdiv(low, count), b.sdiv(b.add(low, I64(total)), count)
+
+    def _strip(
+        self, p: Convolution, y: ir.Value, out: ir.Value, part: Part, scratch: ir.Value
+    ) -> Strip:
+        """What a part reads of an image, brought into ``scratch``."""
+        b, w = self.b, p.window
+        top, left = (I64(0), I64(w.places[0])), (I64(0), I64(w.places[1]))
+        if strips.are_of_columns(p):
+            left = self._share(w.places[1], part)
+        else:
+            top = self._share(w.places[0], part)
+        rows, across = b.sub(top[1], top[0]), b.sub(left[1], left[0])
+        (sh, sw), reach = w.stride, (w.kernel[0] - 1) * w.dilation[0] + 1
+        apart = strips.longest(p, self.host, part.columns)
+        first = b.sub(b.mul(top[0], I64(sh)), I64(w.padding[0]))
+        under = b.add(b.mul(rows, I64(sh)), I64(reach - sh))
+        before = b.sub(I64(w.padding[1]), b.mul(left[0], I64(sw)))
+        name = name_of("border", p.dtype, p.y.dtype.name)
+        with loop(b, I64(0), I64(p.channels), 1) as c:
+            image = self._at(p.y.dtype, y, (c, p.at[1].strides[-2]))
+            plane = strips.plane(p, self.host, part.columns)
+            room = self._at(p.dtype, scratch, (c, plane))
+            args = [image, p.at[1].strides[-1], *w.image, room, apart]
+            self._function(name, [*args, first, under, before])
+        to = self._at(p.dtype, out, (top[0], w.places[1]), (left[0], 1))
+        return Strip(scratch, apart, to, rows, across)
 
     def _stencil(
         self,
@@ -191,20 +235,56 @@ class ImageCalls(OwnCalls):
         scratch: ir.Value,
     ) -> None:
         x, y, out = pointers
-        b, w = self.b, p.window
-        low, high = self._rows(p, part)
-        rows = b.sub(high, low)
-        first = b.sub(b.mul(low, I64(w.stride[0])), I64(w.padding[0]))
-        reach = (w.kernel[0] - 1) * w.dilation[0] + 1 - w.stride[0]
-        count = b.add(b.mul(rows, I64(w.stride[0])), I64(reach))
-        apart = convolutions.line(p, self.host)
-        self._function(
-            name_of("border", p.dtype, p.y.dtype.name),
-            [
-                *(y, p.at[1].strides[-1], *w.image, scratch, apart),
-                *(first, count, w.padding[1]),
-            ],
-        )
-        to = self._at(p.dtype, out, (low, w.places[1]))
+        of = self._strip(p, y, out, part, scratch)
         name = name_of("stencil", p.dtype, convolutions.stencil(p, how))
-        self._function(name, [scratch, apart, x, to, w.places[1], rows])
+        lead, apart = (p.at[which].strides[-2] for which in (2, 0))
+        with loop(self.b, I64(0), part.count, 1) as k:
+            kernel = self._at(p.dtype, x, (k, apart))
+            to = self._at(p.dtype, of.out, (k, lead))
+            self._function(name, [of.image, of.apart, kernel, to, of.across, of.rows])
+
+    def _slide(
+        self,
+        p: Convolution,
+        how: Plan,
+        pointers: Sequence[ir.Value],
+        part: Part,
+        scratch: ir.Value,
+    ) -> None:
+        x, y, out = pointers
+        of, way = self._strip(p, y, out, part, scratch), slides.way(p, self.host)
+        b, (sh, sw), across = self.b, p.window.stride, p.window.places[1]
+        sums = slides.sums(p, way, self.host, part.columns)
+        in_image, in_kernel = sums.apart
+        sizes = sums.count, sums.together, sums.rows, sums.last_rows
+        row = sums.columns, sums.rest
+        name = name_of("slide", p.dtype, way.block)
+        lead, apart = (p.at[which].strides[-2] for which in (2, 0))
+
+        def block(
+            kernel: ir.Value, image: ir.Value, to: ir.Value, os: int, wide: Any
+        ) -> None:
+            args = [image, in_image, sums.down, kernel, in_kernel, *sizes, *row]
+            self._function(name, [*args, to, os, wide])
+
+        with loop(b, I64(0), part.count, 1) as k:
+            kernel = self._at(p.dtype, x, (k, apart))
+            top = self._at(p.dtype, of.out, (k, lead))
+            # Past the end the last rows, or places, again.
+            step = way.block.rows
+            if not way.is_cut:
+                with loop(b, I64(0), of.rows, step) as i:
+                    r = least(b, i, b.sub(of.rows, I64(step)))
+                    image = self._at(p.dtype, of.image, (r, sh * of.apart))
+                    to = self._at(p.dtype, top, (r, across))
+                    block(kernel, image, to, across, of.across)
+            else:
+                wide = sums.columns
+                step *= wide
+                with loop(b, I64(0), of.rows, 1) as r:
+                    with loop(b, I64(0), of.across, step) as i:
+                        s = least(b, i, b.sub(of.across, I64(step)))
+                        at = (r, sh * of.apart), (s, sw)
+                        image = self._at(p.dtype, of.image, *at)
+                        to = self._at(p.dtype, top, (r, across), (s, 1))
+                        block(kernel, image, to, wide, wide)

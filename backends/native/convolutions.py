@@ -1,6 +1,6 @@
 """How convolutions are computed: as products with panels of what is under the kernels,
 which each thread gathers for some columns at a time, or kernels of one channel as they
-are.
+are, small ones written out, others of few kernels in loops (:mod:`.slides`).
 
 Larger kernels that read each row of an image where it lies, with zeros between rows,
 are not faster than panels, though gathering is a seventh of the time of 64 kernels:
@@ -11,15 +11,15 @@ vectors that begin anywhere in a line take two loads (199 Gflop/s where panels g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from ..kernels.affine import Unsupported
+from ..kernels.affine import Layout, Unsupported
 from ..kernels.language import Load, Nest, Store
 from ..kernels.pieces import Convolution, Loops, Piece
-from . import taps, turned
+from . import slides, strips, taps, turned
 from .conv_code import Stencil
-from .gemm import LINE, STRIP_BYTES, Plan, height, parts_of
+from .gemm import LINE, Plan, height, parts_of
 from .machine import Host
 from .places import Memory
 from .shape import is_map
@@ -33,17 +33,19 @@ KERNEL_BYTES = 1 << 18
 """Rows of kernels that are multiplied by all of these columns."""
 MOST_LYING = 256
 """Kernels up to which images are read where they lie."""
-MANY_PARTS = 4
-"""Parts for each thread from which on it does not matter that some have one more."""
 FEW = 4
 """Kernels of one channel up to which a stencil is worth it: gathering a column costs as
 much as multiplying some rows."""
 MOST_TAPS = 49
 """Elements of a stencil: as many multiplications are written out."""
+BEST_TAPS = 30
+"""Those up to which no loop is faster."""
 MOST_STRIDE = 32
 """Steps from place to place up to which code is made for them."""
 AT_ONCE = 4
 """Rows of a result that a stencil computes together."""
+LEAST_PLACES = 1024
+"""Of the only row, in one part."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,33 @@ def cut(p: Convolution, host: Host, threads: int) -> tuple[Convolution, Cut]:
         of = turned.of_images(p, 1)
         how, rows = taps.plan(of, host, threads)
         return of, Cut(how, rows, 1)
+    if p.turned and p.channels == 1 and slides.are_worth_it(_plain(p), host):
+        p = _plain(p)
     if p.turned:
         of, columns = turned.in_blocks(p, threads)
         return of, Cut(turned.plan(of, host), p.sizes[0], columns)
-    way = _stencil if is_stencil(p) else _windows
-    return p, way(p, host, threads)
+    if is_stencil(p, host):
+        return p, _stencil(p, host, threads)
+    if slides.are_worth_it(p, host):
+        how, columns = slides.plan(p, host, threads)
+        return p, Cut(how, p.sizes[0], columns)
+    return p, _windows(p, host, threads)
 
 
-def is_stencil(p: Convolution) -> bool:
-    """Whether kernels of one channel are applied as they are."""
+def _plain(p: Convolution) -> Convolution:
+    """``p`` of one channel, which is turned, as one that is not."""
+    x, y, out = p.at
+    plain = Layout((*x.strides[:-1], 1), x.offset)
+    return replace(p, at=(plain, y, out), turned=False)
+
+
+def is_stencil(p: Convolution, host: Host) -> bool:
+    """Whether kernels of one channel are written out."""
     w, m = p.window, p.sizes[0]
-    return p.channels == 1 and m <= FEW and w.area <= MOST_TAPS
+    if p.channels > 1 or m > FEW or w.area > MOST_TAPS:
+        return False
+    is_best = w.area <= BEST_TAPS or w.stride != (1, 1)
+    return is_best or not slides.are_worth_it(p, host)
 
 
 # -- panels ----------------------------------------------------------------------------
@@ -120,7 +138,7 @@ def _windows(p: Convolution, host: Host, threads: int) -> Cut:
         even = threads // gcd(units, threads)
         columns = min(-(-columns // even) * even, whole)
     rows, parts = m, units * columns
-    if parts % threads and parts < MANY_PARTS * threads:
+    if parts % threads and parts < strips.MANY_PARTS * threads:
         more = min(threads // gcd(parts, threads), -(-m // (2 * shape.rows)))
         rows = -(-m // more)
         rows = padded(rows, height(rows, shape))
@@ -149,19 +167,6 @@ def block(p: Convolution, how: Plan) -> int:
 # -- stencils --------------------------------------------------------------------------
 
 
-def line(p: Convolution, host: Host) -> int:
-    """Elements from row to row of a channel with zeros around it."""
-    w = p.window
-    need = (w.places[1] - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
-    return padded(need, tile(host, p.dtype).lanes)
-
-
-def lines(p: Convolution, rows: int) -> int:
-    """Rows of a channel under so many rows of places."""
-    w = p.window
-    return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
-
-
 def stencil(p: Convolution, how: Plan) -> Stencil:
     """The code that computes ``p``."""
     w = p.window
@@ -169,20 +174,16 @@ def stencil(p: Convolution, how: Plan) -> Stencil:
 
 
 def _stencil(p: Convolution, host: Host, threads: int) -> Cut:
-    w, size = p.window, p.dtype.itemsize
-    rows, planes = w.places[0], p.rows
-    across = line(p, host) * size
-    columns = -(-lines(p, rows) * across // STRIP_BYTES)
-    if planes < MANY_PARTS * threads:
-        columns = max(columns, -(-threads * MANY_PARTS // planes))
-    columns = max(min(columns, rows // AT_ONCE), 1)
-    at_once = min(AT_ONCE, rows // columns)
-    at_once = AT_ONCE if at_once == AT_ONCE else 1
+    w, lanes = p.window, tile(host, p.dtype).lanes
+    rows = w.places[0]
+    of_columns = strips.are_of_columns(p)
+    parts = strips.parts(p, host, threads, LEAST_PLACES if of_columns else AT_ONCE)
+    each = 1 if of_columns else rows // parts
+    at_once = AT_ONCE if each >= AT_ONCE else 1
     # Vectors that start in a row may end behind the last one.
-    lanes = tile(host, p.dtype).lanes
     more = 2 * lanes * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1]
-    room = lines(p, -(-rows // columns)) * across + more * size
-    return Cut(Plan("stencil", "own", padded(room, LINE), at_once), 1, columns)
+    room = (strips.plane(p, host, parts) + more) * p.dtype.itemsize
+    return Cut(Plan("stencil", "own", padded(room, LINE), at_once), p.sizes[0], parts)
 
 
 # -- what follows ----------------------------------------------------------------------

@@ -5,9 +5,9 @@ rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` 
 ``dots`` multiply a matrix by a vector, ``copy`` and ``turn`` bring matrices into the
 order that these read, ``back`` results into that of memory. ``gather`` does so for
 what is under the kernels of a convolution; ``stencil`` is the convolution of one
-channel, which ``border`` puts zeros around, ``taps`` that of few places, with sums in
-lanes that ``fold`` adds. ``reach`` and ``finite`` tell which columns
-of masked scores count.
+channel, which ``border`` puts zeros around, ``slide`` that of a large kernel, ``taps``
+that of few places, with sums in lanes that ``fold`` adds. ``reach`` and ``finite`` tell
+which columns of masked scores count.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from .gemm_vectors import Vectors
 from .machine import Host
 from .mask_code import Reaches
 from .math.values import VOID
+from .slide_code import Block as Sums
+from .slide_code import Slides
 from .taps_code import Block, Taps
 
 TILES = (PTR, I64, PTR, I64, I64, PTR, I64, I64, I64, I64, I1)
@@ -37,6 +39,7 @@ MOVED = (PTR, I64, PTR, I64, I64, I64)
 GATHERED = (PTR, *[I64] * 13, PTR, *[I64] * 5)
 BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
 STENCIL = (PTR, I64, PTR, PTR, I64, I64)
+SLIDE = (PTR, I64, I64, PTR, I64, *[I64] * 6, PTR, I64, I64)
 REACH = (PTR, I64, PTR)
 TAPS = (PTR, I64, I64, PTR, I64, I64, I64, PTR, I64, I1)
 FOLD = (PTR, PTR, I64, I64, I64)
@@ -44,6 +47,7 @@ FINITE = (PTR, I64, I64, I64, PTR)
 SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
+    "slide": SLIDE,
     **dict.fromkeys(("copy", "turn", "back"), MOVED),
     **{"taps": TAPS, "fold": FOLD},
     **{"reach": REACH, "finite": FINITE},
@@ -88,6 +92,8 @@ def text_of(name: str, host: Host) -> str:
         sums.taps(Block.of(rest[0])) if kind == "taps" else sums.fold()
     elif kind == "stencil":
         Windows(*given).stencil(Stencil.of(rest[0]))
+    elif kind == "slide":
+        Slides(*given).slide(Sums.of(rest[0]))
     else:
         order = Order(*given)
         if kind == "copy":

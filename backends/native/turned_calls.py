@@ -106,7 +106,7 @@ class TurnedCalls(ImageCalls):
         b, wide = self.b, p.window.places[1]
         block = b.sdiv(part.batch, I64(p.batch[1]))
         images = least(b, b.sub(I64(p.images), b.mul(block, I64(p.each))), p.each)
-        low, places = self._rows(p, part)
+        low, places = self._share(p.window.places[0], part)
         places = b.sub(places, low)
         return Rows(images, low, places, b.mul(places, I64(wide)))
 
