@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from natives import natively
+from natives import lowered, natively
+from programs import program_of
 
 import eqsat as eq
 from eqsat.backends.native import factor_lanes
@@ -93,6 +94,96 @@ def test_a_routine_is_numpys(
         assert (g.dtype, g.shape) == (np.dtype(dtype), np.shape(w))
         size = float(np.abs(w).max(initial=1))
         np.testing.assert_allclose(g, w, rtol=rounding, atol=rounding * size)
+
+
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "eigh": np.linalg.eigh,
+    "eigvalsh": np.linalg.eigvalsh,
+    "svd": np.linalg.svd,
+    "thin svd": lambda a: np.linalg.svd(a, full_matrices=False),
+    "svdvals": np.linalg.svdvals,
+    "qr": np.linalg.qr,
+    "qr, complete": lambda a: np.linalg.qr(a, "complete"),
+    "r": lambda a: np.linalg.qr(a, "r"),
+    "pinv": np.linalg.pinv,
+    "pinv, cut": lambda a: np.linalg.pinv(a, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+@settings(max_examples=30)
+@given(
+    seeds,
+    st.sampled_from(["f4", "f8"]),
+    st.sampled_from(ROWS),
+    st.sampled_from(ROWS),
+    st.sampled_from(BATCHES),
+    st.sampled_from(LAYOUTS),
+    st.sampled_from([1, 3]),
+)
+def test_a_decomposition_is_numpys(
+    name: str,
+    seed: int,
+    dtype: str,
+    m: int,
+    n: int,
+    batch: tuple[int, ...],
+    layout: str,
+    threads: int,
+) -> None:
+    """To the bit, but for products."""
+    m = n if name.startswith("eig") else m
+    rng = np.random.default_rng(seed)
+    a = laid_out(rng.standard_normal((*batch, m, n)).astype(dtype), layout)
+    f = DECOMPOSITIONS[name]
+    want = f(a)
+    got = natively(f, a, threads=threads)
+    wanted = want if isinstance(want, tuple) else (want,)
+    for g, w in zip(got, wanted, strict=True):
+        assert (g.dtype, g.shape) == (w.dtype, w.shape)
+        if name.startswith("pinv"):
+            close = 1e-5 if dtype == "f4" else 1e-13
+            size = float(np.abs(w).max(initial=1))
+            np.testing.assert_allclose(g, w, rtol=close, atol=close * size)
+        else:
+            np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize("bad", [0, 5])
+@pytest.mark.parametrize("f", [np.linalg.eigh, np.linalg.svd, np.linalg.pinv])
+def test_what_does_not_converge_is_numpys_error(f: Any, bad: int) -> None:
+    a = np.ones((6, 4, 4)) + np.eye(4)
+    fast = eq.jit(f)
+    fast(a)
+    a[bad, 1, 0] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match="did not converge"):
+        fast(a)
+
+
+def test_one_large_matrix_is_left_to_numpy() -> None:
+    a = np.eye(200)
+    reasons = eq.jit(np.linalg.svdvals).lower(a).executable.reasons
+    assert list(reasons.values()) == ["svdvals of one large matrix"]
+    assert not eq.jit(np.linalg.svdvals).lower(np.stack([a, a])).executable.reasons
+    for shape in ((0, 0), (3, 0), (2, 0, 3)):
+        empty = np.ones(shape)
+        got, want = eq.jit(np.linalg.svd)(empty), np.linalg.svd(empty)
+        for g, w in zip(got, want, strict=True):
+            np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "is_held"),
+    [((300, 300), 3, False), ((300, 300), 1, True), ((4, 300, 300), 3, True)],
+)
+def test_blas_has_its_threads_for_one_large_matrix(
+    shape: tuple[int, ...], threads: int, is_held: bool
+) -> None:
+    a = np.ones(shape) + 400 * np.eye(300)
+    program = lowered(program_of(lambda a: np.linalg.inv(a) + 1, a), threads)
+    assert ("blas_count" in program.source) == is_held
+    (got,) = program(a)
+    np.testing.assert_allclose(got, np.linalg.inv(a) + 1, rtol=1e-12)
 
 
 def test_lanes_take_small_matrices_of_a_batch() -> None:

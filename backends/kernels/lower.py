@@ -27,7 +27,7 @@ from .known import fixed_terms, sums_of_nothing
 from .language import FAULT, DType, Operand
 from .late import Late, source_of_pairs
 from .mapped import mapped
-from .nesting import Nests, Root
+from .nesting import DECOMPOSITIONS, Nests, Root
 from .pieces import Factoring, Loops, Pieces, Product
 from .schedule import Target, schedule
 from .short import is_short
@@ -185,7 +185,8 @@ class _Lowering(Nests):
             self.nest([root])
             return
         op, dtype = cast(Op, term.op), root.out.dtype
-        batch, n = term.shape[:-2], term.args[0].shape[-1]
+        matrix = term.args[0].shape
+        batch, sizes = matrix[:-2], (matrix[-1], term.shape[-1])
         of_args = []
         for i, a in enumerate(term.args):
             lies = _factor_lies(op.name) if i == 0 else _anyhow
@@ -193,16 +194,23 @@ class _Lowering(Nests):
         types = [a.type for a in term.args]
         attrs = op.attr_dict(term)
         assert op.flops is not None
+        flops = op.flops(types, attrs, term.type)
+        routine, strides = op.name, root.strides
+        if routine == "decompose":
+            routine, strides = attrs.pop("routine"), (*strides, 1)
+        if op.name in DECOMPOSITIONS:
+            sizes = matrix[-2], matrix[-1]
+        flags = {k: v if isinstance(v, float) else int(v) for k, v in attrs.items()}
         self.out.pieces.append(
             Factoring(
-                op.name,
+                routine,
                 (*(x for x, _ in of_args), root.out, FAULT),
                 dtype,
-                (n, term.shape[-1]),
+                sizes,
                 batch,
-                (*(at for _, at in of_args), Layout(root.strides, root.offset)),
-                tuple((k, int(v)) for k, v in attrs.items()),
-                op.flops(types, attrs, term.type),
+                (*(at for _, at in of_args), Layout(strides, root.offset)),
+                tuple(flags.items()),
+                flops,
             )
         )
 
@@ -296,7 +304,7 @@ def _is_packed(strides: Shape, shape: Shape) -> bool:
 
 def _factor_lies(name: str) -> Lies:
     """How the matrix must lie that an op of factorisations reads."""
-    if name in ("lu", "cholesky"):
+    if name in ("lu", "cholesky", *DECOMPOSITIONS):
         return _anyhow
     return _is_matrix if name == "solve_triangular" else _is_packed
 

@@ -42,7 +42,11 @@ LEAST_PART = 64
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
-FACTORS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
+DECOMPOSITIONS = ("decompose", "pinv")
+FACTORS = (
+    *("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular"),
+    *DECOMPOSITIONS,
+)
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 

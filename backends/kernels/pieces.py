@@ -118,16 +118,17 @@ class Factoring:
     :mod:`eqsat.ops.factor`."""
 
     routine: str
-    """The name of the op."""
+    """The name of the op, or of what it decomposes matrices into."""
     operands: tuple[Operand, ...]
     """What is read, the result, and what notes that there is none."""
     dtype: DType
     sizes: tuple[int, int]
-    """Rows of the matrix, and columns of the result."""
+    """Rows of the matrix, and columns of the result, of a decomposition of the matrix.
+    """
     batch: Shape
     at: tuple[Layout, ...]
     """How each of what is read and the result lie: strides of the batch come first."""
-    flags: tuple[tuple[str, int], ...] = ()
+    flags: tuple[tuple[str, float], ...] = ()
     """The attributes of the op."""
     flops: float = 0.0
 

@@ -19,7 +19,10 @@ from ..kernels.affine import Layout
 _ROOT = Path(np.__file__).parent
 LETTERS = {"float32": "s", "float64": "d"}
 FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv", "strsm", "dtrsm", "strsv", "dtrsv")
-FACTORISATIONS = ("sgetrf", "dgetrf", "spotrf", "dpotrf")
+FACTORISATIONS = (
+    *("sgetrf", "dgetrf", "spotrf", "dpotrf"),
+    *("dsyevd", "dgesdd", "dgeqrf", "dorgqr"),
+)
 """Of LAPACK, which the library holds too."""
 
 

@@ -24,6 +24,8 @@ from .products import BlasCalls
 
 CALL_S, FLOPS_PER_S, LANE_FLOPS_PER_S = 3e-7, 2e10, 5e8
 """What a call of LAPACK takes (s), its flop in a second, and those of a lane."""
+LARGE_FLOPS = 5e6
+"""Of one matrix, from which on BLAS may take all threads."""
 
 
 def check(p: Factoring) -> None:

@@ -23,6 +23,7 @@ from .machine import Host
 from .math.values import declared
 from .products import Calls
 
+ROUTINES = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 MOST_ROWS, MOST_COLUMNS = 16, 32
 """Of matrices that lanes take; of larger ones LAPACK computes more at a time."""
 
@@ -30,7 +31,7 @@ MOST_ROWS, MOST_COLUMNS = 16, 32
 def lanes_of(p: Factoring, host: Host) -> int:
     """Matrices that are taken together; 0 where LAPACK takes them."""
     n, k = p.sizes
-    if n > MOST_ROWS or k > MOST_COLUMNS:
+    if p.routine not in ROUTINES or n > MOST_ROWS or k > MOST_COLUMNS:
         return 0
     lanes = host.vector_bits // (8 * p.dtype.itemsize)
     return lanes if 2 * p.matrices >= lanes else 1

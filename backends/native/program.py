@@ -25,15 +25,15 @@ from ..kernels.pieces import (
     Ordering,
     Product,
 )
-from . import blas, factor_calls, networks, order, sweeps
+from . import blas, decompositions, factor_calls, networks, order, sweeps
 from .access import PTR, loop
 from .convert import I8, I64
-from .factor_calls import FactorCalls
+from .decompositions import Decompositions
 from .factor_lanes import LaneFactors, lanes_of
 from .frames import Frame, constant_words
 from .gemm import Packing
 from .gemm_calls import Part
-from .groups import PANELS, TEMPORARY, Group
+from .groups import PANELS, TEMPORARY, Group, Step
 from .math.values import VOID, declared
 from .panels import emit_nest
 from .places import Memory, aligned
@@ -58,19 +58,14 @@ class Writer:
         self.module.triple = self.host.triple
         self.functions: dict[Nest, ir.Function] = {}
         self.parts = parts
-        self.calls_blas = any(
-            (isinstance(s.piece, Factoring) and not lanes_of(s.piece, self.host))
-            or (isinstance(s.piece, Product) and s.plan is None)
-            for g in parts
-            for s in g.steps
-        )
+        self.calls_blas = any(self._is_call(s) for g in parts for s in g.steps)
         self.thread_bytes = self._thread_bytes()
         self.homes = self._homes()
         self.thread_start = aligned(self.places.scratch_bytes)
         self.arena_bytes = self.thread_start + self.thread_bytes * layered.threads
         self.b = ir.IRBuilder()
         self.blas = BlasCalls(self.b, self.module)
-        self.factors = FactorCalls(self.b, self.module)
+        self.factors = Decompositions(self.b, self.module)
         self.lane_factors = LaneFactors(self.b, self.module, self.host)
         self.own = TurnedCalls(self.b, self.module, self.host)
         kind = ir.FunctionType(VOID, [PTR, I64, I64, I64])
@@ -90,7 +85,20 @@ class Writer:
 
     @property
     def _is_held(self) -> bool:
-        return self.calls_blas and blas.library().is_held
+        """Whether BLAS is held to one thread: not where all that it does is to factor
+        large matrices one at a time, for which it has threads."""
+        if not self.calls_blas or not blas.library().is_held:
+            return False
+        calls = [s.piece for g in self.parts for s in g.steps if self._is_call(s)]
+        ones = [p for p in calls if isinstance(p, Factoring) and p.matrices == 1]
+        large = any(p.flops >= factor_calls.LARGE_FLOPS for p in ones)
+        return self.layered.threads == 1 or not large or len(ones) < len(calls)
+
+    def _is_call(self, s: Step) -> bool:
+        """Whether a step is computed by BLAS or LAPACK."""
+        if isinstance(s.piece, Factoring):
+            return not lanes_of(s.piece, self.host)
+        return isinstance(s.piece, Product) and s.plan is None
 
     @property
     def seconds(self) -> float:
@@ -117,7 +125,7 @@ class Writer:
                 default=0,
             )
             factors = (
-                factor_calls.scratch_bytes(s.piece, self.host)
+                decompositions.scratch_bytes(s.piece, self.host)
                 for s in g.steps
                 if isinstance(s.piece, Factoring)
             )

@@ -28,7 +28,7 @@ from ..kernels.pieces import (
     Product,
 )
 from ..kernels.schedule import WEIGHTS, Target
-from . import convolutions, factor_calls, gemm, networks, order
+from . import convolutions, decompositions, gemm, networks, order
 from .alike import Numbers, key_of
 from .groups import TEMPORARY, Group, Grouping, Step
 from .joins import from_start, joined
@@ -52,7 +52,7 @@ def seconds_of(piece: Piece, host: Host) -> float:
     if isinstance(piece, Convolution):
         return piece.flops / gemm.flops_per_s(host)
     if isinstance(piece, Factoring):
-        return factor_calls.seconds(piece, host)
+        return decompositions.seconds(piece, host)
     if isinstance(piece, Ordering):
         return order.seconds_of(piece)
     if isinstance(piece, Network):
@@ -191,7 +191,7 @@ class Layered(Grouping):
             elif isinstance(p, Convolution):
                 convolutions.check(p)
             elif isinstance(p, Factoring):
-                factor_calls.check(p)
+                decompositions.check(p)
             elif isinstance(p, Product) and gemm.is_better(self.host):
                 p = gemm.merged(p)
             pieces.append((p, seconds_of(p, self.host), starts))

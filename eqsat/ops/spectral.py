@@ -1,7 +1,7 @@
 """Decompositions with several results: eigenvalues, singular values, Q and R.
 
 One op gives all results of a decomposition, each flattened and one behind the other;
-:func:`decomposed` takes them apart. NumPy computes them.
+:func:`decomposed` takes them apart. LAPACK computes them.
 """
 
 from __future__ import annotations
