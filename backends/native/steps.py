@@ -34,6 +34,7 @@ from .groups import TEMPORARY, Group, Grouping, Step
 from .joins import from_start, joined
 from .machine import Host
 from .places import Memory, Place, Places
+from .relaid import with_copies
 from .shape import check, shape_of, turned
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
 
@@ -180,6 +181,7 @@ class Layered(Grouping):
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
         made = pieces_of(kernel, target, layouts, late, numbers)
+        made = with_copies(made, self.host)
         pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
         parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
         for p in made.pieces:
