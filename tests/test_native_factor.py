@@ -201,6 +201,16 @@ def test_lanes_take_small_matrices_of_a_batch() -> None:
     assert lanes(17, 1, 1000) == lanes(6, 33, 1000) == 0
 
 
+@pytest.mark.parametrize("n", [3, 20])
+def test_one_matrix_for_many_right_sides(n: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((n, n)), rng.standard_normal((4, 5, n, 2))
+    (got,) = natively(np.linalg.solve, a, b)
+    np.testing.assert_allclose(got, np.linalg.solve(a, b), rtol=1e-10)
+    (got,) = natively(np.linalg.solve, b @ b.mT + np.eye(n), b[0, 0])
+    np.testing.assert_allclose(got, np.linalg.solve(b @ b.mT + np.eye(n), b[0, 0]))
+
+
 @pytest.mark.parametrize("n", [4, 20])
 @pytest.mark.parametrize("bad", [0, 5, 12])
 def test_one_singular_matrix_of_a_batch(n: int, bad: int) -> None:

@@ -186,7 +186,9 @@ class _Lowering(Nests):
             return
         op, dtype = cast(Op, term.op), root.out.dtype
         matrix = term.args[0].shape
-        batch, sizes = matrix[:-2], (matrix[-1], term.shape[-1])
+        batch, sizes = term.shape[:-2], (matrix[-1], term.shape[-1])
+        if op.name == "decompose":
+            batch = matrix[:-2]
         of_args = []
         for i, a in enumerate(term.args):
             lies = _factor_lies(op.name) if i == 0 else _anyhow
