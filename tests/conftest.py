@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A loaded machine is no fault of the code under test: neither a deadline nor a slow
-# generator fails a test.
+# A slow or loaded machine is no fault of the code under test: neither a deadline nor a
+# slow generator fails a test.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", **PATIENT)
 settings.register_profile(
     "ci", **PATIENT, derandomize=True, database=None, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Nor does it end a search: its tests say how long it may take.
+os.environ["EQSAT_DEADLINE_S"] = "60"
 
 # What kernels cost is what is shipped, not what somebody measured here.
 os.environ["EQSAT_CONFIG_DIR"] = os.devnull
