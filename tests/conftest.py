@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable
@@ -43,6 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the files of tests/golden anew instead of comparing with them",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay: collections need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
