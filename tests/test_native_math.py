@@ -136,6 +136,25 @@ def test_denormal_results_are_not_flushed(dtype: str) -> None:
 
 
 @both_dtypes
+def test_exponentials_of_no_large_numbers_have_the_bits_of_all(dtype: str) -> None:
+    """Of what is at most 40, infinities and NaN among it, and denormal results."""
+    edges = [40.0, 0.0, -0.0, -np.inf, np.nan, -1e30, *np.linspace(-760, 40, 100_000)]
+    (x,) = arguments("exp", dtype, COUNT)
+    x = np.concatenate([x[~(x > 40)], np.linspace(-120, 40, 100_000), edges])
+    x = x.astype(dtype)
+    as_bits = np.uint32 if dtype == "float32" else np.uint64
+    for target, width in targets(dtype):
+        few, every = (
+            compiled(name, 1, dtype, width, target)(x) for name in ("exp_below", "exp")
+        )
+        assert np.array_equal(np.isnan(few), np.isnan(x))
+        is_number = ~np.isnan(x)
+        assert np.array_equal(
+            few[is_number].view(as_bits), every[is_number].view(as_bits)
+        )
+
+
+@both_dtypes
 def test_slow_paths_of_angles_run_beside_fast_ones(dtype: str) -> None:
     x = np.tile(np.array([1, 1e30, 2, np.inf, 3, 5e7, -0.0, np.nan], dtype), 8)
     for name in ("sin", "cos", "tan"):

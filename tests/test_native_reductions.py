@@ -36,6 +36,7 @@ from natives import (
     same_bits,
 )
 
+import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import shape as cuts
 from eqsat.backends.native.machine import Host
@@ -298,3 +299,39 @@ def test_rows_with_reductions_of_reductions(
     (got,) = natively(fused(of_reductions, 1), x, threads=threads)
     wide = of_reductions(x.astype(np.float64))
     near(got, wide, 64 * UNIT["float32"] * np.abs(wide).max())
+
+
+def less(x: Array, y: Array) -> Array:
+    return np.exp(x - np.max(y, axis=-1, keepdims=True))
+
+
+LESS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "the largest of all": (lambda x: less(x, x), True),
+    "of columns": (lambda x: np.exp(x - np.max(x, axis=0)), True),
+    "of scaled ones": (lambda x: np.sum(less(x * 3, x * 3), axis=-1), True),
+    "of others": (lambda x: less(x, x * 0.5), False),
+    "of larger ones": (lambda x: less(x * 2, x), False),
+    "the smallest": (lambda x: np.exp(x - np.min(x, axis=-1, keepdims=True)), False),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", LESS)
+def test_exponentials_of_elements_less_the_largest(name: str, dtype: str) -> None:
+    """Whether or not the code may count on that none of the differences is large."""
+    f, is_bounded = LESS[name]
+    x = np.random.default_rng(0).normal(size=(40, 70)) * 30
+    x[3], x[5, 2], x[7, 3], x[9, 1], x[:, 4] = -np.inf, np.nan, np.inf, -np.inf, 90.0
+    x = x.astype(BF16 if dtype == "bfloat16" else dtype)
+    run = fused(f, 1)
+    if dtype in UNIT:
+        text = eq.jit(run, options=eq.Options(threads=1)).lower(x).source("llvm")
+        assert ("exp_below" in text) == is_bounded
+    with np.errstate(all="ignore"):
+        want = f(x.astype(np.float64)).astype(x.dtype)
+    tolerance = {"float32": 1e-5, "float64": 1e-12}.get(dtype, 0.15)
+    (got,) = natively(run, x)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(np.float64), tolerance, 1e-30
+    )

@@ -6,6 +6,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..kernels.language import (
+    Accumulate,
     Compute,
     Const,
     Gather,
@@ -43,6 +44,7 @@ class Statements(Access):
         self.positions = {
             s.target: s.at for s in nest.statements() if isinstance(s, Position)
         }
+        self.falls = falls(nest)
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.single = Strand(1, 0)
@@ -129,4 +131,20 @@ class Statements(Access):
             args[0] = elementwise.emit(
                 self.b, "cast", [args[0]], dtype, boolean, self.host
             )
-        return elementwise.emit(self.b, s.op, args, of, s.dtype, self.host)
+        is_bounded = s.op == "exp" and s.args[0] in self.falls
+        op = "exp_below" if is_bounded else s.op
+        return elementwise.emit(self.b, op, args, of, s.dtype, self.host)
+
+
+def falls(nest: Nest) -> set[int]:
+    """Values less the largest of those that they are among: none is above 0."""
+    largest = {
+        (s.value, s.target)
+        for s in nest.statements()
+        if isinstance(s, Accumulate) and s.op == "max"
+    }
+    return {
+        s.target
+        for s in nest.statements()
+        if isinstance(s, Compute) and s.op == "subtract" and s.args in largest
+    }
