@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from eqsat.backends.native.math import BOUNDED, FUNCTIONS, Host
+from eqsat.backends.native.math import FUNCTIONS, WRITERS, Host
 
 Array = Any
 LLVM_OF = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
@@ -87,8 +87,7 @@ def loop_text(name: str, arity: int, dtype: str, width: int, host: Host) -> str:
     at = [b.gep(p, [i], source_etype=element) for p in arrays]
     align = element.get_abi_size(llvm.create_target_data("e"))
     loaded = [b.load(p, typ=vector, align=align) for p in at[:-1]]
-    write = (FUNCTIONS | BOUNDED)[name]
-    b.store(write(b, *loaded, host), at[-1], align=align)
+    b.store(WRITERS[name](b, *loaded, host), at[-1], align=align)
     following = b.add(i, size(width))
     i.add_incoming(following, b.block)
     b.cbranch(b.icmp_unsigned("<", following, n), body, done)

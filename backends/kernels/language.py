@@ -7,7 +7,7 @@ row: computed once, before the loops or after those of the pass that it needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -256,6 +256,16 @@ class Nest:
         for p in self.passes:
             yield from p.before
             yield from p.body
+
+    def changed(self, change: Callable[[Statement], Statement]) -> Nest:
+        """The nest of its statements as ``change`` makes them."""
+        passes = (
+            replace(
+                p, before=tuple(map(change, p.before)), body=tuple(map(change, p.body))
+            )
+            for p in self.passes
+        )
+        return replace(self, passes=tuple(passes))
 
     def __str__(self) -> str:
         return listing(self)

@@ -185,10 +185,10 @@ class _Lowering(Nests):
             self.nest([root])
             return
         op, dtype = cast(Op, term.op), root.out.dtype
-        matrix = term.args[0].shape
-        batch, sizes = term.shape[:-2], (matrix[-1], term.shape[-1])
-        if op.name == "decompose":
-            batch = matrix[:-2]
+        *axes, m, n = term.args[0].shape
+        batch, sizes = term.shape[:-2], (n, term.shape[-1])
+        if op.name in DECOMPOSITIONS:
+            batch, sizes = tuple(axes), (m, n)
         of_args = []
         for i, a in enumerate(term.args):
             lies = _factor_lies(op.name) if i == 0 else _anyhow
@@ -200,8 +200,6 @@ class _Lowering(Nests):
         routine, strides = op.name, root.strides
         if routine == "decompose":
             routine, strides = attrs.pop("routine"), (*strides, 1)
-        if op.name in DECOMPOSITIONS:
-            sizes = matrix[-2], matrix[-1]
         flags = {k: v if isinstance(v, float) else int(v) for k, v in attrs.items()}
         self.out.pieces.append(
             Factoring(

@@ -43,10 +43,8 @@ PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
 DECOMPOSITIONS = ("decompose", "pinv")
-FACTORS = (
-    *("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular"),
-    *DECOMPOSITIONS,
-)
+ELIMINATIONS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
+FACTORS = (*ELIMINATIONS, *DECOMPOSITIONS)
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
 

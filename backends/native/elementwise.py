@@ -29,11 +29,9 @@ from .convert import (
     widened,
 )
 from .machine import Host
-from .math import BOUNDED, FUNCTIONS
+from .math import WRITERS
 from .math import Host as MathHost
 from .math.values import AVX512, declared
-
-_WRITERS = {**FUNCTIONS, **BOUNDED}
 
 
 def is_supported(op: str, of: DType, dtype: DType) -> bool:
@@ -70,7 +68,7 @@ def emit(
 def _rule(op: str, of: DType) -> Emit | None:
     kind = "f" if of.kind == "f" else "b" if of == np.dtype(bool) else "i"
     found = _RULES.get((op, kind))
-    if found is None and kind == "f" and op in _WRITERS:
+    if found is None and kind == "f" and op in WRITERS:
         return _function
     return found
 
@@ -91,7 +89,7 @@ def _function(c: Call, op: str = "") -> ir.Value:
         fn.linkage = "internal"
         fn.attributes.add("alwaysinline")
         b = ir.IRBuilder(fn.append_basic_block())
-        b.ret(_WRITERS[op](b, *fn.args, host))
+        b.ret(WRITERS[op](b, *fn.args, host))
     return c.b.call(fn, list(c.args))
 
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from ..kernels.affine import Layout
+from ..kernels.nesting import ELIMINATIONS
 from ..kernels.pieces import Factoring
 from .access import loop
 from .convert import I8, I32, I64, least, register_type, widened
@@ -23,7 +24,6 @@ from .machine import Host
 from .math.values import declared
 from .products import Calls
 
-ROUTINES = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 MOST_ROWS, MOST_COLUMNS = 16, 32
 """Of matrices that lanes take; of larger ones LAPACK computes more at a time."""
 
@@ -31,7 +31,7 @@ MOST_ROWS, MOST_COLUMNS = 16, 32
 def lanes_of(p: Factoring, host: Host) -> int:
     """Matrices that are taken together; 0 where LAPACK takes them."""
     n, k = p.sizes
-    if p.routine not in ROUTINES or n > MOST_ROWS or k > MOST_COLUMNS:
+    if p.routine not in ELIMINATIONS or n > MOST_ROWS or k > MOST_COLUMNS:
         return 0
     lanes = host.vector_bits // (8 * p.dtype.itemsize)
     return lanes if 2 * p.matrices >= lanes else 1

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..kernels.language import Nest, Operand, Statement, Store
+from ..kernels.language import Operand, Statement, Store
 from ..kernels.pieces import Loops, Piece
 
 
@@ -45,17 +45,6 @@ def from_start(p: Loops, results: Collection[Operand]) -> tuple[Loops, tuple[int
             return s
         return replace(s, at=replace(s.at, offset=s.at.offset - first[s.buffer]))
 
-    nest: Nest = replace(
-        p.nest,
-        passes=tuple(
-            replace(
-                q,
-                before=tuple(map(moved, q.before)),
-                body=tuple(map(moved, q.body)),
-            )
-            for q in p.nest.passes
-        ),
-    )
-    sizes = [b.dtype.itemsize for b in nest.buffers]
+    sizes = [b.dtype.itemsize for b in p.nest.buffers]
     starts = tuple(first.get(i, 0) * size for i, size in enumerate(sizes))
-    return replace(p, nest=nest), starts
+    return replace(p, nest=p.nest.changed(moved)), starts

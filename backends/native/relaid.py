@@ -7,7 +7,7 @@ take 0.47 of the time, overlaps of 600 boxes with 800 0.39.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -29,7 +29,7 @@ from ..kernels.language import (
 )
 from ..kernels.pieces import Contraction, Loops, Piece, Pieces
 from .machine import Host
-from .shape import lanes, turned
+from .shape import lanes
 
 AGAIN = 16
 """How often elements are read from which on they are copied first."""
@@ -50,16 +50,15 @@ Place = tuple[int, Affine]
 
 
 def with_copies(made: Pieces, host: Host) -> Pieces:
-    """``made`` with such copies before the nests that read them."""
+    """``made``, whose nests are :func:`~.shape.turned`, with such copies before the
+    nests that read them."""
     pieces: list[Piece] = []
     temporaries = list(made.temporaries)
     for p in made.pieces:
         # What follows a product is computed with it, row by row.
         if isinstance(p, Loops) and not any(isinstance(q, Contraction) for q in pieces):
-            nest = turned(p.nest, host)
-            *copies, p = _copied(
-                replace(p, nest=_beside(nest, host) or nest), temporaries
-            )
+            side = _beside(p.nest, host) or p.nest
+            *copies, p = _copied(replace(p, nest=side), temporaries)
             pieces += copies
         pieces.append(p)
     if len(pieces) == len(made.pieces):
@@ -118,9 +117,7 @@ def _beside(nest: Nest, host: Host) -> Nest | None:
     if row > MOST_ROW or along[-1].size < LEAST_VECTORS * lanes(side, host):
         return None
     far = {load.at for load, _ in _apart(side)}
-    loads = [
-        s.at for q in nest.passes for s in (*q.before, *q.body) if isinstance(s, Load)
-    ]
+    loads = [s.at for s in nest.statements() if isinstance(s, Load)]
     near = all(at in far or at.coefficient(along[-1]) in (0, 1) for at in loads)
     return side if near and far and nest.elements >= LEAST else None
 
@@ -188,9 +185,9 @@ def _reading(
             return replace(s, buffer=buffer, at=at)
         return s
 
-    passes = _changed(nest.passes, moved)
-    every = (s for q in passes for s in (*q.before, *q.body))
-    used = sorted({s.buffer for s in every if isinstance(s, _ACCESSES)})
+    written = {i for i, b in enumerate(nest.buffers) if b.written}
+    nest = nest.changed(moved)
+    used = sorted({s.buffer for s in nest.statements() if isinstance(s, _ACCESSES)})
     number = {old: new for new, old in enumerate(used)}
 
     def numbered(s: Statement) -> Statement:
@@ -198,22 +195,12 @@ def _reading(
             return replace(s, buffer=number[s.buffer])
         return s
 
-    written = {i for i, b in enumerate(nest.buffers) if b.written}
     buffers = tuple(
         Buffer(f"b{new}", operands[old].dtype, old in written)
         for new, old in enumerate(used)
     )
-    nest = replace(nest, buffers=buffers, passes=_changed(passes, numbered))
+    nest = replace(nest.changed(numbered), buffers=buffers)
     return Loops(nest, tuple(operands[i] for i in used))
-
-
-def _changed(
-    passes: Sequence[Pass], change: Callable[[Statement], Statement]
-) -> tuple[Pass, ...]:
-    return tuple(
-        replace(q, before=tuple(map(change, q.before)), body=tuple(map(change, q.body)))
-        for q in passes
-    )
 
 
 _ACCESSES = (Load, Gather, Store, Within)

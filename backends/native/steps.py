@@ -181,14 +181,13 @@ class Layered(Grouping):
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
         made = pieces_of(kernel, target, layouts, late, numbers)
-        made = with_copies(made, self.host)
+        turns = [self._turned(p) if isinstance(p, Loops) else p for p in made.pieces]
+        made = with_copies(replace(made, pieces=turns), self.host)
         pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
         parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
         for p in made.pieces:
             starts: tuple[int, ...] = ()
             if isinstance(p, Loops):
-                check(p.nest)
-                p = replace(p, nest=turned(p.nest, self.host))
                 p, starts = from_start(p, parts)
             elif isinstance(p, Convolution):
                 convolutions.check(p)
@@ -203,6 +202,12 @@ class Layered(Grouping):
         if key is not None:
             self.opened[key] = found
         return found
+
+    def _turned(self, p: Loops) -> Loops:
+        """``p`` with lanes along what suits this machine. Raises
+        :class:`Unsupported`."""
+        check(p.nest)
+        return replace(p, nest=turned(p.nest, self.host))
 
     def _is_short(self, kernel: Kernel, o: Operand) -> bool:
         """Whether a result is not written past caches, whole vectors at a time."""

@@ -43,7 +43,7 @@ from .library import per_lane
 from .power import power
 from .values import Host, emitter
 
-__all__ = ["BOUNDED", "BRANCHING", "FUNCTIONS", "Emitter", "Host", "per_lane"]
+__all__ = ["BRANCHING", "FUNCTIONS", "WRITERS", "Emitter", "Host", "per_lane"]
 
 Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
@@ -76,7 +76,7 @@ FUNCTIONS: Mapping[str, Emitter] = MappingProxyType(
 """Ops of the catalogue, by name, to what writes them; and ``normal_cdf``, which stands
 for ½ (1 + erf(x √½)) in kernels."""
 
-BOUNDED: Mapping[str, Emitter] = MappingProxyType(
-    {"exp_below": emitter(exponential.exp_below)}
+WRITERS: Mapping[str, Emitter] = MappingProxyType(
+    {**FUNCTIONS, "exp_below": emitter(exponential.exp_below)}
 )
-"""The same for functions of some arguments, as their docstrings say."""
+"""These and functions of some arguments only, as their docstrings say."""
