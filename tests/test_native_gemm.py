@@ -20,7 +20,8 @@ from eqsat.backends.kernels.affine import Layout
 from eqsat.backends.kernels.language import Operand
 from eqsat.backends.kernels.pieces import Product
 from eqsat.backends.native import blas, gemm, record
-from eqsat.backends.native.gemm_code import name_of, text_of
+from eqsat.backends.native.function_code import text_of
+from eqsat.backends.native.function_names import name_of
 from eqsat.backends.native.lower import Compiled, _layout
 from eqsat.backends.native.machine import Host, host
 from eqsat.backends.native.tiles import Panels, Tile, spans, tile

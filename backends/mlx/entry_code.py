@@ -18,7 +18,7 @@ from ..native.entry_code import (
 from ..native.guard_code import guards
 from ..native.layout import expand
 from ..native.machine import Library, host, load
-from ..native.record import compiled
+from ..native.objects import compiled
 from ..native.runtime import python_imports
 from .layout import HELD, LAYOUT, watched
 

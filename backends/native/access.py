@@ -27,7 +27,7 @@ from .convert import (
 )
 from .machine import Host
 from .math.values import declared
-from .places import aligned
+from .memory import aligned
 from .reductions import Cell
 from .shape import shape_of
 

@@ -12,9 +12,9 @@ from ..kernels.pieces import Convolution, Piece, Product
 from . import convolutions, slides, strips
 from .access import loop
 from .convert import I64, least
+from .function_names import name_of
 from .gemm import Packing, Plan
 from .gemm_calls import OwnCalls, Part
-from .gemm_code import name_of
 from .tiles import spans, tile
 
 

@@ -21,7 +21,7 @@ from . import slides, strips, taps, turned
 from .conv_code import Stencil
 from .gemm import LINE, Plan, height, parts_of
 from .machine import Host
-from .places import Memory
+from .memory import Memory
 from .shape import is_map
 from .tiles import padded, spans, tile
 

@@ -25,7 +25,7 @@ from .convert import I64
 from .factor_calls import FactorCalls
 from .machine import Host
 from .math.values import F64, declared
-from .places import aligned
+from .memory import aligned
 
 LEFT_FLOPS = 3e7
 """Of one matrix, from which on calling NumPy costs nothing beside them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from .convert import I8, I64
-from .places import Memory
+from .memory import Memory
 
 
 @dataclass

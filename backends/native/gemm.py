@@ -17,7 +17,7 @@ from ..kernels.affine import Layout
 from ..kernels.pieces import Product
 from . import blas
 from .machine import Host
-from .places import aligned
+from .memory import aligned
 from .tiles import Panels, Tile, padded, spans, tile
 
 STRIP_BYTES = 1 << 15

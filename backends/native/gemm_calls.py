@@ -1,4 +1,4 @@
-"""Calls of generated products in a program: of the functions of :mod:`.gemm_code`."""
+"""Calls of generated products in a program: of the functions of :mod:`.function_names`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..kernels.pieces import Contraction, Product
 from . import blas, gemm
 from .access import loop
 from .convert import I1, I64, least, memory_type, widened
+from .function_names import name_of, signature
 from .gemm import COPIED, Plan
-from .gemm_code import name_of, signature
 from .machine import Host
 from .mapped_code import function_of
 from .masks import Reach

@@ -14,7 +14,8 @@ from . import convolutions, gemm, masks
 from .gemm import Packing, Plan
 from .machine import Host
 from .masks import Reach, reach_of
-from .places import Memory, Places
+from .memory import Memory
+from .places import Places
 from .shape import shape_of
 from .tiles import Panels, padded, tile
 

@@ -27,14 +27,15 @@ from ..kernels.affine import Layout, Unsupported
 from . import blas, order, record
 from .by_numpy import Python, python_part
 from .entry import READ, Code
+from .function_library import function
 from .late import late
 from .machine import Host, Library, compile_ir, load
+from .objects import compiled
 from .places import Places, strided
 from .pool import ALIGNED_FROM, fresh
 from .record import Record
 from .runtime import program_imports, runtime
 from .team import asked, is_worth_sharing, thread_limit
-from .tiles import function
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -125,7 +126,7 @@ class Compiled:
             if isinstance(w, tuple):
                 self.parts.append(python_part(*w))
                 continue
-            code = (compile_ir if whole else record.compiled)(w.text, self.host)
+            code = (compile_ir if whole else compiled)(w.text, self.host)
             functions = sorted(w.own.names)
             library = _loaded(code, w.calls_blas, functions, self.host)
             self.parts.append(Native(library, w.most_threads, w.seconds))

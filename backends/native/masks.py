@@ -26,7 +26,7 @@ from ..kernels.language import (
     Store,
 )
 from ..kernels.pieces import Loops, Product
-from .places import Memory
+from .memory import Memory
 
 PANEL_ROWS = 48
 """Rows of scores that are cut off together: few, so that most have one reach."""

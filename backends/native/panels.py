@@ -12,8 +12,8 @@ from ..kernels.language import Accumulate, Nest, Pass, Statement
 from .access import Strand, loop
 from .convert import I64, least, memory_type
 from .machine import Host
+from .memory import aligned
 from .nests import Emitter
-from .places import aligned
 from .shape import (
     PART,
     at_once,

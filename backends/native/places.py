@@ -17,20 +17,9 @@ from eqsat.term import Term
 from ..interpret import Array, evaluate
 from ..kernels.affine import Layout, Unsupported
 from ..kernels.late import opened
+from .memory import Memory, aligned
 from .pool import ALIGNED_FROM, fresh
 from .tiles import Panels
-
-ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A buffer of the program, or a part of its scratch memory."""
-
-    buffer: int
-    """Number of the pointer; of scratch, that of the block."""
-    byte: int = 0
-    """Where it starts in there."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +28,6 @@ class Place:
 
     memory: Memory
     layout: Layout
-
-
-def aligned(size: int) -> int:
-    """``size`` bytes and what fills them up to a cache line."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class Places:

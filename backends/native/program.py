@@ -35,8 +35,8 @@ from .gemm import Packing
 from .gemm_calls import Part
 from .groups import PANELS, TEMPORARY, Group, Step
 from .math.values import VOID, declared
+from .memory import Memory, aligned
 from .panels import emit_nest
-from .places import Memory, aligned
 from .products import BlasCalls
 from .repeats import FEW, PLACES, calls_of, table
 from .shape import shape_of

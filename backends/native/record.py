@@ -21,7 +21,7 @@ from eqsat.term import postorder
 
 from ..kernels.affine import Layout
 from . import blas
-from .machine import Host, compile_ir
+from .machine import Host
 from .tiles import Panels
 
 MOST_TABLE_BYTES = 1 << 20
@@ -46,7 +46,7 @@ class Record:
     packed: tuple[tuple[Any, ...], ...] = ()
     """Constants in panels, which come last: their pointers, and how they lie."""
     functions: tuple[str, ...] = ()
-    """What the code calls of :mod:`.gemm_code`."""
+    """What the code calls of :mod:`.function_names`."""
     unread: tuple[int, ...] = ()
     """Pointers of constants that are read in panels only."""
     late: tuple[int, ...] = ()
@@ -126,13 +126,3 @@ def keep(name: str, record: Record) -> None:
     """Keep a record, unless its tables are large."""
     if sum(len(data) for *_, data in record.tables) <= MOST_TABLE_BYTES:
         cache.put(name, marshal.dumps(astuple(record), 2))
-
-
-def compiled(text: str, host: Host) -> bytes:
-    """Object code of LLVM IR, from disk where it was compiled before."""
-    name = cache.key("object", text, host.key)
-    code = cache.get(name)
-    if code is None:
-        code = compile_ir(text, host)
-        cache.put(name, code)
-    return code

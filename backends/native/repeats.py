@@ -17,7 +17,7 @@ from ..kernels.language import Operand
 from ..kernels.pieces import Loops, Piece
 from .gemm import Packing
 from .groups import Group
-from .places import Memory
+from .memory import Memory
 
 PLACES = -4
 """Buffer number of the memory that a row of the table names, by its position."""

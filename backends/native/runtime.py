@@ -19,8 +19,8 @@ from eqsat.errors import BackendError
 from . import entry_code
 from .layout import is_as_expected
 from .machine import Library, host, load
+from .objects import compiled
 from .pool_code import pool_ir
-from .record import compiled
 from .sharing_code import SHARING_FUNCTIONS
 from .team_code import team_ir
 

@@ -27,7 +27,7 @@ from ..kernels.values import FUNCTIONS
 from . import elementwise
 from .convert import memory_type
 from .machine import Host
-from .places import aligned
+from .memory import aligned
 from .reductions import reducer
 
 PANEL = 1024

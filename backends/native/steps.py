@@ -33,7 +33,8 @@ from .alike import Numbers, key_of
 from .groups import TEMPORARY, Group, Grouping, Step
 from .joins import from_start, joined
 from .machine import Host
-from .places import Memory, Place, Places
+from .memory import Memory
+from .places import Place, Places
 from .relaid import with_copies
 from .shape import check, shape_of, turned
 from .team import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S

@@ -7,17 +7,14 @@ other.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from eqsat import cache
-
 from ..kernels.affine import Layout
-from .machine import Host, Library, compile_ir, load
+from .machine import Host
 
 
 @dataclass(frozen=True)
@@ -114,16 +111,3 @@ class Panels:
                 part = given[:, :, low : min(low + wide, n)]
                 part = part.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
                 to[:, j, :, : part.shape[2]] = part
-
-
-@functools.cache
-def function(name: str, host: Host) -> Library:
-    """The function of that name in memory, as :mod:`.gemm_code` names it."""
-    key = cache.key("object", "product", name, host.key)
-    code = cache.get(key)
-    if code is None:
-        from .gemm_code import text_of  # 30 ms to import
-
-        code = compile_ir(text_of(name, host), host)
-        cache.put(key, code)
-    return load(code, [name])

@@ -12,9 +12,9 @@ from . import taps, turned
 from .access import loop
 from .conv_calls import ImageCalls
 from .convert import I64, least
+from .function_names import name_of
 from .gemm import Plan
 from .gemm_calls import Part
-from .gemm_code import name_of
 from .tiles import spans, tile
 from .turned import Stretch, Turned
 

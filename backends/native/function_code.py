@@ -12,16 +12,12 @@ which columns of masked scores count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 
 from ..kernels.language import DType
-from .access import PTR
 from .conv_code import Stencil, Windows
-from .convert import I1, I64
+from .function_names import signature
 from .gemm_order import Order
 from .gemm_tiles import Pairs, Tiles
 from .gemm_vectors import Vectors
@@ -31,39 +27,6 @@ from .math.values import VOID
 from .slide_code import Block as Sums
 from .slide_code import Slides
 from .taps_code import Block, Taps
-
-TILES = (PTR, I64, PTR, I64, I64, PTR, I64, I64, I64, I64, I1)
-LINE = (PTR, I64, PTR, I64, PTR, I64, I64)
-DOTTED = (PTR, I64, PTR, PTR, I64, I64, I64)
-MOVED = (PTR, I64, PTR, I64, I64, I64)
-GATHERED = (PTR, *[I64] * 13, PTR, *[I64] * 5)
-BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
-STENCIL = (PTR, I64, PTR, PTR, I64, I64)
-SLIDE = (PTR, I64, I64, PTR, I64, *[I64] * 6, PTR, I64, I64)
-REACH = (PTR, I64, PTR)
-TAPS = (PTR, I64, I64, PTR, I64, I64, I64, PTR, I64, I1)
-FOLD = (PTR, PTR, I64, I64, I64)
-FINITE = (PTR, I64, I64, I64, PTR)
-SIGNATURES = {
-    **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
-    **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
-    "slide": SLIDE,
-    **dict.fromkeys(("copy", "turn", "back"), MOVED),
-    **{"taps": TAPS, "fold": FOLD},
-    **{"reach": REACH, "finite": FINITE},
-}
-
-
-def name_of(kind: str, dtype: DType, detail: object = "") -> str:
-    """What a function is called: its kind, dtype and the rows and vectors of a tile
-    (``8x3``), the dtype that is read, with a stride for some, a stencil, or ``far`` for
-    a matrix that is asked for ahead."""
-    return f"{kind}_{dtype.name}" + (f"_{detail}" if detail != "" else "")
-
-
-def signature(name: str) -> Sequence[Any]:
-    """Types of the arguments of the function ``name``."""
-    return SIGNATURES[name.partition("_")[0]]
 
 
 def text_of(name: str, host: Host) -> str:
