@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.errors import BackendError
-from eqsat.op import CONSTANT, INPUT, SCALAR, Op
-from eqsat.term import Term, Weak, postorder
+from eqsat.support import BackendError
+from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Weak, postorder
 
 Array = np.ndarray[Any, Any]
 Value = Array | float

@@ -27,10 +27,10 @@ from rich.table import Table
 import eqsat as eq
 from bench.models import MODELS
 from bench.report import Record, machine, write
-from eqsat.errors import BudgetWarning
-from eqsat.op import INPUT
-from eqsat.regions import is_constant
-from eqsat.term import postorder
+from eqsat.search.regions import is_constant
+from eqsat.support.errors import BudgetWarning
+from eqsat.terms.op import INPUT
+from eqsat.terms.term import postorder
 
 TARGETS_S = {
     "add_relu": 0.02,

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from bench.gym import load
 from bench.report import Record, machine, timed, write
-from eqsat.errors import EqsatError
-from eqsat.exact import solve_exact
-from eqsat.extract import solve
-from eqsat.frozen import Budget
-from eqsat.problem import Problem, dag_cost, tree_greedy
+from eqsat.egraph.snapshot import Budget
+from eqsat.search.extraction.extract import solve
+from eqsat.search.extraction.ilp import solve_exact
+from eqsat.search.extraction.problem import Problem, dag_cost, tree_greedy
+from eqsat.support.errors import EqsatError
 
 COLUMNS = (
     "instance",

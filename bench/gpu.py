@@ -36,7 +36,7 @@ import numpy as np
 
 from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative, wide
 from bench.need import Need, need
-from bench.queued import Queue, Size, sized, slope, told
+from bench.queued import Queue, QueueSize, sized, slope, told
 from bench.recording import lines, recorded
 from bench.report import Record, machine, write
 from bench.workloads import (
@@ -48,7 +48,7 @@ from bench.workloads import (
     mapped,
     matching,
 )
-from eqsat.errors import EqsatError
+from eqsat.support.errors import EqsatError
 
 ROUNDS = 7
 ROUND_S = 0.02
@@ -78,7 +78,7 @@ class Plug:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DeviceCandidate:
     """A function, arguments for the calls of a group, what starts the work of some,
     what waits for all, how a result is read as NumPy's, and what keeps the device
     busy."""
@@ -119,7 +119,7 @@ class Candidate:
 # -- candidates ------------------------------------------------------------------------
 
 
-def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
+def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, DeviceCandidate]:
     """What computes ``w`` over these arrays of NumPy, by name."""
     import mlx.core as mx
 
@@ -140,18 +140,20 @@ def candidates(w: Workload, drawn: Drawn, torch: Any) -> dict[str, Candidate]:
     found = {}
     for name, (f, held) in fns.items():
         given = [[*xs, *held] for xs in rows]
-        found[name] = Candidate(f, given, mx.async_eval, mx.eval, peer.array, plug)
+        found[name] = DeviceCandidate(
+            f, given, mx.async_eval, mx.eval, peer.array, plug
+        )
     return found | ({"torch.compile": _torch(w, drawn, torch)} if torch else {})
 
 
-def copies(moved: int) -> Candidate:
+def copies(moved: int) -> DeviceCandidate:
     """A copy that reads and writes ``moved`` bytes in all."""
     import mlx.core as mx
 
     given = [[mx.ones(max(moved // 8, 1), dtype=mx.float32)] for _ in range(GROUP)]
     mx.eval(given)
     plug = plug_of_mlx()
-    return Candidate(mx.negative, given, mx.async_eval, mx.eval, np.array, plug)
+    return DeviceCandidate(mx.negative, given, mx.async_eval, mx.eval, np.array, plug)
 
 
 _SPIN = """
@@ -228,13 +230,13 @@ def plug_of_torch() -> Plug:
     return Plug(waiting, between)
 
 
-def _torch(w: Workload, drawn: Drawn, torch: Any) -> Candidate:
+def _torch(w: Workload, drawn: Drawn, torch: Any) -> DeviceCandidate:
     from bench.peers.torch_peer import TorchNet, tensor
 
     torch._dynamo.reset()
     inputs, weights = mapped(list(drawn), by_part(lambda a: tensor(a).cuda()))
     given = [[*(x.clone() for x in inputs), *weights] for _ in range(GROUP)]
-    return Candidate(
+    return DeviceCandidate(
         torch.compile(partial(w.fn, TorchNet())),
         given,
         lambda results: None,
@@ -278,7 +280,7 @@ def _several(results: Any) -> list[Any]:
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def error(c: Candidate, known: Sequence[Any]) -> float:
+def error(c: DeviceCandidate, known: Sequence[Any]) -> float:
     """The largest error of the results, as :func:`bench.exactness.relative` has it."""
     worst = 0.0
     for y, z in zip(_several(c.call(*c.given[0])), known, strict=True):
@@ -307,7 +309,7 @@ def measured(w: Workload, torch: Any) -> Record:
     limit = bound(w, needed)
     found: Record = {"workload": w.name, "bytes": needed.bytes, "bound": limit}
     found |= {"product_flops": needed.product_flops, "results": {}}
-    ready: dict[str, Candidate] = {}
+    ready: dict[str, DeviceCandidate] = {}
     for name, c in candidates(w, (inputs, weights), torch).items():
         start = time.perf_counter()
         try:
@@ -327,10 +329,10 @@ def measured(w: Workload, torch: Any) -> Record:
     return found
 
 
-def _timed(ready: dict[str, Candidate], most: int, results: Record) -> None:
+def _timed(ready: dict[str, DeviceCandidate], most: int, results: Record) -> None:
     """Add to ``results`` what calls take, as called and by the device."""
     calls: dict[str, int] = {}
-    queues: dict[str, tuple[Queue, Size]] = {}
+    queues: dict[str, tuple[Queue, QueueSize]] = {}
     for name, c in ready.items():
         try:
             calls[name], once = _warmed(c, most)
@@ -375,7 +377,7 @@ def shuffled(names: Sequence[str], i: int) -> list[str]:
     return order
 
 
-def _warmed(c: Candidate, most: int) -> tuple[int, float]:
+def _warmed(c: DeviceCandidate, most: int) -> tuple[int, float]:
     """How many calls make a round of ``c``, after one round, and seconds of a call."""
     c.seconds(LEAST_CALLS)
     least = LEAST_CALLS if c.seconds(LEAST_CALLS) > LONG_S else GROUP

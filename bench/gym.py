@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from eqsat.errors import EqsatError
-from eqsat.problem import Entry, Problem
+from eqsat.search.extraction.problem import Problem, ProblemNode
+from eqsat.support.errors import EqsatError
 
 
 class FormatError(EqsatError, ValueError):
@@ -51,7 +51,7 @@ def problem_of(data: Any) -> Problem:
                     f"node {name!r}: the child {child!r} is none of the nodes"
                 )
             kids.append(of_node[child])
-        entries.append(Entry(of_node[name], kids, _cost(name, node)))
+        entries.append(ProblemNode(of_node[name], kids, _cost(name, node)))
     for r in roots:
         if not isinstance(r, str) or r not in number:
             raise FormatError(f"root_eclasses: {r!r} is the eclass of no node")

@@ -151,7 +151,7 @@ done:
 """
 
 
-class Code:
+class LimitKernels:
     """Compiled kernels, called through ctypes, which releases the interpreter."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ def best(run: Callable[[int], float]) -> float:
     return min(run(reps) for _ in range(ROUNDS)) / reps
 
 
-def fma_peak(code: Code, threads: int) -> float:
+def fma_peak(code: LimitKernels, threads: int) -> float:
     """float32 operations a second of multiply-adds, each counted as two (flop/s)."""
     kernel = code.kernel("fma", 2)
     starts = np.linspace(0.5, 0.6, CHAINS * code.width, dtype=np.float32)
@@ -230,7 +230,7 @@ def fma_peak(code: Code, threads: int) -> float:
     return 2.0 * CHAINS * code.width * threads / best(run)
 
 
-def bandwidth(code: Code, name: str, size: int, threads: int) -> float:
+def bandwidth(code: LimitKernels, name: str, size: int, threads: int) -> float:
     """Bytes a second, read and written as the program says, where all arrays of all
     threads take ``size`` bytes."""
     kernel = code.kernel(name, 5)
@@ -252,7 +252,7 @@ def bandwidth(code: Code, name: str, size: int, threads: int) -> float:
 
 def measure(threads: int, sizes: Sequence[int] = SIZES) -> Record:
     """The peak, and the bandwidths by size, of this process with so many threads."""
-    code = Code()
+    code = LimitKernels()
     return {
         "threads": threads,
         "fma_flops_per_s": fma_peak(code, threads),

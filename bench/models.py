@@ -16,7 +16,7 @@ import numpy as np
 
 import eqsat as eq
 from eqsat.demo import block
-from eqsat.trace import trace
+from eqsat.trace.trace import trace
 
 Array = Any
 HEADS = 4
@@ -25,7 +25,7 @@ STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 
 
 @dataclass(frozen=True)
-class Model:
+class BenchModel:
     function: Callable[..., Any]
     arguments: tuple[eq.Spec, ...]
 
@@ -33,12 +33,12 @@ class Model:
 # -- transformer blocks ----------------------------------------------------------------
 
 
-def blocks(layers: int) -> Model:
+def blocks(layers: int) -> BenchModel:
     """GPT-2 blocks of 128 tokens and 768 features (:mod:`eqsat.demo.block`)."""
     config = block.Config(layers=1)
     one, x, _ = block.draw(config)
     params = [{n: w.view() for n, w in one.params[0].items()} for _ in range(layers)]
-    return Model(block.Model(config, params).forward, (eq.Spec(x.shape, x.dtype),))
+    return BenchModel(block.Model(config, params).forward, (eq.Spec(x.shape, x.dtype),))
 
 
 # -- ResNet-50: He et al. 2015, arXiv:1512.03385 ---------------------------------------
@@ -70,7 +70,7 @@ class _Weights:
         return (y - mean) / np.sqrt(root * root + 1e-5) * scale + shift
 
 
-def resnet50() -> Model:
+def resnet50() -> BenchModel:
     """One image of 64 × 64: 53 convolutions, bottleneck blocks, 1000 classes."""
     weights = _Weights()
 
@@ -92,7 +92,7 @@ def resnet50() -> Model:
         y = y.mean((2, 3))
         return y @ weights.next(y.shape[1], 1000) + weights.next(1000)
 
-    model = Model(forward, (eq.Spec((1, 3, 64, 64), np.float32),))
+    model = BenchModel(forward, (eq.Spec((1, 3, 64, 64), np.float32),))
     trace(forward, model.arguments)  # draws the weights
     return model
 
@@ -100,7 +100,7 @@ def resnet50() -> Model:
 # -- two towers ------------------------------------------------------------------------
 
 
-def towers(layers: int = 12) -> Model:
+def towers(layers: int = 12) -> BenchModel:
     """Two encoders whose layers all have other widths, joined by a dot product."""
     rng = np.random.default_rng(0)
 
@@ -128,13 +128,13 @@ def towers(layers: int = 12) -> Model:
 
     dims = widths(16)[0], widths(17)[0]
     specs = tuple(eq.Spec((8, 32, d), np.float32) for d in dims)
-    return Model(forward, specs)
+    return BenchModel(forward, specs)
 
 
 # -- ops that do not repeat ------------------------------------------------------------
 
 
-def distinct(layers: int = 272) -> Model:
+def distinct(layers: int = 272) -> BenchModel:
     """About 10 ops a layer, of which no two have the same widths and forms."""
 
     def forward(x: Array) -> Array:
@@ -151,7 +151,7 @@ def distinct(layers: int = 272) -> Model:
             earlier.append(x)
         return x
 
-    return Model(forward, (eq.Spec((64, 32), np.float32),))
+    return BenchModel(forward, (eq.Spec((64, 32), np.float32),))
 
 
 MAPS: tuple[Callable[[Array, float], Array], ...] = (
@@ -167,7 +167,7 @@ MAPS: tuple[Callable[[Array, float], Array], ...] = (
 # -- loops that Python unrolls ---------------------------------------------------------
 
 
-def lstm(steps: int = 250) -> Model:
+def lstm(steps: int = 250) -> BenchModel:
     """32 sequences of 64 features through one layer of 64."""
 
     def forward(x: Array, h: Array, c: Array, w: Array, u: Array, b: Array) -> Array:
@@ -178,10 +178,10 @@ def lstm(steps: int = 250) -> Model:
         return h
 
     shapes = (steps, 32, 64), (32, 64), (32, 64), (64, 256), (64, 256), (256,)
-    return Model(forward, tuple(eq.Spec(s, np.float32) for s in shapes))
+    return BenchModel(forward, tuple(eq.Spec(s, np.float32) for s in shapes))
 
 
-def runge_kutta(steps: int = 250) -> Model:
+def runge_kutta(steps: int = 250) -> BenchModel:
     """1,000 populations of prey and hunters (Lotka 1920), the classical method."""
 
     def change(x: Array, y: Array) -> tuple[Array, Array]:
@@ -198,10 +198,10 @@ def runge_kutta(steps: int = 250) -> Model:
             y = y + h / 6 * (b + 2 * d + 2 * f + q)
         return x, y
 
-    return Model(forward, (eq.Spec((1000,), np.float32),) * 2)
+    return BenchModel(forward, (eq.Spec((1000,), np.float32),) * 2)
 
 
-def heat(steps: int = 250) -> Model:
+def heat(steps: int = 250) -> BenchModel:
     """Steps of the heat equation on a grid of 128 × 128, written in place."""
 
     def forward(u: Array) -> Array:
@@ -212,10 +212,10 @@ def heat(steps: int = 250) -> Model:
             u[1:-1, 1:-1] = m + 0.1 * (around - 4 * m)
         return u
 
-    return Model(forward, (eq.Spec((128, 128), np.float32),))
+    return BenchModel(forward, (eq.Spec((128, 128), np.float32),))
 
 
-def adam(steps: int = 250) -> Model:
+def adam(steps: int = 250) -> BenchModel:
     """Steps of Adam (Kingma and Ba 2015) on the loss of one neuron, by its gradient."""
     gradient = eq.grad(lambda w, x, y: ((np.tanh(x @ w) - y) ** 2).mean())
 
@@ -227,13 +227,13 @@ def adam(steps: int = 250) -> Model:
             w = w - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
         return w
 
-    return Model(
+    return BenchModel(
         forward, tuple(eq.Spec(s, np.float32) for s in ((16,), (256, 16), (256,)))
     )
 
 
-MODELS: dict[str, Callable[[], Model]] = {
-    "add_relu": lambda: Model(
+MODELS: dict[str, Callable[[], BenchModel]] = {
+    "add_relu": lambda: BenchModel(
         lambda a, b: np.maximum(a + b, 0), (eq.Spec((1000,), np.float32),) * 2
     ),
     **{f"blocks_{n}": partial(blocks, n) for n in (1, 12, 48, 96)},

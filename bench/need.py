@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.workloads import Drawn, Workload, leaves
-from eqsat.cost import term_flops
-from eqsat.expand import primitives
-from eqsat.op import Op
-from eqsat.term import Term, postorder
-from eqsat.trace import trace
+from eqsat.kernels.cost_model import term_flops
+from eqsat.terms.op import Op
+from eqsat.terms.term import Term, postorder
+from eqsat.trace.open_composites import primitives
+from eqsat.trace.trace import trace
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from eqsat.errors import EqsatError
+from eqsat.support.errors import EqsatError
 
 ROOT = Path(__file__).resolve().parent.parent
 Message = dict[str, Any]

@@ -17,8 +17,8 @@ from bench.report import Record, write
 from bench.run import FULL, QUICK, collect
 from bench.table import duration, laid_out, read
 from bench.workloads import select
-from eqsat.backend import default_backend
-from eqsat.errors import EqsatError
+from eqsat.kernels.backend import default_backend
+from eqsat.support.errors import EqsatError
 
 
 @click.command()

@@ -67,7 +67,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Size:
+class QueueSize:
     """How many calls a queue is given behind how long a plug."""
 
     plug_s: float
@@ -78,7 +78,7 @@ class Size:
         """The smaller number of them."""
         return self.many // 4
 
-    def longer(self) -> Size:
+    def longer(self) -> QueueSize:
         """Behind a longer plug, for a host that was late."""
         return replace(self, plug_s=min(2 * self.plug_s, MOST_PLUG_S))
 
@@ -87,7 +87,7 @@ class NotInTime(Exception):
     """The host takes longer than the longest plug."""
 
 
-def sized(queue: Queue, once_s: float, most: int) -> Size:
+def sized(queue: Queue, once_s: float, most: int) -> QueueSize:
     """Calls, ``most`` at most, that a host can hand over while a plug lasts; one takes
     both ``once_s`` or less. Raises :class:`NotInTime`."""
     calls = max(LEAST, min(int(CALLS_S / once_s), MOST, most))
@@ -104,12 +104,12 @@ def sized(queue: Queue, once_s: float, most: int) -> Size:
         else:
             raise NotInTime(f"{calls} calls took the host {handed * 1e3:.1f} ms")
     plug_s = max(2 * handed, LEAST_PLUG_S)
-    size = Size(plug_s, calls)
+    size = QueueSize(plug_s, calls)
     queue.run(plug_s, size.few)
     return size
 
 
-def slope(queue: Queue, size: Size) -> float | None:
+def slope(queue: Queue, size: QueueSize) -> float | None:
     """Seconds of the device for a call, by one round; None where the host was not done
     while the plug lasted."""
     handed_few, few = queue.run(size.plug_s, size.few)
@@ -119,7 +119,7 @@ def slope(queue: Queue, size: Size) -> float | None:
     return (many - few) / (size.many - size.few)
 
 
-def told(size: Size, slopes: Sequence[float | None]) -> Record:
+def told(size: QueueSize, slopes: Sequence[float | None]) -> Record:
     """What a result says of rounds: ``device_s`` (median, min, max), or why not."""
     said: Record = {
         "queued": {

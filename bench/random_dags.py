@@ -20,8 +20,8 @@ import click
 
 from bench.extraction import gap, measure
 from bench.report import machine, write
-from eqsat.cost import CPU, CostModel
-from eqsat.problem import Entry, Problem
+from eqsat.kernels.cost_model import CPU, CostModel
+from eqsat.search.extraction.problem import Problem, ProblemNode
 
 MOST_OPS = 6
 """Ops of the largest kernel."""
@@ -30,7 +30,7 @@ TAKE_S = 1e-12
 
 
 @dataclass(frozen=True)
-class Op:
+class DagOp:
     kind: str
     """``input``, ``map``, ``reduce`` or ``matmul``."""
     args: tuple[int, ...]
@@ -39,11 +39,13 @@ class Op:
     """Size of the result."""
 
 
-def program(rng: random.Random, ops: int) -> tuple[list[Op], list[int]]:
+def program(rng: random.Random, ops: int) -> tuple[list[DagOp], list[int]]:
     """A DAG of ``ops`` ops over a few inputs, with fan-outs of 1 to 3, and its roots:
     what nothing uses."""
     rows, width = rng.choice([64, 256, 1024]), rng.choice([64, 256, 1024])
-    found = [Op("input", (), 0.0, 4.0 * rows * width) for _ in range(rng.randint(1, 4))]
+    found = [
+        DagOp("input", (), 0.0, 4.0 * rows * width) for _ in range(rng.randint(1, 4))
+    ]
     free = {i: rng.randint(1, 3) for i in range(len(found))}
     for i in range(len(found), len(found) + ops):
         kind = rng.choices(["map", "reduce", "matmul"], [6, 2, 2])[0]
@@ -62,16 +64,18 @@ def program(rng: random.Random, ops: int) -> tuple[list[Op], list[int]]:
     return found, [i for i in range(len(found)) if i not in used]
 
 
-def _drawn(rng: random.Random, kind: str, args: tuple[int, ...], nbytes: float) -> Op:
+def _drawn(
+    rng: random.Random, kind: str, args: tuple[int, ...], nbytes: float
+) -> DagOp:
     elements = nbytes / 4
     if kind == "reduce":
-        return Op(kind, args, elements, max(nbytes / rng.choice([64, 256]), 4.0))
+        return DagOp(kind, args, elements, max(nbytes / rng.choice([64, 256]), 4.0))
     if kind == "matmul":
-        return Op(kind, args, 2 * elements * rng.choice([64, 256]), nbytes)
-    return Op(kind, args, elements * rng.choice([1, 1, 10]), nbytes)
+        return DagOp(kind, args, 2 * elements * rng.choice([64, 256]), nbytes)
+    return DagOp(kind, args, elements * rng.choice([1, 1, 10]), nbytes)
 
 
-def kernels(ops: Sequence[Op], out: int) -> Iterator[frozenset[int]]:
+def kernels(ops: Sequence[DagOp], out: int) -> Iterator[frozenset[int]]:
     """The sets of ops that one kernel may hold and that compute ``out``."""
     seen = {frozenset([out])}
     todo = [frozenset([out])]
@@ -87,7 +91,7 @@ def kernels(ops: Sequence[Op], out: int) -> Iterator[frozenset[int]]:
                 todo.append(more)
 
 
-def _fits(ops: Sequence[Op], held: frozenset[int]) -> bool:
+def _fits(ops: Sequence[DagOp], held: frozenset[int]) -> bool:
     """One product at most, which nothing in the kernel feeds, and no reduction beside
     it."""
     products = [i for i in held if ops[i].kind == "matmul"]
@@ -100,7 +104,7 @@ def _fits(ops: Sequence[Op], held: frozenset[int]) -> bool:
     )
 
 
-def price(ops: Sequence[Op], held: frozenset[int], outs: Sequence[int]) -> float:
+def price(ops: Sequence[DagOp], held: frozenset[int], outs: Sequence[int]) -> float:
     """Seconds of a kernel that reads each operand once and writes ``outs``."""
     leaves = {a for i in held for a in ops[i].args} - held
     moved = sum(ops[i].nbytes for i in (*leaves, *outs))
@@ -109,7 +113,7 @@ def price(ops: Sequence[Op], held: frozenset[int], outs: Sequence[int]) -> float
 
 
 def cover(
-    ops: Sequence[Op], roots: Sequence[int], most: int = 12, several: bool = False
+    ops: Sequence[DagOp], roots: Sequence[int], most: int = 12, several: bool = False
 ) -> Problem:
     """The problem of covering a program by kernels, the ``most`` best by area flow for
     each op, as a cut enumeration keeps them.
@@ -118,7 +122,9 @@ def cover(
     """
     users = _users(ops)
     flow = [0.0] * len(ops)
-    entries = [Entry(i, (), 0.0) for i, op in enumerate(ops) if op.kind == "input"]
+    entries = [
+        ProblemNode(i, (), 0.0) for i, op in enumerate(ops) if op.kind == "input"
+    ]
     shared: dict[tuple[frozenset[int], tuple[int, ...]], int] = {}
     for i, op in enumerate(ops):
         if op.kind == "input":
@@ -132,18 +138,18 @@ def cover(
         flow[i] = found[0][0] / max(len(users[i]), 1)
         for _, ordered, leaves in found[:most]:
             held = frozenset(ordered)
-            entries.append(Entry(i, leaves, price(ops, held, [i])))
+            entries.append(ProblemNode(i, leaves, price(ops, held, [i])))
             also = [j for j in ordered if j != i and (users[j] - held or j in roots)]
             if several and also and convex(users, held, leaves):
                 shared.setdefault((held, (*also, i)), len(ops) + len(shared))
     for (held, outs), c in shared.items():
         leaves = sorted({a for j in held for a in ops[j].args} - held)
-        entries.append(Entry(c, leaves, price(ops, held, outs)))
-        entries.extend(Entry(i, [c], TAKE_S) for i in outs)
+        entries.append(ProblemNode(c, leaves, price(ops, held, outs)))
+        entries.extend(ProblemNode(i, [c], TAKE_S) for i in outs)
     return Problem.of(len(ops) + len(shared), entries, roots)
 
 
-def _users(ops: Sequence[Op]) -> list[set[int]]:
+def _users(ops: Sequence[DagOp]) -> list[set[int]]:
     users: list[set[int]] = [set() for _ in ops]
     for i, op in enumerate(ops):
         for a in op.args:

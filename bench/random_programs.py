@@ -19,13 +19,13 @@ import eqsat as eq
 from bench.extraction import gap, measure
 from bench.programs import drawn
 from bench.report import Record, machine, write
-from eqsat.cover import covering
-from eqsat.frozen import Budget
+from eqsat.egraph.snapshot import Budget
 from eqsat.lowered import Lowered
-from eqsat.op import INPUT
-from eqsat.problem import Problem
-from eqsat.regions import is_constant
-from eqsat.term import postorder
+from eqsat.search.extraction.cover import covering
+from eqsat.search.extraction.problem import Problem
+from eqsat.search.regions import is_constant
+from eqsat.terms.op import INPUT
+from eqsat.terms.term import postorder
 
 LEAST_OPS, MOST_OPS = 20, 60
 SEARCH_S = 60.0

@@ -29,7 +29,7 @@ EVALUATED = 32
 """Calls of a round that are waited for one by one."""
 
 
-class Row(NamedTuple):
+class RecordingCase(NamedTuple):
     """A function of NumPy's, the same in MLX's ops, and the arrays to call both
     with."""
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     args: tuple[Any, ...]
 
 
-def rows(rank: int = 16) -> Iterator[Row]:
+def rows(rank: int = 16) -> Iterator[RecordingCase]:
     """A generated kernel beside the least op of MLX, and what MLX has ops for."""
     import mlx.core as mx
 
@@ -56,22 +56,22 @@ def rows(rank: int = 16) -> Iterator[Row]:
     def lora(x: Any, w: Any, a: Any, b: Any) -> Any:
         return mx.addmm(mx.matmul(x, w), mx.matmul(x, a), b, alpha=0.5)
 
-    yield Row("kernel 8", kernel, mx.negative, (ones(8),))
+    yield RecordingCase("kernel 8", kernel, mx.negative, (ones(8),))
     for n in (1, 8):
         x, gain = ones(n, 1024), ones(1024)
-        yield Row(
+        yield RecordingCase(
             f"rms_norm {n}×1024",
             lambda x, g: ops.rms_norm(x, g),
             lambda x, g: mx.fast.rms_norm(x, g, 1e-5),
             (x, gain),
         )
-        yield Row(
+        yield RecordingCase(
             f"softmax {n}×1024",
             lambda x: ops.softmax(x),
             lambda x: mx.softmax(x, axis=-1, precise=True),
             (x,),
         )
-        yield Row(
+        yield RecordingCase(
             f"lora {n}×1024, rank {rank}",
             lambda x, w, a, b: ops.lora(x, w, a, b, 0.5),
             lora,
@@ -79,7 +79,7 @@ def rows(rank: int = 16) -> Iterator[Row]:
         )
 
 
-def candidates(row: Row) -> dict[str, Callable[..., Any]]:
+def candidates(row: RecordingCase) -> dict[str, Callable[..., Any]]:
     """What computes ``row``, by name."""
     import mlx.core as mx
 

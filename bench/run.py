@@ -23,7 +23,7 @@ from bench.peers import check, usual
 from bench.report import Record, machine, write
 from bench.table import text
 from bench.workloads import Workload, select
-from eqsat.errors import EqsatError
+from eqsat.support.errors import EqsatError
 
 FULL = Method(again=2, again_ties=6)
 QUICK = Method(rounds=5, round_s=0.005, most_s=2.0, limit_sizes=SIZES[2::3])

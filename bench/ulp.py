@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from eqsat.backends.native.math import FUNCTIONS, WRITERS, Host
+from eqsat.backends.native.math import FUNCTIONS, WRITERS, MathTarget
 
 Array = Any
 LLVM_OF = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
@@ -29,31 +29,33 @@ LLVM_OF = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 
 
 @dataclass(frozen=True)
-class Target:
+class CompileTarget:
     """A CPU to compile for, and what the mathematics may rely on."""
 
     cpu: str
     features: str
-    host: Host
+    host: MathTarget
 
     @staticmethod
     @cache
-    def native() -> Target:
+    def native() -> CompileTarget:
         """This machine."""
         features = llvm.get_host_cpu_features()
-        return Target(llvm.get_host_cpu_name(), features.flatten(), Host.of(features))
+        return CompileTarget(
+            llvm.get_host_cpu_name(), features.flatten(), MathTarget.of(features)
+        )
 
     @staticmethod
-    def generic() -> Target:
+    def generic() -> CompileTarget:
         """What every CPU of this kind has, with nothing relied on."""
-        return Target("x86-64" if _is_x86() else "generic", "", Host())
+        return CompileTarget("x86-64" if _is_x86() else "generic", "", MathTarget())
 
     @staticmethod
-    def avx2() -> Target:
+    def avx2() -> CompileTarget:
         """x86-64 with AVX2 and FMA but not AVX-512; elsewhere this machine."""
         if not _is_x86():
-            return Target.native()
-        return Target("x86-64-v3", "", Host(has_fma=True, has_round=True))
+            return CompileTarget.native()
+        return CompileTarget("x86-64-v3", "", MathTarget(has_fma=True, has_round=True))
 
 
 def _is_x86() -> bool:
@@ -66,7 +68,7 @@ def _initialised() -> None:
     llvm.initialize_native_asmprinter()
 
 
-def loop_text(name: str, arity: int, dtype: str, width: int, host: Host) -> str:
+def loop_text(name: str, arity: int, dtype: str, width: int, host: MathTarget) -> str:
     """A module whose ``loop(n, x, [y,] out)`` applies op ``name`` to n elements of
     ``dtype``, a multiple of ``width``; a width of 1 means scalars."""
     element = LLVM_OF[dtype]
@@ -96,7 +98,7 @@ def loop_text(name: str, arity: int, dtype: str, width: int, host: Host) -> str:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledLoop:
     """An op over arrays."""
 
     function: Callable[..., None]
@@ -118,11 +120,11 @@ class Compiled:
 
 @cache
 def compiled(
-    name: str, arity: int, dtype: str, width: int, target: Target | None = None
-) -> Compiled:
+    name: str, arity: int, dtype: str, width: int, target: CompileTarget | None = None
+) -> CompiledLoop:
     """Op ``name`` for ``target``, this machine if None."""
     _initialised()
-    target = target or Target.native()
+    target = target or CompileTarget.native()
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=target.cpu, features=target.features, opt=3
     )
@@ -136,7 +138,9 @@ def compiled(
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (arity + 1))
-    return Compiled(kind(engine.get_function_address("loop")), width, engine, assembly)
+    return CompiledLoop(
+        kind(engine.get_function_address("loop")), width, engine, assembly
+    )
 
 
 # -- exact results ---------------------------------------------------------------------
@@ -379,7 +383,7 @@ def _nanoseconds(apply: Callable[..., object], name: str, dtype: str) -> float:
     args = [rng.uniform(0.1, 0.9, LENGTH).astype(dtype) for _ in range(arity_of(name))]
     few = [a[:16].copy() for a in args]
     out, little = np.empty_like(args[0]), np.empty_like(few[0])
-    if isinstance(apply, Compiled):
+    if isinstance(apply, CompiledLoop):
         run = apply.function
         long = [LENGTH, *(a.ctypes.data for a in (*args, out))]
         short = [16, *(a.ctypes.data for a in (*few, little))]
@@ -412,11 +416,17 @@ def ulp(functions: tuple[str, ...], count: int, times: bool) -> None:
             args = arguments(name, dtype, count)
             wanted = reference(name, *args)
             line = f"{name:14}{dtype:9}"
-            for target, lanes in ((Target.native(), width), (Target.generic(), 4)):
+            for target, lanes in (
+                (CompileTarget.native(), width),
+                (CompileTarget.generic(), 4),
+            ):
                 run = compiled(name, len(args), dtype, lanes, target)
                 line += f"{ulps(run(*args), *wanted).max():>8.3f} "
             if times:
-                kinds = ((Target.native(), width), (Target.avx2(), width // 2))
+                kinds = (
+                    (CompileTarget.native(), width),
+                    (CompileTarget.avx2(), width // 2),
+                )
                 for target, lanes in kinds:
                     run = compiled(name, len(args), dtype, lanes, target)
                     line += f"{_nanoseconds(run, name, dtype):>8.3f}"

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers import Candidate, Peer, Unsupported, load
+from bench.peers import Candidate, Peer, UnsupportedWorkload, load
 from bench.workloads import leaves, workloads
 
 Message = dict[str, Any]
@@ -30,7 +30,7 @@ LONG_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Worker:
+class WorkerProcess:
     """What one peer does with the requests ``load``, ``time`` and ``free``."""
 
     def __init__(self, peer: Peer) -> None:
@@ -56,7 +56,7 @@ class Worker:
         try:
             held = self.peer.build(w, inputs, weights)
             result = held.call()
-        except Unsupported as error:
+        except UnsupportedWorkload as error:
             return {"unsupported": str(error)}
         first_s = time.perf_counter() - start
         _save(Path(out), [np.asarray(held.array(a)) for a in leaves(result)])
@@ -153,7 +153,7 @@ def serve(name: str, threads: int) -> None:
         peer = load(name, threads)
     except ImportError as error:
         return reply({"missing": str(error)})
-    worker = Worker(peer)
+    worker = WorkerProcess(peer)
     gc.freeze()  # the libraries' own objects: 0.1 s for each collection
     reply({"versions": dict(peer.versions), "pid": os.getpid()})
     for line in sys.stdin:

@@ -13,27 +13,12 @@ backend runs it.
 
 from contextlib import suppress
 
-from eqsat.backend import release_memory
-from eqsat.cache import is_on
-from eqsat.check import check
-from eqsat.engine import bindings
-from eqsat.errors import (
-    BackendError,
-    BudgetWarning,
-    DTypeError,
-    EngineError,
-    EqsatError,
-    OptionError,
-    RecompileWarning,
-    RuleError,
-    ShapeError,
-    TraceError,
-)
-from eqsat.explain import Explanation
-from eqsat.findings import Finding, Report
-from eqsat.fusing import CanFuse, can_fuse
+from eqsat.can_fuse import CanFuse, can_fuse
+from eqsat.checking import Finding, Report, check
+from eqsat.explain import Explanation, WhyNot
 from eqsat.grad import grad, value_and_grad
 from eqsat.jit import Jit, jit
+from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
 from eqsat.ops import (
@@ -59,13 +44,23 @@ from eqsat.ops import (
     softmax,
     solve_triangular,
 )
-from eqsat.options import Options
-from eqsat.recognition import recognition
-from eqsat.rule import Rule, rule
-from eqsat.rulefile import RuleSet, load_rules
-from eqsat.stock import default_rules
+from eqsat.rulelang import Rule, RuleSet, default_rules, load_rules, recognition, rule
+from eqsat.support import (
+    BackendError,
+    BudgetWarning,
+    DTypeError,
+    EngineError,
+    EqsatError,
+    OptionError,
+    Options,
+    RecompileWarning,
+    RuleError,
+    ShapeError,
+    TraceError,
+    bindings,
+    is_on,
+)
 from eqsat.trace import Spec
-from eqsat.whynot import WhyNot
 
 # The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
 # first call needs them in any case, so they load here; where the rules are missing, the

@@ -1,6 +1,6 @@
 """``python -m eqsat`` is the command ``eqsat``."""
 
-from eqsat.cli import main
+from eqsat.command.cli import main
 
 if __name__ == "__main__":
     main(prog_name="eqsat")

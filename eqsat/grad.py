@@ -10,24 +10,26 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from eqsat import tree
-from eqsat.arguments import argument_names, dtype_of_array, is_array, to_numpy
-from eqsat.build import constant
-from eqsat.errors import (
+from eqsat.jit import Jit, jit
+from eqsat.reverse import gradients
+from eqsat.support import (
     DTypeError,
     OptionError,
     ShapeError,
     TraceError,
     at,
     caller_line,
+    pytree,
 )
-from eqsat.expand import rebuilt
-from eqsat.jit import Jit, jit
-from eqsat.op import INPUT
-from eqsat.reverse import gradients
-from eqsat.term import Graph, Term
-from eqsat.trace import Tracer
-from eqsat.typerule import is_float
+from eqsat.terms import INPUT, Graph, Term, constant, is_float
+from eqsat.trace import (
+    Tracer,
+    argument_names,
+    dtype_of_array,
+    is_array,
+    rebuilt,
+    to_numpy,
+)
 
 Which = int | str | Sequence[int | str]
 
@@ -79,7 +81,7 @@ def value_and_grad(
     return jit(Gradient(fn, argnums, True), **how)
 
 
-class Gradient(tree.Made):
+class Gradient(pytree.Made):
     """The function that :func:`grad` jits: it is called with traced arrays, and records
     what ``fn`` does and its gradient."""
 
@@ -98,12 +100,14 @@ class Gradient(tree.Made):
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs)
         places = self._places(given, len(args))
-        nested = [tree.flatten(given[k], is_array, name) for k, name in places.items()]
+        nested = [
+            pytree.flatten(given[k], is_array, name) for k, name in places.items()
+        ]
         for name, (found, structure) in zip(places.values(), nested, strict=True):
             _check(name, found, structure)
         graph = next(
             v.term.graph
-            for _, v in tree.flatten(given, is_array)[0]
+            for _, v in pytree.flatten(given, is_array)[0]
             if isinstance(v, Tracer)
         )
         before = [_term_of(graph, v) for found, _ in nested for _, v in found]
@@ -111,13 +115,13 @@ class Gradient(tree.Made):
         arrays = iter(leaves)
         for k, (found, structure) in zip(places, nested, strict=True):
             paths = (path for path, _ in found)
-            given[k] = tree.unflatten(structure, map(Tracer.argument, arrays, paths))
+            given[k] = pytree.unflatten(structure, map(Tracer.argument, arrays, paths))
         args = tuple(given[i] for i in range(len(args)))
         loss = self.fn(*args, **{k: given[k] for k in kwargs})
         parts = gradients(self._scalar(graph, loss), leaves)
         value, *rest = rebuilt(parts, dict(zip(leaves, before, strict=True)))
         arrays = iter(rest)
-        each = tuple(tree.unflatten(s, map(Tracer, arrays)) for _, s in nested)
+        each = tuple(pytree.unflatten(s, map(Tracer, arrays)) for _, s in nested)
         gradient = each[0] if self.one else each
         return (Tracer(value), gradient) if self.valued else gradient
 
@@ -175,7 +179,9 @@ def _several(argnums: Which) -> tuple[int | str, ...]:
     return tuple(several)
 
 
-def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) -> None:
+def _check(
+    name: str, found: Sequence[pytree.Found], structure: pytree.Structure
+) -> None:
     """Raise unless a gradient by this argument has a meaning in all of it."""
     for path, value in found:
         dtype = dtype_of_array(f"argument {path}", value)
@@ -185,7 +191,7 @@ def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) ->
                 f"  pass it in an argument that is not in argnums, or as floats: "
                 f"x.astype(float){at(caller_line())}"
             )
-    others = list(tree.statics(structure, name))
+    others = list(pytree.statics(structure, name))
     for path, value in others:
         if type(value) is float or (type(value) is int and not found):
             raise DTypeError(
@@ -194,7 +200,7 @@ def _check(name: str, found: Sequence[tree.Found], structure: tree.Structure) ->
                 f"  pass np.float64({value}) or another dtype, or leave it out of "
                 f"argnums{at(caller_line())}"
             )
-    if not found and others and tree.held_by(others[0].value):
+    if not found and others and pytree.held_by(others[0].value):
         path, value = others[0]
         raise DTypeError(
             f"grad: argument {path} is a {type(value).__name__!r}, whose arrays are "

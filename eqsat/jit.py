@@ -2,7 +2,7 @@
 
 trace → optimise (regions, e-graph, rules, extraction) → program → backend → call
 
-What was found is kept on disk (:mod:`eqsat.store`), for processes to come.
+What was found is kept on disk (:mod:`eqsat.program_store`), for processes to come.
 """
 
 from __future__ import annotations
@@ -19,27 +19,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eqsat import tree
-from eqsat.backend import Entry, backend_named, default_backend
-from eqsat.cost import CostModel
-from eqsat.errors import (
+from eqsat.explain import Explanation
+from eqsat.kernels import CostModel, Entry, Program, backend_named, default_backend
+from eqsat.lowered import Lowered
+from eqsat.program_store import place_of
+from eqsat.rulelang import Rule, RuleSet, default_rules
+from eqsat.search import Optimised, optimise
+from eqsat.support import (
     BudgetWarning,
     OptionError,
+    Options,
     RecompileWarning,
     TraceError,
     at,
     caller_line,
+    pytree,
     warn,
 )
-from eqsat.explain import Explanation
-from eqsat.lowered import Lowered
-from eqsat.optimise import Optimised, optimise
-from eqsat.options import Options
-from eqsat.program import Program
-from eqsat.rule import Rule
-from eqsat.rulefile import RuleSet
-from eqsat.stock import default_rules
-from eqsat.store import place_of
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
 
 _MOST = 1024
@@ -65,7 +61,7 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Jit(tree.Made):
+class Jit(pytree.Made):
     """A function that is optimised for each signature it is called with. Made by
     :func:`jit`."""
 

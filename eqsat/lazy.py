@@ -14,22 +14,27 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from eqsat import tree
-from eqsat.arguments import dtype_of_array, is_array, is_mlx, to_numpy
-from eqsat.build import apply, constant
-from eqsat.errors import RecompileWarning, TraceError, at, caller_line, warn
 from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
-from eqsat.numpy_api import Operators
-from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
-from eqsat.numpy_api.operands import array as plain
-from eqsat.numpy_api.operands import refuse_subclass
-from eqsat.op import Op
-from eqsat.recording import RECORDING, Outline, Recorded, parts, recorded_again
-from eqsat.term import Graph, Term
-from eqsat.trace import Tracer, trace
-from eqsat.tracer import VALUES
+from eqsat.numpy_api import SHOW, WRITE, Operators, are_of_numpy, refuse_subclass
+from eqsat.numpy_api import array as plain
+from eqsat.support import RecompileWarning, TraceError, at, caller_line, pytree, warn
+from eqsat.terms import Graph, Op, Term, apply, constant
+from eqsat.trace import (
+    RECORDING,
+    VALUES,
+    Outline,
+    Recorded,
+    Tracer,
+    dtype_of_array,
+    is_array,
+    is_mlx,
+    parts,
+    recorded_again,
+    to_numpy,
+    trace,
+)
 
 _MOST = 1024
 """Programs that are kept, those used last."""
@@ -326,11 +331,13 @@ def evaluate(*values: Any) -> Any:
     >>> evaluate({"norm": norm, "unit": x / norm})
     {'norm': array(5.), 'unit': array([0.6, 0.8])}
     """
-    found, structure = tree.flatten(values, lambda v: is_array(v) or tree.is_other(v))
+    found, structure = pytree.flatten(
+        values, lambda v: is_array(v) or pytree.is_other(v)
+    )
     arrays = [f.value for f in found]
     _values([a.term for a in arrays if isinstance(a, LazyArray)])
     known = [a.eval() if isinstance(a, LazyArray) else a for a in arrays]
-    result = tree.unflatten(structure, known)
+    result = pytree.unflatten(structure, known)
     return result[0] if len(values) == 1 else result
 
 

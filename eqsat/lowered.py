@@ -6,15 +6,19 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eqsat.backend import Backend, Executable, backend_named, printer
-from eqsat.cost import CostModel
 from eqsat.explain import Explanation, explain
-from eqsat.optimise import Optimised, optimise
-from eqsat.options import Options
-from eqsat.program import Program
-from eqsat.rulefile import RuleSet
-from eqsat.stock import default_rules
-from eqsat.term import Term
+from eqsat.kernels import (
+    Backend,
+    CostModel,
+    Executable,
+    Program,
+    backend_named,
+    printer,
+)
+from eqsat.rulelang import RuleSet, default_rules
+from eqsat.search import Optimised, optimise
+from eqsat.support import Options
+from eqsat.terms import Term
 from eqsat.trace import Trace
 
 _PATIENCE_S = 60.0

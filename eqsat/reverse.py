@@ -12,16 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.build import cast_to
-from eqsat.errors import TraceError, at
-from eqsat.expand import body_of, rebuilt
-from eqsat.kernel import inner
-from eqsat.op import HALF, SCALAR, Op, Vjp
-from eqsat.ops import broadcast_to, cast, full_like
-from eqsat.ops.reduce import sum_to
-from eqsat.term import Shape, Term, postorder
-from eqsat.trace import Tracer
-from eqsat.typerule import is_float
+from eqsat.kernels import inner
+from eqsat.ops import broadcast_to, cast, full_like, sum_to
+from eqsat.support import TraceError, at
+from eqsat.terms import HALF, SCALAR, Op, Shape, Term, Vjp, cast_to, is_float, postorder
+from eqsat.trace import Tracer, body_of, rebuilt
 
 
 def gradients(root: Term, leaves: Sequence[Term]) -> list[Term]:

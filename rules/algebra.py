@@ -1,8 +1,8 @@
 """Linear algebra: the order of products, and sums that share a factor."""
 
 from eqsat import rule
-from eqsat.condition import not_scalar
 from eqsat.ops import exp, log, log_softmax, softmax
+from eqsat.rulelang import not_scalar
 
 PHASE = "algebra"
 

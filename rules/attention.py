@@ -6,7 +6,6 @@ wrote one.
 """
 
 from eqsat import rule
-from eqsat.condition import at_most, causal, causal_bias, hides_future
 from eqsat.ops import (
     attention_causal,
     attention_masked,
@@ -17,6 +16,7 @@ from eqsat.ops import (
     softmax,
     where,
 )
+from eqsat.rulelang import at_most, causal, causal_bias, hides_future
 
 PHASE = "recognise"
 Q_KT_V = "... m d, ... d n, ... n e"

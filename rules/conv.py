@@ -2,10 +2,8 @@
 and a bias."""
 
 from eqsat import rule
-from eqsat.op import Ints
-from eqsat.ops import batch_norm, conv2d, sqrt
-from eqsat.ops.fused import ACTIVATIONS, conv2d_act
-from eqsat.ops.view import reshape_op
+from eqsat.ops import ACTIVATIONS, batch_norm, conv2d, conv2d_act, reshape_op, sqrt
+from eqsat.terms import Ints
 
 PHASE = "algebra"
 IMAGES, KERNELS, CHANNELS = "b i h v", "o j p q", "o 1 1"

@@ -5,11 +5,9 @@ rounded once. So rules that look for a softmax or a product of half precision fi
 this spelling too. They keep every bit, but where libraries do not round just once.
 """
 
-from eqsat.op import Op
-from eqsat.ops import layer_norm, rms_norm, sigmoid
-from eqsat.ops.contract import matmul_op
-from eqsat.ops.factor import Wide
-from eqsat.recognition import of_casts
+from eqsat.ops import Wide, layer_norm, matmul_op, rms_norm, sigmoid
+from eqsat.rulelang import of_casts
+from eqsat.terms import Op
 
 CATALOGUE = [
     op

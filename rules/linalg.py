@@ -5,7 +5,6 @@ error, a right side may have a value.
 """
 
 from eqsat import rule
-from eqsat.condition import positive_definite, regular
 from eqsat.ops import (
     absolute,
     cholesky,
@@ -17,7 +16,8 @@ from eqsat.ops import (
     lu_sign,
     lu_solve,
 )
-from eqsat.ops.factor import solve_triangular_op as solve_triangular
+from eqsat.ops import solve_triangular_op as solve_triangular
+from eqsat.rulelang import positive_definite, regular
 
 PHASE = "algebra"
 

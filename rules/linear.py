@@ -2,9 +2,8 @@
 their name."""
 
 from eqsat import rule
-from eqsat.condition import before
-from eqsat.ops import concatenate
-from eqsat.ops.view import slice_op
+from eqsat.ops import concatenate, slice_op
+from eqsat.rulelang import before
 
 PHASE = "merge"
 

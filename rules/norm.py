@@ -1,9 +1,8 @@
 """Norms over groups and channels from their parts."""
 
 from eqsat import rule
-from eqsat.condition import equal
-from eqsat.ops import batch_norm, group_norm, mean, rsqrt, sqrt, standardize
-from eqsat.ops.view import reshape_op
+from eqsat.ops import batch_norm, group_norm, mean, reshape_op, rsqrt, sqrt, standardize
+from eqsat.rulelang import equal
 
 PHASE = "recognise"
 GROUP = (-3, -2, -1)

@@ -5,8 +5,6 @@ besides.
 """
 
 from eqsat import rule
-from eqsat.condition import equal
-from eqsat.op import Axis
 from eqsat.ops import (
     exp,
     gelu,
@@ -24,6 +22,8 @@ from eqsat.ops import (
     sum,
     tanh,
 )
+from eqsat.rulelang import equal
+from eqsat.terms import Axis
 
 PHASE = "recognise"
 

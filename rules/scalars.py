@@ -5,10 +5,18 @@ other rule.
 """
 
 from eqsat import rule
-from eqsat.condition import at_least, moderate, normal, not_half, not_scalar
-from eqsat.op import Axis
-from eqsat.ops import divide, negative, power, reciprocal, rsqrt, sqrt, square
-from eqsat.ops.view import transpose_op
+from eqsat.ops import (
+    divide,
+    negative,
+    power,
+    reciprocal,
+    rsqrt,
+    sqrt,
+    square,
+    transpose_op,
+)
+from eqsat.rulelang import at_least, moderate, normal, not_half, not_scalar
+from eqsat.terms import Axis
 
 PHASE = "canonicalise"
 

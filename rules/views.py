@@ -4,11 +4,21 @@ touch."""
 from itertools import permutations
 
 from eqsat import rule
-from eqsat.condition import length, same_shape
-from eqsat.op import Axis, Ints
-from eqsat.ops import add, divide, exp, log, multiply, rsqrt, sqrt, subtract, tanh
-from eqsat.ops.view import reshape_op, transpose_op
-from eqsat.pattern import entry
+from eqsat.ops import (
+    add,
+    divide,
+    exp,
+    log,
+    multiply,
+    reshape_op,
+    rsqrt,
+    sqrt,
+    subtract,
+    tanh,
+    transpose_op,
+)
+from eqsat.rulelang import entry, length, same_shape
+from eqsat.terms import Axis, Ints
 
 PHASE = "canonicalise"
 

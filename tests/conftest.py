@@ -69,16 +69,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of native programs as they are kept in a cache of their own."""
-    from eqsat.backends.native import record
+    from eqsat.backends.native import program_record
 
     monkeypatch.setenv("EQSAT_CACHE", "1")
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
     names: list[str] = []
-    put = record.keep
+    put = program_record.keep
 
-    def keep(name: str, made: record.Record) -> None:
+    def keep(name: str, made: program_record.Record) -> None:
         names.append(name)
         put(name, made)
 
-    monkeypatch.setattr(record, "keep", keep)
+    monkeypatch.setattr(program_record, "keep", keep)
     return names

@@ -1,4 +1,31 @@
-"""Kernels for GPUs: one body, printed as Metal and as CUDA C++.
+"""Programs as kernels for GPUs: one body, printed as Metal and as CUDA C++.
 
-Nothing here needs a GPU or a library of one: the texts are made on any machine.
+Nothing here needs a GPU or a library of one: the texts are made on any machine. Start
+with ``gpu_program.py``.
 """
+
+from .few_row_products import (
+    with_sums,
+)
+from .gpu_program import (
+    Generated,
+    KernelOperand,
+    LibraryCall,
+    Part,
+    layouts_of,
+    parts_of,
+)
+from .minify import (
+    compact,
+)
+
+__all__ = [
+    "Generated",
+    "KernelOperand",
+    "LibraryCall",
+    "Part",
+    "compact",
+    "layouts_of",
+    "parts_of",
+    "with_sums",
+]

@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.calibrate import measured
-from eqsat.cost import CostModel, Device
-from eqsat.op import Op
-from eqsat.options import Options
-from eqsat.program import Program
+from eqsat.kernels import CostModel, Device, Program, measured
+from eqsat.support import Options
+from eqsat.terms import Op
 
 from .arrays import to_mlx, to_numpy
-from .devices import device_here, measure
-from .entry import Entry, PlainEntry, entry
-from .lower import Lowered, lower, realises
+from .device_costs import device_here, measure
+from .entry import MLXEntry, PlainEntry, entry
+from .lower import MLXProgram, lower, realises
 
-__all__ = ["Backend", "Lowered", "backend", "lower", "to_mlx", "to_numpy"]
+__all__ = ["MLXBackend", "MLXProgram", "backend", "lower", "to_mlx", "to_numpy"]
 
 
 @dataclass(frozen=True)
-class Backend:
+class MLXBackend:
     """The record that the entry-point group ``eqsat.backends`` names."""
 
     name: str = "mlx"
@@ -38,12 +36,12 @@ class Backend:
         """MLX's default device; ``progress`` is told what comes next."""
         return measure(device_here()[0], progress)
 
-    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+    def lower(self, program: Program, options: Options | None = None) -> MLXProgram:
         """``program`` for MLX's default device. Raises :class:`BackendError` for
         float64 on a GPU."""
         return lower(program)
 
-    def entry(self, slow: Callable[..., Any]) -> Entry | PlainEntry:
+    def entry(self, slow: Callable[..., Any]) -> MLXEntry | PlainEntry:
         """What serves calls of arrays of MLX that it has learnt; ``slow`` is called for
         the others."""
         return entry(slow)
@@ -53,4 +51,4 @@ class Backend:
         return realises(op)
 
 
-backend = Backend()
+backend = MLXBackend()

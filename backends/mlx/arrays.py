@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from eqsat.typerule import BF16
+from eqsat.terms import BF16
 
 Array = Any
 """An ``mx.array``."""

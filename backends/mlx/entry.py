@@ -8,18 +8,16 @@ from typing import Any
 
 import mlx.core as mx
 
-from eqsat.arguments import Arguments, Leaf
-from eqsat.trace import Trace
-from eqsat.tree import ArrayAt, Node
+from eqsat.support import ArrayAt, TreeNode
+from eqsat.trace import Arguments, Leaf, Trace
 
-from ..native.entry import Entry as NativeEntry
-from ..native.layout import words
-from ..native.variant import NoVariantError, Tables
+from ..native.machine import words
+from ..native.runtime import NativeEntry, NoVariantError, Tables
 from . import entry_code
-from .layout import dtype_number, is_known
+from .array_struct import dtype_number, is_known
 
 
-class Entry(NativeEntry):
+class MLXEntry(NativeEntry):
     """Machine code that knows the programs of one jit and when they fit: which
     arguments, nested as they may be, are arrays of MLX of which shapes and dtypes, and
     whether a transformation of MLX is going on."""
@@ -41,7 +39,7 @@ class Entry(NativeEntry):
 
 
 class _Recorders(Tables):
-    """Of arrays of MLX and :class:`.lower.Lowered`."""
+    """Of arrays of MLX and :class:`.lower.MLXProgram`."""
 
     def array(self, leaf: Leaf) -> list[int]:
         x = leaf.value
@@ -98,9 +96,9 @@ class PlainEntry:
     def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
         """Note what serves calls like ``call``, if they can be told by their arrays
         alone: none nested or constant, and nothing closed over that may change."""
-        assert isinstance(call.structure, Node)
+        assert isinstance(call.structure, TreeNode)
         positional, named = call.structure.children
-        assert isinstance(positional, Node) and isinstance(named, Node)
+        assert isinstance(positional, TreeNode) and isinstance(named, TreeNode)
         plain = all(c == ArrayAt() for c in positional.children) and not named.children
         arrays = [leaf.value for leaf in call.leaves]
         if not plain or call.owner is not None or trace.probes or not arrays:
@@ -120,6 +118,6 @@ class PlainEntry:
             alike.append((dtypes, lambda *xs: unflatten(run(*xs))))
 
 
-def entry(slow: Callable[..., Any]) -> Entry | PlainEntry:
+def entry(slow: Callable[..., Any]) -> MLXEntry | PlainEntry:
     """What serves calls that it has learnt; ``slow`` is called for the others."""
-    return Entry(slow) if is_known() else PlainEntry(slow)
+    return MLXEntry(slow) if is_known() else PlainEntry(slow)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from ..native.entry_code import (
+from ..native.machine import LoadedObject, compiled, expand, host, load
+from ..native.runtime import (
     ENTERING,
     ENTERING_DECLARED,
     ENTERING_PYTHON,
     TYPES,
+    guards,
+    python_imports,
 )
-from ..native.guard_code import guards
-from ..native.layout import expand
-from ..native.machine import Library, host, load
-from ..native.objects import compiled
-from ..native.runtime import python_imports
-from .layout import HELD, LAYOUT, watched
+from .array_struct import HELD, LAYOUT, watched
 
 _DECLARED = """
 @watched = external global i8
@@ -110,8 +108,8 @@ IR = expand("\n".join(_PARTS), LAYOUT)
 
 
 @functools.cache
-def library() -> Library:
-    """The function ``entry``, compiled once, where :func:`.layout.is_known`."""
+def library() -> LoadedObject:
+    """The function ``entry``, compiled once, where :func:`.array_struct.is_known`."""
     seen = watched()
     assert seen is not None
     function = ctypes.cast(seen.function, ctypes.c_void_p).value

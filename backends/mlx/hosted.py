@@ -9,16 +9,15 @@ from typing import Any, cast
 import mlx.core as mx
 import numpy as np
 
-from eqsat.errors import BackendError
-from eqsat.op import INPUT, Op
-from eqsat.ops.reduce import sum as total
-from eqsat.program import Program
+from eqsat.kernels import Program
+from eqsat.ops import sum as total
 from eqsat.reverse import gradients
-from eqsat.term import Graph, Term
+from eqsat.support import BackendError
+from eqsat.terms import INPUT, Graph, Op, Term
 from eqsat.trace import Tracer
 
+from .array_struct import watched
 from .arrays import Array, is_float, numpy_dtype, to_mlx, to_numpy
-from .layout import watched
 from .transforms import is_pushed_forward
 
 

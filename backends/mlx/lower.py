@@ -11,24 +11,27 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from eqsat.cost import Device
-from eqsat.domain import MAP, ROW
-from eqsat.kernel import Kernel, View, inner
-from eqsat.op import CONSTANT, Op
-from eqsat.program import Program, show_type
-from eqsat.term import Term
+from eqsat.kernels import MAP, ROW, Device, Kernel, Program, View, inner, show_type
+from eqsat.terms import CONSTANT, Op, Term
 
-from ..gpu.dialect import DIALECTS
-from ..gpu.few_rows import with_sums
-from ..gpu.parts import Generated, Library, Memory, Part, layouts_of, parts_of
+from ..gpu import (
+    Generated,
+    KernelOperand,
+    LibraryCall,
+    Part,
+    layouts_of,
+    parts_of,
+    with_sums,
+)
+from ..gpu.c_code import DIALECTS
 from ..interpret import evaluate
-from ..kernels.affine import Unsupported
-from ..numpy.emit import Names
-from . import devices, ops, spell
+from ..loop_ir import Unsupported
+from ..numpy import Names
+from . import device_costs, numpy_semantics, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
-from .blocks import count_of, opened
-from .calls import F64, KernelWriter, no_float64
-from .products import WIDE, Products, are_ours, defined
+from .causal_blocks import count_of, opened
+from .hopper_calls import WIDE, Products, are_ours, defined
+from .mlx_calls import F64, KernelWriter, no_float64
 from .transforms import transformable
 
 INDENT = "    "
@@ -43,7 +46,7 @@ TURNS = frozenset(["mx.swapaxes", "mx.transpose"])
 
 
 @dataclass(frozen=True)
-class Lowered:
+class MLXProgram:
     """A program that runs on MLX."""
 
     source: str
@@ -60,7 +63,7 @@ class Lowered:
         return list(found) if any_mlx(arrays) else [to_numpy(y) for y in found]
 
 
-def lower(program: Program, language: str | None = None) -> Lowered:
+def lower(program: Program, language: str | None = None) -> MLXProgram:
     """``program`` as Python that calls MLX, with kernels in ``language``: ``metal``,
     ``cuda``, or none where it is empty; by default as MLX's default device is.
 
@@ -72,12 +75,12 @@ def lower(program: Program, language: str | None = None) -> Lowered:
         _refuse_float64(program)
     writer = _Writer(with_sums(program) if language else program, language)
     source = writer.source()
-    scope = {**writer.namespace, "mx": mx, "ops": ops}
+    scope = {**writer.namespace, "mx": mx, "ops": numpy_semantics}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
     run = bare = scope["program"]
     if writer.kernels:
         run = transformable(bare, lambda: lower(program, "").run)
-    return Lowered(source, run, bare)
+    return MLXProgram(source, run, bare)
 
 
 def realises(op: Op) -> bool:
@@ -131,12 +134,12 @@ class _Writer:
     @cached_property
     def device(self) -> Device:
         """What the kernels are taken to run on, of a GPU."""
-        return devices.typical(self.language)
+        return device_costs.typical(self.language)
 
     @cached_property
     def brief_s(self) -> float:
         """Work below which MLX's composites are taken."""
-        return devices.brief_s(self.program.kernels, self.device)
+        return device_costs.brief_s(self.program.kernels, self.device)
 
     def source(self) -> str:
         """The whole text."""
@@ -252,7 +255,7 @@ class _Writer:
         made: dict[Any, str] = {}
         writer.wide = False
 
-        def name_of(m: Memory) -> str:
+        def name_of(m: KernelOperand) -> str:
             if m.kind == "table":
                 return made.setdefault(m.key, writer.table(m.key.array))
             if m.kind == "temporary":
@@ -266,7 +269,7 @@ class _Writer:
             return made.setdefault(m.key, self.names.fresh("t"))
 
         for part in parts:
-            if isinstance(part, Library):
+            if isinstance(part, LibraryCall):
                 writer.value(part.term)
                 continue
             given = [self._with_axes(m, name_of(m)) for m in part.inputs]
@@ -281,7 +284,7 @@ class _Writer:
                 writer.bind(self.called[r], writer.value(body))
         return writer.out
 
-    def _with_axes(self, m: Memory, text: str) -> str:
+    def _with_axes(self, m: KernelOperand, text: str) -> str:
         """What a kernel is given: Metal shows the body an array without axes as a
         number, not as a pointer."""
         term = m.kind == "term"

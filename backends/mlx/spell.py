@@ -9,10 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.errors import BackendError
-from eqsat.op import HALF, Op
-from eqsat.term import Shape, Term
-from eqsat.typerule import is_float
+from eqsat.support import BackendError
+from eqsat.terms import HALF, Op, Shape, Term, is_float
 
 from .hosted import Hosted
 
@@ -20,7 +18,7 @@ F64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
-class Call:
+class MLXCall:
     """A term to be written: expressions of its arguments, and its dtypes as they are
     computed."""
 
@@ -45,7 +43,7 @@ class Call:
         return next((d for d in self.dtypes if d is not None), self.dtype)
 
 
-def expression(call: Call) -> str:
+def expression(call: MLXCall) -> str:
     """The text of ``call``. Raises :class:`BackendError` for an op without one."""
     name = call.op.name
     if call.met == F64 and name in _SINGLE:
@@ -62,7 +60,7 @@ def expression(call: Call) -> str:
     return by_host(call)
 
 
-def by_host(call: Call) -> str:
+def by_host(call: MLXCall) -> str:
     """The reference of the op, over NumPy's arrays, with the derivative of the op."""
     name = f"{call.op.name}_by_numpy"
     while name in call.namespace:
@@ -140,29 +138,29 @@ def _part(start: int, size: int, step: int) -> str:
 
 # -- primitives ------------------------------------------------------------------------
 
-Rule = Callable[[Call], str]
+Rule = Callable[[MLXCall], str]
 
 
-def _view(c: Call) -> str:
+def _view(c: MLXCall) -> str:
     return view(c.term, c.args[0])
 
 
-def _cast(c: Call) -> str:
+def _cast(c: MLXCall) -> str:
     if c.met == F64 and c.dtype in HALF:  # MLX would round twice
         return by_host(c)
     return cast_text(c.args[0], c.dtype)
 
 
-def _copy(c: Call) -> str:
+def _copy(c: MLXCall) -> str:
     return c.args[0]
 
 
-def _where(c: Call) -> str:
+def _where(c: MLXCall) -> str:
     text = _call("mx.where", c.args)
     return text if c.dtypes[1] or c.dtypes[2] else cast_text(text, c.dtype)
 
 
-def _matmul(c: Call) -> str:
+def _matmul(c: MLXCall) -> str:
     return _call("mx.matmul" if is_float(c.dtype) else "ops.matmul", c.args)
 
 
@@ -179,7 +177,7 @@ _OF_NOTHING = {"sum": "zeros", "prod": "ones", "any": "zeros", "all": "ones"}
 
 
 def _reduction(name: str) -> Rule:
-    def rule(c: Call) -> str:
+    def rule(c: MLXCall) -> str:
         if not c.term.args[0].size:  # MLX may never be done with it
             shape, dtype = tuple(c.term.shape), f"dtype={dtype_text(c.dtype)}"
             made = _OF_NOTHING.get(name)
@@ -192,7 +190,7 @@ def _reduction(name: str) -> Rule:
 
 
 def _position(name: str) -> Rule:
-    def rule(c: Call) -> str:
+    def rule(c: MLXCall) -> str:
         axis = c.attrs["axis"][0]
         text = f"mx.{name}({c.args[0]}, axis={axis}, keepdims=True)"
         return cast_text(text, c.dtype)
@@ -200,23 +198,23 @@ def _position(name: str) -> Rule:
     return rule
 
 
-def _concatenate(c: Call) -> str:
+def _concatenate(c: MLXCall) -> str:
     return f"mx.concatenate([{', '.join(c.args)}], axis={c.attrs['axis']})"
 
 
-def _take(c: Call) -> str:
+def _take(c: MLXCall) -> str:
     return f"ops.take({c.args[0]}, {c.args[1]}, axis={c.attrs['axis']})"
 
 
-def _add_at(c: Call) -> str:
+def _add_at(c: MLXCall) -> str:
     return _call("ops.add_at", [*c.args, str(c.attrs["axis"]), str(c.attrs["size"])])
 
 
-def _set_at(c: Call) -> str:
+def _set_at(c: MLXCall) -> str:
     return _call("ops.set_at", [*c.args, str(c.attrs["axis"])])
 
 
-def _pad(c: Call) -> str:
+def _pad(c: MLXCall) -> str:
     x, value = c.args
     (arg, *_) = c.term.args
     low, high = c.attrs["low"], c.attrs["high"]
@@ -228,20 +226,20 @@ def _pad(c: Call) -> str:
     return f"mx.pad({x}, {widths}, constant_values={fill})"
 
 
-def _iota(c: Call) -> str:
+def _iota(c: MLXCall) -> str:
     return f"mx.arange({c.attrs['shape'][0]}, dtype={dtype_text(c.dtype)})"
 
 
-def _sort(c: Call) -> str:
+def _sort(c: MLXCall) -> str:
     return f"mx.sort({c.args[0]}, axis={c.attrs['axis'][0]})"
 
 
-def _argsort(c: Call) -> str:
+def _argsort(c: MLXCall) -> str:
     text = f"mx.argsort({c.args[0]}, axis={c.attrs['axis'][0]})"
     return cast_text(text, c.dtype)
 
 
-def _accumulate(c: Call) -> str:
+def _accumulate(c: MLXCall) -> str:
     name, axis = c.attrs["ufunc"], c.attrs["axis"][0]
     single = c.met == F64 and name in _SINGLE
     known = name in _SAME or name in _OWN
@@ -251,7 +249,7 @@ def _accumulate(c: Call) -> str:
     return f"ops.accumulate({c.args[0]}, {function}, {name!r}, axis={axis})"
 
 
-def _conv2d(c: Call) -> str:
+def _conv2d(c: MLXCall) -> str:
     if not is_float(c.dtype) or c.dtype == F64:  # MLX's is of float32
         return by_host(c)
     a = c.attrs
@@ -260,13 +258,13 @@ def _conv2d(c: Call) -> str:
 
 
 def _same_of_integers(name: str) -> Rule:
-    def rule(c: Call) -> str:
+    def rule(c: MLXCall) -> str:
         return _call(f"mx.{name}", c.args) if is_float(c.met) else c.args[0]
 
     return rule
 
 
-def _invert(c: Call) -> str:
+def _invert(c: MLXCall) -> str:
     is_bool = c.met == np.dtype(bool)
     return _call("mx.logical_not" if is_bool else "mx.bitwise_invert", c.args)
 
@@ -330,7 +328,7 @@ _RULES: dict[str, Rule] = {
 def _norm(name: str, weights: int) -> Rule:
     """``mx.fast`` norms: x, the weights, eps, which must be a number."""
 
-    def rule(c: Call) -> str:
+    def rule(c: MLXCall) -> str:
         x, *rest, eps = c.args
         given = [*rest, *["None"] * (weights - len(rest))]
         return _call(f"mx.fast.{name}", [x, *given, eps])
@@ -338,15 +336,15 @@ def _norm(name: str, weights: int) -> Rule:
     return rule
 
 
-def _softmax(c: Call) -> str:
+def _softmax(c: MLXCall) -> str:
     return f"mx.softmax({c.args[0]}, {_axes(c.attrs['axis'])}, precise=True)"
 
 
-def _logsumexp(c: Call) -> str:
+def _logsumexp(c: MLXCall) -> str:
     return reduced("logsumexp", c.args[0], c.attrs["axis"])
 
 
-def _attention(c: Call) -> str | None:
+def _attention(c: MLXCall) -> str | None:
     q_, k_, v_ = (t.shape for t in c.term.args[:3])
     blind = c.op.name == "attention_causal" and q_[-2] > k_[-2]
     if blind or not _is_grouped(q_[:-2], k_[:-2], v_[:-2]):
@@ -363,7 +361,7 @@ def _is_grouped(q: Shape, k: Shape, v: Shape) -> bool:
     return k == v and (q == k or shared)
 
 
-FAST: dict[str, Callable[[Call], str | None]] = {
+FAST: dict[str, Callable[[MLXCall], str | None]] = {
     "rms_norm": _norm("rms_norm", 1),
     "rms_normalize": _norm("rms_norm", 1),
     "layer_norm": _norm("layer_norm", 2),
@@ -393,7 +391,7 @@ _NUMBERS = {
 """Arguments that have to be bare numbers."""
 
 
-def fast(call: Call) -> str | None:
+def fast(call: MLXCall) -> str | None:
     """A composite as one call; None where MLX's does not fit."""
     rule = FAST.get(call.op.name)
     if rule is None or call.term.size == 0:

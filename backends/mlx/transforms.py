@@ -11,8 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from .array_struct import watched
 from .arrays import Array, is_float
-from .layout import watched
 
 Function = Callable[..., Sequence[Array]]
 

@@ -7,22 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.calibrate import measure_cpu, measured
-from eqsat.cost import CPU, CostModel, Device
-from eqsat.op import Op
-from eqsat.options import Options
-from eqsat.program import Program
+from eqsat.kernels import CPU, CostModel, Device, Program, measure_cpu, measured
+from eqsat.support import Options
+from eqsat.terms import Op
 
-from . import pool
-from .entry import Entry
-from .lower import Lowered
+from .lower import NativeProgram
 from .machine import host
+from .runtime import NativeEntry, result_pool
 
-__all__ = ["Backend", "Lowered", "backend"]
+__all__ = ["NativeBackend", "NativeProgram", "backend"]
 
 
 @dataclass(frozen=True)
-class Backend:
+class NativeBackend:
     """The record that the entry-point group ``eqsat.backends`` names."""
 
     name: str = "native"
@@ -39,27 +36,27 @@ class Backend:
         """This machine as the backend sees it; ``progress`` is told what comes next."""
         return measure_cpu(self.name, CPU, progress)
 
-    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+    def lower(self, program: Program, options: Options | None = None) -> NativeProgram:
         """``program`` as machine code, for as many threads as ``options`` say.
 
         Raises :class:`BackendError` where LLVM makes no code for this machine.
         """
         options = options or Options()
         exact = options.numerics == "exact"
-        return Lowered(program, host(), options.threads, exact)
+        return NativeProgram(program, host(), options.threads, exact)
 
-    def entry(self, slow: Callable[..., Any]) -> Entry | None:
+    def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""
-        return Entry.if_available(slow)
+        return NativeEntry.if_available(slow)
 
     def release_memory(self) -> None:
         """Give memory of results back that is kept for the next call."""
-        pool.release()
+        result_pool.release()
 
     def realises(self, op: Op) -> bool:
         """Whether kernels of ``op`` can be run."""
         return op.kind != "leaf"
 
 
-backend = Backend()
+backend = NativeBackend()

@@ -15,18 +15,12 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ..kernels.language import DType
-from .conv_code import Stencil, Windows
-from .function_names import signature
-from .gemm_order import Order
-from .gemm_tiles import Pairs, Tiles
-from .gemm_vectors import Vectors
+from ..loop_ir import DType
+from .convolutions import SlideBlock as Sums
+from .convolutions import Slides, Stencil, Taps, TapsBlock, Windows
 from .machine import Host
-from .mask_code import Reaches
-from .math.values import VOID
-from .slide_code import Block as Sums
-from .slide_code import Slides
-from .taps_code import Block, Taps
+from .math import VOID
+from .products import Order, Pairs, Reaches, Tiles, Vectors, signature
 
 
 def text_of(name: str, host: Host) -> str:
@@ -52,7 +46,7 @@ def text_of(name: str, host: Host) -> str:
         (reaches.reach if kind == "reach" else reaches.finite)()
     elif kind in ("taps", "fold"):
         sums = Taps(*given)
-        sums.taps(Block.of(rest[0])) if kind == "taps" else sums.fold()
+        sums.taps(TapsBlock.of(rest[0])) if kind == "taps" else sums.fold()
     elif kind == "stencil":
         Windows(*given).stencil(Stencil.of(rest[0]))
     elif kind == "slide":

@@ -17,31 +17,37 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from eqsat.errors import BackendError
-from eqsat.kernel import Kernel, packed
-from eqsat.program import Program
-from eqsat.term import Term
+from eqsat.kernels import Kernel, Program, packed
+from eqsat.support import BackendError
+from eqsat.terms import Term
 
 from ..interpret import Array
-from ..kernels.affine import Layout, Unsupported
-from . import blas, order, record
-from .by_numpy import Python, python_part
-from .entry import READ, Code
+from ..loop_ir import Layout, Unsupported
+from . import program_record
 from .function_library import function
-from .late import late
-from .machine import Host, Library, compile_ir, load
-from .objects import compiled
-from .places import Places, strided
-from .pool import ALIGNED_FROM, fresh
-from .record import Record
-from .runtime import program_imports, runtime
-from .team import asked, is_worth_sharing, thread_limit
+from .machine import Host, LoadedObject, blas, compile_ir, compiled, load
+from .numpy_fallback import Python, python_part
+from .plan import Places, strided
+from .products import late
+from .program_record import Record
+from .runtime import (
+    ALIGNED_FROM,
+    READ,
+    ProgramCode,
+    asked,
+    fresh,
+    is_worth_sharing,
+    program_imports,
+    runtime,
+    thread_limit,
+)
+from .sorting import library_sorts
 
 if TYPE_CHECKING:
-    from .groups import Group
-    from .program import Writer
+    from .plan import Group
+    from .program_writer import ProgramWriter
 
-    Written: TypeAlias = Writer | tuple[Kernel, str]
+    Written: TypeAlias = ProgramWriter | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
@@ -57,7 +63,7 @@ _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 class Native:
     """A part of a program that is machine code."""
 
-    library: Library
+    library: LoadedObject
     threads: int
     seconds: float
     """About how long one thread takes (s)."""
@@ -72,7 +78,7 @@ class Native:
         return asked(self.threads, self.seconds)
 
 
-class Compiled:
+class CompiledProgram:
     """A program for inputs of given layouts."""
 
     def __init__(
@@ -88,13 +94,13 @@ class Compiled:
         self.parts: list[Native | Python] = []
         self.arena_bytes, self.fault = 0, -1
         self.late: tuple[int, ...] = ()
-        name = record.name_of(program, layouts, host, threads, exact)
+        name = program_record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
 
     def _recall(self, name: str) -> bool:
         """Whether the program was on disk."""
-        found = record.recall(name)
+        found = program_record.recall(name)
         if found is None:
             return False
         try:
@@ -106,7 +112,7 @@ class Compiled:
         self.places = Places(self.program, self.layouts, self.late)
         for table in found.arrays:
             self.places.constant(table)
-        for number, panels in record.panels_of(found.packed):
+        for number, panels in program_record.panels_of(found.packed):
             self.places.panels(number, panels)
         self.places.forget(found.unread)
         self.arena_bytes, self.fault = found.arena_bytes, found.fault
@@ -134,7 +140,7 @@ class Compiled:
             if whole and name is not None:
                 end = len(self.places.constants) - len(self.places.packed)
                 tables = self.places.constants[known:end]
-                bits = record.blas_bits() if w.calls_blas else 0
+                bits = program_record.blas_bits() if w.calls_blas else 0
                 self._keep(name, code, bits, tables, functions)
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
         self.places.forget(self._unread)
@@ -142,19 +148,18 @@ class Compiled:
     def _generated(self, places: Places) -> list[Written]:
         """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
-        from .groups import Group
-        from .program import Writer
-        from .steps import Layered
+        from .plan import Group, Layered
+        from .program_writer import ProgramWriter
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         self._unread = layered.unread
         written: list[Written] = []
         if not layered.parts:  # there is nothing to compute
-            return [Writer([], layered, PROGRAM)]
+            return [ProgramWriter([], layered, PROGRAM)]
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
-                written.append(Writer(groups, layered, PROGRAM))
+                written.append(ProgramWriter(groups, layered, PROGRAM))
             else:
                 kernels = cast("list[Kernel]", list(group))
                 written += [(k, layered.reasons[k]) for k in kernels]
@@ -170,7 +175,7 @@ class Compiled:
     ) -> None:
         (part,) = self.parts
         assert isinstance(part, Native)
-        held = tuple(map(record.table_of, tables))
+        held = tuple(map(program_record.table_of, tables))
         size = max(self.arena_bytes, self.places.scratch_bytes)
         made = Record(
             code,
@@ -180,12 +185,12 @@ class Compiled:
             self.fault,
             blas_bits,
             held,
-            record.of_panels(self.places.packed),
+            program_record.of_panels(self.places.packed),
             tuple(functions),
             self._unread,
             self.late,
         )
-        record.keep(name, made)
+        program_record.keep(name, made)
 
     @property
     def source(self) -> str:
@@ -204,7 +209,7 @@ class Compiled:
         return "\n\n".join(texts) + "\n"
 
     @cached_property
-    def code(self) -> Code | None:
+    def code(self) -> ProgramCode | None:
         """The whole as one native function; None where Python has a part in it."""
         part = self.parts[0] if len(self.parts) == 1 else None
         if not isinstance(part, Native):
@@ -213,7 +218,7 @@ class Compiled:
             (cast("np.dtype[Any]", r.dtype), r.shape) for r in self.program.roots
         )
         packed_ones = (Layout(packed(t.shape)) for t in self.program.inputs)
-        return Code(
+        return ProgramCode(
             part.address,
             outputs,
             tuple(self.places.constants),
@@ -247,7 +252,7 @@ class Compiled:
 
     def _refused(self, arrays: Sequence[Array]) -> list[Array]:
         """The error that NumPy raises for arguments that have no result."""
-        from ..numpy.lower import lower as lower_to_numpy
+        from ..numpy import lower as lower_to_numpy
 
         with np.errstate(all="ignore"):
             return list(lower_to_numpy(self.program)(*arrays))
@@ -290,18 +295,18 @@ class _Interface:
 
 def _loaded(
     code: bytes, uses_blas: bool, functions: Sequence[str], host: Host
-) -> Library:
+) -> LoadedObject:
     imports = dict(program_imports())
     if uses_blas:
         imports |= blas.imports()
     imports |= {
-        name: order.address(name) or function(name, host).address(name)
+        name: library_sorts.address(name) or function(name, host).address(name)
         for name in functions
     }
     return load(code, [PROGRAM], imports)
 
 
-class Lowered:
+class NativeProgram:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
 
@@ -313,9 +318,9 @@ class Lowered:
         self.threads = thread_limit(threads) if is_shared else 1
         self._lock = threading.Lock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
-        self.compiled: dict[tuple[Layout, ...], Compiled | None] = {}
+        self.compiled: dict[tuple[Layout, ...], CompiledProgram | None] = {}
         """None for layouts whose arrays are copied first."""
-        self.first = Compiled(program, self._packed, host, self.threads, exact)
+        self.first = CompiledProgram(program, self._packed, host, self.threads, exact)
         self.compiled[self._packed] = self.first
 
     @property
@@ -338,7 +343,7 @@ class Lowered:
             compiled = self.first
         return compiled.run(given)
 
-    def code_for(self, arrays: Sequence[Any]) -> Code | None:
+    def code_for(self, arrays: Sequence[Any]) -> ProgramCode | None:
         """One native function over arrays of these strides, if there is one."""
         for a in arrays:
             is_array = type(a) in READ and a.flags.aligned
@@ -347,7 +352,7 @@ class Lowered:
         compiled = self._compiled_for(arrays)
         return None if compiled is None else compiled.code
 
-    def _compiled_for(self, arrays: Sequence[Array]) -> Compiled | None:
+    def _compiled_for(self, arrays: Sequence[Array]) -> CompiledProgram | None:
         layouts = tuple(
             p if a.flags.c_contiguous else _layout(a)
             for a, p in zip(arrays, self._packed, strict=True)
@@ -358,9 +363,11 @@ class Lowered:
                     self.compiled[layouts] = self._compile(layouts)
         return self.compiled.get(layouts)
 
-    def _compile(self, layouts: tuple[Layout, ...]) -> Compiled | None:
+    def _compile(self, layouts: tuple[Layout, ...]) -> CompiledProgram | None:
         try:
-            return Compiled(self.program, layouts, self.host, self.threads, self.exact)
+            return CompiledProgram(
+                self.program, layouts, self.host, self.threads, self.exact
+            )
         except Unsupported:  # a view of an input that only packed memory has
             return None
 

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.calibrate import measure_cpu, measured
-from eqsat.cost import CPU, CostModel, Device
-from eqsat.op import Op
-from eqsat.options import Options
-from eqsat.program import Program
+from eqsat.kernels import CPU, CostModel, Device, Program, measure_cpu, measured
+from eqsat.support import Options
+from eqsat.terms import Op
 
 from ..interpret import evaluate, interpret
-from .lower import Lowered, lower, realises
+from .emit import Names
+from .lower import NumpyProgram, lower, realises
 
 __all__ = [
-    "Backend",
-    "Lowered",
+    "Names",
+    "NumpyBackend",
+    "NumpyProgram",
     "backend",
     "evaluate",
     "interpret",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Backend:
+class NumpyBackend:
     """The record that the entry-point group ``eqsat.backends`` names."""
 
     name: str = "numpy"
@@ -43,7 +43,7 @@ class Backend:
         """This machine as the backend sees it; ``progress`` is told what comes next."""
         return measure_cpu(self.name, CPU, progress)
 
-    def lower(self, program: Program, options: Options | None = None) -> Lowered:
+    def lower(self, program: Program, options: Options | None = None) -> NumpyProgram:
         """``program`` as something that can be called; no option changes it."""
         return lower(program)
 
@@ -52,4 +52,4 @@ class Backend:
         return realises(op)
 
 
-backend = Backend()
+backend = NumpyBackend()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from .body import Node
+from .kernel_nodes import BodyNode
 
 Axis = int | None
 """An axis, counted from 0, or None: the argument is needed whole."""
 
 
-def argument_axes(node: Node, axis: int) -> Sequence[Axis] | None:
+def argument_axes(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     """The axis of each argument to slice for a slice of ``node`` along ``axis``.
 
     None when no slices of the arguments give a slice of the node.
@@ -30,17 +30,17 @@ def argument_axes(node: Node, axis: int) -> Sequence[Axis] | None:
     return None
 
 
-def _aligned(node: Node, arg: Node | float, axis: int) -> Axis:
+def _aligned(node: BodyNode, arg: BodyNode | float, axis: int) -> Axis:
     """The axis that broadcasting puts at ``axis`` of ``node``."""
-    if not isinstance(arg, Node):
+    if not isinstance(arg, BodyNode):
         return None
     mine = axis - (len(node.shape) - len(arg.shape))
     return mine if mine >= 0 and arg.shape[mine] == node.shape[axis] else None
 
 
-def _matmul(node: Node, axis: int) -> Sequence[Axis]:
+def _matmul(node: BodyNode, axis: int) -> Sequence[Axis]:
     x, y = node.args
-    assert isinstance(x, Node) and isinstance(y, Node)
+    assert isinstance(x, BodyNode) and isinstance(y, BodyNode)
     if axis == len(node.shape) - 2:
         return [len(x.shape) - 2, None]
     if axis == len(node.shape) - 1:
@@ -48,13 +48,13 @@ def _matmul(node: Node, axis: int) -> Sequence[Axis]:
     return [_aligned(node, x, axis), _aligned(node, y, axis)]
 
 
-def _transpose(node: Node, axis: int) -> Sequence[Axis]:
+def _transpose(node: BodyNode, axis: int) -> Sequence[Axis]:
     perm = node.attrs["perm"]
     lead = len(node.shape) - len(perm)
     return [axis if axis < lead else len(node.shape) + int(perm[axis - lead])]
 
 
-def _reshape(node: Node, axis: int) -> Sequence[Axis] | None:
+def _reshape(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     """The axis of the same size with as many elements before it."""
     (arg,) = node.nodes
     before = prod(node.shape[:axis])
@@ -64,7 +64,7 @@ def _reshape(node: Node, axis: int) -> Sequence[Axis] | None:
     return None
 
 
-def _slice(node: Node, axis: int) -> Sequence[Axis] | None:
+def _slice(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     (arg,) = node.nodes
     lead = len(node.shape) - len(node.attrs["sizes"])
     i = axis - lead
@@ -73,38 +73,38 @@ def _slice(node: Node, axis: int) -> Sequence[Axis] | None:
     return [axis] if arg.shape[axis] == node.shape[axis] else None
 
 
-def _broadcast_to(node: Node, axis: int) -> Sequence[Axis]:
+def _broadcast_to(node: BodyNode, axis: int) -> Sequence[Axis]:
     return [_aligned(node, node.args[0], axis)]
 
 
-def _concatenate(node: Node, axis: int) -> Sequence[Axis] | None:
+def _concatenate(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     joined = len(node.shape) + int(node.attrs["axis"])
     return None if axis == joined else [axis] * len(node.args)
 
 
-def _pad(node: Node, axis: int) -> Sequence[Axis] | None:
+def _pad(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     i = axis - (len(node.shape) - len(node.attrs["low"]))
     if i >= 0 and node.attrs["low"][i] + node.attrs["high"][i]:
         return None
     return [axis, None]
 
 
-def _take(node: Node, axis: int) -> Sequence[Axis]:
+def _take(node: BodyNode, axis: int) -> Sequence[Axis]:
     x, indices = node.args
-    assert isinstance(x, Node)
-    count = len(indices.shape) if isinstance(indices, Node) else 0
+    assert isinstance(x, BodyNode)
+    count = len(indices.shape) if isinstance(indices, BodyNode) else 0
     at = len(x.shape) + int(node.attrs["axis"])
     if axis < at:
         return [axis, None]
     return [None, axis - at] if axis < at + count else [axis - count + 1, None]
 
 
-def _conv2d(node: Node, axis: int) -> Sequence[Axis] | None:
+def _conv2d(node: BodyNode, axis: int) -> Sequence[Axis] | None:
     """Images are independent of one another."""
     return [0, *(None for _ in node.args[1:])] if axis == 0 else None
 
 
-_RULES: dict[str, Callable[[Node, int], Sequence[Axis] | None]] = {
+_RULES: dict[str, Callable[[BodyNode, int], Sequence[Axis] | None]] = {
     "matmul": _matmul,
     "transpose": _transpose,
     "reshape": _reshape,

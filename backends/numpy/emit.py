@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.program import show_bytes
-from eqsat.typerule import BF16
+from eqsat.kernels import show_bytes
+from eqsat.terms import BF16
 
-from .body import Body, Node
-from .layout import Spot, level_of, wanted_spots
-from .registers import OUT, Loop, Place, Register
-from .schedule import Schedule
-from .spell import Call, dims, number, statements, transposed, view
+from .block_slices import Spot, level_of, wanted_spots
+from .blocks import Schedule
+from .kernel_nodes import BodyNode, NodeBody
+from .registers import OUT, BlockLoop, Place, Register
+from .spell import NumpyCall, dims, number, statements, transposed, view
 
 INDENT = "    "
 _LETTERS = "ijklmnpqr"
@@ -38,7 +38,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Text:
+class BodyText:
     """What was written for a body."""
 
     lines: list[str]
@@ -47,13 +47,13 @@ class Text:
 
 
 def write(
-    body: Body,
+    body: NodeBody,
     plan: Schedule,
-    called: Mapping[Node, str],
+    called: Mapping[BodyNode, str],
     outs: Sequence[str],
     names: Names,
     namespace: dict[str, Any],
-) -> Text:
+) -> BodyText:
     """Lines that compute ``body`` into the arrays ``outs`` from ``called`` leaves.
 
     Objects beyond NumPy that the lines name go into ``namespace``.
@@ -77,7 +77,7 @@ def new_array(
 class _Turn:
     """A loop with the names of the first index of a turn and of the first after it."""
 
-    loop: Loop
+    loop: BlockLoop
     first: str
     end: str
 
@@ -99,9 +99,9 @@ class _Turn:
 
 @dataclass
 class _Writer:
-    body: Body
+    body: NodeBody
     plan: Schedule
-    value: dict[Node, str]
+    value: dict[BodyNode, str]
     out: str
     more: list[str]
     names: Names
@@ -122,7 +122,7 @@ class _Writer:
         self.mains: list[list[str]] = [[] for _ in self.plan.levels]
         self.main = self.mains[0]
 
-    def text(self) -> Text:
+    def text(self) -> BodyText:
         self._show_out()
         self.arrays = {r: self._allocate(r) for r in self.plan.registers}
         for level, nodes in enumerate(self.plan.levels):
@@ -134,7 +134,7 @@ class _Writer:
             if level:
                 lines += _indented(level - 1, self.turns[level - 1].lines())
             lines += _indented(level, self.heads[level] + main)
-        return Text(lines, self.simple and not self.plan.loops)
+        return BodyText(lines, self.simple and not self.plan.loops)
 
     # -- arrays ------------------------------------------------------------------------
 
@@ -176,14 +176,14 @@ class _Writer:
         self.heads[form.level].append(f"{part} = {name}[{index}]")
         return part
 
-    def _place(self, node: Node) -> Place | Node:
+    def _place(self, node: BodyNode) -> Place | BodyNode:
         """Where a value is; a leaf, unless overwritten, is a place of its own."""
         over = OUT if node is self.plan.layout.over else node
         return self.plan.store.get(node, over)
 
     # -- nodes -------------------------------------------------------------------------
 
-    def _node(self, node: Node) -> list[str]:
+    def _node(self, node: BodyNode) -> list[str]:
         spot = self.spots[node]
         wanted = wanted_spots(node, spot)
         if node.is_view:
@@ -199,18 +199,18 @@ class _Writer:
         operand = next((a.dtype for a in node.nodes), node.dtype)
         args = tuple(
             self._argument(a, w)
-            if isinstance(a, Node)
+            if isinstance(a, BodyNode)
             else number(a, operand, self.namespace)
             for a, w in zip(node.args, wanted, strict=True)
         )
         over = tuple(
-            isinstance(a, Node) and not a.is_view and self._place(a) is place
+            isinstance(a, BodyNode) and not a.is_view and self._place(a) is place
             for a in node.args
         )
-        call = Call(node, args, out, over, self._flat(node, spot))
+        call = NumpyCall(node, args, out, over, self._flat(node, spot))
         return statements(call, self.namespace)
 
-    def _view(self, node: Node, spot: Spot, base: str) -> list[str]:
+    def _view(self, node: BodyNode, spot: Spot, base: str) -> list[str]:
         text = view(node, base, self._shape(node, spot))
         users = self.users[node]
         if len(users) == 1 and users[0].nodes.count(node) == 1:
@@ -221,7 +221,7 @@ class _Writer:
         self.value[node], self.simple = name, False
         return [f"{name} = {text}"]
 
-    def _argument(self, node: Node, wanted: Spot) -> str:
+    def _argument(self, node: BodyNode, wanted: Spot) -> str:
         return self._sliced(self.value[node], self.spots[node], wanted)
 
     def _sliced(self, base: str, spot: Spot, wanted: Spot) -> str:
@@ -248,7 +248,7 @@ class _Writer:
 
     # -- extents -----------------------------------------------------------------------
 
-    def _shape(self, node: Node, spot: Spot) -> list[str]:
+    def _shape(self, node: BodyNode, spot: Spot) -> list[str]:
         """The shape of a block of ``node`` as expressions."""
         shape = [str(d) for d in node.shape]
         for turn, axis in zip(self.turns, spot, strict=True):
@@ -256,7 +256,7 @@ class _Writer:
                 shape[axis] = turn.rows
         return shape
 
-    def _flat(self, node: Node, spot: Spot) -> tuple[str, str] | None:
+    def _flat(self, node: BodyNode, spot: Spot) -> tuple[str, str] | None:
         """The shape of a product by one matrix as a matrix itself.
 
         None where there is no need, or where the leading axes do not merge in memory.

@@ -8,16 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.body import KERNEL, label
-from eqsat.kernel import Kernel, View
-from eqsat.op import CONSTANT, Op
-from eqsat.program import Program, show_bytes, show_type
-from eqsat.term import Term
+from eqsat.kernels import Kernel, Program, View, show_bytes, show_type
+from eqsat.terms import CONSTANT, Op, Term
+from eqsat.trace import KERNEL, label
 
 from ..interpret import Array, evaluate
-from .body import Body, Node, body_of, leaf
+from .blocks import Schedule, schedule
 from .emit import INDENT, Names, new_array, write
-from .schedule import Schedule, schedule
+from .kernel_nodes import BodyNode, NodeBody, body_of, leaf
 from .spell import RESERVED, number, own_call, own_lowering, view
 
 _INLINE = 3
@@ -25,7 +23,7 @@ _INLINE = 3
 
 
 @dataclass(frozen=True)
-class Lowered:
+class NumpyProgram:
     """A program that runs on NumPy. Calls share nothing but constants."""
 
     source: str
@@ -39,13 +37,13 @@ class Lowered:
             return list(self.run(*arrays))
 
 
-def lower(program: Program) -> Lowered:
+def lower(program: Program) -> NumpyProgram:
     """``program`` as Python that calls NumPy."""
     writer = _Writer(program)
     source = writer.source()
     scope = {**writer.namespace, "np": np}
     exec(compile(source, "<eqsat numpy program>", "exec"), scope)
-    return Lowered(source, scope["program"])
+    return NumpyProgram(source, scope["program"])
 
 
 def realises(op: Op) -> bool:
@@ -109,7 +107,7 @@ class _Writer:
         (source,) = term.args
         arg = leaf(source.shape, cast("np.dtype[Any]", source.dtype))
         op = cast(Op, term.op)
-        node = Node(op, (arg,), op.attr_dict(term), term.shape, arg.dtype)
+        node = BodyNode(op, (arg,), op.attr_dict(term), term.shape, arg.dtype)
         text = view(node, self.called[source], [str(d) for d in term.shape])
         return f"{step.name} = {text}  # {show_type(term)}, a view"
 
@@ -168,7 +166,7 @@ class _Writer:
         return f"{name} = {new}  # {show_bytes(term.nbytes)}"
 
     def _function(
-        self, kernel: Kernel, body: Body, plan: Schedule, known: dict[Node, str]
+        self, kernel: Kernel, body: NodeBody, plan: Schedule, known: dict[BodyNode, str]
     ) -> str:
         """The name of the function of a kernel; equal texts are one function."""
         names = Names({*RESERVED, *self.namespace})

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .body import Node
-from .layout import Layout, Spot
+from .block_slices import BlockSlices, Spot
+from .kernel_nodes import BodyNode
 
 
 @dataclass(frozen=True)
-class Loop:
+class BlockLoop:
     """A loop over an axis of the result, ``rows`` indices a turn."""
 
     axis: int
@@ -61,8 +61,8 @@ Place = Register | More | None
 
 
 def allocate(
-    layout: Layout, loops: Sequence[Loop], order: Sequence[Node]
-) -> dict[Node, Place]:
+    layout: BlockSlices, loops: Sequence[BlockLoop], order: Sequence[BodyNode]
+) -> dict[BodyNode, Place]:
     """A place for each node of ``order`` that computes; nothing alive is lost.
 
     A value goes into the result where it fits and nothing else is there, over an
@@ -74,19 +74,19 @@ def allocate(
 
 class _Allocation:
     def __init__(
-        self, layout: Layout, loops: Sequence[Loop], order: Sequence[Node]
+        self, layout: BlockSlices, loops: Sequence[BlockLoop], order: Sequence[BodyNode]
     ) -> None:
         self.layout = layout
         self.loops = loops
         self.root = layout.body.root
         self.position = {n: i for i, n in enumerate(order)}
         self.last = self._last_uses()
-        self.store: dict[Node, Place] = {}
+        self.store: dict[BodyNode, Place] = {}
         self.free: list[Register] = []
-        self.in_out: Node | None = layout.over
+        self.in_out: BodyNode | None = layout.over
         """The value that the result holds, if any."""
 
-    def run(self) -> dict[Node, Place]:
+    def run(self) -> dict[BodyNode, Place]:
         for n in self.position:
             if not n.is_view:
                 self.store[n] = self._place(n)
@@ -95,12 +95,12 @@ class _Allocation:
             self._release(n)
         return self.store
 
-    def _last_uses(self) -> dict[Node, int]:
+    def _last_uses(self) -> dict[BodyNode, int]:
         """The position after which nothing reads a value, through views or not.
 
         A value read in deeper loops than its own is read again in their next turn.
         """
-        last: dict[Node, int] = {}
+        last: dict[BodyNode, int] = {}
         for n, at in self.position.items():
             for a in n.nodes:
                 owner = _owner(a)
@@ -110,7 +110,7 @@ class _Allocation:
                 last[owner] = max(last.get(owner, -1), end)
         return last
 
-    def _place(self, n: Node) -> Place:
+    def _place(self, n: BodyNode) -> Place:
         if n in (self.root, self.layout.whole):
             return OUT
         if n not in self.layout.body.more and self._fits_out(n):
@@ -130,13 +130,13 @@ class _Allocation:
                 return r
         return Register(form)
 
-    def _dies_into(self, a: Node, n: Node) -> bool:
+    def _dies_into(self, a: BodyNode, n: BodyNode) -> bool:
         """Whether a pointwise ``n`` may replace ``a`` element by element."""
         if not n.is_pointwise or self.last.get(a) != self.position[n]:
             return False
         return a in n.nodes and all(x is a for x in n.nodes if _owner(x) is a)
 
-    def _fits_out(self, n: Node) -> bool:
+    def _fits_out(self, n: BodyNode) -> bool:
         root, held = self.root, self.in_out
         if (n.shape, n.dtype) != (root.shape, root.dtype):
             return False
@@ -147,7 +147,7 @@ class _Allocation:
                 return False
         return self.last[n] < self.position[root] or self._dies_into(n, root)
 
-    def _form(self, n: Node) -> Form:
+    def _form(self, n: BodyNode) -> Form:
         spot = self.layout.spots[n]
         shape = list(n.shape)
         for loop, axis in zip(self.loops, spot, strict=True):
@@ -155,7 +155,7 @@ class _Allocation:
                 shape[axis] = loop.rows
         return Form(self.layout.level(n), spot, tuple(shape), n.dtype)
 
-    def _release(self, n: Node) -> None:
+    def _release(self, n: BodyNode) -> None:
         """Free the arrays of values that ``n`` was the last to read."""
         for a in dict.fromkeys(map(_owner, n.nodes)):
             place = self.store.get(a)
@@ -163,7 +163,7 @@ class _Allocation:
                 self.free.append(place)
 
 
-def _owner(node: Node) -> Node:
+def _owner(node: BodyNode) -> BodyNode:
     """The value that a view shows."""
     while node.is_view:
         (node,) = node.nodes

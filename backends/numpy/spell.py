@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.op import HALF, Op
-from eqsat.typerule import BF16
+from eqsat.terms import BF16, HALF, Op
 
-from .body import Node
 from .conv import conv2d
+from .kernel_nodes import BodyNode
 from .sigmoid import sigmoid
 
 
 @dataclass(frozen=True)
-class Call:
+class NumpyCall:
     """A node to be written: expressions of its arguments, and the array it goes to."""
 
-    node: Node
+    node: BodyNode
     args: tuple[str, ...]
     out: str
     over: tuple[bool, ...]
@@ -34,7 +33,7 @@ class Call:
         return self.node.attrs
 
 
-def statements(call: Call, namespace: dict[str, Any]) -> list[str]:
+def statements(call: NumpyCall, namespace: dict[str, Any]) -> list[str]:
     """Lines that compute ``call``; what else they name goes into ``namespace``."""
     node = call.node
     assert node.op is not None
@@ -116,7 +115,7 @@ _SCIPY = {
 """Ops that are ufuncs of ``scipy.special``."""
 
 
-def _ufunc(op: Op, node: Node, namespace: dict[str, Any]) -> str | None:
+def _ufunc(op: Op, node: BodyNode, namespace: dict[str, Any]) -> str | None:
     """The ufunc of ``op``, where its loops are those of the reference."""
     wide = all(a.dtype not in HALF for a in node.nodes)
     if op.name in _SCIPY and wide:
@@ -133,7 +132,7 @@ def _ufunc(op: Op, node: Node, namespace: dict[str, Any]) -> str | None:
     return f"{name}_ufunc"
 
 
-def _by_reference(call: Call, namespace: dict[str, Any]) -> str:
+def _by_reference(call: NumpyCall, namespace: dict[str, Any]) -> str:
     op = call.node.op
     assert op is not None
     name = f"{op.name}_reference"
@@ -141,14 +140,14 @@ def _by_reference(call: Call, namespace: dict[str, Any]) -> str:
     return f"{name}({', '.join([*call.args, *_attrs(call)])})"
 
 
-def _attrs(call: Call) -> list[str]:
+def _attrs(call: NumpyCall) -> list[str]:
     return [f"{n}={v!r}" for n, v in call.attrs.items()]
 
 
 # -- views -----------------------------------------------------------------------------
 
 
-def view(node: Node, arg: str, shape: Sequence[str]) -> str:
+def view(node: BodyNode, arg: str, shape: Sequence[str]) -> str:
     """The expression of a view of ``arg``; ``shape`` is that of the result."""
     if node.name == "reshape":
         return f"{arg}.reshape({dims(shape)})"
@@ -189,18 +188,18 @@ def _part(start: int, size: int, step: int) -> str:
 # -- statements ------------------------------------------------------------------------
 
 
-def _cast(call: Call) -> list[str]:
+def _cast(call: NumpyCall) -> list[str]:
     return [f'np.copyto({call.out}, {call.args[0]}, casting="unsafe")']
 
 
-def _copy(call: Call) -> list[str]:
+def _copy(call: NumpyCall) -> list[str]:
     return [f"np.copyto({call.out}, {call.args[0]})"]
 
 
-def _where(call: Call) -> list[str] | None:
+def _where(call: NumpyCall) -> list[str] | None:
     condition, x, y = call.args
     mask = call.node.args[0]
-    if call.over[0] or not isinstance(mask, Node) or mask.dtype != np.dtype(bool):
+    if call.over[0] or not isinstance(mask, BodyNode) or mask.dtype != np.dtype(bool):
         return None
     if call.over[1]:
         return [f"np.copyto({call.out}, {y}, where=np.logical_not({condition}))"]
@@ -208,21 +207,21 @@ def _where(call: Call) -> list[str] | None:
     return [*first, f"np.copyto({call.out}, {x}, where={condition})"]
 
 
-def _negative(call: Call) -> list[str]:
+def _negative(call: NumpyCall) -> list[str]:
     """As a product: NumPy 2.4 negates strided arrays into strided ones wrongly."""
     if call.node.dtype.kind == "u":
         return [f"np.subtract(0, {call.args[0]}, out={call.out})"]
     return [f"np.multiply({call.args[0]}, -1, out={call.out})"]
 
 
-def _rsqrt(call: Call) -> list[str] | None:
+def _rsqrt(call: NumpyCall) -> list[str] | None:
     if call.node.dtype in HALF:
         return None
     out = call.out
     return [f"np.sqrt({call.args[0]}, out={out})", f"np.divide(1, {out}, out={out})"]
 
 
-def _matmul(call: Call) -> list[str]:
+def _matmul(call: NumpyCall) -> list[str]:
     x, y = call.args
     if call.flat is None:
         return [f"np.matmul({x}, {y}, out={call.out})"]
@@ -234,8 +233,8 @@ def _matmul(call: Call) -> list[str]:
     ]
 
 
-def _reduction(name: str) -> Callable[[Call], list[str]]:
-    def lines(call: Call) -> list[str]:
+def _reduction(name: str) -> Callable[[NumpyCall], list[str]]:
+    def lines(call: NumpyCall) -> list[str]:
         return [
             f"np.{name}({call.args[0]}, {_axes(call)}, keepdims=True, out={call.out})"
         ]
@@ -243,7 +242,7 @@ def _reduction(name: str) -> Callable[[Call], list[str]]:
     return lines
 
 
-def _mean(call: Call) -> list[str]:
+def _mean(call: NumpyCall) -> list[str]:
     (arg,) = call.node.nodes
     count = math.prod(arg.shape[a] for a in call.attrs["axis"])
     return [
@@ -252,8 +251,8 @@ def _mean(call: Call) -> list[str]:
     ]
 
 
-def _position(name: str) -> Callable[[Call], list[str]]:
-    def lines(call: Call) -> list[str]:
+def _position(name: str) -> Callable[[NumpyCall], list[str]]:
+    def lines(call: NumpyCall) -> list[str]:
         axis = call.attrs["axis"][0]
         return [
             f"np.{name}({call.args[0]}, axis={axis}, keepdims=True, out={call.out})"
@@ -262,12 +261,12 @@ def _position(name: str) -> Callable[[Call], list[str]]:
     return lines
 
 
-def _axes(call: Call) -> str:
+def _axes(call: NumpyCall) -> str:
     axes = call.attrs["axis"]
     return f"axis={axes[0] if len(axes) == 1 else tuple(axes)}"
 
 
-def _concatenate(call: Call) -> list[str] | None:
+def _concatenate(call: NumpyCall) -> list[str] | None:
     if len(call.node.nodes) < len(call.args):
         return None
     return [
@@ -276,12 +275,12 @@ def _concatenate(call: Call) -> list[str] | None:
     ]
 
 
-def _take(call: Call) -> list[str]:
+def _take(call: NumpyCall) -> list[str]:
     x, indices = call.args
     return [f"np.take({x}, {indices}, axis={call.attrs['axis']}, out={call.out})"]
 
 
-def _pad(call: Call) -> list[str]:
+def _pad(call: NumpyCall) -> list[str]:
     x, value = call.args
     (arg, *_) = call.node.nodes
     low = call.attrs["low"]
@@ -293,7 +292,7 @@ def _pad(call: Call) -> list[str]:
     ]
 
 
-_RULES: dict[str, Callable[[Call], list[str] | None]] = {
+_RULES: dict[str, Callable[[NumpyCall], list[str] | None]] = {
     "cast": _cast,
     "copy": _copy,
     "where": _where,

@@ -14,10 +14,10 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from bench.workloads import Workload
-from eqsat.errors import EqsatError
+from eqsat.support.errors import EqsatError
 
 
-class Unsupported(EqsatError):
+class UnsupportedWorkload(EqsatError):
     """A peer lacks what a workload needs."""
 
 
@@ -48,7 +48,7 @@ class Peer(Protocol):
         """Versions of the libraries, and what must be known of how they run."""
 
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
-        """``w`` over these arrays. Raises :class:`Unsupported`."""
+        """``w`` over these arrays. Raises :class:`UnsupportedWorkload`."""
 
 
 PEERS: dict[str, str] = {

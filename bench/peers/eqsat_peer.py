@@ -20,7 +20,7 @@ class Eqsat:
         os.environ["EQSAT_THREADS"] = str(threads)
         os.environ["EQSAT_CACHE"] = "0"
         import eqsat as eq
-        from eqsat.backend import backend_named
+        from eqsat.kernels.backend import backend_named
 
         self.backend = backend
         device = backend_named(backend).model.device.name

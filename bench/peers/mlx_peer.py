@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers import Candidate, Unsupported
+from bench.peers import Candidate, UnsupportedWorkload
 from bench.peers.net import Net
 from bench.workloads import Quantised, Workload, mapped
 
@@ -124,7 +124,7 @@ class Mlx:
         if isinstance(a, Quantised):
             return self._packed(a)
         if a.dtype == np.float64:
-            raise Unsupported("MLX has no float64 on all devices")
+            raise UnsupportedWorkload("MLX has no float64 on all devices")
         if str(a.dtype) == "bfloat16":
             return mx.array(np.asarray(a).view(np.uint16)).view(mx.bfloat16)
         return mx.array(a)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.peers import Unsupported
+from bench.peers import UnsupportedWorkload
 from bench.peers.net import Net
 from bench.workloads import Quantised, Workload, mapped
 
@@ -22,9 +22,9 @@ TYPES = {
 }
 
 
-def _operator(op: str, mirrored: bool) -> Callable[[Value, Any], Value]:
-    def method(self: Value, other: Any) -> Value:
-        if not isinstance(other, Value):
+def _operator(op: str, mirrored: bool) -> Callable[[OnnxValue, Any], OnnxValue]:
+    def method(self: OnnxValue, other: Any) -> OnnxValue:
+        if not isinstance(other, OnnxValue):
             other = self.net.constant(np.array(other, self.dtype))
         a, b = (other, self) if mirrored else (self, other)
         return self.net.node(op, [a, b], np.broadcast_shapes(a.shape, b.shape))
@@ -32,7 +32,7 @@ def _operator(op: str, mirrored: bool) -> Callable[[Value, Any], Value]:
     return method
 
 
-class Value:
+class OnnxValue:
     """An edge of the graph: its name, shape and dtype, with NumPy's operators."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Value:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def reshape(self, *shape: int) -> Value:
+    def reshape(self, *shape: int) -> OnnxValue:
         if -1 in shape:
             rest = int(np.prod([n for n in shape if n != -1]))
             whole = int(np.prod(self.shape))
@@ -58,16 +58,16 @@ class Value:
         wanted = self.net.constant(np.array(shape, np.int64))
         return self.net.node("Reshape", [self, wanted], shape)
 
-    def __matmul__(self, w: Value) -> Value:
+    def __matmul__(self, w: OnnxValue) -> OnnxValue:
         lead = np.broadcast_shapes(self.shape[:-2], w.shape[:-2])
         shape = (*lead, self.shape[-2], w.shape[-1])
         return self.net.node("MatMul", [self, w], shape)
 
     @property
-    def T(self) -> Value:
+    def T(self) -> OnnxValue:
         return self.net.swap(self, -1, -2)
 
-    def __getitem__(self, key: Any) -> Value:
+    def __getitem__(self, key: Any) -> OnnxValue:
         """Leading rows, one row, or new axes: what the workloads ask for."""
         if isinstance(key, int):
             return self.net.take(self, self.net.constant(np.array(key, np.int64)))
@@ -77,7 +77,7 @@ class Value:
         sizes = iter(self.shape)
         return self.reshape(*(1 if k is None else next(sizes) for k in key))
 
-    def sum(self, axis: int, keepdims: bool = False) -> Value:
+    def sum(self, axis: int, keepdims: bool = False) -> OnnxValue:
         return self.net.reduce("ReduceSum", self, axis, keepdims)
 
 
@@ -91,27 +91,28 @@ class OnnxNet(Net):
     def node(
         self,
         op: str,
-        args: Sequence[Value],
+        args: Sequence[OnnxValue],
         shape: Sequence[int],
         dtype: str | None = None,
         **attrs: Any,
-    ) -> Value:
+    ) -> OnnxValue:
         """A node with one result, of the dtype of the first argument if not given."""
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, [a.name for a in args], [name], **attrs))
-        return Value(self, name, shape, dtype or args[0].dtype)
+        return OnnxValue(self, name, shape, dtype or args[0].dtype)
 
-    def constant(self, a: Any) -> Value:
-        """An initializer. Raises :class:`Unsupported` for dtypes that ONNX lacks."""
+    def constant(self, a: Any) -> OnnxValue:
+        """An initializer. Raises :class:`UnsupportedWorkload` for dtypes that ONNX
+        lacks."""
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(a), name))
-        return Value(self, name, a.shape, str(a.dtype))
+        return OnnxValue(self, name, a.shape, str(a.dtype))
 
-    def same(self, op: str, x: Value, *more: Value, **attrs: Any) -> Value:
+    def same(self, op: str, x: OnnxValue, *more: OnnxValue, **attrs: Any) -> OnnxValue:
         """A node whose result has the shape of its first argument."""
         return self.node(op, [x, *more], x.shape, **attrs)
 
-    def reduce(self, op: str, x: Value, axis: int | None, keep: bool) -> Value:
+    def reduce(self, op: str, x: OnnxValue, axis: int | None, keep: bool) -> OnnxValue:
         if axis is None:
             return self.node(op, [x], (), keepdims=0)
         shape = [*x.shape]
@@ -119,59 +120,72 @@ class OnnxNet(Net):
         axes = self.constant(np.array([axis], np.int64))
         return self.node(op, [x, axes], shape, keepdims=int(keep))
 
-    def relu(self, x: Value) -> Value:
+    def relu(self, x: OnnxValue) -> OnnxValue:
         return self.same("Relu", x)
 
-    def sigmoid(self, x: Value) -> Value:
+    def sigmoid(self, x: OnnxValue) -> OnnxValue:
         return self.same("Sigmoid", x)
 
-    def gelu(self, x: Value) -> Value:
+    def gelu(self, x: OnnxValue) -> OnnxValue:
         return self.same("Gelu", x)
 
-    def sqrt(self, x: Value) -> Value:
+    def sqrt(self, x: OnnxValue) -> OnnxValue:
         return self.same("Sqrt", x)
 
-    def mean(self, x: Value) -> Value:
+    def mean(self, x: OnnxValue) -> OnnxValue:
         return self.reduce("ReduceMean", x, -1, True)
 
-    def total(self, x: Value) -> Value:
+    def total(self, x: OnnxValue) -> OnnxValue:
         return self.reduce("ReduceSum", x, None, False)
 
-    def column_sum(self, x: Value) -> Value:
+    def column_sum(self, x: OnnxValue) -> OnnxValue:
         return self.reduce("ReduceSum", x, 0, False)
 
-    def column_max(self, x: Value) -> Value:
+    def column_max(self, x: OnnxValue) -> OnnxValue:
         return self.reduce("ReduceMax", x, 0, False)
 
-    def argmax(self, x: Value) -> Value:
+    def argmax(self, x: OnnxValue) -> OnnxValue:
         attrs = {"axis": -1, "keepdims": 0}
         return self.node("ArgMax", [x], x.shape[:-1], "int64", **attrs)
 
-    def cumsum(self, x: Value) -> Value:
+    def cumsum(self, x: OnnxValue) -> OnnxValue:
         return self.same("CumSum", x, self.constant(np.array(-1, np.int64)))
 
-    def softmax(self, x: Value) -> Value:
+    def softmax(self, x: OnnxValue) -> OnnxValue:
         return self.same("Softmax", x, axis=-1)
 
-    def log_softmax(self, x: Value) -> Value:
+    def log_softmax(self, x: OnnxValue) -> OnnxValue:
         return self.same("LogSoftmax", x, axis=-1)
 
-    def layer_norm(self, x: Value, g: Value, b: Value, eps: float = 1e-5) -> Value:
+    def layer_norm(
+        self, x: OnnxValue, g: OnnxValue, b: OnnxValue, eps: float = 1e-5
+    ) -> OnnxValue:
         return self.same("LayerNormalization", x, g, b, epsilon=eps)
 
     def group_norm(
-        self, x: Value, g: Value, b: Value, groups: int, eps: float = 1e-5
-    ) -> Value:
+        self, x: OnnxValue, g: OnnxValue, b: OnnxValue, groups: int, eps: float = 1e-5
+    ) -> OnnxValue:
         return self.same("GroupNormalization", x, g, b, num_groups=groups, epsilon=eps)
 
     def batch_norm(
-        self, x: Value, mean: Value, var: Value, g: Value, b: Value, eps: float = 1e-5
-    ) -> Value:
+        self,
+        x: OnnxValue,
+        mean: OnnxValue,
+        var: OnnxValue,
+        g: OnnxValue,
+        b: OnnxValue,
+        eps: float = 1e-5,
+    ) -> OnnxValue:
         return self.same("BatchNormalization", x, g, b, mean, var, epsilon=eps)
 
     def conv2d(
-        self, x: Value, w: Value, stride: int = 1, padding: int = 0, groups: int = 1
-    ) -> Value:
+        self,
+        x: OnnxValue,
+        w: OnnxValue,
+        stride: int = 1,
+        padding: int = 0,
+        groups: int = 1,
+    ) -> OnnxValue:
         n, _, h, v = x.shape
         o, _, i, j = w.shape
         sides = ((a + 2 * padding - k) // stride + 1 for a, k in ((h, i), (v, j)))
@@ -185,20 +199,20 @@ class OnnxNet(Net):
             group=groups,
         )
 
-    def swap(self, x: Value, i: int, j: int) -> Value:
+    def swap(self, x: OnnxValue, i: int, j: int) -> OnnxValue:
         perm = [*range(x.ndim)]
         perm[i], perm[j] = perm[j], perm[i]
         return self.node("Transpose", [x], [x.shape[a] for a in perm], perm=perm)
 
-    def take(self, table: Value, ids: Value) -> Value:
+    def take(self, table: OnnxValue, ids: OnnxValue) -> OnnxValue:
         return self.node("Gather", [table, ids], (*ids.shape, *table.shape[1:]), axis=0)
 
-    def banded(self, x: Value) -> Value:
+    def banded(self, x: OnnxValue) -> OnnxValue:
         m, n = x.shape[-2:]
         late = np.where(np.tril(np.ones((m, n), bool)), 0, -np.inf)
         return x + self.constant(late.astype(x.dtype))
 
-    def quantised_matmul(self, x: Value, w: Any) -> Value:
+    def quantised_matmul(self, x: OnnxValue, w: Any) -> OnnxValue:
         """DequantizeLinear by blocks, which runtimes fuse with the product."""
         q, scale, zero, rows = w
         wide = self.node(
@@ -219,7 +233,7 @@ class OnnxNet(Net):
         parts = (self.four_bits(q), self.constant(a.scale), self.four_bits(a.zero))
         return (*parts, len(q) // len(a.scale))
 
-    def four_bits(self, a: Any) -> Value:
+    def four_bits(self, a: Any) -> OnnxValue:
         """An initializer of unsigned numbers of 4 bits, two to a byte."""
         name = f"c{len(self.constants)}"
         flat = np.ascontiguousarray(a, np.uint8).reshape(-1, 2)
@@ -227,22 +241,24 @@ class OnnxNet(Net):
         self.constants.append(
             helper.make_tensor(name, TensorProto.UINT4, a.shape, packed, raw=True)
         )
-        return Value(self, name, a.shape, "uint4")
+        return OnnxValue(self, name, a.shape, "uint4")
 
 
 def graph(w: Workload, inputs: list[Any], weights: list[Any]) -> bytes:
     """``w`` as a serialised model with inputs ``x0``, ``x1``, … and one output.
 
-    Raises :class:`Unsupported` for what ONNX or the builder lacks.
+    Raises :class:`UnsupportedWorkload` for what ONNX or the builder lacks.
     """
     if w.argnums:
-        raise Unsupported("no gradients")
+        raise UnsupportedWorkload("no gradients")
     net = OnnxNet()
     dtypes = [str(a.dtype) for a in inputs]
     for dtype in dtypes:
         if dtype not in TYPES:
-            raise Unsupported(f"no {dtype} input")
-    values = [Value(net, f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(inputs)]
+            raise UnsupportedWorkload(f"no {dtype} input")
+    values = [
+        OnnxValue(net, f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(inputs)
+    ]
     y = w.fn(net, *values, *mapped(weights, net.held))
     model = helper.make_model(
         helper.make_graph(

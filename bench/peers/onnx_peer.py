@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers import Candidate, Unsupported
+from bench.peers import Candidate, UnsupportedWorkload
 from bench.workloads import Workload
 
 
@@ -41,7 +41,7 @@ class OnnxRuntime:
                 model, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # a class of its own for each kind of error
-            raise Unsupported(str(error).splitlines()[0][:200]) from error
+            raise UnsupportedWorkload(str(error).splitlines()[0][:200]) from error
         feed = {f"x{i}": a for i, a in enumerate(inputs)}
         return Candidate(lambda: session.run(None, feed), np.asarray)
 
@@ -67,7 +67,7 @@ class OpenVino:
 
         precision = {"float32": "f32", "float16": "f16"}.get(w.dtype)
         if precision is None:
-            raise Unsupported(f"no {w.dtype} input")
+            raise UnsupportedWorkload(f"no {w.dtype} input")
         try:
             compiled = self.core.compile_model(
                 self.core.read_model(graph(w, inputs, weights)),
@@ -80,7 +80,7 @@ class OpenVino:
                 },
             )
         except RuntimeError as error:
-            raise Unsupported(str(error).splitlines()[-1][:200]) from error
+            raise UnsupportedWorkload(str(error).splitlines()[-1][:200]) from error
         request = compiled.create_infer_request()
         shared = [np.ascontiguousarray(a) for a in inputs]
         for i, a in enumerate(shared):

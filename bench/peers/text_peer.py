@@ -9,37 +9,37 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers import Candidate, Unsupported
+from bench.peers import Candidate, UnsupportedWorkload
 from bench.peers.net import Net
 from bench.workloads import Workload, leaves
 
 SAME_SHAPE_TAGS = {"map", "reduce", "small"}
 
 
-class Text:
+class ExpressionText:
     """An expression as source text; ``over``: how it is reduced at the end."""
 
     def __init__(self, text: str, over: str = "") -> None:
         self.text, self.over = text, over
 
     def __getattr__(self, name: str) -> Any:
-        raise Unsupported("only maps, and reductions of maps")
+        raise UnsupportedWorkload("only maps, and reductions of maps")
 
 
 def _operator(sign: str, mirrored: bool) -> Any:
-    def method(self: Text, other: Any) -> Text:
+    def method(self: ExpressionText, other: Any) -> ExpressionText:
         if self.over or getattr(other, "over", ""):
-            raise Unsupported("an operation after a reduction")
-        a = other.text if isinstance(other, Text) else repr(other)
+            raise UnsupportedWorkload("an operation after a reduction")
+        a = other.text if isinstance(other, ExpressionText) else repr(other)
         pair = (a, self.text) if mirrored else (self.text, a)
-        return Text(f"({pair[0]} {sign} {pair[1]})")
+        return ExpressionText(f"({pair[0]} {sign} {pair[1]})")
 
     return method
 
 
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.items():
-    setattr(Text, f"__{_name}__", _operator(_sign, mirrored=False))
-    setattr(Text, f"__r{_name}__", _operator(_sign, mirrored=True))
+    setattr(ExpressionText, f"__{_name}__", _operator(_sign, mirrored=False))
+    setattr(ExpressionText, f"__r{_name}__", _operator(_sign, mirrored=True))
 
 
 class TextNet(Net):
@@ -48,48 +48,50 @@ class TextNet(Net):
     def __init__(self, **templates: str) -> None:
         self.templates = templates
 
-    def _fill(self, name: str, x: Text) -> Text:
+    def _fill(self, name: str, x: ExpressionText) -> ExpressionText:
         if name not in self.templates:
-            raise Unsupported(f"no {name}")
-        return Text(self.templates[name].format(x.text))
+            raise UnsupportedWorkload(f"no {name}")
+        return ExpressionText(self.templates[name].format(x.text))
 
-    def relu(self, x: Text) -> Text:
+    def relu(self, x: ExpressionText) -> ExpressionText:
         return self._fill("relu", x)
 
-    def sigmoid(self, x: Text) -> Text:
+    def sigmoid(self, x: ExpressionText) -> ExpressionText:
         return self._fill("sigmoid", x)
 
-    def gelu(self, x: Text) -> Text:
+    def gelu(self, x: ExpressionText) -> ExpressionText:
         return self._fill("gelu", x)
 
-    def total(self, x: Text) -> Text:
-        return Text(x.text, "total")
+    def total(self, x: ExpressionText) -> ExpressionText:
+        return ExpressionText(x.text, "total")
 
-    def column_sum(self, x: Text) -> Text:
-        return Text(x.text, "column_sum")
+    def column_sum(self, x: ExpressionText) -> ExpressionText:
+        return ExpressionText(x.text, "column_sum")
 
-    def column_max(self, x: Text) -> Text:
-        return Text(x.text, "column_max")
+    def column_max(self, x: ExpressionText) -> ExpressionText:
+        return ExpressionText(x.text, "column_max")
 
-    def write(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Text:
+    def write(
+        self, w: Workload, inputs: list[Any], weights: list[Any]
+    ) -> ExpressionText:
         """The expression of ``w`` over ``x0``, ``x1``, …
 
-        Raises :class:`Unsupported` for what is no map or reduction of a map.
+        Raises :class:`UnsupportedWorkload` for what is no map or reduction of a map.
         """
         if w.dtype != "float32":
-            raise Unsupported(f"no {w.dtype}")
+            raise UnsupportedWorkload(f"no {w.dtype}")
         if w.argnums:
-            raise Unsupported("no gradients")
+            raise UnsupportedWorkload("no gradients")
         if not SAME_SHAPE_TAGS & set(w.tags):
-            raise Unsupported("only maps, and reductions of maps")
+            raise UnsupportedWorkload("only maps, and reductions of maps")
         if any(isinstance(a, dict) for a in weights):
-            raise Unsupported("only arrays")
-        args = [Text(f"x{i}") for i in range(len(inputs) + len(weights))]
+            raise UnsupportedWorkload("only arrays")
+        args = [ExpressionText(f"x{i}") for i in range(len(inputs) + len(weights))]
         try:
             found = w.fn(self, *args)
         except (AttributeError, NotImplementedError) as error:
-            raise Unsupported("only maps, and reductions of maps") from error
-        assert isinstance(found, Text)
+            raise UnsupportedWorkload("only maps, and reductions of maps") from error
+        assert isinstance(found, ExpressionText)
         return found
 
 

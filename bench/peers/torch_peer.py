@@ -160,7 +160,7 @@ class Eager:
         return call
 
 
-class Compiled(Eager):
+class TorchCompiled(Eager):
     """torch.compile with frozen weights, and without its caches on disk."""
 
     def __init__(self, threads: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import ml_dtypes  # noqa: F401  (gives NumPy the dtype bfloat16)
 import numpy as np
 
-from eqsat.errors import EqsatError
+from eqsat.support.errors import EqsatError
 
 DRAWN = 1_000_003
 """Numbers that are drawn at most for one array: drawing 8 million takes longer than

@@ -25,11 +25,10 @@ from eqsat.demo.report import (
     program_table,
     relative_error,
 )
-from eqsat.errors import OptionError
-from eqsat.expand import primitives
-from eqsat.op import INPUT
-from eqsat.program import Program
-from eqsat.term import Term, postorder
+from eqsat.kernels import Program
+from eqsat.support import OptionError
+from eqsat.terms import INPUT, Term, postorder
+from eqsat.trace import primitives
 
 if TYPE_CHECKING:
     from rich.console import Console

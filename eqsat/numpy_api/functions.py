@@ -14,17 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import (  # noqa: F401
-    arrange,
-    compute,
-    counting,
-    linalg,
-    matrices,
-    order,
-    spaces,
-    statistics,
-    windows,
-)
 from eqsat.numpy_api.operands import (
     name_of,
     refuse_argument,
@@ -34,7 +23,7 @@ from eqsat.numpy_api.operands import (
 )
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
 from eqsat.numpy_api.ufuncs import supported_ufuncs
-from eqsat.op import Traced
+from eqsat.terms import Traced
 
 _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
 """Arguments that say nothing about values."""

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.compute import norm
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
-from eqsat.ops import linalg, spectral
-from eqsat.ops.spectral import decomposed
+from eqsat.ops import decomposed, linalg, spectral
+from eqsat.support import ShapeError, TraceError, at, caller_line
 
 
 @covers("linalg.solve")

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, at, caller_line
-from eqsat.indexing import getitem
 from eqsat.numpy_api.arrange import diff, shape
+from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
-from eqsat.op import normal_axes
-from eqsat.ops.support import dtype_of, negative_axis
-from eqsat.ops.view import window
+from eqsat.ops import dtype_of, negative_axis, window
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import normal_axes
 
 # -- diagonals -------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from eqsat.errors import TraceError, at, caller_line
-from eqsat.op import AttrVar, Traced
+from eqsat.support import TraceError, at, caller_line
+from eqsat.terms import AttrVar, Traced
 
 _PLAIN = (np.ndarray, np.memmap)
 _HINTS = {

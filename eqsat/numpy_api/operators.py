@@ -8,13 +8,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.functions import call_function
 from eqsat.numpy_api.operands import operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
-from eqsat.op import Traced
-from eqsat.ops.support import dtype_of
-from eqsat.typerule import dtype_code
+from eqsat.ops import dtype_of
+from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.terms import Traced, dtype_code
 
 Method = Callable[..., Any]
 

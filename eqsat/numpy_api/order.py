@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
-from eqsat.indexing import getitem, take_along_axis
 from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast, is_floating, largest, smallest
 from eqsat.numpy_api.table import covers
-from eqsat.op import Traced, normal_axes
-from eqsat.ops.support import dtype_of, negative_axis, rank
+from eqsat.ops import dtype_of, negative_axis, rank
+from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced, normal_axes
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
-from eqsat.op import Traced
-from eqsat.ops.support import dtype_of
+from eqsat.ops import dtype_of
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import Traced
 
 
 @covers("linspace")

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import TraceError, at, caller_line
-from eqsat.indexing import getitem
 from eqsat.numpy_api.arrange import shape
+from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array, strong
 from eqsat.numpy_api.table import covers
-from eqsat.op import Traced, normal_axes
-from eqsat.ops.reduce import floating
-from eqsat.ops.support import dtype_of, negative_axis, rank
+from eqsat.ops import dtype_of, floating, negative_axis, rank
+from eqsat.support import TraceError, at, caller_line
+from eqsat.terms import Traced, normal_axes
 
 _BOOL = np.dtype(bool)
 Reduction = Callable[..., Any]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import DTypeError, TraceError, at, caller_line
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
 from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast
-from eqsat.op import Op, Traced
-from eqsat.ops.support import dtype_of
+from eqsat.ops import dtype_of
+from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.terms import Op, Traced
 
 Handler = Callable[..., Any]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import ShapeError, TraceError, at, caller_line
-from eqsat.indexing import getitem
 from eqsat.numpy_api.arrange import diff, shape, sizes_of
+from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
-from eqsat.ops.support import dtype_of, negative_axis
+from eqsat.ops import dtype_of, negative_axis
+from eqsat.support import ShapeError, TraceError, at, caller_line
 
 _MANY = 64
 """Terms of a sum, and arrays to be joined, up to which these are written out."""

@@ -1,6 +1,9 @@
 """The catalogue of operations: mathematics only."""
 
-from eqsat.op import Op
+# What other rooms need besides the ops themselves.
+from eqsat.ops import linalg as linalg
+from eqsat.ops import reduce as reduce
+from eqsat.ops import spectral as spectral
 from eqsat.ops.attention import (
     attention,
     attention_causal,
@@ -9,18 +12,11 @@ from eqsat.ops.attention import (
     attention_scaled,
     attention_where,
 )
-from eqsat.ops.contract import (
-    conv2d,
-    matmul,
-)
-from eqsat.ops.einsum import (
-    dot,
-    einsum,
-    inner,
-    outer,
-    tensordot,
-    vdot,
-)
+from eqsat.ops.attention import causal_scores as causal_scores
+from eqsat.ops.contract import conv2d, matmul
+from eqsat.ops.contract import matmul_op as matmul_op
+from eqsat.ops.einsum import dot, einsum, inner, outer, tensordot, vdot
+from eqsat.ops.factor import Wide as Wide
 from eqsat.ops.factor import (
     cholesky,
     lu,
@@ -30,6 +26,8 @@ from eqsat.ops.factor import (
     lu_sign,
     lu_solve,
 )
+from eqsat.ops.factor import solve_triangular_op as solve_triangular_op
+from eqsat.ops.fused import ACTIVATIONS as ACTIVATIONS
 from eqsat.ops.fused import (
     attention_causal_residual,
     attention_masked_residual,
@@ -53,14 +51,7 @@ from eqsat.ops.fused import (
     rms_norm_matmul,
     scaled_softmax,
 )
-from eqsat.ops.linalg import (
-    cho_solve,
-    det,
-    inv,
-    slogdet,
-    solve,
-    solve_triangular,
-)
+from eqsat.ops.linalg import cho_solve, det, inv, slogdet, solve, solve_triangular
 from eqsat.ops.nn import (
     dequantize,
     gelu,
@@ -129,10 +120,7 @@ from eqsat.ops.pointwise import (
     trunc,
     where,
 )
-from eqsat.ops.pool import (
-    avg_pool2d,
-    max_pool2d,
-)
+from eqsat.ops.pool import avg_pool2d, max_pool2d
 from eqsat.ops.position import (
     add_at,
     full,
@@ -159,13 +147,9 @@ from eqsat.ops.reduce import (
     sum,
     var,
 )
-from eqsat.ops.scan import (
-    accumulate,
-    argsort,
-    cumprod,
-    cumsum,
-    sort,
-)
+from eqsat.ops.reduce import floating as floating
+from eqsat.ops.reduce import sum_to as sum_to
+from eqsat.ops.scan import accumulate, argsort, cumprod, cumsum, sort
 from eqsat.ops.special import (
     beta,
     betaln,
@@ -186,6 +170,12 @@ from eqsat.ops.special import (
     trigamma,
 )
 from eqsat.ops.spectral import decompose, pinv
+from eqsat.ops.spectral import decomposed as decomposed
+from eqsat.ops.support import dtype_of as dtype_of
+from eqsat.ops.support import is_traced as is_traced
+from eqsat.ops.support import known_sizes as known_sizes
+from eqsat.ops.support import negative_axis as negative_axis
+from eqsat.ops.support import rank as rank
 from eqsat.ops.transcendental import (
     arccos,
     arccosh,
@@ -235,6 +225,11 @@ from eqsat.ops.view import (
     tile,
     transpose,
 )
+from eqsat.ops.view import reshape_op as reshape_op
+from eqsat.ops.view import slice_op as slice_op
+from eqsat.ops.view import transpose_op as transpose_op
+from eqsat.ops.view import window as window
+from eqsat.terms import Op
 
 STOCK = frozenset(map(id, Op.registry.values()))
 """``id`` of the ops that come with eqsat, and are the same in every process: those of

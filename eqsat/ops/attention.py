@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from eqsat.define import composite
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.contract import matmul
 from eqsat.ops.nn import softmax
 from eqsat.ops.pointwise import logical_and, where
 from eqsat.ops.position import diagonal_band
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.view import broadcast_to, matrix_transpose, reshape
-from eqsat.signature import Bindings
-from eqsat.typerule import BOOL
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import BOOL, Bindings, composite
 
 
 def some_keys(bound: Bindings, attrs: dict[str, Any]) -> str | None:

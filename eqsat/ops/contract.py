@@ -11,21 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.errors import ShapeError, at, caller_line
-from eqsat.op import HALF, AttrVar, Ints
 from eqsat.ops.conv_grad import by_images, by_kernels
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op, sum_to
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank
-from eqsat.ops.view import (
-    expand_dims,
-    matrix_transpose,
-    reshape,
-    squeeze,
-)
-from eqsat.term import Type
-from eqsat.typerule import Custom, common
+from eqsat.ops.view import expand_dims, matrix_transpose, reshape, squeeze
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import HALF, AttrVar, Custom, Ints, Type, common, op
 
 # -- matrix product --------------------------------------------------------------------
 

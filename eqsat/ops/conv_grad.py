@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.op import Ints
 from eqsat.ops.position import pad, zeros_like
 from eqsat.ops.support import node
 from eqsat.ops.view import flip, reshape, spread, stack, swapaxes, transpose, window
+from eqsat.terms import Ints
 
 MOST_PHASES = 16
 """Convolutions that are worth the zeros they save."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.contract import matmul, matmul_op, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
@@ -28,6 +27,7 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import matrix_transpose, permute, ravel, reshape, window
+from eqsat.support import ShapeError, at, caller_line
 
 # -- public functions ------------------------------------------------------------------
 

@@ -14,18 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import composite, op
-from eqsat.errors import DTypeError, ShapeError, at, caller_line
-from eqsat.op import FLAT, HALF
 from eqsat.ops.pointwise import absolute, cast, equal, negative, sign, where
 from eqsat.ops.position import iota, pad, tril, triu
 from eqsat.ops.reduce import prod, sum
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.transcendental import exp, log
 from eqsat.ops.view import expand_dims, matrix_transpose, reshape, window
-from eqsat.signature import Bindings, parse
-from eqsat.term import Type
-from eqsat.typerule import BySignature, TypeRule, typing
+from eqsat.support import DTypeError, ShapeError, at, caller_line
+from eqsat.terms import (
+    FLAT,
+    HALF,
+    Bindings,
+    BySignature,
+    Type,
+    TypeRule,
+    composite,
+    op,
+    parse,
+    typing,
+)
 
 Flops = Callable[[Sequence[Type], dict[str, Any], Type], float]
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.define import fused
-from eqsat.errors import ShapeError, at, caller_line
-from eqsat.op import Ints, Op
 from eqsat.ops.attention import (
     attention_causal,
     attention_masked,
@@ -29,17 +26,10 @@ from eqsat.ops.nn import (
     some_elements,
 )
 from eqsat.ops.norm import layer_norm, rms_norm
-from eqsat.ops.pointwise import (
-    add,
-    divide,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from eqsat.ops.pointwise import add, divide, maximum, minimum, multiply, subtract
 from eqsat.ops.transcendental import sigmoid, tanh
-from eqsat.term import Type
-from eqsat.typerule import Custom
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import Custom, Ints, Op, Type, fused
 
 ACTIVATIONS: dict[str, Any] = {
     "": lambda x: x,

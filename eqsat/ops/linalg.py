@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.factor import (
     cholesky,
     lu,
@@ -20,14 +19,9 @@ from eqsat.ops.factor import (
 )
 from eqsat.ops.pointwise import cast
 from eqsat.ops.support import dtype_of, known_sizes
-from eqsat.ops.view import (
-    expand_dims,
-    matrix_transpose,
-    moveaxis,
-    reshape,
-    squeeze,
-)
-from eqsat.promote import common_dtype
+from eqsat.ops.view import expand_dims, matrix_transpose, moveaxis, reshape, squeeze
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import common_dtype
 
 
 def _factored(who: str, a: Any) -> Any:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import composite
-from eqsat.op import Axis
 from eqsat.ops.pointwise import (
     absolute,
     cast,
@@ -23,17 +21,9 @@ from eqsat.ops.pointwise import (
 )
 from eqsat.ops.reduce import max, sum
 from eqsat.ops.support import dtype_of, known_sizes
-from eqsat.ops.transcendental import (
-    erf,
-    exp,
-    log,
-    log1p,
-    sigmoid,
-    tanh,
-)
+from eqsat.ops.transcendental import erf, exp, log, log1p, sigmoid, tanh
 from eqsat.ops.view import concatenate, expand_dims, reshape, window
-from eqsat.signature import Bindings
-from eqsat.typerule import BOOL, Reduced
+from eqsat.terms import BOOL, Axis, Bindings, ReducedAxes, composite
 
 # -- activations -----------------------------------------------------------------------
 
@@ -124,7 +114,7 @@ def log_softmax(x: Any, *, axis: Axis = (-1,)) -> Any:
     return d - log(sum(exp(d), axis, keepdims=True))
 
 
-@composite(Reduced(nonempty=True), vjp=_by_logsumexp)
+@composite(ReducedAxes(nonempty=True), vjp=_by_logsumexp)
 def logsumexp(x: Any, *, axis: Axis = (-1,)) -> Any:
     """ln Σ eˣ over the axes, kept with size 1; its limit where x is infinite."""
     _, total, top = _shifted(x, axis)

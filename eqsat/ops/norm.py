@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat.define import composite
 from eqsat.ops.reduce import mean, sum, var
 from eqsat.ops.transcendental import rsqrt
 from eqsat.ops.view import reshape
-from eqsat.signature import Bindings
+from eqsat.terms import Bindings, composite
 
 
 def _by_standardized(g: Any, x: Any, eps: Any, y: Any) -> Any:

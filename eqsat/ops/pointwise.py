@@ -10,10 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op, pointwise, weak_floats
-from eqsat.op import FLAT, DTypeName, Op
 from eqsat.ops.support import dtype_of, is_traced
-from eqsat.typerule import BF16, Pointwise, ToDType
+from eqsat.terms import (
+    BF16,
+    FLAT,
+    DTypeName,
+    Op,
+    Pointwise,
+    ToDType,
+    op,
+    pointwise,
+    weak_floats,
+)
 
 # -- derivatives -----------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.pointwise import add, divide, maximum
 from eqsat.ops.position import pad
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.view import window
+from eqsat.support import ShapeError, at, caller_line
 
 
 def max_pool2d(x: Any, size: Any, stride: Any = None, padding: Any = 0) -> Any:

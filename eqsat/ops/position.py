@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.errors import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.op import FLAT, HALF, DTypeName, Ints, Traced
 from eqsat.ops.pointwise import (
     add,
     cast,
@@ -34,9 +31,22 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import broadcast_to, ravel, reshape, window
-from eqsat.term import Type
-from eqsat.typerule import BOOL, Custom, is_float
-from eqsat.viewrule import Gathered, Padded, ToShape
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import (
+    BOOL,
+    FLAT,
+    HALF,
+    Custom,
+    DTypeName,
+    Gathered,
+    Ints,
+    Padded,
+    ToShape,
+    Traced,
+    Type,
+    is_float,
+    op,
+)
 
 # -- derivatives -----------------------------------------------------------------------
 

@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.errors import TraceError
-from eqsat.op import FLAT, AttrVar, Axis, Op, normal_axes
 from eqsat.ops.pointwise import cast, divide, equal, multiply, subtract
 from eqsat.ops.support import (
     dtype_of,
@@ -28,7 +25,8 @@ from eqsat.ops.support import (
 )
 from eqsat.ops.transcendental import sqrt
 from eqsat.ops.view import flip, permute, reshape, window
-from eqsat.typerule import BOOL, Reduced
+from eqsat.support import TraceError
+from eqsat.terms import BOOL, FLAT, AttrVar, Axis, Op, ReducedAxes, normal_axes, op
 
 _INDEX = np.dtype(np.int64)
 
@@ -72,14 +70,14 @@ def products_before(x: Any) -> Any:
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(Reduced(), kind="reduce", name="sum", flops=per_input(1), vjp=_by_sum)
+@op(ReducedAxes(), kind="reduce", name="sum", flops=per_input(1), vjp=_by_sum)
 @in_float32
 def sum_op(x: Any, *, axis: Axis) -> Any:
     """Σ x over the axes, kept with size 1; of the dtype of x."""
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(Reduced(), kind="reduce", name="prod", flops=per_input(1), vjp=_by_prod)
+@op(ReducedAxes(), kind="reduce", name="prod", flops=per_input(1), vjp=_by_prod)
 @in_float32
 def prod_op(x: Any, *, axis: Axis) -> Any:
     """Π x over the axes, kept with size 1; of the dtype of x."""
@@ -87,7 +85,7 @@ def prod_op(x: Any, *, axis: Axis) -> Any:
 
 
 @op(
-    Reduced(),
+    ReducedAxes(),
     kind="reduce",
     name="mean",
     promotion="float",
@@ -102,7 +100,7 @@ def mean_op(x: Any, *, axis: Axis) -> Any:
 
 
 @op(
-    Reduced(nonempty=True),
+    ReducedAxes(nonempty=True),
     kind="reduce",
     name="max",
     flops=per_input(1),
@@ -114,7 +112,7 @@ def max_op(x: Any, *, axis: Axis) -> Any:
 
 
 @op(
-    Reduced(nonempty=True),
+    ReducedAxes(nonempty=True),
     kind="reduce",
     name="min",
     flops=per_input(1),
@@ -125,20 +123,20 @@ def min_op(x: Any, *, axis: Axis) -> Any:
     return np.minimum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(BOOL), kind="reduce", name="any", flops=per_input(1), vjp=FLAT)
+@op(ReducedAxes(BOOL), kind="reduce", name="any", flops=per_input(1), vjp=FLAT)
 def any_op(x: Any, *, axis: Axis) -> Any:
     """Whether an element over the axes, kept with size 1, is not 0."""
     return np.any(x, axis=axis, keepdims=True)
 
 
-@op(Reduced(BOOL), kind="reduce", name="all", flops=per_input(1), vjp=FLAT)
+@op(ReducedAxes(BOOL), kind="reduce", name="all", flops=per_input(1), vjp=FLAT)
 def all_op(x: Any, *, axis: Axis) -> Any:
     """Whether all elements over the axes, kept with size 1, are not 0."""
     return np.all(x, axis=axis, keepdims=True)
 
 
 @op(
-    Reduced(_INDEX, nonempty=True),
+    ReducedAxes(_INDEX, nonempty=True),
     kind="reduce",
     name="argmax",
     flops=per_input(2),
@@ -150,7 +148,7 @@ def argmax_op(x: Any, *, axis: Axis) -> Any:
 
 
 @op(
-    Reduced(_INDEX, nonempty=True),
+    ReducedAxes(_INDEX, nonempty=True),
     kind="reduce",
     name="argmin",
     flops=per_input(2),

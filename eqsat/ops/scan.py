@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.op import FLAT, Axis
 from eqsat.ops.position import iota, pad, take
 from eqsat.ops.reduce import counting, products_before
 from eqsat.ops.support import in_float32, is_traced, negative_axis, per_input, rank
 from eqsat.ops.view import flip, ravel, reshape, swapaxes, window
-from eqsat.typerule import BF16, Pointwise
+from eqsat.terms import BF16, FLAT, Axis, Pointwise, op
 
 # -- derivatives -----------------------------------------------------------------------
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import pointwise
-from eqsat.op import Op
 from eqsat.ops.pointwise import absolute, equal, sign, where
 from eqsat.ops.support import in_float32
 from eqsat.ops.transcendental import exp
+from eqsat.terms import Op, pointwise
 
 _SLOPE = 2 / math.sqrt(math.pi)
 """That of erf at 0."""

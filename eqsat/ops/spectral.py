@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.errors import ShapeError, at, caller_line
 from eqsat.ops.factor import Wide, by_axes, solve_triangular_op
 from eqsat.ops.pointwise import equal, negative, where
 from eqsat.ops.position import iota, tril, triu
 from eqsat.ops.support import known_sizes
 from eqsat.ops.view import expand_dims, matrix_transpose, reshape, window
-from eqsat.term import Shape, Type
-from eqsat.typerule import Custom
+from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import Custom, Shape, Type, op
 
 ROUTINES: dict[str, Callable[[Any], Any]] = {
     "eigh": np.linalg.eigh,

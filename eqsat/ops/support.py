@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, ShapeError, TraceError, at, caller_line
-from eqsat.op import HALF, Op, Traced
-from eqsat.term import Type
+from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import HALF, Op, Traced, Type
 
 
 def is_traced(*values: Any) -> bool:

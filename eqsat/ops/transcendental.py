@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import pointwise
-from eqsat.op import Op
 from eqsat.ops.pointwise import equal, where
 from eqsat.ops.support import in_float32, is_traced
+from eqsat.terms import Op, pointwise
 
 # -- derivatives -----------------------------------------------------------------------
 

@@ -14,9 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.define import op
-from eqsat.errors import ShapeError, TraceError, at, caller_line
-from eqsat.op import AttrVar, Ints, Traced, normal_axes
 from eqsat.ops.support import (
     as_int,
     is_traced,
@@ -26,8 +23,19 @@ from eqsat.ops.support import (
     rank,
     sizes,
 )
-from eqsat.signature import broadcast
-from eqsat.viewrule import Joined, Permuted, Sliced, ToShape
+from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.terms import (
+    AttrVar,
+    Ints,
+    Joined,
+    Permuted,
+    Sliced,
+    ToShape,
+    Traced,
+    broadcast,
+    normal_axes,
+    op,
+)
 
 # -- derivatives -----------------------------------------------------------------------
 

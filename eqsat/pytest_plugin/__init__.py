@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from eqsat.findings import Finding
-    from eqsat.rule import Rule
+    from eqsat.checking import Finding
+    from eqsat.rulelang import Rule
 
 _RULES = re.compile(r"^\s*@(\w+\.)?rule\(|^.*\brule\(.*\)\(", re.MULTILINE)
 """What the text of a rule file has: ``@rule(…)``, or ``rule(…)(sides)``."""
@@ -83,8 +83,8 @@ class RuleFile(pytest.File):
     """A file of rules, a test each."""
 
     def collect(self) -> Iterator[RuleItem]:
-        from eqsat.errors import RuleError
-        from eqsat.rulefile import load_rules
+        from eqsat.rulelang import load_rules
+        from eqsat.support import RuleError
 
         try:
             rules = load_rules(self.path)
@@ -110,7 +110,7 @@ class RuleItem(pytest.Item):
         self.rule = rule
 
     def runtest(self) -> None:
-        from eqsat.check import check
+        from eqsat.checking import check
 
         given = self.config.getoption("--eqsat-examples")
         examples = int(self.config.getini("eqsat_examples")) if given is None else given

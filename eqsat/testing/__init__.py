@@ -12,7 +12,7 @@ def test_my_layer(drawn):
     ...
 """
 
-from eqsat.errors import EqsatError
+from eqsat.support import EqsatError
 
 try:
     import hypothesis  # noqa: F401

@@ -1,10 +1,9 @@
 """Whether two computations agree, under a numerics class.
 
 No tolerance is chosen: a floating result may differ by the running error bounds
-(:mod:`eqsat.bounds`) of the terms that the two computations are made of, and an integer
-or a bool not at all. Elements of which the bounds say nothing, because rounding alone
-decides them, are counted as undecided.
-"""
+(:mod:`eqsat.checking.error_bounds`) of the terms that the two computations are made of,
+and an integer or a bool not at all. Elements of which the bounds say nothing, because
+rounding alone decides them, are counted as undecided."""
 
 from __future__ import annotations
 
@@ -14,13 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ball import WIDE, Array, Ball, Range
-from eqsat.bounds import PRECISION, Analysis
-from eqsat.op import CONSTANT, INPUT
-from eqsat.samples import LIMIT
-from eqsat.sides import leaf_value
-from eqsat.term import Term, Weak, postorder
-from eqsat.verdict import bits_differ, far_apart, not_finite, place, tolerance
+from eqsat.checking import (
+    LIMIT,
+    PRECISION,
+    Analysis,
+    bits_differ,
+    far_apart,
+    not_finite,
+    place,
+    tolerance,
+)
+from eqsat.rulelang import leaf_value
+from eqsat.support import WIDE, Array, Ball, Range
+from eqsat.terms import CONSTANT, INPUT, Term, Weak, postorder
 
 F2, F8 = np.dtype("f2"), np.dtype("f8")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.samples import Shape, one_of, shuffled
+from eqsat.checking import Shape, one_of, shuffled
+from eqsat.terms import BOOL
 from eqsat.testing.builder import Builder
-from eqsat.typerule import BOOL
 
 # -- reductions ------------------------------------------------------------------------
 

@@ -8,23 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ball import Array, Ball, Range
-from eqsat.bounds import PRECISION, Analysis
-from eqsat.build import constant
-from eqsat.errors import EqsatError
-from eqsat.op import INPUT
-from eqsat.samples import (
+from eqsat.checking import (
     LIMIT,
+    PRECISION,
     SELDOM_UNUSUAL,
+    Analysis,
     Pick,
     Shape,
     one_of,
     shuffled,
     values,
 )
-from eqsat.term import Graph, Term, Weak, postorder
-from eqsat.testing.drawn import DrawnProgram, Step, quiet, scope
-from eqsat.tracer import Tracer
+from eqsat.support import Array, Ball, EqsatError, Range
+from eqsat.terms import INPUT, Graph, Term, Weak, constant, postorder
+from eqsat.testing.drawn import DrawnProgram, DrawnStep, quiet, scope
+from eqsat.trace import Tracer
 
 LARGEST = 4096
 """Elements of the largest value."""
@@ -58,7 +56,7 @@ class Builder:
         unusual = one_of(pick, SELDOM_UNUSUAL)
         self.sizes = [*sizes[:2], sizes[2] if unusual is None else unusual]
         self.arguments: dict[str, Array] = {}
-        self.steps: list[Step] = []
+        self.steps: list[DrawnStep] = []
         self.wanted: list[str] = []
         """Values that should be results."""
         self.refused: list[str] = []
@@ -145,7 +143,7 @@ class Builder:
             return None
         name = f"t{len(self.steps)}"
         self._scope[name] = made
-        self.steps.append(Step(name, code, rule))
+        self.steps.append(DrawnStep(name, code, rule))
         if not vague:
             self._names.append(name)
         return name

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.op import Op
-from eqsat.samples import SELDOM_UNUSUAL, Shape, fitting_shapes, one_of
-from eqsat.signature import broadcast
+from eqsat.checking import SELDOM_UNUSUAL, Shape, fitting_shapes, one_of
+from eqsat.terms import BOOL, BySignature, Op, broadcast
 from eqsat.testing.builder import Builder
 from eqsat.testing.pointwise import permitted
-from eqsat.typerule import BOOL, BySignature
 
 
 def spelled(op: Op) -> str:

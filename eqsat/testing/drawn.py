@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ball import Array
-from eqsat.shrink import array_code
-from eqsat.sides import evaluate
+from eqsat.checking import array_code
+from eqsat.rulelang import evaluate
+from eqsat.support import Array
+from eqsat.terms import BF16
 from eqsat.trace import trace
-from eqsat.typerule import BF16
 
 HEADER = (
     "import numpy as np",
@@ -43,7 +43,7 @@ def scope() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Step:
+class DrawnStep:
     """One assignment of a program."""
 
     name: str
@@ -68,20 +68,20 @@ class DrawnProgram:
     code that builds the same function and arguments.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[DrawnStep, ...]
     results: tuple[str, ...]
     arguments: Mapping[str, Array]
 
     @classmethod
     def of(
         cls,
-        steps: Sequence[Step],
+        steps: Sequence[DrawnStep],
         results: Sequence[str],
         arguments: Mapping[str, Array],
     ) -> DrawnProgram:
         """The program of those ``steps`` that ``results`` need."""
         needed = set(results)
-        kept: list[Step] = []
+        kept: list[DrawnStep] = []
         for step in reversed(steps):
             if step.name in needed:
                 kept.append(step)

@@ -8,19 +8,15 @@ from typing import Any
 
 import hypothesis
 
-from eqsat import tree
-from eqsat.arguments import flatten_arguments, is_array
-from eqsat.ball import Array
-from eqsat.errors import TraceError
+from eqsat.checking import UNDEFINED, array_code
 from eqsat.jit import Jit
-from eqsat.shrink import array_code
-from eqsat.sides import evaluate
+from eqsat.rulelang import evaluate
+from eqsat.support import Array, TraceError, pytree
+from eqsat.terms import BF16
 from eqsat.testing.agreement import Agreement, Computed, agreement
 from eqsat.testing.drawn import DrawnProgram, quiet
 from eqsat.testing.strategies import ELEMENTS, arrays
-from eqsat.trace import trace
-from eqsat.typerule import BF16
-from eqsat.verdict import UNDEFINED
+from eqsat.trace import flatten_arguments, is_array, trace
 
 
 def optimised_agreement(
@@ -134,8 +130,8 @@ def _difference(
     if isinstance(other, Exception):
         why = str(other).splitlines()[0]
         return f"{_name(g, 'g')} fails where {_name(f, 'f')} does not: {why}"
-    left, structure = tree.flatten(done, is_array, "result")
-    right, nested = tree.flatten(other, is_array, "result")
+    left, structure = pytree.flatten(done, is_array, "result")
+    right, nested = pytree.flatten(other, is_array, "result")
     if structure != nested:
         return "the results nest differently"
     one, two = (

@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.bounds import PRECISION
-from eqsat.errors import OptionError
-from eqsat.op import Op
-from eqsat.samples import INSIDE, VALUES, Pick, one_of
+from eqsat.checking import INSIDE, PRECISION, VALUES, Pick, one_of
+from eqsat.support import OptionError
+from eqsat.terms import BF16, Op, dtype_code
 from eqsat.testing.builder import Builder
 from eqsat.testing.drawn import DrawnProgram
 from eqsat.testing.layers import Layers
 from eqsat.testing.steps import STEPS
-from eqsat.typerule import BF16, dtype_code
 
 DTYPES = (
     "float32",

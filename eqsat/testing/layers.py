@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eqsat.samples import Pick, one_of
+from eqsat.checking import Pick, one_of
 from eqsat.testing.builder import Builder
 
 ACTIVATIONS = (

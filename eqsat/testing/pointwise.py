@@ -11,11 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat import ops
-from eqsat.op import Op
-from eqsat.samples import broadcastable, one_of
-from eqsat.signature import broadcast
+from eqsat.checking import broadcastable, one_of
+from eqsat.terms import BF16, BOOL, Op, broadcast
 from eqsat.testing.builder import Builder
-from eqsat.typerule import BF16, BOOL
 
 NUMBERS = (1.0, 2.0, 0.5, -1.0, 3.0, -0.3, 0.1, 4.0, 0.0, 7.0)
 """Bare numbers, of which some are exact in every dtype."""

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from eqsat.ball import Array
-from eqsat.errors import OptionError
-from eqsat.samples import INSIDE, Pick, fitting_shapes, one_of, values
-from eqsat.signature import parse
+from eqsat.checking import INSIDE, Pick, fitting_shapes, one_of, values
+from eqsat.support import Array, OptionError
+from eqsat.terms import parse
 from eqsat.testing.drawn import DrawnProgram
 from eqsat.testing.fuzzing import DTYPES, KINDS, MOST_OPS, Wanted, as_dtype, kinds_of
 

@@ -9,21 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.bounds import PRECISION
-from eqsat.drawing import (
+from eqsat.checking import (
     NUMBERS,
+    PRECISION,
+    SELDOM_UNUSUAL,
     Case,
+    Shape,
     attribute,
     image_sizes,
     inside_domain,
+    one_of,
     shapes_of,
 )
-from eqsat.pattern import Node, Num, Pattern, Var
-from eqsat.patternmatch import evaluate
-from eqsat.rule import Rule
-from eqsat.samples import SELDOM_UNUSUAL, Shape, one_of
-from eqsat.signature import Axes
-from eqsat.stock import default_rules
+from eqsat.rulelang import (
+    Num,
+    Pattern,
+    PatternNode,
+    PatternVar,
+    Rule,
+    default_rules,
+    evaluate_attribute,
+)
+from eqsat.terms import Axes
 from eqsat.testing.builder import Builder
 from eqsat.testing.composing import call, existing_or_leaf
 
@@ -110,10 +117,10 @@ class _Template:
         return self.made[p]
 
     def _code(self, p: Pattern) -> str | None:
-        if isinstance(p, Var):
+        if isinstance(p, PatternVar):
             return self.operands[p.name]
         if isinstance(p, Num):
-            return _number(evaluate(p.value, dict(self.names)))
+            return _number(evaluate_attribute(p.value, dict(self.names)))
         args = [self.code(a) for a in p.args]
         known = [a for a in args if a is not None]
         if len(known) < len(args):
@@ -171,7 +178,7 @@ def _sizes(rule: Rule, shapes: Mapping[str, Shape]) -> dict[str, int]:
 def _asked(rule: Rule, conditions: Sequence[str]) -> set[str]:
     """Parameters that one of ``conditions`` speaks of."""
     facts = [f for f in rule.facts if f.name in conditions]
-    return {s.name for f in facts for s in f.subjects if isinstance(s, Var)}
+    return {s.name for f in facts for s in f.subjects if isinstance(s, PatternVar)}
 
 
 def _drawn(
@@ -204,7 +211,7 @@ def _operand(b: Builder, case: Case, param: str) -> str:
 def _lifted(b: Builder, rule: Rule, param: str, x: str) -> str:
     """``x``, moved to where the conditions of the rule hold."""
     for fact in rule.facts:
-        if any(isinstance(s, Var) and s.name == param for s in fact.subjects):
+        if any(isinstance(s, PatternVar) and s.name == param for s in fact.subjects):
             for name, code in LIFTED.items():
                 if fact.name.startswith(name):
                     n = b.shape(x)[-1] if b.shape(x) else 1
@@ -222,12 +229,12 @@ def _any(name: str) -> bool:
     return True
 
 
-def _call(p: Node, args: Sequence[str], names: dict[str, Any], like: str) -> str:
+def _call(p: PatternNode, args: Sequence[str], names: dict[str, Any], like: str) -> str:
     """The code of a node; ``like`` is any value, for ops without arguments."""
     attrs = {
-        n: evaluate(v, names)
+        n: evaluate_attribute(v, names)
         if not isinstance(v, tuple)
-        else tuple(evaluate(i, names) for i in v)
+        else tuple(evaluate_attribute(i, names) for i in v)
         for n, v in zip(p.op.attrs, p.attrs, strict=True)
     }
     if p.op.name == "iota":

@@ -1,8 +1,8 @@
 """One rule for each lint."""
 
 from eqsat import rule
-from eqsat.condition import at_least
 from eqsat.ops import cos, exp, exp2, log, log1p, sin, square
+from eqsat.rulelang.condition import at_least
 
 
 @rule("... i j, j k, k l")

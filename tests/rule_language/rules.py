@@ -2,8 +2,6 @@
 text."""
 
 from eqsat import rule
-from eqsat.condition import at_least, before, length, moderate
-from eqsat.op import Axis, Ints
 from eqsat.ops import (
     concatenate,
     conv2d,
@@ -22,7 +20,9 @@ from eqsat.ops import (
     where,
 )
 from eqsat.ops.view import reshape_op, slice_op, transpose_op
-from eqsat.pattern import entry
+from eqsat.rulelang.condition import at_least, before, length, moderate
+from eqsat.rulelang.pattern import entry
+from eqsat.terms.op import Axis, Ints
 
 
 @rule("... m k, k n, k n", phase="algebra", both_ways=True)

@@ -4,7 +4,6 @@ Each is followed by what was meant.
 """
 
 from eqsat import rule
-from eqsat.condition import at_least, nonzero
 from eqsat.ops import (
     absolute,
     copysign,
@@ -25,6 +24,7 @@ from eqsat.ops import (
     tanh,
     where,
 )
+from eqsat.rulelang.condition import at_least, nonzero
 
 
 @rule("...")

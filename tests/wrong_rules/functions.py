@@ -6,7 +6,6 @@ Each is followed by what was meant.
 import numpy as np
 
 from eqsat import rule
-from eqsat.condition import at_least
 from eqsat.ops import (
     absolute,
     cos,
@@ -21,6 +20,7 @@ from eqsat.ops import (
     sinh,
     sqrt,
 )
+from eqsat.rulelang.condition import at_least
 
 
 @rule("..., ...")

@@ -4,7 +4,6 @@ Each is followed by what was meant.
 """
 
 from eqsat import rule
-from eqsat.condition import before
 from eqsat.ops import (
     attention_scaled,
     concatenate,
@@ -19,6 +18,7 @@ from eqsat.ops import (
 )
 from eqsat.ops.fused import conv2d_act
 from eqsat.ops.view import reshape_op, slice_op
+from eqsat.rulelang.condition import before
 
 
 def columns(y, start, size):

@@ -4,11 +4,11 @@ Each is followed by what was meant.
 """
 
 from eqsat import rule
-from eqsat.condition import length
-from eqsat.op import Axis, Ints
 from eqsat.ops import concatenate, exp, max, mean, softmax, sum
 from eqsat.ops.view import reshape_op, slice_op, transpose_op
-from eqsat.pattern import entry
+from eqsat.rulelang.condition import length
+from eqsat.rulelang.pattern import entry
+from eqsat.terms.op import Axis, Ints
 
 
 def columns(y, start, size):

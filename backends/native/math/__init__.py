@@ -30,7 +30,8 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from . import (
-    error,
+    coefficients,
+    error_function,
     exponential,
     gamma,
     logarithm,
@@ -38,12 +39,28 @@ from . import (
     rounding,
     trigonometric,
 )
+from .coefficients import ERF32, ERFC32
 from .cube_root import cbrt
-from .library import per_lane
+from .libm_calls import per_lane
 from .power import power
-from .values import Host, emitter
+from .vector_values import AVX512, F64, I32, VOID, MathTarget, declared, emitter
 
-__all__ = ["BRANCHING", "FUNCTIONS", "WRITERS", "Emitter", "Host", "per_lane"]
+__all__ = [
+    "AVX512",
+    "BRANCHING",
+    "ERF32",
+    "ERFC32",
+    "F64",
+    "FUNCTIONS",
+    "I32",
+    "VOID",
+    "WRITERS",
+    "Emitter",
+    "MathTarget",
+    "coefficients",
+    "declared",
+    "per_lane",
+]
 
 Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
@@ -56,7 +73,13 @@ BRANCHING = frozenset(
 _VECTOR = (
     *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),
     *(exponential.cosh, exponential.tanh, exponential.sigmoid, exponential.erf),
-    *(exponential.normal_cdf, error.erfc, error.erfcx, error.erfinv, error.log_ndtr),
+    *(
+        exponential.normal_cdf,
+        error_function.erfc,
+        error_function.erfcx,
+        error_function.erfinv,
+        error_function.log_ndtr,
+    ),
     *(gamma.gammaln, gamma.digamma),
     *(logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p),
     *(logarithm.arcsinh, logarithm.arccosh, logarithm.arctanh),

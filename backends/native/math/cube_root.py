@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from . import coefficients as c
 from .logarithm import INF, split_any
-from .values import SINGLE, Value, horner
+from .vector_values import SINGLE, EmittedValue, horner
 
 
-def cbrt(x: Value) -> Value:
+def cbrt(x: EmittedValue) -> EmittedValue:
     """∛x = 2^k ∛q: x = 2^(3k) q; q^(-1/3) by a polynomial and 1 / 2 steps of third
     order (with AVX-512 one of second order), then a step on ∛q itself. 45 / 52 flop,
     with AVX-512 27 / 30, no division."""
     return _parted(x) if x.host.has_scale else _split(x)
 
 
-def _parted(x: Value) -> Value:
+def _parted(x: EmittedValue) -> EmittedValue:
     """With AVX-512: x = 2ᵉ m, e = 3 k + rest, q = 2^rest m, from ½ to 4.
 
     Of 0 and ∞ the rest is NaN, for which 1 is taken, and k is as infinite as e is.
@@ -36,7 +36,7 @@ def _parted(x: Value) -> Value:
     return root.scaled_by(k).copysign(x)
 
 
-def _split(x: Value) -> Value:
+def _split(x: EmittedValue) -> EmittedValue:
     """By integer arithmetic."""
     form = x.format
     a = abs(x)

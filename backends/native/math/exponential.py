@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import coefficients as c
-from .values import SINGLE, Format, Value, horner
+from .vector_values import SINGLE, EmittedValue, Format, horner
 
 
-class Reduced(NamedTuple):
+class ReducedArgument(NamedTuple):
     """x = n ln 2 + r."""
 
-    shifted: Value
+    shifted: EmittedValue
     """n, plus what was asked for, in the low bits."""
-    r: Value
-    low: Value | None = None
+    r: EmittedValue
+    low: EmittedValue | None = None
     """What r lacks, where asked for."""
 
 
-def reduced(x: Value, low_bits: int, precise: bool = False) -> Reduced:
+def reduced(x: EmittedValue, low_bits: int, precise: bool = False) -> ReducedArgument:
     """n and r of a moderate x; the bits of ``shifted`` end in those of n + low_bits.
 
     ln 2 is a short number and a rest, so that the product with n is exact. 4 flop, 2
@@ -37,15 +37,17 @@ def reduced(x: Value, low_bits: int, precise: bool = False) -> Reduced:
     n = shifted - magic
     near = n.times_plus(-high, x)
     r = n.times_plus(-low, near)
-    return Reduced(shifted, r, n.times_plus(-low, near - r) if precise else None)
+    return ReducedArgument(
+        shifted, r, n.times_plus(-low, near - r) if precise else None
+    )
 
 
-def power_of_two(shifted: Value) -> Value:
+def power_of_two(shifted: EmittedValue) -> EmittedValue:
     """2ⁿ, from the low bits n + bias. 1 integer op."""
     return (shifted.bits << shifted.format.fraction).floats
 
 
-def halves_of_power(shifted: Value) -> tuple[Value, Value]:
+def halves_of_power(shifted: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
     """2^⌊n/2⌋ and 2^⌈n/2⌉, from the low bits n + 2 bias: their product may be 0,
     denormal or infinite. 4 integer ops."""
     fraction = shifted.format.fraction
@@ -54,7 +56,7 @@ def halves_of_power(shifted: Value) -> tuple[Value, Value]:
     return first.floats, (both - first).floats
 
 
-def scaled(p: Value, shifted: Value) -> Value:
+def scaled(p: EmittedValue, shifted: EmittedValue) -> EmittedValue:
     """p 2ⁿ rounded once, from the low bits n + 2 bias. 6 flop, with AVX-512 1."""
     if p.can_scale:
         return p.scaled_by(shifted - (p.format.magic + 2 * p.format.bias))
@@ -67,13 +69,13 @@ def _exp_bounds(form: Format) -> tuple[float, float]:
     return (-104.0, 89.0) if form is SINGLE else (-746.0, 710.0)
 
 
-def exp_polynomial(r: Value) -> Value:
+def exp_polynomial(r: EmittedValue) -> EmittedValue:
     """eʳ, |r| ≤ ln 2 / 2. 6 / 11 flop."""
     p = horner(r, c.EXP32 if r.format is SINGLE else c.EXP64)
     return p.times_plus(r, 1.0).times_plus(r, 1.0)
 
 
-def exp(x: Value) -> Value:
+def exp(x: EmittedValue) -> EmittedValue:
     """eˣ. 18 / 23 flop.
 
     An r that is no remainder, of an x too large for n, is harmless to the f32
@@ -86,7 +88,7 @@ def exp(x: Value) -> Value:
     return scaled(exp_polynomial(r), shifted)
 
 
-def exp_below(x: Value) -> Value:
+def exp_below(x: EmittedValue) -> EmittedValue:
     """eˣ of an x that is at most 40, or NaN: the bits of :func:`exp` in 14 / 19 flop.
 
     So is x less the largest of its row. 2ⁿ is then made as 2^(n + 65) 2⁻⁶⁵, of which
@@ -101,13 +103,13 @@ def exp_below(x: Value) -> Value:
     return exp_polynomial(r) * power_of_two(shifted) * 2.0**-up
 
 
-def exp2_polynomial(r: Value) -> Value:
+def exp2_polynomial(r: EmittedValue) -> EmittedValue:
     """2ʳ, |r| ≤ ½. 6 / 12 flop."""
     p = horner(r, c.EXP2_32 if r.format is SINGLE else c.EXP2_64)
     return p.times_plus(r, 1.0)
 
 
-def exp2(x: Value) -> Value:
+def exp2(x: EmittedValue) -> EmittedValue:
     """2ˣ; integers give powers of two. 17 / 23 flop, with AVX-512 9 / 15."""
     low, high = (-151.0, 129.0) if x.format is SINGLE else (-1076.0, 1025.0)
     if x.host.has_scale:
@@ -119,7 +121,7 @@ def exp2(x: Value) -> Value:
     return scaled(exp2_polynomial(r), shifted)
 
 
-def expm1_polynomial(r: Value, low: Value | None = None) -> Value:
+def expm1_polynomial(r: EmittedValue, low: EmittedValue | None = None) -> EmittedValue:
     """eʳ - 1 = r + (r² p(r) + low), |r| ≤ ln 2 / 2. 7 / 12 flop."""
     p = horner(r, c.EXPM1_32 if r.format is SINGLE else c.EXPM1_64)
     if low is None:
@@ -127,7 +129,7 @@ def expm1_polynomial(r: Value, low: Value | None = None) -> Value:
     return r + (r * r).times_plus(p, low)
 
 
-def scaled_expm1(x: Value, down: int, precise: bool = False) -> Value:
+def scaled_expm1(x: EmittedValue, down: int, precise: bool = False) -> EmittedValue:
     """(eˣ - 1) 2^-down, for x from about -bias to where that overflows.
 
     eˣ - 1 = 2ⁿ (eʳ - 1) + (2ⁿ - 1). 14 / 19 flop; 3 more without the error of r.
@@ -137,20 +139,20 @@ def scaled_expm1(x: Value, down: int, precise: bool = False) -> Value:
     return expm1_polynomial(r, low).times_plus(power, power - 2.0**-down)
 
 
-def _or_itself(x: Value, result: Value) -> Value:
+def _or_itself(x: EmittedValue, result: EmittedValue) -> EmittedValue:
     """``result`` of an odd function with slope 1, but x where x is as good as 0."""
     tiny = 1e-30 if x.format is SINGLE else 1e-200
     return (abs(x) < tiny).where(x, result)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: EmittedValue) -> EmittedValue:
     """eˣ - 1, precise near 0. 20 / 25 flop."""
     low, high = (-18.0, 89.0) if x.format is SINGLE else (-38.0, 710.0)
     half = scaled_expm1(x.at_most(high).at_least(low), 1)
     return _or_itself(x, half + half)
 
 
-def sinh(x: Value) -> Value:
+def sinh(x: EmittedValue) -> EmittedValue:
     """(E + E / (E + 1)) / 2 with the sign of x, E = e^|x| - 1.
 
     23 / 28 flop, 1 division.
@@ -161,7 +163,7 @@ def sinh(x: Value) -> Value:
     return _or_itself(x, rest.times_plus(0.5, quarter + quarter).copysign(x))
 
 
-def cosh(x: Value) -> Value:
+def cosh(x: EmittedValue) -> EmittedValue:
     """(e^|x| + e^-|x|) / 2. 16 / 21 flop, 1 division."""
     a = abs(x).at_most(89.6 if x.format is SINGLE else 710.7)
     shifted, r, _ = reduced(a, x.format.bias - 2)
@@ -169,7 +171,7 @@ def cosh(x: Value) -> Value:
     return quarter.times_plus(2.0, 0.125 / quarter)
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: EmittedValue) -> EmittedValue:
     """h / (h + 1) with the sign of x, h = (e^2|x| - 1) / 2.
 
     As h - h y for small y = h / (h + 1), whose rounding errors then hardly count.
@@ -181,7 +183,7 @@ def tanh(x: Value) -> Value:
     return (y < 0.3).where(h.times_plus(-y, h), y).copysign(x)
 
 
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: EmittedValue) -> EmittedValue:
     """1 / (1 + e⁻ˣ) = 2ⁿ / (2ⁿ + e⁻ʳ), x = n ln 2 + r.
 
     e⁻ʳ - 1 is added to the smaller of 2ⁿ and 1, and that to the larger. 24 / 29 flop, 1
@@ -195,7 +197,7 @@ def sigmoid(x: Value) -> Value:
     return scaled(1.0 / under, shifted)
 
 
-def erf(x: Value) -> Value:
+def erf(x: EmittedValue) -> EmittedValue:
     """2/√π ∫₀ˣ exp(-t²) dt: a polynomial up to 1, then 1 - 2^p(|x|).
 
     29 / 54 flop, no division.
@@ -213,7 +215,7 @@ def erf(x: Value) -> Value:
     return (a > 1.0).where(far, near).copysign(x)
 
 
-def normal_cdf(x: Value) -> Value:
+def normal_cdf(x: EmittedValue) -> EmittedValue:
     """Φ(x) = ½ (1 + erf(x √½)): 2^p(|x|) where x is negative, else 1 less that.
 
     The error is that of erf near 1, absolute: where Φ is below half the last place of

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 
 from . import coefficients as c
-from .library import call_lanes
+from .libm_calls import call_lanes
 from .logarithm import INF, NAN, log
-from .values import F64, SINGLE, Value, horner
+from .vector_values import F64, SINGLE, EmittedValue, horner
 
 LARGE = 8.0
 """From here on the asymptotic series hold."""
 
 
-def gammaln(x: Value) -> Value:
+def gammaln(x: EmittedValue) -> EmittedValue:
     """ln |Γ(x)|. 105 / 125 flop, 1 / 2 divisions and a branch: negative numbers go to
     the C library."""
     single = x.format is SINGLE
@@ -44,7 +44,7 @@ def gammaln(x: Value) -> Value:
     return found.converted(x.element)
 
 
-def digamma(x: Value) -> Value:
+def digamma(x: EmittedValue) -> EmittedValue:
     """Γ′(x) / Γ(x) = ψ(x), and ψ(1 - x) - π cot πx for x < 0. 120 / 145 flop, 4 / 5
     divisions."""
     single = x.format is SINGLE
@@ -73,7 +73,7 @@ def digamma(x: Value) -> Value:
     return found.converted(x.element)
 
 
-def _pi_cotangent(x: Value) -> Value:
+def _pi_cotangent(x: EmittedValue) -> EmittedValue:
     """π cot πx; NaN of integers. 26 flop, 1 division."""
     r = x - x.rint()
     a = abs(r)

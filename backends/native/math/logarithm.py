@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from . import coefficients as c
 from .exponential import exp, exp2
-from .values import SINGLE, Pair, Value, fast_two_sum, horner, two_product, two_sum
+from .vector_values import (
+    SINGLE,
+    EmittedValue,
+    Pair,
+    fast_two_sum,
+    horner,
+    two_product,
+    two_sum,
+)
 
 INF, NAN = float("inf"), float("nan")
 _THREE_QUARTERS = 0x3F400000
@@ -21,7 +29,7 @@ _ROOT_HALF = 0x3FE6A09E667F3BCD
 """√½ as f64."""
 
 
-def split(x: Value) -> Pair:
+def split(x: EmittedValue) -> Pair:
     """e and m of a positive normal x. 5 / 6 integer ops."""
     form, bits = x.format, x.bits
     one = form.bias << form.fraction
@@ -38,7 +46,7 @@ def split(x: Value) -> Pair:
     return e, (bits - (above & (-1 << form.fraction)) + one).floats
 
 
-def split_any(x: Value) -> Pair:
+def split_any(x: EmittedValue) -> Pair:
     """As :func:`split`, of denormals too. 9 / 10 flop."""
     form = x.format
     tiny = x < form.smallest_normal
@@ -46,7 +54,7 @@ def split_any(x: Value) -> Pair:
     return e - tiny.where(x.constant(form.fraction), 0.0), m
 
 
-def parted(x: Value, negative: str = "NaN") -> Pair:
+def parted(x: EmittedValue, negative: str = "NaN") -> Pair:
     """e and m of any x with AVX-512: e is -∞ of 0 and ∞ of ∞, and m NaN of negative
     numbers, or that of their magnitude if ``negative`` is ``absolute``. 4 flop."""
     m = x.significand(3, negative)
@@ -56,22 +64,22 @@ def parted(x: Value, negative: str = "NaN") -> Pair:
 class Reciprocal(NamedTuple):
     """What is known of 1 / m, m from ¾ to 1½. AVX-512."""
 
-    place: Value
+    place: EmittedValue
     """Of the tables: the first 4 bits of the fraction."""
-    r: Value
+    r: EmittedValue
     """A number of 5 bits, 1 where m is nearest to 1."""
-    f: Value
+    f: EmittedValue
     """m r - 1, exactly."""
 
     @staticmethod
-    def of(m: Value) -> Reciprocal:
+    def of(m: EmittedValue) -> Reciprocal:
         """3 flop."""
         place = m.bits.shift_in_zeros(m.format.fraction - 4)
         r = place.looked_up(c.RECIPROCAL)
         return Reciprocal(place, r, m.times_plus(r, -1.0))
 
 
-def _log_parts(m: Value, rest: Value | None = None) -> Pair:
+def _log_parts(m: EmittedValue, rest: EmittedValue | None = None) -> Pair:
     """ln(m + rest) ≈ large + small, the rest being small, and small too unless large is
     0. 11 / 15 flop, 0 / 1 division; with AVX-512 11 / 21 flop, no division."""
     if m.format is SINGLE or not m.host.has_scale:
@@ -86,7 +94,7 @@ def _log_parts(m: Value, rest: Value | None = None) -> Pair:
     return large, small + (near.place.looked_up(c.LOG_LOW) + lost)
 
 
-def _log1p_parts(f: Value) -> Pair:
+def _log1p_parts(f: EmittedValue) -> Pair:
     """ln(1 + f) ≈ large + small, where large is f, or close to it, and small ≪ large.
 
     f32: f and f² p(f). f64, as s = f / (2 + f): f and s (z p(z) + f²/2) - f²/2, because
@@ -102,30 +110,32 @@ def _log1p_parts(f: Value) -> Pair:
     return f, s * (p + half_square) - half_square
 
 
-def _exponent_and_log(x: Value) -> tuple[Value, Value, Value]:
+def _exponent_and_log(
+    x: EmittedValue,
+) -> tuple[EmittedValue, EmittedValue, EmittedValue]:
     """e and the parts of ln m."""
     e, m = parted(x) if x.host.has_scale else split_any(x)
     return e, *_log_parts(m)
 
 
-def _special(x: Value, result: Value) -> Value:
+def _special(x: EmittedValue, result: EmittedValue) -> EmittedValue:
     """``result``, but the logarithm of 0, ∞, negative numbers and NaN. 6 flop."""
     result = x.equals(INF).where(INF, result)
     result = x.equals(0.0).where(-INF, result)
     return (x >= 0.0).where(result, NAN)
 
 
-def _unless_parted(x: Value, result: Value) -> Value:
+def _unless_parted(x: EmittedValue, result: EmittedValue) -> EmittedValue:
     """:func:`_special`, which :func:`parted` makes needless."""
     return result if x.host.has_scale else _special(x, result)
 
 
-def log(x: Value) -> Value:
+def log(x: EmittedValue) -> EmittedValue:
     """ln x = e ln 2 + ln m. 28 / 33 flop, 0 / 1 division."""
     return _unless_parted(x, sum_of_logs(*_exponent_and_log(x)))
 
 
-def log2(x: Value) -> Value:
+def log2(x: EmittedValue) -> EmittedValue:
     """log₂ x = e + ln m / ln 2, exact for powers of 2. 28 / 33 flop, 0 / 1 division."""
     e, large, small = _exponent_and_log(x)
     high, low = c.LOG2E_32 if x.format is SINGLE else c.LOG2E_64
@@ -134,7 +144,7 @@ def log2(x: Value) -> Value:
     return _unless_parted(x, e + product)
 
 
-def log10(x: Value) -> Value:
+def log10(x: EmittedValue) -> EmittedValue:
     """log₁₀ x = e log₁₀ 2 + ln m / ln 10. 29 / 34 flop, 0 / 1 division."""
     single = x.format is SINGLE
     e, large, small = _exponent_and_log(x)
@@ -145,7 +155,7 @@ def log10(x: Value) -> Value:
     return _unless_parted(x, e.times_plus(high, y.times_plus(scale[0], rest)))
 
 
-def log1p(x: Value) -> Value:
+def log1p(x: EmittedValue) -> EmittedValue:
     """ln(1 + x), precise near 0: 1 + x = u + l exactly, f = m - 1 + l 2⁻ᵉ.
 
     35 / 40 flop, 0 / 1 division.
@@ -156,7 +166,9 @@ def log1p(x: Value) -> Value:
     return _special(u, y)
 
 
-def log_of_sum(u: Value, rest: Value) -> tuple[Value, Value, Value]:
+def log_of_sum(
+    u: EmittedValue, rest: EmittedValue
+) -> tuple[EmittedValue, EmittedValue, EmittedValue]:
     """e and the two parts of ln(m + rest 2⁻ᵉ), u = 2ᵉ m being positive and normal and
     the rest small beside it. 18 / 23 flop, 0 / 1 division."""
     if u.host.has_scale:
@@ -166,20 +178,24 @@ def log_of_sum(u: Value, rest: Value) -> tuple[Value, Value, Value]:
     return e, *_log_parts(m, rest * 0.5 * _twice_power_of_minus(u, m))
 
 
-def sum_of_logs(e: Value, large: Value, small: Value) -> Value:
+def sum_of_logs(
+    e: EmittedValue, large: EmittedValue, small: EmittedValue
+) -> EmittedValue:
     """e ln 2 + large + small."""
     high, low = c.LN2_32 if e.format is SINGLE else c.LN2_64
     return e.times_plus(high, large + e.times_plus(low, small))
 
 
-def _twice_power_of_minus(u: Value, m: Value) -> Value:
+def _twice_power_of_minus(u: EmittedValue, m: EmittedValue) -> EmittedValue:
     """2 · 2⁻ᵉ where u = 2ᵉ m: the exponents of m and u differ by e. Twice, because 2⁻ᵉ
     of the largest u is too small for a normal number."""
     two = (u.format.bias + 1) << u.format.fraction
     return (m.bits - u.bits + two).floats
 
 
-def _apart(x: Value, y: Value) -> tuple[Value, Value, Value]:
+def _apart(
+    x: EmittedValue, y: EmittedValue
+) -> tuple[EmittedValue, EmittedValue, EmittedValue]:
     """The larger, minus the distance of the other, and what that lacks, being rounded:
     where the larger is near 0 the result is near the power of the distance. NaN where
     either is."""
@@ -189,7 +205,7 @@ def _apart(x: Value, y: Value) -> tuple[Value, Value, Value]:
     return larger, down, ((down < 0.0) & (down > -INF)).where(low, 0.0)
 
 
-def logaddexp(x: Value, y: Value) -> Value:
+def logaddexp(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """ln(eˣ + eʸ) = max + ln(1 + e^-|x - y|).
 
     The error is relative to the sum of both parts' magnitudes. 58 / 72 flop, 0 / 1
@@ -201,7 +217,7 @@ def logaddexp(x: Value, y: Value) -> Value:
     return larger + sum_of_logs(*log_of_sum(*u))
 
 
-def logaddexp2(x: Value, y: Value) -> Value:
+def logaddexp2(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """log₂(2ˣ + 2ʸ), as :func:`logaddexp`. 62 / 76 flop, 0 / 1 division."""
     larger, down, rest = _apart(x, y)
     ratio = exp2(down)
@@ -214,7 +230,7 @@ def logaddexp2(x: Value, y: Value) -> Value:
     return larger + (e + y)
 
 
-def arctanh(x: Value) -> Value:
+def arctanh(x: EmittedValue) -> EmittedValue:
     """ln(1 + 2|x| + 2x² / (1 - |x|)) / 2 with the sign of x.
 
     40 / 45 flop, 1 / 2 divisions.
@@ -224,7 +240,7 @@ def arctanh(x: Value) -> Value:
     return (log1p(twice.times_plus(a / (1.0 - a), twice)) * 0.5).copysign(x)
 
 
-def _log_of_twice(large: Value, argument: Value) -> Value:
+def _log_of_twice(large: EmittedValue, argument: EmittedValue) -> EmittedValue:
     """ln(1 + argument), but ln 2 + ln(1 + large) where 1 / large² vanishes."""
     single = large.format is SINGLE
     far = large > (2.0**14 if single else 2.0**28)
@@ -233,7 +249,7 @@ def _log_of_twice(large: Value, argument: Value) -> Value:
     return log1p(far.where(large, argument)) + extra
 
 
-def arcsinh(x: Value) -> Value:
+def arcsinh(x: EmittedValue) -> EmittedValue:
     """ln(1 + |x| + x² / (1 + √(x² + 1))) with the sign of x.
 
     48 / 53 flop, 1 root, 1 / 2 divisions.
@@ -243,7 +259,7 @@ def arcsinh(x: Value) -> Value:
     return _log_of_twice(a - 1.0, a + a * (a / (root + 1.0))).copysign(x)
 
 
-def arccosh(x: Value) -> Value:
+def arccosh(x: EmittedValue) -> EmittedValue:
     """ln(1 + d + √(d² + 2d)), d = x - 1; NaN below 1.
 
     46 / 51 flop, 1 root, 0 / 1 division.

@@ -10,10 +10,18 @@ from __future__ import annotations
 from . import coefficients as c
 from .exponential import exp2_polynomial, power_of_two, scaled
 from .logarithm import INF, NAN, Reciprocal, parted, split, split_any
-from .values import F64, SINGLE, Pair, Value, fast_two_sum, horner, two_product
+from .vector_values import (
+    F64,
+    SINGLE,
+    EmittedValue,
+    Pair,
+    fast_two_sum,
+    horner,
+    two_product,
+)
 
 
-def power(x: Value, y: Value) -> Value:
+def power(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """xʸ. 55 flop in f64 / 150 flop, 1 division; with AVX-512 59 / 70 flop."""
     base = abs(x)
     if x.host.has_scale:
@@ -26,7 +34,7 @@ def power(x: Value, y: Value) -> Value:
     return _signed(x, y, (base.equals(1.0) & y.equals(y)).where(1.0, magnitude))
 
 
-def _signed(x: Value, y: Value, magnitude: Value) -> Value:
+def _signed(x: EmittedValue, y: EmittedValue, magnitude: EmittedValue) -> EmittedValue:
     """xʸ from |x|ʸ: the sign, and NaN where x < 0 is finite and y no integer."""
     half = y * 0.5
     if x.host.has_scale:
@@ -41,7 +49,7 @@ def _signed(x: Value, y: Value, magnitude: Value) -> Value:
     return (y.equals(0.0) | x.equals(1.0)).where(1.0, signed)
 
 
-def _power_by_table(base: Value, y: Value) -> Value:
+def _power_by_table(base: EmittedValue, y: EmittedValue) -> EmittedValue:
     """baseʸ, base ≥ 0. AVX-512."""
     single = base.format is SINGLE
     high, low = _log2_by_table(base)
@@ -54,7 +62,7 @@ def _power_by_table(base: Value, y: Value) -> Value:
     return exp2_polynomial(z.fraction() + rest).scaled_by(z.rint())
 
 
-def _log2_by_table(base: Value) -> Pair:
+def _log2_by_table(base: EmittedValue) -> Pair:
     """log₂ as a sum of two, with an error of about 2⁻³² / 2⁻⁶² of it; the second is
     NaN where the first is infinite.
 
@@ -79,13 +87,13 @@ def _log2_by_table(base: Value) -> Pair:
     return high, rest + (g_low + place.looked_up(of_r[1]))
 
 
-def _special(base: Value, log: Value) -> Value:
+def _special(base: EmittedValue, log: EmittedValue) -> EmittedValue:
     """``log``, but -∞ of 0, ∞ of ∞ and NaN of NaN. 6 flop."""
     log = base.equals(0.0).where(-INF, log)
     return (base < INF).where(log, base)
 
 
-def _power_single(base: Value, y: Value) -> Value:
+def _power_single(base: EmittedValue, y: EmittedValue) -> EmittedValue:
     """baseʸ in f64, to 33 bits, and 2^±200 for what no f32 holds. base ≥ 0."""
     e, m = split(base)
     f = m - 1.0
@@ -99,7 +107,7 @@ def _power_single(base: Value, y: Value) -> Value:
     return p * power_of_two(shifted)
 
 
-def _power_double(base: Value, y: Value) -> Value:
+def _power_double(base: EmittedValue, y: EmittedValue) -> EmittedValue:
     """baseʸ, base ≥ 0."""
     high, low = _log2_pair(base)
     high = _special(base, high)
@@ -116,7 +124,7 @@ def _power_double(base: Value, y: Value) -> Value:
     return scaled(p, shifted)
 
 
-def _log2_pair(base: Value) -> Pair:
+def _log2_pair(base: EmittedValue) -> Pair:
     """log₂ of a positive f64 as a sum of two, with an error of about 2⁻⁶³ of it.
 
     s = f / (2 + f), ln m = 2 s + s z (2/3 + z p(z)), z = s², in sums of two but for
@@ -137,7 +145,7 @@ def _log2_pair(base: Value) -> Pair:
     return fast_two_sum(high, low + h_low)
 
 
-def _quotient(f: Value) -> Pair:
+def _quotient(f: EmittedValue) -> Pair:
     """f / (2 + f) as a sum of two."""
     d, d_low = fast_two_sum(f.constant(2.0), f)
     inverse = 1.0 / d

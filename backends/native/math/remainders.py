@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .library import call_lanes
+from .libm_calls import call_lanes
 from .rounding import floor, trunc
-from .values import F64, SINGLE, Value, two_product
+from .vector_values import F64, SINGLE, EmittedValue, two_product
 
 INF = float("inf")
 
 
-def fmod(x: Value, y: Value) -> Value:
+def fmod(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """x - y trunc(x / y), exact, of the sign of x; NaN for y = 0 or infinite x.
 
     Where |x / y| has more bits than a division gives, a branch calls the C library.
@@ -36,12 +36,14 @@ def fmod(x: Value, y: Value) -> Value:
     return call_lanes("fmod", rare, rest.copysign(x), x, y)
 
 
-def remainder(x: Value, y: Value) -> Value:
+def remainder(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """x - y ⌊x / y⌋, of the sign of y. 24 flop, 1 division and a branch."""
     return _floored(x, y)[0]
 
 
-def _floored(x: Value, y: Value) -> tuple[Value, Value, Value]:
+def _floored(
+    x: EmittedValue, y: EmittedValue
+) -> tuple[EmittedValue, EmittedValue, EmittedValue]:
     """The remainder of the sign of y, C's, and whether they differ by y."""
     rest = fmod(x, y)
     moved = rest.differs(0.0) & ((rest.bits ^ y.bits) < 0)
@@ -50,7 +52,7 @@ def _floored(x: Value, y: Value) -> tuple[Value, Value, Value]:
     return (rest.equals(0.0) & y.differs(0.0)).where(zero, of_y), rest, moved
 
 
-def floor_divide(x: Value, y: Value) -> Value:
+def floor_divide(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """⌊x / y⌋, such that x is y times it plus the remainder; x / 0 for y = 0.
 
     34 flop, 3 divisions and a branch.

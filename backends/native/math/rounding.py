@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from .values import F64, SINGLE, Value, two_product
+from .vector_values import F64, SINGLE, EmittedValue, two_product
 
 
-def sqrt(x: Value) -> Value:
+def sqrt(x: EmittedValue) -> EmittedValue:
     """√x, correctly rounded. 1 square root."""
     return x.sqrt()
 
 
-def rsqrt(x: Value) -> Value:
+def rsqrt(x: EmittedValue) -> EmittedValue:
     """1 / √x. 1 square root, 1 division."""
     return 1.0 / x.sqrt()
 
 
-def hypot(x: Value, y: Value) -> Value:
+def hypot(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """√(x² + y²); ∞ where either is infinite, even beside NaN.
 
     f32 is computed in f64. f64 is scaled by a power of two near the larger, so that no
@@ -40,7 +40,7 @@ def hypot(x: Value, y: Value) -> Value:
     return infinite.where(float("inf"), root)
 
 
-def floor(x: Value) -> Value:
+def floor(x: EmittedValue) -> EmittedValue:
     """The largest integer ≤ x; -0 stays. 1 rounding, or 9 flop."""
     if x.host.has_round:
         return x.call("floor")
@@ -48,7 +48,7 @@ def floor(x: Value) -> Value:
     return (near > x).where(near - 1.0, near).copysign(x)
 
 
-def ceil(x: Value) -> Value:
+def ceil(x: EmittedValue) -> EmittedValue:
     """The smallest integer ≥ x; -0 stays. 1 rounding, or 9 flop."""
     if x.host.has_round:
         return x.call("ceil")
@@ -56,7 +56,7 @@ def ceil(x: Value) -> Value:
     return (near < x).where(near + 1.0, near).copysign(x)
 
 
-def trunc(x: Value) -> Value:
+def trunc(x: EmittedValue) -> EmittedValue:
     """x without its fraction, with its sign. 1 rounding, or 10 flop."""
     if x.host.has_round:
         return x.call("trunc")
@@ -65,37 +65,37 @@ def trunc(x: Value) -> Value:
     return (near > a).where(near - 1.0, near).copysign(x)
 
 
-def rint(x: Value) -> Value:
+def rint(x: EmittedValue) -> EmittedValue:
     """The nearest integer; of two, the even one. 1 rounding, or 6 flop."""
     return x.rint()
 
 
-def copysign(x: Value, y: Value) -> Value:
+def copysign(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """|x| with the sign of y. 3 bit operations."""
     return x.copysign(y)
 
 
-def maximum(x: Value, y: Value) -> Value:
+def maximum(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """The larger of x and y; NaN if either is. Of ±0, either. 3 flop."""
     return x.is_nan().where(x, (x > y).where(x, y))
 
 
-def minimum(x: Value, y: Value) -> Value:
+def minimum(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """The smaller of x and y; NaN if either is. Of ±0, either. 3 flop."""
     return x.is_nan().where(x, (x < y).where(x, y))
 
 
-def fmax(x: Value, y: Value) -> Value:
+def fmax(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """The larger of x and y; not NaN if one is not. 3 flop."""
     return y.is_nan().where(x, (x > y).where(x, y))
 
 
-def fmin(x: Value, y: Value) -> Value:
+def fmin(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """The smaller of x and y; not NaN if one is not. 3 flop."""
     return y.is_nan().where(x, (x < y).where(x, y))
 
 
-def nextafter(x: Value, y: Value) -> Value:
+def nextafter(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """The number next to x in the direction of y. 9 integer ops."""
     bits = x.bits
     down = (x > y) ^ (bits < 0)

@@ -11,28 +11,37 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import coefficients as c
-from .library import call_lanes
-from .values import F64, I32, SINGLE, Value, fast_two_sum, horner, two_product, two_sum
+from .libm_calls import call_lanes
+from .vector_values import (
+    F64,
+    I32,
+    SINGLE,
+    EmittedValue,
+    fast_two_sum,
+    horner,
+    two_product,
+    two_sum,
+)
 
 
 class Angle(NamedTuple):
     """|x| = n π/2 + r + low."""
 
-    quadrant: Value
+    quadrant: EmittedValue
     """Integers as wide as the floats, whose low two bits are those of n."""
-    r: Value
-    low: Value | None
+    r: EmittedValue
+    low: EmittedValue | None
     """What r lacks; None where that does not matter."""
 
 
-def _reach(x: Value) -> float:
+def _reach(x: EmittedValue) -> float:
     """The largest |x| that :func:`_reduced` is right for."""
     if not x.host.has_fma:
         return 2.0**25
     return 2.0**48 if x.format is SINGLE else 2.0**28
 
 
-def _reduced(a: Value, precise: bool = False) -> Angle:
+def _reduced(a: EmittedValue, precise: bool = False) -> Angle:
     """The angle of a ≥ 0; in f32 with ``low`` only when ``precise``.
 
     8 flop in f64 (11 if precise) / 15 flop; without fused multiply-adds more.
@@ -59,7 +68,7 @@ def _reduced(a: Value, precise: bool = False) -> Angle:
     return Angle(shifted.bits, *fast_two_sum(r, n.times_plus(-last, rest_of_r)))
 
 
-def _sine(angle: Angle) -> Value:
+def _sine(angle: Angle) -> EmittedValue:
     """sin(r + low) = r + (r z p(z) + low cos r). 5 / 11 flop."""
     r, low = angle.r, angle.low
     z = r * r
@@ -69,7 +78,7 @@ def _sine(angle: Angle) -> Value:
     return r + cubic
 
 
-def _cosine(angle: Angle) -> Value:
+def _cosine(angle: Angle) -> EmittedValue:
     """cos(r + low) = 1 - z/2 + (z² p(z) - r low). 5 / 14 flop."""
     r, low = angle.r, angle.low
     z = r * r
@@ -82,12 +91,12 @@ def _cosine(angle: Angle) -> Value:
     return near + (z * z).times_plus(p, r.times_plus(-low, rest))
 
 
-def _far(x: Value, name: str, near: Value) -> Value:
+def _far(x: EmittedValue, name: str, near: EmittedValue) -> EmittedValue:
     """``near``, but the C library's ``name`` where |x| is out of reach."""
     return call_lanes(name, abs(x) >= _reach(x), near, x)
 
 
-def _turned(angle: Angle, ahead: int) -> tuple[Value, Value]:
+def _turned(angle: Angle, ahead: int) -> tuple[EmittedValue, EmittedValue]:
     """sin(|x| + ahead π/2), and the bit of the sign that x would give."""
     quadrant = angle.quadrant + ahead
     odd = (quadrant & 1).differs(0)
@@ -96,19 +105,19 @@ def _turned(angle: Angle, ahead: int) -> tuple[Value, Value]:
     return odd.where(_cosine(angle), _sine(angle)), flip
 
 
-def sin(x: Value) -> Value:
+def sin(x: EmittedValue) -> EmittedValue:
     """sin x. 35 / 50 flop and a branch."""
     value, flip = _turned(_reduced(abs(x)), 0)
     return _far(x, "sin", (value.bits ^ flip ^ x.sign_bit).floats)
 
 
-def cos(x: Value) -> Value:
+def cos(x: EmittedValue) -> EmittedValue:
     """cos x. 34 / 49 flop and a branch."""
     value, flip = _turned(_reduced(abs(x)), 1)
     return _far(x, "cos", (value.bits ^ flip).floats)
 
 
-def tan(x: Value) -> Value:
+def tan(x: EmittedValue) -> EmittedValue:
     """sin x / cos x. 45 / 50 flop, 1 division and a branch."""
     angle = _reduced(abs(x), precise=True)
     s, k = _sine(angle), _cosine(angle)
@@ -124,7 +133,7 @@ TAN_EIGHTH = 0.41421356
 """tan π/8, about."""
 
 
-def _arc_of_ratio(y: Value, x: Value) -> Value:
+def _arc_of_ratio(y: EmittedValue, x: EmittedValue) -> EmittedValue:
     """The angle of (x, y) in the first quadrant, x and y ≥ 0 and not both 0 or ∞.
 
     t = y/x, (y - x) / (y + x) or -x/y, |t| ≤ tan π/8, plus 0, π/4 or π/2.
@@ -143,14 +152,14 @@ def _arc_of_ratio(y: Value, x: Value) -> Value:
     return base + (t + (t * z).times_plus(p, rest))
 
 
-def arctan(x: Value) -> Value:
+def arctan(x: EmittedValue) -> EmittedValue:
     """The angle in (-π/2, π/2) of tangent x. 20 / 27 flop, 1 division."""
     bound = 2.0**100 if x.format is SINGLE else 2.0**1000
     a = abs(x).at_most(bound)
     return _arc_of_ratio(a, x.constant(1.0)).copysign(x)
 
 
-def arctan2(y: Value, x: Value) -> Value:
+def arctan2(y: EmittedValue, x: EmittedValue) -> EmittedValue:
     """The angle of the point (y, x), x its ordinate, with C's special cases.
 
     Large points are scaled down; one of two zeros or infinities stands for 1.
@@ -176,12 +185,12 @@ def arctan2(y: Value, x: Value) -> Value:
     return (x.is_nan() | y.is_nan()).where(x + y, angle)
 
 
-def _arcsine_near(t: Value, z: Value) -> Value:
+def _arcsine_near(t: EmittedValue, z: EmittedValue) -> EmittedValue:
     """asin t - t, z = t² ≤ ¼. 6 / 14 flop."""
     return t * z * horner(z, c.ASIN32 if t.format is SINGLE else c.ASIN64)
 
 
-def arcsin(x: Value) -> Value:
+def arcsin(x: EmittedValue) -> EmittedValue:
     """asin x, or π/2 - 2 asin √((1 - |x|) / 2) for |x| > ½. 18 / 26 flop, 1 root."""
     a = abs(x)
     far = a > 0.5
@@ -194,7 +203,7 @@ def arcsin(x: Value) -> Value:
     return far.where(down, t + rest).copysign(x)
 
 
-def arccos(x: Value) -> Value:
+def arccos(x: EmittedValue) -> EmittedValue:
     """2 asin √((1 - x) / 2) for x > ½, π - 2 asin √((1 + x) / 2) for x < -½, else
     π/2 - asin x. 24 / 32 flop, 1 root."""
     a = abs(x)

@@ -1,0 +1,59 @@
+"""The kernels of a program as Metal or CUDA, each beside the terms that it computes."""
+
+from __future__ import annotations
+
+from eqsat.kernels import Kernel, Program, inner, show_type
+
+from ..loop_ir import Unsupported
+from .c_code import DIALECTS, Dialect, header_of
+from .few_row_products import with_sums
+from .gpu_program import Generated, Part, layouts_of, parts_of
+
+
+def metal(program: Program) -> str:
+    """The kernels of ``program`` in Metal, on any machine."""
+    return listing(program, DIALECTS["metal"])
+
+
+def cuda(program: Program) -> str:
+    """The kernels of ``program`` in CUDA C++, on any machine."""
+    return listing(program, DIALECTS["cuda"])
+
+
+def listing(program: Program, dialect: Dialect) -> str:
+    """The functions that bodies call, then each kernel: what it computes, its loops,
+    and its body. What a library computes is named."""
+    program = with_sums(program)
+    views = layouts_of(program)
+    texts: list[str] = []
+    bodies = ""
+    for kernel in program.kernels:
+        layouts = {t: views[t][1] for t in kernel.inputs if t in views}
+        texts.append("\n".join(f"// {line}" for line in _title(kernel)))
+        try:
+            parts = parts_of(kernel, dialect, layouts)
+        except Unsupported as reason:
+            texts[-1] += f"\n// by MLX: {reason}"
+            continue
+        for part in parts:
+            texts.append(_part(part))
+            bodies += part.source.body if isinstance(part, Generated) else ""
+    return "\n\n".join([header_of(dialect, bodies).rstrip(), *texts]) + "\n"
+
+
+def _title(kernel: Kernel) -> list[str]:
+    """What a kernel computes, of what."""
+    types = ", ".join(show_type(r) for r in kernel.results)
+    given = ", ".join(show_type(t) for t in kernel.inputs)
+    nodes = inner(kernel.bodies, kernel.term.args)
+    made = " ".join(t.op.name for t in nodes)
+    return [f"{kernel.name}: {kernel.kind}, {types} of {given}", made]
+
+
+def _part(part: Part) -> str:
+    if not isinstance(part, Generated):
+        return f"// {part.term.op.name} by MLX: {show_type(part.term)}"
+    source = part.source
+    said = [f"// {line}" for line in str(part.nest).splitlines()]
+    said.append(f"// {source.groups} groups of {source.group} threads")
+    return "\n".join([*said, f"{source.name} {{", source.body.rstrip(), "}"])

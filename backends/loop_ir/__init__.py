@@ -1,0 +1,128 @@
+"""Kernels as loops: what a kernel is before it is code of any machine.
+
+A kernel is a :class:`~.nest.Nest`: a grid of independent rows, and passes over the
+elements of a row. Backends print it as LLVM IR, Metal or CUDA. Knows no machine. Start
+with ``nest.py``; ``lower.py`` makes nests from terms.
+"""
+
+from .computed_operands import (
+    Mapped,
+    mapped,
+    work,
+)
+from .deferred_constants import (
+    Late,
+    opened,
+    source_of_pairs,
+)
+from .index_maps import (
+    ZERO,
+    Affine,
+    Layout,
+    LoopVar,
+    Unsupported,
+    address,
+)
+from .lower import (
+    copy_of,
+    pieces_of,
+)
+from .narrow_products import (
+    is_short,
+)
+from .nest import (
+    Accumulate,
+    Buffer,
+    Compute,
+    Const,
+    DType,
+    Gather,
+    Keep,
+    Kept,
+    Load,
+    Nest,
+    Operand,
+    Pass,
+    Position,
+    Running,
+    Scatter,
+    Statement,
+    Store,
+    Within,
+    operands,
+    variables,
+)
+from .nesting import (
+    ELIMINATIONS,
+)
+from .pieces import (
+    Contraction,
+    Convolution,
+    Factoring,
+    Loops,
+    Network,
+    Ordering,
+    Piece,
+    Pieces,
+    Product,
+)
+from .schedule import (
+    WEIGHTS,
+    LoopTarget,
+)
+from .values import (
+    FAR,
+    FUNCTIONS,
+)
+
+__all__ = [
+    "ELIMINATIONS",
+    "FAR",
+    "FUNCTIONS",
+    "WEIGHTS",
+    "ZERO",
+    "Accumulate",
+    "Affine",
+    "Buffer",
+    "Compute",
+    "Const",
+    "Contraction",
+    "Convolution",
+    "DType",
+    "Factoring",
+    "Gather",
+    "Keep",
+    "Kept",
+    "Late",
+    "Layout",
+    "Load",
+    "LoopTarget",
+    "LoopVar",
+    "Loops",
+    "Mapped",
+    "Nest",
+    "Network",
+    "Operand",
+    "Ordering",
+    "Pass",
+    "Piece",
+    "Pieces",
+    "Position",
+    "Product",
+    "Running",
+    "Scatter",
+    "Statement",
+    "Store",
+    "Unsupported",
+    "Within",
+    "address",
+    "copy_of",
+    "is_short",
+    "mapped",
+    "opened",
+    "operands",
+    "pieces_of",
+    "source_of_pairs",
+    "variables",
+    "work",
+]

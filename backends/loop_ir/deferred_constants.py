@@ -1,0 +1,48 @@
+"""Constants that are computed where they are read: what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat.terms import BF16, CONSTANT, Term, Weak
+from eqsat.trace import primitives
+
+SMALL = 32
+"""How many times smaller what a matrix is made of is computed beforehand."""
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A constant that a product computes."""
+
+    term: Term
+    """In primitives."""
+    leaves: tuple[Term, ...]
+    """What it is made of: constants, and small parts that are computed beforehand."""
+
+
+def opened(term: Term) -> Late:
+    """What the constant ``term`` is made of."""
+    whole = primitives(term)
+    leaves: dict[Term, None] = {}
+    seen, stack = {whole}, [whole]
+    while stack:
+        t = stack.pop()
+        for a in t.args:
+            if a in seen or isinstance(a.dtype, Weak):
+                continue
+            seen.add(a)
+            kind = getattr(a.op, "kind", "")
+            is_small = a.size * SMALL <= whole.size
+            if a.op is CONSTANT or is_small or kind not in ("pointwise", "view"):
+                leaves[a] = None
+            else:
+                stack.append(a)
+    return Late(whole, tuple(leaves))
+
+
+def source_of_pairs(of: Late) -> Term | None:
+    """The bfloat16 that are the whole of a constant in float32."""
+    (source, *others) = of.leaves
+    is_cast = of.term.op.name == "cast" and of.term.args == (source,)
+    return source if is_cast and not others and source.dtype == BF16 else None

@@ -1,0 +1,451 @@
+"""Kernels as nests. What one nest cannot hold is computed into memory first: a product,
+a reduction over other axes, a reduction that would leave threads without rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernels import VIEWS, packed, strides_of_view
+from eqsat.terms import HALF, Op, Shape, Term, Weak, scalar
+
+from ..interpret import evaluate
+from .hoisted_nests import CHUNKS, Apart, has_parts
+from .index_maps import (
+    ZERO,
+    Affine,
+    Index,
+    Layout,
+    LoopVar,
+    Split,
+    Unsupported,
+    address,
+    covers,
+)
+from .narrow_products import is_short
+from .nest import DType, Operand
+from .pieces import Loops, Pieces
+from .schedule import LoopTarget, Scattering, schedule
+from .sorted_rows import ORDERED, order
+from .values import Conflict, Values, matching
+
+LEAST_PART = 64
+"""Elements of a slice that are worth a thread of their own where slices are added."""
+PRODUCTS = ("float32", "float64")
+CONTRACTIONS = ("matmul", "conv2d")
+SCATTERED = ("add_at", "set_at")
+DECOMPOSITIONS = ("decompose", "pinv")
+ELIMINATIONS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
+FACTORS = (*ELIMINATIONS, *DECOMPOSITIONS)
+INDEXED = ("take", "accumulate")
+"""Ops of a library that nests compute."""
+
+
+MOST_WOVEN = 8
+"""Parts that are written together where they are joined element by element."""
+
+
+@dataclass(frozen=True)
+class Root:
+    """A term to be written: at ``strides`` of ``out`` from ``offset``."""
+
+    term: Term
+    out: Operand
+    strides: Shape
+    offset: int = 0
+
+
+def _variables(index: Index) -> tuple[LoopVar, ...]:
+    return tuple(v for e in index for v in e.variables)
+
+
+def _source(term: Term) -> Term:
+    """What ``term`` is a view of."""
+    while term.op.name in VIEWS:
+        term = term.args[0]
+    return term
+
+
+def _is_whole(term: Term) -> bool:
+    """Whether a term is a product of integer matrices."""
+    dtype = cast("DType", term.dtype)
+    is_matmul = term.op.name == "matmul" and dtype.kind in "iu"
+    return is_matmul and term.size > 0 and term.args[0].size > 0
+
+
+def _sum_of_products(term: Term) -> Term:
+    """A matrix product as a sum: yᵢⱼ = Σₖ xᵢₖ wₖⱼ."""
+    x, w = term.args
+    k, n = w.shape[-2:]
+
+    def node(name: str, args: Sequence[Term], attrs: Any, shape: Shape) -> Term:
+        return term.graph.node(Op.registry[name], args, attrs, (term.dtype, shape))
+
+    shapes = (*x.shape, 1), (*w.shape[:-2], 1, k, n)
+    sides = [
+        node("reshape", [a], (shape,), shape)
+        for a, shape in zip((x, w), shapes, strict=True)
+    ]
+    shape = (*term.shape[:-1], k, n)
+    products = node("multiply", sides, (), shape)
+    total = node("sum", [products], ((-2,),), (*term.shape[:-1], 1, n))
+    return node("reshape", [total], (term.shape,), term.shape)
+
+
+class Nests:
+    """The nests of a kernel, and what they need in memory. :meth:`contract` and
+    :meth:`factor` say how products and factorisations come to be there."""
+
+    def __init__(self, target: LoopTarget, rounds: bool) -> None:
+        self.target, self.rounds = target, rounds
+        self.out = Pieces()
+        self.memory: dict[Term, tuple[Operand, Layout]] = {}
+        """What is in memory before a nest runs."""
+        self.apart = Apart(target, self.memory)
+        self.users: Counter[Term] = Counter()
+        """How many terms of the kernel read each."""
+        self.numbers: dict[tuple[Term, DType], Operand] = {}
+        """Tables of bare numbers."""
+
+    def contract(self, term: Term, root: Root) -> None:
+        """One of :data:`CONTRACTIONS` into ``root``."""
+        raise NotImplementedError
+
+    def factor(self, term: Term, root: Root) -> None:
+        """One of :data:`FACTORS` into ``root``."""
+        raise NotImplementedError
+
+    def table(self, value: np.ndarray[Any, Any]) -> Operand:
+        """Memory of elements that are known beforehand."""
+        self.out.tables.append(value)
+        return Operand("table", len(self.out.tables) - 1, value.dtype)
+
+    def write(self, root: Root) -> None:
+        """One term; what joins arrays is written part by part."""
+        term = root.term
+        name = "" if term in self.memory else term.op.name
+        if name == "concatenate":
+            axis = cast(int, term.attrs[0]) + term.ndim
+            if self._is_woven(term, root, axis):
+                self.nest(
+                    [
+                        replace(root, term=a, offset=root.offset + i)
+                        for i, a in enumerate(term.args)
+                    ]
+                )
+                return
+            offset = root.offset
+            for a in term.args:
+                if a.size:
+                    self.write(Root(a, root.out, root.strides, offset))
+                offset += a.shape[axis] * root.strides[axis]
+        elif name == "pad":
+            self.pad(term, root)
+        elif name == "add_at" and self.target.scatters:
+            self.add_at(root)
+        elif name == "set_at" and self.target.scatters:
+            self.set_at(root)
+        elif name in ORDERED and self.target.orders:
+            order(self, root)
+        elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
+            if is_short(term):
+                self.nest([root])
+            else:
+                self.contract(term, root)
+        elif name in FACTORS and self.target.factors:
+            self.factor(term, root)
+        elif _is_whole(term) and term not in self.memory:
+            self.write(replace(root, term=_sum_of_products(term)))
+        elif name == "reshape" and (inside := self._inside(root)) is not None:
+            self.write(inside)
+        else:
+            self.nest([root])
+
+    def _is_woven(self, term: Term, root: Root, axis: int) -> bool:
+        """Whether the parts of a joined array are its elements in turn, which one nest
+        computes and writes together: coordinates, colours, complex parts."""
+        (*_, last), stride = term.shape, root.strides[axis]
+        thin = all(a.shape[axis] == 1 for a in term.args)
+        makes = all(
+            cast(Op, _source(a).op).kind == "pointwise" or _source(a) in self.memory
+            for a in term.args
+        )
+        return (
+            axis == term.ndim - 1
+            and 1 < last <= MOST_WOVEN
+            and (thin and makes and stride == 1)
+            and len(set(term.args)) == len(term.args)
+        )
+
+    def _inside(self, root: Root) -> Root | None:
+        """What a reshape is of, to be written in its stead: a product, or what joins
+        or pads arrays, which need no memory of their own then."""
+        (x,) = root.term.args
+        if x in self.memory or x.op.name not in (*CONTRACTIONS, "concatenate", "pad"):
+            return None
+        op, shape = cast(Op, root.term.op), root.term.shape
+        strides = strides_of_view(op, {"shape": x.shape}, shape, root.strides)
+        return None if strides is None else replace(root, term=x, strides=strides)
+
+    def pad(self, term: Term, root: Root) -> None:
+        """A term with a value around it: inside, and two slabs along each axis, as long
+        as the axes before it have inside and as the others have in all."""
+        x, value = term.args
+        shape, offset = list(term.shape), root.offset
+        lows = cast(Shape, term.attrs[0])
+        for axis, low in enumerate(lows, term.ndim - len(lows)):
+            size, stride = x.shape[axis], root.strides[axis]
+            high = shape[axis] - size - low
+            for start, width in ((0, low), (low + size, high)):
+                shape[axis] = width
+                if prod(shape):
+                    slab = self.filled(value, tuple(shape), term)
+                    at = offset + start * stride
+                    self.write(Root(slab, root.out, root.strides, at))
+            shape[axis] = size
+            offset += low * stride
+        if x.size:
+            self.write(Root(x, root.out, root.strides, offset))
+
+    def add_at(self, root: Root) -> None:
+        """Zeros, and then what is added to some of them."""
+        term = root.term
+        if root.out.dtype in HALF:  # which add up in float32
+            self.materialise(term)
+            self.nest([root])
+            return
+        slices, indices = term.args
+        self.write(
+            replace(root, term=self.filled(scalar(term.graph, 0), term.shape, term))
+        )
+        self._scattered(root, slices, indices, True)
+
+    def set_at(self, root: Root) -> None:
+        """What is there, and then what is written over some of it."""
+        x, indices, slices = root.term.args
+        self.write(replace(root, term=x))
+        self._scattered(root, slices, indices, False)
+
+    def _scattered(self, root: Root, x: Term, indices: Term, adds: bool) -> None:
+        """The nest that adds or writes slices: each unit of its work takes all indices
+        in order, and a part of each slice."""
+        if not x.size:
+            return
+        attrs = cast(Op, root.term.op).attr_dict(root.term)
+        axis = root.term.ndim + attrs["axis"]
+        behind = axis + indices.ndim
+        last, parts = f"i{x.ndim - 1}", self._parts(x.shape, axis, behind)
+        splits = dict(parts)
+        while True:
+            values = Values(self.memory, splits, self.rounds)
+            try:
+                index = values.index("i", x.shape)
+                number = values.root(x, index)
+                if values.row is not None or values.running is not None:
+                    raise Conflict(x)
+                size, stride = root.term.shape[axis], root.strides[axis]
+                by = values.place(indices, index[axis:behind], size, stride)
+                break
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                splits = dict(parts)
+                self.materialise(conflict.term)
+        ordered = _variables(index[axis:behind])
+        row = _variables(index[behind:])
+        if parts:
+            row = tuple(v for v in row if not v.name.startswith(f"{last}a"))
+        below = (*index[:axis], ZERO, *index[behind:])
+        store = root.out, address(below, root.strides, root.offset), number
+        how = Scattering(by, ordered, row, adds)
+        nest, operands = schedule(values, [store], self.target, scattering=how)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+
+    def _parts(self, shape: Shape, axis: int, behind: int) -> dict[str, int]:
+        """How the last axis of slices is split, so that threads share what few of them
+        there are before ``axis`` leave: by its name, the size of a part."""
+        if behind == len(shape):
+            return {}
+        threads, size = self.target.threads, shape[-1]
+        least = max(-(-size * prod(shape[:axis]) // threads), LEAST_PART)
+        whole = (n for n in range(least, size) if size % n == 0)
+        return {f"i{len(shape) - 1}": n for n in [*whole][:1]}
+
+    def filled(self, value: Term, shape: Shape, like: Term) -> Term:
+        """``value``, one number, in ``shape``, of the dtype of ``like``."""
+        op, dtype = Op.registry["broadcast_to"], cast("DType", like.dtype)
+        found = value.graph.node(op, [value], (shape,), (dtype, shape))
+        if isinstance(value.dtype, Weak):
+            key = value, dtype
+            if key not in self.numbers:
+                number = np.asarray(evaluate([value], {})[value], dtype)
+                self.numbers[key] = self.table(number)
+            self.memory[found] = self.numbers[key], Layout((0,) * len(shape))
+        return found
+
+    def nest(self, roots: Sequence[Root]) -> None:
+        """A nest that writes ``roots``; what it needs in memory comes before it."""
+        while True:
+            roots, values, indices = self._values(roots)
+            apart = self.apart.terms(values, [r.term for r in roots])
+            if not apart:
+                break
+            for term in apart:
+                self.materialise(term)
+        stores = []
+        for r, i in zip(roots, indices, strict=True):
+            if i is None:
+                self.write(r)
+            else:
+                stores.append((r, i, values.value(r.term, i)))
+        self._emit(values, stores)
+
+    def _values(
+        self, roots: Sequence[Root]
+    ) -> tuple[Sequence[Root], Values, list[Index | None]]:
+        """The values of one nest: the roots that it writes, and the index of each in
+        the domain of the first, None where there is none."""
+        splits: dict[str, int] = {}
+        while True:
+            values = Values(self.memory, splits, self.rounds, self.target.most)
+            try:
+                index = values.index("i", roots[0].term.shape)
+                values.root(roots[0].term, index)
+                others = [self._index(values, r, splits) for r in roots[1:]]
+                return roots, values, [index, *others]
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                splits.clear()
+                roots = self._settle(conflict.term, roots)
+
+    def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
+        """Compute what a nest of ``roots`` needs in memory; the roots that are left."""
+        own = [r for r in roots if r.term is term]
+        if own and len(roots) > len(own):
+            for r in own:
+                self.write(r)
+            self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
+            return [r for r in roots if r.term is not term]
+        is_half = own and own[0].out.dtype in HALF
+        name = term.op.name
+        apart = name == "reshape" or (name in CONTRACTIONS and is_half)
+        if own and not apart:
+            raise Unsupported(f"{term.op.name} in loops")
+        self.materialise(term)
+        return list(roots)
+
+    def _index(
+        self, values: Values, root: Root, splits: dict[str, int]
+    ) -> Index | None:
+        """Where a further root runs along the domain of the first; None if nowhere."""
+        found = values.known_index(root.term)
+        if found is not None and covers(found, root.term.shape):
+            return found
+        trial = Values(self.memory, splits, self.rounds)
+        index = trial.index("o", root.term.shape)
+        trial.root(root.term, index)
+        met = matching(trial, values)
+        moved = tuple(e.substituted(met) for e in index)
+        fresh = {v for e in index for v in e.variables}
+        if fresh <= met.keys() and covers(moved, root.term.shape):
+            values.value(root.term, moved)
+            return moved
+        return None
+
+    def _part_at(self, term: Term, index: Index, chunk: LoopVar) -> Affine:
+        """Where a part of a reduction lies: beside other parts of the same row, or of
+        other rows where there are many."""
+        at, which = address(index, packed(term.shape)), Affine.of(chunk)
+        if self.target.threads == 1:
+            return at + which.times(term.size)
+        return at.times(CHUNKS) + which
+
+    def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
+        placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
+        nest, operands = schedule(values, placed, self.target)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+
+    # -- memory in between -------------------------------------------------------------
+
+    def temporary(self, dtype: DType, size: int) -> Operand:
+        """New memory of so many elements."""
+        self.out.temporaries.append((dtype, size))
+        return Operand("temporary", len(self.out.temporaries) - 1, dtype)
+
+    def materialise(self, term: Term) -> None:
+        """Compute ``term`` into memory of its own."""
+        if term.op.name == "reshape":
+            self._flat(term)
+            return
+        dtype = Values(self.memory, {}).dtype(term)
+        is_product = dtype.name in PRODUCTS or _is_whole(term)
+        if term.op.name in CONTRACTIONS and not is_product:
+            raise Unsupported(f"{term.op.name} in {dtype}")
+        strides = packed(term.shape)
+        out = self.temporary(dtype, term.size)
+        root = Root(term, out, strides)
+        if term.op.kind == "reduce":  # type: ignore[attr-defined]
+            self._reduction(root)
+        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED) or (
+            term.op.name in ORDERED and self.target.orders
+        ):
+            if term.op.name == "concatenate":
+                self._sources(term)
+            self.write(root)
+        elif (
+            term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]
+            or term.op.name in INDEXED
+        ):
+            self.nest([root])
+        else:
+            raise Unsupported(f"{term.op.name} in loops")
+        self.memory[term] = out, Layout(strides)
+
+    def _sources(self, term: Term) -> None:
+        """Compute what parts of ``term`` show, and others use as well: a value that is
+        rolled along several axes."""
+        shown = Counter(_source(a) for a in term.args)
+        for x, parts in shown.items():
+            is_computed = cast(Op, x.op).kind == "pointwise" and x not in self.memory
+            if is_computed and self.users[x] > parts:
+                self.materialise(x)
+
+    def _flat(self, term: Term) -> None:
+        """A reshape that no index says: its argument packed, under another layout."""
+        (x,) = term.args
+        found = self.memory.get(x)
+        if found is None or found[1] != Layout(packed(x.shape)):
+            out = self.temporary(Values(self.memory, {}).dtype(x), x.size)
+            self.write(Root(x, out, packed(x.shape)))
+            found = out, Layout(packed(x.shape))
+        self.memory[term] = found[0], Layout(packed(term.shape))
+
+    def _reduction(self, root: Root) -> None:
+        """A reduction, in two steps where it has few rows and many elements."""
+        term = root.term
+        whole = term.args[0].size
+        if not self.apart.is_parted(term, term.size, whole) or not has_parts(term):
+            self.nest([root])
+            return
+        dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
+        ends = self.apart.ends(term)
+        chunk = LoopVar("chunk", 3 if ends else CHUNKS)
+        parts = self.temporary(dtype, term.size * chunk.size)
+        _, values, (index,) = self._values([root])
+        assert index is not None
+        (number,) = (i for i, v in enumerate(values.values) if v.over)
+        at = self._part_at(term, index, chunk)
+        nest, operands = schedule(values, [(parts, at, number)], self.target, chunk)
+        nest = replace(nest, ends=ends)
+        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
+        values = Values(self.memory, {})
+        index = values.index("i", term.shape)
+        at = self._part_at(term, index, chunk)
+        values.joins = (parts, at, chunk, whole // term.size)
+        self._emit(values, [(root, index, values.root(term, index))])

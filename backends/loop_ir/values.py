@@ -1,0 +1,492 @@
+"""The values of a kernel: bodies demanded at index expressions, from the results down.
+
+A value is a term at an index. Views change the index and vanish; the variables of a
+reduction are those of the result that run along the same axes, so that ``x / sum(x)``
+reads one ``x`` in both places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernels import packed
+from eqsat.terms import HALF, Op, Shape, Term, Weak, limits
+
+from ..interpret import evaluate
+from .index_maps import (
+    ZERO,
+    Affine,
+    Index,
+    Layout,
+    LoopVar,
+    Unsupported,
+    address,
+    broadcast_index,
+    covers,
+    reshape_index,
+    slice_index,
+    spread,
+    transpose_index,
+)
+from .narrow_products import is_short
+from .nest import DType
+
+RUNNING = frozenset(
+    "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
+)
+"""Ufuncs whose running results loops compute: they are associative."""
+FUNCTIONS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
+    "cbrt hypot arctan arctan2 arcsin arccos logaddexp erfc erfcx erfinv log_ndtr "
+    "gammaln digamma".split()
+)
+"""Pointwise ops that take as long as some ten additions."""
+WIDE = np.dtype(np.float32)
+INDEX = np.dtype(np.int64)
+NEAR = np.dtype(np.int32)
+"""Indices of which vectors hold twice as many."""
+FAR = 1 << 30
+"""Elements within which they reach, so that lanes may move on from there."""
+
+
+@dataclass(frozen=True)
+class KernelValue:
+    """A number in a kernel. What it is depends on which fields are set."""
+
+    op: str
+    """``const``, ``load``, ``position``, or the op that computes it."""
+    dtype: DType
+    args: tuple[int, ...] = ()
+    at: Affine = ZERO
+    source: Any = None
+    """What a load reads, or the number that a constant is."""
+    over: tuple[LoopVar, ...] = ()
+    """The variables that a reduction runs over."""
+
+
+class Conflict(Exception):
+    """``term`` cannot be computed in this nest: it needs one of its own."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__(f"{term.op.name} needs a kernel of its own")
+        self.term = term
+
+
+class Values:
+    """The values of one nest. Raises :class:`Conflict` and :class:`Split` when the nest
+    has to be begun anew."""
+
+    def __init__(
+        self,
+        memory: Mapping[Term, tuple[Any, Layout]],
+        splits: Mapping[str, int],
+        rounds: bool = False,
+        most: tuple[int, int] | None = None,
+    ) -> None:
+        self.memory = memory
+        """Terms in memory: what a load of each reads, and its layout."""
+        self.splits = splits
+        self.rounds = rounds
+        """Whether numbers that halves meet are halves too: in a single op of NumPy, but
+        not in a kernel of several, which computes in float32."""
+        self.most = most
+        """How many times as often as it has elements a pointwise op may be computed,
+        light ones and others; None where that does not matter."""
+        self.times: Counter[Term] = Counter()
+        """How often each is computed."""
+        self.values: list[KernelValue] = []
+        self.known: dict[tuple[Term, Index], int] = {}
+        self._numbers: dict[KernelValue, int] = {}
+        self._open: list[tuple[Term, Index]] = []
+        """What is being demanded, the innermost last."""
+        self.base: tuple[LoopVar, ...] = ()
+        """The variables of the result."""
+        self.row: tuple[LoopVar, ...] | None = None
+        """The variables that the reductions run over."""
+        self.grid: frozenset[LoopVar] = frozenset()
+        """Where there is a reduction: the variables outside of it."""
+        self.running: LoopVar | None = None
+        """The variable along which there are running results."""
+        self.reduced: list[Term] = []
+        """The reductions, arguments first."""
+        self.joins: tuple[Any, Affine, LoopVar, int] | None = None
+        """Where parts of the one reduction lie: memory, address, the variable that
+        numbers them, and elements of the whole."""
+
+    def fresh(self, name: str, size: int) -> Affine:
+        """A new variable; two or more where it has been split."""
+        inner = self.splits.get(name)
+        if inner is None:
+            return Affine.of(LoopVar(name, size))
+        high = self.fresh(f"{name}a", size // inner)
+        return high.times(inner) + self.fresh(f"{name}b", inner)
+
+    def index(self, stem: str, shape: Shape) -> Index:
+        """New variables for each axis of ``shape``."""
+        return tuple(self.fresh(f"{stem}{i}", n) for i, n in enumerate(shape))
+
+    def root(self, term: Term, index: Index) -> int:
+        """The value of a result whose axes are ``index``."""
+        if not self.base:
+            order = sorted({v for e in index for v in e.variables})
+            self.base = tuple(sorted(order, key=lambda v: -_weight(index, term, v)))
+        return self.value(term, index)
+
+    def value(self, term: Term, index: Index) -> int:
+        """The number of the value of ``term`` at ``index``."""
+        key = (term, index)
+        if key not in self.known:
+            self._count(term, index)
+            self._open.append(key)
+            self.known[key] = self._demand(term, index)
+            self._open.pop()
+        return self.known[key]
+
+    def _count(self, term: Term, index: Index) -> None:
+        """Raise :class:`Conflict` for what is computed so often, at shifted places,
+        that it had better be in memory."""
+        op = cast(Op, term.op)
+        if self.most is None or op.kind != "pointwise" or term in self.memory:
+            return
+        self.times[term] += prod(
+            {v: v.size for e in index for v in e.variables}.values()
+        )
+        light, heavy = self.most
+        most = heavy if op.name in FUNCTIONS else light
+        if self._open and self.times[term] > most * max(term.size, 1):
+            raise Conflict(term)
+
+    def known_index(self, term: Term) -> Index | None:
+        """An index that ``term`` is demanded at."""
+        return next(iter(self.indices_of(term)), None)
+
+    def indices_of(self, term: Term) -> list[Index]:
+        """The indices that ``term`` is demanded at."""
+        return [i for t, i in self.known if t is term]
+
+    # -- terms -------------------------------------------------------------------------
+
+    def _demand(self, term: Term, index: Index) -> int:
+        if term in self.memory:
+            source, layout = self.memory[term]
+            is_bare = isinstance(term.dtype, Weak)
+            dtype = source.dtype if is_bare else self.dtype(term)
+            return self._load(source, layout, index, dtype)
+        op = cast(Op, term.op)
+        attrs = op.attr_dict(term)
+        args = term.args
+        if op.name == "reshape":
+            try:
+                below = reshape_index(index, term.shape, args[0].shape)
+            except Unsupported:
+                raise Conflict(term) from None
+            return self.value(args[0], below)
+        if op.name == "broadcast_to":
+            return self.value(args[0], broadcast_index(index, args[0].shape))
+        if op.name == "transpose":
+            return self.value(args[0], transpose_index(index, attrs["perm"]))
+        if op.name == "slice":
+            below = slice_index(index, attrs["starts"], attrs["steps"])
+            return self.value(args[0], below)
+        if op.name == "concatenate" and not index[attrs["axis"]].terms:
+            return self._part(args, attrs["axis"], index)
+        if op.kind == "reduce":
+            return self._reduce(term, op.name, args[0], attrs["axis"], index)
+        if op.kind == "pointwise":
+            return self._pointwise(term, op, index)
+        if is_short(term) and covers(index, term.shape):
+            return self._dot(term, index)
+        if op.lowerings:
+            raise Conflict(term)
+        if op.name == "take":
+            return self._take(term, attrs["axis"], index)
+        if op.name == "accumulate":
+            return self._run(term, attrs["ufunc"], attrs["axis"][0], index)
+        raise Conflict(term)
+
+    def _part(self, args: Sequence[Term], axis: int, index: Index) -> int:
+        """An element of joined arrays that is known to be of one of them."""
+        at = index[axis].offset
+        for a in args:
+            if at < a.shape[axis]:
+                break
+            at -= a.shape[axis]
+        below = list(index)
+        below[axis] = Affine(at)
+        return self.value(a, tuple(below))
+
+    def _dot(self, term: Term, index: Index) -> int:
+        """An element of a product, as a sum that is written out."""
+        x, y = term.args
+        *batch, i, j = index
+        terms = []
+        for k in map(Affine, range(x.shape[-1])):
+            at = (*batch, i, k), (*batch, k, j)
+            pair = [
+                self.value(a, broadcast_index(e, a.shape))
+                for a, e in zip((x, y), at, strict=True)
+            ]
+            terms.append(
+                self.add(KernelValue("multiply", self.dtype(term), tuple(pair)))
+            )
+        return reduce(self._sum, terms)
+
+    def _sum(self, x: int, y: int) -> int:
+        return self.add(KernelValue("add", self.values[x].dtype, (x, y)))
+
+    def _take(self, term: Term, axis: int, index: Index) -> int:
+        """Elements of memory at computed indices."""
+        x, indices = term.args
+        size, lead = x.shape[axis], x.ndim + axis
+        of_indices = index[lead : lead + indices.ndim]
+        if not covers(of_indices, indices.shape):  # each of them is to be checked
+            raise Conflict(term)
+        if x not in self.memory:
+            raise Conflict(x)
+        below = (*index[:lead], ZERO, *index[lead + indices.ndim :])
+        source, layout = self.memory[x]
+        by = self.place(indices, of_indices, size, layout.strides[axis])
+        at = address(below, layout.strides, layout.offset)
+        return self.add(KernelValue("gather", self.dtype(term), (by,), at, source))
+
+    def place(self, indices: Term, index: Index, size: int, stride: int) -> int:
+        """How far behind the first of ``size`` elements that lie ``stride`` apart the
+        one lies that ``indices`` names, which fails the call if there is none."""
+        if size == 0 or indices.dtype == np.dtype(np.uint64):
+            raise Unsupported(f"one of {size} elements by {indices.dtype}")
+        found = limits(indices)
+        assert found is not None
+        low, high = found
+        narrow = np.iinfo(NEAR)
+        is_near = narrow.min <= low and high <= narrow.max
+        is_near = is_near and size * max(abs(stride), 1) < FAR
+        dtype = NEAR if is_near else INDEX
+        i = self._cast(self.value(indices, index), dtype)
+        if low < -size or high >= size:
+            i = self._within(i, max(low, -size), size)
+        if low < 0:
+            behind = self.add(KernelValue("add", dtype, (i, self.number(size, dtype))))
+            zero = self.number(0, dtype)
+            is_behind = self.add(KernelValue("less", np.dtype(bool), (i, zero)))
+            i = self.add(KernelValue("where", dtype, (is_behind, behind, i)))
+        if stride == 1:
+            return i
+        step = self.number(stride, dtype)
+        return self.add(KernelValue("multiply", dtype, (i, step)))
+
+    def _within(self, value: int, low: int, high: int) -> int:
+        """An integer that fails the call unless ``low <= value < high``."""
+        dtype = self.values[value].dtype
+        return self.add(KernelValue("within", dtype, (value,), source=(low, high)))
+
+    def _run(self, term: Term, ufunc: str, axis: int, index: Index) -> int:
+        """Running results along an axis."""
+        (x,) = term.args
+        if term.shape[axis] == 1:
+            return self.value(x, index)
+        if ufunc not in RUNNING:
+            raise Unsupported(f"{ufunc}.accumulate in loops")
+        e = index[axis]
+        along = e.variables[0] if e.terms else None
+        others = [v for i, o in enumerate(index, -len(index)) if i != axis
+                  for v in o.variables]  # fmt: skip
+        if (
+            along is None
+            or e != Affine.of(along)
+            or along.size != term.shape[axis]
+            or {along, *others} != set(self.base)
+            or along in others
+            or self.row is not None
+            or self.joins is not None
+            or self.running not in (None, along)
+        ):
+            is_cut = len(e.terms) > 1 and term is self._open[0][0]
+            raise Conflict(x if is_cut and x not in self.memory else term)
+        self.running = along
+        at = Affine.of(along)
+        number = self.value(x, index)
+        return self.add(KernelValue("running", self.dtype(term), (number,), at, ufunc))
+
+    def _pointwise(self, term: Term, op: Op, index: Index) -> int:
+        if op.name == "copy":
+            return self.value(term.args[0], index)
+        met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
+        if not met or op.lowerings:
+            raise Conflict(term)
+        if op.name == "nextafter" and term.dtype in HALF:
+            raise Unsupported("nextafter in float32 of numbers that are not")
+        values = []
+        for a in term.args:
+            if isinstance(a.dtype, Weak) and a not in self.memory:
+                number = self._weak(a)
+                dtype = self.dtype(term) if op.name == "where" else met[-1]
+                if self.rounds and term.dtype in HALF:
+                    number = float(cast("DType", term.dtype).type(number))
+                values.append(self.number(number, dtype))
+            else:
+                values.append(self.value(a, broadcast_index(index, a.shape)))
+        if op.name == "cast":
+            return self._cast(values[0], cast("DType", term.dtype))
+        if op.name == "power" and self.dtype(term).kind in "iu":
+            values = self._powers(term, values, index)
+        return self.add(KernelValue(op.name, self.dtype(term), tuple(values)))
+
+    def _powers(self, term: Term, values: Sequence[int], index: Index) -> list[int]:
+        """The arguments of an integer power, whose exponents must not be negative."""
+        dtype = self.dtype(term)
+        x, y = (self._cast(v, dtype) for v in values)
+        exponent = self.values[y]
+        if exponent.op == "const":
+            if exponent.source[1] < 0:
+                raise Unsupported("a negative integer power")
+        elif dtype.kind == "i":
+            if not covers(index, term.shape):  # each exponent is to be checked
+                raise Conflict(term)
+            y = self._within(y, 0, np.iinfo(dtype).max + 1)
+        return [x, y]
+
+    def _cast(self, value: int, dtype: DType) -> int:
+        """``value`` in ``dtype``; halves are rounded, and computed with in float32."""
+        wide = WIDE if dtype in HALF else dtype
+        if self.values[value].dtype != wide:
+            value = self.add(KernelValue("cast", wide, (value,)))
+        if dtype in HALF:
+            return self.add(KernelValue(f"round_{dtype.name}", wide, (value,)))
+        return value
+
+    def _reduce(
+        self, term: Term, name: str, arg: Term, axes: Sequence[int], index: Index
+    ) -> int:
+        outer = frozenset(v for e in index for v in e.variables)
+        if self.joins is not None:
+            return self._join(term, name, outer)
+        sizes = tuple(arg.shape[a] for a in axes)
+        if prod(sizes) == 1:
+            return self._single(term, name, self.value(arg, index))
+        if self.running is not None:
+            raise Conflict(term)
+        if self.row is None:
+            self._begin_row(term, outer, sizes)
+        assert self.row is not None
+        if outer != self.grid or prod(sizes) != prod(v.size for v in self.row):
+            raise Conflict(term)
+        below = list(index)
+        along = self._along(arg.shape, axes) or spread(self.row, sizes)
+        for a, e in zip(axes, along, strict=True):
+            below[a + len(index)] = e
+        x = self.value(arg, tuple(below))
+        self.reduced.append(term)
+        if name in ("argmax", "argmin"):
+            (a,) = axes
+            at = self.add(KernelValue("position", INDEX, at=below[a + len(below)]))
+            return self.add(KernelValue(name, INDEX, (x, at), over=self.row))
+        if name in ("any", "all"):
+            x = self._cast(x, np.dtype(bool))
+        return self._total(name, self.dtype(term), x, prod(sizes))
+
+    def _single(self, term: Term, name: str, x: int) -> int:
+        """A reduction over one element."""
+        if name in ("argmax", "argmin"):
+            return self.number(0, INDEX)
+        return self._cast(x, np.dtype(bool)) if name in ("any", "all") else x
+
+    def _join(self, term: Term, name: str, outer: frozenset[LoopVar]) -> int:
+        """A reduction of the parts that another nest has reduced."""
+        assert self.joins is not None
+        source, at, chunk, count = self.joins
+        self.grid, self.row = outer, (chunk,)
+        dtype = self.dtype(term)
+        x = self.add(KernelValue("load", dtype, at=at, source=source))
+        return self._total(name, dtype, x, count)
+
+    def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
+        assert self.row is not None
+        if dtype == np.dtype(bool):
+            name = {"sum": "any", "prod": "all"}.get(name, name)
+        if name != "mean":
+            return self.add(KernelValue(name, dtype, (x,), over=self.row))
+        total = self.add(KernelValue("sum", dtype, (x,), over=self.row))
+        return self.add(
+            KernelValue("divide", dtype, (total, self.number(float(count), dtype)))
+        )
+
+    def _along(self, shape: Shape, axes: Sequence[int]) -> Index | None:
+        """How the row runs through ``axes`` where a value of ``shape`` is used beside
+        its reduction."""
+        assert self.row is not None
+        for term, index in reversed(self._open):
+            if term.shape == shape:
+                found = tuple(index[a + len(index)] for a in axes)
+                if {v for e in found for v in e.variables} == set(self.row):
+                    return found
+        return None
+
+    def _begin_row(self, term: Term, outer: frozenset[LoopVar], sizes: Shape) -> None:
+        inner = tuple(v for v in self.base if v not in outer)
+        if prod(v.size for v in inner) == prod(sizes):
+            self.row = inner
+        elif outer <= set(self.base) and (outer or not self.base):
+            found = [self.fresh(f"r{i}", n) for i, n in enumerate(sizes)]
+            self.row = tuple(v for e in found for v in _ordered(e))
+        else:
+            raise Conflict(term)
+        self.grid = outer
+
+    # -- values ------------------------------------------------------------------------
+
+    def add(self, value: KernelValue) -> int:
+        """The number of ``value``; equal values have one."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+    def number(self, number: float, dtype: DType) -> int:
+        """A constant. Equal numbers of other signs or types are others."""
+        return self.add(KernelValue("const", dtype, source=(repr(number), number)))
+
+    def _load(self, source: Any, layout: Layout, index: Index, dtype: DType) -> int:
+        at = address(index, layout.strides, layout.offset)
+        return self.add(KernelValue("load", dtype, at=at, source=source))
+
+    def _weak(self, term: Term) -> float:
+        value = evaluate([term], {})[term]
+        if isinstance(value, np.ndarray):
+            raise Unsupported("a table of bare numbers")
+        return value
+
+    def dtype(self, term: Term) -> DType:
+        """The dtype that a term is computed in: halves in float32."""
+        dtype = cast("DType", term.dtype)
+        return WIDE if dtype in HALF else dtype
+
+
+def _ordered(e: Affine) -> list[LoopVar]:
+    """The variables of an index, the outermost first."""
+    return [v for v, _ in sorted(e.terms, key=lambda t: -t[1])]
+
+
+def _weight(index: Index, term: Term, var: LoopVar) -> int:
+    """How far one step of ``var`` goes in the packed memory of ``term``."""
+    return address(index, packed(term.shape)).coefficient(var)
+
+
+def matching(trial: Values, values: Values) -> dict[LoopVar, Affine]:
+    """What the variables of ``trial`` are in ``values``, by a term that both read."""
+    best: dict[LoopVar, Affine] = {}
+    for (term, index), _ in trial.known.items():
+        for other in values.indices_of(term):
+            met: dict[LoopVar, Affine] = {}
+            for mine, theirs in zip(index, other, strict=True):
+                if len(mine.terms) == 1 and mine.terms[0][1] == 1 and not mine.offset:
+                    met[mine.terms[0][0]] = theirs
+            if len(met) > len(best):
+                best = met
+    return best

@@ -1,0 +1,59 @@
+"""Parts of convolutions that read images with zeros around them: rows of places, or
+places of the only row, with what each needs of an image in memory of a thread."""
+
+from __future__ import annotations
+
+from ...loop_ir import Convolution
+from ..machine import Host
+from ..products import STRIP_BYTES, padded, tile
+
+MANY_PARTS = 4
+"""Parts for each thread from which on it does not matter that some have one more."""
+IMAGE_BYTES = 1 << 18
+"""Of the rows of many channels that a part reads: they stay in the second cache, those
+of one channel in the first."""
+
+
+def are_of_columns(p: Convolution) -> bool:
+    """Whether parts are places of one row, and not rows."""
+    return p.window.places[0] == 1
+
+
+def parts(p: Convolution, host: Host, threads: int, least: int) -> int:
+    """In how many parts the places of an image are, of ``least`` rows, or places of
+    the only row."""
+    rows, across = p.window.places
+    total = across if are_of_columns(p) else rows
+    image = p.channels * lines(p, rows) * line(p, host, across)
+    strip = STRIP_BYTES if p.channels == 1 else IMAGE_BYTES
+    found = -(-image * p.dtype.itemsize // strip)
+    planes = p.rows // p.sizes[0]
+    if planes < MANY_PARTS * threads:
+        found = max(found, -(-threads * MANY_PARTS // planes))
+    return max(min(found, total // least), 1)
+
+
+def line(p: Convolution, host: Host, places: int) -> int:
+    """Elements from row to row of an image with zeros around it, for so many places of
+    each."""
+    w = p.window
+    need = (places - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
+    return padded(need, tile(host, p.dtype).lanes)
+
+
+def lines(p: Convolution, rows: int) -> int:
+    """Rows of an image under so many rows of places."""
+    w = p.window
+    return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+
+
+def longest(p: Convolution, host: Host, parts: int) -> int:
+    """Elements from row to row, where there are so many parts."""
+    across = p.window.places[1]
+    return line(p, host, -(-across // parts) if are_of_columns(p) else across)
+
+
+def plane(p: Convolution, host: Host, parts: int) -> int:
+    """Elements from channel to channel, where there are so many parts."""
+    rows = 1 if are_of_columns(p) else -(-p.window.places[0] // parts)
+    return lines(p, rows) * longest(p, host, parts)

@@ -1,0 +1,33 @@
+"""Factorisations of matrices: LAPACK, and vectors of small matrices.
+
+Start with ``lapack_calls.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqsat.support import lazy_room
+
+if TYPE_CHECKING:
+    from . import (
+        eig_svd_qr,
+        lapack_calls,
+    )
+    from .eig_svd_qr import (
+        Decompositions,
+    )
+    from .small_matrices import (
+        LaneFactors,
+        lanes_of,
+    )
+
+__getattr__ = lazy_room(__name__, __file__)
+
+__all__ = [
+    "Decompositions",
+    "LaneFactors",
+    "eig_svd_qr",
+    "lanes_of",
+    "lapack_calls",
+]

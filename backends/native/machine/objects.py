@@ -1,0 +1,17 @@
+"""Object code on disk, by the LLVM IR that it was compiled from."""
+
+from __future__ import annotations
+
+from eqsat.support import disk_cache
+
+from .processor import Host, compile_ir
+
+
+def compiled(text: str, host: Host) -> bytes:
+    """Object code of LLVM IR, from disk where it was compiled before."""
+    name = disk_cache.key("object", text, host.key)
+    code = disk_cache.get(name)
+    if code is None:
+        code = compile_ir(text, host)
+        disk_cache.put(name, code)
+    return code

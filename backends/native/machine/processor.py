@@ -1,0 +1,234 @@
+"""The host machine: what its processor can do, LLVM IR to object code, and object code
+to functions in memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from eqsat.support import BackendError, OptionError
+
+_LEVELS = {
+    "generic": ("generic", ""),
+    "x86-64-v2": ("x86-64-v2", "+sse4.2"),
+    "x86-64-v3": ("x86-64-v3", "+sse4.2,+avx,+avx2,+fma,+f16c"),
+    "x86-64-v4": (
+        "x86-64-v4",
+        "+sse4.2,+avx,+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512cd,+avx512dq,"
+        "+avx512vl",
+    ),
+}
+"""What ``EQSAT_CPU`` may say besides ``native``: LLVM's name and the features that
+code generation asks for."""
+_WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor that code is made for."""
+
+    triple: str
+    cpu: str
+    features: str
+    """As LLVM takes them: ``+avx2,+fma,-avx512f``."""
+    products: str = "best"
+    """Who computes matrix products: ``own`` code, ``blas``, or the ``best`` of both."""
+
+    @functools.cached_property
+    def flags(self) -> frozenset[str]:
+        """The features that are there: ``avx2``."""
+        parts = self.features.split(",")
+        return frozenset(f[1:] for f in parts if f.startswith("+"))
+
+    @property
+    def is_arm(self) -> bool:
+        """Whether this is a 64-bit ARM, which always has NEON."""
+        return self.triple.startswith(("aarch64", "arm64"))
+
+    @property
+    def is_mac(self) -> bool:
+        """Whether the system is macOS."""
+        return "apple" in self.triple
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register (bits)."""
+        if not self.is_arm and self.flags.issuperset(_WIDE):
+            return 512
+        return 256 if not self.is_arm and "avx2" in self.flags else 128
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is one instruction."""
+        return self.is_arm or "fma" in self.flags
+
+    @property
+    def has_bfloat_pairs(self) -> bool:
+        """Whether to multiply and sum pairs of bfloat16 by one instruction where there
+        is one: on AMD's processors, and where products are to be ``own``. On Intel's
+        Emerald Rapids it takes 1.9 times as long as to widen and multiply them."""
+        is_there = self.vector_bits == 512 and "avx512bf16" in self.flags
+        return is_there and (self.cpu.startswith("znver") or self.products == "own")
+
+    @property
+    def has_gathers(self) -> bool:
+        """Whether one instruction reads the elements of a vector from anywhere, sooner
+        than as many reads: those of AMD's processors take longer."""
+        return self.vector_bits == 512 and not self.cpu.startswith("znver")
+
+    @property
+    def foresees_reads(self) -> bool:
+        """Whether what sums read is foreseen so well that several streams of memory at
+        once, or asking for it ahead, take longer: by AMD's processors (Zen 5); on
+        Intel's Emerald Rapids they take 0.80 to 0.99 of the time."""
+        return self.cpu.startswith("znver")
+
+    @property
+    def key(self) -> str:
+        """Text that differs wherever the object code may differ."""
+        llvm_version = ".".join(map(str, llvm.llvm_version_info))
+        return "|".join(
+            (
+                *(self.triple, self.cpu, self.features, self.products),
+                *(f"llvmlite {llvmlite.__version__}", f"LLVM {llvm_version}"),
+            )
+        )
+
+
+def host(cpu: str | None = None, products: str | None = None) -> Host:
+    """This machine, or a lesser one: ``cpu`` (default ``EQSAT_CPU``) is ``native``,
+    ``generic``, or ``x86-64-v2`` to ``v4``; ``products`` (``EQSAT_PRODUCTS``) is
+    :attr:`Host.products`. Raises :class:`OptionError` for others."""
+    given = os.environ.get
+    who = products or given("EQSAT_PRODUCTS") or "best"
+    if who not in ("best", "own", "blas"):
+        raise OptionError(f"EQSAT_PRODUCTS={who!r}: expected best, own or blas")
+    found = _host(cpu or given("EQSAT_CPU") or "native")
+    return found if who == found.products else replace(found, products=who)
+
+
+@functools.cache
+def _host(cpu: str) -> Host:
+    _initialise()
+    triple = llvm.get_process_triple()
+    if cpu == "native":
+        features = llvm.get_host_cpu_features()
+        return Host(triple, llvm.get_host_cpu_name(), features.flatten())
+    if cpu not in _LEVELS or (cpu != "generic" and not triple.startswith("x86_64")):
+        raise OptionError(
+            f"EQSAT_CPU={cpu!r}: expected native, {', '.join(_LEVELS)} (levels of "
+            f"x86-64 on x86-64 alone); this is {triple}"
+        )
+    return Host(triple, *_LEVELS[cpu])
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@functools.cache
+def _target_machine(machine: Host) -> llvm.TargetMachine:
+    """Position-independent code: it may lie far from what it calls."""
+    _initialise()
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(
+        cpu=machine.cpu,
+        features=machine.features,
+        opt=2,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+def compile_ir(
+    module: Any, machine: Host | None = None, passes: str = "short"
+) -> bytes:
+    """Object code of LLVM IR: text, or a module whose ``str`` is the text.
+
+    ``passes``: ``short`` cleans up explicit code in half a millisecond (inlining of
+    ``alwaysinline`` functions, scalars in registers); the code generator finds the
+    common subexpressions of a block, and LLVM's NewGVN, which would find more, aborts
+    the process on functions of a hundred loops. ``full`` is what ``clang -O2`` does
+    without vectorisation, ten times as long.
+    Raises :class:`BackendError` with LLVM's message for IR that is wrong.
+    """
+    machine = machine or host()
+    target = _target_machine(machine)
+    try:
+        parsed = llvm.parse_assembly(str(module))
+        parsed.verify()
+    except RuntimeError as error:
+        raise BackendError(f"native: LLVM refuses the IR: {error}") from None
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning.loop_unrolling = tuning.loop_interleaving = False
+    builder = llvm.create_pass_builder(target, tuning)
+    if passes == "full":
+        manager = builder.getModulePassManager()
+    else:
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_always_inliner_pass()
+        manager.add_global_dead_code_eliminate_pass()
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+        manager.add_aggressive_dce_pass()
+    manager.run(parsed, builder)
+    code: bytes = target.emit_object(parsed)
+    return code
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedObject:
+    """Object code in memory, for as long as this object is alive."""
+
+    exports: Mapping[str, int]
+    tracker: Any = field(repr=False)
+    linker: Any = field(repr=False)
+
+    def address(self, name: str) -> int:
+        """Where the function ``name`` starts. Raises :class:`BackendError` for a name
+        that :func:`load` was not asked for."""
+        if name not in self.exports:
+            raise BackendError(
+                f"native: no function {name!r}; exported: {', '.join(self.exports)}"
+            )
+        return self.exports[name]
+
+
+def load(
+    code: bytes | Sequence[bytes],
+    exports: Iterable[str],
+    imports: Mapping[str, int] | None = None,
+) -> LoadedObject:
+    """``code`` of :func:`compile_ir`, or several that call each other, in memory, with
+    the addresses of its functions ``exports``. What else it calls is in ``imports``
+    (name to address) or a symbol of the process. Raises :class:`BackendError` for names
+    that are in neither."""
+    names = tuple(exports)
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for part in (code,) if isinstance(code, bytes) else code:
+        builder.add_object_img(part)
+    for name in names:
+        builder.export_symbol(name)
+    for name, address in (imports or {}).items():
+        builder.import_symbol(name, address)
+    # A linker of its own for each library: one for all keeps 9 KB of every library for
+    # ever. RuntimeDyld, the other way to link, may place the sections of one object so
+    # far apart that their references overflow, which aborts the process.
+    linker = llvm.create_lljit_compiler(
+        _target_machine(host()), use_jit_link=True, suppress_errors=True
+    )
+    try:
+        tracker = builder.link(linker, "eqsat")
+    except RuntimeError as error:
+        raise BackendError(f"native: object code does not link: {error}") from None
+    return LoadedObject({name: tracker[name] for name in names}, tracker, linker)

@@ -1,0 +1,51 @@
+"""Kernels of a native program that NumPy runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eqsat.kernels import Kernel, Program
+from eqsat.terms import INPUT, Graph, Term, Weak
+from eqsat.trace import KERNEL, RESULT
+
+from ..interpret import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Python:
+    """A kernel that NumPy runs, and why."""
+
+    kernel: Kernel
+    run: Callable[..., Sequence[Array]]
+    arguments: tuple[Term, ...]
+    reason: str
+
+
+def python_part(kernel: Kernel, reason: str) -> Python:
+    """A kernel as a NumPy program of its own."""
+    from ..numpy import lower as lower_to_numpy
+
+    graph = Graph(sources=False)
+    args: list[Term] = []
+    inputs: dict[Term, Term] = {}
+    graph.arrays.update(kernel.term.graph.arrays)
+    for a in kernel.term.args:
+        if isinstance(a.dtype, Weak):
+            args.append(_copied(a, graph))
+            continue
+        if a not in inputs:
+            inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
+        args.append(inputs[a])
+    term = graph.node(kernel.term.op, args, kernel.term.attrs, kernel.term.type)
+    roots = [term]
+    if kernel.term.op is KERNEL and kernel.results[0].op is RESULT:
+        roots = [graph.node(RESULT, [term], r.attrs, r.type) for r in kernel.results]
+    run = lower_to_numpy(Program.of(roots, list(inputs.values())))
+    return Python(kernel, run, tuple(inputs), reason)
+
+
+def _copied(term: Term, graph: Graph) -> Term:
+    """``term``, of bare numbers, in another graph."""
+    args = [_copied(a, graph) for a in term.args]
+    return graph.node(term.op, args, term.attrs, term.type)

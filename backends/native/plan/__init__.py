@@ -1,0 +1,53 @@
+"""Where a program's values lie, and which pieces run together.
+
+Knows memory and order. Does not write code. Start with ``steps.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqsat.support import lazy_room
+
+if TYPE_CHECKING:
+    from .buffers import (
+        Places,
+        strided,
+    )
+    from .call_table import (
+        FEW,
+        PLACES,
+        calls_of,
+        table,
+    )
+    from .frame import (
+        Frame,
+        constant_words,
+    )
+    from .groups import (
+        PANELS,
+        TEMPORARY,
+        Group,
+        PlanStep,
+    )
+    from .steps import (
+        Layered,
+    )
+
+__getattr__ = lazy_room(__name__, __file__)
+
+__all__ = [
+    "FEW",
+    "PANELS",
+    "PLACES",
+    "TEMPORARY",
+    "Frame",
+    "Group",
+    "Layered",
+    "Places",
+    "PlanStep",
+    "calls_of",
+    "constant_words",
+    "strided",
+    "table",
+]

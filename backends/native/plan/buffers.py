@@ -1,0 +1,182 @@
+"""Where the values of a program lie: inputs, results, constants, and one block of
+scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.kernels import Kernel, Program, View, packed
+from eqsat.terms import Op, Term
+
+from ...interpret import Array, evaluate
+from ...loop_ir import Layout, Unsupported, opened
+from ..machine import MemoryRef, aligned
+from ..products import Panels
+from ..runtime import ALIGNED_FROM, fresh
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the elements of a value lie."""
+
+    memory: MemoryRef
+    layout: Layout
+
+
+class Places:
+    """The places of the values of ``program``, whose inputs have ``layouts``.
+
+    Pointers are numbered: inputs, results, constants, then scratch.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        layouts: Sequence[Layout],
+        late: Sequence[int] = (),
+    ) -> None:
+        self.program = program
+        self.late = {program.folded[i]: opened(program.folded[i]) for i in late}
+        """Constants that products compute."""
+        self.of: dict[Term, Place] = {}
+        self.constants: list[Array] = []
+        self.packed: list[tuple[int, Panels]] = []
+        """The last constants: others, by their pointers, in panels."""
+        self.first_output = len(program.inputs)
+        self.first_constant = self.first_output + len(program.roots)
+        for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
+            self.of[t] = Place(MemoryRef(i), layout)
+        folded = (t for t in program.folded if t not in self.late)
+        leaves = (a for of in self.late.values() for a in of.leaves)
+        fixed = dict.fromkeys((*program.constants, *folded, *leaves))
+        values = evaluate(tuple(fixed), {})
+        for t in fixed:
+            value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
+            self.constant(value, t)
+        self.scratch_bytes = 0
+        self.fault: MemoryRef | None = None
+        """A byte that is 1 after a call that must not give what it computed."""
+        self._slots()
+
+    def constant(self, value: Array, term: Term | None = None) -> Place:
+        """The place of an array that is known beforehand."""
+        number = self.first_constant + len(self.constants)
+        self.constants.append(value)
+        place = Place(MemoryRef(number), Layout(packed(value.shape)))
+        if term is not None:
+            self.of[term] = place
+        return place
+
+    def settle(self, terms: Sequence[Term]) -> None:
+        """Compute constants now that were to be computed by products."""
+        values = evaluate(terms, {})
+        for t in terms:
+            self.constant(np.array(values[t], cast("np.dtype[Any]", t.dtype)), t)
+            del self.late[t]
+
+    def panels(self, number: int, panels: Panels) -> Place:
+        """The place of the constant with this pointer, in panels."""
+        self.packed.append((number, panels))
+        source = self.constants[number - self.first_constant]
+        dtype = np.dtype(panels.dtype)
+        least = ALIGNED_FROM // dtype.itemsize
+        out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
+        panels.fill(out, source)
+        return self.constant(out)
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Give up the memory of constants that nothing reads."""
+        for number in numbers:
+            self.constants[number - self.first_constant] = np.empty(0, np.uint8)
+
+    def scratch(self, size: int) -> MemoryRef:
+        """So many bytes of scratch memory of their own."""
+        start = self.scratch_bytes
+        self.scratch_bytes += aligned(size)
+        return MemoryRef(-1, start)
+
+    def noted(self) -> MemoryRef:
+        """Where a call notes that it has failed."""
+        if self.fault is None:
+            self.fault = self.scratch(1)
+        return self.fault
+
+    def _slots(self) -> None:
+        """Kernels' results and the views of them; a result of the program is written
+        where it is returned, if it lies there in order."""
+        views: dict[Term, Layout] = {}
+        for step in self.program.steps:
+            if isinstance(step, View):
+                source = views.get(step.term.args[0])
+                if source is None:
+                    known = self.of.get(step.term.args[0])
+                    shape = step.term.args[0].shape
+                    source = known.layout if known else Layout(packed(shape))
+                views[step.term] = view_layout(step.term, source)
+        plan = self.program.plan
+        self.copied = set(self.program.copies)
+        owners: dict[int, int] = {}
+        bases = {s.term: s.base for s in self.program.steps if isinstance(s, View)}
+        for i, root in enumerate(self.program.roots):
+            if i in self.copied:
+                continue
+            if views.get(root, Layout(packed(root.shape))) != Layout(
+                packed(root.shape)
+            ):
+                self.copied.add(i)
+                continue
+            owners[plan.slot_of[bases.get(root, root)]] = self.first_output + i
+        memory: dict[int, MemoryRef] = {}
+        for n, slot in enumerate(plan.slots):
+            owner = owners.get(n)
+            memory[n] = self.scratch(slot.nbytes) if owner is None else MemoryRef(owner)
+        for step in self.program.steps:
+            if isinstance(step, Kernel):
+                for r in step.results:
+                    where = memory[plan.slot_of[r]]
+                    self.of[r] = Place(where, Layout(packed(r.shape)))
+            else:
+                base = self.of[step.base]
+                layout = views[step.term]
+                self.of[step.term] = Place(base.memory, layout)
+
+
+def view_layout(term: Term, source: Layout) -> Layout:
+    """The layout of a view of memory that has layout ``source``.
+
+    Raises :class:`Unsupported` for a reshape that needs a copy.
+    """
+    (arg,) = term.args
+    probe = np.lib.stride_tricks.as_strided(
+        np.empty(1, np.int8), arg.shape, source.strides
+    )
+    op = cast(Op, term.op)
+    if op.name == "reshape":
+        try:
+            seen = np.reshape(probe, term.shape, copy=False)
+        except ValueError:
+            raise Unsupported(
+                f"a reshape to {term.shape} of memory with strides {source.strides}"
+            ) from None
+    else:
+        seen = op.reference(probe, **op.attr_dict(term))
+    start = probe.__array_interface__["data"][0]
+    offset = seen.__array_interface__["data"][0] - start
+    return Layout(tuple(seen.strides), source.offset + offset)
+
+
+def strided(block: Array, place: Place, term: Term) -> Array:
+    """The array at ``place`` in the bytes ``block``."""
+    dtype = cast("np.dtype[Any]", term.dtype)
+    size = dtype.itemsize
+    return np.ndarray(
+        term.shape,
+        dtype,
+        block.data,
+        place.memory.byte + place.layout.offset * size,
+        tuple(s * size for s in place.layout.strides),
+    )

@@ -1,0 +1,305 @@
+"""What a program does, in order: the pieces of its kernels over their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.kernels import Kernel, Program
+from eqsat.terms import HALF, SCALAR, Term
+
+from ...loop_ir import (
+    WEIGHTS,
+    Convolution,
+    DType,
+    Factoring,
+    Gather,
+    Layout,
+    Load,
+    Loops,
+    LoopTarget,
+    Nest,
+    Network,
+    Operand,
+    Ordering,
+    Piece,
+    Pieces,
+    Product,
+    Scatter,
+    Store,
+    Unsupported,
+    copy_of,
+    pieces_of,
+)
+from ..convolutions import conv_plan
+from ..factors import eig_svd_qr
+from ..loops import check, shape_of, turned
+from ..machine import Host, MemoryRef
+from ..products import gemm_plan
+from ..runtime import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
+from ..sorting import library_sorts, sort_networks
+from .buffers import Place, Places
+from .groups import TEMPORARY, Group, Grouping, PlanStep
+from .joined_writes import from_start, joined
+from .kernel_keys import Numbers, key_of
+from .relayout_copies import with_copies
+
+STREAMED_BYTES = 1 << 24
+"""Results from which on caches are left to what is read: half of a large L3."""
+MOST = 4, 3
+"""Places at which a pointwise op is computed again, and one that takes as long as ten
+of them: four steps of a stencil in one nest take five times as long as in two."""
+
+
+def seconds_of(piece: Piece, host: Host) -> float:
+    """About how long one thread takes (s)."""
+    if isinstance(piece, Product):
+        own = gemm_plan.is_better(host)
+        return piece.flops / (gemm_plan.flops_per_s(host) if own else FLOPS_PER_S)
+    if isinstance(piece, Convolution):
+        return piece.flops / gemm_plan.flops_per_s(host)
+    if isinstance(piece, Factoring):
+        return eig_svd_qr.seconds(piece, host)
+    if isinstance(piece, Ordering):
+        return library_sorts.seconds_of(piece)
+    if isinstance(piece, Network):
+        return sort_networks.seconds_of(piece, host)
+    nest = piece.nest
+    lanes = shape_of(nest, host).lanes
+    rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
+    total = 0.0
+    for p in nest.passes:
+        n = rows * prod(v.size for v in p.loops)
+        work = sum(WEIGHTS.get(getattr(s, "op", ""), 1) for s in p.body)
+        moved = sum(
+            nest.buffers[s.buffer].dtype.itemsize * prod(v.size for v in s.at.variables)
+            for s in p.body
+            if isinstance(s, (Load, Gather, Store))
+        )
+        total += max(n * work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
+    return total
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What equal kernels over other memory are made of."""
+
+    made: Pieces
+    pieces: list[tuple[Piece, float, tuple[int, ...]]]
+    """As they run, with the seconds that they take, and where each operand starts in
+    its memory (bytes; none where they all start there)."""
+    inputs: dict[Term, int]
+    """Places of the arguments of the kernel that was opened."""
+    tables: list[MemoryRef]
+
+
+class Layered(Grouping):
+    """The steps of a program before they are code."""
+
+    def __init__(
+        self,
+        program: Program,
+        places: Places,
+        host: Host,
+        threads: int,
+        exact: bool = False,
+    ) -> None:
+        super().__init__(places, host, threads)
+        self.target = LoopTarget(
+            threads,
+            exact,
+            orders=library_sorts.dtypes(),
+            scatters=True,
+            factors=True,
+            sweeps=True,
+            most=MOST,
+            normal=not exact,
+        )
+        self.parts: list[Group | Kernel] = []
+        """Groups, and kernels that only Python runs."""
+        self.reasons: dict[Kernel, str] = {}
+        """Why Python runs these."""
+        self.opened: dict[Any, _Opened] = {}
+        self.numbers = Numbers.of(program.kernels)
+        self._held: dict[tuple[Term, DType], MemoryRef] = {}
+        """Where numbers lie that are read from memory."""
+        self._placed: dict[Any, tuple[Loops, Loops]] = {}
+        for kernel in program.kernels:
+            if not any(r.size for r in kernel.results):
+                continue
+            try:
+                self.parts += self._kernel(kernel)
+            except Unsupported as why:
+                self.reasons[kernel] = str(why)
+                places.settle([t for t in places.late if t in kernel.inputs])
+                self.parts.append(kernel)
+        for i in sorted(places.copied):
+            self.parts += self._copy(program, i)
+        self.panel_places = [
+            places.panels(number, panels).memory for number, panels in self.panels
+        ]
+        """Where the constants in panels lie."""
+        self.unread = self._unread()
+        """Pointers of constants that are read in panels only."""
+
+    def _unread(self) -> tuple[int, ...]:
+        read: set[int] = set()
+        for part in self.parts:
+            if not isinstance(part, Group):
+                return ()
+            read.update(m.buffer for s in part.steps for m in s.memory)
+        return tuple(sorted({number for number, _ in self.panels} - read))
+
+    def _kernel(self, kernel: Kernel) -> list[Group]:
+        if "numpy" in kernel.op.lowerings:
+            raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
+        known = self._opened(kernel)
+        memory = self._memory(kernel, known)
+        every = [tuple(memory(o) for o in p.operands) for p in known.made.pieces]
+        every = conv_plan.in_place(known.made.pieces, every, TEMPORARY)
+        steps = []
+        for (p, seconds, starts), where in zip(known.pieces, every, strict=True):
+            if isinstance(p, Loops):
+                p = self._with_memory(p, where)
+            if starts:
+                where = tuple(
+                    MemoryRef(m.buffer, m.byte + start)
+                    for m, start in zip(where, starts, strict=True)
+                )
+            steps.append(PlanStep(p, where, seconds))
+        return list(self._groups(steps))
+
+    def _opened(self, kernel: Kernel) -> _Opened:
+        """What ``kernel`` is made of: the same as that of an earlier one that differs
+        in where its operands lie."""
+        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
+        layouts = {
+            t: Layout(self.places.of[t].layout.strides)
+            for t in kernel.inputs
+            if t not in late
+        }
+        numbers = {} if late else self.numbers.read(kernel)
+        key = None if late else key_of(kernel, layouts, numbers)
+        if key is not None and key in self.opened:
+            return self.opened[key]
+        has_halves = any(t.dtype in HALF for t in kernel.inputs)
+        halves = has_halves and gemm_plan.is_better(self.host)
+        pairs = halves and self.host.has_bfloat_pairs
+        target = replace(self.target, halves=halves, pairs=pairs)
+        made = pieces_of(kernel, target, layouts, late, numbers)
+        turns = [self._turned(p) if isinstance(p, Loops) else p for p in made.pieces]
+        made = with_copies(replace(made, pieces=turns), self.host)
+        pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
+        parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
+        for p in made.pieces:
+            starts: tuple[int, ...] = ()
+            if isinstance(p, Loops):
+                p, starts = from_start(p, parts)
+            elif isinstance(p, Convolution):
+                conv_plan.check(p)
+            elif isinstance(p, Factoring):
+                eig_svd_qr.check(p)
+            elif isinstance(p, Product) and gemm_plan.is_better(self.host):
+                p = gemm_plan.merged(p)
+            pieces.append((p, seconds_of(p, self.host), starts))
+        tables = [self.places.constant(t).memory for t in made.tables]
+        inputs = {t: i for i, t in enumerate(kernel.term.args)}
+        found = _Opened(made, pieces, inputs, tables)
+        if key is not None:
+            self.opened[key] = found
+        return found
+
+    def _turned(self, p: Loops) -> Loops:
+        """``p`` with lanes along what suits this machine. Raises
+        :class:`Unsupported`."""
+        check(p.nest)
+        return replace(p, nest=turned(p.nest, self.host))
+
+    def _is_short(self, kernel: Kernel, o: Operand) -> bool:
+        """Whether a result is not written past caches, whole vectors at a time."""
+        return bool(kernel.results[o.key].nbytes < STREAMED_BYTES)
+
+    def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], MemoryRef]:
+        first = len(self.temporaries)
+        self.temporaries += [d.itemsize * n for d, n in known.made.temporaries]
+
+        def where(o: Operand) -> MemoryRef:
+            if o.kind == "array":
+                i = known.inputs.get(o.key)  # what a late one is made of has none
+                term: Term = o.key if i is None else kernel.term.args[i]
+                return self._start(term, o.dtype)
+            if o.kind == "result":
+                return self._start(kernel.results[o.key], o.dtype)
+            if o.kind == "table":
+                return known.tables[int(o.key)]
+            if o.kind == "fault":
+                return self.places.noted()
+            return MemoryRef(TEMPORARY, first + int(o.key))
+
+        return where
+
+    def _start(self, term: Term, dtype: DType) -> MemoryRef:
+        """Where the first element of a value lies, or a number in that dtype."""
+        if term.op is SCALAR:
+            key = term, dtype
+            if key not in self._held:
+                held = self.places.constant(np.array(term.attrs[0], dtype))
+                self._held[key] = held.memory
+            return self._held[key]
+        place: Place = self.places.of[term]
+        byte = place.memory.byte + place.layout.offset * dtype.itemsize
+        return MemoryRef(place.memory.buffer, byte)
+
+    def _copy(self, program: Program, i: int) -> list[Group]:
+        """A result that lies elsewhere, or in another order."""
+        root = program.roots[i]
+        if root.size == 0:
+            return []
+        out = MemoryRef(self.places.first_output + i)
+        source = self.places.of[root]
+        loops = copy_of(root, source.layout, self.target)
+        memory = tuple(
+            source.memory if o.kind == "array" else out for o in loops.operands
+        )
+        return [Group((PlanStep(loops, memory, seconds_of(loops, self.host)),))]
+
+    def _with_memory(self, p: Loops, memory: Sequence[MemoryRef]) -> Loops:
+        """A nest, told what lies where: buffers that are the same memory, and results
+        that no cache holds until somebody reads them."""
+        nest = p.nest
+        shared = _shared(nest, memory)
+        outputs = range(self.places.first_output, self.places.first_constant)
+        reads = (Load, Scatter)
+        read = {s.buffer for s in nest.statements() if isinstance(s, reads)}
+        streamed = frozenset(
+            i
+            for i, m in enumerate(memory)
+            if m.buffer in outputs
+            and i not in read | shared
+            and self._output_bytes(m) >= STREAMED_BYTES
+        )
+        if not shared and not streamed:
+            return p
+        key = id(p), shared, streamed
+        if key not in self._placed:
+            nest = replace(nest, aliased=shared, streamed=streamed)
+            self._placed[key] = replace(p, nest=nest), p  # whose id stays its own
+        return self._placed[key][0]
+
+    def _output_bytes(self, m: MemoryRef) -> int:
+        roots = self.places.program.roots
+        return roots[m.buffer - self.places.first_output].nbytes
+
+
+def _shared(nest: Nest, memory: Sequence[MemoryRef]) -> frozenset[int]:
+    """Buffers of which some are written that are the same memory as others."""
+    written = {m for m, b in zip(memory, nest.buffers, strict=True) if b.written}
+    return frozenset(
+        i
+        for i, m in enumerate(memory)
+        if m in written and sum(m == other for other in memory) > 1
+    )

@@ -1,0 +1,263 @@
+"""How products are computed when their code is generated, and when it is.
+
+Right operands that are constants are brought into panels once, others at each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from eqsat.kernels import packed
+from eqsat.terms import BF16
+
+from ...loop_ir import Layout, Product
+from ..machine import Host, aligned, blas
+from .tiles import Panels, Tile, padded, spans, tile
+
+STRIP_BYTES = 1 << 15
+"""Rows of a tile of the left operand, as long as they are multiplied at once: they stay
+in the first cache, the panel of the right operand in the second."""
+NEAR_BYTES = 512
+"""Rows of the right operand up to which it is read where it lies."""
+EVEN = 4
+"""Tiles up to which rows are shared evenly between them: code for each height is made
+when it is first needed."""
+LINE = 64
+"""Columns that are multiplied by a row vector come in multiples of these."""
+LEAST_COLUMNS = 256
+"""Those that are worth a thread of their own."""
+COPIED = 16
+"""Rows of the right operand that are copied into panels together."""
+FEW = 4
+"""Rows up to which a matrix that is computed is multiplied in registers."""
+FREQUENCY = 3e9
+"""Rough clock of a core (Hz)."""
+WIDEST = 512
+"""Bits of the widest vectors of a processor."""
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """How a product is computed."""
+
+    kind: str
+    """``tiles``, or ``pairs`` of bfloat16, by a vector ``line`` or ``dots``, or
+    ``rows``: a few, by a matrix that is computed."""
+    order: str = ""
+    """How the right operand comes to lie in panels: not at all (it is read as it lies),
+    ``done`` beforehand, ``own``: by each thread, for what it computes, or ``late``: it
+    is computed, a part at a time."""
+    bytes: int = 0
+    """Memory that each thread needs (bytes)."""
+    height: int = 0
+    """Rows of a tile."""
+    is_column: bool = False
+    """Whether the vector is the right operand."""
+
+
+def is_better(host: Host) -> bool:
+    """Whether generated products are faster than those of BLAS: where that takes
+    kernels of narrower vectors than the processor has, or both take the widest.
+
+    With AVX-512 in both (OpenBLAS's SkylakeX on an Emerald Rapids, one thread) products
+    with bias and relu take BLAS 1.04 to 1.56 times as long from 32 rows on, 2.5 to 3
+    times with 8 rows; by a vector both wait for the matrix.
+    """
+    if host.products != "best":
+        return host.products == "own"
+    known = blas.vector_bits()
+    wider = host.vector_bits > known or host.vector_bits == known == WIDEST
+    return host.has_fma and wider
+
+
+def has_pairs(p: Product, host: Host) -> bool:
+    """Whether the processor multiplies and sums pairs of both operands."""
+    is_bfloat = p.x.dtype == p.y.dtype == BF16 and p.dtype == np.float32
+    return is_bfloat and p.sizes[2] % 2 == 0 and host.has_bfloat_pairs
+
+
+def flops_per_s(host: Host) -> float:
+    """What one core computes with float32, roughly (flop/s)."""
+    return 2 * 2 * FREQUENCY * host.vector_bits / 32
+
+
+def merged(p: Product) -> Product:
+    """The product with batch axes as rows where all of them meet one right operand."""
+    m, n, k = p.sizes
+    batch = p.batch
+    strides = [list(layout.strides) for layout in p.at]
+    x, y, out = strides
+    while batch and y[-3] == 0:
+        size = batch[-1]
+        if m > 1:
+            are_rows = x[-3] == m * x[-2] and out[-3] == m * out[-2]
+        else:
+            are_rows = x[-3] >= k and out[-3] >= n and (x[-1] == 1 or k == 1)
+        if not are_rows:
+            break
+        for s in (x, out):
+            row = s[-2] if m > 1 else s[-3]
+            s[-3:-1] = [row]
+        del y[-3]
+        m, batch = m * size, batch[:-1]
+    at = [
+        Layout(tuple(s), layout.offset) for s, layout in zip(strides, p.at, strict=True)
+    ]
+    return replace(p, sizes=(m, n, k), batch=batch, at=(at[0], at[1], at[2]))
+
+
+def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
+    """How ``p`` is computed, ``panel`` rows at a time."""
+    m, n, k = p.sizes
+    x, y, out = (layout.strides for layout in p.at)
+    if p.mapped is not None:
+        return _of_mapped(p, host, panel)
+    x_turns = blas.matrix(p.at[0], m, k).is_transposed
+    of_y = blas.matrix(p.at[1], k, n)
+    plain = p.x.dtype == p.y.dtype == p.dtype
+    if n == 1 and plain and not x_turns and (y[-2] == 1 or k == 1):
+        return GemmPlan("dots", is_column=True)
+    # A constant in panels is read in order, with sums in registers.
+    is_line = m == 1 and plain and not is_constant
+    if is_line and not of_y.is_transposed:
+        return GemmPlan("line")
+    if is_line and (x[-1] == 1 or k == 1):
+        return GemmPlan("dots")
+    if n == 1 and plain and x_turns and out[-2] == 1:
+        return GemmPlan("line", is_column=True)
+    size = p.dtype.itemsize
+    shape = tile(host, p.dtype)
+    most = min(panel, m)
+    if is_constant and m > 1 and not x_turns and has_pairs(p, host):
+        return GemmPlan("pairs", "done", height=height(most, shape))
+    room = most * block_row(p, host) * size if is_moved(p) else 0
+    order = "done"
+    if not is_constant:
+        near = of_y.leading * size <= NEAR_BYTES or m <= 2 * shape.rows
+        lies = p.y.dtype == p.dtype and not of_y.is_transposed
+        if near and lies and n % shape.lanes == 0:
+            order = ""
+        elif most == m and prod(p.batch) > 1 and any(y[:-2]):
+            order = "own"
+            room += panel_bytes(p, host)
+    return GemmPlan("tiles", order, room, height(most, shape))
+
+
+def _of_mapped(p: Product, host: Host, panel: int) -> GemmPlan:
+    m, _, k = p.sizes
+    x = p.at[0].strides
+    lies = p.x.dtype == p.dtype and (x[-1] == 1 or k == 1)
+    if m <= min(FEW, panel) and lies:
+        return GemmPlan("rows", height=m)
+    most = min(panel, m)
+    room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
+    room = aligned(room) + part_bytes(p, host)
+    return GemmPlan("tiles", "late", room, height(most, tile(host, p.dtype)))
+
+
+def part_bytes(p: Product, host: Host) -> int:
+    """Bytes of the part of a panel that is computed at once."""
+    return inner(p, host) * tile(host, p.dtype).columns * p.dtype.itemsize
+
+
+def height(rows: int, shape: Tile) -> int:
+    """Rows of the tiles of so many rows: few ones are shared evenly."""
+    if rows > EVEN * shape.rows:
+        return shape.rows
+    return -(-rows // -(-rows // shape.rows))
+
+
+def inner(p: Product, host: Host) -> int:
+    """How much of the inner axis is multiplied at once."""
+    k = p.sizes[2]
+    most = STRIP_BYTES // (tile(host, p.dtype).rows * p.dtype.itemsize)
+    each = padded(-(-k // -(-k // most)), 2)
+    if p.mapped is not None:
+        each = padded(each, len(p.mapped.rows))
+    return min(each, k)
+
+
+def is_moved(p: Product) -> bool:
+    """Whether blocks of the left operand are brought into order before they are
+    multiplied: they are halves, or their rows do not lie in order."""
+    m, _, k = p.sizes
+    return p.x.dtype != p.dtype or blas.matrix(p.at[0], m, k).is_transposed
+
+
+def block_row(p: Product, host: Host) -> int:
+    """Elements from row to row of such a block."""
+    lanes = tile(host, p.dtype).lanes
+    return padded(inner(p, host), lanes) + lanes
+
+
+def panel_bytes(p: Product, host: Host) -> int:
+    """Bytes of one right operand in panels."""
+    return panel_elements(p, host) * p.dtype.itemsize
+
+
+def panel_elements(p: Product, host: Host) -> int:
+    """Numbers of one right operand in panels."""
+    _, n, k = p.sizes
+    return k * padded(n, tile(host, p.dtype).lanes)
+
+
+def in_panels(p: Product, host: Host, pairs: bool = False) -> Product:
+    """The product with its right operand in panels, packed, without its offset."""
+    size = panel_elements(p, host)
+    kept = [b if s else 1 for b, s in zip(p.batch, p.at[1].strides, strict=False)]
+    steps = packed((*kept, size))[:-1]
+    strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
+    at = p.at[0], Layout((*strides, 0, 0)), p.at[2]
+    dtype = p.y.dtype if pairs else p.dtype
+    return replace(p, y=replace(p.y, dtype=dtype), at=at)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The right operand of a product, brought into panels."""
+
+    product: Product
+    panels: Panels
+
+    def units(self, host: Host) -> int:
+        """Parts that threads can share."""
+        return prod(self.panels.kept) * units(self.product, host)
+
+
+def units(p: Product, host: Host) -> int:
+    """Parts in which one right operand is brought into panels."""
+    _, n, k = p.sizes
+    if blas.matrix(p.at[1], k, n).is_transposed:
+        return parts_of(n, tile(host, p.dtype))
+    return -(-k // COPIED)
+
+
+def parts_of(n: int, shape: Tile) -> int:
+    """Parts that columns can have: tiles of full width; narrow ones go with the last
+    of them."""
+    first = spans(n, shape)[0]
+    is_wide = first.vectors == shape.vectors
+    return -(-first.columns // shape.columns) if is_wide else 1
+
+
+def panels(p: Product, host: Host, pairs: bool = False) -> Panels:
+    """How the right operand of ``p`` is brought into panels."""
+    _, n, k = p.sizes
+    shape = tile(host, p.dtype)
+    at = p.at[1]
+    kept = tuple(b if s else 1 for b, s in zip(p.batch, at.strides, strict=False))
+    dtype = "uint16" if pairs else p.dtype.name
+    return Panels(kept, (k, n), at, shape.vectors, shape.lanes, dtype, pairs)
+
+
+def columns_of(p: Product, how: GemmPlan | None, host: Host) -> int:
+    """Parts that the columns of a product can have at most."""
+    n = p.sizes[1]
+    if how is None or how.is_column:
+        return 1
+    if how.kind == "tiles":
+        return parts_of(n, tile(host, p.dtype))
+    return max(n // LEAST_COLUMNS, 1)

@@ -1,0 +1,105 @@
+"""Matrices brought into the order that products read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from ...loop_ir import DType
+from ..loops import loop
+from ..machine import I64, from_memory, least, memory_type, widened
+from .gemm_code_base import FunctionCode
+from .matvec_code import mask
+
+
+class Order(FunctionCode):
+    """Writes ``copy``, ``turn`` and ``back``."""
+
+    def read(self, place: ir.Value, lanes: int, source: DType) -> ir.Value:
+        """Elements of ``source`` as numbers of this dtype."""
+        kind = widened(memory_type(source), lanes)
+        bits = self.b.load(place, typ=kind, align=source.itemsize)
+        value = from_memory(self.b, bits, source, self.host)
+        wide = widened(self.kind, lanes)
+        return value if value.type == wide else self.b.fpext(value, wide)
+
+    def copy(self, source: DType) -> None:
+        """``out[r, c] = x[r, c]``: rows of ``x`` are ``xs`` apart, of ``out``
+        ``os``."""
+        x, xs, out, os, rows, columns = self.function.args
+        b, kind = self.b, memory_type(source)
+        whole = self.whole(columns, self.lanes)
+        with loop(b, I64(0), rows, 1) as r:
+            line = self.at(x, self.times(r, xs), kind=kind)
+            to = self.at(out, self.times(r, os))
+            spans = ((I64(0), whole, self.lanes), (whole, columns, 1))
+            for low, high, lanes in spans:
+                with loop(b, low, high, lanes) as c:
+                    value = self.read(self.at(line, c, kind=kind), lanes, source)
+                    self.store(value, self.at(to, c))
+        b.ret_void()
+
+    def turn(self, source: DType, exact: bool = False) -> None:
+        """``out[r, c] = x[c, r]``: rows of ``x`` are ``xs`` apart, of ``out`` ``os``.
+        ``out`` has room for whole vectors in its rows, unless it is to be ``exact``."""
+        x, xs, out, os, rows, columns = self.function.args
+        b, kind, lanes = self.b, memory_type(source), self.lanes
+        enough = b.icmp_signed(">=", rows, I64(lanes))
+        with b.if_else(enough) as (then, otherwise):
+            with then:
+                most = b.sub(rows, I64(lanes))
+                with loop(b, I64(0), columns, lanes) as c:
+                    top = b.sub(b.sub(columns, c), I64(1))
+                    with loop(b, I64(0), rows, lanes) as i:
+                        # Past the end the last rows again.
+                        r = least(self.b, i, most)
+                        kept = self.first(b.sub(columns, c)) if exact else None
+                        self._square(x, xs, out, os, (r, c, top), source, kept)
+            with otherwise, loop(b, I64(0), columns, 1) as c:
+                line = self.at(x, self.times(c, xs), kind=kind)
+                with loop(b, I64(0), rows, 1) as r:
+                    value = self.read(self.at(line, r, kind=kind), 1, source)
+                    self.store(value, self.at(out, self.times(r, os), c))
+        b.ret_void()
+
+    def _square(
+        self,
+        x: ir.Value,
+        xs: ir.Value,
+        out: ir.Value,
+        os: ir.Value,
+        where: tuple[ir.Value, ir.Value, ir.Value],
+        source: DType,
+        kept: ir.Value | None,
+    ) -> None:
+        """As many rows as columns as a vector has lanes; past the last column it is
+        the last one again, but for those not ``kept``."""
+        r, c, top = where
+        b, lanes, kind = self.b, self.lanes, memory_type(source)
+        square = []
+        for n in range(lanes):
+            column = b.add(c, least(self.b, I64(n), top))
+            place = self.at(x, self.times(column, xs), r, kind=kind)
+            square.append(self.read(place, lanes, source))
+        for n, value in enumerate(turned(b, square)):
+            row = b.add(r, I64(n))
+            self.store(value, self.at(out, self.times(row, os), c), kept)
+
+
+def turned(b: ir.IRBuilder, square: Sequence[ir.Value]) -> list[ir.Value]:
+    """The transpose of as many vectors as they have lanes, a power of two: squares of
+    two, four, … change their corners."""
+    rows, lanes = list(square), len(square)
+    half = 1
+    while half < lanes:
+        for i in range(lanes):
+            if i & half:
+                continue
+            low, high = rows[i], rows[i + half]
+            first = [n if not n & half else n - half + lanes for n in range(lanes)]
+            second = [n + half if not n & half else n + lanes for n in range(lanes)]
+            rows[i] = b.shuffle_vector(low, high, mask(first))
+            rows[i + half] = b.shuffle_vector(low, high, mask(second))
+        half *= 2
+    return rows

@@ -1,0 +1,87 @@
+"""What runs machine code: the call's entry, its guards, the team of threads, results.
+
+Knows a program as an address and arguments. Start with ``entry.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqsat.support import lazy_room
+
+if TYPE_CHECKING:
+    from . import (
+        result_pool,
+    )
+    from .entry import (
+        READ,
+        NativeEntry,
+        ProgramCode,
+    )
+    from .entry_code import (
+        ENTERING,
+        ENTERING_DECLARED,
+        ENTERING_PYTHON,
+        TYPES,
+    )
+    from .guard_code import (
+        guards,
+    )
+    from .guard_tables import (
+        NoVariantError,
+        Tables,
+    )
+    from .result_pool import (
+        ALIGNED_FROM,
+        fresh,
+    )
+    from .shared_runtime import (
+        is_available,
+        numpy_table,
+        program_imports,
+        python_imports,
+        runtime,
+    )
+    from .team import (
+        BYTES_PER_S,
+        FLOPS_PER_S,
+        GRAIN_S,
+        LANES_PER_S,
+        asked,
+        is_worth_sharing,
+        thread_limit,
+    )
+    from .work_sharing_code import (
+        MOST_PARTS,
+    )
+
+__getattr__ = lazy_room(__name__, __file__)
+
+__all__ = [
+    "ALIGNED_FROM",
+    "BYTES_PER_S",
+    "ENTERING",
+    "ENTERING_DECLARED",
+    "ENTERING_PYTHON",
+    "FLOPS_PER_S",
+    "GRAIN_S",
+    "LANES_PER_S",
+    "MOST_PARTS",
+    "READ",
+    "TYPES",
+    "NativeEntry",
+    "NoVariantError",
+    "ProgramCode",
+    "Tables",
+    "asked",
+    "fresh",
+    "guards",
+    "is_available",
+    "is_worth_sharing",
+    "numpy_table",
+    "program_imports",
+    "python_imports",
+    "result_pool",
+    "runtime",
+    "thread_limit",
+]

@@ -1,0 +1,265 @@
+"""The entry of a jit: a builtin function that knows its programs and when they fit.
+
+A :class:`.guard_tables.Variant` is a program with the guards of its calls. What no
+variant fits goes to Python."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from eqsat.trace import Arguments, Leaf, Trace, never_written
+
+from ..machine import ALIGNED, C_CONTIGUOUS, words
+from .guard_tables import KIND, NoVariantError, Tables, Variant
+from .shared_runtime import is_available, objects
+
+READ = (np.ndarray, np.memmap)
+"""Types of arrays that programs read; they are alike in this."""
+MOST_VARIANTS = 64
+"""Programs of one function that are tried without Python; the latest ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramCode:
+    """A program in memory: ``void program(ptr buffers, i64 thread, i64 threads, i64
+    turn)``. ``buffers`` are pointers to the inputs, outputs, constants and scratch,
+    in this order."""
+
+    address: int
+    outputs: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+    """Types and shapes. The memory of one of :data:`.pool_code.ALIGNED_FROM` bytes or
+    more starts on a cache line, as that of every array of
+    :func:`.result_pool.fresh`."""
+    constants: tuple[np.ndarray[Any, Any], ...] = ()
+    arena_bytes: int = 0
+    """Scratch, aligned to 64 bytes."""
+    fault: int = -1
+    """Byte of it that is not 0 after a call that Python has to make, since an argument
+    has no result; -1 where there are none such."""
+    threads: int = 1
+    """Threads that it runs on at most."""
+    release: bool = False
+    """Whether other threads of Python may run meanwhile: worth it from some 10 µs."""
+    strided: tuple[bool, ...] = ()
+    """For each input whether it is made for the strides that the array has, rather than
+    for any C-contiguous one; none are when empty."""
+    keep: Any = None
+    """What must stay alive for as long as the code may run: its library."""
+
+
+class Learnable(Protocol):
+    """What :meth:`NativeEntry.learn` asks of a program."""
+
+    def code_for(self, arrays: Sequence[Any]) -> ProgramCode | None:
+        """The code that runs on arrays of these strides; None when only Python can."""
+
+
+class _Compiled(Tables):
+    """Of arrays of NumPy and :class:`ProgramCode`."""
+
+    def __init__(self, strided: Sequence[bool]) -> None:
+        super().__init__()
+        self.strided = iter(strided)
+
+    def array(self, leaf: Leaf) -> list[int]:
+        array, strided = leaf.value, next(self.strided)
+        kind: Any = type(array)
+        if isinstance(array, np.generic) and _is_scalar(kind):
+            return words("Node", kind=KIND["scalar"], object=self.own(kind))
+        if kind not in READ or not array.flags.aligned:
+            raise NoVariantError
+        if not strided and not array.flags.c_contiguous:
+            raise NoVariantError
+        return words(
+            "Node",
+            kind=KIND["array"],
+            count=array.ndim,
+            object=self.own(array.dtype),
+            data=self.at(array.shape),
+            need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
+            strides=self.at(array.strides) if strided else 0,
+            # A read-only array is a constant, with a program of its own.
+            thawed=not never_written(array),
+        )
+
+    def program(self, program: ProgramCode) -> tuple[str, dict[str, int]]:
+        code = program
+        outputs = [
+            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
+        ]
+        return "Variant", {
+            "outputs": len(code.outputs),
+            "output": self.at(outputs),
+            "constants": len(code.constants),
+            "constant": self.at([a.ctypes.data for a in code.constants]),
+            "arena": code.arena_bytes,
+            "fault": code.fault,
+            "program": code.address,
+            "threads": code.threads,
+            "release": code.release,
+        }
+
+    def _output(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
+        return words(
+            "Output",
+            dtype=self.own(dtype),
+            ndim=len(shape),
+            shape=self.at(shape),
+            nbytes=dtype.itemsize * prod(shape),
+        )
+
+
+@functools.cache
+def _is_scalar(kind: Any) -> bool:
+    """Whether the value of objects of this type of NumPy lies behind their head."""
+    for number in (0, 1):
+        scalar = kind(number)
+        if ctypes.string_at(id(scalar) + 16, scalar.itemsize) != scalar.tobytes():
+            return False
+    return True
+
+
+def variant_of(call: Arguments, trace: Trace, code: ProgramCode) -> Variant | None:
+    """A variant for calls like ``call``, which ``trace`` came from; None for those
+    that only Python can check: with other libraries' arrays, objects that do not keep
+    their attributes in a plain dictionary."""
+    arrays = len(call.arrays)
+    strided = code.strided or (False,) * arrays
+    room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
+    try:
+        return _Compiled(strided).variant(call, trace, room, code)
+    except NoVariantError:
+        return None
+
+
+def _layout(value: Any) -> Hashable:
+    """What the guards ask of an array besides its type."""
+    if type(value) not in READ:
+        return (type(value),)
+    flags = value.flags
+    return flags.aligned, flags.c_contiguous or value.strides, never_written(value)
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_FASTCALL, _KEYWORDS = 0x0080, 0x0002
+
+
+@functools.cache
+def _definition(address: int) -> _MethodDef:
+    made = _MethodDef(b"jit", address, _FASTCALL | _KEYWORDS, None)
+    # Functions point to it, and may be called while the interpreter goes down.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
+
+
+class NativeEntry:
+    """The entry of one jit. ``fallback`` is called with what no variant fits.
+
+    Raises :class:`BackendError` where native code cannot look into objects.
+    """
+
+    @staticmethod
+    def address() -> int:
+        """Where the code of such entries starts. Raises :class:`BackendError` where
+        native code cannot look into objects."""
+        return objects().address("entry")
+
+    def __init__(self, fallback: Callable[..., Any]) -> None:
+        self._variants: dict[Hashable, Variant] = {}
+        self._known: dict[Hashable, int] = {}
+        """Calls that were learnt or refused, and the code that runs them."""
+        self._lock = threading.Lock()
+        self._state = (ctypes.c_int64 * 2)(0, id(fallback))
+        self._asked = [fallback]
+        self._set_table()
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype = ctypes.py_object
+        capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        new = ctypes.pythonapi.PyCFunction_NewEx
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        state = capsule(ctypes.addressof(self._state), None, None)
+        # The collector sees through a tuple: a jit and its entry are a cycle.
+        held = state, self, self._state, self._asked
+        definition = ctypes.addressof(_definition(self.address()))
+        self.function: Callable[..., Any] = new(definition, held, None)
+        """The builtin function to call."""
+
+    @classmethod
+    def if_available(cls, fallback: Callable[..., Any]) -> NativeEntry | None:
+        """An entry, or None where ``fallback`` itself must serve."""
+        return cls(fallback) if is_available() else None
+
+    def __len__(self) -> int:
+        return len(self._variants)
+
+    def ask(self, fallback: Callable[..., Any]) -> None:
+        """Call ``fallback`` from now on with what no variant fits."""
+        self._asked.append(fallback)  # the old one may be running
+        self._state[1] = id(fallback)
+
+    def learn(self, call: Arguments, trace: Trace, program: Learnable) -> None:
+        """Serve calls like ``call`` with ``program``, if native code can tell them."""
+        code = program.code_for(call.arrays)
+        if code is None:
+            return
+        key = call.key, tuple(_layout(leaf.value) for leaf in call.leaves)
+        if self.is_new(key, code.address):
+            variant = variant_of(call, trace, code)
+            if variant is not None:
+                self.add(key, variant)
+
+    def is_new(self, key: Hashable, program: int) -> bool:
+        """Whether calls of ``key`` were not learnt or refused with ``program``; from
+        now on they were."""
+        if self._known.get(key) == program:
+            return False
+        if len(self._known) >= 16 * MOST_VARIANTS:
+            self._known.clear()
+        self._known[key] = program
+        return True
+
+    def add(self, key: Hashable, variant: Variant) -> None:
+        """Serve the calls of ``variant``; it takes the place of one with that key."""
+        with self._lock:
+            self._variants.pop(key, None)
+            self._variants[key] = variant
+            while len(self._variants) > MOST_VARIANTS:
+                oldest = next(iter(self._variants))
+                self._known.pop(oldest, None)
+                del self._variants[oldest]
+            self._set_table()
+
+    def clear(self) -> None:
+        """Serve no call without Python."""
+        with self._lock:
+            self._variants.clear()
+            self._known.clear()
+            self._set_table()
+
+    def _set_table(self) -> None:
+        """Put the latest variants first. A call goes through the table without letting
+        other threads of Python run, so the old one can go when the new one is set."""
+        latest = [*self._variants.values()][::-1]
+        most = max((v.words for v in latest), default=0)
+        records = [ctypes.addressof(v.record) for v in latest]
+        values = [*words("Table", count=len(records), words=most), *records]
+        table = (ctypes.c_int64 * len(values))(*values)
+        self._state[0] = ctypes.addressof(table)
+        self._table = table

@@ -1,0 +1,369 @@
+"""LLVM IR of the entry: one function for the calls of every jit.
+
+It goes through the variants of its table until the guards of one hold, runs that
+program on fresh outputs, and calls Python for everything else. No guard runs Python
+code, so what it has looked at stays as it was. ``get`` is
+:func:`..machine.c_layouts.expand`'s."""
+
+from __future__ import annotations
+
+from ..machine import each, every, expand
+from .guard_code import GUARDS
+
+ENTERING_PYTHON = (
+    *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
+    *("PyDict_Size", "PyDict_Next", "PyDict_GetItem", "PyCapsule_GetPointer"),
+    *("PyObject_GenericGetDict", "PyErr_Clear"),
+    *("Py_IncRef", "Py_DecRef"),
+)
+"""Functions of Python that every entry calls."""
+PYTHON = (
+    *ENTERING_PYTHON,
+    *("PyTuple_New", "PyErr_NoMemory", "PyTraceMalloc_Track", "PyType_IsSubtype"),
+    *("PyEval_SaveThread", "PyEval_RestoreThread"),
+)
+"""Functions of Python that the code calls."""
+TYPES = {
+    "PyList_Type": list,
+    "PyFloat_Type": float,
+}
+"""Types of Python that every entry compares with."""
+
+ENTERING_DECLARED = """
+@PyList_Type = external global i8
+@PyFloat_Type = external global i8
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_CallOneArg(ptr, ptr)
+declare i64 @PyDict_Size(ptr)
+declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyDict_GetItem(ptr, ptr)
+declare ptr @PyObject_GenericGetDict(ptr)
+declare void @PyErr_Clear()
+declare ptr @PyCapsule_GetPointer(ptr, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare i32 @memcmp(ptr, ptr, i64)
+declare ptr @llvm.ptrmask.p0.i64(ptr, i64)
+"""
+"""What every entry refers to, beside its own."""
+
+_DECLARED = """
+@nothing = internal constant [96 x i8] zeroinitializer, align 8
+@PyArray_Type = external global i8
+@MemoryMap_Type = external global i8
+declare i32 @PyType_IsSubtype(ptr, ptr)
+declare ptr @PyTuple_New(i64)
+declare ptr @PyErr_NoMemory()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare i32 @PyTraceMalloc_Track(i32, i64, i64)
+declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @team_run(ptr, ptr, i64)
+"""
+
+_PROBES = every(
+    "@probes_hold(ptr %v)",
+    """
+  %offset = mul i64 %i, 24
+  %probe = getelementptr i8, ptr %all, i64 %offset
+  %now = get Probe.at, %probe
+  %nbytes = get Probe.nbytes, %probe
+  %held = get Probe.held, %probe
+  %r = call i32 @memcmp(ptr %now, ptr %held, i64 %nbytes)
+  %ok = icmp eq i32 %r, 0""",
+    """
+  %n = get Variant.probes, %v
+  %all = get Variant.probe, %v""",
+)
+
+_KEYWORDS = every(
+    "@keywords_equal(ptr %found, ptr %wanted, i64 %n)",
+    """
+  %p = getelementptr ptr, ptr %names, i64 %i
+  %q = getelementptr ptr, ptr %wanted, i64 %i
+  %a = load ptr, ptr %p
+  %b = load ptr, ptr %q
+  %ok = call i1 @equal(ptr %a, ptr %b)""",
+    """
+  %names = get Tuple.items, %found""",
+)
+
+_FITS = """
+; Whether the call is one for this variant; its arrays go to %leaves.
+define internal i1 @fits(ptr %v, ptr %args, i64 %n, i64 %nk, ptr %names, ptr %leaves) {
+  %at = alloca ptr
+  %found = alloca ptr
+  %vn = get Variant.nargs, %v
+  %vk = get Variant.nkw, %v
+  %same_n = icmp eq i64 %vn, %n
+  %same_k = icmp eq i64 %vk, %nk
+  %counted = and i1 %same_n, %same_k
+  br i1 %counted, label %keywords, label %no
+keywords:
+  %none = icmp eq i64 %nk, 0
+  br i1 %none, label %values, label %named
+named:
+  %wanted = get Variant.kwnames, %v
+  %same = call i1 @keywords_equal(ptr %names, ptr %wanted, i64 %nk)
+  br i1 %same, label %values, label %no
+values:
+  %nodes = get Variant.nodes, %v
+  store ptr %nodes, ptr %at
+  store ptr %leaves, ptr %found
+  %all = add i64 %n, %nk
+  %ok = call i1 @match_items(ptr %at, ptr %found, ptr %args, i64 %all)
+  br i1 %ok, label %around, label %no
+around:
+  %held = get Variant.held, %v
+  %objects = get Variant.objects, %v
+  %inside = get Variant.inside, %v
+  store ptr %inside, ptr %at
+  %kept = call i1 @match_items(ptr %at, ptr %found, ptr %objects, i64 %held)
+  br i1 %kept, label %probes, label %no
+probes:
+  %current = call i1 @probes_hold(ptr %v)
+  ret i1 %current
+no:
+  ret i1 false
+}
+"""
+
+_COUNTS = each(
+    "@count_all(ptr %objects, i64 %n, ptr %change)",
+    """
+  %p = getelementptr ptr, ptr %objects, i64 %i
+  %leaf = load ptr, ptr %p
+  %x = call ptr @llvm.ptrmask.p0.i64(ptr %leaf, i64 -2)
+  call void %change(ptr %x)""",
+)
+
+_DATA = each(  # where the elements of arrays lie
+    "@data_of(ptr %arrays, i64 %n, ptr %buffers)",
+    """
+  %p = getelementptr ptr, ptr %arrays, i64 %i
+  %a = load ptr, ptr %p
+  %word = ptrtoint ptr %a to i64
+  %odd = trunc i64 %word to i1
+  %value = getelementptr i8, ptr %a, i64 15  ; behind the head of 16 bytes
+  %fixed = select i1 %odd, ptr @nothing, ptr %a
+  %held = get Array.data, %fixed
+  %data = select i1 %odd, ptr %value, ptr %held
+  %q = getelementptr ptr, ptr %buffers, i64 %i
+  store ptr %data, ptr %q""",
+)
+
+_RUN = """
+; New arrays for the results; false, and none of them, when there is no memory.
+define internal i1 @new_outputs(ptr %v, ptr %outs) {
+  %n = get Variant.outputs, %v
+  %all = get Variant.output, %v
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %kept]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %yes, label %one
+one:
+  %offset = mul i64 %i, 32
+  %o = getelementptr i8, ptr %all, i64 %offset
+  %dtype = get Output.dtype, %o
+  %ndim = get Output.ndim, %o
+  %shape = get Output.shape, %o
+  %nbytes = get Output.nbytes, %o
+  %a = call ptr @new_array(ptr %dtype, i64 %ndim, ptr %shape, i64 %nbytes)
+  %failed = icmp eq ptr %a, null
+  br i1 %failed, label %no, label %kept
+kept:
+  %q = getelementptr ptr, ptr %outs, i64 %i
+  store ptr %a, ptr %q
+  %i1 = add i64 %i, 1
+  br label %next
+yes:
+  ret i1 true
+no:
+  call void @count_all(ptr %outs, i64 %i, ptr @Py_DecRef)
+  ret i1 false
+}
+
+define internal void @execute(ptr %v, ptr %buffers) {
+  %program = get Variant.program, %v
+  %threads = get Variant.threads, %v
+  %alone = icmp sle i64 %threads, 1
+  br i1 %alone, label %one, label %many
+one:
+  call void %program(ptr %buffers, i64 0, i64 1, i64 0)
+  ret void
+many:
+  call void @team_run(ptr %program, ptr %buffers, i64 %threads)
+  ret void
+}
+
+; What the function returns; takes the outputs over.
+define internal ptr @packed(ptr %v, ptr %outs) {
+  %pack = get Variant.pack, %v
+  %n = get Variant.outputs, %v
+  %single = icmp eq i64 %pack, 0
+  br i1 %single, label %first, label %many
+first:
+  %only = load ptr, ptr %outs
+  ret ptr %only
+many:
+  %tuple = call ptr @PyTuple_New(i64 %n)
+  %failed = icmp eq ptr %tuple, null
+  br i1 %failed, label %drop, label %fill
+drop:
+  call void @count_all(ptr %outs, i64 %n, ptr @Py_DecRef)
+  ret ptr null
+fill:
+  %items = get Tuple.items, %tuple
+  %nbytes = mul i64 %n, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %items, ptr %outs, i64 %nbytes, i1 false)
+  %as_is = icmp eq i64 %pack, 1
+  br i1 %as_is, label %give, label %build
+give:
+  ret ptr %tuple
+build:
+  %packer = get Variant.packer, %v
+  %result = call ptr @PyObject_CallOneArg(ptr %packer, ptr %tuple)
+  call void @Py_DecRef(ptr %tuple)
+  ret ptr %result
+}
+
+; Runs a variant on the arrays in %leaves; outputs and buffers go behind them. Returns
+; @refused where the call is one for Python.
+define internal ptr @run(ptr %v, ptr %leaves) {
+  %n = get Variant.leaves, %v
+  %m = get Variant.outputs, %v
+  %outs = getelementptr ptr, ptr %leaves, i64 %n
+  %made = call i1 @new_outputs(ptr %v, ptr %outs)
+  br i1 %made, label %scratch, label %nothing
+nothing:
+  ret ptr null
+scratch:
+  %size = get Variant.arena, %v
+  %small = icmp eq i64 %size, 0
+  br i1 %small, label %fill, label %take
+take:
+  %block = call ptr @pool_take(i64 %size)
+  %full = icmp eq ptr %block, null
+  br i1 %full, label %no_memory, label %fill
+no_memory:
+  call void @count_all(ptr %outs, i64 %m, ptr @Py_DecRef)
+  %raised = call ptr @PyErr_NoMemory()
+  ret ptr null
+fill:
+  %arena = phi ptr [null, %scratch], [%block, %take]
+  %buffers = getelementptr ptr, ptr %outs, i64 %m
+  %nm = add i64 %n, %m
+  call void @data_of(ptr %leaves, i64 %nm, ptr %buffers)
+  %fixed = getelementptr ptr, ptr %buffers, i64 %nm
+  %constants = get Variant.constants, %v
+  %constant = get Variant.constant, %v
+  %nbytes = mul i64 %constants, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %fixed, ptr %constant, i64 %nbytes, i1 false)
+  %last = getelementptr ptr, ptr %fixed, i64 %constants
+  store ptr %arena, ptr %last
+  %release = get Variant.release, %v
+  %held = icmp eq i64 %release, 0
+  br i1 %held, label %with_lock, label %without
+with_lock:
+  call void @execute(ptr %v, ptr %buffers)
+  br label %after
+without:
+  call void @count_all(ptr %leaves, i64 %n, ptr @Py_IncRef)
+  %state = call ptr @PyEval_SaveThread()
+  call void @execute(ptr %v, ptr %buffers)
+  call void @PyEval_RestoreThread(ptr %state)
+  call void @count_all(ptr %leaves, i64 %n, ptr @Py_DecRef)
+  br label %after
+after:
+  br i1 %small, label %pack, label %check
+check:
+  %fault = get Variant.fault, %v
+  %may = icmp sge i64 %fault, 0
+  br i1 %may, label %look, label %back
+look:
+  %mark = getelementptr i8, ptr %arena, i64 %fault
+  %byte = load i8, ptr %mark
+  %failed = icmp ne i8 %byte, 0
+  br i1 %failed, label %refuse, label %back
+refuse:
+  call void @pool_give(ptr %arena)
+  call void @count_all(ptr %outs, i64 %m, ptr @Py_DecRef)
+  ret ptr @refused
+back:
+  call void @pool_give(ptr %arena)
+  br label %pack
+pack:
+  %result = call ptr @packed(ptr %v, ptr %outs)
+  ret ptr %result
+}
+"""
+
+_ENTRY = """
+@refused = internal constant i8 0
+
+; A call of a jit: %self is the tuple of a capsule with the State and what keeps it.
+define ptr @entry(ptr %self, ptr %args, i64 %n, ptr %names) {
+  %items = get Tuple.items, %self
+  %capsule = load ptr, ptr %items
+  %state = call ptr @PyCapsule_GetPointer(ptr %capsule, ptr null)
+  %table = get State.table, %state
+  %count = get Table.count, %table
+  %words = get Table.words, %table
+  %variants = getelementptr i8, ptr %table, i64 16
+  %leaves = alloca ptr, i64 %words, align 16
+  %plain = icmp eq ptr %names, null
+  br i1 %plain, label %next, label %named
+named:
+  %given = get Tuple.size, %names
+  br label %next
+next:
+  %nk = phi i64 [0, %0], [%given, %named], [%nk, %later]
+  %i = phi i64 [0, %0], [0, %named], [%i1, %later]
+  %done = icmp eq i64 %i, %count
+  br i1 %done, label %python, label %try
+try:
+  %p = getelementptr ptr, ptr %variants, i64 %i
+  %v = load ptr, ptr %p
+  %ok = call i1 @fits(ptr %v, ptr %args, i64 %n, i64 %nk, ptr %names, ptr %leaves)
+  br i1 %ok, label %hit, label %later
+later:
+  %i1 = add i64 %i, 1
+  br label %next
+hit:
+  %first = icmp eq i64 %i, 0
+  br i1 %first, label %go, label %forward
+forward:                                ; what is called often moves to the front
+  %i0 = sub i64 %i, 1
+  %q = getelementptr ptr, ptr %variants, i64 %i0
+  %before = load ptr, ptr %q
+  store ptr %v, ptr %q
+  store ptr %before, ptr %p
+  br label %go
+go:
+  %owner = get Variant.owner, %v
+  call void @Py_IncRef(ptr %owner)
+  %result = call ptr @run(ptr %v, ptr %leaves)
+  call void @Py_DecRef(ptr %owner)
+  %again = icmp eq ptr %result, @refused
+  br i1 %again, label %python, label %give
+give:
+  ret ptr %result
+python:
+  %fallback = get State.fallback, %state
+  %slow = call ptr @PyObject_Vectorcall(ptr %fallback, ptr %args, i64 %n, ptr %names)
+  ret ptr %slow
+}
+"""
+
+
+ENTERING = "\n".join((_PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
+"""``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
+``@refused`` where Python has to."""
+ENTRY_IR = expand(
+    "\n".join((ENTERING_DECLARED, _DECLARED, GUARDS, ENTERING, _DATA, _RUN))
+)
+"""The entry of machine code; calls ``new_array``, ``pool_take``, ``pool_give`` and
+``team_run``."""

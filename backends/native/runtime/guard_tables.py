@@ -1,0 +1,397 @@
+"""Programs with the guards of their calls, as tables that the native code of
+:mod:`.entry_code` goes through."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    NoneType,
+    SimpleNamespace,
+)
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.support import pytree
+from eqsat.trace import Arguments, Leaf, Trace, is_array
+
+from ..machine import member_offset, words
+from .guard_code import KINDS
+
+_MOST_WORDS = 4096
+"""Room on the stack for one call, in eight-byte words: arrays in, twice out, and
+constants."""
+KIND = {name: i for i, name in enumerate(KINDS)}
+"""Kinds of nodes to their numbers."""
+
+
+class NoVariantError(Exception):
+    """A call that only Python can check."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A program and the guards of the calls that it serves. Made by
+    :meth:`Tables.variant`."""
+
+    record: Any = field(repr=False)
+    """The Variant or Recorder of :data:`..machine.c_layouts.RECORDS`."""
+    words: int
+    """Room that a call needs on the stack."""
+    keep: tuple[Any, ...] = field(repr=False)
+
+
+class Tables:
+    """Records in memory, and what keeps them and the objects they point to alive.
+    :meth:`array` and :meth:`program` say what the arrays and the programs are."""
+
+    def __init__(self) -> None:
+        self.keep: list[Any] = []
+        self.owners: list[Any] = []
+        """Objects whose attributes the program has read, beside the arguments."""
+
+    def array(self, leaf: Leaf) -> list[int]:
+        """The guard of an array, which is read from the next leaf. Raises
+        :class:`NoVariantError`."""
+        raise NotImplementedError
+
+    def program(self, program: Any) -> tuple[str, dict[str, int]]:
+        """The record of a program, and the fields that are its own."""
+        raise NotImplementedError
+
+    def variant(
+        self, call: Arguments, trace: Trace, room: int, program: Any
+    ) -> Variant:
+        """A variant of ``room`` words. Raises :class:`NoVariantError`."""
+        positional, named = _parameters(call)
+        leaves = iter(call.leaves)
+        nodes: list[int] = []
+        for part in (*positional.children, *named.children):
+            nodes += self._nodes(part, leaves)
+        if call.owner is not None:
+            self.owners.append(call.owner.held[0])
+            self._unchanged(self.owners[-1], call.owner)
+        inside = [w for owner in self.owners for w in self._held(owner, set())]
+        probes = [w for now, held in trace.probes for w in self._probe(now, held)]
+        if room > _MOST_WORDS:
+            raise NoVariantError
+        self.keep += [program, trace]
+        kind, own = self.program(program)
+        pack, packer = _packing(trace)
+        record = self.block(
+            words(
+                kind,
+                owner=id(self.keep),
+                nargs=len(positional.children),
+                nkw=len(named.children),
+                kwnames=self.at([self.key(k) for k in named.keys]),
+                nodes=self.at(nodes),
+                held=len(self.owners),
+                objects=self.at([self.own(owner) for owner in self.owners]),
+                inside=self.at(inside),
+                probes=len(probes) // 3,
+                probe=self.at(probes),
+                leaves=len(call.arrays),
+                pack=pack,
+                packer=self.own(packer),
+                **own,
+            )
+        )
+        return Variant(record, room, (record, self.keep))
+
+    def block(self, values: Sequence[int]) -> Any:
+        """Words in memory that this object keeps."""
+        made = (ctypes.c_int64 * len(values))(*values)
+        self.keep.append(made)
+        return made
+
+    def at(self, values: Sequence[int]) -> int:
+        """The address of such words."""
+        return ctypes.addressof(self.block(values)) if values else 0
+
+    def own(self, value: object) -> int:
+        """The address of an object that this one keeps alive."""
+        self.keep.append(value)
+        return id(value)
+
+    def key(self, key: Hashable) -> int:
+        if not _compares_without_python(key):
+            raise NoVariantError
+        return self.own(key)
+
+    def _nodes(self, part: pytree.Structure, leaves: Iterator[Leaf]) -> list[int]:
+        """The guards of one part of an argument, and of those in it."""
+        if isinstance(part, pytree.ArrayAt):
+            leaf = next(leaves)
+            return self._constant(leaf) if leaf.constant else self.array(leaf)
+        if isinstance(part, pytree.Static):
+            return self._static(part)
+        node = self._container(part.type, part.keys)
+        for child in part.children:
+            node += self._nodes(child, leaves)
+        if issubclass(part.type, defaultdict):
+            factory = self._same(part.extra)
+            node = self._both(
+                [*self._members("fields", part.type, ["default_factory"]), *factory],
+                node,
+            )
+        if part.assigned is not None:
+            node = self._both(self._assigned(part.type, part.assigned), node)
+        return node
+
+    def _container(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
+        """The guard of a container, which those of what is in it follow."""
+        # Named tuples lie in memory as tuples do.
+        if issubclass(kind, tuple):
+            return self._around("tuple", kind, keys)
+        if kind is list:
+            return self._around("list", kind, keys)
+        if issubclass(kind, dict):
+            return self._mapping(kind, keys)
+        if _holds_as_written(kind, keys):
+            return self._around("record", kind, keys)
+        if is_dataclass(kind):
+            names = [f.name for f in fields(kind)]
+            slots: Any = pytree.slots(cast(type, kind))
+            has_all = names == [*keys] and set(names) <= {*slots}
+            if has_all and not cast(type, kind).__dictoffset__:
+                return self._members("fields", kind, names)
+        raise NoVariantError
+
+    def _mapping(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
+        if kind.items is dict.items:
+            return self._around("dict", kind, keys)
+        is_ordered = (
+            issubclass(kind, OrderedDict)
+            and kind.items is OrderedDict.items
+            and kind.__iter__ is OrderedDict.__iter__
+            and kind.__getitem__ is dict.__getitem__
+        )
+        # What hashes without Python.
+        if is_ordered and all(type(k) in (str, int, bytes) for k in keys):
+            return self._around("ordered", kind, keys)
+        raise NoVariantError
+
+    def _both(self, one: Sequence[int], other: Sequence[int]) -> list[int]:
+        """The guard of what two guards hold for."""
+        return [*words("Node", kind=KIND["both"]), *one, *other]
+
+    def _assigned(self, kind: type, held: dict[str, Any]) -> list[int]:
+        """The guard of what is assigned to objects of a class."""
+        node = self._around("record", kind, [*held])
+        seen: set[int] = set()
+        for child in held.values():
+            node += self._held(child, seen)
+        return node
+
+    def _members(self, name: str, of: Any, names: Sequence[str]) -> list[int]:
+        """A node of kind ``name`` around what objects hold at fixed places: those of a
+        class, or the object ``of`` alone."""
+        kind = of if name == "fields" else type(of)
+        return words(
+            "Node",
+            kind=KIND[name],
+            count=len(names),
+            object=self.own(of),
+            data=self.at([_offset(kind, n) for n in names]),
+        )
+
+    def _around(self, name: str, of: object, keys: Sequence[Hashable]) -> list[int]:
+        """A node of kind ``name``, and the keys of those that follow it."""
+        return words(
+            "Node",
+            kind=KIND[name],
+            count=len(keys),
+            object=self.own(of),
+            data=self.at([self.key(k) for k in keys]),
+        )
+
+    def _constant(self, leaf: Leaf) -> list[int]:
+        chain = []
+        array = leaf.value
+        while not leaf.declared and isinstance(array, np.ndarray):
+            chain.append(self.own(array))
+            array = array.base
+        return words(
+            "Node",
+            kind=KIND["constant"],
+            count=len(chain),
+            object=self.own(leaf.value),
+            data=self.at(chain),
+        )
+
+    def _static(self, part: pytree.Static) -> list[int]:
+        value = part.value
+        kind: Any = type(value)
+        if kind in (float, int, str, bytes):
+            return self._value(value)
+        if (
+            value is None
+            or isinstance(value, (bool, type, np.dtype, FunctionType))
+            or kind in (BuiltinFunctionType, type(...))
+        ):
+            return self._same(value)
+        if kind is range:
+            names = ("start", "stop", "step")
+            node = self._members("fields", kind, names)
+            return node + [w for n in names for w in self._value(getattr(value, n))]
+        if kind in (set, frozenset) and _is_simple(value):
+            return self._value(kind([*value]))  # a set may change
+        if part.attributes is None:
+            if isinstance(value, (pytree.Made, Hashable)):  # cannot change
+                return self._same(value)
+            raise NoVariantError
+        self._unchanged(value, part.attributes)
+        return self._held(value, set())
+
+    def _unchanged(self, value: Any, then: pytree.Attributes) -> None:
+        """Raise unless an object is still what it was ``then``, before the trace."""
+        if pytree.attributes(value, is_array) != then:
+            raise NoVariantError
+
+    def _held(self, value: Any, seen: set[int]) -> list[int]:
+        """The guard of what an object holds, by
+        :func:`eqsat.support.pytree.attributes`."""
+        kind = type(value)
+        if kind in (float, int, str):
+            return self._value(value)
+        items = None if is_array(value) else pytree.held_by(value)
+        if items is None or id(value) in seen:
+            return self._same(value)
+        if isinstance(value, pytree.Made):
+            self._also(pytree.owner(value))
+            return self._same(value)
+        seen.add(id(value))
+        keys = [key for key, _ in items]
+        if isinstance(value, (dict, list, tuple)):
+            node = self._container(kind, keys)
+        else:
+            node = self._object(value, [str(key) for key in keys])
+        for _, child in items:
+            node += self._held(child, seen)
+        return node
+
+    def _object(self, value: Any, names: Sequence[str]) -> list[int]:
+        """The guard of an object, which those of what it holds follow."""
+        is_value = pytree.is_value(value)
+        kind = type(value)
+        is_member = kind in (MethodType, partial)
+        if not is_member and _is_plain(value) and [*names] == [*vars(value)]:
+            if is_value:
+                return self._around("record", kind, names)
+            return self._around("instance", value, names)
+        slots = pytree.slots(kind)
+        if is_member or (slots == [*names] and _is_bare(value)):
+            name, of = ("fields", kind) if is_value else ("slots", value)
+            return self._members(name, of, names)
+        raise NoVariantError
+
+    def _also(self, owner: object) -> None:
+        """Guard what this object holds as well."""
+        if all(owner is not o for o in self.owners):
+            self.owners.append(owner)
+
+    def _value(self, value: object) -> list[int]:
+        """The guard of an equal number or text of the same type."""
+        name = "float" if type(value) is float else "equal"
+        return words("Node", kind=KIND[name], object=self.own(value))
+
+    def _same(self, value: object) -> list[int]:
+        return words("Node", kind=KIND["same"], object=self.own(value))
+
+    def _probe(self, now: np.ndarray[Any, Any], held: bytes) -> list[int]:
+        """Runs of bytes of the array, and what they held."""
+        kept = ctypes.create_string_buffer(held, len(held))
+        self.keep += [now, kept]
+        start, size = ctypes.addressof(kept), now.itemsize
+        steps = np.indices(now.shape).reshape(now.ndim, now.size).T
+        places = steps @ np.array(now.strides, np.int64) if now.ndim else [0]
+        runs: list[int] = []
+        for i, place in enumerate(places):
+            at = now.ctypes.data + int(place)
+            if runs and at == runs[-3] + runs[-2]:
+                runs[-2] += size
+            else:
+                runs += [at, size, start + i * size]
+        return runs
+
+
+def _parameters(call: Arguments) -> tuple[pytree.TreeNode, pytree.TreeNode]:
+    """The positional arguments and those by name."""
+    assert isinstance(call.structure, pytree.TreeNode)
+    positional, named = call.structure.children
+    assert isinstance(positional, pytree.TreeNode) and isinstance(
+        named, pytree.TreeNode
+    )
+    return positional, named
+
+
+def _compares_without_python(key: Hashable) -> bool:
+    """Whether comparing a key with another of its type runs no code of Python."""
+    kind: Any = type(key)
+    if kind is tuple:
+        return all(map(_compares_without_python, cast("tuple[Any, ...]", key)))
+    if isinstance(key, Enum):
+        return kind.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
+    return kind in (str, int, float, bytes, bool, NoneType)
+
+
+def _is_simple(values: Iterable[Any]) -> bool:
+    """Whether members of a set that are equal are so in their types, too."""
+    return {type(v) for v in values} <= {str, bytes, NoneType}
+
+
+def _offset(kind: type, name: str) -> int:
+    """Where objects of a class hold a member, from their start (bytes)."""
+    for base in kind.__mro__:
+        member = vars(base).get(name)
+        if type(member) is MemberDescriptorType:
+            return member_offset(member)
+    raise NoVariantError
+
+
+def _is_bare(value: Any) -> bool:
+    """Whether an object has no dictionary."""
+    return not hasattr(value, "__dict__")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an object keeps its attributes in a dictionary, as most do."""
+    if _is_bare(value):
+        return False
+    generic = ctypes.pythonapi.PyObject_GenericGetDict
+    generic.restype, generic.argtypes = ctypes.py_object, (ctypes.py_object,)
+    return type(vars(value)) is dict and generic(value) is vars(value)
+
+
+def _holds_as_written(kind: type, keys: Sequence[Hashable]) -> bool:
+    """Whether objects of a class show as these attributes what their dictionary has."""
+    if kind is SimpleNamespace:
+        return True
+    return (
+        is_dataclass(kind)
+        and kind.__dictoffset__ != 0
+        and kind.__getattribute__ is object.__getattribute__
+        and not any(hasattr(getattr(kind, str(k), None), "__set__") for k in keys)
+    )
+
+
+def _packing(trace: Trace) -> tuple[int, Callable[..., Any]]:
+    """How results are handed back: 0 as the only array, 1 as a tuple of arrays, 2 by a
+    function of that tuple."""
+    made = trace.out_tree
+    if isinstance(made, pytree.ArrayAt):
+        return 0, trace.unflatten
+    if isinstance(made, pytree.TreeNode) and made.type is tuple:
+        if all(isinstance(c, pytree.ArrayAt) for c in made.children):
+            return 1, trace.unflatten
+    return 2, trace.unflatten

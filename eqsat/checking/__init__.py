@@ -1,0 +1,95 @@
+"""The check of rules: property tests, proofs and lints.
+
+Knows how to draw arguments for a rule and when its two sides agree. Never rewrites
+anything. Its files load when first used, since most need Hypothesis. Start with
+``check.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqsat.support import lazy_room
+
+if TYPE_CHECKING:
+    from eqsat.checking.check_rules import (
+        check,
+    )
+    from eqsat.checking.error_bounds import (
+        PRECISION,
+        Analysis,
+    )
+    from eqsat.checking.report import (
+        Finding,
+        Report,
+        show,
+        with_bar,
+    )
+    from eqsat.checking.sample_arrays import (
+        INSIDE,
+        LIMIT,
+        SELDOM_UNUSUAL,
+        VALUES,
+        Pick,
+        Shape,
+        broadcastable,
+        fitting_shapes,
+        one_of,
+        shuffled,
+        values,
+    )
+    from eqsat.checking.shrink import (
+        array_code,
+    )
+    from eqsat.checking.strategies import (
+        NUMBERS,
+        Case,
+        attribute,
+        image_sizes,
+        inside_domain,
+        shapes_of,
+    )
+    from eqsat.checking.verdict import (
+        UNDEFINED,
+        bits_differ,
+        far_apart,
+        not_finite,
+        place,
+        tolerance,
+    )
+
+__getattr__ = lazy_room(__name__, __file__)
+
+__all__ = [
+    "INSIDE",
+    "LIMIT",
+    "NUMBERS",
+    "PRECISION",
+    "SELDOM_UNUSUAL",
+    "UNDEFINED",
+    "VALUES",
+    "Analysis",
+    "Case",
+    "Finding",
+    "Pick",
+    "Report",
+    "Shape",
+    "array_code",
+    "attribute",
+    "bits_differ",
+    "broadcastable",
+    "check",
+    "far_apart",
+    "fitting_shapes",
+    "image_sizes",
+    "inside_domain",
+    "not_finite",
+    "one_of",
+    "place",
+    "shapes_of",
+    "show",
+    "shuffled",
+    "tolerance",
+    "values",
+    "with_bar",
+]

@@ -1,0 +1,226 @@
+"""The check of rules: property tests, algebraic proof, and lints.
+
+    report = eq.check(eq.load_rules("my_rules.py"))
+    print(report)
+    assert report.ok
+
+A rule is refused when a drawn case shows that its sides differ in shape, in dtype, in
+where they are defined, or by more than its numerics class allows
+(:mod:`eqsat.checking.verdict`), and when the engine never matches it. A rule that
+passes is proved where its sides are one function of real numbers
+(:mod:`eqsat.checking.proof`), else tested. Lints (:mod:`eqsat.checking.lint`) warn of
+rules that are not worth their while. Draws are the same from run to run. Needs
+Hypothesis."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eqsat.checking.report import Finding, Lint, Report
+from eqsat.rulelang import Rule
+from eqsat.support import EqsatError, RuleError
+
+if TYPE_CHECKING:
+    from eqsat.checking.strategies import Case
+    from eqsat.checking.verdict import Outcome
+
+EXAMPLES = 100
+"""Cases that are drawn for each rule by default."""
+INFERRED = ("exact", "reassociate")
+"""Classes that are tried, strictest first, for a rule that declares none."""
+
+
+@dataclass
+class _State:
+    """What the cases of one rule have shown so far."""
+
+    examples: int = 0
+    worst: float = 0.0
+    failed: tuple[Case, Outcome] | None = None
+
+
+def check(
+    rules: Rule | Iterable[Rule],
+    *,
+    examples: int = EXAMPLES,
+    seed: int = 0,
+    lints: bool = True,
+    progress: Callable[[Finding], None] | None = None,
+) -> Report:
+    """Test every rule on ``examples`` drawn cases, in both directions where it has two,
+    prove it where that is possible, and look for lints among these rules and the stock
+    rules.
+
+    ``seed`` chooses the cases; ``progress`` is called after the test of each rule, and
+    again after its lints. Raises :class:`EqsatError` when Hypothesis is not installed.
+
+    >>> import eqsat as eq
+    >>> print(eq.check(eq.default_rules()["times_one"])["times_one"].verdict)
+    proved
+    """
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise EqsatError(
+            "checking rules needs hypothesis: pip install hypothesis"
+        ) from (error)
+    given = [rules] if isinstance(rules, Rule) else list(rules)
+    tell = progress or (lambda finding: None)
+    found = []
+    for r in given:
+        found.append(_check_one(r, examples, seed))
+        tell(found[-1])
+    return Report(tuple(_linted(given, found, seed, tell) if lints else found))
+
+
+def _linted(
+    rules: Sequence[Rule],
+    found: Sequence[Finding],
+    seed: int,
+    tell: Callable[[Finding], None],
+) -> list[Finding]:
+    """The findings with their lints. What the tests refuse is left out of them."""
+    from eqsat.checking.lint import Linter
+    from eqsat.rulelang import default_rules
+
+    sound = [r for r, f in zip(rules, found, strict=True) if f.verdict != "refused"]
+    linter = Linter(sound, default_rules(), seed)
+    growing: dict[str, Lint] = {}
+    made = []
+    for r, f in zip(rules, found, strict=True):
+        if f.verdict != "refused":
+            why = linter.dead(r)
+            kinds = [Lint("dead", why)] if why else linter.warnings(r)
+            f = replace(f, lints=tuple(kinds))
+            f = _never(f, why) if why else f
+            grown = linter.growing(r)
+            growing |= {grown[0].name: grown[1]} if grown else {}
+        made.append(f)
+        tell(f)
+    more = {f.rule: (*f.lints, growing[f.rule]) for f in made if f.rule in growing}
+    return [replace(f, lints=more.get(f.rule, f.lints)) for f in made]
+
+
+def _never(found: Finding, why: str) -> Finding:
+    """The finding of a rule that the engine never matches."""
+    return replace(
+        found, verdict="refused", reason=why, error_probability=None, proved_for=()
+    )
+
+
+def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
+    from eqsat.checking.verdict import tolerance
+
+    try:
+        tolerance(rule.numerics)
+    except RuleError as error:
+        return _finding(rule, rule.numerics, _State(), str(error))
+    classes = INFERRED if rule.infers else (rule.numerics,)
+    for numerics in classes:
+        state = _State()
+        for direction in rule.directions:
+            if state.failed is None:
+                _run(direction, numerics, examples, seed, state)
+        if state.failed is None:
+            break
+    if state.failed is not None:
+        return _counterexample(rule, numerics, state)
+    if not state.examples:
+        return _finding(rule, numerics, state, "no drawn arguments reach its left side")
+    return _proved(rule, _finding(rule, numerics, state), seed)
+
+
+def _proved(rule: Rule, found: Finding, seed: int) -> Finding:
+    """The finding of a rule that passes its tests, with its proof if there is one."""
+    from eqsat.checking.proof import prove
+
+    proof = prove(rule, seed)
+    if proof is None:
+        return found
+    return replace(
+        found,
+        verdict="proved",
+        error_probability=proof.error,
+        proved_for=proof.shapes,
+    )
+
+
+def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
+    verdict = "refused" if reason else "tested"
+    return Finding(
+        rule.name,
+        rule.file,
+        rule.line,
+        numerics,
+        verdict,
+        s.examples,
+        s.worst,
+        reason,
+        column=rule.column,
+    )
+
+
+def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
+    """Draw cases until one fails."""
+    import hypothesis
+    from hypothesis.errors import Unsatisfiable
+
+    from eqsat.checking.strategies import cases, inside_domain
+    from eqsat.checking.verdict import judge
+
+    class Stop(Exception):
+        pass
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @hypothesis.given(cases(rule, itertools.count().__next__, examples))
+    def test(drawn: Case) -> None:
+        if state.failed is not None:
+            raise Stop
+        case = inside_domain(drawn)
+        hypothesis.assume(case is not None)
+        assert case is not None
+        outcome = judge(case, numerics)
+        hypothesis.assume(outcome.reached)
+        state.examples += 1
+        state.worst = max(state.worst, outcome.ulps)
+        if outcome.reason:
+            state.failed = case, outcome
+            raise Stop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            test()
+        except (Stop, Unsatisfiable):
+            return
+
+
+def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:
+    """The finding of a rule that failed, with its smallest case."""
+    from eqsat.checking.shrink import as_code, shrink
+    from eqsat.checking.verdict import judge
+
+    assert state.failed is not None
+    case = shrink(state.failed[0], lambda c: bool(judge(c, numerics).reason))
+    outcome = judge(case, numerics)
+    code = as_code(case, outcome.reason, outcome.left, outcome.right)
+    found = _finding(rule, numerics, state, outcome.reason)
+    return replace(found, counterexample=code)
+
+
+__all__ = ["Finding", "Lint", "Report", "check"]

@@ -1,0 +1,268 @@
+"""Running error analysis: every value of a term with a bound on its rounding error.
+
+A term is evaluated in extended precision, and each node gets a bound on how far a
+computation in its dtype may be from the exact value: the errors of the operands carried
+through the operation, plus the roundings of the operation itself. Bounds are balls, not
+first derivatives, so large relative errors of short dtypes stay covered. A function of
+the C library or of NumPy counts as 4 ulp, an arithmetic operation and a square root as
+half an ulp, a sum of n terms as n roundings. Composites are opened, so a fused body
+that rounds less often has a smaller error than its bound.
+
+N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, §3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.checking.error_rules import PROPAGATE, monotone
+from eqsat.rulelang import leaf_value
+from eqsat.support import WIDE, Array, Ball, Precision, Range
+from eqsat.terms import (
+    BF16,
+    CONSTANT,
+    HALF,
+    INPUT,
+    SCALAR,
+    DType,
+    Op,
+    Term,
+    Weak,
+    is_float,
+)
+from eqsat.trace import body_of
+
+LIBRARY = 8.0
+"""Roundings (half ulps) that one call of a library function counts as."""
+
+F4, F8 = np.dtype("f4"), np.dtype("f8")
+
+
+PRECISION = {
+    np.dtype("f2"): Precision(WIDE(2.0**-11), WIDE(2.0**-25), WIDE(65504.0)),
+    BF16: Precision(WIDE(2.0**-8), WIDE(2.0**-134), WIDE(2.0**128 - 2.0**120)),
+    F4: Precision(WIDE(2.0**-24), WIDE(2.0**-150), WIDE(2.0**128 - 2.0**104)),
+    F8: Precision(WIDE(2.0**-53), WIDE(5e-324), WIDE(1.7976931348623157e308)),
+}
+
+
+@dataclass
+class Analysis:
+    """Balls of terms over given inputs, in one working range."""
+
+    inputs: Sequence[Any]
+    range: Range
+    known: dict[Term, Ball] = field(default_factory=dict)
+
+    def balls(self, roots: Iterable[Term]) -> list[Ball]:
+        """The balls of ``roots``, which are over floats."""
+        with np.errstate(all="ignore"):
+            return [self.ball(t) for t in roots]
+
+    def ball(self, term: Term) -> Ball:
+        known, stack = self.known, [term]
+        while stack:  # terms may be deeper than Python's stack
+            t = stack[-1]
+            missing = [a for a in t.args if a not in known]
+            if missing and t not in known:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if t not in known:
+                known[t] = self._ball(t)
+        return known[term]
+
+    def _ball(self, term: Term) -> Ball:
+        if term.op is SCALAR:
+            return _exact(np.asarray(term.attrs[0], dtype=float))
+        if term.op in (INPUT, CONSTANT):
+            return _exact(leaf_value(term, self.inputs))
+        assert isinstance(term.op, Op)
+        if term.op.name in ("softmax", "log_softmax", "logsumexp"):
+            self.range.spread(self.ball(term.args[0]).value)
+        body = body_of(term)
+        if body is not None:
+            return self.ball(body)
+        dtype = _computed_in(term)
+        args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
+        value = _value(term, args)
+        if term.op.name in _VIEWS and not is_float(term.dtype):
+            return Ball(value, _propagated(term, args, value, self.range))
+        if not is_float(term.dtype):
+            return Ball(value, _decision_error(term.op.name, args, value))
+        error = _propagated(term, args, value, self.range)
+        return self._rounded(term, args, value, error, dtype)
+
+    def _rounded(
+        self, term: Term, args: list[Ball], value: Array, error: Array, dtype: Any
+    ) -> Ball:
+        """The ball after the roundings of the operation itself."""
+        assert isinstance(term.op, Op)
+        p = PRECISION[dtype]
+        n = _roundings(term.op)
+        error = carried = np.broadcast_to(error, value.shape)
+        if n:
+            size = np.abs(value) + error
+            if term.op.name in _LARGER_AND_REST:
+                size = size + np.abs(np.maximum(args[0].value, args[1].value))
+            error = error + n * p.unit * size
+            if term.op.name not in ("add", "subtract", "sum"):
+                exact = (value == 0) & (error == 0)
+                if term.op.name in ("multiply", "divide", "square"):
+                    exact = exact & _zero_operand(args)
+                error = np.where(exact, 0, error + n * p.tiny)
+        self.range.intermediate(value, p.largest)
+        error = np.where(np.isnan(error), np.inf, error)
+        error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
+        beyond = np.isfinite(value) & (np.abs(value) + error > p.largest)
+        return Ball(value, np.where(beyond, np.inf, error))
+
+
+def _exact(array: Any) -> Ball:
+    array = np.asarray(array)
+    value = array.astype(WIDE) if array.dtype.kind not in "biu" else array
+    return Ball(value, np.zeros(array.shape, WIDE))
+
+
+def _computed_in(term: Term) -> Any:
+    """The floating dtype whose roundings count in ``term``."""
+    for dtype in (term.dtype, *(a.dtype for a in term.args)):
+        if not isinstance(dtype, Weak) and dtype in PRECISION:
+            return dtype
+    return F8
+
+
+def _as_operand(ball: Ball, dtype: DType, wanted: Any) -> Ball:
+    """A bare number as an operation of dtype ``wanted`` takes it: rounded.
+
+    In float64 too, as rules compute numbers of numbers; those of few digits are exact.
+    """
+    if not isinstance(dtype, Weak):
+        return ball
+    if wanted == F8:
+        short = ball.value.astype("f2") == ball.value
+        off = np.where(short, 0, PRECISION[F8].unit * np.abs(ball.value))
+    else:
+        off = np.abs(ball.value.astype(wanted).astype(WIDE) - ball.value)
+    return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
+
+
+def _value(term: Term, args: list[Ball]) -> Array:
+    """The exact value of a primitive, as far as the wide precision goes."""
+    op, values = term.op, [a.value for a in args]
+    assert isinstance(op, Op)
+    if op.name == "cast":
+        if is_float(term.dtype):
+            return values[0].astype(WIDE)
+        return values[0].astype(op.attr_dict(term)["dtype"])
+    if op.name in OF_SCIPY:
+        values = [v.astype(float) for v in values]
+    found = np.asarray(op.reference(*_weak(term, values), **op.attr_dict(term)))
+    return found.astype(WIDE) if is_float(term.dtype) else found
+
+
+def _weak(term: Term, values: list[Array]) -> list[Any]:
+    """The operands ``values``, in which a bare number beside integers stays one: an
+    array of it would make floats of them."""
+    if any(a.op is not SCALAR and is_float(a.dtype) for a in term.args):
+        return list(values)
+    pairs = zip(term.args, values, strict=True)
+    return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
+
+
+OF_SCIPY = frozenset(
+    "erf erfc erfcx erfinv log_ndtr ndtri digamma trigamma gamma gammaln beta betaln "
+    "i0 i0e i1 i1e j0 j1".split()
+)
+"""Ops whose references take no long double."""
+_VIEWS = frozenset(
+    "reshape broadcast_to transpose slice concatenate pad take copy".split()
+)
+_NO_ROUNDING = _VIEWS | frozenset(
+    "negative absolute sign maximum minimum fmax fmin max min where floor ceil trunc "
+    "rint copysign iota fmod sort".split()
+)
+_LARGER_AND_REST = frozenset(["logaddexp", "logaddexp2"])
+"""Sums of the larger operand and of a logarithm, which may cancel."""
+_SUMS = frozenset("sum mean prod matmul conv2d".split())
+_ONCE = frozenset("add subtract multiply divide sqrt square reciprocal cast".split())
+
+
+def _roundings(op: Op) -> float:
+    """Half ulps that the last steps of ``op`` add; those of sums are counted there."""
+    if op.name in _NO_ROUNDING:
+        return 0.0
+    if op.name in _ONCE or op.name in _SUMS:
+        return 2.0 if op.name == "mean" else 1.0
+    return {"sigmoid": LIBRARY + 3, "rsqrt": 3.0}.get(op.name, LIBRARY)
+
+
+def _zero_operand(args: list[Ball]) -> Any:
+    """Where an operand is exactly 0."""
+    zero: Any = False
+    for a in args:
+        zero = zero | ((a.value == 0) & (a.error == 0))
+    return zero
+
+
+def _decision_error(name: str, args: list[Ball], value: Array) -> Array:
+    """How far a bool or an integer made of floats may be off: 0 when rounding cannot
+    change it."""
+    errors = [a.error for a in args]
+    if not any(e.any() for e in errors):
+        return np.zeros(value.shape, WIDE)
+    if len(args) == 2 and value.dtype == bool:
+        gap = np.abs(args[0].value.astype(WIDE) - args[1].value.astype(WIDE))
+        unsure = gap <= errors[0] + errors[1]
+        unsure = unsure & (errors[0] + errors[1] > 0)
+        return np.broadcast_to(np.where(unsure, WIDE(1), 0), value.shape)
+    if name in ("isnan", "isinf", "isfinite"):
+        return np.where(np.isinf(errors[0]), WIDE(1), 0)
+    return np.full(value.shape, np.inf, WIDE)
+
+
+def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Array:
+    """The errors of the operands as they show in the value."""
+    assert isinstance(term.op, Op)
+    name, attrs = term.op.name, term.op.attr_dict(term)
+    if name == "take" and args[1].error.any():
+        return np.full(value.shape, np.inf, WIDE)
+    if name in _VIEWS:
+        errors = [a.error for a in args[: 1 if name == "take" else None]]
+        errors += [a.value for a in args[1:]] if name == "take" else []
+        return np.asarray(term.op.reference(*errors, **attrs))
+    rule = PROPAGATE.get(name)
+    if rule is not None:
+        return np.asarray(rule(args, value, span, attrs, _precision_of_sums(term)))
+    if len(args) == 1:
+        return monotone(term.op.reference, args[0], value, span)
+    if not any(a.error.any() for a in args):
+        return np.zeros(value.shape, WIDE)
+    return np.full(value.shape, np.inf, WIDE)
+
+
+def _precision_of_sums(term: Term) -> Precision:
+    """The precision in which sums are accumulated."""
+    dtype = _computed_in(term)
+    return PRECISION[F4 if dtype in HALF else dtype]
+
+
+def ulp(a: Array, b: Array, dtype: Any) -> float:
+    """The largest difference of two arrays of a floating ``dtype``, in units in the
+    last place of the larger number."""
+    p = PRECISION[np.dtype(dtype)]
+    x, y = a.astype(WIDE), b.astype(WIDE)
+    both = np.isfinite(x) & np.isfinite(y)
+    if not both.any():
+        return 0.0
+    x, y = x[both], y[both]
+    size = np.maximum(np.abs(x), np.abs(y))
+    _, exponent = np.frexp(size)
+    spacing = np.maximum(np.ldexp(2 * p.unit, exponent - 1), 2 * p.tiny)
+    found = float(np.max(np.abs(x - y) / spacing))
+    return found if math.isfinite(found) else math.inf

@@ -1,0 +1,200 @@
+"""Whether the two sides of a rule agree on one case, under a numerics class.
+
+``exact``: bit for bit, NaN equal to NaN, +0 apart from -0, whatever the values.
+``reassociate``: where both sides are finite they differ by no more than the running
+error bounds of the two sides together (:mod:`eqsat.checking.error_bounds`).
+``approximate(tol)``: by ``tol`` max(1, \\|x\\|) more. For the last two, inside the
+working range neither side is infinite or NaN where the other is finite.
+
+The working range: \\|x\\| ≤ 1e4 (float16: 1e2) for the arguments, for what an
+exponential or a softmax is taken of, and for the reciprocals of divisors that are not
+0; in float16 also no intermediate value beyond its largest number. Where rounding alone
+decides on which side of a pole an operand lies, a case says nothing about overflow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.checking.error_bounds import PRECISION, Analysis, ulp
+from eqsat.checking.strategies import LIMIT, Case
+from eqsat.rulelang import RuleTerms, evaluate, instantiate, trace_sides
+from eqsat.support import WIDE, Array, Ball, EqsatError, Range, RuleError
+
+_CLASS = re.compile(r"approximate\((.+)\)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one case shows. ``reason`` is empty when the sides agree."""
+
+    reason: str = ""
+    reached: bool = True
+    """Whether the left side is defined for these arguments."""
+    ulps: float = 0.0
+    left: tuple[Array, ...] = ()
+    right: tuple[Array, ...] = ()
+
+
+UNREACHED = Outcome(reached=False)
+
+
+def tolerance(numerics: str) -> float:
+    """The tolerance of a numerics class, 0 for those without one.
+
+    Raises :class:`RuleError` for ``approximate`` without a number.
+    """
+    name = numerics.split("(")[0]
+    found = _CLASS.fullmatch(numerics)
+    if name != "approximate":
+        return 0.0
+    try:
+        return float(found[1]) if found else 1 / 0
+    except (ValueError, ZeroDivisionError):
+        raise RuleError(
+            f"numerics={numerics!r}: expected a tolerance, such as approximate(1e-6)"
+        ) from None
+
+
+UNDEFINED = (EqsatError, ValueError, TypeError, IndexError, ZeroDivisionError)
+"""What a side raises for arguments outside its domain."""
+
+
+def judge(case: Case, numerics: str) -> Outcome:
+    """Evaluate both sides of ``case`` and compare them under ``numerics``."""
+    args = case.args()
+    try:
+        traced = trace_sides(case.rule, args)
+        with np.errstate(all="ignore"):
+            left = tuple(evaluate(traced.left, traced.inputs))
+            right = tuple(evaluate(traced.right, traced.inputs))
+    except UNDEFINED as error:
+        if not left_is_defined(case, args):
+            return UNREACHED
+        why = str(error).splitlines()[0]
+        return Outcome(f"the right side fails where the left does not: {why}")
+    pairs = list(zip(traced.left, traced.right, strict=True))
+    for i, (a, b) in enumerate(pairs):
+        which = f"result {i}: " if len(pairs) > 1 else ""
+        if a.shape != b.shape:
+            why = f"{which}the shapes differ: {a.shape} and {b.shape}"
+            return Outcome(why, left=left, right=right)
+        if a.dtype != b.dtype:
+            why = f"{which}the dtypes differ: {a.dtype} and {b.dtype}"
+            return Outcome(why, left=left, right=right)
+    return _compared(case, traced, numerics, left, right)
+
+
+def left_is_defined(case: Case, args: Sequence[Any]) -> bool:
+    """Whether the left pattern alone can be built and evaluated for ``args``."""
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    try:
+        with np.errstate(all="ignore"):
+            evaluate(instantiate(case.rule, case.rule.left, args), arrays)
+    except UNDEFINED:
+        return False
+    return True
+
+
+def _compared(
+    case: Case,
+    traced: RuleTerms,
+    numerics: str,
+    left: tuple[Array, ...],
+    right: tuple[Array, ...],
+) -> Outcome:
+    ulps = 0.0
+    reason = ""
+    floats = [i for i, a in enumerate(left) if a.dtype in PRECISION]
+    for i in range(len(left)):
+        a, b = left[i], right[i]
+        if a.shape != b.shape or a.dtype != b.dtype:
+            reason = reason or f"the values differ in type: {_type(a)} and {_type(b)}"
+        elif i not in floats or numerics == "exact":
+            reason = reason or bits_differ(a, b)
+        if i in floats and a.shape == b.shape and case.finite:
+            ulps = max(ulps, ulp(a, b, a.dtype))
+    if not reason and numerics != "exact" and floats and case.finite:
+        reason = _rounding(case, traced, left, right, floats, tolerance(numerics))
+    return Outcome(reason, True, ulps, left, right)
+
+
+def _type(array: Array) -> str:
+    return f"{array.dtype} {array.shape}"
+
+
+def bits_differ(a: Array, b: Array) -> str:
+    """Why two arrays of a type are not the same bits, NaN being one number."""
+    x, y = (v.astype(WIDE) if v.dtype in PRECISION else v for v in (a, b))
+    same = x == y
+    if a.dtype in PRECISION:
+        same = (same & (np.signbit(x) == np.signbit(y))) | (np.isnan(x) & np.isnan(y))
+    if same.all():
+        return ""
+    at = np.unravel_index(int(np.argmin(same)), same.shape)
+    return f"not the same bits{place(at)}: {a[at]} and {b[at]}"
+
+
+def place(at: Sequence[Any]) -> str:
+    """Where in an array, in words."""
+    return f" at {tuple(map(int, at))}" if len(at) else ""
+
+
+def _rounding(
+    case: Case,
+    traced: RuleTerms,
+    left: Sequence[Array],
+    right: Sequence[Array],
+    floats: Sequence[int],
+    tol: float,
+) -> str:
+    """Why floating results differ by more than rounding, or in being finite."""
+    dtype = case.dtype if case.dtype in LIMIT else np.dtype("f8")
+    span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
+    work = Analysis(traced.inputs, span)
+    balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
+    inside = span.inside and not span.pole and case.within(LIMIT[dtype])
+    for k, i in enumerate(floats):
+        reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
+        if not reason and inside:
+            reason = not_finite(left[i], right[i], balls[2 * k], balls[2 * k + 1])
+        if reason:
+            return reason
+    return ""
+
+
+def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
+    """Why finite elements of ``a`` and ``b``, which should be in the balls, differ by
+    more than rounding."""
+    x, y = a.astype(WIDE), b.astype(WIDE)
+    with np.errstate(all="ignore"):
+        gap = np.abs(x - y)
+        room = p.error + q.error + tol * np.maximum(1, np.abs(p.value))
+        far = np.isfinite(x) & np.isfinite(y) & (gap > room)
+    if not far.any():
+        return ""
+    at = np.unravel_index(int(np.argmax(np.where(far, gap, 0))), far.shape)
+    return (
+        f"{a[at]} and {b[at]}{place(at)} differ by {float(gap[at]):.3g}, "
+        f"rounding explains {float(room[at]):.3g}"
+    )
+
+
+def not_finite(a: Array, b: Array, p: Ball, q: Ball) -> str:
+    """Why an element is finite in one of ``a`` and ``b`` alone, away from the largest
+    number."""
+    x, y = a.astype(WIDE), b.astype(WIDE)
+    largest = PRECISION[a.dtype].largest
+    with np.errstate(all="ignore"):
+        same = np.isfinite(x) == np.isfinite(y)
+        edge = np.minimum(np.abs(p.value) + p.error, np.abs(q.value) + q.error)
+        wrong = ~same & ~(np.isfinite(p.value) & (edge > largest))
+    if not wrong.any():
+        return ""
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    return f"{a[at]} and {b[at]}{place(at)}: one side alone is not finite"

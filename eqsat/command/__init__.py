@@ -1,0 +1,1 @@
+"""The command line: ``eqsat`` and its subcommands. Start with ``cli.py``."""

@@ -1,0 +1,460 @@
+"""The command ``eqsat``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eqsat.support import EqsatError, OptionError
+
+if TYPE_CHECKING:
+    from eqsat.checking import Finding, Report
+    from eqsat.demo.report import Record
+    from eqsat.jit import Jit
+    from eqsat.trace import Spec
+
+DTYPES = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    "bool": "bool",
+}
+"""Short names of dtypes on the command line."""
+
+_SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[^:=]*):(?P<dtype>\w+)")
+_SHAPE = re.compile(r"\d+(x\d+)*")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="eqsat")
+def main() -> None:
+    """Find the cheapest program that computes what a NumPy function computes."""
+
+
+def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Print an error of this library as one message; ``--debug`` for its traceback."""
+
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+    @functools.wraps(command)
+    def guarded(debug: bool, **options: Any) -> None:
+        try:
+            command(**options)
+        except EqsatError as error:
+            if debug:
+                raise
+            raise click.ClickException(str(error)) from error
+
+    return guarded
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+
+
+@main.command()
+@click.argument("target", metavar="FILE.py:FUNC")
+@click.option(
+    "--arg",
+    "specs",
+    metavar="[NAME=]SHAPE:DTYPE",
+    multiple=True,
+    help="One argument, in order or by name: 512x768:f32, scalar:f32, mask=8x1:bool.",
+)
+@click.option("--backend", help="Backend to compile for; the default chooses.")
+@click.option(
+    "--rules",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    help="A file of rules to use beside the stock rules.",
+)
+@click.option(
+    "--why",
+    metavar="KERNEL",
+    multiple=True,
+    help="Also show the rules that built each e-node of KERNEL.",
+)
+@click.option(
+    "--why-not",
+    metavar="RULE",
+    multiple=True,
+    help="Also show what stopped RULE.",
+)
+@_as_json
+@_clean_errors
+def explain(
+    target: str,
+    specs: tuple[str, ...],
+    backend: str | None,
+    files: tuple[str, ...],
+    why: tuple[str, ...],
+    why_not: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show the kernels that FUNC becomes, their cost, and the rules behind them."""
+    function = find_function(target)
+    args, named = arguments(target, function, [parse_spec(s) for s in specs])
+    explanation = _compiled(function, backend, files).explain(*args, **named)
+    reasons = {rule: explanation.why_not(rule) for rule in why_not}
+    if not as_json:
+        texts = [
+            str(explanation),
+            *map(explanation.why, why),
+            *map(str, reasons.values()),
+        ]
+        click.echo("\n\n".join(texts))
+        return
+    record = explanation.record()
+    if why:
+        nodes = {kernel: explanation.derivation(kernel) for kernel in why}
+        record["why"] = {k: [asdict(n) for n in found] for k, found in nodes.items()}
+    if reasons:
+        record["why_not"] = {rule: reason.record() for rule, reason in reasons.items()}
+    click.echo(json.dumps(record, indent=1))
+
+
+def _compiled(
+    function: Callable[..., Any], backend: str | None, files: Sequence[str]
+) -> Jit:
+    """``function`` for a backend and with further rules; as it is where it is compiled
+    already and nothing is asked for."""
+    import eqsat as eq
+
+    known: Jit = function if isinstance(function, eq.Jit) else eq.jit(function)
+    if backend is None and not files:
+        return known
+    compiled: Jit = eq.jit(
+        known.fn,
+        backend=backend or known.backend.name,
+        rules=known.rules + eq.load_rules(*files) if files else known.rules,
+        options=known.options,
+        constants=known.constants,
+    )
+    return compiled
+
+
+@main.command()
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option(
+    "--examples",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Cases to draw for each rule.",
+)
+@click.option("--seed", default=0, show_default=True, help="Chooses the cases.")
+@click.option(
+    "--lints/--no-lints", default=True, help="Whether to look for lints, the default."
+)
+@_as_json
+@_clean_errors
+def check(
+    files: tuple[str, ...], examples: int, seed: int, lints: bool, as_json: bool
+) -> None:
+    """Check the rules in FILEs, or in folders of them: compare both sides on drawn
+    arguments, prove them equal where that is possible, and warn of rules that are
+    doubles of others, follow from them, or feed each other without end.
+
+    Exits with status 1 when a rule is refused: when its sides differ, or when the
+    optimiser can never use it.
+    """
+    import eqsat as eq
+    from eqsat.checking import show, with_bar
+
+    rules = eq.load_rules(*files)
+
+    def run(progress: Callable[[Finding], None] | None) -> Report:
+        return eq.check(
+            rules, examples=examples, seed=seed, lints=lints, progress=progress
+        )
+
+    steps = len(rules) * (1 + lints)
+    report = with_bar(run, steps) if sys.stderr.isatty() else run(None)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        from rich.console import Console
+
+        show(report, Console())
+    if not report.ok:
+        sys.exit(1)
+
+
+@main.command()
+@click.option("--backend", default="numpy", show_default=True, help="What to measure.")
+@click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
+@click.option("--reset", is_flag=True, help="Forget all measurements.")
+@_as_json
+@_clean_errors
+def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
+    """Measure this machine, and keep what kernels cost on it for the cost model."""
+    from eqsat.kernels import backend_named
+    from eqsat.kernels import calibrate as measuring
+
+    if reset:
+        click.echo("forgotten" if measuring.forget() else "nothing was kept")
+        return
+    found = backend_named(backend)
+    if not show:
+        if not hasattr(found, "measure"):
+            raise OptionError(f"backend {backend!r} cannot be calibrated")
+        device = measuring.with_bar(found.measure)
+        file = measuring.keep(backend, device)
+        click.echo(f"kept in {file}", err=True)
+    else:
+        device = found.model.device
+    if as_json:
+        click.echo(json.dumps(measuring.record(device), indent=1))
+    else:
+        click.echo(measuring.text(device))
+
+
+@main.group()
+def cache() -> None:
+    """What was compiled before and is kept on disk."""
+
+
+@cache.command("info")
+@_as_json
+@_clean_errors
+def cache_info(as_json: bool) -> None:
+    """Show where the cache lies, how much is in it, and how large it may grow."""
+    from eqsat.support import disk_cache as kept
+
+    found = kept.info()
+    if as_json:
+        record = {
+            "folder": str(found.folder) if found.folder else None,
+            "entries": {
+                k: {"count": n, "bytes": b} for k, (n, b) in found.kinds.items()
+            },
+            "bytes": found.bytes,
+            "most_bytes": found.most_bytes,
+        }
+        click.echo(json.dumps(record, indent=1))
+        return
+    click.echo(str(found))
+
+
+@cache.command("clear")
+@_clean_errors
+def cache_clear() -> None:
+    """Remove all that is kept."""
+    from eqsat.support import disk_cache as kept
+
+    count = kept.clear()
+    click.echo(f"removed {count} {'entry' if count == 1 else 'entries'}")
+
+
+@main.group()
+def demo() -> None:
+    """Run the optimiser on a model."""
+
+
+@demo.command()
+@click.option("--layers", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--seq", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--dim", type=click.IntRange(1), default=768, show_default=True)
+@click.option("--heads", type=click.IntRange(1), default=12, show_default=True)
+@click.option(
+    "--lora",
+    type=click.IntRange(0),
+    default=0,
+    metavar="R",
+    help="Rank of an adapter on each output projection; 0 for none.",
+)
+@click.option(
+    "--norm",
+    type=click.Choice(["layer", "rms"]),
+    default="layer",
+    show_default=True,
+    help="Layer norm and gelu, or RMS norm and SwiGLU.",
+)
+@_as_json
+@_clean_errors
+def block(
+    layers: int, seq: int, dim: int, heads: int, lora: int, norm: str, as_json: bool
+) -> None:
+    """Transformer blocks in plain NumPy with random weights; needs no network."""
+    from eqsat.demo import block as demonstration
+
+    try:
+        config = demonstration.Config(layers, seq, dim, heads, lora, norm)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    _print(demonstration.run(config), demonstration.show, as_json)
+
+
+@demo.command()
+@click.option(
+    "--sentences",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A text file with a sentence a line, instead of the eight built in.",
+)
+@click.option(
+    "--dtype", type=click.Choice(["f32", "f64"]), default="f32", show_default=True
+)
+@_as_json
+@_clean_errors
+def minilm(file: Path | None, dtype: str, as_json: bool) -> None:
+    """Embed sentences with all-MiniLM-L6-v2 (downloads 83 MB once)."""
+    lines = _sentences(file) if file else None
+    for module in ("safetensors", "tokenizers"):
+        if importlib.util.find_spec(module) is None:
+            raise EqsatError(
+                f"this demonstration needs {module}: pip install 'eqsat[demo]'"
+            )
+    from eqsat.demo import minilm as demonstration
+    from eqsat.demo.weights import fetch_with_bar
+
+    folder = fetch_with_bar()
+    sentences = lines or demonstration.SENTENCES
+    record = demonstration.run(folder, sentences, DTYPES[dtype])
+    _print(record, demonstration.show, as_json)
+
+
+def _sentences(file: Path) -> list[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(
+            f"{file}: expected UTF-8 text: {error}", param_hint="--sentences"
+        ) from error
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    if not found:
+        raise click.BadParameter(
+            f"{file} is empty; expected a sentence a line", param_hint="--sentences"
+        )
+    return found
+
+
+def _print(record: Record, show: Callable[[Record, Any], None], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(record, indent=2))
+        return
+    from rich.console import Console
+
+    show(record, Console())
+
+
+# -- the target and the arguments of `explain` -----------------------------------------
+
+
+def find_function(target: str) -> Callable[..., Any]:
+    """The function that ``FILE.py:FUNC`` names, or ``click.BadParameter``."""
+    file, colon, name = target.rpartition(":")
+    if not colon or not file or not name.isidentifier():
+        raise _bad_target(
+            f"{target!r}: expected FILE.py:FUNC, such as model.py:forward"
+        )
+    path = Path(file)
+    if not path.is_file():
+        raise _bad_target(f"there is no file {file!r}; expected FILE.py:FUNC")
+    module = _load(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise _bad_target(_not_there(module, path, name))
+    found: Callable[..., Any] = function
+    return found
+
+
+def _bad_target(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="FILE.py:FUNC")
+
+
+def _load(path: Path) -> ModuleType:
+    """Run a file as a module that, like a script, imports from its own folder."""
+    name = "eqsat_explained"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise _bad_target(f"{str(path)!r} is not a Python file; expected FILE.py:FUNC")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise EqsatError(
+            f"{path} does not load: {type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _not_there(module: ModuleType, path: Path, name: str) -> str:
+    own = [
+        n
+        for n, value in vars(module).items()
+        if callable(value) and not n.startswith("_") and not inspect.isclass(value)
+    ]
+    near = difflib.get_close_matches(name, own, n=3)
+    some = f"it has {', '.join(sorted(own)[:8])}" if own else "it defines none"
+    hint = f"did you mean {' or '.join(near)}?" if near else some
+    return f"{path} has no function {name!r}; {hint}"
+
+
+def parse_spec(text: str) -> tuple[str | None, Spec]:
+    """The name, or None, and the argument that ``[NAME=]SHAPE:DTYPE`` describes."""
+    from eqsat.trace import Spec
+
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise _bad_spec(text, "")
+    name, shape, short = match["name"], match["shape"], match["dtype"]
+    dtype = DTYPES.get(short, short)
+    if dtype not in DTYPES.values():
+        raise _bad_spec(
+            text, f"{short!r} is not a dtype; known are {', '.join(DTYPES)}"
+        )
+    if shape != "scalar" and not _SHAPE.fullmatch(shape):
+        raise _bad_spec(text, f"{shape!r} is not a shape")
+    sizes = () if shape == "scalar" else tuple(map(int, shape.split("x")))
+    return name, Spec(sizes, dtype)
+
+
+def _bad_spec(text: str, why: str) -> click.BadParameter:
+    return click.BadParameter(
+        f"{text!r}: {why + '; ' if why else ''}expected [NAME=]SHAPE:DTYPE, such as "
+        f"512x768:f32, scalar:f32 or x=8:i64",
+        param_hint="--arg",
+    )
+
+
+def arguments(
+    target: str,
+    function: Callable[..., Any],
+    given: Sequence[tuple[str | None, Spec]],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``given`` as positional and named arguments of ``function``."""
+    positional = [spec for name, spec in given if name is None]
+    named: dict[str, Spec] = {}
+    for name, spec in given:
+        if name in named:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--arg")
+        if name is not None:
+            named[name] = spec
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return tuple(positional), named
+    try:
+        bound = signature.bind(*positional, **named)
+    except TypeError as error:
+        raise click.BadParameter(
+            f"{error}; {target} takes {signature}", param_hint="--arg"
+        ) from error
+    return bound.args, bound.kwargs

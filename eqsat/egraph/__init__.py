@@ -1,0 +1,53 @@
+"""Terms and rules in egglog, and what comes back.
+
+Knows how terms are inserted, rules are run, and e-classes are read as a snapshot. Does
+not know what anything costs. Start with ``egraph.py``.
+"""
+
+from eqsat.egraph.egraph import (
+    Engine,
+)
+from eqsat.egraph.ematch import (
+    Binding,
+    Matcher,
+    fuse,
+)
+from eqsat.egraph.guard_facts import (
+    Class,
+    holds,
+)
+from eqsat.egraph.insertion import (
+    Iteration,
+)
+from eqsat.egraph.normal_form import (
+    fusions,
+    normal_forms,
+    ops_of,
+)
+from eqsat.egraph.snapshot import (
+    Budget,
+    EGraph,
+    ENode,
+    Inserted,
+    attr_values,
+    engine_attrs,
+)
+
+__all__ = [
+    "Binding",
+    "Budget",
+    "Class",
+    "EGraph",
+    "ENode",
+    "Engine",
+    "Inserted",
+    "Iteration",
+    "Matcher",
+    "attr_values",
+    "engine_attrs",
+    "fuse",
+    "fusions",
+    "holds",
+    "normal_forms",
+    "ops_of",
+]

@@ -1,0 +1,347 @@
+"""What an optimisation did: data first, a table second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from eqsat.explain.derivation import Derivations
+from eqsat.explain.describe import Readable
+from eqsat.explain.missed_fusions import Fusion, fusions
+from eqsat.explain.why_not import Question, WhyNot
+from eqsat.kernels import CostModel, Kernel, Program, inner, show_bytes
+from eqsat.rulelang import Rule, RuleSet
+from eqsat.search import Optimised
+from eqsat.support import EqsatError, Options, SourceLine
+
+SHOWN = 3
+"""Fusions not taken that the table shows."""
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel of the chosen program."""
+
+    name: str
+    kind: str
+    ops: tuple[str, ...]
+    """Primitive operations of its body, in order."""
+    rules: tuple[str, ...]
+    """Rules that built it; empty when the user wrote it."""
+    cost_s: float
+    """Estimated seconds."""
+    flops: float
+    """Floating operations (flop)."""
+    bytes: int
+    """Bytes read and written."""
+    lines: tuple[SourceLine, ...]
+    """The user's lines whose work it does."""
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """One e-node of a kernel, or one that a rule made such a node of."""
+
+    text: str
+    """The operation over its operands."""
+    depth: int
+    """Rules between it and the kernel; 0 for what the kernel computes itself."""
+    rule: str
+    """The rule that built it first; empty when the user wrote it."""
+    place: str
+    """File and line of that rule, or of what the user wrote."""
+
+
+@dataclass(frozen=True)
+class RuleInfo:
+    """What one rule did."""
+
+    fired: int
+    """Matches, over all e-graph iterations."""
+    in_winner: int
+    """Nodes of the chosen program that it built."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The chosen program beside the one that the user wrote, and how it was found.
+
+    Costs are estimates of the cost model in seconds; ``baseline`` is the traced
+    function with one kernel an operation.
+    """
+
+    kernels: tuple[KernelInfo, ...]
+    rules: Mapping[str, RuleInfo]
+    cost_s: float
+    baseline_cost_s: float
+    baseline_kernels: int
+    peak_bytes: int
+    """Most memory of intermediates and results at once, as planned (bytes)."""
+    baseline_peak_bytes: int
+    phases_s: Mapping[str, float]
+    """Seconds of each phase of the compilation."""
+    classes: int
+    """E-classes after saturation."""
+    nodes: int
+    """E-nodes after saturation."""
+    regions: int
+    distinct_regions: int
+    optimal_gap: float | None = None
+    """Exact extraction: the relative distance to the proven bound."""
+    cut_short: str = ""
+    """Which budget ran out, if one did; the program is correct all the same."""
+    fusions: tuple[Fusion, ...] = ()
+    """The fusions that were taken, then the best that were not, and why."""
+    _asked: Asked | None = field(default=None, repr=False, compare=False)
+    """What questions are answered from."""
+
+    def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
+        """The e-nodes of a kernel, each followed by those that its rule made it of.
+
+        A rule made a node of the one before it that is less deep. Raises
+        :class:`EqsatError` when there is no kernel of that name.
+        """
+        self._kernel(kernel)
+        return () if self._asked is None else self._asked.derivation(kernel)
+
+    def why(self, kernel: str) -> str:
+        """How a kernel came about, in words.
+
+        Its operations; its e-nodes with the rule that built each, and, indented below
+        a node, those that the rule matched, down to what the user wrote; and the
+        user's lines that it does the work of. Raises :class:`EqsatError` when there is
+        no kernel of that name.
+        """
+        k = self._kernel(kernel)
+        lines = [f"{k.name}: {' '.join(k.ops)}"]
+        nodes = self.derivation(kernel)
+        shown = ["  " * (n.depth + 1) + n.text for n in nodes]
+        wide = min(max(map(len, shown), default=0), 60)
+        for n, text in zip(nodes, shown, strict=True):
+            made = f"rule {n.rule}" if n.rule else "as written"
+            lines.append(f"{text:{wide}}  {made}  {n.place}".rstrip())
+        if self._asked is not None and not self._asked.signed:
+            lines.append(
+                "  (the search was cut short, and ended elsewhere when it was repeated "
+                "for this: not every rule is known)"
+            )
+        lines += [f"  line {s}  {s.text}".rstrip() for s in k.lines]
+        return "\n".join(lines)
+
+    def why_not(self, rule: str | Rule) -> WhyNot:
+        """Why a rule, or the rule of a name, is not in the chosen program.
+
+        Where it never matched, its left side is laid over the e-graph, and the answer
+        says where most of it fits and what stops it; where it lost, by how much. This
+        may extract some programs, and search once more without regions: up to a few
+        times :attr:`Options.deadline_s`.
+        """
+        if self._asked is None:
+            raise EqsatError("this explanation was made without its search")
+        return self._asked.question.why_not(rule)
+
+    def _kernel(self, name: str) -> KernelInfo:
+        for k in self.kernels:
+            if k.name == name:
+                return k
+        names = ", ".join(k.name for k in self.kernels)
+        raise EqsatError(f"no kernel {name!r}; there are {names}")
+
+    def to_json(self) -> str:
+        """Everything as JSON text."""
+        return json.dumps(self.record(), indent=1)
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain dicts, lists, numbers and strings."""
+        return {
+            "kernels": [
+                {
+                    "name": k.name,
+                    "kind": k.kind,
+                    "ops": list(k.ops),
+                    "rules": list(k.rules),
+                    "cost_s": k.cost_s,
+                    "flops": k.flops,
+                    "bytes": k.bytes,
+                    "lines": [str(s) for s in k.lines],
+                }
+                for k in self.kernels
+            ],
+            "rules": {
+                n: {"fired": r.fired, "in_winner": r.in_winner}
+                for n, r in self.rules.items()
+            },
+            "cost_s": self.cost_s,
+            "baseline_cost_s": self.baseline_cost_s,
+            "baseline_kernels": self.baseline_kernels,
+            "peak_bytes": self.peak_bytes,
+            "baseline_peak_bytes": self.baseline_peak_bytes,
+            "phases_s": dict(self.phases_s),
+            "classes": self.classes,
+            "nodes": self.nodes,
+            "regions": self.regions,
+            "distinct_regions": self.distinct_regions,
+            "optimal_gap": self.optimal_gap,
+            "cut_short": self.cut_short,
+            "fusions": [f.record() for f in self.fusions],
+        }
+
+    def __str__(self) -> str:
+        rows = [("kernel", "kind", "µs", "Mflop", "moved", "rules")]
+        for k in self.kernels:
+            rows.append(
+                (
+                    k.name,
+                    k.kind,
+                    f"{k.cost_s * 1e6:.1f}",
+                    f"{k.flops / 1e6:.1f}",
+                    show_bytes(k.bytes),
+                    " ← ".join(k.rules) or "as written",
+                )
+            )
+        wide = [max(len(r[i]) for r in rows) for i in range(5)]
+        table = [
+            "  ".join(
+                (*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[5])
+            ).rstrip()
+            for r in rows
+        ]
+        saved = self.baseline_cost_s / self.cost_s if self.cost_s else 1.0
+        table.append(
+            f"{len(self.kernels)} kernels, {self.cost_s * 1e6:.1f} µs estimated; as "
+            f"written "
+            f"{self.baseline_kernels} kernels, {self.baseline_cost_s * 1e6:.1f} µs "
+            f"({saved:.2f} times as much)"
+        )
+        table.append(
+            f"peak memory {show_bytes(self.peak_bytes)}; as written "
+            f"{show_bytes(self.baseline_peak_bytes)}"
+        )
+        table.append(
+            f"compiled in {sum(self.phases_s.values()) * 1e3:.0f} ms: "
+            + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
+        )
+        missed = [f for f in self.fusions if not f.taken]
+        table += [f"  {f}" for f in missed[:SHOWN]]
+        if self.cut_short:
+            table.append(f"cut short: {self.cut_short}; a cheaper program may exist")
+        return "\n".join(table)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A search and its program, from which questions are answered when asked."""
+
+    done: Optimised
+    program: Program
+    rules: RuleSet
+    options: Options
+    again: Callable[[Options], Optimised]
+    """The same search under other options."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether the rules that built the nodes are known."""
+        return self.done.search is None or bool(self.done.search.graph.tables)
+
+    @cached_property
+    def derivations(self) -> Derivations:
+        search = self.done.search
+        assert search is not None
+        return Derivations(search, Readable(search, self.program.names))
+
+    @cached_property
+    def question(self) -> Question:
+        behind = {
+            k.name: frozenset(n.rule for n in self.derivation(k.name) if n.rule)
+            for k in self.program.kernels
+        }
+        derivations = None if self.done.search is None else self.derivations
+        return Question(
+            self.done, self.rules, self.options, behind, self.again, derivations
+        )
+
+    def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
+        """The e-nodes of a kernel and what they were made of."""
+        (term,) = (k.term for k in self.program.kernels if k.name == kernel)
+        search = self.done.search
+        places = search.places.get(term, ()) if search is not None else ()
+        if search is None or not search.won or not places:
+            source = "" if term.source is None else str(term.source)
+            return (NodeInfo(str(term.op.name), 0, "", source),)
+        found = []
+        names = self.program.names
+        for place in places:
+            known = {c: names[t] for c, t in place.reads.items() if t in names}
+            words = Readable(search, names, place, known)
+            for i in place.nodes:
+                for step in self.derivations.of(i):
+                    found.append(self._info(words, step.node, step.depth))
+        return tuple(found)
+
+    def _info(self, words: Readable, i: int, depth: int) -> NodeInfo:
+        node = words.search.graph.nodes[i]
+        if node.rule:
+            place = self.rules[node.rule].place
+        else:
+            line = words.line(node.cls, node.op)
+            place = "" if line is None else str(line)
+        return NodeInfo(words.node(i), depth, node.rule, place)
+
+
+def explain(
+    done: Optimised,
+    program: Program,
+    baseline: Program,
+    rules: RuleSet,
+    model: CostModel,
+    options: Options,
+    again: Callable[[Options], Optimised],
+) -> Explanation:
+    """The explanation of one optimisation, lowered as ``program``.
+
+    ``again``: the same search under other options, for questions that need one.
+    """
+    won: dict[str, int] = {}
+    for origin in done.origins.values():
+        for name in origin.rules:
+            won[name] = won.get(name, 0) + 1
+    return Explanation(
+        kernels=tuple(_kernel_info(k, done, model) for k in program.kernels),
+        rules={
+            name: RuleInfo(fired, won.get(name, 0))
+            for name, fired in sorted(done.fired.items())
+        },
+        cost_s=done.cost_s,
+        baseline_cost_s=done.baseline_cost_s,
+        baseline_kernels=len(baseline.kernels),
+        peak_bytes=program.peak_bytes,
+        baseline_peak_bytes=baseline.naive_peak_bytes,
+        phases_s=dict(done.phases_s),
+        classes=done.classes,
+        nodes=done.nodes,
+        regions=done.regions,
+        distinct_regions=done.distinct_regions,
+        optimal_gap=done.optimal_gap,
+        cut_short=done.cut_short,
+        fusions=fusions(program, model.under(options)),
+        _asked=Asked(done, program, rules, options, again),
+    )
+
+
+def _kernel_info(kernel: Kernel, done: Optimised, model: CostModel) -> KernelInfo:
+    origin = done.origins.get(kernel.term)
+    body: Sequence[Any] = inner(kernel.bodies, kernel.term.args)
+    return KernelInfo(
+        name=kernel.name,
+        kind=kernel.kind,
+        ops=tuple(t.op.name for t in body),
+        rules=origin.rules if origin else (),
+        cost_s=model.term(kernel.term),
+        flops=kernel.flops,
+        bytes=kernel.bytes,
+        lines=origin.lines if origin else (),
+    )

@@ -1,0 +1,111 @@
+"""What one kernel may hold, what it costs, and programs made of kernels.
+
+Knows the cost model, the plan of memory, and what a backend must offer. Does not know
+how a program is found. Start with ``program.py``; ``backend.py`` is the protocol.
+"""
+
+from eqsat.kernels import (
+    calibrate,
+)
+from eqsat.kernels.backend import (
+    Backend,
+    Entry,
+    Executable,
+    backend_named,
+    default_backend,
+    printer,
+    release_memory,
+)
+from eqsat.kernels.calibrate import (
+    measure_cpu,
+    measured,
+    seconds,
+)
+from eqsat.kernels.cost_model import (
+    CPU,
+    VIEWS,
+    CostModel,
+    Device,
+    nbytes,
+    read_bytes,
+)
+from eqsat.kernels.fusion_state import (
+    ATTENTION,
+    CONTRACT,
+    LEAF,
+    LIBRARY,
+    LIGHT,
+    MAP,
+    PLAIN,
+    ROW,
+    SQUEEZED,
+    STORED,
+    VIEW,
+    State,
+    hindrance,
+    join,
+    merged,
+    refusal,
+)
+from eqsat.kernels.kernel import (
+    Kernel,
+    View,
+    body_over,
+    inner,
+    packed,
+    strides_of_view,
+)
+from eqsat.kernels.program import (
+    Program,
+    show_bytes,
+    show_type,
+)
+from eqsat.kernels.target import (
+    Target,
+)
+
+__all__ = [
+    "ATTENTION",
+    "CONTRACT",
+    "CPU",
+    "LEAF",
+    "LIBRARY",
+    "LIGHT",
+    "MAP",
+    "PLAIN",
+    "ROW",
+    "SQUEEZED",
+    "STORED",
+    "VIEW",
+    "VIEWS",
+    "Backend",
+    "CostModel",
+    "Device",
+    "Entry",
+    "Executable",
+    "Kernel",
+    "Program",
+    "State",
+    "Target",
+    "View",
+    "backend_named",
+    "body_over",
+    "calibrate",
+    "default_backend",
+    "hindrance",
+    "inner",
+    "join",
+    "measure_cpu",
+    "measured",
+    "merged",
+    "nbytes",
+    "packed",
+    "printer",
+    "read_bytes",
+    "refusal",
+    "release_memory",
+    "seconds",
+    "show_bytes",
+    "show_type",
+    "strides_of_view",
+]

@@ -1,0 +1,119 @@
+"""What a backend is, and those that are installed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from eqsat.kernels.cost_model import CostModel
+from eqsat.kernels.program import Program
+from eqsat.support import BackendError, Options
+from eqsat.terms import Op
+from eqsat.trace import Arguments, Trace
+
+
+class Executable(Protocol):
+    """A program that a backend has lowered."""
+
+    @property
+    def source(self) -> str: ...
+
+    def __call__(self, *arrays: Any) -> list[Any]: ...
+
+
+class Entry(Protocol):
+    """A callable that serves calls it has learnt, and asks another for the rest: the
+    one it was made with, or that of the last ``ask``."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+
+    def learn(self, call: Arguments, trace: Trace, program: Any) -> None: ...
+
+    def ask(self, fallback: Callable[..., Any]) -> None: ...
+
+
+class Backend(Protocol):
+    """What the entry-point group ``eqsat.backends`` names.
+
+    One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
+    too: ``slow`` is called for what the entry has not learnt. One that keeps memory
+    between calls has ``release_memory()``.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def lower(self, program: Program, options: Options) -> Executable: ...
+
+    @property
+    def model(self) -> CostModel: ...
+
+    def realises(self, op: Op) -> bool: ...
+
+
+@functools.cache
+def backend_named(name: str) -> Backend:
+    """The backend of that name. Raises :class:`BackendError` that lists those
+    installed."""
+    try:
+        if name in _OWN:  # reading the entry points takes 30 ms
+            backend: Backend = importlib.import_module(f"eqsat.backends.{name}").backend
+        else:
+            backend = _entry_point(name).load()
+    except ImportError as error:
+        folder = str(Path(__file__).resolve().parents[1])
+        raise BackendError(
+            f"backend {name!r} does not load: {error}\n"
+            f"  eqsat runs from {folder}; if that is a source tree, install it with "
+            "pip install -e . or work in another folder"
+        ) from error
+    _loaded.append(backend)
+    return backend
+
+
+_OWN = ("native", "numpy")
+
+
+def _entry_point(name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    found = {e.name: e for e in entry_points(group="eqsat.backends")}
+    if name not in found:
+        raise BackendError(
+            f"no backend {name!r}; installed: {', '.join(sorted(found)) or 'none'}"
+        )
+    return found[name]
+
+
+_loaded: list[Backend] = []
+
+
+def release_memory() -> None:
+    """Give memory back that backends keep for the next call; arrays stay as they
+    are."""
+    for backend in _loaded:
+        release = getattr(backend, "release_memory", None)
+        if release is not None:
+            release()
+
+
+def default_backend() -> Backend:
+    """``native``, or ``numpy`` where machine code cannot be made."""
+    try:
+        return backend_named("native")
+    except BackendError:
+        return backend_named("numpy")
+
+
+@functools.cache
+def printer(language: str) -> Callable[[Program], str] | None:
+    """What writes programs in a language that is no backend's, by the entry-point
+    group ``eqsat.languages``."""
+    from importlib.metadata import entry_points
+
+    found = list(entry_points(group="eqsat.languages", name=language))
+    return found[0].load() if found else None

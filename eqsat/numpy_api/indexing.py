@@ -1,0 +1,288 @@
+"""Indexing: ``x[key]`` as slices, reshapes and takes, with NumPy's meaning.
+
+Integers, slices, ``...`` and ``None`` become one slice and one reshape. Integer arrays,
+traced or not, become a take; several of them become one take along their joined axes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.ops import negative_axis, window
+from eqsat.support import BoundsError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import Term, Traced, limits
+
+_WHOLE = slice(None)
+
+
+def getitem(x: Any, key: Any) -> Any:
+    """``x[key]`` for a traced array ``x``.
+
+    Raises :class:`TraceError` for a traced boolean mask, whose result has no fixed
+    shape, and :class:`BoundsError` for an index out of bounds.
+    """
+    items = _items(key, x.shape)
+    parts = _whole_axes(items, x.shape)
+    y, axes = _basic(x, parts)
+    if not axes:
+        return y
+    advanced = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
+    together = advanced[-1] - advanced[0] == len(advanced) - 1
+    return _gather(y, axes, [k for k in parts if _is_array(k)], together)
+
+
+def key_parts(key: Any, shape: Sequence[int]) -> list[Any]:
+    """``key`` as an int, a slice or integers for each axis, and None between them."""
+    return _whole_axes(_items(key, shape), shape)
+
+
+def _items(key: Any, shape: Sequence[int]) -> list[Any]:
+    """The parts of a key, with the positions of masks that are known."""
+    keys = [_key(k) for k in (key if isinstance(key, tuple) else (key,))]
+    items: list[Any] = []
+    axis = 0
+    for i, k in enumerate(keys):
+        items.extend(_mask(k, shape, axis) if is_mask(k) else [k])
+        later = sum(_width(other) for other in keys[i + 1 :])
+        axis = len(shape) - later if k is Ellipsis else axis + _width(k)
+    return items
+
+
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+    """One index along ``axis`` for every place of the others, as NumPy has it."""
+    if axis is None:
+        return take_along_axis(ops.ravel(x), indices, 0)
+    return getitem(x, key_along("np.take_along_axis", x, indices, axis))
+
+
+def key_along(who: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """The key of one index along ``axis`` for every place of the others."""
+    n = len(x.shape)
+    if len(indices.shape) != n:
+        raise ShapeError(
+            f"{who}: {len(indices.shape)} axes of indices for an array of "
+            f"{n}{at(caller_line())}"
+        )
+    axis = negative_axis(who, axis, n) + n
+    places = np.ogrid[tuple(slice(size) for size in x.shape)]
+    return tuple(indices if a == axis else places[a] for a in range(n))
+
+
+def _key(k: Any) -> Any:
+    """One part of a key: an int, a slice, None, ``...``, an integer array or a mask."""
+    if k is None or k is Ellipsis or isinstance(k, slice):
+        return k
+    if isinstance(k, Traced):
+        return _traced_index(k)
+    if isinstance(k, list):
+        k = np.asarray(k, dtype=None if k else np.intp)
+    if isinstance(k, np.ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):
+        return k if is_mask(k) else k.astype(np.intp)
+    index = None if isinstance(k, (bool, np.bool_)) else _as_int(k)
+    if index is not None:
+        return index
+    what = f"{k.dtype} array" if isinstance(k, np.ndarray) else f"{type(k).__name__!r}"
+    raise TraceError(
+        f"a traced array cannot be indexed by a {what}; use integers, slices, `...`, "
+        f"None, or integer arrays{at(caller_line())}"
+    )
+
+
+def _as_int(k: Any) -> int | None:
+    try:
+        return operator.index(k)
+    except TypeError:
+        return None
+
+
+def is_mask(k: Any) -> bool:
+    """Whether a part of a key is a mask that is known when tracing."""
+    return isinstance(k, np.ndarray) and k.dtype == np.dtype(bool)
+
+
+def _width(k: Any) -> int:
+    """How many axes a part of a key takes up."""
+    return 0 if k is None or k is Ellipsis else k.ndim if is_mask(k) else 1
+
+
+def _traced_index(k: Any) -> Any:
+    if k.dtype == np.dtype(bool):
+        if getattr(k, "has_value", False):
+            return np.asarray(k)
+        raise TraceError(
+            "x[mask] cannot be traced: the shape of its result depends on data\n"
+            "  use np.where(mask, x, 0), which keeps the shape, or index outside the "
+            f"traced function{at(caller_line())}"
+        )
+    if k.dtype.kind not in "iu":
+        raise TraceError(
+            f"a traced array cannot be indexed by a traced {k.dtype} array; use "
+            f"k.astype(int){at(caller_line())}"
+        )
+    return k
+
+
+def _mask(mask: np.ndarray[Any, Any], shape: Sequence[int], axis: int) -> list[Any]:
+    """A mask that is known when tracing, as the positions that it selects."""
+    if mask.ndim == 0 or mask.shape != tuple(shape[axis : axis + mask.ndim]):
+        raise ShapeError(
+            f"a boolean index of shape {mask.shape} does not fit axes {axis} to "
+            f"{axis + mask.ndim} of an array of shape {tuple(shape)}"
+            f"{at(caller_line())}"
+        )
+    return list(mask.nonzero())
+
+
+def _is_array(k: Any) -> bool:
+    return isinstance(k, (np.ndarray, Traced))
+
+
+def _whole_axes(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+    """``items`` with ``...`` and missing axes written out as whole slices."""
+    count = sum(1 for k in items if k is not None and k is not Ellipsis)
+    places = [i for i, k in enumerate(items) if k is Ellipsis]
+    if len(places) > 1:
+        raise ShapeError(f"an index has more than one `...`{at(caller_line())}")
+    if count > len(shape):
+        raise ShapeError(
+            f"{count} indices for an array of {len(shape)} axes, shape {tuple(shape)}"
+            f"{at(caller_line())}"
+        )
+    i = places[0] if places else len(items)
+    return [*items[:i], *[_WHOLE] * (len(shape) - count), *items[i + 1 :]]
+
+
+def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
+    """``x`` indexed by all parts but the arrays, and the axes that wait for those."""
+    starts: list[int] = []
+    sizes: list[int] = []
+    steps: list[int] = []
+    shape: list[int] = []
+    waiting: list[int] = []
+    for k in parts:
+        if k is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        n = x.shape[axis]
+        row = row_of(k, n, axis)
+        if not isinstance(k, int):
+            shape.append(len(row))
+        if _is_array(k):
+            waiting.append(len(shape) - 1)
+        starts.append(row.start)
+        sizes.append(len(row))
+        steps.append(row.step)
+    return ops.reshape(window(x, starts, sizes, steps), tuple(shape)), waiting
+
+
+def row_of(k: Any, n: int, axis: int) -> range:
+    """The elements that a part of a key takes of an axis of ``n``: all for an array."""
+    if isinstance(k, int):
+        i = _in_bounds(k, n, axis)
+        return range(i, i + 1)
+    return range(*k.indices(n)) if isinstance(k, slice) else range(n)
+
+
+def _in_bounds(i: int, n: int, axis: int) -> int:
+    if not -n <= i < n:
+        raise BoundsError(
+            f"index {i} is out of bounds for axis {axis} of size {n}{at(caller_line())}"
+        )
+    return i % n
+
+
+def _gather(y: Any, axes: Sequence[int], indices: Sequence[Any], together: bool) -> Any:
+    """``y`` with ``axes`` replaced by those of ``indices``, in front unless
+    ``together``."""
+    try:
+        rank = len(np.broadcast_shapes(*(i.shape for i in indices)))
+    except ValueError:
+        shapes = ", ".join(str(tuple(i.shape)) for i in indices)
+        raise ShapeError(
+            f"index arrays of shapes {shapes} do not broadcast{at(caller_line())}"
+        ) from None
+    sizes = [y.shape[a] for a in axes]
+    checked = [_checked(i, n, a) for i, n, a in zip(indices, sizes, axes, strict=True)]
+    first = axes[0]
+    if len(axes) == 1:
+        z = ops.take(y, checked[0], axis=first)
+        return (
+            z if together else ops.moveaxis(z, range(first, first + rank), range(rank))
+        )
+    if not together:
+        y = ops.moveaxis(y, axes, range(len(axes)))
+        first = 0
+    shape = tuple(y.shape)
+    joined = (*shape[:first], math.prod(sizes), *shape[first + len(axes) :])
+    return ops.take(ops.reshape(y, joined), _ravelled(checked, sizes), axis=first)
+
+
+def flat_places(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Where integers, some of them arrays, point to in the elements of the first axes
+    of ``sizes``, one after the other."""
+    arrays = [np.asarray(i) if isinstance(i, int) else i for i in indices]
+    used = sizes[: len(arrays)]
+    checked = [
+        _checked(i, n, a) for a, (i, n) in enumerate(zip(arrays, used, strict=True))
+    ]
+    return _ravelled(checked, used)
+
+
+def _checked(index: Any, n: int, axis: int) -> Any:
+    if isinstance(index, np.ndarray) and index.size:
+        _in_bounds(int(index.min()), n, axis)
+        _in_bounds(int(index.max()), n, axis)
+    return index
+
+
+def _ravelled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Flat positions in shape ``sizes``; out of bounds when any index is."""
+    flat: Any = None
+    valid: Any = None
+    dtype = _wide_enough(indices, sizes)
+    for index, n in zip(indices, sizes, strict=True):
+        if isinstance(index, np.ndarray):
+            index = np.where(index < 0, index + n, index).astype(dtype)
+            flat = index if flat is None else flat * n + index
+            continue
+        least, most = limits_of(index)
+        index = index.astype(dtype)
+        if least < 0:
+            index = ops.where(index < 0, index + n, index)
+        if least < -n:
+            valid = _both(valid, index >= 0)
+        if most >= n:
+            valid = _both(valid, index < n)
+        flat = index if flat is None else flat * n + index
+    return flat if valid is None else ops.where(valid, flat, math.prod(sizes))
+
+
+def _both(x: Any, y: Any) -> Any:
+    return y if x is None else x & y
+
+
+def limits_of(index: Any) -> tuple[int, int]:
+    """The least and the greatest value that integers may have."""
+    if isinstance(index, np.ndarray):
+        return (int(index.min()), int(index.max())) if index.size else (0, 0)
+    term, whole = getattr(index, "term", None), np.iinfo(np.int64)
+    found = limits(term) if isinstance(term, Term) else None
+    if found is None or found[1] > whole.max:  # which may be negative as an int64
+        return whole.min, whole.max
+    return found
+
+
+def _wide_enough(indices: Sequence[Any], sizes: Sequence[int]) -> np.dtype[Any]:
+    """The dtype of flat positions: vectors hold twice as many of 32 bits. Positions of
+    what is out of bounds may overflow."""
+    narrow = np.iinfo(np.int32)
+    ends = [limits_of(i) for i in indices]
+    fits = all(narrow.min <= a and b <= narrow.max for a, b in ends)
+    return np.dtype(np.int32 if fits and math.prod(sizes) <= narrow.max else np.int64)

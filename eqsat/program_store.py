@@ -1,0 +1,119 @@
+"""Programs that were found before: a new process need not search again.
+
+A program is kept under its traced terms, the rules, the cost model and the options.
+Constant arrays count by their types and by the facts that rules ask of their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+from eqsat.kernels import CostModel
+from eqsat.rulelang import Rule, RuleSet, default_rules
+from eqsat.search import facts_of, is_constant
+from eqsat.serialise import (
+    NotPortableError,
+    canonical,
+    check_lowerings,
+    decode_terms,
+    encode_terms,
+)
+from eqsat.support import Options, disk_cache, version
+from eqsat.terms import CONSTANT, Term, postorder
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """Where the program for traced terms is kept."""
+
+    name: str
+    written: Sequence[Term]
+    arrays: Sequence[int]
+    """``id`` of the constant arrays, in the order in which the terms name them."""
+
+    def recall(self, inputs: Sequence[Term]) -> list[Term] | None:
+        """The roots of the program, as terms of the graph of ``inputs``; None when
+        there is none."""
+        data = disk_cache.get(self.name)
+        if data is None:
+            return None
+        try:
+            graph = self.written[0].graph
+            roots = decode_terms(data, graph, self.arrays, inputs)
+            if [r.type for r in roots] == [r.type for r in self.written]:
+                return roots
+        except NotPortableError:
+            pass
+        disk_cache.drop(self.name)
+        return None
+
+    def keep(self, roots: Sequence[Term]) -> None:
+        """Keep the roots of the program that was found."""
+        numbers = {a: i for i, a in enumerate(self.arrays)}
+        try:
+            disk_cache.put(self.name, encode_terms(roots, numbers))
+        except NotPortableError:
+            pass
+
+
+def place_of(
+    roots: Sequence[Term], rules: RuleSet | None, options: Options, model: CostModel
+) -> ProgramKey | None:
+    """Where the program for ``roots`` is kept; None where it cannot be: with ops or
+    lowerings that do not come with eqsat. ``rules``: None for the stock rules."""
+    if not roots or not disk_cache.is_on():
+        return None
+    try:
+        check_lowerings()
+        arrays = _arrays(roots)
+        numbers = {a: i for i, a in enumerate(arrays)}
+        name = disk_cache.key(
+            "program",
+            encode_terms(roots, numbers),
+            canonical(list(_facts(roots))),
+            _rules_key(rules),
+            version(),
+            canonical(replace(options, threads=0, backends={})),
+            canonical(model),
+        )
+    except NotPortableError:
+        return None
+    return ProgramKey(name, tuple(roots), arrays)
+
+
+def _arrays(roots: Sequence[Term]) -> list[int]:
+    return [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
+
+
+def _facts(roots: Sequence[Term]) -> Iterator[tuple[str, ...]]:
+    """What is known of the values of constants that others read."""
+    constant = is_constant(roots)
+    read = (a for t in postorder(roots) if not constant[t] for a in t.args)
+    for a in dict.fromkeys(read):
+        if constant[a]:
+            yield facts_of(a)
+
+
+def _rules_key(rules: RuleSet | None) -> bytes:
+    if rules is None:
+        return b"stock"
+    known = default_rules() if default_rules.cache_info().currsize else RuleSet()
+    return b"stock" if rules is known else _key_of(rules, known)
+
+
+@lru_cache(maxsize=32)
+def _key_of(rules: RuleSet, known: RuleSet) -> bytes:
+    """Rules by what they say; stock rules by name."""
+    stock = set(known)
+    return canonical([r.name if r in stock else _content(r) for r in rules])
+
+
+def _content(rule: Rule) -> tuple[Any, ...]:
+    return (
+        *(rule.name, rule.phase, rule.numerics, rule.dtypes, rule.both_ways),
+        *(rule.params, rule.numbers, rule.masks, rule.hint, rule.signature.text),
+        *(rule.left, rule.right, rule.facts),
+    )

@@ -1,0 +1,127 @@
+"""The language of rules: patterns, conditions, rule files in Python and egglog text.
+
+Knows what a rule says. Does not know what matches it: that is ``egraph``. Start with
+``rule.py``; ``ruleset.py`` reads files.
+"""
+
+from eqsat.rulelang import (
+    egg_schema,
+)
+from eqsat.rulelang.condition import (
+    LEAF_FACTS,
+    Fact,
+    at_least,
+    at_most,
+    before,
+    causal,
+    causal_bias,
+    equal,
+    hides_future,
+    length,
+    moderate,
+    normal,
+    not_half,
+    not_scalar,
+    positive_definite,
+    regular,
+    same_shape,
+)
+from eqsat.rulelang.egg_rules import (
+    rule_forms,
+)
+from eqsat.rulelang.instantiate import (
+    instantiate,
+    number_names,
+)
+from eqsat.rulelang.pattern import (
+    Expr,
+    Num,
+    Pattern,
+    PatternNode,
+    PatternVar,
+    entry,
+    exprs,
+    nodes,
+    own_exprs,
+    show,
+    show_attribute,
+)
+from eqsat.rulelang.pattern_match import (
+    evaluate_attribute,
+    is_scalar,
+    match,
+    substitute,
+)
+from eqsat.rulelang.recognition import (
+    of_casts,
+    recognition,
+)
+from eqsat.rulelang.rule import (
+    PHASES,
+    Rule,
+    rule,
+)
+from eqsat.rulelang.rule_sides import (
+    RuleTerms,
+    evaluate,
+    leaf_value,
+    trace_sides,
+)
+from eqsat.rulelang.ruleset import (
+    RuleSet,
+    load_rules,
+)
+from eqsat.rulelang.stock_rules import (
+    default_rules,
+)
+
+__all__ = [
+    "LEAF_FACTS",
+    "PHASES",
+    "Expr",
+    "Fact",
+    "Num",
+    "Pattern",
+    "PatternNode",
+    "PatternVar",
+    "Rule",
+    "RuleSet",
+    "RuleTerms",
+    "at_least",
+    "at_most",
+    "before",
+    "causal",
+    "causal_bias",
+    "default_rules",
+    "egg_schema",
+    "entry",
+    "equal",
+    "evaluate",
+    "evaluate_attribute",
+    "exprs",
+    "hides_future",
+    "instantiate",
+    "is_scalar",
+    "leaf_value",
+    "length",
+    "load_rules",
+    "match",
+    "moderate",
+    "nodes",
+    "normal",
+    "not_half",
+    "not_scalar",
+    "number_names",
+    "of_casts",
+    "own_exprs",
+    "positive_definite",
+    "recognition",
+    "regular",
+    "rule",
+    "rule_forms",
+    "same_shape",
+    "show",
+    "show_attribute",
+    "substitute",
+    "trace_sides",
+]

@@ -1,0 +1,81 @@
+"""Patterns made into terms: one side of a rule for given arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.rulelang.pattern import Expr, Num, Pattern, PatternVar
+from eqsat.rulelang.rule import Rule
+from eqsat.terms import INPUT, Graph, Term, apply, scalar
+
+Expression = Callable[[Graph, Expr, Mapping[str, Any]], Term]
+"""Makes a term of a number expression, given what its names stand for."""
+
+
+def instantiate(
+    rule: Rule,
+    side: Sequence[Pattern],
+    args: Sequence[Any],
+    *,
+    expression: Expression | None = None,
+) -> list[Term]:
+    """The terms of ``side`` for arguments of ``rule``.
+
+    ``expression`` makes the term of a number that is an expression; by default it is
+    the number that it comes to. Raises :class:`ShapeError` or :class:`DTypeError` when
+    an op is not defined for the arguments.
+    """
+    graph = Graph(sources=False)
+    made: dict[Pattern, Term] = {}
+    arrays: dict[str, Term] = {}
+    for param, value in zip(rule.params, args, strict=True):
+        if param not in rule.numbers:
+            array = np.asarray(value)
+            type_ = (array.dtype, array.shape)
+            arrays[param] = graph.node(INPUT, (), (len(arrays),), type_)
+    names = number_names(rule, args)
+
+    def build(p: Pattern) -> Term:
+        found = made.get(p)
+        if found is None:
+            found = made[p] = _build(p)
+        return found
+
+    def _build(p: Pattern) -> Term:
+        if isinstance(p, PatternVar):
+            return arrays[p.name]
+        if isinstance(p, Num):
+            if expression is not None and isinstance(p.value, Expr):
+                return expression(graph, p.value, names)
+            return scalar(graph, float(_known(p.value, names)))
+        values = [_known(a, names) for a in p.attrs]
+        attrs = dict(zip(p.op.attrs, values, strict=True))
+        return apply(p.op, graph, [build(a) for a in p.args], attrs)
+
+    return [build(p) for p in side]
+
+
+def number_names(rule: Rule, args: Sequence[Any]) -> dict[str, Any]:
+    """What names in the number expressions of ``rule`` stand for: its parameters that
+    are numbers, and sizes of axes of other names."""
+    given = dict(zip(rule.params, args, strict=True))
+    shapes = {p: np.shape(v) for p, v in given.items() if p not in rule.numbers}
+    return axis_sizes(rule, shapes) | {p: given[p] for p in rule.numbers}
+
+
+def axis_sizes(rule: Rule, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The sizes of the named axes of ``rule``. Raises :class:`ShapeError` when
+    ``shapes`` do not fit its signature."""
+    bound = rule.signature.bind([shapes[p] for p in rule.tensors], rule.name)
+    return {k: v for k, v in bound.items() if isinstance(v, int)}
+
+
+def _known(value: Any, names: Mapping[str, Any]) -> Any:
+    if isinstance(value, Expr):
+        return value.value(names)
+    if isinstance(value, tuple):
+        return tuple(_known(v, names) for v in value)
+    return value

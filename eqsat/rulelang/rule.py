@@ -1,0 +1,372 @@
+"""Rules: one function that is the rewrite and its test.
+
+    @rule("m k, k n, n")
+    def bias_gelu(x, w, b):
+        "gelu(x w + b) is one kernel."
+        return gelu(x @ w + b), linear(x, w, b, act="gelu")
+
+Called with pattern values the function gives the two sides of a rewrite; called with
+arrays it gives two results that must agree. Parameters annotated ``float``, ``int``,
+``Ints`` or ``Axis`` are numbers and attributes, not arrays, and have no place in the
+signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eqsat.rulelang.condition import Fact, as_facts
+from eqsat.rulelang.match_binding import gap, used
+from eqsat.rulelang.pattern import (
+    Expr,
+    Pattern,
+    PatternNode,
+    PatternValue,
+    PatternVar,
+    as_pattern,
+    exprs,
+    nodes,
+    show,
+)
+from eqsat.support import NUMERICS, EqsatError, RuleError, caller_line
+from eqsat.terms import Signature, annotation_name, parse
+
+PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
+"""When a rule runs; a file sets it for its rules with ``PHASE = "algebra"``. Default:
+``user``."""
+
+DTYPES = ("float", "any", "float16", "bfloat16", "float32", "float64")
+"""What the arrays of a rule may hold: any floating dtype, any at all, or this one."""
+
+NUMBER_KINDS = {"float": "float", "int": "int", "Ints": "ints", "Axis": "ints"}
+"""Annotations of parameters that are numbers or attributes, to their kinds."""
+
+
+class RulePatterns(NamedTuple):
+    """A rule as patterns."""
+
+    left: tuple[Pattern, ...]
+    right: tuple[Pattern, ...]
+    facts: tuple[Fact, ...]
+
+
+@dataclass(eq=False)
+class Rule:
+    """A rewrite that is also its own test. Made by :func:`rule`."""
+
+    name: str
+    function: Callable[..., Any]
+    """Arguments to the pair (left side, right side); each side one value or a tuple of
+    values."""
+    signature: Signature
+    params: tuple[str, ...]
+    """All parameters in order."""
+    numbers: dict[str, str]
+    """Parameters that are numbers or attributes, with their kinds."""
+    where: Callable[..., Any] | None
+    numerics: str
+    phase: str
+    dtypes: str
+    masks: frozenset[str]
+    file: str
+    line: int
+    infers: bool = False
+    """Whether the check of rules finds out its numerics class."""
+    hint: frozenset[str] = frozenset()
+    """Ops that its left side is known to have before it is built."""
+    both_ways: bool = False
+    """Whether it also rewrites from right to left."""
+    column: int = 0
+    """Where it starts in its line, from 1; 0 when only the line is known."""
+    backwards: bool = False
+    """Whether this is the :attr:`reverse` of a rule."""
+
+    @cached_property
+    def sides(self) -> RulePatterns:
+        """Both sides and the conditions as patterns. Raises :class:`RuleError` when ill
+        formed."""
+        return _build(self)
+
+    @property
+    def left(self) -> tuple[Pattern, ...]:
+        return self.sides.left
+
+    @property
+    def right(self) -> tuple[Pattern, ...]:
+        return self.sides.right
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        return self.sides.facts
+
+    @property
+    def doc(self) -> str:
+        """The formula, as its docstring gives it."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def place(self) -> str:
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Parameters that are arrays, in the order of the signature."""
+        return tuple(p for p in self.params if p not in self.numbers)
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The one dtype that its arrays have; None where they may have several."""
+        return None if self.dtypes in ("float", "any") else np.dtype(self.dtypes)
+
+    @property
+    def is_fusion(self) -> bool:
+        """Whether it runs in the phase ``fuse``: it adds one node to a saturated
+        e-graph."""
+        return self.phase == "fuse"
+
+    @property
+    def directions(self) -> tuple[Rule, ...]:
+        """The rewrites that this rule is: itself and, both ways, its reverse."""
+        return (self, self.reverse) if self.both_ways else (self,)
+
+    @cached_property
+    def reverse(self) -> Rule:
+        """The rewrite from right to left, of the same name."""
+
+        @functools.wraps(self.function)
+        def exchanged(*args: Any) -> Any:
+            left, right = self.function(*args)
+            return right, left
+
+        return replace(
+            self,
+            function=exchanged,
+            hint=frozenset(),
+            both_ways=False,
+            backwards=not self.backwards,
+        )
+
+    @property
+    def label(self) -> str:
+        """The name of this one rewrite; that of a reverse differs from the rule's."""
+        return f"{self.name} (backwards)" if self.backwards else self.name
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name} at {self.place}>"
+
+    def __str__(self) -> str:
+        left, right = (" , ".join(map(show, side)) for side in self.sides[:2])
+        return f"{left}  {'↔' if self.both_ways else '→'}  {right}"
+
+    def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
+        """Names of the ops in ``side``; bare numbers count as ``scalar``."""
+        found = set()
+        for root in side:
+            for p in nodes(root):
+                if isinstance(p, PatternNode):
+                    found.add(p.op.name)
+        return frozenset(found)
+
+
+def rule(
+    signature: str,
+    *,
+    where: Callable[..., Any] | None = None,
+    numerics: str | None = "reassociate",
+    phase: str | None = None,
+    dtypes: str = "float",
+    name: str | None = None,
+    both_ways: bool = False,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of a function that returns ``(left, right)``.
+
+    ``signature``: the axes of the array parameters. A named axis is one size wherever
+    it appears; the axes of ``...`` broadcast. ``where``: a function of the same
+    parameters that returns conditions (:mod:`eqsat.rulelang.condition`). ``numerics``:
+    ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
+    infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
+    ``float``, ``any``, or one floating dtype (:data:`DTYPES`). ``both_ways``: it
+    rewrites the right side to the left one too, which takes sides that bind the same
+    parameters. Raises :class:`RuleError` with file and line when the rule is not well
+    formed.
+    """
+
+    if not isinstance(signature, str):
+        raise RuleError(
+            f'{caller_line()}: a rule needs the axes of its arrays: @rule("m k, k n")'
+        )
+
+    def define(function: Callable[..., Any]) -> Rule:
+        code = function.__code__
+        made = Rule(
+            name=name or function.__name__,
+            function=function,
+            signature=parse(signature),
+            params=code.co_varnames[: code.co_argcount],
+            numbers=_numbers(function),
+            where=where,
+            numerics=numerics or "reassociate",
+            infers=numerics is None,
+            phase=phase or function.__globals__.get("PHASE", "user"),
+            dtypes=dtypes,
+            masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
+            file=code.co_filename,
+            line=code.co_firstlineno,
+            both_ways=both_ways,
+        )
+        made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
+        return made
+
+    return define
+
+
+def annotated(function: Callable[..., Any]) -> dict[str, str]:
+    return {p: annotation_name(a) for p, a in function.__annotations__.items()}
+
+
+def _numbers(function: Callable[..., Any]) -> dict[str, str]:
+    known = annotated(function)
+    return {p: NUMBER_KINDS[a] for p, a in known.items() if a in NUMBER_KINDS}
+
+
+def _build(r: Rule) -> RulePatterns:
+    who = f"{r.place}: rule {r.name!r}"
+    if r.numerics.split("(")[0] not in NUMERICS:
+        raise RuleError(
+            f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}"
+        )
+    if r.phase not in PHASES:
+        raise RuleError(
+            f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}"
+        )
+    if r.dtypes not in DTYPES:
+        raise RuleError(
+            f"{who}: dtypes={r.dtypes!r}, expected one of {', '.join(DTYPES)}"
+        )
+    for axes in r.signature.inputs:
+        if axes.variadic and axes.before:
+            raise RuleError(
+                f"{who}: axes {axes}: a rule names axes after '...', not before it"
+            )
+    if len(r.tensors) != len(r.signature.inputs):
+        raise RuleError(
+            f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} "
+            f"arguments, the function has {len(r.tensors)} ({', '.join(r.tensors)})"
+        )
+    values = pattern_values(r)
+    sides = _called(r.function, values, who)
+    if not isinstance(sides, tuple) or len(sides) != 2:
+        raise RuleError(
+            f"{who}: must return (left, right), returned {type(sides).__name__!r}"
+        )
+    left, right = (_side(s, who) for s in sides)
+    if len(left) != len(right):
+        raise RuleError(f"{who}: {len(left)} left sides, {len(right)} right sides")
+    for root in left:
+        if not isinstance(root, PatternNode):
+            raise RuleError(
+                f"{who}: the left side is {show(root)}, expected an operation"
+            )
+    facts = as_facts(_called(r.where, values, who), who) if r.where else []
+    made = RulePatterns(left, right, tuple(facts))
+    _check_bound(r, made, who)
+    if r.is_fusion:
+        _check_fusion(r, made, who)
+    if r.both_ways:
+        _check_reverse(r, made, who)
+    return made
+
+
+def _called(function: Callable[..., Any], values: list[Any], who: str) -> Any:
+    try:
+        return function(*values)
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+    except EqsatError as error:
+        raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
+
+
+def pattern_values(r: Rule) -> list[Any]:
+    """What the rule's function is called with to build its sides."""
+    axes = iter(r.signature.inputs)
+    values: list[Any] = []
+    for p in r.params:
+        if p in r.numbers:
+            values.append(Expr(p, (), r.numbers[p]))
+        else:
+            dtype = "bool" if p in r.masks else r.dtypes
+            values.append(PatternValue(PatternVar(p, next(axes), dtype)))
+    return values
+
+
+def _side(side: Any, who: str) -> tuple[Pattern, ...]:
+    try:
+        return tuple(
+            as_pattern(s)
+            for s in (side if isinstance(side, (tuple, list)) else (side,))
+        )
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
+
+
+def _check_fusion(r: Rule, made: RulePatterns, who: str) -> None:
+    """Fusions are matched outside the engine, so they are of one simple form."""
+    root, *more = made.right
+    plain = isinstance(root, PatternNode) and not any(
+        isinstance(a, PatternNode) for a in root.args
+    )
+    if more or made.facts or not plain:
+        raise RuleError(
+            f"{who}: a rule of the phase fuse has one left side, no conditions, and on "
+            f"the right one op over variables and numbers"
+        )
+    for e in (e for side in (*made.left, root) for e in exprs(side)):
+        if e.args or e.head not in r.numbers:
+            raise RuleError(
+                f"{who}: a rule of the phase fuse cannot use the number {e}, only "
+                f"parameters that are numbers"
+            )
+
+
+def _check_bound(r: Rule, made: RulePatterns, who: str) -> None:
+    why = gap(made.left, made.right, r.numbers)
+    if why:
+        raise RuleError(f"{who}: {why}{_both(made)}")
+    bound = used(made.left)
+    unused = [p for p in r.params if p not in bound]
+    if unused:
+        raise RuleError(f"{who}: parameter {unused[0]!r} is not used by the left side")
+
+
+def _check_reverse(r: Rule, made: RulePatterns, who: str) -> None:
+    """What a rule that applies both ways needs besides."""
+    if r.phase in ("canonicalise", "fuse"):
+        raise RuleError(
+            f"{who}: a rule of the phase {r.phase} has one direction, it cannot "
+            f"rewrite both ways"
+        )
+    for root in made.right:
+        if not isinstance(root, PatternNode):
+            raise RuleError(
+                f"{who}: it rewrites both ways, but the right side is {show(root)}, "
+                f"expected an operation"
+            )
+    why = gap(made.right, made.left, r.numbers, ("right", "left"))
+    if why:
+        raise RuleError(f"{who}: it rewrites both ways, but {why}{_both(made)}")
+
+
+def _both(made: RulePatterns) -> str:
+    left, right = (" , ".join(map(show, side)) for side in made[:2])
+    return f"\n  left:  {left}\n  right: {right}"

@@ -1,0 +1,171 @@
+"""Sets of rules, and the files that they are loaded from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat.rulelang.egg_file import rule_of
+from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
+from eqsat.rulelang.egg_schema import constructors
+from eqsat.rulelang.recognition import is_recognised, recognition
+from eqsat.rulelang.rule import PHASES, Rule
+from eqsat.support import RuleError, nearest
+from eqsat.terms import Op
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in order, with unique names. ``+`` joins two sets."""
+
+    rules: tuple[Rule, ...] = ()
+    _by_name: dict[str, Rule] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for r in self.rules:
+            other = self._by_name.setdefault(r.name, r)
+            if other is not r:
+                raise RuleError(
+                    f"{r.place}: rule {r.name!r} is already defined at {other.place}"
+                )
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, name: str) -> Rule:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise RuleError(f"no rule {name!r}{nearest(name, self._by_name)}") from None
+
+    def __add__(self, other: RuleSet | Iterable[Rule]) -> RuleSet:
+        more = [r for r in other if self._by_name.get(r.name) is not r]
+        return RuleSet((*self.rules, *more))
+
+
+def load_rules(*paths: str | Path) -> RuleSet:
+    """The rules of files, in order; a folder stands for its ``*.py`` and ``*.egg``
+    files.
+
+    A Python file is run as a module of its own, and the body of a composite that it
+    defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text
+    (:mod:`eqsat.rulelang.egg_file`). Raises :class:`RuleError` that names the file when
+    it is missing, cannot be read, or holds no rule; nothing is kept of a file that
+    fails."""
+    ops, modules = dict(Op.registry), set(sys.modules)
+    try:
+        return RuleSet(tuple(r for f in _files(paths) for r in _load_file(f)))
+    except BaseException:
+        Op.registry.clear()
+        Op.registry.update(ops)
+        for name in set(sys.modules) - modules:
+            if name.startswith(_MODULE):
+                del sys.modules[name]
+        raise
+
+
+_MODULE = "eqsat_rules_"
+"""How the names of modules begin that rule files are run as."""
+
+
+_SUFFIXES = (".py", ".egg")
+
+
+def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
+    for path in paths:
+        p = Path(path)
+        if p.is_dir():
+            files = (f for f in p.iterdir() if f.suffix in _SUFFIXES and f.is_file())
+            yield from sorted(f for f in files if f.name != "__init__.py")
+        elif p.exists():
+            yield p
+        else:
+            raise RuleError(
+                f"rule file {str(path)!r} does not exist (working folder {Path.cwd()})"
+            )
+
+
+def _load_file(path: Path) -> list[Rule]:
+    if path.suffix not in _SUFFIXES:
+        raise RuleError(f"rule file {str(path)!r}: expected a .py or an .egg file")
+    found = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
+    if not found:
+        raise RuleError(f"rule file {str(path)!r} defines no rule")
+    return found
+
+
+def _load_egg(path: Path) -> list[Rule]:
+    """The rules of egglog text. One without ``:name`` is called by its place."""
+    file = str(path.absolute())
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleError(f"rule file {str(path)!r}: expected UTF-8: {error}") from error
+    ops = constructors()
+    rules: list[Rule] = []
+    lines: set[int] = set()
+    for command in parse(file, text):
+        place, ruleset = command.place, command.ruleset
+        if ruleset not in ("", *PHASES):
+            at = command.options.get(":ruleset", place)
+            phases = ", ".join(PHASES)
+            raise wrong(file, at, f"ruleset {ruleset!r}, expected one of {phases}")
+        if isinstance(command, Rewrite):
+            name = f"{path.stem}:{place.line}"
+            if place.line in lines:
+                name += f":{place.column}"
+            lines.add(place.line)
+            rules.append(rule_of(file, command.name or name, command, ops))
+    return rules
+
+
+def _load_python(path: Path) -> list[Rule]:
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    name = f"{_MODULE}{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except RuleError:
+        raise
+    except Exception as error:
+        line = caller_line_of(error, str(spec.origin))
+        raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
+    values = list(vars(module).values())
+    found = collect(values)
+    for op in dict.fromkeys(v for v in values if isinstance(v, Op)):
+        if is_recognised(op) and op.reference.__module__ == name:
+            found += recognition(op)
+    return found
+
+
+def collect(values: Iterable[Any]) -> list[Rule]:
+    """Rules among ``values``, looking into lists and tuples."""
+    found: list[Rule] = []
+    for v in values:
+        if isinstance(v, Rule):
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            found += [r for r in v if isinstance(r, Rule)]
+    return list(dict.fromkeys(found))
+
+
+def caller_line_of(error: BaseException, file: str) -> int:
+    """The line of ``file`` that ``error`` came through last."""
+    line = getattr(error, "lineno", None) or 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return int(line)

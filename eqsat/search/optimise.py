@@ -1,0 +1,455 @@
+"""From traced terms to the cheapest terms found: regions, e-graph, rules,
+extraction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from eqsat.egraph import (
+    Budget,
+    EGraph,
+    Engine,
+    Inserted,
+    Iteration,
+    attr_values,
+    fuse,
+    fusions,
+)
+from eqsat.kernels import CostModel
+from eqsat.rulelang import RuleSet
+from eqsat.search.across_regions import second_pass
+from eqsat.search.extraction import Cover, build, cover
+from eqsat.search.loop_slices import varying
+from eqsat.search.provenance import (
+    Origin,
+    RegionOrigin,
+    Search,
+    TermOrigin,
+    lines_behind,
+    nodes_of,
+    rules_behind,
+)
+from eqsat.search.regions import Region, is_constant, split
+from eqsat.search.unstack import unstacked
+from eqsat.support import DTypeError, EngineError, Options, ShapeError, SourceLine
+from eqsat.terms import SCALAR, Op, Term, postorder
+
+HURRY_S = 1e-4
+"""Seconds for each term of a region to be covered in one pass: measured."""
+GENEROUS = 3.0
+"""How much more than its share of the time a region may take for its cover: of regions
+for which there is no time, some are covered well and the others in one pass."""
+SATURATING = 0.4
+"""Part of the time that rules may take: what they find is read and covered after."""
+
+
+@dataclass
+class Optimised:
+    """The outcome of one optimisation."""
+
+    roots: list[Term]
+    find_origins: Callable[[], dict[Term, Origin]]
+    """Where the terms come from; worked out when somebody asks."""
+    fired: dict[str, int]
+    """Matches of each rule over all phases."""
+    cost_s: float
+    baseline_cost_s: float
+    phases_s: dict[str, float]
+    cut_short: str
+    """What ran out, in words; empty when nothing did."""
+    regions: int = 0
+    distinct_regions: int = 0
+    classes: int = 0
+    nodes: int = 0
+    optimal_gap: float | None = None
+    prices_s: dict[Term, float] = field(default_factory=dict)
+    """What extraction took each kernel for (s)."""
+    dump: Callable[[], str] = lambda: ""
+    """The e-graph as egglog text."""
+    search: Search | None = None
+    """What it went through; None when there was nothing to search."""
+
+    @cached_property
+    def origins(self) -> dict[Term, Origin]:
+        """Where each term of the program comes from."""
+        return self.find_origins()
+
+
+@dataclass
+class _Clock:
+    phases: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.phases[name] = self.phases.get(name, 0.0) + now - self.last
+        self.last = now
+
+
+@dataclass
+class _Piece:
+    """A distinct region with its place in the e-graph."""
+
+    instances: list[Region]
+    base: int
+    first_leaf: int
+    classes: list[int] = field(default_factory=list)
+    """The class of each term of the sample, after saturation."""
+
+    @property
+    def sample(self) -> Region:
+        return self.instances[0]
+
+
+def optimise(
+    roots: Sequence[Term],
+    rules: RuleSet,
+    options: Options,
+    model: CostModel,
+    provenance: bool = False,
+) -> Optimised:
+    """The cheapest program found for ``roots`` within the budget of ``options``.
+
+    ``provenance``: also keep which rules built each node (half as much time again).
+    Always returns a correct program: when the budget ends before anything was found,
+    the one that the user wrote. Raises :class:`EngineError` when rules contradict each
+    other.
+    """
+    clock = _Clock()
+    model = model.under(options)
+    constant = is_constant(roots)
+    baseline = model.program(roots, constant)
+    written = roots
+    if options.fusion and options.admits("reassociate"):
+        roots = unstacked(written)
+        constant = is_constant(roots)
+    budget = Budget.of(options.deadline_s, options.max_nodes)
+    outside = varying(list(postorder(roots))) if options.regions else frozenset()
+    regions = split(roots, constant, not options.regions, outside)
+    pieces = _distinct(regions)
+    clock.lap("regions")
+    unchanged = Optimised(
+        list(written),
+        lambda: _own_origins(written),
+        {},
+        baseline,
+        baseline,
+        clock.phases,
+        "",
+        len(regions),
+        len(pieces),
+    )
+    if not pieces or not budget.left():
+        unchanged.cut_short = _spent(budget, options)
+        return unchanged
+    admitted = _admitted(rules, options)
+    engine = Engine(admitted, _ops(pieces), provenance, keep=True)
+    clock.lap("rules")
+    inserted = [_inserted(piece) for piece in pieces]
+    for what in inserted:
+        engine.insert(what)
+    clock.lap("insert")
+    search = budget.part(SATURATING)
+    engine.saturate(search)
+    budget.spent = search.spent
+    clock.lap("saturate")
+    with _blamed_on_rules(engine):
+        graph = engine.read()
+        for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
+            piece.classes = classes
+        engine.close()
+        clock.lap("read")
+        fired = dict(engine.fired)
+        ran = {step.phase for step in engine.history if isinstance(step, Iteration)}
+        if options.fusion and budget.left():
+            ran.add("fuse")
+            named = fusions(admitted, {n.op.name for n in graph.nodes})
+            fired |= fuse(graph, named, budget)
+        clock.lap("fuse")
+        work = _Work(graph, pieces, regions, outside, roots, model, options)
+        result = _cover_all(work, budget, admitted, ran, clock)
+    result.fired = fired
+    result.baseline_cost_s = baseline
+    result.cost_s = model.program(result.roots, is_constant(result.roots))
+    result.cut_short = _spent(budget, options)
+    result.regions, result.distinct_regions = len(regions), len(pieces)
+    result.classes, result.nodes = len(graph.classes), len(graph.nodes)
+    result.phases_s = clock.phases
+    result.dump = engine.dump()
+    if result.cost_s > baseline:
+        unchanged.fired, unchanged.cut_short = result.fired, result.cut_short
+        unchanged.classes, unchanged.nodes = result.classes, result.nodes
+        assert result.search is not None
+        unchanged.dump = result.dump
+        unchanged.search = replace(result.search, won=False)
+        return unchanged
+    return result
+
+
+@contextmanager
+def _blamed_on_rules(engine: Engine) -> Iterator[None]:
+    """The user's terms are sound: what does not fit now was built by a rule."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as error:
+        raise EngineError(
+            f"a rule built a term that cannot be: {str(error).splitlines()[0]}\n"
+            f"  rules that fired: {', '.join(sorted(engine.fired))}"
+        ) from error
+
+
+def _spent(budget: Budget, options: Options) -> str:
+    if budget.spent == "time":
+        return f"deadline_s={options.deadline_s:g} ran out"
+    if budget.spent == "nodes":
+        return f"the e-graph reached max_nodes={options.max_nodes}"
+    return ""
+
+
+_ADMITTED: dict[tuple[int, str, frozenset[str]], tuple[RuleSet, RuleSet]] = {}
+
+
+def _admitted(rules: RuleSet, options: Options) -> RuleSet:
+    """The rules that the options allow; the same object for the same question."""
+    key = (id(rules), options.numerics, options.disable)
+    known = _ADMITTED.get(key)
+    if known is None or known[0] is not rules:
+        files = {Path(r.file).name for r in rules}
+        for name in options.disable - files:
+            rules[name]
+        chosen = RuleSet(
+            tuple(
+                r
+                for r in rules
+                if options.admits(r.numerics)
+                and not options.disable & {r.name, Path(r.file).name}
+            )
+        )
+        if len(_ADMITTED) > 32:
+            _ADMITTED.clear()
+        known = _ADMITTED[key] = (rules, chosen)
+    return known[1]
+
+
+def _distinct(regions: Sequence[Region]) -> list[_Piece]:
+    by_key: dict[tuple[object, ...], list[Region]] = {}
+    for region in regions:
+        by_key.setdefault(region.key, []).append(region)
+    pieces = []
+    base = leaf = 0
+    for instances in by_key.values():
+        pieces.append(_Piece(instances, base, leaf))
+        base += len(instances[0].terms)
+        leaf += len(instances[0].leaves)
+    return pieces
+
+
+def _ops(pieces: Sequence[_Piece]) -> dict[tuple[str, int], Op]:
+    found: dict[tuple[str, int], Op] = {}
+    for piece in pieces:
+        leaves = set(piece.sample.leaves)
+        for t in piece.sample.terms:
+            if t not in leaves and t.op is not SCALAR:
+                assert isinstance(t.op, Op)
+                found[t.op.name, len(t.args)] = t.op
+    return dict(sorted(found.items()))
+
+
+def _inserted(piece: _Piece) -> Inserted:
+    region, first = piece.sample, piece.first_leaf
+    return Inserted(
+        region.terms,
+        {t: first + i for i, t in enumerate(region.leaves)},
+        frozenset(first + i for i in region.constants),
+        {first + i: names for i, names in region.facts.items()},
+        piece.base,
+    )
+
+
+def _weights(graph: EGraph, model: CostModel) -> list[float]:
+    """Seconds of each e-node as a kernel; what is known at compile time costs next to
+    nothing."""
+    weights = []
+    for node in graph.nodes:
+        out = graph.types[node.cls]
+        types = [graph.types[c] for c in node.children]
+        if graph.constant[node.cls]:
+            weights.append(0.0 if node.op.kind == "leaf" else 1e-12)
+        elif out is None or None in types:
+            weights.append(1e3)
+        else:
+            known = tuple(t for t in types if t is not None)
+            weights.append(
+                model.price(node.op, attr_values(node), known, node.children, out)
+            )
+    return weights
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What extraction chooses from."""
+
+    graph: EGraph
+    pieces: Sequence[_Piece]
+    regions: Sequence[Region]
+    """In evaluation order."""
+    outside: Collection[Term]
+    """Terms that are leaves of all regions."""
+    roots: Sequence[Term]
+    model: CostModel
+    options: Options
+
+    def cover(self, graph: EGraph, roots: Sequence[int], budget: Budget) -> Cover:
+        """The cheapest cover of some classes."""
+        return cover(
+            graph,
+            self.model,
+            roots,
+            budget,
+            optimal=self.options.extract == "exact",
+            exact=self.options.numerics == "exact",
+        )
+
+
+@dataclass
+class _Built:
+    """The program that a cover for each piece makes."""
+
+    roots: list[Term]
+    chosen: dict[Term, Term]
+    """Results of regions, as written, to the terms chosen for them."""
+    places: dict[Term, tuple[TermOrigin, ...]]
+    prices_s: dict[Term, float]
+
+
+def _cover_all(
+    work: _Work, budget: Budget, rules: RuleSet, ran: set[str], clock: _Clock
+) -> Optimised:
+    """The chosen terms of the regions."""
+    covers = []
+    sizes = [len(p.sample.terms) for p in work.pieces]
+    for i, p in enumerate(work.pieces):
+        share = min(1.0, GENEROUS * sizes[i] / sum(sizes[i:]))
+        reserve = HURRY_S * sum(sizes[i + 1 :])
+        mine = Budget.of(share * (budget.seconds - reserve), budget.max_nodes)
+        covers.append(work.cover(work.graph, _root_classes(p, p.sample), mine))
+        budget.spent = budget.spent or mine.spent
+    gaps = [c.gap for c in covers if c.gap is not None]
+    built = _built(work, covers)
+    clock.lap("extract")
+    built = _shifted(work, built, budget)
+    clock.lap("second pass")
+    search = Search(
+        work.graph,
+        lambda: _weights(work.graph, work.model),
+        [_part(p, c) for p, c in zip(work.pieces, covers, strict=True)],
+        built.places,
+        built.chosen,
+        work.cover,
+        lambda others: _price(work, others),
+        rules,
+        frozenset(ran),
+    )
+    return Optimised(
+        built.roots,
+        lambda: {t: _origin(search, p) for t, p in built.places.items()},
+        {},
+        0.0,
+        0.0,
+        {},
+        "",
+        prices_s=built.prices_s,
+        optimal_gap=max(gaps) if gaps else None,
+        search=search,
+    )
+
+
+def _part(piece: _Piece, found: Cover) -> RegionOrigin:
+    roots = _root_classes(piece, piece.sample)
+    return RegionOrigin(piece.instances, piece.first_leaf, piece.classes, roots, found)
+
+
+def _built(work: _Work, covers: Sequence[Cover]) -> _Built:
+    """The terms that a cover for each piece makes."""
+    done: dict[Term, Term] = {}
+    places: dict[Term, tuple[TermOrigin, ...]] = {}
+    prices: dict[Term, float] = {}
+    chosen = {
+        id(region): (i, piece)
+        for i, piece in enumerate(work.pieces)
+        for region in piece.instances
+    }
+    for region in work.regions:
+        i, piece = chosen[id(region)]
+        leaves = {
+            piece.first_leaf + k: done.get(leaf, leaf)
+            for k, leaf in enumerate(region.leaves)
+        }
+        made, ways = build(covers[i], leaves, region.terms[0].graph)
+        done.update(zip(region.roots, made, strict=True))
+        for t, (way, reads) in ways.items():
+            places.setdefault(
+                t, (TermOrigin(i, region, nodes_of(covers[i], way), reads),)
+            )
+            if way.price_s is not None:
+                prices.setdefault(t, way.price_s)
+    return _Built([done.get(r, r) for r in work.roots], done, places, prices)
+
+
+def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
+    """The program with kernels across the borders of regions."""
+    if len(work.regions) == 1 or not work.options.fusion or not budget.left():
+        return built
+    exact = work.options.numerics == "exact"
+    number = {id(region): i for i, region in enumerate(work.regions)}
+    where = {t: number[id(p[0].region)] for t, p in built.places.items()}
+    again = second_pass(built.roots, work.model, budget, exact, where, work.outside)
+    places = {
+        t: tuple(p for part in parts for p in built.places.get(part, ()))
+        for t, parts in again.parts.items()
+    }
+    prices = built.prices_s | again.prices_s
+    for t, parts in again.parts.items():
+        if t not in prices and len(parts) == 1 and parts[0] in prices:
+            prices[t] = prices[parts[0]]  # kept, over other operands
+    return _Built(again.roots, built.chosen, built.places | places, prices)
+
+
+def _price(work: _Work, covers: Sequence[Cover]) -> float:
+    """Seconds of the program that a cover for each piece makes."""
+    built = _built(work, covers)
+    budget = Budget.of(work.options.deadline_s, work.options.max_nodes)
+    built = _shifted(work, built, budget)
+    return work.model.program(built.roots, is_constant(built.roots))
+
+
+def _origin(search: Search, places: Sequence[TermOrigin]) -> Origin:
+    graph = search.graph
+    rules: dict[str, None] = {}
+    lines: set[SourceLine] = set()
+    for place in places:
+        written: dict[int, Term] = {}
+        part = search.parts[place.part]
+        for cls, t in zip(part.classes, place.region.terms, strict=True):
+            written.setdefault(cls, t)
+        for i in place.nodes:
+            rules.update(dict.fromkeys(rules_behind(graph, graph.nodes[i])))
+            lines.update(lines_behind(graph.nodes[i], written))
+    return Origin(tuple(rules), tuple(sorted(lines)))
+
+
+def _root_classes(piece: _Piece, region: Region) -> list[int]:
+    place = {t: cls for t, cls in zip(region.terms, piece.classes, strict=True)}
+    return [place[r] for r in region.roots]
+
+
+def _own_origins(roots: Sequence[Term]) -> dict[Term, Origin]:
+    return {
+        t: Origin((), (t.source,) if t.source is not None else ())
+        for t in postorder(roots)
+    }

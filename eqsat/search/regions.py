@@ -1,0 +1,203 @@
+"""Long programs in pieces: split where few values are live, optimise each distinct
+piece once.
+
+A region is a run of terms in evaluation order. Its canonical key abstracts from which
+weights it uses, so the layers of a deep network collapse to a handful of regions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from eqsat.rulelang import LEAF_FACTS
+from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, postorder
+
+LEAST, MOST = 24, 110
+"""Terms in a region. 110 hold a transformer block as NumPy users write it (70 to 100
+terms)."""
+FACT_LIMIT = 1 << 22
+"""Constant arrays of more elements than this are not searched for structure."""
+FACT_TERMS = 64
+"""Nor are those that take more terms than this to compute."""
+
+
+@dataclass
+class Region:
+    """Terms to optimise together."""
+
+    terms: list[Term]
+    """Every term in evaluation order, leaves and bare numbers among them."""
+    leaves: list[Term]
+    """Terms that come from outside."""
+    constants: frozenset[int]
+    """Which leaves are known when the program is compiled."""
+    facts: dict[int, tuple[str, ...]]
+    """Relations that hold for constant leaves."""
+    roots: list[Term]
+    """Terms that are used outside."""
+    key: tuple[Any, ...]
+    """Equal for regions that differ only in which leaves they use."""
+
+
+def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
+    """For every term below ``roots``, whether it depends on no input."""
+    known: dict[Term, bool] = {}
+    for t in postorder(roots):
+        known[t] = t.op is not INPUT and all(known[a] for a in t.args)
+    return known
+
+
+def split(
+    roots: Sequence[Term],
+    constant: dict[Term, bool],
+    whole: bool = False,
+    outside: Collection[Term] = (),
+) -> list[Region]:
+    """The regions of a program, in evaluation order. ``constant``: what
+    :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read.
+    """
+    order = [
+        t
+        for t in postorder(roots)
+        if not (constant[t] or t.op is INPUT or t in outside)
+    ]
+    if not order:
+        return []
+    last: dict[Term, int] = {}
+    place = {t: i for i, t in enumerate(order)}
+    for i, t in enumerate(order):
+        for a in t.args:
+            last[a] = i
+    wanted = {r for r in roots if r in place}
+    borders = [len(order) - 1] if whole else _borders(order, place, last, wanted)
+    where: dict[Term, int] = {}
+    start = 0
+    pieces: list[list[Term]] = []
+    for k in borders:
+        piece = order[start : k + 1]
+        where.update((t, len(pieces)) for t in piece)
+        pieces.append(piece)
+        start = k + 1
+    later = set(wanted)
+    for t in order:
+        later.update(a for a in t.args if a in where and where[a] != where[t])
+    return [region_of(piece, later, constant, outside) for piece in pieces]
+
+
+def _borders(
+    order: Sequence[Term],
+    place: dict[Term, int],
+    last: dict[Term, int],
+    wanted: set[Term],
+) -> list[int]:
+    """Places after which to cut, chosen where the fewest values are live."""
+    n = len(order)
+    change = [0] * (n + 1)
+    for t, i in place.items():
+        change[i] += 1
+        change[n if t in wanted else last.get(t, i)] -= 1
+    live = list(np.cumsum(change))
+    borders = []
+    start = 0
+    while n - start > MOST:
+        window = range(start + LEAST - 1, start + MOST)
+        k = min(window, key=lambda i: (live[i], -i))
+        borders.append(k)
+        start = k + 1
+    return [*borders, n - 1]
+
+
+def region_of(
+    piece: Sequence[Term],
+    later: set[Term],
+    constant: Mapping[Term, bool],
+    outside: Collection[Term] = (),
+) -> Region:
+    """The region of the terms ``piece``; ``later`` holds those that are used outside,
+    and ``outside`` numbers that may be others in equal regions."""
+    inside = set(piece)
+    local: dict[Term, int] = {}
+    leaves: list[Term] = []
+    signature: list[Any] = []
+    facts: dict[int, tuple[str, ...]] = {}
+
+    def refer(t: Term) -> int:
+        if t not in local:
+            local[t] = len(local)
+            if t.op is SCALAR and _is_plain(t) and t not in outside:
+                signature.append(("scalar", repr(t.attrs[0])))
+            else:
+                known = facts_of(t) if constant[t] else ()
+                if known:
+                    facts[len(leaves)] = known
+                signature.append(("leaf", t.type, constant[t], known))
+                leaves.append(t)
+        return local[t]
+
+    for t in piece:
+        args = tuple(refer(a) if a not in inside else local[a] for a in t.args)
+        local[t] = len(local)
+        signature.append((t.op.name, t.attrs, args, t in later))
+    numbers = frozenset(i for i, t in enumerate(leaves) if constant[t])
+    return Region(
+        list(local),
+        leaves,
+        numbers,
+        facts,
+        [t for t in piece if t in later],
+        tuple(signature),
+    )
+
+
+def _is_plain(t: Term) -> bool:
+    """Whether a bare number can be a number of the engine: finite or infinite, not
+    -0.0, 64 bits."""
+    value = t.attrs[0]
+    if isinstance(value, float):
+        return not math.isnan(value) and not (
+            value == 0 and math.copysign(1, value) < 0
+        )
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def facts_of(t: Term) -> tuple[str, ...]:
+    """Relations of :data:`LEAF_FACTS` that the value of a constant satisfies."""
+    if t.ndim < 2 or t.size > FACT_LIMIT:
+        return ()
+    array = _value(t)
+    if array is None:
+        return ()
+    return tuple(name for name, test in LEAF_FACTS.items() if test(array))
+
+
+def _value(t: Term) -> np.ndarray[Any, Any] | None:
+    """The value of a constant that takes no more than some views and pointwise work,
+    or None."""
+    below = list(islice(postorder([t]), FACT_TERMS + 1))
+    if len(below) > FACT_TERMS or not all(map(_is_light, below)):
+        return None
+    values: dict[Term, Any] = {}
+    with np.errstate(all="ignore"):
+        for u in below:
+            if u.op is CONSTANT:
+                values[u] = u.graph.arrays[u.attrs[0]]  # type: ignore[index]
+            elif u.op is SCALAR:
+                values[u] = u.attrs[0]
+            else:
+                op = cast(Op, u.op)
+                args = [values[a] for a in u.args]
+                values[u] = op.reference(*args, **op.attr_dict(u))
+    return np.asarray(values[t])
+
+
+def _is_light(t: Term) -> bool:
+    op = cast(Op, t.op)
+    return op in (CONSTANT, SCALAR) or (
+        op.kind in ("view", "pointwise") and bool(t.args) and t.size <= FACT_LIMIT
+    )

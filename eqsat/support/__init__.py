@@ -1,0 +1,94 @@
+"""What every room uses: errors, options, nested containers, the disk cache, egglog.
+
+Knows nothing of arrays as terms. Start with ``errors.py``.
+"""
+
+from eqsat.support import (
+    disk_cache,
+    pytree,
+)
+from eqsat.support.disk_cache import (
+    base_folder,
+    is_on,
+)
+from eqsat.support.egglog_engine import (
+    bindings,
+    version,
+)
+from eqsat.support.error_interval import (
+    WIDE,
+    Array,
+    Ball,
+    Precision,
+    Range,
+)
+from eqsat.support.errors import (
+    BackendError,
+    BoundsError,
+    BudgetWarning,
+    DTypeError,
+    EngineError,
+    EqsatError,
+    OptionError,
+    RecompileWarning,
+    RuleError,
+    ShapeError,
+    SourceLine,
+    TraceAttributeError,
+    TraceError,
+    at,
+    caller_line,
+    nearest,
+    warn,
+)
+from eqsat.support.lazy_room import lazy_room
+from eqsat.support.options import (
+    KINDS,
+    NUMERICS,
+    Options,
+)
+from eqsat.support.pytree import (
+    ArrayAt,
+    TreeNode,
+)
+from eqsat.support.user_dirs import (
+    user_folder,
+)
+
+__all__ = [
+    "KINDS",
+    "NUMERICS",
+    "WIDE",
+    "Array",
+    "ArrayAt",
+    "BackendError",
+    "Ball",
+    "BoundsError",
+    "BudgetWarning",
+    "DTypeError",
+    "EngineError",
+    "EqsatError",
+    "OptionError",
+    "Options",
+    "Precision",
+    "Range",
+    "RecompileWarning",
+    "RuleError",
+    "ShapeError",
+    "SourceLine",
+    "TraceAttributeError",
+    "TraceError",
+    "TreeNode",
+    "at",
+    "base_folder",
+    "bindings",
+    "caller_line",
+    "disk_cache",
+    "is_on",
+    "lazy_room",
+    "nearest",
+    "pytree",
+    "user_folder",
+    "version",
+    "warn",
+]

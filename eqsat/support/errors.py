@@ -1,0 +1,146 @@
+"""Every exception that eqsat raises on purpose, and how it names the user's line."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+
+class EqsatError(Exception):
+    """Base class of all errors of this library."""
+
+
+class TraceError(EqsatError, TypeError):
+    """A function does something that cannot be recorded as a term."""
+
+
+class TraceAttributeError(TraceError, AttributeError):
+    """A traced array lacks an attribute that arrays have."""
+
+
+class ShapeError(EqsatError, ValueError):
+    """Shapes do not fit an op or a signature."""
+
+
+class BoundsError(ShapeError, IndexError):
+    """An index is outside of an array."""
+
+
+class DTypeError(EqsatError, TypeError):
+    """A dtype is not supported, or does not fit an op."""
+
+
+class RuleError(EqsatError, ValueError):
+    """A rule, or a file of rules, is wrong."""
+
+
+class EngineError(EqsatError, RuntimeError):
+    """The e-graph engine refused a command or found a contradiction."""
+
+
+class OptionError(EqsatError, ValueError):
+    """An option has a value that it cannot take."""
+
+
+class BackendError(EqsatError, RuntimeError):
+    """A backend is missing or cannot run a program."""
+
+
+class BudgetWarning(UserWarning):
+    """A budget ran out: the program is correct, but a cheaper one may exist."""
+
+
+class RecompileWarning(UserWarning):
+    """A number that changes from call to call is compiled in again and again."""
+
+
+class CacheWarning(UserWarning):
+    """The disk cache is not used: others could put code there."""
+
+
+class SourceLine(NamedTuple):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        """The line itself, stripped; empty when the source is not at hand."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is most like it,
+    if one is."""
+    import difflib  # most programs never need it
+
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _folder(package: str) -> list[str]:
+    """Where the files of an installed package lie; the package is not imported."""
+    spec = find_spec(package)
+    places = spec.submodule_search_locations if spec is not None else None
+    return [str(p) + os.sep for p in places or ()]
+
+
+_PACKAGES = ("eqsat", "numpy", "scipy")
+_SKIPPED = (
+    str(Path(__file__).parents[1]) + os.sep,
+    *_folder("numpy"),
+    *_folder("scipy"),
+)
+_KNOWN: dict[str, bool] = {}
+"""Files seen so far, and whether they are passed over: every traced operation asks."""
+
+
+def caller_line() -> SourceLine | None:
+    """The innermost line of the call stack outside eqsat, NumPy and SciPy.
+
+    Code without a file counts as its module's: a line typed at a prompt is the user's,
+    the generated ``__init__`` of a dataclass of eqsat is not.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        skipped = _KNOWN.get(name)
+        if skipped is None:
+            skipped = name.startswith((*_SKIPPED, "<frozen "))
+            if name.startswith("<") and not skipped:
+                module = str(frame.f_globals.get("__name__", ""))
+                skipped = module.partition(".")[0] in _PACKAGES
+            else:
+                _KNOWN[name] = skipped
+        if not skipped:
+            return SourceLine(name, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+_WARNED: dict[Any, Any] = {}
+"""What has been said, and where: by default a line is warned once of one thing."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of ``message`` on the user's line."""
+    line = caller_line() or SourceLine("<unknown>", 0)
+    warnings.warn_explicit(message, category, *line, registry=_WARNED)
+
+
+def at(line: SourceLine | None) -> str:
+    """``line`` as the tail of an error message."""
+    if line is None:
+        return ""
+    return f"\n  at {line}" + (f"\n     {line.text}" if line.text else "")

@@ -1,0 +1,150 @@
+"""Terms made of ops: dtypes meet, attributes take their normal form, types are
+inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from eqsat.terms.op import CONSTANT, SCALAR, Op
+from eqsat.terms.promotion import (
+    beyond,
+    check_range,
+    common_dtype,
+    dtype_of,
+    ufunc_dtypes,
+)
+from eqsat.terms.term import DType, Graph, Term, Type, Weak
+from eqsat.terms.type_rules import dtype_code, is_float
+
+_COMPARISONS = frozenset(
+    (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+)
+_U8 = np.dtype("u8")
+
+
+def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
+    """The term ``op(*args, **attrs)``; ``args`` may be terms, arrays and numbers.
+
+    Dtypes meet as NumPy's do: casts are inserted, and a scalar becomes a bare number
+    wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
+    with the user's line.
+    """
+    if op.ufunc in _COMPARISONS and _meet_in_no_integer(op, args):
+        return _compared(op, graph, args)
+    values = _promote(op, graph, args)
+    settled = op.settle(attrs, values[0].ndim if values else 0)
+    return make(op, graph, values, settled)
+
+
+def make(op: Op, graph: Graph, args: Sequence[Term], attrs: Mapping[str, Any]) -> Term:
+    """The node itself: no promotion, attributes already in normal form."""
+    values = tuple(attrs[n] for n in op.attrs)
+    return graph.node(op, args, values, infer(op, tuple(a.type for a in args), values))
+
+
+@lru_cache(maxsize=1 << 14)
+def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
+    """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are
+    kept."""
+    type_ = op.type_rule.infer(op.name, types, dict(zip(op.attrs, attrs, strict=True)))
+    dtype_code(type_[0])
+    return type_
+
+
+def constant(graph: Graph, array: np.ndarray[Any, Any]) -> Term:
+    """An array known when tracing, held by identity."""
+    dtype_code(array.dtype)
+    return graph.known(CONSTANT, array)
+
+
+def scalar(graph: Graph, value: float) -> Term:
+    """A bare Python number, without a dtype of its own."""
+    if isinstance(value, bool):
+        return constant(graph, np.asarray(value))
+    weak = Weak.FLOAT if isinstance(value, float) else Weak.INT
+    return graph.node(SCALAR, (), (value,), (weak, ()))
+
+
+def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
+    """``term`` with ``dtype``; itself when it has it already."""
+    if term.dtype == dtype:
+        return term
+    return make(Op.registry["cast"], term.graph, [term], {"dtype": dtype.name})
+
+
+def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
+    """Arguments as terms of the dtypes in which ``op`` computes."""
+    known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    if op.ufunc in _COMPARISONS:
+        args = [beyond(a, known) for a in args]
+        known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    if op.promotion == "first" or not args:
+        return [_as_term(graph, a, None) for a in args]
+    wanted = _wanted(op, tuple(known))
+    for a, w in zip(args, wanted, strict=True):
+        check_range(op.name, a, w)
+    terms = [_as_term(graph, a, w) for a, w in zip(args, wanted, strict=True)]
+    pairs = list(zip(terms, wanted, strict=True))
+    if all(isinstance(t.dtype, Weak) for t, w in pairs if w is not None):
+        terms = [t if w is None else cast_to(t, w) for t, w in pairs]
+    return terms
+
+
+def _meet_in_no_integer(op: Op, args: Sequence[Any]) -> bool:
+    """Whether these are integers of uint64 and of a signed dtype."""
+    known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    kinds = {d.kind for d in known if not isinstance(d, Weak)}
+    return _U8 in known and "i" in kinds
+
+
+def _compared(op: Op, graph: Graph, args: Sequence[Any]) -> Term:
+    """``op`` of uint64 and signed integers by their values, as NumPy compares them: in
+    uint64, and apart from that where one is negative."""
+    assert op.ufunc is not None
+    ops = Op.registry
+    x, y = (a if isinstance(a, Term) else constant(graph, np.asarray(a)) for a in args)
+    wide = apply(op, graph, [cast_to(x, _U8), cast_to(y, _U8)], {})
+    signed, holds = (y, op.ufunc(1, -1)) if x.dtype == _U8 else (x, op.ufunc(-1, 1))
+    negative = apply(ops["less"], graph, [signed, 0], {})
+    if holds:
+        return apply(ops["logical_or"], graph, [negative, wide], {})
+    natural = apply(ops["logical_not"], graph, [negative], {})
+    return apply(ops["logical_and"], graph, [natural, wide], {})
+
+
+@lru_cache(maxsize=4096)
+def _wanted(op: Op, known: tuple[DType, ...]) -> list[np.dtype[Any] | None]:
+    """The dtype in which ``op`` takes each argument; None for those of their own."""
+    if op.ufunc is not None and op.promotion == "ufunc":
+        return list(ufunc_dtypes(op.name, op.ufunc, known))
+    counted = [d for i, d in enumerate(known) if i not in op.own]
+    dtype = common_dtype(op.name, op.promotion, counted)
+    return [None if i in op.own else dtype for i in range(len(known))]
+
+
+def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
+    if isinstance(value, Term):
+        if dtype is None:
+            return value
+        if isinstance(value.dtype, Weak):
+            number = value.attrs[0] if value.op is SCALAR else None
+            if is_float(dtype) and isinstance(number, int):
+                return scalar(graph, float(number))
+            return value
+        return cast_to(value, dtype)
+    if isinstance(value, (int, float)) and not isinstance(value, (bool, np.generic)):
+        return scalar(
+            graph, float(value) if dtype is not None and is_float(dtype) else value
+        )
+    array = np.asarray(value)
+    if array.ndim == 0 and dtype is not None and dtype != np.dtype(bool):
+        if array is value:  # kept, since someone may write to it
+            graph.arrays[id(array)] = array
+        rounded = array.astype(dtype)
+        return scalar(graph, float(rounded) if is_float(dtype) else int(rounded))
+    term = constant(graph, array)
+    return term if dtype is None else cast_to(term, dtype)

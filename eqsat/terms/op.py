@@ -1,0 +1,333 @@
+"""Ops: the record that holds all eqsat knows of an operation, and the decorators that
+make one.
+
+An op has one home. Called on arrays it computes its NumPy reference; called on traced
+values it builds a term; called on pattern variables of a rule it builds a pattern. A
+*composite* is an op whose body is written with other ops: the body is its meaning, its
+default lowering, and the rule that recognises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.terms.term import Term, Type
+from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
+from eqsat.terms.view_types import Gathered
+
+Axis = Annotated[tuple[int, ...], "Axis"]
+"""Annotation of an attribute that is a set of axes, held as sorted negative numbers."""
+Ints = Annotated[tuple[int, ...], "Ints"]
+"""Annotation of an attribute that is a tuple of integers."""
+DTypeName = Annotated[str, "DTypeName"]
+"""Annotation of an attribute that is a dtype, held as its name."""
+F = TypeVar("F", bound=Callable[..., Any])
+HALF = frozenset([np.dtype("f2"), BF16])
+"""Dtypes whose sums are computed in float32."""
+Vjp = Callable[..., Any]
+"""A rule for one argument: ``vjp(g, *args, result, **attrs)`` is the derivative of a
+loss by it, where ``g`` is that by the result. None stands for 0."""
+FLAT: tuple[()] = ()
+"""The rules of an op whose derivative is 0 wherever it has one."""
+
+KINDS = (
+    "leaf",
+    "pointwise",
+    "reduce",
+    "view",
+    "contract",
+    "library",
+    "composite",
+    "fused",
+    "kernel",
+)
+
+
+class Lowering(NamedTuple):
+    """How one backend computes an op, where the author of the op says so."""
+
+    function: Callable[..., Any]
+    seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None
+    """What one evaluation costs (s), of argument types, attributes and the result's
+    type; None for what the cost model says."""
+
+
+class Traced:
+    """A value that records what is done to it. Subclasses say what a record is."""
+
+    __slots__ = ()
+
+    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """``op(*args, **attrs)`` as a value of this kind."""
+        raise NotImplementedError
+
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        found: Any,
+    ) -> Any:
+        """``found``, what a function of NumPy has made of this value and others."""
+        return found
+
+
+class AttrVar:
+    """Base of values that stand for a static attribute in a rule's pattern."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """An operation. Made by :func:`op`, :func:`pointwise`, :func:`composite` and
+    :func:`fused`."""
+
+    name: str
+    kind: str
+    """One of :data:`KINDS`."""
+    type_rule: TypeRule
+    reference: Callable[..., Any]
+    """Arrays and attributes to an array."""
+    params: tuple[str, ...]
+    """Names of the array arguments."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, str] = field(default_factory=dict)
+    """Attribute names to their kinds: Axis, Ints, int, bool, str, float, DTypeName."""
+    attr_defaults: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Attributes that take one of a few values; a rule is made for each."""
+    body: Callable[..., Any] | None = None
+    """For a composite: the same function, called on traced values."""
+    ufunc: np.ufunc | None = None
+    variadic: bool = False
+    commutative: bool = False
+    promotion: str = "common"
+    """How argument dtypes meet: ``ufunc``, ``common``, ``float`` (integers become
+    float64), ``first`` (each for itself)."""
+    own: frozenset[int] = frozenset()
+    """Arguments, masks and integers, that keep their own dtype and do not count."""
+    flops: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None
+    """Floating operations of one evaluation (flop)."""
+    doc: str = ""
+    recognised: bool = True
+    """Whether the body of this composite is also a rule that finds it."""
+    vjp: tuple[Vjp | None, ...] | str | None = None
+    """The :data:`Vjp` of each argument, None where it is 0 (:data:`FLAT`: everywhere).
+    A text, also one that a rule gives, says what to write instead of what has no
+    derivative. Of a variadic op the one rule of all, called with the number of the
+    argument as ``which``. A composite without rules has those of its body. Where the op
+    is pointwise or a reduction, ``g`` may be a bare number or have fewer elements than
+    the result: it broadcasts."""
+    lowerings: dict[str, Lowering] = field(default_factory=dict)
+    """Backends' names to the lowerings that :meth:`lowering` gave."""
+
+    registry: ClassVar[dict[str, Op]] = {}
+
+    def __post_init__(self) -> None:
+        assert self.kind in KINDS
+        known = Op.registry.get(self.name)
+        if (
+            known is not None
+            and known.reference.__module__ != self.reference.__module__
+        ):
+            raise EqsatError(
+                f"op {self.name!r} is already defined in {known.reference.__module__}"
+            )
+        Op.registry[self.name] = self
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self.doc
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute on arrays, record on traced values."""
+        values, attrs = self._arguments(args, kwargs)
+        for v in values:
+            if isinstance(v, Traced):
+                return v.lift(self, values, attrs)
+        ndim = np.ndim(values[0]) if values else 0
+        return self.reference(*values, **self.settle(attrs, ndim))
+
+    def lowering(
+        self,
+        backend: str,
+        *,
+        seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None,
+    ) -> Callable[[F], F]:
+        """Make a function the kernel of this op on ``backend``.
+
+        For ``numpy`` it is called as ``f(*arrays, out=out, **attrs)`` and fills
+        ``out``, an array of the result's shape and dtype that is not initialised and
+        shares no memory with an argument; bare numbers come as Python numbers. A
+        composite that is part of another op's kernel is computed by its body.
+        ``seconds``: the price of one call (s), a function of the types of the arguments
+        (pairs of dtype and shape), the attributes, and the type of the result; the cost
+        model's roofline prices it otherwise. Raises :class:`EqsatError` when an
+        attribute is called ``out``.
+        """
+        if "out" in self.attrs:
+            raise EqsatError(
+                f"op {self.name}: attribute 'out' is also what a lowering fills; call "
+                f"it something else"
+            )
+
+        def define(function: F) -> F:
+            self.lowerings[backend] = Lowering(function, seconds)
+            return function
+
+        return define
+
+    def _arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        if self.variadic:
+            values = list(args)
+        else:
+            if len(args) > len(self.params):
+                call = ", ".join([*self.params, *(f"{n}=…" for n in self.attrs)])
+                raise TraceError(
+                    f"{self.name}: takes {len(self.params)} arrays, got {len(args)}\n"
+                    f"  write {self.name}({call}){at(caller_line())}"
+                )
+            values = list(args)
+            for p in self.params[len(args) :]:
+                if p in kwargs:
+                    values.append(kwargs[p])
+                elif p in self.defaults:
+                    values.append(self.defaults[p])
+                else:
+                    raise TraceError(
+                        f"{self.name}: argument {p!r} is missing{at(caller_line())}"
+                    )
+        attrs = {}
+        for name in self.attrs:
+            if name in kwargs:
+                attrs[name] = kwargs[name]
+            elif name in self.attr_defaults:
+                attrs[name] = self.attr_defaults[name]
+            else:
+                raise TraceError(
+                    f"{self.name}: attribute {name!r} is missing{at(caller_line())}"
+                )
+        for name in kwargs:
+            if name not in self.attrs and (self.variadic or name not in self.params):
+                raise TraceError(
+                    f"{self.name}: no argument {name!r}{at(caller_line())}"
+                )
+        return values, attrs
+
+    def bytes_read(self, i: int, size: float, written: float) -> float:
+        """Bytes of argument ``i`` (``size``) that are read to write ``written`` bytes.
+
+        Of a table no more is read than is written.
+        """
+        table = isinstance(self.type_rule, Gathered) and i == 0
+        return min(size, written) if table else size
+
+    def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
+        """Attributes in their one normal form. ``ndim`` is the rank of the first
+        argument."""
+        return {n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()}
+
+    def attr_dict(self, term: Term) -> dict[str, Any]:
+        """The attributes of ``term``, a node of this op, by name."""
+        return dict(zip(self.attrs, term.attrs, strict=True))
+
+
+def _settle(who: str, kind: str, value: Any, ndim: int | None) -> Any:
+    if isinstance(value, AttrVar):
+        return value
+    if kind == "Axis":
+        return normal_axes(who, value, ndim)
+    if kind == "Ints":
+        return tuple(v if isinstance(v, AttrVar) else int(v) for v in value)
+    if kind == "DTypeName":
+        dtype = np.dtype(value)
+        dtype_code(dtype)
+        return dtype.name
+    if kind in ("int", "bool"):
+        return int(value)
+    return float(value) if kind == "float" else str(value)
+
+
+def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
+    """``axis`` (an int, several, or None for all) as sorted negative axis numbers."""
+    if ndim is None:
+        axes = (axis,) if isinstance(axis, int) else axis
+        if axes is None or any(a >= 0 for a in axes):
+            raise ShapeError(
+                f"{who}: a pattern of any rank needs negative axes, got {axis}"
+            )
+        return tuple(sorted(axes))
+    axes = (
+        range(ndim)
+        if axis is None
+        else axis
+        if isinstance(axis, (tuple, list, range))
+        else [axis]
+    )
+    out = set()
+    for a in axes:
+        a = int(a)
+        if not -ndim <= a < ndim:
+            raise ShapeError(
+                f"{who}: axis {a} is out of bounds for {ndim} "
+                f"dimensions{at(caller_line())}"
+            )
+        negative = a - ndim if a >= 0 else a
+        if negative in out:
+            raise ShapeError(f"{who}: axis {a} is given twice{at(caller_line())}")
+        out.add(negative)
+    return tuple(sorted(out))
+
+
+# -- making ops ------------------------------------------------------------------------
+
+
+def annotation_name(annotation: Any) -> str:
+    """The name of an annotation, evaluated or not: ``Ints``, ``bool``."""
+    if isinstance(annotation, str):
+        return annotation
+    marks = getattr(annotation, "__metadata__", None)
+    return str(marks[0]) if marks else getattr(annotation, "__name__", str(annotation))
+
+
+# -- leaves ----------------------------------------------------------------------------
+
+
+def _leaf(name: str, kind: str) -> Op:
+    def no_reference(**attrs: Any) -> Any:
+        raise EqsatError(f"a leaf ({name}) has no reference")
+
+    def no_rule(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+        raise EqsatError(f"the type of a leaf ({name}) is given")
+
+    from eqsat.terms.type_rules import Custom
+
+    return Op(
+        name=name,
+        kind="leaf",
+        type_rule=Custom(no_rule),
+        reference=no_reference,
+        params=(),
+        attrs={"value": kind},
+        doc=f"Leaf: {name}.",
+    )
+
+
+INPUT = _leaf("input", "int")
+CONSTANT = _leaf("constant", "int")
+SCALAR = _leaf("scalar", "float")

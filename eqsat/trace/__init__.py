@@ -1,0 +1,79 @@
+"""A Python function, run once on stand-ins for arrays, as terms.
+
+Knows calls, arguments, writes to arrays, and lazy graphs. Does not know what becomes of
+the terms. Start with ``trace.py``.
+"""
+
+from eqsat.trace.call_arguments import (
+    Arguments,
+    Leaf,
+    argument_names,
+    dtype_of_array,
+    flatten_arguments,
+    is_array,
+    is_mlx,
+    never_written,
+    to_numpy,
+)
+from eqsat.trace.kernel_body import (
+    KERNEL,
+    RESULT,
+    BodyStep,
+    KernelBody,
+    body_above,
+    kernel_terms,
+    label,
+)
+from eqsat.trace.lazy_graph import (
+    RECORDING,
+    Outline,
+    Recorded,
+    parts,
+    recorded_again,
+)
+from eqsat.trace.open_composites import (
+    body_of,
+    primitives,
+    rebuilt,
+)
+from eqsat.trace.trace import (
+    Spec,
+    Trace,
+    trace,
+)
+from eqsat.trace.tracer import (
+    VALUES,
+    Tracer,
+)
+
+__all__ = [
+    "KERNEL",
+    "RECORDING",
+    "RESULT",
+    "VALUES",
+    "Arguments",
+    "BodyStep",
+    "KernelBody",
+    "Leaf",
+    "Outline",
+    "Recorded",
+    "Spec",
+    "Trace",
+    "Tracer",
+    "argument_names",
+    "body_above",
+    "body_of",
+    "dtype_of_array",
+    "flatten_arguments",
+    "is_array",
+    "is_mlx",
+    "kernel_terms",
+    "label",
+    "never_written",
+    "parts",
+    "primitives",
+    "rebuilt",
+    "recorded_again",
+    "to_numpy",
+    "trace",
+]

@@ -1,0 +1,310 @@
+"""Arrays that show the same memory, while a function is traced: NumPy's views.
+
+Terms never change. A write gives the array another term, and one of their own to all
+arrays that show the same memory. Each knows how it is made of the array that owns the
+memory (:class:`ArrayView`), and how a write to it is one to that.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
+from eqsat.ops import window
+from eqsat.support import TraceError, at, caller_line
+from eqsat.terms import Term, Traced
+
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class ArrayView:
+    """How an array shows another one."""
+
+    function: Callable[..., Any]
+    again: Change
+    """The view of that array."""
+    back: Callable[[Any, Any], Any] | None
+    """That array, whose view is to be the second one. None where NumPy makes a view or
+    a copy as the strides have it."""
+
+    @property
+    def called(self) -> str:
+        """What people write for it."""
+        return f"{name_of(self.function)}(x)"
+
+
+class Array(Protocol):
+    """A traced array, as far as writes go."""
+
+    term: Any
+    memory: SharedMemory | None
+    path: tuple[ArrayView, ...]
+
+
+class SharedMemory:
+    """What an array and its views share."""
+
+    def __init__(self, owner: Array, make: Callable[[Term], Any], argument: str = ""):
+        self.term = owner.term
+        self.make = make
+        self.argument = argument
+        """What the caller's array is called, to which nothing is written."""
+        self._shown: list[weakref.ref[Any]] = []
+        self.add(owner)
+
+    def add(self, x: Array) -> None:
+        """Take ``x``, a view of the owner, into account."""
+        x.memory = self
+        if not self.argument:
+            self._shown.append(weakref.ref(x))
+
+    def check(self, how: str) -> None:
+        """Raise :class:`TraceError` for memory of an argument."""
+        if self.argument:
+            raise TraceError(
+                f"{how} changes the argument {self.argument} of the caller, which a "
+                f"compiled program does not\n  write to a copy: x = x.copy()"
+                f"{at(caller_line())}"
+            )
+
+    def write(self, x: Array, new: Term, how: str) -> None:
+        """Make ``new`` the value of ``x``, the owner or a view."""
+        self.check(how)
+        others = [y for y in self._alive() if y is not x]
+        unsure = next((v.called for v in x.path if v.back is None), None)
+        if unsure is not None:
+            if others:
+                raise _unknown(how, unsure)
+            x.memory, x.path, x.term = None, (), new
+            return
+        self.term = self._behind(x, new)
+        x.term = new
+        for y in others:
+            hidden = next((v.called for v in y.path if v.back is None), None)
+            y.term = self._seen(y) if hidden is None else Stale(_unknown(how, hidden))
+
+    def _alive(self) -> Iterator[Any]:
+        found = (r() for r in self._shown)
+        return (y for y in found if y is not None)
+
+    def _behind(self, x: Array, new: Term) -> Term:
+        """The owner's term once ``x`` is ``new``."""
+        shown = [self.make(self.term)]
+        for v in x.path[:-1]:
+            shown.append(v.again(shown[-1]))
+        value = self.make(new)
+        for before, v in zip(reversed(shown), reversed(x.path), strict=False):
+            assert v.back is not None
+            value = v.back(before, value)
+        return value.term  # type: ignore[no-any-return]
+
+    def _seen(self, y: Array) -> Term:
+        value = self.make(self.term)
+        for v in y.path:
+            value = v.again(value)
+        return value.term  # type: ignore[no-any-return]
+
+
+class Stale:
+    """Stands for the term of an array of which nobody knows whether it has changed."""
+
+    def __init__(self, error: TraceError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._error
+
+
+def _unknown(how: str, called: str) -> TraceError:
+    return TraceError(
+        f"{how} changes an array of which another one may be a view: {called} makes a "
+        f"view or a copy, as the array lies in memory\n"
+        f"  write {called} of a copy, x.copy(), or copy its result{at(caller_line())}"
+    )
+
+
+# -- parts -----------------------------------------------------------------------------
+
+
+def with_part(x: Any, key: Any, new: Any) -> Any:
+    """``x`` with ``new`` in the place of ``x[key]``; ``key`` holds integers, slices,
+    ``...`` and None."""
+    parts = [k for k in key_parts(key, x.shape) if k is not None]
+    pairs = zip(parts, x.shape, strict=True)
+    rows = [row_of(k, n, axis) for axis, (k, n) in enumerate(pairs)]
+    return _placed(x, rows, ops.reshape(new, tuple(map(len, rows))), 0)
+
+
+def _placed(x: Any, rows: Sequence[range], new: Any, axis: int) -> Any:
+    """``x`` with ``new`` at ``rows`` of the axes from ``axis`` on."""
+    whole = [row == range(n) for row, n in zip(rows, x.shape, strict=True)]
+    axis = next((a for a in range(axis, len(rows)) if not whole[a]), len(rows))
+    if axis == len(rows):
+        return new
+    row, n = rows[axis], x.shape[axis]
+    if not row:
+        return x
+    if not all(whole[axis + 1 :]):
+        inner = _along(x, axis, row)
+        if row.step == 1:
+            inner = ops.concatenate(_pieces(x, axis, row), axis)
+        now = [*map(range, inner.shape[: axis + 1]), *rows[axis + 1 :]]
+        new = _placed(inner, now, new, axis + 1)
+    if row.step != 1 and len(row) > 1:
+        order = np.arange(n)
+        order[list(row)] = n + np.arange(len(row))
+        return ops.take(ops.concatenate([x, new], axis), order, axis)
+    before, behind = range(row.start), range(row.start + len(row), n)
+    joined = [*_pieces(x, axis, before), new, *_pieces(x, axis, behind)]
+    return ops.concatenate(joined, axis)
+
+
+def part(x: Any, key: Any) -> Any:
+    """``x[key]``, the key being of integers, slices, ``...`` and None: of an array that
+    was written part by part a part itself, where it lies in one."""
+    parts = key_parts(key, x.shape)
+    axis = _joint(x)
+    if axis is None:
+        return getitem(x, key)
+    place = [i for i, k in enumerate(parts) if k is not None][axis]
+    k = parts[place]
+    row = row_of(k, x.shape[axis], axis)
+    pieces = _pieces(x, axis, row) if row.step == 1 else []
+    if len(pieces) != 1 or pieces[0] is x:
+        return getitem(x, key)
+    parts[place] = 0 if isinstance(k, int) else slice(None)
+    return part(pieces[0], tuple(parts))
+
+
+def _joint(x: Any) -> int | None:
+    """The axis along which ``x`` joins arrays."""
+    if getattr(x.term.op, "name", "") != "concatenate":
+        return None
+    return len(x.shape) + int(x.term.attrs[0])
+
+
+def _pieces(x: Any, axis: int, row: range) -> list[Any]:
+    """Arrays that together are the elements ``row``, side by side, of one axis."""
+    if not row:
+        return []
+    if row == range(x.shape[axis]):
+        return [x]
+    if _joint(x) != axis:
+        return [_along(x, axis, row)]
+    found, start = [], 0
+    for term in x.term.args:
+        n = term.shape[axis]
+        own = range(max(row.start - start, 0), min(row.stop - start, n))
+        found += _pieces(type(x)(term), axis, own)
+        start += n
+    return found
+
+
+def _along(x: Any, axis: int, row: range) -> Any:
+    """The elements ``row`` of one axis."""
+    behind = x.shape[axis + 1 :]
+    return window(
+        x,
+        (row.start, *(0 for _ in behind)),
+        (len(row), *behind),
+        (row.step, *(1 for _ in behind)),
+    )
+
+
+# -- views -----------------------------------------------------------------------------
+
+_PERMUTED = frozenset(
+    {np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.matrix_transpose}
+)
+_TURNED = frozenset({np.flip, np.flipud, np.fliplr})
+_SAME_ORDER = frozenset(
+    {np.expand_dims, np.squeeze, np.atleast_1d, np.atleast_2d, np.atleast_3d}
+)
+_REPEATED = frozenset({np.broadcast_to, np.diagonal})
+_PARTS = frozenset({np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit})
+_UNSURE = frozenset(
+    {np.reshape, np.ravel, np.rot90, np.lib.stride_tricks.sliding_window_view}
+)
+VIEWS = _PERMUTED | _TURNED | _SAME_ORDER | _REPEATED | _PARTS | _UNSURE
+"""Functions whose results may show their first argument."""
+
+
+def view_of(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Any,
+    which: int | None,
+) -> ArrayView:
+    """How the result of a function of :data:`VIEWS`, or number ``which`` of several,
+    shows its first argument."""
+
+    def again(x: Any) -> Any:
+        found = call_function(function, (), (x, *args), kwargs)
+        return found if which is None else found[which]
+
+    back: Callable[[Any, Any], Any] | None = None
+    if function in _TURNED:
+
+        def back(x: Any, new: Any) -> Any:
+            return again(new)
+
+    elif function in _SAME_ORDER:
+
+        def back(x: Any, new: Any) -> Any:
+            return ops.reshape(new, x.shape)
+
+    elif function in _PERMUTED:
+
+        def back(x: Any, new: Any) -> Any:
+            sizes = tuple(range(2, 2 + len(x.shape)))
+            dummy = np.lib.stride_tricks.as_strided(
+                np.empty(1, bool), sizes, (0,) * len(sizes)
+            )
+            moved = function(dummy, *args, **kwargs).shape
+            return ops.transpose(new, [moved.index(n) for n in sizes])
+
+    elif function in _PARTS:
+
+        def back(x: Any, new: Any) -> Any:
+            starts = []
+            for axis, n in enumerate(x.shape):
+                of_axis = np.arange(n).reshape(n, *(1,) * (len(x.shape) - axis - 1))
+                parts = function(np.broadcast_to(of_axis, x.shape), *args, **kwargs)
+                starts.append(int(parts[which].flat[0]) if new.size else 0)
+            rows = [slice(a, a + n) for a, n in zip(starts, new.shape, strict=True)]
+            return with_part(x, tuple(rows), new)
+
+    elif function in _REPEATED:
+
+        def back(x: Any, new: Any) -> Any:
+            raise TraceError(
+                f"a write to {name_of(function)}(x), which NumPy makes read-only\n"
+                f"  write to a copy: x.copy(){at(caller_line())}"
+            )
+
+    return ArrayView(function, again, back)
+
+
+def view_at(key: Any) -> ArrayView:
+    """How ``x[key]`` shows ``x``, the key being of integers, slices, ``...`` and
+    None."""
+    return ArrayView(
+        getitem,
+        lambda x: part(x, key),
+        lambda x, new: with_part(x, key, new),
+    )
+
+
+def is_basic(key: Any) -> bool:
+    """Whether NumPy makes ``x[key]`` a view."""
+    keys = key if isinstance(key, tuple) else (key,)
+    return not any(
+        isinstance(k, (list, np.ndarray, Traced, bool, np.bool_)) for k in keys
+    )

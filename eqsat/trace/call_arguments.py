@@ -1,0 +1,285 @@
+"""The arguments of a call: which are arrays, of which types, and which are constant."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from eqsat.numpy_api import refuse_subclass
+from eqsat.support import DTypeError, TraceError, at, caller_line, pytree
+from eqsat.terms import BF16, Op, Shape, Traced, dtype_code
+from eqsat.trace.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The shape and dtype of an array argument, to trace a function without data.
+
+    >>> Spec((2, 3), "float32")
+    Spec(shape=(2, 3), dtype=dtype('float32'))
+    """
+
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: int | Iterable[int], dtype: Any) -> None:
+        """Raises :class:`DTypeError` for a dtype that is not supported."""
+        sizes = shape if isinstance(shape, Iterable) else (shape,)
+        object.__setattr__(self, "shape", tuple(operator.index(s) for s in sizes))
+        object.__setattr__(self, "dtype", np.dtype(dtype))
+        dtype_code(self.dtype)
+
+
+class Leaf(NamedTuple):
+    """One array argument. ``path`` is how one would write it: ``params['w'][0]``."""
+
+    path: str
+    value: Any
+    dtype: np.dtype[Any]
+    shape: Shape
+    constant: bool
+    declared: bool
+    """Whether it is constant because the caller of ``jit`` says so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """The arguments of one call: the arrays, and the structure that they are in."""
+
+    structure: pytree.Structure
+    leaves: tuple[Leaf, ...]
+    owner: pytree.Attributes | None = None
+    """What the object holds whose method is called, or that is called itself."""
+    names: tuple[str, ...] = ()
+    """What the arguments are called, those by position first."""
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays that may change between calls, in order."""
+        return [leaf.value for leaf in self.leaves if not leaf.constant]
+
+    @property
+    def are_mlx(self) -> bool:
+        """Whether one of the arrays is of MLX."""
+        return any(is_mlx(leaf.value) for leaf in self.leaves)
+
+    def floats(self) -> Iterator[pytree.Found]:
+        """The Python floats in the arguments, which are part of the program."""
+        assert isinstance(self.structure, pytree.TreeNode)
+        parts = [
+            c
+            for s in self.structure.children
+            for c in cast(pytree.TreeNode, s).children
+        ]
+        for name, part in zip(self.names, parts, strict=True):
+            yield from (f for f in pytree.statics(part, name) if type(f.value) is float)
+
+    def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
+        """The arguments by position and by name, with each array changed."""
+        return pytree.unflatten(self.structure, (change(a.value) for a in self.leaves))
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for calls of one program: same structure, types and constants.
+
+        Constants count by ``id``, which holds for as long as they are alive.
+        """
+        types = tuple(
+            ("constant", id(leaf.value)) if leaf.constant else (leaf.dtype, leaf.shape)
+            for leaf in self.leaves
+        )
+        return self.structure, types, self.owner
+
+    @cached_property
+    def varying(self) -> Arguments:
+        """The same with read-only arrays as arrays that may change between calls."""
+        leaves = (leaf._replace(constant=leaf.declared) for leaf in self.leaves)
+        return replace(self, leaves=tuple(leaves))
+
+
+def flatten_arguments(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    constants: Collection[str | int] = (),
+) -> Arguments:
+    """The arrays in the arguments of ``fn(*args, **kwargs)``.
+
+    Parameters whose names or positions are in ``constants``, and arrays that nobody can
+    write to, are constant. Raises :class:`DTypeError` that names the argument whose
+    dtype is not supported, and :class:`TraceError` for masked arrays, matrices and
+    names that are no parameters.
+    """
+    fixed = _constant_names(fn, constants) if constants else ()
+    leaves: list[Leaf] = []
+    parts: list[pytree.Structure] = []
+    n = len(args)
+    names = (*argument_names(fn, n), *kwargs)
+    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
+        found, structure = pytree.flatten(value, is_array, name)
+        parts.append(structure)
+        constant = bool(fixed) and name.partition("[")[0] in fixed
+        leaves.extend(_leaf(path, v, constant) for path, v in found)
+    positional = pytree.TreeNode(tuple, tuple(range(n)), tuple(parts[:n]))
+    named = pytree.TreeNode(dict, tuple(kwargs), tuple(parts[n:]))
+    structure = pytree.TreeNode(tuple, (0, 1), (positional, named))
+    return Arguments(structure, tuple(leaves), _owner(fn), names)
+
+
+def _owner(fn: Callable[..., Any]) -> pytree.Attributes | None:
+    """The attributes that a bound method or an object with ``__call__`` can read."""
+    owner = pytree.owner(fn)
+    if isinstance(owner, Op):  # what it holds never changes
+        return None
+    return pytree.attributes(owner, is_array)
+
+
+def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """What the first ``count`` positional arguments of ``fn`` are called."""
+    inner: Any = fn
+    bound = 0
+    if isinstance(fn, MethodType):
+        inner, bound = fn.__func__, 1
+    elif not isinstance(fn, FunctionType):
+        inner, bound = type(fn).__call__, 1
+    if isinstance(inner, FunctionType) and not hasattr(inner, "__wrapped__"):
+        code = inner.__code__
+        if bound + count <= code.co_argcount:
+            return code.co_varnames[bound : bound + count]
+    names: list[str] = []
+    for p in _parameters(fn):
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}[{i}]" for i in range(count - len(names))]
+        elif p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD:
+            names.append(p.name)
+    return (*names, *map(str, range(len(names), count)))[:count]
+
+
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of ``fn``; none when it does not tell."""
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _constant_names(
+    fn: Callable[..., Any], constants: Collection[str | int]
+) -> set[str]:
+    """``constants``, names and positions, as names."""
+    parameters = _parameters(fn)
+    names = [p.name for p in parameters]
+    found: set[str] = set()
+    for c in constants:
+        if not names:
+            found.add(str(c))
+        elif isinstance(c, int) and c < len(names):
+            found.add(names[c])
+        elif c in names or any(p.kind is p.VAR_KEYWORD for p in parameters):
+            found.add(str(c))
+        else:
+            called = getattr(fn, "__name__", repr(fn))
+            raise TraceError(
+                f"constants: {c!r} is no parameter of {called}({', '.join(names)})"
+                f"{at(caller_line())}"
+            )
+    return found
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """An array of any library as NumPy's. MLX shows NumPy no bfloat16."""
+    if is_mlx(value):
+        mlx = sys.modules["mlx.core"]
+        if value.dtype == mlx.bfloat16:
+            return np.asarray(value.view(mlx.uint16)).view(BF16)
+    return np.asarray(value)
+
+
+def is_mlx(value: Any) -> bool:
+    """Whether ``value`` is an array of MLX."""
+    mlx = sys.modules.get("mlx.core")
+    return mlx is not None and isinstance(value, mlx.array)
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array, of NumPy or of another library."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return not isinstance(value, (str, bytes))
+    return isinstance(value, (Spec, Traced)) or hasattr(type(value), "__dlpack__")
+
+
+def _leaf(path: str, value: Any, constant: bool) -> Leaf:
+    if isinstance(value, Traced) and not isinstance(value, Tracer):
+        raise TraceError(
+            f"argument {path} is a {type(value).__name__}, not an array"
+            f"{at(caller_line())}"
+        )
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), f"argument {path}")
+    if constant and (
+        isinstance(value, Spec) or (isinstance(value, Tracer) and not value.has_value)
+    ):
+        raise TraceError(
+            f"argument {path} is constant and needs data, not a {type(value).__name__}"
+            f"{at(caller_line())}"
+        )
+    dtype = dtype_of_array(f"argument {path}", value)
+    frozen = isinstance(value, np.ndarray) and never_written(value)
+    shape = tuple(value.shape)
+    return Leaf(path, value, dtype, shape, constant or frozen, constant)
+
+
+_SWAP = ", whose bytes x.astype(x.dtype.newbyteorder('=')) swaps"
+
+
+def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
+    """The dtype of an array of any library.
+
+    Raises :class:`DTypeError` that says ``what`` it is.
+    """
+    dtype = value.dtype
+    if not isinstance(dtype, np.dtype):
+        name = str(dtype).rpartition(".")[2]
+        try:
+            dtype = np.dtype(name)
+        except TypeError:
+            raise DTypeError(
+                f"{what}: dtype {dtype} is not supported{at(caller_line())}"
+            ) from None
+    try:
+        dtype_code(dtype)
+    except DTypeError as error:
+        hint = "" if dtype.isnative else _SWAP
+        raise DTypeError(f"{what}{hint}: {error}") from None
+    return dtype
+
+
+def never_written(array: Any) -> bool:
+    """Whether ``array``, all arrays that it is a view of, and the memory that they lie
+    in are read-only."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    while isinstance(array, memoryview):
+        array = array.obj
+    try:
+        return array is None or memoryview(array).readonly
+    except TypeError:
+        return True  # Memory of another library, which gave a read-only view of it.

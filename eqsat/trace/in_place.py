@@ -1,0 +1,224 @@
+"""What is written to traced arrays: ``x += y``, ``x[key] = y``, ``out=`` and their
+like, as another value of the array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.numpy_api import (
+    Selected,
+    call_ufunc,
+    flat_places,
+    getitem,
+    is_mask,
+    key_along,
+    key_parts,
+    name_of,
+    operand,
+    refuse_argument,
+    refuse_function,
+    where_under,
+)
+from eqsat.ops import dtype_of, is_traced
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced, constant
+from eqsat.trace.aliasing import with_part
+
+
+def fitted(
+    x: Any, value: Any, shape: Sequence[int], how: str, casting: str = "unsafe"
+) -> Any:
+    """``value`` in the dtype of ``x`` and in ``shape``, of a part of it."""
+    value = operand(list(value) if isinstance(value, range) else value)
+    if value is NotImplemented:
+        raise TraceError(f"{how}: the value is no array or number{at(caller_line())}")
+    value = value if is_traced(value) else np.asarray(value)
+    if not np.can_cast(value.dtype, x.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(
+            f"{how}: the value has dtype {value.dtype}, which is not written to "
+            f"{x.dtype}\n  write y.astype({x.dtype.name!r}){at(caller_line())}"
+        )
+    if not is_traced(value):
+        with np.errstate(all="ignore"):
+            value = like(x, value.astype(x.dtype))
+    own = tuple(value.shape)
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
+    behind = shape[len(shape) - len(own) :] if len(own) <= len(shape) else ()
+    if len(own) > len(shape) or any(
+        n not in (1, m) for n, m in zip(own, behind, strict=True)
+    ):
+        raise ShapeError(
+            f"{how}: the value has shape {tuple(value.shape)}, which does not "
+            f"broadcast to {tuple(shape)}{at(caller_line())}"
+        )
+    value = ops.cast(ops.reshape(value, own), x.dtype)
+    return value if own == tuple(shape) else ops.broadcast_to(value, tuple(shape))
+
+
+def like(x: Any, array: np.ndarray[Any, Any]) -> Any:
+    """An array that is known, traced as ``x`` is."""
+    return type(x)(constant(x.term.graph, array))
+
+
+def replaced(x: Any, key: Any, value: Any) -> Any:
+    """``x`` once ``x[key] = value`` is done."""
+    how = "x[...] = y"
+    if isinstance(value, Selected):
+        return value.written(x, key)
+    keys = key if isinstance(key, tuple) else (key,)
+    masks = [k for k in keys if _is_traced_mask(k)]
+    if masks or (len(keys) == 1 and is_mask(keys[0]) and keys[0].ndim):
+        if len(keys) > 1:
+            raise TraceError(
+                "x[mask, ...] = y with a traced mask among others cannot be traced\n"
+                f"  use x = np.where(mask, y, x){at(caller_line())}"
+            )
+        return _under(x, keys[0], value, how)
+    parts = key_parts(key, x.shape)
+    if any(isinstance(k, Traced) for k in parts):
+        return _at_traced(x, parts, value, how)
+    if any(isinstance(k, np.ndarray) for k in parts):
+        return _scattered(x, tuple(parts), value, how)
+    shown = getitem(x, key)
+    return with_part(x, key, fitted(x, value, shown.shape, how))
+
+
+def _is_traced_mask(k: Any) -> bool:
+    return isinstance(k, Traced) and dtype_of(k) == np.dtype(bool)
+
+
+def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
+    """``x`` with the value where the mask of its first axes is true."""
+    n = len(mask.shape)
+    if tuple(mask.shape) != tuple(x.shape[:n]):
+        raise ShapeError(
+            f"{how}: the mask has shape {tuple(mask.shape)}, which does not fit the "
+            f"first axes of {tuple(x.shape)}{at(caller_line())}"
+        )
+    rest = x.shape[n:]
+    if np.ndim(value) > len(rest) and np.shape(value)[: np.ndim(value) - len(rest)] != (
+        1,
+    ):
+        if not is_traced(mask):
+            return _scattered(x, tuple(mask.nonzero()), value, how)
+        raise TraceError(
+            f"x[mask] = y with a value of shape {tuple(np.shape(value))} cannot be "
+            "traced: which of them is written where depends on data\n"
+            "  with values for all places, use x = np.where(mask, y, x)"
+            f"{at(caller_line())}"
+        )
+    mask = mask if is_traced(mask) else like(x, mask)
+    new = fitted(x, value, rest, how)
+    return where_under(mask, ops.reshape(new, (*(1,) * n, *rest)), x)
+
+
+def _at_traced(x: Any, parts: Sequence[Any], value: Any, how: str) -> Any:
+    """``x`` with values at places that are computed; the last one of those for a
+    place. The places are of some axes side by side, all of the others."""
+    parts = [k for k in parts if k is not None]
+    whole = [isinstance(k, slice) and k == slice(None) for k in parts]
+    first = whole.index(False)
+    count = len(whole) - sum(whole)
+    if any(whole[first : first + count]) or any(
+        isinstance(k, slice) for k, w in zip(parts, whole, strict=True) if not w
+    ):
+        raise TraceError(
+            "x[key] = y with traced integers and slices side by side in the key cannot "
+            "be traced\n  write x[i] = y, x[:, i] = y or x[i, j] = y, with ... behind"
+            f"{at(caller_line())}"
+        )
+    behind = x.shape[first + count :]
+    index = parts[first]
+    if count > 1:
+        index = flat_places(parts[first : first + count], x.shape[first:])
+    lead, n = x.shape[:first], math.prod(x.shape[first : first + count])
+    new = fitted(x, value, (*lead, *index.shape, *behind), how)
+    joined = ops.reshape(x, (*lead, n, *behind))
+    found = ops.set_at(joined, index, new, axis=-1 - len(behind))
+    return ops.reshape(found, x.shape)
+
+
+def _scattered(x: Any, key: tuple[Any, ...], value: Any, how: str) -> Any:
+    """``x`` with values at places that are known; the last one of those for a place."""
+    places = np.arange(x.size).reshape(x.shape)[key]
+    new = fitted(x, value, places.shape, how)
+    source = np.arange(x.size)
+    source[places.ravel()] = x.size + np.arange(places.size)
+    both = ops.concatenate([ops.ravel(x), ops.ravel(new)])
+    return ops.reshape(ops.take(both, source, 0), x.shape)
+
+
+def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
+    """``np.add.at(x, indices, values)``, and that of ``np.subtract``."""
+    how = f"{name_of(ufunc)}.at"
+    if ufunc not in (np.add, np.subtract) or not values:
+        refuse_function(how)
+    x.writable(how)
+    if isinstance(indices, (list, int)):
+        indices = np.asarray(indices)
+    if isinstance(indices, tuple) or indices.dtype.kind not in "iu":
+        raise TraceError(
+            f"{how}: expected integers as indices of the first axis{at(caller_line())}"
+        )
+    shape = (*indices.shape, *x.shape[1:])
+    (value,) = values
+    if not is_traced(value):
+        value = np.asarray(value).astype(x.dtype)  # as NumPy, which truncates
+    value = fitted(x, value, shape, how, "same_kind")
+    added = ops.add_at(value, indices, axis=-len(x.shape), size=x.shape[0])
+    x.write(x + added if ufunc is np.add else x - added, how)
+
+
+def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
+    """``ufunc(..., out=out)``, with ``where``."""
+    how = f"{name_of(ufunc)}(..., out=x)"
+    out.writable(how)
+    given = {k: v for k, v in kwargs.items() if k not in ("out", "where")}
+    value = call_ufunc(ufunc, "__call__", inputs, given)
+    if isinstance(value, tuple):
+        refuse_argument(name_of(ufunc), "out")
+    value = fitted(out, value, out.shape, how, kwargs.get("casting", "same_kind"))
+    where = kwargs.get("where", True)
+    out.write(value if where is True else ops.where(where, value, out), how)
+    return out
+
+
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    how = "np.copyto(x, y)"
+    if not isinstance(dst, Traced):
+        raise TraceError(
+            f"{how} writes values that are not known to an array of NumPy\n"
+            f"  make x by np.zeros_like(y){at(caller_line())}"
+        )
+    dst.writable(how)  # type: ignore[attr-defined]
+    value = fitted(dst, src, dst.shape, how, casting)  # type: ignore[attr-defined]
+    new = value if where is True else ops.where(where, value, dst)
+    dst.write(new, how)  # type: ignore[attr-defined]
+
+
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if axis is None:
+        refuse_function("np.put_along_axis")
+    indices = indices if is_traced(indices) else np.asarray(indices)
+    arr[key_along("np.put_along_axis", arr, indices, axis)] = values
+
+
+def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    if wrap or len(a.shape) != 2:
+        refuse_function("np.fill_diagonal")
+    places = np.arange(min(a.shape))
+    a[places, places] = val
+
+
+WRITES: dict[Callable[..., Any], Callable[..., None]] = {
+    np.copyto: _copyto,
+    np.fill_diagonal: _fill_diagonal,
+    np.put_along_axis: _put_along_axis,
+}
+"""Functions that write to their first argument."""

@@ -1,0 +1,223 @@
+"""Tracing: a Python function, run once on stand-ins for its arrays, as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from eqsat.numpy_api import Operators, refuse_subclass
+from eqsat.support import SourceLine, TraceError, at, caller_line, pytree
+from eqsat.terms import INPUT, Graph, Term, Traced, constant
+from eqsat.trace.call_arguments import (
+    Arguments,
+    Leaf,
+    Spec,
+    dtype_of_array,
+    flatten_arguments,
+    is_array,
+    never_written,
+    to_numpy,
+)
+from eqsat.trace.tracer import Tracer
+
+__all__ = [
+    "Arguments",
+    "Leaf",
+    "Operators",
+    "Spec",
+    "Trace",
+    "Tracer",
+    "flatten_arguments",
+    "trace",
+]
+
+_PLAIN = (
+    *(int, float, complex, str, bytes, type(None)),
+    *(Enum, np.dtype, type, slice, range),
+)
+"""Types of results that are handed back as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a function computes: terms from inputs to outputs, and how they nest."""
+
+    graph: Graph
+    inputs: list[Term]
+    """INPUT leaves in the order of :attr:`Arguments.arrays`, the unused ones too."""
+    names: list[str]
+    """Paths of the inputs: ``params['w'][0]``."""
+    outputs: list[Term]
+    out_tree: pytree.Structure
+    constants: list[Any]
+    """Arguments that are constant, kept alive for as long as their ``id`` counts."""
+    probes: list[tuple[np.ndarray[Any, Any], bytes]]
+    """A few elements of every array that the program uses and that can be written to,
+    and what they held."""
+
+    def unflatten(self, arrays: Iterable[Any]) -> Any:
+        """What the function returns, with ``arrays`` in the places of ``outputs``."""
+        return pytree.unflatten(self.out_tree, arrays)
+
+    def is_current(self) -> bool:
+        """Whether the arrays that the function closes over hold what they held.
+
+        Up to 64 elements of each are compared: all of a small one.
+        """
+        return all(now.tobytes() == before for now, before in self.probes)
+
+
+def trace(
+    fn: Callable[..., Any],
+    args: Arguments | Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    constants: Collection[str | int] = (),
+) -> Trace:
+    """Run ``fn(*args, **kwargs)`` on stand-ins for its arrays and record what it does.
+
+    Arrays may be nested in dicts, lists, tuples and dataclasses, and may be given as
+    :class:`Spec`. They become inputs; parameters whose names or positions are in
+    ``constants``, arrays that nobody can write to, and arrays that ``fn`` closes over
+    become constants. Numbers, strings and None are part of the program. An exception of
+    ``fn`` passes through. What :func:`flatten_arguments` made may stand for the
+    arguments.
+
+    Raises :class:`TraceError` for what cannot be recorded and :class:`DTypeError` for
+    dtypes that are not supported, with the argument or the user's line.
+
+    >>> trace(lambda x: x + x, [Spec((2, 3), "float32")]).outputs
+    [<add #1: 2×3 float32>]
+    """
+    if not isinstance(args, Arguments):
+        args = flatten_arguments(fn, args, kwargs or {}, constants)
+    graph = Graph()
+    used = graph.arrays = _Constants()
+    inputs: list[Term] = []
+    stand_ins = [
+        Tracer.argument(_leaf_term(graph, leaf, inputs), leaf.path)
+        for leaf in args.leaves
+    ]
+    positional, named = pytree.unflatten(args.structure, stand_ins)
+    result = fn(*positional, **named)
+    _check_arguments(args, (positional, named), stand_ins)
+    found, out_tree = pytree.flatten(result, is_array, "result")
+    _check_plain(out_tree)
+    outputs = [_output_term(graph, f.path, f.value) for f in found]
+    used.check()
+    graph.sources = False  # what is made of these terms later is on no line
+    names = [leaf.path for leaf in args.leaves if not leaf.constant]
+    fixed = [leaf.value for leaf in args.leaves if leaf.constant]
+    kept = {id(a) for a in fixed}
+    others = [a for k, a in used.items() if k not in kept and a.size]
+    probes = [_probe(a) for a in others if not never_written(a)]
+    held = [(p, p.tobytes()) for p in probes]
+    return Trace(graph, inputs, names, outputs, out_tree, fixed, held)
+
+
+def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
+    if leaf.constant:
+        return constant(graph, to_numpy(leaf.value))
+    term = graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape))
+    inputs.append(term)
+    return term
+
+
+def _output_term(graph: Graph, path: str, value: Any) -> Term:
+    if isinstance(value, Tracer):
+        value = value.within(graph)
+    if isinstance(value, Term):
+        if value.graph is not graph:
+            raise TraceError(
+                f"{path} was made while tracing another function{at(caller_line())}"
+            )
+        return value
+    if isinstance(value, (Traced, Spec)):
+        raise TraceError(
+            f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"
+        )
+    dtype_of_array(path, value)
+    if isinstance(value, np.ndarray):
+        refuse_subclass(type(value), path)
+    return constant(graph, to_numpy(value))
+
+
+def _check_arguments(
+    given: Arguments, passed: Any, stand_ins: Sequence[Tracer]
+) -> None:
+    """Refuse a function that replaced a part of its arguments."""
+    found, structure = pytree.flatten(passed, is_array)
+    if structure != given.structure:
+        raise TraceError(
+            "an argument was changed while tracing, which the caller would not see\n"
+            f"  copy the dict or list first, and return it{at(caller_line())}"
+        )
+    for leaf, now, before in zip(given.leaves, found, stand_ins, strict=True):
+        if now.value is not before:
+            raise TraceError(
+                f"argument {leaf.path} was replaced while tracing, which the caller "
+                f"would not see\n  return the new value{at(caller_line())}"
+            )
+
+
+def _check_plain(out_tree: pytree.Structure) -> None:
+    for path, value in pytree.statics(out_tree, "result"):
+        if not isinstance(value, _PLAIN):
+            if hasattr(value, "close"):
+                value.close()
+            raise TraceError(
+                f"{path} is a {type(value).__name__!r}; a traced function returns "
+                "arrays, numbers, strings, None, and dicts, lists, tuples and "
+                f"dataclasses of them{at(caller_line())}"
+            )
+
+
+class _Constants(dict[int, "np.ndarray[Any, Any]"]):
+    """The arrays that a trace uses, with what they held when it first used them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[int, tuple[int, SourceLine | None]] = {}
+
+    def __setitem__(self, key: int, array: np.ndarray[Any, Any]) -> None:
+        if key not in self and not never_written(array):
+            self._held[key] = _digest(array), caller_line()
+        super().__setitem__(key, array)
+
+    def check(self) -> None:
+        """Raise :class:`TraceError` when an array has changed since."""
+        for key, (before, line) in self._held.items():
+            if _digest(self[key]) != before:
+                raise TraceError(
+                    f"an array of shape {self[key].shape} was changed in place after "
+                    "the program used it as a constant\n"
+                    f"  make a copy there: x.copy(){at(line)}"
+                )
+
+
+def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view of at most 64 elements, spread over all of ``array``."""
+    room = 64
+    steps: list[slice | EllipsisType] = [...]  # a view, also of what has no axes
+    for n in array.shape:
+        count = min(n, room)
+        room //= count
+        steps.append(slice(None, None, -(-n // count)))
+    return array[tuple(steps)]
+
+
+_WHOLE, _SAMPLE = 16_384, 4096
+"""Elements of a constant up to which all are compared, and how many of more are."""
+
+
+def _digest(array: np.ndarray[Any, Any]) -> int:
+    step = 1 if array.size <= _WHOLE else -(-array.size // _SAMPLE)
+    flags = array.flags
+    if flags.c_contiguous or flags.f_contiguous:  # five times as fast as .flat
+        return hash(array.reshape(-1, order="A")[::step].tobytes())
+    return hash(array.flat[::step].tobytes())

@@ -1,0 +1,357 @@
+"""Stand-ins for arrays while a function is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.numpy_api import ELSEWHERE, INSTEAD, Operators, Selected, getitem, values_in
+from eqsat.support import TraceAttributeError, TraceError, at, caller_line
+from eqsat.terms import Graph, Op, Shape, Term, apply, is_float
+from eqsat.trace import aliasing, in_place
+
+_IN_PLACE = frozenset("byteswap partition put resize setfield setflags".split())
+_FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
+"""What makes arrays of one value."""
+VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
+_MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
+
+
+def _in_place(name: str, symbol: str) -> Callable[[Any, Any], Any]:
+    """``x += y`` and its like: the array gets another term; a number, which has no
+    axes, is another one."""
+    plain = getattr(Operators, f"__{name}__")
+    how = f"x {symbol}= y"
+
+    def write(self: Any, other: Any) -> Any:
+        value = plain(self, other)
+        if value is NotImplemented or not self.shape:
+            return value
+        self.write(in_place.fitted(self, value, self.shape, how, "same_kind"), how)
+        return self
+
+    return write
+
+
+class Tracer(Operators):
+    """Stands for an array: shape and dtype are known while tracing, values are not.
+
+    What is written to it gives it another term, and the arrays that show the same
+    memory (:mod:`eqsat.trace.aliasing`).
+    """
+
+    __slots__ = ("__weakref__", "memory", "path", "term")
+
+    has_value: ClassVar[bool] = False
+    """Whether the values can be asked for."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.memory: aliasing.SharedMemory | None = None
+        """What it shares with its views; None without any."""
+        self.path: tuple[aliasing.ArrayView, ...] = ()
+        """How it shows the owner of its memory."""
+
+    @classmethod
+    def argument(cls, term: Term, called: str) -> Tracer:
+        """An array of the caller, to which nothing can be written."""
+        made = cls(term)
+        aliasing.SharedMemory(made, cls, called)
+        return made
+
+    def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
+        """The traced array ``op(*args, **attrs)``."""
+        graph = self.term.graph
+        terms = [a.within(graph) if isinstance(a, Tracer) else a for a in args]
+        return Tracer(apply(op, graph, terms, attrs))
+
+    def within(self, graph: Graph) -> Any:
+        """What stands for this array in a term of ``graph``: its term; its value, for
+        an array that has one and was recorded elsewhere."""
+        return self.term
+
+    def call(self, fn: Callable[..., Any], arguments: Any) -> Any:
+        """What ``fn`` returns for :class:`Arguments`, of which this is one: recorded
+        with what this array is a part of."""
+        args, kwargs = arguments.given()
+        return fn(*args, **kwargs)
+
+    # -- what is known -----------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        return self.term.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.term.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.term.size
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype; bare Python numbers, which only bodies of ops see, have none."""
+        return self.term.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        size: int = self.dtype.itemsize
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.term.nbytes
+
+    def _is_float(self) -> bool:
+        return is_float(self.term.dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TraceError(f"len() of a traced array without axes{at(caller_line())}")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TraceError(
+                f"iteration over a traced array without axes{at(caller_line())}"
+            )
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
+            known = self.has_value or key.has_value
+            if not known and self.shape[: key.ndim] == key.shape:
+                return Selected(Tracer(self.term), Tracer(key.term))
+        if self.has_value or not aliasing.is_basic(key):
+            return getitem(self, key)
+        return self._shown(aliasing.part(self, key), aliasing.view_at, key)
+
+    def __repr__(self) -> str:
+        return f"Tracer(shape={self.shape}, dtype={self.dtype})"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __copy__(self) -> Tracer:
+        return self if self.has_value else type(self)(self.term)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        return self.__copy__()
+
+    # -- views and writes --------------------------------------------------------------
+
+    def _shown(
+        self, found: Any, view: Callable[..., aliasing.ArrayView], *how: Any
+    ) -> Any:
+        """``found``, which shows this array as the view of ``how`` says; numbers are
+        copies."""
+        if found is self or not found.shape:
+            return found
+        memory = self.memory or aliasing.SharedMemory(self, type(self))
+        if not memory.argument:
+            found.path = (*self.path, view(*how))
+        memory.add(found)
+        return found
+
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        found: Any,
+    ) -> Any:
+        """``found``, which shows this array where NumPy makes a view; else an array of
+        its own."""
+        if self.has_value:
+            return found
+        if function in aliasing.VIEWS and args and args[0] is self:
+            how = function, args[1:], kwargs
+            if isinstance(found, Tracer):
+                return self._shown(found, aliasing.view_of, *how, None)
+            return type(found)(
+                self._shown(f, aliasing.view_of, *how, i) for i, f in enumerate(found)
+            )
+        if isinstance(found, Tracer) and any(
+            found is a for a in values_in(args, kwargs)
+        ):
+            return type(found)(found.term)
+        return found
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return self.result_of(np.transpose, (self,), {}, super().T)
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return self.result_of(np.matrix_transpose, (self,), {}, super().mT)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order, ints or a tuple; reversed by default."""
+        order: Any = axes or None
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            (order,) = axes
+        return self.result_of(np.transpose, (self, order), {}, super().transpose(order))
+
+    def __pos__(self) -> Any:
+        return self.result_of(np.positive, (self,), {}, super().__pos__())
+
+    def flatten(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy with one axis."""
+        found = super().flatten(*args, **kwargs)
+        return type(self)(found.term)
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """The values rounded to ``dtype``, which ``casting`` must allow."""
+        found = super().astype(dtype, *args, **kwargs)
+        copies = kwargs.get("copy", True) or found is not self
+        return type(self)(found.term) if copies and not self.has_value else found
+
+    def writable(self, how: str) -> None:
+        """Raise :class:`TraceError` unless the array can be written to."""
+        if self.memory is not None:
+            self.memory.check(how)
+
+    def write(self, value: Any, how: str) -> None:
+        """Make ``value``, of the same shape and dtype, the value of this array."""
+        if self.memory is None:
+            self.term = value.term
+        else:
+            self.memory.write(self, value.term, how)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        how = "x[...] = y"
+        self.writable(how)
+        self.write(in_place.replaced(self, key, value), how)
+
+    def fill(self, value: Any) -> None:
+        """Write one number everywhere."""
+        self[...] = value
+
+    def sort(self, axis: int = -1, **kwargs: Any) -> None:
+        """Write the elements in order along an axis."""
+        self.writable("x.sort()")
+        self.write(np.sort(self, axis, **kwargs), "x.sort()")
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        if method == "at" and isinstance(inputs[0], Tracer):
+            return in_place.add_at(ufunc, *inputs)
+        out: Any = kwargs.get("out") or ()
+        if method == "__call__" and len(out) == 1 and isinstance(out[0], Tracer):
+            return in_place.into(out[0], ufunc, inputs, kwargs)
+        found = super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        return self.result_of(ufunc, inputs, {}, found)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        if function in _FILLED and not self.has_value:  # asked for by like=
+            return self._filled(function, *args, **kwargs)
+        if function in in_place.WRITES:
+            return in_place.WRITES[function](*args, **kwargs)
+        return super().__array_function__(function, types, args, kwargs)
+
+    def _filled(
+        self,
+        function: Callable[..., Any],
+        shape: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        one = function((), *args, **kwargs)
+        return ops.full_like(self, one[()], one.dtype, np.empty(shape, bool).shape)
+
+    __iadd__, __isub__ = _in_place("add", "+"), _in_place("sub", "-")
+    __imul__, __itruediv__ = _in_place("mul", "*"), _in_place("truediv", "/")
+    __ifloordiv__, __imod__ = _in_place("floordiv", "//"), _in_place("mod", "%")
+    __ipow__, __imatmul__ = _in_place("pow", "**"), _in_place("matmul", "@")
+    __iand__, __ior__ = _in_place("and", "&"), _in_place("or", "|")
+    __ixor__, __ilshift__ = _in_place("xor", "^"), _in_place("lshift", "<<")
+    __irshift__ = _in_place("rshift", ">>")
+
+    # -- what is not -------------------------------------------------------------------
+
+    def _refuse(self, what: str, advice: str) -> NoReturn:
+        raise TraceError(
+            f"{what} of a traced array ({self.dtype}, shape {self.shape}) is not known "
+            f"while tracing\n  {advice}{at(caller_line())}"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse(
+            "the truth value",
+            "if, while, and, or, not, in, max() and min() need it; use "
+            "np.where(condition, a, b), & and |, np.maximum and np.minimum",
+        )
+
+    def __float__(self) -> float:
+        self._refuse(
+            "the float value",
+            "use np.exp(x), not math.exp(x), and so on; np.zeros(n, like=x) makes "
+            "an array to write numbers to",
+        )
+
+    def __int__(self) -> int:
+        self._refuse("the int value", "use x.astype(int), or pass a Python int")
+
+    def __complex__(self) -> complex:
+        self._refuse("the complex value", "complex numbers cannot be traced")
+
+    def __index__(self) -> int:
+        self._refuse(
+            "the value as an index",
+            "range(), bounds of slices, shapes and lists need it; pass a Python int, "
+            "or index an array by an array: x[i]",
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        advice = {
+            "b": "np.where(x, a, b) chooses by it",
+            "i": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
+            "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
+        }
+        other = (
+            "x needs neither, np.stack joins traced arrays, np.zeros(shape, like=x) "
+            "makes an array to write them to, and eqsat has softmax, logsumexp, "
+            "eq.solve_triangular and eq.cho_solve"
+        )
+        self._refuse(
+            "the data",
+            "np.asarray, np.ascontiguousarray and functions that are not traced need "
+            "it; " + advice.get(self.dtype.kind, other),
+        )
+
+    def __contains__(self, value: object) -> bool:
+        self._refuse("the content", "use np.any(x == value)")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+        if name in _IN_PLACE:
+            why = "changes an array in place, which cannot be traced; make a new array"
+        elif name in VALUES:
+            why = "is not known while tracing; return the array and ask the result"
+        elif name in _MEMORY:
+            why = "tells of memory, which a traced array does not have"
+        else:
+            advice = f"write {INSTEAD[name]}" if name in INSTEAD else ELSEWHERE
+            why = f"is not supported in a traced function\n  {advice}"
+        raise TraceAttributeError(f"x.{name} {why}{at(caller_line())}")

@@ -1,0 +1,405 @@
+"""Convolutions in machine code against wider numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable
+from itertools import product as product_of
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+import pytest
+from agreement import BF16
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from layers import Sizes, attributes, drawn_convolutions
+from natives import Array, fused, laid, lowered, natively, near, run
+from programs import program_of
+
+import eqsat as eq
+from eqsat import ops
+from eqsat.backends.native import NativeProgram
+from eqsat.backends.native.convolutions import conv_plan
+from eqsat.backends.native.lower import CompiledProgram, Native, _layout
+from eqsat.backends.native.machine.processor import host
+from eqsat.backends.native.plan import steps
+from eqsat.ops.contract import conv2d_op
+
+F16, F32, F64 = np.dtype("f2"), np.dtype("f4"), np.dtype("f8")
+UNIT = {F32: 2.0**-24, F64: 2.0**-53}
+WIDE = {F32: np.float64, F64: np.longdouble}
+ORDERS = "packed fortran reversed strided window broadcast".split()
+CPUS = [None, "generic", "x86-64-v3"] if host().triple.startswith("x86_64") else [None]
+ONE = (1, 1)
+seeds = st.integers(0, 2**32 - 1)
+threads = st.sampled_from([1, 3])
+cpus = st.sampled_from(CPUS)
+
+
+def draw(seed: int, *shape: int, dtype: Any = F32) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def exact(x: Array, w: Array, dtype: Any, **attrs: Any) -> Array:
+    with np.errstate(invalid="ignore"):
+        found = conv2d_op.reference(x.astype(dtype), w.astype(dtype), **attrs)
+    return cast(Array, found)
+
+
+def right(got: Array, x: Array, w: Array, **attrs: Any) -> None:
+    """``got`` is the convolution within the roundings of its sums."""
+    sums = got.dtype if got.dtype in UNIT else F32
+    wide = WIDE[sums]
+    size = exact(np.abs(x), np.abs(w), wide, **attrs)
+    bound = (w[0].size + 1) * UNIT[sums] * size
+    near(got, exact(x, w, wide, **attrs), bound)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seeds,
+    drawn_convolutions(),
+    st.sampled_from([F32, F64]),
+    st.tuples(st.sampled_from(ORDERS), st.sampled_from(ORDERS)),
+    st.booleans(),
+    threads,
+    cpus,
+)
+@example(
+    0,
+    ((1, 6, 14, 15), (6, 6, 1, 1), attributes()),
+    F32,
+    ("window", "packed"),
+    True,
+    3,
+    None,
+)
+def test_convolutions(
+    seed: int,
+    drawn: tuple[Sizes, Sizes, dict[str, Any]],
+    dtype: Any,
+    orders: tuple[str, str],
+    is_constant: bool,
+    threads: int,
+    cpu: str | None,
+) -> None:
+    shape, kernel, attrs = drawn
+    x = laid(draw(seed, *shape, dtype=dtype), orders[0])
+    w = laid(draw(seed + 1, *kernel, dtype=dtype), orders[1])
+    given, fixed = ([x], [w]) if is_constant else ([x, w], [])
+    (got,) = natively(
+        lambda x, w: ops.conv2d(x, w, **attrs),
+        *given,
+        constants=fixed,
+        threads=threads,
+        cpu=cpu,
+    )
+    right(got, x, w, **attrs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, drawn_convolutions(), st.sampled_from([F32, F64]), threads, cpus)
+def test_what_follows_runs_for_parts_of_the_places(
+    seed: int,
+    drawn: tuple[Sizes, Sizes, dict[str, Any]],
+    dtype: Any,
+    threads: int,
+    cpu: str | None,
+) -> None:
+    shape, kernel, attrs = drawn
+    x, w = draw(seed, *shape, dtype=dtype), draw(seed + 1, *kernel, dtype=dtype)
+    y = exact(x, w, WIDE[dtype], **attrs)
+    b, r = draw(seed, kernel[0], 1, 1, dtype=dtype), draw(2, *y.shape, dtype=dtype)
+
+    def layer(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return ops.relu(ops.conv2d(x, w, **attrs) + b) * 2.0 + r
+
+    (got,) = natively(fused(layer, 4), x, w, b, r, threads=threads, cpu=cpu)
+    size = exact(np.abs(x), np.abs(w), WIDE[dtype], **attrs)
+    bound = UNIT[dtype] * (2 * (w[0].size + 4) * (size + np.abs(b)) + 2 * np.abs(r))
+    near(got, np.maximum(y + b, 0) * 2 + r, bound)
+
+
+# -- cuts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attrs"),
+    [
+        ((1, 130, 9, 7), (70, 130, 3, 3), attributes(padding=ONE)),  # inner blocks
+        ((2, 1500, 5, 5), (300, 1500, 1, 1), attributes()),  # rows of kernels too
+        ((1, 20, 5, 7), (130, 20, 3, 3), attributes()),  # few places
+        ((3, 2, 40, 61), (17, 2, 5, 5), attributes((2, 2), (2, 2))),
+        ((1, 3, 96, 100), (24, 3, 32, 16), attributes((32, 16))),  # patches
+        ((1, 2, 150, 211), (2, 1, 3, 3), attributes(padding=ONE, groups=2)),  # bands
+        ((2, 5, 31, 33), (10, 1, 7, 7), attributes(padding=(3, 3), groups=5)),
+        ((1, 4, 3, 3), (4, 1, 3, 3), attributes(groups=4)),  # one place
+        ((1, 1, 1, 300), (3, 1, 1, 9), attributes(padding=(0, 4))),
+        ((1, 2, 60, 3), (2, 1, 11, 2), attributes((2, 1), (3, 0), (3, 2), 2)),
+        # large kernels in few places
+        ((5, 6, 20, 23), (20, 3, 18, 20), attributes((1, 2), (0, 1), groups=2)),
+        ((70, 4, 9, 9), (9, 4, 9, 9), attributes()),  # one place
+        ((2, 70, 6, 6), (33, 70, 5, 5), attributes()),  # channels at once
+        ((9, 2, 40, 41), (50, 2, 30, 20), attributes((1, 2), (1, 3), (1, 2))),
+        ((40, 3, 17, 18), (1, 3, 16, 16), attributes(padding=ONE)),  # one kernel
+        ((300, 2, 8, 8), (120, 2, 7, 7), attributes(padding=ONE)),  # many rows
+        ((2, 5, 90, 90), (30, 5, 88, 89), attributes(padding=ONE)),  # bands
+        ((1, 6, 30, 37), (34, 3, 25, 17), attributes((2, 3), (1, 2), ONE, 2)),
+        ((3, 4, 20, 40), (28, 1, 9, 17), attributes(dilation=(2, 2), groups=4)),
+    ],
+)
+def test_cuts(shape: Sizes, kernel: Sizes, attrs: dict[str, Any], threads: int) -> None:
+    x, w = draw(0, *shape), draw(1, *kernel)
+    for cpu in CPUS:
+        (got,) = natively(
+            lambda x, w: ops.conv2d(x, w, **attrs), x, w, threads=threads, cpu=cpu
+        )
+        right(got, x, w, **attrs)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects memory")
+def test_memory_around_images_is_not_read() -> None:
+    """A page that must not be read follows the last element, or precedes the first."""
+    page = mmap.PAGESIZE
+    block = mmap.mmap(-1, 3 * page, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    whole = np.frombuffer(block, np.uint8)
+    address = whole.ctypes.data
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for guard in (0, 2):
+        assert protect(address + guard * page, page, 0) == 0
+    try:
+        cases = product_of((27, 61, 128), (1, 2, 3), (1, 2), (1, 3, -2))
+        for n, step, groups, kernel in cases:
+            size = 2 * 2 * n * 4
+            for start in (page, 2 * page - size):
+                x = whole[start : start + size].view(F32).reshape(1, 2, 2, n)
+                x[:] = draw(0, *x.shape)
+                w = draw(1, 2, 2 // groups, 1, kernel if kernel > 0 else n + kernel)
+                attrs = attributes((1, step), (0, max(kernel, 0) // 2), groups=groups)
+                (got,) = natively(lambda x, w, a=attrs: ops.conv2d(x, w, **a), x, w)
+                right(got, x, w, **attrs)
+    finally:
+        for guard in (0, 2):
+            protect(address + guard * page, page, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def test_large_results_of_stencils_are_written_part_by_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts begin anywhere in a line of memory, where no cache is asked for."""
+    monkeypatch.setattr(steps, "STREAMED_BYTES", 1 << 15)
+    x, w, b = draw(0, 1, 6, 162, 99), draw(1, 6, 1, 3, 3), draw(2, 6)
+    one = fused(lambda x, w, b: ops.conv2d(x, w, groups=6) + b.reshape(-1, 1, 1), 3)
+    arrays = [a.astype(F16) for a in (x, w, b)]
+    (got,) = natively(one, *arrays, threads=2)
+    want = exact(arrays[0], arrays[1], np.float64, **attributes(groups=6))
+    near(got, want + arrays[2].astype(np.float64)[:, None, None], 1e-4)
+
+
+# -- numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("groups", "kernel"), [(1, (3, 3)), (4, (3, 3)), (2, (7, 20))])
+def test_halves_are_summed_in_float32_and_rounded_once(
+    dtype: Any, cpu: str | None, groups: int, kernel: tuple[int, int]
+) -> None:
+    attrs = attributes((1, 2), ONE, groups=groups)
+    x = draw(0, 2, 4, 9, 43).astype(dtype)
+    w = draw(1, 8, 4 // groups, *kernel).astype(dtype)
+    for arrays, fixed in (([x, w], []), ([x], [w])):
+        (got,) = natively(
+            lambda x, w: ops.conv2d(x, w, **attrs), *arrays, constants=fixed, cpu=cpu
+        )
+        assert got.dtype == dtype
+        right(got, x, w, **attrs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, drawn_convolutions(), st.sampled_from([np.nan, np.inf]), st.booleans())
+def test_odd_numbers_go_where_they_belong(
+    seed: int,
+    drawn: tuple[Sizes, Sizes, dict[str, Any]],
+    odd: float,
+    in_x: bool,
+) -> None:
+    shape, kernel, attrs = drawn
+    x, w = draw(seed, *shape), draw(seed + 1, *kernel)
+    x[x == 0] = w[w == 0] = 1
+    of = x if in_x else w
+    of.flat[seed % of.size] = odd
+    (got,) = natively(lambda x, w: ops.conv2d(x, w, **attrs), x, w)
+    want = exact(x, w, F64, **attrs)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    others = np.isfinite(want)
+    np.testing.assert_allclose(got[others], want[others], 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("groups", [1, 64])
+def test_errors_are_no_worse_than_those_of_numpy(groups: int) -> None:
+    attrs = attributes(padding=ONE, groups=groups)
+    for seed, low in ((0, -1.0), (1, 0.0)):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(low, 1, (1, 64, 28, 28)).astype(F32)
+        w = rng.uniform(low, 1, (64, 64 // groups, 3, 3)).astype(F32)
+        want = exact(x, w, F64, **attrs)
+        (got,) = natively(lambda x, w: ops.conv2d(x, w, **attrs), x, w)
+        other = conv2d_op.reference(x, w, **attrs)
+        errors = [np.sqrt(np.mean((y - want) ** 2)) for y in (got, other)]
+        assert errors[0] <= 1.1 * errors[1]
+
+
+def test_convolutions_of_nothing() -> None:
+    for shape, kernel in (
+        ((0, 3, 5, 5), (2, 3, 3, 3)),
+        ((2, 0, 5, 5), (2, 0, 3, 3)),
+        ((1, 3, 5, 5), (0, 3, 3, 3)),
+    ):
+        x, w = draw(0, *shape), draw(1, *kernel)
+        (got,) = natively(lambda x, w: ops.conv2d(x, w), x, w)
+        np.testing.assert_array_equal(got, conv2d_op.reference(x, w))
+
+
+# -- programs --------------------------------------------------------------------------
+
+
+def parts(f: Callable[..., Any], *arrays: Array, threads: int = 1) -> CompiledProgram:
+    program = program_of(f, *arrays)
+    return CompiledProgram(program, [*map(_layout, arrays)], host(), threads)
+
+
+def test_a_layer_is_one_step_without_memory_of_its_own() -> None:
+    x, w, b = draw(0, 1, 32, 28, 28), draw(1, 48, 32, 3, 3), draw(2, 48, 1, 1)
+
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return ops.relu(ops.conv2d(x, w, padding=1) + b)
+
+    made = parts(fused(layer, 3), x, w, b)
+    (only,) = made.parts
+    assert isinstance(only, Native)
+    assert made.arena_bytes <= conv_plan.PANEL_BYTES
+
+
+def test_a_result_that_others_read_too() -> None:
+    x, w, v = draw(0, 2, 5, 11, 13), draw(1, 6, 5, 3, 3), draw(2, 4, 6, 3, 3)
+
+    def both(x: Any, w: Any, v: Any) -> Any:
+        y = ops.conv2d(x, w, padding=1)
+        z = ops.relu(y)
+        return y, z, ops.conv2d(z + x[:, :1], v), ops.sum(y, (2, 3))
+
+    for threads in (1, 3):
+        y, z, more, sums = natively(both, x, w, v, threads=threads)
+        right(y, x, w, **attributes(padding=ONE))
+        np.testing.assert_array_equal(z, np.maximum(y, 0))
+        right(more, z + x[:, :1], v, **attributes())
+        np.testing.assert_allclose(sums, y.sum((2, 3)), 1e-4, 1e-4)
+
+
+def test_images_that_are_computed_and_results_that_are_turned_or_joined() -> None:
+    x, w = draw(0, 2, 5, 11, 13), draw(1, 6, 5, 3, 3)
+
+    def computed(x: Any, w: Any) -> Any:
+        y = ops.conv2d(np.tanh(x) * 2.0, w + 1.0, padding=1)
+        return np.concatenate([y, x], 1), y.transpose(0, 2, 3, 1) * 1.0
+
+    got = natively(fused(lambda x, w: computed(x, w)[0], 2), x, w)
+    images, kernels = np.tanh(x) * np.float32(2), w + np.float32(1)
+    y = exact(images, kernels, F64, **attributes(padding=ONE))
+    np.testing.assert_allclose(got[0], np.concatenate([y, x], 1), 1e-4, 1e-4)
+    (got_turned,) = natively(fused(lambda x, w: computed(x, w)[1], 2), x, w)
+    np.testing.assert_allclose(got_turned, y.transpose(0, 2, 3, 1), 1e-4, 1e-4)
+
+
+def test_results_that_are_interleaved_are_written_once() -> None:
+    """Joined and reshaped: each part goes where it belongs, products too."""
+    x, w = draw(0, 2, 4, 8, 9), draw(1, 6, 4, 3, 3)
+    a, b = draw(2, 5, 7), draw(3, 7, 4)
+
+    def joined(x: Any, w: Any, a: Any, b: Any) -> Any:
+        y, z = ops.conv2d(x, w), a @ b
+        found = ops.stack([y, y * 2.0], -1).reshape(2, 6, 6, 14)
+        padded = ops.pad(z.reshape(5, 4, 1), [(0, 0), (0, 0), (1, 1)])
+        return found, padded.reshape(5, 12), ops.stack([z, z], 1).reshape(10, 4)
+
+    for n in range(3):
+        one = fused(lambda *args, n=n: joined(*args)[n], 4)
+        (got,) = natively(one, x, w, a, b)
+        y, z = exact(x, w, F64, **attributes()), a.astype(F64) @ b
+        want = [
+            np.stack([y, y * 2], -1).reshape(2, 6, 6, 14),
+            np.stack([0 * z, z, 0 * z], -1).reshape(5, 12),
+            np.stack([z, z], 1).reshape(10, 4),
+        ][n]
+        np.testing.assert_allclose(got, want, 1e-4, 1e-4)
+
+
+def test_the_last_axis_of_images_may_be_channels() -> None:
+    x, w = draw(0, 2, 11, 13, 5), draw(1, 6, 5, 3, 3)
+    (got,) = natively(lambda x, w: ops.conv2d(x.transpose(0, 3, 1, 2), w), x, w)
+    right(got, x.transpose(0, 3, 1, 2), w, **attributes())
+
+
+def test_strides_without_code_run_as_numpy() -> None:
+    x, w = draw(0, 1, 2, 3, 200), draw(1, 3, 2, 3, 3)
+    program = program_of(lambda x, w: ops.conv2d(x, w, stride=(1, 40)), x, w)
+    (got,), reasons = run(program, [x, w])
+    assert [*reasons.values()] == ["a convolution with a stride of 40"]
+    right(got, x, w, **attributes((1, 40)))
+
+
+def test_batch_norm_and_relu_are_part_of_a_convolution() -> None:
+    x, w = draw(0, 1, 16, 20, 21), draw(1, 24, 16, 3, 3)
+    mean, var, scale, shift = (np.abs(draw(i, 24)) + 0.5 for i in range(4))
+    for a in (w, mean, var, scale, shift):
+        a.flags.writeable = False
+
+    @eq.jit(backend="native")
+    def f(x: Any) -> Any:
+        y = ops.conv2d(x, w, padding=1)
+        return ops.relu(ops.batch_norm(y, mean, var, scale, shift))
+
+    low = cast(NativeProgram, f.lower(x).executable)
+    (only,) = low.first.parts
+    assert isinstance(only, Native)
+    assert [k.kind for k in low.program.kernels] == ["contract"]
+    y = exact(x, w, F64, **attributes(padding=ONE))
+    column = (24, 1, 1)
+    y = (y - mean.reshape(column)) / np.sqrt(var + 1e-5).reshape(column)
+    want = np.maximum(y * scale.reshape(column) + shift.reshape(column), 0)
+    np.testing.assert_allclose(f(x), want, 1e-4, 1e-4)
+
+
+def test_arguments_in_other_layouts_are_copied_or_read() -> None:
+    x, w = draw(0, 2, 3, 9, 40), draw(1, 4, 3, 3, 3)
+    low = lowered(program_of(lambda x, w: ops.conv2d(x, w), x, w))
+    for order in ORDERS:
+        a = laid(x, order)
+        right(low(a, w)[0], a, w, **attributes())
+
+
+def test_the_second_time_the_code_comes_from_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EQSAT_CACHE", "1")
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    x, w = draw(0, 2, 5, 19, 23), draw(1, 6, 5, 3, 3)
+    program = program_of(lambda x, w: ops.conv2d(x, w), x, constants=[w])
+
+    def made() -> CompiledProgram:
+        return CompiledProgram(program, [_layout(x)], host(), 3)
+
+    first = made()
+    with mock.patch.object(CompiledProgram, "_write", side_effect=AssertionError):
+        second = made()
+    for compiled in (first, second):
+        (got,) = compiled.run([x])
+        right(got, x, w, **attributes())

@@ -1,0 +1,202 @@
+"""The check of rules: wrong ones are refused with code that shows why, others pass."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import eqsat as eq
+from eqsat.checking.error_bounds import Analysis
+from eqsat.command.cli import main
+from eqsat.ops import exp, log1p, sin
+from eqsat.rulelang.rule_sides import sides, trace_sides
+from eqsat.support.error_interval import Range
+
+ROOT = Path(__file__).resolve().parents[2]
+MENDED = "_mended"
+RULES = eq.load_rules(Path(__file__).resolve().parents[1].joinpath("wrong_rules"))
+WRONG = [r for r in RULES if not r.name.endswith(MENDED)]
+SAMPLE = [
+    *("times_one", "add_negative", "power_half", "divide_by_number", "matmul_factors"),
+    *("attention_of_causal", "scale_into_kernel", "two_products_merge", "group_norm_1"),
+    *("transpose_then_231", "reshape_to_same", "softmax_of_logsumexp", "rope"),
+    *("linear[gelu]", "layer_norm_matmul[silu]", "lora", "batch_norm_reciprocal_0"),
+]
+"""Stock rules that are checked every time; the slow test checks them all."""
+
+
+def checked(rule: eq.Rule) -> eq.Finding:
+    return eq.check(rule, lints=False)[rule.name]
+
+
+def test_there_are_enough_wrong_rules() -> None:
+    assert len(WRONG) >= 50
+    assert len(RULES) == 2 * len(WRONG)
+
+
+@pytest.mark.parametrize("rule", WRONG, ids=lambda r: r.name)
+def test_wrong_rules_are_refused_and_mended_ones_pass(rule: eq.Rule) -> None:
+    found = checked(rule)
+    assert found.verdict == "refused" and found.reason and found.counterexample
+    mended = checked(RULES[rule.name + MENDED])
+    assert mended.verdict != "refused", f"{mended.reason}\n{mended.counterexample}"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_stock_rules_pass(name: str) -> None:
+    found = checked(eq.default_rules()[name])
+    assert found.verdict != "refused", f"{found.reason}\n{found.counterexample}"
+    assert found.examples >= 50
+
+
+@pytest.mark.slow
+def test_all_stock_rules_pass_in_under_three_minutes() -> None:
+    start = time.process_time()  # what else runs on the machine is no fault of ours
+    report = eq.check(eq.default_rules())
+    assert report.ok, "\n".join(f"{f.reason}\n{f.counterexample}" for f in report)
+    assert not report.lints
+    assert time.process_time() - start < 180
+
+
+@pytest.mark.parametrize("name", ["sinh_of_sum", "ratio_to_itself", "sum_of_broadcast"])
+def test_a_counterexample_runs_when_pasted(name: str) -> None:
+    code = checked(RULES[name]).counterexample
+    seen: dict[str, object] = {}
+    with np.errstate(all="ignore"):
+        exec(code, seen)
+    assert not np.array_equal(np.asarray(seen["left"]), np.asarray(seen["right"]))
+    assert "# left: " in code and "import eqsat as eq" in code
+
+
+def test_a_counterexample_is_small() -> None:
+    code = checked(RULES["softmax_without_max"]).counterexample
+    (line,) = [x for x in code.splitlines() if x.startswith("x = ")]
+    assert len(line) < 60, line
+
+
+def test_a_class_is_inferred_where_none_is_declared() -> None:
+    @eq.rule("..., ...", numerics=None)
+    def commutes(x, y):  # type: ignore[no-untyped-def]
+        """x + y = y + x."""
+        return x + y, y + x
+
+    @eq.rule("...", numerics=None)
+    def log_spelled_out(x):  # type: ignore[no-untyped-def]
+        """ln(1 + x) rounds."""
+        return np.log(x + 1.0), log1p(x)
+
+    @eq.rule("...", numerics=None)
+    def neither(x):  # type: ignore[no-untyped-def]
+        """eˣ is not x."""
+        return exp(x), x + 0.0
+
+    report = eq.check([commutes, log_spelled_out, neither], lints=False)
+    assert report["commutes"].numerics == "exact"
+    assert report["log_spelled_out"].numerics == "reassociate"
+    assert report["neither"].verdict == "refused"
+    assert commutes.numerics == "reassociate"
+
+
+def test_a_rule_that_nothing_reaches_is_refused() -> None:
+    from eqsat.rulelang.condition import equal
+
+    @eq.rule("m n", where=lambda x: equal(x.shape[0], 1000))
+    def never(x):  # type: ignore[no-untyped-def]
+        """Only of a thousand rows."""
+        return exp(x), exp(x)
+
+    assert checked(never).reason == "no drawn arguments reach its left side"
+
+
+def test_an_approximation_must_say_how_good_it_is() -> None:
+    @eq.rule("...", numerics="approximate")
+    def forgotten(x):  # type: ignore[no-untyped-def]
+        """A tolerance is missing."""
+        return sin(x), x + 0.0
+
+    assert "expected a tolerance" in checked(forgotten).reason
+
+
+def test_findings_do_not_change_from_run_to_run() -> None:
+    rules = list(RULES)[:6]
+    assert eq.check(rules).to_json() == eq.check(rules).to_json()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", ["softmax", "gelu_summed", "matmul_associates_right"])
+def test_errors_stay_within_their_bounds(name: str, dtype: str) -> None:
+    """What a dtype computes lies in the ball of the value in extended precision."""
+    rule = eq.default_rules()[name]
+    rng = np.random.default_rng(0)
+    shapes = {"softmax": [(3, 40)], "gelu_summed": [(50,)]}
+    drawn = [
+        rng.uniform(-3, 3, s).astype(dtype)
+        for s in shapes.get(name, [(4, 9), (9, 8), (8, 7)])
+    ]
+    args = [*drawn, *[(-1,) for _ in rule.numbers]]
+    traced = trace_sides(rule, args)
+    work = Analysis(traced.inputs, Range(1e4))
+    for computed, term in zip(
+        sides(rule, *args), traced.left + traced.right, strict=True
+    ):
+        ball = work.balls([term])[0]
+        assert np.all(np.abs(computed.astype(np.longdouble) - ball.value) <= ball.error)
+        size = np.abs(ball.value).max()
+        assert np.all(ball.error <= 500 * np.finfo(dtype).eps * size)
+
+
+FILE = '''
+from eqsat import rule
+from eqsat.ops import exp, sin
+
+
+@rule("..., ...")
+def right(x, y):
+    """x + y = y + x."""
+    return sin(x) * x + y, y + x * sin(x)
+
+
+@rule("...")
+def wrong(x):
+    """e^-x is not eˣ."""
+    return exp(-x), exp(x)
+'''
+
+
+def test_the_command_prints_json_or_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "my_rules.py"
+    file.write_text(FILE, encoding="utf-8")
+    words = ["check", str(file), "--examples", "20"]
+    result = CliRunner().invoke(main, [*words, "--json"])
+    assert result.exit_code == 1, result.output
+    rows = json.loads(result.stdout)["rules"]
+    assert [r["verdict"] for r in rows] == ["proved", "refused"]
+    assert rows[0].keys() >= {"rule", "file", "line", "numerics", "verdict"}
+    assert 0 < rows[0]["error_probability"] < 1e-30
+    assert rows[0]["proved_for"] and rows[1]["error_probability"] is None
+    assert [lint["kind"] for lint in rows[0]["lints"]] == ["derivable"]
+    assert (rows[1]["rule"], rows[1]["line"]) == ("wrong", 12)
+    table = CliRunner().invoke(main, words).stdout
+    assert "2 rules: 1 proved, 0 tested, 1 refused, 1 warnings" in table
+    assert "left, right = sides(rule, x)" in table
+
+
+def test_the_command_succeeds_when_no_rule_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "my_rules.py"
+    file.write_text(FILE.split('@rule("...")')[0], encoding="utf-8")
+    words = ["check", str(file), "--examples", "5", "--no-lints"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert "derivable" not in result.output
+
+
+def test_importing_eqsat_does_not_import_hypothesis() -> None:
+    code = "import sys, eqsat; assert 'hypothesis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -1,0 +1,102 @@
+"""Installed in each way, the package holds the folders rules/ and backends/."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CHECK = """
+import importlib.metadata, importlib.util
+import eqsat, eqsat.rules, eqsat.backends.numpy
+for name in ("rules", "backends"):
+    assert importlib.util.find_spec(name) is None, f"{name} is a package of its own"
+points = importlib.metadata.entry_points(group="eqsat.backends", name="numpy")
+(point,) = points
+point.load()
+(plugin,) = importlib.metadata.entry_points(group="pytest11", name="eqsat")
+assert importlib.util.find_spec(plugin.value), plugin.value
+"""
+
+
+def shell_lines() -> list[str]:
+    """The lines of all code blocks of the README, in order."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_the_first_two_commands_of_the_readme_set_up_and_run() -> None:
+    demo, tests = shell_lines()[:2]
+    assert "venv" in demo and demo.endswith("eqsat demo minilm")
+    assert "venv" in tests and tests.endswith("pytest")
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    shown = run([str(ROOT / ".ci" / "run"), "--show"], ROOT)
+    assert shown == shell_lines()[1]
+
+
+def test_the_list_of_packages_names_every_folder_of_code() -> None:
+    """setuptools takes the list as it is: a folder that it lacks is not installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = project["tool"]["setuptools"]["packages"]
+    found = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for folder in ("eqsat", "rules", "backends")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    installed = {f if f.split(".")[0] == "eqsat" else f"eqsat.{f}" for f in found}
+    installed = installed - {"eqsat.pytest_plugin"} | {"eqsat_pytest"}
+    assert sorted(installed) == sorted(listed)
+
+
+def run(command: list[str], folder: Path) -> str:
+    """The output of ``command``; the test fails with all that it said."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the source tree, so that a build leaves nothing behind."""
+    copy = tmp_path / "source"
+    unwanted = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, copy, ignore=unwanted)
+    return copy
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    """The interpreter of a fresh virtual environment that sees no other packages."""
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=True, system_site_packages=False)
+    return str(home / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["plain", "editable", "wheel"])
+def test_an_installation_holds_rules_and_backends(
+    way: str, source: Path, python: str, tmp_path: Path
+) -> None:
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    if way == "wheel":
+        run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(source)], tmp_path)
+        (wheel,) = tmp_path.glob("eqsat-*.whl")
+        run([*pip, "install", str(wheel)], tmp_path)
+    else:
+        editable = ["-e"] if way == "editable" else []
+        run([*pip, "install", *editable, str(source)], tmp_path)
+    if way != "editable":
+        shutil.rmtree(source)
+    run([python, "-I", "-W", "error", "-c", CHECK], tmp_path)
+    run([python, "-I", "-m", "eqsat", "--version"], tmp_path)

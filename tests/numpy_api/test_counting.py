@@ -1,0 +1,159 @@
+"""Numbers and elements of bins are counted as NumPy counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import eqsat as eq
+from eqsat.support.errors import DTypeError, ShapeError, TraceError
+
+seeds = st.integers(0, 2**32 - 1)
+RNG = np.random.default_rng(0)
+X, W = RNG.standard_normal(60), RNG.standard_normal(60)
+NUMBERS = RNG.integers(0, 9, 60)
+
+
+def agree(f: Callable[..., Any], *args: Any, backend: str | None = None) -> None:
+    """Results, their dtypes and shapes are those of NumPy."""
+    want, got = f(*args), eq.jit(f, backend=backend)(*args)
+    several = isinstance(want, tuple)
+    for g, w in zip(*((got, want) if several else ([got], [want])), strict=True):
+        if isinstance(w, (list, tuple)):
+            g, w = np.concatenate(g), np.concatenate(w)
+        assert (np.shape(g), g.dtype) == (np.shape(w), w.dtype)
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("dtype", [*"bBhHiIl", "?"])
+@settings(max_examples=10)
+@given(seeds, st.integers(0, 70), st.integers(1, 300))
+def test_bincount(backend: str, dtype: str, seed: int, n: int, length: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, min(length, 2 if dtype == "?" else 127), n).astype(dtype)
+    length = max(length, 2)
+    w = rng.standard_normal(n)
+    agree(lambda x: np.bincount(x, minlength=length), x, backend=backend)
+    agree(lambda x, w: np.bincount(x, w, length), x, w, backend=backend)
+    agree(lambda w: np.bincount(x, w), w, backend=backend)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u4"])
+@pytest.mark.parametrize("bad", [-1, 9, 100])
+def test_numbers_that_do_not_fit_are_errors(dtype: str, bad: int) -> None:
+    if bad < 0 and dtype[0] == "u":
+        return
+    f = eq.jit(lambda x: np.bincount(x, minlength=9))
+    x = NUMBERS.astype(dtype)
+    np.testing.assert_array_equal(f(x), np.bincount(x, minlength=9))
+    x[7] = bad
+    with pytest.raises(IndexError, match="out of bounds"):
+        f(x)
+
+
+BINS: list[Any] = [
+    1,
+    7,
+    [-1, 0, 0.5, 0.5, 2],
+    [-2, 0, 1],
+    np.linspace(-2, 2, 9),
+    np.array([-1.0, 0.2, 0.9, 2.1]),
+]
+
+
+@pytest.mark.parametrize("bins", BINS, ids=str)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1"])
+@settings(max_examples=10)
+@given(seeds, st.integers(0, 80), st.booleans(), st.booleans())
+def test_histogram(
+    bins: Any, dtype: str, seed: int, n: int, weighted: bool, ranged: bool
+) -> None:
+    """Elements lie on edges, too."""
+    rng = np.random.default_rng(seed)
+    x = (rng.integers(-12, 13, n) / 4).astype("f8").clip(0 if dtype == "u1" else -9)
+    x = x.astype(dtype)
+    range = (-1.5, 1.5) if ranged else None
+    w = rng.standard_normal(n)
+    if weighted:
+        agree(lambda x, w: np.histogram(x, bins, range, weights=w), x, w)
+    else:
+        agree(lambda x: np.histogram(x, bins, range), x)
+
+
+def test_histograms_leave_out_nan_and_give_densities() -> None:
+    x = X.copy()
+    x[::7], x[3], x[5] = np.nan, np.inf, -np.inf
+    for bins in (5, [-1, 0, 1], [-1, 0, 0.1, 1]):
+        agree(lambda x, b=bins: np.histogram(x, b, (-1, 1), density=True), x)
+
+
+def test_edges_that_are_traced_and_histograms_of_lazy_arrays() -> None:
+    agree(lambda x, e: np.histogram(x, e), X, np.array([-1.0, 0, 0.1, 2]))
+    counts, edges = np.histogram(eq.array(X), 5)
+    want = np.histogram(X, 5)
+    np.testing.assert_array_equal(counts.eval(), want[0])
+    np.testing.assert_allclose(np.asarray(edges), want[1])
+    np.testing.assert_array_equal(
+        np.bincount(eq.array(NUMBERS)).eval(), np.bincount(NUMBERS)
+    )
+
+
+def test_histograms_of_several_coordinates() -> None:
+    agree(lambda x, y: np.histogram2d(x, y, 5), X, W)
+    agree(lambda x, y: np.histogram2d(x, y, [5, [-1, 0, 1]], [(-1, 1), None]), X, W)
+    agree(lambda x, y: np.histogram2d(x, y, [-1, 0, 0.3, 1]), X, W)
+    agree(lambda x, y: np.histogram2d(x, y, 4, density=True, weights=y**2), X, W)
+    points = np.stack([X, W, X * W], 1)
+    agree(lambda p: np.histogramdd(p, (4, 3, 2))[0], points)
+    agree(lambda p: np.histogram_bin_edges(p, 4), points)
+
+
+def test_gradients_of_weights() -> None:
+    g = eq.grad(lambda w: (np.bincount(NUMBERS, w) ** 2).sum())(W)
+    np.testing.assert_allclose(g, 2 * np.bincount(NUMBERS, W)[NUMBERS], rtol=1e-12)
+    h = eq.grad(lambda w: (np.histogram(X, 5, (-1, 1), weights=w)[0] ** 2).sum())(W)
+    totals, edges = np.histogram(X, 5, (-1, 1), weights=W)
+    want = [
+        2 * totals[min(np.searchsorted(edges, x, "right") - 1, 4)] * (abs(x) <= 1)
+        for x in X.clip(-1.1, 0.999)
+    ]
+    np.testing.assert_allclose(h[X < 0.999], np.array(want)[X < 0.999], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num": 1}, {"num": 0}, {"num": 5, "endpoint": False}, {"retstep": True},
+     {"dtype": int}, {"dtype": "f4"}],
+    ids=str,
+)  # fmt: skip
+def test_linspace(options: dict[str, Any]) -> None:
+    if options.get("num", 50) != 1:
+        agree(lambda x: np.linspace(x[0], x[1], **options), X)
+    agree(lambda x: np.linspace(0, x[:3].astype("f4"), 4), X)
+    agree(lambda x: np.linspace(x[:3], [[1], [2]], 4, axis=-1), X)
+    agree(lambda x: np.logspace(x[0], x[1], 4), X)
+
+
+@pytest.mark.parametrize(
+    ("f", "kind", "message"),
+    [
+        (lambda i, x: np.bincount(i), TraceError, "pass minlength=n"),
+        (lambda i, x: np.bincount(x, minlength=3), DTypeError, "has dtype float64"),
+        (lambda i, x: np.bincount(i[None], minlength=9), ShapeError, "one axis"),
+        (lambda i, x: np.bincount(i, x[1:], 9), ShapeError, "expected that of x"),
+        (lambda i, x: np.bincount(i, minlength=-1), TraceError, "minlength=-1"),
+        (lambda i, x: np.histogram(x, "auto"), TraceError, "depends on data"),
+        (lambda i, x: np.histogram(x, [1, 0]), ShapeError, "expected rising"),
+        (lambda i, x: np.histogram(x, 5, (1, 0)), ShapeError, "two finite numbers"),
+        (lambda i, x: np.histogram(x, 0), TraceError, "an int from 1 on"),
+    ],
+)
+def test_errors(f: Callable[..., Any], kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        eq.jit(f)(NUMBERS, X)

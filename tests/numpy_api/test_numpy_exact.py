@@ -1,0 +1,95 @@
+"""With ``numerics="exact"`` a jitted function gives bit for bit what NumPy gives.
+
+Not so where this library promises more than NumPy does: float16 and bfloat16 are summed
+in float32. Nor where NumPy leaves the order of a sum open: einsum, and arrays that do
+not lie in C order. Nor the sign of a zero that is one of two equal bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.support.errors import DTypeError, TraceError
+
+EXACT = eq.Options(numerics="exact")
+DTYPES = [np.dtype(c) for c in "efBl?"]
+
+EXPRESSIONS = """
+x<300; x>-1; 300>x; x==300; x!=-300; np.less_equal(x, 70000); x>=2**80; x+1; x*2; x//2;
+x**2; x**3; x/3; -x*3; 1-x; divmod(x, 3); divmod(7, x); np.modf(x); np.clip(x, 1, 1000);
+np.clip(x, -4, 3); x.clip(-4, 1000); np.isclose(x, x+1, atol=2); np.isclose(x, 5);
+np.isclose(4, x, rtol=.3); np.isclose(x, x); np.degrees(x); np.deg2rad(x);
+np.float_power(x, 1.5); np.logaddexp2(x, 1); np.heaviside(x, 1); np.gcd(x, 4);
+np.lcm(x, x); np.bitwise_count(x); np.signbit(x); np.nextafter(x, 0);
+np.equal(x, x, dtype=bool); np.logical_and(x, x, dtype=bool); np.exp(x, dtype="f8");
+np.add(x, x, dtype="f4"); np.add(x, x, dtype="f4", casting="no"); +x; x.max(-1);
+np.add(x, 1, dtype="i4"); np.add(x, 1, casting="safe"); np.sqrt(x, dtype="f4");
+np.einsum(x, [0, 1], [1, 0]); np.einsum(x, [0, ...])
+"""
+FLOATS = """
+x.var(ddof=1); np.var(x, 0, ddof=.5); x.std(ddof=15); x.var(ddof=20); x.sum(0);
+np.exp(x)/np.exp(x).sum(-1, keepdims=True); (x-x.mean())/x.std(); np.tanh(x)*x+1
+"""
+
+
+def written(text: str) -> list[str]:
+    return [e.strip() for e in text.split(";")]
+
+
+def drawn(dtype: np.dtype[Any]) -> Any:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(3, 5)) * 4
+    if dtype.kind == "f":
+        odd = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-310], size=x.shape)
+        return np.where(rng.random(x.shape) < 0.3, odd, x).astype(dtype)
+    return (np.abs(x) if dtype.kind in "u?" else x).astype(dtype)
+
+
+def result(f: Callable[[Any], Any], x: Any) -> list[tuple[Any, ...]] | str:
+    """Types and bytes of what ``f`` gives, or that it refuses."""
+    with np.errstate(all="ignore"):
+        try:
+            found = f(x)
+        except (TypeError, ValueError, OverflowError):
+            return "refused"
+    arrays = map(np.asarray, found if isinstance(found, tuple) else (found,))
+    # NumPy says nothing of the sign of NaN.
+    return [
+        (a.dtype, a.shape, np.where(np.isnan(a), np.nan, a).astype(a.dtype).tobytes())
+        for a in arrays
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("text", [*written(EXPRESSIONS), *written(FLOATS)])
+def test_bit_for_bit(text: str) -> None:
+    f = eval(f"lambda x: {text}", {"np": np})
+    dtypes = [np.dtype("f4"), np.dtype("f8")] if text in FLOATS else DTYPES
+    for dtype in dtypes:
+        x = drawn(dtype)
+        assert result(eq.jit(f, "numpy", options=EXACT), x) == result(f, x), dtype
+
+
+def test_a_narrowing_astype_is_refused_where_casting_forbids_it() -> None:
+    f = eq.jit(lambda x: x.astype("i1", casting="safe"))
+    with pytest.raises(DTypeError, match="int64 to int8 is not casting='safe'"):
+        f(np.arange(3))
+    assert f(np.zeros(3, bool)).dtype == np.int8
+
+
+@pytest.mark.parametrize("number", [2j, np.complex64(1)])
+def test_complex_numbers_are_refused_by_name(number: Any) -> None:
+    with pytest.raises(TraceError, match="complex numbers cannot be traced"):
+        eq.jit(lambda x: x * number)(np.ones(3))
+
+
+def test_nan_to_num_of_bfloat16_is_finite() -> None:
+    """NumPy itself leaves ∞, whose finfo does not know the dtype."""
+    x = np.array([np.inf, -np.inf, np.nan], ml_dtypes.bfloat16)
+    assert np.isfinite(eq.jit(np.nan_to_num)(x).astype(float)).all()

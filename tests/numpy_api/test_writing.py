@@ -1,0 +1,346 @@
+"""Writes to traced arrays and their views do what NumPy's do, or are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from evaluate import evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import eqsat as eq
+from eqsat.support.errors import DTypeError, ShapeError, TraceError
+from eqsat.trace.trace import trace
+
+X = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+
+
+def agree(f: Callable[..., Any], *args: Any) -> None:
+    """What the jitted function returns is what the plain one does."""
+    want = f(*(a.copy() for a in args))
+    got = eq.jit(f)(*args)
+    several = isinstance(want, (tuple, list))
+    for g, w in zip(*((got, want) if several else ([got], [want])), strict=True):
+        assert (np.shape(g), g.dtype) == (np.shape(w), w.dtype)
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+
+
+# -- random programs -------------------------------------------------------------------
+
+
+def key_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Integers, slices of any step, ``...`` and None, for some axes."""
+    parts: list[Any] = []
+    for n in shape[: rng.integers(0, len(shape) + 1)]:
+        a, b = sorted(rng.integers(0, n + 1, 2))
+        step = int(rng.choice([1, 1, 2, 3]))
+        parts.append(
+            int(rng.integers(-n, n))
+            if rng.random() < 0.3
+            else slice(int(a), int(b), step)
+            if rng.random() < 0.7
+            else slice(None, None, -step)
+        )
+    if rng.random() < 0.3:
+        parts.insert(int(rng.integers(0, len(parts) + 1)), None)
+    if rng.random() < 0.2:
+        parts.append(...)
+    return tuple(parts)
+
+
+def viewed(rng: np.random.Generator, x: Any) -> Any:
+    """A view of an array."""
+    axis = int(rng.integers(0, len(x.shape)))
+    return [
+        lambda: x[key_of(rng, x.shape)],
+        lambda: x.T,
+        lambda: np.swapaxes(x, 0, -1),
+        lambda: np.moveaxis(x, axis, 0),
+        lambda: np.flip(x, axis),
+        lambda: np.flipud(x),
+        lambda: np.expand_dims(x, axis),
+        lambda: x.transpose(*np.roll(range(len(x.shape)), 1).tolist()),
+        lambda: np.array_split(x, 2, axis)[int(rng.integers(0, 2))],
+        lambda: np.atleast_2d(x),
+        lambda: x,
+    ][int(rng.integers(0, 11))]()
+
+
+def written(rng: np.random.Generator, x: Any, arrays: list[Any]) -> None:
+    """A write to an array."""
+    kind = int(rng.integers(0, 9))
+    if kind == 0:
+        x += 1
+    elif kind == 1:
+        x *= np.float32(rng.integers(1, 3))
+    elif kind == 2:
+        key = key_of(rng, x.shape)
+        x[key] = np.float32(rng.standard_normal())
+    elif kind == 3:
+        key = key_of(rng, x.shape)
+        shape = np.empty(x.shape)[key].shape
+        x[key] = rng.standard_normal(shape[1:] if len(shape) > 1 else shape)
+    elif kind == 4:
+        x[x > 0] = -1
+    elif kind == 5:
+        x[x > 0.5] *= 0.5
+    elif kind == 6:
+        x[rng.integers(0, x.shape[0], 2)] = 2
+    elif kind == 7:
+        x[rng.random(x.shape) < 0.3] = 3
+    else:
+        same = [y for y in arrays if y.shape == x.shape]
+        x[...] = same[int(rng.integers(0, len(same)))] + 1
+
+
+def program(x: Any, seed: int, count: int) -> list[Any]:
+    """Arrays, views of them and writes to them, drawn by ``seed``."""
+    rng = np.random.default_rng(seed)
+    arrays = [x.copy(), x * 2]
+    for _ in range(count):
+        some = arrays[int(rng.integers(0, len(arrays)))]
+        if rng.random() < 0.5:
+            new = viewed(rng, some)
+            if new.shape and np.prod(new.shape) and len(new.shape) < 5:
+                arrays.append(new)
+        else:
+            written(rng, some, arrays)
+    return arrays
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9))
+def test_random_writes_to_random_views(seed: int, count: int) -> None:
+    want = program(X.copy(), seed, count)
+    done = trace(lambda x: program(x, seed, count), [X])
+    got = evaluate(done.outputs, [X])
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
+
+
+# -- as people write -------------------------------------------------------------------
+
+
+def normalised(x: Any) -> Any:
+    y = np.exp(x)
+    y /= y.sum(-1, keepdims=True)
+    return y
+
+
+def heat(x: Any) -> Any:
+    u = x.copy()
+    for _ in range(3):
+        u[1:-1, 1:-1] += 0.1 * (
+            u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+            - 4 * u[1:-1, 1:-1]
+        )  # fmt: skip
+    return u
+
+
+def recurrence(x: Any) -> Any:
+    y = np.zeros_like(x)
+    y[0] = x[0]
+    for i in range(1, len(x)):
+        y[i] = 0.9 * y[i - 1] + x[i]
+    return y
+
+
+def masked(x: Any) -> Any:
+    y = np.zeros(x.shape, x.dtype, like=x)
+    inside = np.abs(x) < 1
+    y[inside] = np.sqrt(1 - x[inside] ** 2)
+    y[~inside] -= 1
+    return y
+
+
+def centred(x: Any) -> Any:
+    y = x.astype(float)
+    for row in y:
+        row -= row.mean()
+    return y
+
+
+def swapped(x: Any) -> Any:
+    y = x.copy()
+    y[0], y[1] = y[1].copy(), y[0].copy()
+    y[:, [0, 1]] = y[:, [1, 0]]
+    return y
+
+
+def by_functions(x: Any) -> Any:
+    y, z = x.copy(), np.empty_like(x)
+    z.fill(2)
+    np.copyto(y, z, where=x > 1)
+    np.add(y, x, out=y)
+    np.multiply(y, 2, out=z, where=x > 0)
+    np.fill_diagonal(y, 7)
+    z.sort(axis=0)
+    return y, z
+
+
+def counted(x: Any) -> Any:
+    y = np.zeros_like(x)
+    np.add.at(y, [0, 2, 0], x[:3])
+    np.subtract.at(y, np.argmax(x, 0) % 3, np.float32(1))
+    return y
+
+
+def at_computed_places(x: Any) -> Any:
+    y, labels = np.exp(x), np.argmax(x, 1)
+    y[np.arange(len(x)), labels] -= 1
+    y[:, labels[:2]] += 1
+    y[labels] = 7
+    y[labels[0]], y[labels[1], labels[2]] = -1, 5
+    z = np.zeros_like(x)
+    np.put_along_axis(z, labels[:, None], 1, axis=1)
+    np.put_along_axis(z, np.array([[2]]), 5, axis=1)
+    return y, z
+
+
+def numbers(x: Any) -> Any:
+    total = before = x.sum()
+    total += 1
+    total *= 2
+    return total, before
+
+
+def copies(x: Any) -> Any:
+    y = x * 1
+    others = y.copy(), y.flatten(), y.astype(y.dtype), +y, np.pad(y, 0), y[[0, 1]]
+    y += 1
+    others[0][0] = 5
+    return y, *others
+
+
+@pytest.mark.parametrize(
+    "f",
+    [normalised, heat, recurrence, masked, centred, swapped, by_functions, counted,
+     at_computed_places, numbers, copies],
+)  # fmt: skip
+def test_functions_as_people_write_them(f: Callable[..., Any]) -> None:
+    agree(f, X)
+
+
+def test_a_number_changes_by_a_name_of_its_own() -> None:
+    def f(x: Any, rate: Any) -> Any:
+        rate *= 0.5
+        return x - rate
+
+    agree(f, X, np.float32(0.1))
+
+
+def test_gradients_flow_through_writes() -> None:
+    def loss(x: Any) -> Any:
+        y = x * x
+        y[1:] += y[:-1] ** 2
+        y[y > 1] *= 0.5
+        return (y[::2] ** 2).sum()
+
+    x = X.astype(float)
+    g = eq.grad(loss)(x)
+    d = np.random.default_rng(1).standard_normal(x.shape)
+    slope = (loss(x + 1e-6 * d) - loss(x - 1e-6 * d)) / 2e-6
+    assert np.vdot(g, d) == pytest.approx(slope, rel=1e-6)
+
+
+def test_writes_run_in_one_kernel_without_a_copy() -> None:
+    f = eq.jit(lambda x: _edges(np.exp(x)))
+    (kernel,) = f.explain(X).kernels
+    assert kernel.kind == "map"
+
+
+def _edges(y: Any) -> Any:
+    y *= 2
+    y[y > 3] = 3
+    return y
+
+
+# -- errors ----------------------------------------------------------------------------
+
+
+def add(x: Any) -> None:
+    x += 1
+
+
+def write_view(x: Any) -> None:
+    x.T[1:][0] = 1
+
+
+def out(x: Any) -> None:
+    np.exp(x, out=x)
+
+
+@pytest.mark.parametrize("f", [add, write_view, out, lambda x: x.sort()])
+def test_arguments_are_the_callers(f: Callable[[Any], None]) -> None:
+    for g in (f, lambda x: f(x["w"])):
+        given = X.copy() if g is f else {"w": X.copy()}
+        with pytest.raises(TraceError, match=r"changes the argument x.* of the call"):
+            eq.jit(g)(given)
+    with pytest.raises(TraceError, match="changes the argument x of the caller"):
+        eq.grad(lambda x: (f(x), x.sum())[1])(X.copy())
+
+
+def reshaped_then(x: Any) -> Any:
+    y = x * 2
+    z = y.reshape(-1)
+    y += 1
+    return z
+
+
+def write_reshaped(x: Any) -> Any:
+    y = x * 2
+    z = y.ravel()
+    z[0] = 1
+    return y, z
+
+
+@pytest.mark.parametrize("f", [reshaped_then, write_reshaped])
+def test_nobody_guesses_whether_a_reshape_is_a_view(f: Callable[..., Any]) -> None:
+    with pytest.raises(TraceError, match="makes a view or a copy, as the array lies"):
+        eq.jit(f)(X)
+
+
+def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
+    def f(x: Any) -> Any:
+        y = (x * 2).reshape(-1)
+        y[::7] = 0
+        return y
+
+    agree(f, X)
+
+
+@pytest.mark.parametrize(
+    ("f", "kind", "message"),
+    [
+        (lambda y: y.__iadd__(np.ones((2, 6, 5))), ShapeError, "does not broadcast"),
+        (lambda y: y.astype(int).__itruediv__(2), DTypeError, "not written to int64"),
+        (
+            lambda y: y.__setitem__((np.argmax(y, 0), slice(2)), 1),
+            TraceError,
+            "traced integers and slices",
+        ),
+        (lambda y: y.__setitem__(y > 0, y[y < 0]), TraceError, r"x\[mask\] cannot be"),
+        (lambda y: y.__setitem__(y > 0, np.ones(9)), TraceError, "depends on data"),
+        (lambda y: y[y > 0].sum(), TraceError, r"x\[mask\] cannot be traced"),
+        (lambda y: y.__setitem__((0, 9), 1), ShapeError, "out of bounds"),
+        (lambda y: (y.__setitem__(2, 1), y[9]), IndexError, "out of bounds"),
+        (lambda y: (y.__setitem__(2, 1), y[-9, 0]), IndexError, "out of bounds"),
+        (
+            lambda y: np.copyto(y.astype(int), np.full((6, 5), 1.7)),
+            DTypeError,
+            "not written to int64",
+        ),
+        (lambda y: np.diagonal(y).__iadd__(1), TraceError, "makes read-only"),
+        (lambda y: y.__setitem__(0, "a"), TraceError, "no array or number"),
+    ],
+)
+def test_what_cannot_be_written_says_why(
+    f: Callable[[Any], Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        eq.jit(lambda x: f(x * 1))(X)
+    assert f"{__file__}:" in str(caught.value)

@@ -1,0 +1,283 @@
+"""Rule files: what is wrong with one is said by name, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import held_by
+
+import eqsat as eq
+from eqsat.terms.op import Op
+
+HEAD = "from eqsat import rule\nfrom eqsat.ops import exp, softmax\n\n\n"
+BROKEN = {
+    "unbound": '@rule("n, n")\ndef f(x, y):\n    return x + x, x + y\n',
+    "unused": '@rule("n, n")\ndef f(x, y):\n    return exp(x), exp(x) * 1.0\n',
+    "arity": '@rule("n")\ndef f(x, y):\n    return x + y, y + x\n',
+    "numerics": '@rule("n", numerics="close")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "phase": '@rule("n", phase="late")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "left a variable": '@rule("n")\ndef f(x):\n    return x, x * 1.0\n',
+    "not a pair": '@rule("n")\ndef f(x):\n    return x + x\n',
+    "sides differ in number": (
+        '@rule("n")\ndef f(x):\n    return (exp(x), x + x), x * 2.0\n'
+    ),
+    "branch on a value": (
+        '@rule("n")\ndef f(x):\n    return (exp(x) if x else x), exp(x)\n'
+    ),
+    "shape of an expression": (
+        '@rule("... n")\ndef f(x):\n    return exp(x), exp(x) * exp(x).shape[-1]\n'
+    ),
+    "axis not named": '@rule("... n")\ndef f(x):\n    return exp(x), x * x.shape[-2]\n',
+    "array on a side": (
+        'import numpy as np\n\n\n@rule("n")\ndef f(x):\n    return x + np.ones(3), x\n'
+    ),
+    "text on a side": '@rule("n")\ndef f(x):\n    return exp(x), "x"\n',
+    "condition": (
+        '@rule("n", where=lambda x: True)\ndef f(x):\n    return x + x, x * 2.0\n'
+    ),
+    "signature": '@rule("n n-1")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "dtypes": '@rule("n", dtypes="complex")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "axes before the rest": '@rule("n ...")\ndef f(x):\n    return x + x, x * 2.0\n',
+    "not a number": '@rule("n")\ndef f(x):\n    return x + x, x * float("nan")\n',
+    "no signature": "@rule\ndef f(x):\n    return x + x, x * 2.0\n",
+    "fusion of two ops": (
+        '@rule("n", phase="fuse")\ndef f(x):\n    return x + x, exp(x) * 2.0\n'
+    ),
+    "fusion with a condition": (
+        "from eqsat.condition import at_least\n\n\n"
+        '@rule("n", phase="fuse", where=lambda x: at_least(x, 0))\n'
+        "def f(x):\n    return x + x, exp(x)\n"
+    ),
+    "fusion that computes": (
+        '@rule("n", phase="fuse")\ndef f(x):\n    return x + x, x * x.shape[0]\n'
+    ),
+    "condition fails": (
+        '@rule("n", where=lambda x: 1 / 0)\ndef f(x):\n    return x + x, x * 2.0\n'
+    ),
+    "axis of any rank": (
+        '@rule("...")\ndef f(x):\n    return x.sum(0, keepdims=True), x\n'
+    ),
+    "both ways, a variable": (
+        '@rule("...", both_ways=True)\ndef f(x):\n    return x * 1.0, x\n'
+    ),
+    "both ways, unbound": (
+        '@rule("n, n", both_ways=True)\ndef f(x, y):\n'
+        "    return exp(x) + y * 0.0, exp(x) * 1.0\n"
+    ),
+    "both ways, computed": (
+        "from eqsat.op import Ints\nfrom eqsat.ops.view import transpose_op\n"
+        "from eqsat.rulelang.pattern import entry\n\n\n"
+        '@rule("m n", both_ways=True)\ndef f(x, p: Ints):\n'
+        "    turned = (entry(p, 1), entry(p, 0))\n"
+        "    return transpose_op(x, perm=p), transpose_op(x, perm=turned)\n"
+    ),
+    "both ways, numbers": (
+        '@rule("n", both_ways=True)\ndef f(x, a: float, b: float):\n'
+        "    return x * a * b, x * (a * b)\n"
+    ),
+    "both ways, normal form": (
+        '@rule("n", phase="canonicalise", both_ways=True)\ndef f(x):\n'
+        "    return x + x, x * 2.0\n"
+    ),
+    "both ways, fusion": (
+        '@rule("n", phase="fuse", both_ways=True)\ndef f(x):\n'
+        "    return exp(x + x), softmax(x)\n"
+    ),
+    "attribute that is computed": (
+        "from eqsat.ops.view import reshape_op\n\n\n"
+        '@rule("n")\ndef f(x, g: int):\n'
+        "    return reshape_op(x, shape=(g * 2, 3)), x\n"
+    ),
+    "condition of an array": (
+        "from eqsat.condition import nonzero\n\n\n"
+        '@rule("n", where=lambda x: nonzero(x))\n'
+        "def f(x):\n    return x + x, exp(x)\n"
+    ),
+    "no rule": "x = 1\n",
+    "syntax": "def f(:\n",
+    "exception": "1 / 0\n",
+    "name": '@rule("n")\ndef f(x):\n    return sqrt(x), x\n',
+    "import": "from eqsat.ops import nothing\n",
+    "twice": (
+        '@rule("n", name="one")\ndef f(x):\n    return x + x, x * 2.0\n\n\n'
+        '@rule("n", name="one")\ndef g(x):\n    return x * 2.0, x + x\n'
+    ),
+}
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(HEAD + text)
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules(path)
+    said = str(caught.value).replace(str(path.parent), "folder")
+    return re.sub(r" \(/.*\)", "", said)  # where Python found a module is no matter
+
+
+def test_messages(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    blocks = [
+        f"## {name}\n{refusal(tmp_path / 'mine.py', text)}\n"
+        for name, text in BROKEN.items()
+    ]
+    golden("rule_messages.txt", "\n".join(blocks))
+
+
+def test_nothing_stays_of_a_broken_file(tmp_path: Path) -> None:
+    ops, modules = dict(Op.registry), set(sys.modules)
+    text = (
+        "from eqsat.define import composite\n\n\n"
+        '@composite("... -> ...", recognised=False)\ndef doubled(x):\n'
+        '    """2 x."""\n'
+        "    return x + x\n\n\n"
+    )
+    for wrong in BROKEN.values():
+        refusal(tmp_path / "mine.py", text + wrong)
+    assert Op.registry == ops
+    assert not [m for m in set(sys.modules) - modules if "mine" in m]
+    x = np.ones((3, 4))
+    assert np.array_equal(eq.jit(lambda x: x + x)(x), x + x)
+
+
+def test_lines_are_known_of_relative_paths_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(HEAD + "1 / 0\n")
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules("mine.py")
+    assert str(caught.value) == "mine.py:5: ZeroDivisionError: division by zero"
+
+
+def test_folders(tmp_path: Path) -> None:
+    """A folder is its rule files in order; one that fails takes all along."""
+    assert len(eq.load_rules(tmp_path)) == 0
+    sides = "(x):\n    return x + x, x * 2.0\n"
+    for name in "ba":
+        (tmp_path / f"{name}.py").write_text(f'{HEAD}@rule("n")\ndef {name}{sides}')
+    (tmp_path / "__init__.py").write_text("1 / 0\n")
+    (tmp_path / "notes.txt").write_text("no rules\n")
+    (tmp_path / "ab.egg").write_text('(rewrite (Exp x) (Exp x) :name "text")\n')
+    (tmp_path / "old.egg").mkdir()
+    assert [r.name for r in eq.load_rules(tmp_path)] == ["a", "text", "b"]
+    modules = set(sys.modules)
+    (tmp_path / "c.py").write_text(f'{HEAD}@rule("n")\ndef a{sides}')
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'c.py'}:5: rule 'a' is already defined at {tmp_path / 'a.py'}:5"
+    )
+    assert set(sys.modules) == modules
+
+
+def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    for name in ("first", "second"):
+        path.write_text(
+            f'{HEAD}@rule("n")\ndef {name}(x):\n    return x + x, x * 2.0\n'
+        )
+        os.utime(path, (0, 0) if name == "first" else None)
+        assert [r.name for r in eq.load_rules(path)] == [name]
+
+
+def test_only_rules_of_the_wanted_numerics_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + "from eqsat.ops import cos, sin, tanh\n\n\n"
+        '@rule("...", numerics="exact")\ndef one(x):\n    return sin(x), exp(x)\n\n\n'
+        '@rule("...")\ndef two(x):\n    return cos(x), exp(x)\n\n\n'
+        '@rule("...", numerics="approximate(1e-3)")\ndef three(x):\n'
+        "    return tanh(x), exp(x)\n"
+    )
+    rules = eq.load_rules(path)
+    assert [r.numerics for r in rules] == ["exact", "reassociate", "approximate(1e-3)"]
+
+    def f(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return np.sin(x), np.cos(x), np.tanh(x)
+
+    for numerics, fired in (("exact", 1), ("reassociate", 2), ("approximate", 3)):
+        fast = eq.jit(f, rules=rules, options=eq.Options(numerics=numerics))
+        assert len(fast.lower(np.ones(3)).optimised.fired) == fired
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules(tmp_path / "none.py")
+    assert str(caught.value) == (
+        f"rule file {str(tmp_path / 'none.py')!r} does not exist "
+        f"(working folder {Path.cwd()})"
+    )
+    (tmp_path / "rules.txt").write_text("")
+    with pytest.raises(eq.RuleError, match=r"expected a \.py or an \.egg file"):
+        eq.load_rules(tmp_path / "rules.txt")
+
+
+def test_a_rule_of_ones_own_is_used_and_can_be_turned_off(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + '@rule("..., ..., ...")\ndef factor(x, y, z):\n'
+        '    """x y + x z = x (y + z)."""\n    return x * y + x * z, x * (y + z)\n'
+    )
+    rules = eq.default_rules() + eq.load_rules(path)
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.standard_normal((64, 64)) for _ in range(3))
+
+    def f(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return x * y + x * z
+
+    def kernels(**options: object) -> list[str]:
+        fast = eq.jit(f, **options)
+        np.testing.assert_allclose(fast(x, y, z), f(x, y, z), rtol=1e-12, atol=1e-12)
+        return held_by(fast.lower(x, y, z).program)
+
+    assert kernels() == ["multiply", "multiply", "add"]
+    assert kernels(rules=rules) == ["add", "multiply"]
+    off = eq.Options(disable=frozenset({"factor"}))
+    assert kernels(rules=rules, options=off) == ["multiply", "multiply", "add"]
+    with pytest.raises(eq.RuleError, match="no rule 'factr'; did you mean 'factor'"):
+        kernels(rules=rules, options=eq.Options(disable=frozenset({"factr"})))
+
+
+def test_two_rules_of_one_name_do_not_join(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + '@rule("n")\ndef add_commutes(x):\n'
+        '    """x + x = 2 x."""\n    return x + x, x * 2.0\n'
+    )
+    mine = eq.load_rules(path)
+    with pytest.raises(eq.RuleError, match="'add_commutes' is already defined at"):
+        eq.default_rules() + mine
+
+
+def test_rules_that_contradict_each_other_are_an_error_not_a_number(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + '@rule("... n")\ndef sum_is_nothing(x):\n'
+        '    """Σ x is not x."""\n    return x.sum(-1, keepdims=True), x\n'
+    )
+    rules = eq.default_rules() + eq.load_rules(path)
+    x = np.ones((3, 4))
+    with pytest.raises(eq.EngineError, match="different shape or dtype") as caught:
+        eq.jit(lambda x: np.exp(x).sum(-1, keepdims=True), rules=rules)(x)
+    assert "sum_is_nothing" in str(caught.value)
+    assert eq.jit(lambda x: x.sum(-1))(x).tolist() == [4.0] * 3
+
+
+def test_a_rule_whose_right_side_cannot_be_is_an_error_of_the_rule() -> None:
+    """``m n`` does not say that x x exists; the user's line is not to blame."""
+
+    @eq.rule("m n")
+    def twice_is_square(x):  # type: ignore[no-untyped-def]
+        """x + x is not x x."""
+        return x + x, x @ x
+
+    rules = eq.default_rules() + eq.RuleSet((twice_is_square,))
+    with pytest.raises(eq.EngineError, match="built a term that cannot be") as caught:
+        eq.jit(lambda x: np.exp(x + x), rules=rules)(np.ones((3, 4)))
+    assert "twice_is_square" in str(caught.value)

@@ -1,0 +1,270 @@
+"""The disk cache: whole entries or none, whoever writes and whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eqsat.command.cli import main
+from eqsat.support import disk_cache
+from eqsat.support.errors import CacheWarning
+
+DATA = bytes(range(256)) * 20
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("EQSAT_CACHE", raising=False)
+    return tmp_path / "compiled"
+
+
+def only(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def python(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+
+
+def test_what_is_kept_is_found() -> None:
+    name = disk_cache.key("kind", "a", b"b")
+    assert disk_cache.get(name) is None
+    disk_cache.put(name, DATA)
+    assert disk_cache.get(name) == DATA
+    disk_cache.put(name, b"")
+    assert disk_cache.get(name) == b""
+    disk_cache.drop(name)
+    assert disk_cache.get(name) is None
+    disk_cache.drop(name)
+
+
+def test_keys_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [("k", "ab", "c"), ("k", "a", "bc"), ("k", "abc"), ("j", "abc"), ("k",)]
+    names = [disk_cache.key(kind, *rest) for kind, *rest in parts]
+    assert len({*names, disk_cache.key("k", "", "abc")}) == 6
+    assert disk_cache.key("k", "abc") == disk_cache.key("k", b"abc")
+    monkeypatch.setattr(disk_cache, "_versions", lambda: b"another")
+    assert disk_cache.key("k", "abc") not in names
+
+
+def test_versions_follow_the_sources(tmp_path: Path) -> None:
+    before = list(disk_cache._states(str(tmp_path), "x"))
+    (tmp_path / "rule.egg").write_text("(rewrite)")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "code.py").write_text("pass")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "code.pyc").write_text("pass")
+    states = list(disk_cache._states(str(tmp_path), "x"))
+    assert len(states) == len(before) + 2
+    (tmp_path / "deep" / "code.py").write_text("None")
+    assert list(disk_cache._states(str(tmp_path), "x")) != states
+    kept = "\n".join(disk_cache._sources())
+    for file in ("eqsat/jit.py", "eqsat.rules/algebra.py", "eqsat.backends/native/"):
+        assert file in kept
+
+
+MUTATIONS: list[Callable[[bytes], bytes]] = [
+    lambda b: b"",
+    lambda b: b[:7],
+    lambda b: b[:40],
+    lambda b: b[:-1],
+    lambda b: b[: len(b) // 2],
+    lambda b: b + b"x",
+    lambda b: bytes(len(b)),
+    lambda b: bytes([b[0] ^ 1]) + b[1:],
+    lambda b: b[:20] + bytes([b[20] ^ 128]) + b[21:],
+    lambda b: b[:-9] + bytes([b[-9] ^ 4]) + b[-8:],
+]
+
+
+@pytest.mark.parametrize("change", MUTATIONS)
+def test_a_damaged_entry_is_missing(
+    change: Callable[[bytes], bytes], folder: Path
+) -> None:
+    name = disk_cache.key("kind", "a")
+    disk_cache.put(name, DATA)
+    path = only(folder)
+    path.write_bytes(change(path.read_bytes()))
+    assert disk_cache.get(name) is None and not path.exists()
+    disk_cache.put(name, DATA)
+    assert disk_cache.get(name) == DATA
+
+
+def test_no_other_user_can_read_or_write(folder: Path) -> None:
+    disk_cache.put(disk_cache.key("kind"), DATA)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def refused(name: str) -> None:
+    with pytest.warns(CacheWarning, match="is not used: others can write to it"):
+        assert disk_cache.get(name) is None
+    disk_cache.put(name, DATA)  # says nothing again: warnings are errors here
+    assert disk_cache.get(name) is None
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    refused(disk_cache.key("kind"))
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_of_another_user_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    refused(disk_cache.key("kind"))
+
+
+def without(name: str) -> None:
+    disk_cache.put(name, DATA)
+    assert disk_cache.get(name) is None
+    disk_cache.drop(name)
+    assert disk_cache.clear() == 0 and disk_cache.info().bytes == 0
+
+
+def test_a_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "file"))
+    without(disk_cache.key("kind"))
+
+
+def test_a_folder_that_cannot_be_written_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = disk_cache.key("kind", "kept")
+    disk_cache.put(name, DATA)
+    folder.chmod(0o500)
+    if os.geteuid() == 0:  # whom no mode stops
+
+        def refuse(*args: object) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(disk_cache.os, "replace", refuse)
+    try:
+        disk_cache.put(disk_cache.key("kind", "new"), DATA)
+        assert disk_cache.get(disk_cache.key("kind", "new")) is None
+        assert disk_cache.get(name) == DATA
+        assert only(folder).name == name
+    finally:
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_goes_away(folder: Path) -> None:
+    name = disk_cache.key("kind")
+    disk_cache.put(name, DATA)
+    disk_cache.clear()
+    folder.rmdir()
+    without(name)
+
+
+def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQSAT_CACHE", "0")
+    without(disk_cache.key("kind"))
+    assert not folder.exists()
+
+
+def test_the_oldest_entries_go_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [disk_cache.key("kind", str(i)) for i in range(20)]
+    for i, name in enumerate(names):
+        disk_cache.put(name, DATA)
+        os.utime(folder / name, (0, 1e9 + i))
+    assert disk_cache.get(names[3]) == DATA  # a use of it: it is the latest one now
+    size = (folder / names[0]).stat().st_size
+    disk_cache.trim(str(folder), 20 * size)
+    assert len(list(folder.iterdir())) == 20
+    disk_cache.trim(str(folder), 10 * size)
+    kept = {p.name for p in folder.iterdir()}
+    assert kept == {names[3], *names[-8:]}
+    monkeypatch.setenv("EQSAT_CACHE_BYTES", str(5 * size))
+    for i in range(200):
+        disk_cache.put(disk_cache.key("more", str(i)), DATA)
+    assert disk_cache.info().bytes <= (5 + disk_cache._OFTEN) * size
+
+
+def test_what_dead_writers_left_is_removed(folder: Path) -> None:
+    disk_cache.put(disk_cache.key("kind"), DATA)
+    old, new = folder / "part-1-0-x", folder / "part-2-0-y"
+    for part in (old, new):
+        part.write_bytes(DATA)
+    os.utime(old, (0, time.time() - 7200))
+    disk_cache.trim(str(folder))
+    assert not old.exists() and new.exists()
+    assert disk_cache.info().kinds.keys() == {"kind"}
+
+
+_WRITER = """
+from eqsat import cache
+for i in range(10**6):
+    cache.put(cache.key("kind", str(i % 50)), str(i % 50).encode() * 100_000)
+"""
+
+
+def test_a_killed_writer_leaves_whole_entries(folder: Path) -> None:
+    for _ in range(3):
+        writer = python(_WRITER)
+        while not (folder.exists() and len(list(folder.iterdir())) > 5):
+            time.sleep(0.01)
+        time.sleep(0.05)
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        found = [disk_cache.get(disk_cache.key("kind", str(i))) for i in range(50)]
+        whole = [f for i, f in enumerate(found) if f == str(i).encode() * 100_000]
+        assert len(whole) > 5
+        assert all(f is None for f in found if f not in whole)
+        disk_cache.clear()
+
+
+_MANY = """
+from eqsat import cache
+import random
+for i in range(400):
+    k = random.randrange(20)
+    name, data = cache.key("kind", str(k)), str(k).encode() * 5000
+    found = cache.get(name)
+    assert found in (None, data)
+    cache.put(name, data) if random.random() < 0.7 else cache.drop(name)
+    if i % 50 == 0:
+        cache.trim(str(cache._folder()), 300_000)
+"""
+
+
+def test_processes_share_it() -> None:
+    running = [python(_MANY) for _ in range(4)]
+    for process in running:
+        _, said = process.communicate()
+        assert (process.returncode, said) == (0, b"")
+
+
+def test_the_command_shows_and_clears() -> None:
+    def told(*words: str) -> str:
+        done = CliRunner().invoke(main, ["cache", *words])
+        assert done.exit_code == 0
+        return done.stdout
+
+    assert "nothing is kept" in told("info")
+    disk_cache.put(disk_cache.key("object"), DATA)
+    disk_cache.put(disk_cache.key("program"), DATA)
+    assert "object        1" in told("info") and "512.0 MiB" in told("info")
+    record = json.loads(told("info", "--json"))
+    assert record["entries"]["object"] == {"count": 1, "bytes": len(DATA) + 40}
+    assert record["most_bytes"] == 2**29
+    assert told("clear") == "removed 2 entries\n"
+    assert told("clear") == "removed 0 entries\n"
+    assert json.loads(told("info", "--json"))["bytes"] == 0
