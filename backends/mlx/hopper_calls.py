@@ -90,7 +90,7 @@ class Products:
             return None
         if left.ndim < 2 or right.ndim < 2:
             return None
-        product = wide.Product(tuple(left.shape), tuple(right.shape))
+        product = wide.HopperProduct(tuple(left.shape), tuple(right.shape))
         if not product.is_faster:
             return None
         parts = []

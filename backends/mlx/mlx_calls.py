@@ -220,7 +220,7 @@ class KernelWriter:
             return self._table(term)
         return repr(value) if np.isfinite(value) else spell.number(value, WIDE)
 
-    def _call(self, term: Term, value: Callable[[Term], str]) -> spell.Call:
+    def _call(self, term: Term, value: Callable[[Term], str]) -> spell.MLXCall:
         args = []
         met = next((self.dtype(a) for a in term.args if self.dtype(a)), None)
         for a in term.args:
@@ -230,7 +230,7 @@ class KernelWriter:
             args.append(text)
         dtype = self.dtype(term) or np.dtype(np.float64)
         dtypes = tuple(self.dtype(a) for a in term.args)
-        return spell.Call(term, tuple(args), dtypes, dtype, self.namespace)
+        return spell.MLXCall(term, tuple(args), dtypes, dtype, self.namespace)
 
     def _fast(self, term: Term, value: Callable[[Term], str]) -> str | None:
         """A composite as one call of MLX. Attention only on a GPU: elsewhere it is the
@@ -338,7 +338,7 @@ class KernelWriter:
             spell.cast_text(a, half) if d is not None else a
             for a, d in zip(call.args, call.dtypes, strict=True)
         )
-        narrow = spell.Call(term, args, call.dtypes, half, self.namespace)
+        narrow = spell.MLXCall(term, args, call.dtypes, half, self.namespace)
         return spell.cast_text(spell.expression(narrow), WIDE)
 
     # -- what is known beforehand ------------------------------------------------------

@@ -43,7 +43,7 @@ def lying(x: Array) -> tuple[Array, tuple[int, ...]]:
 
 
 def ran(
-    kernel: tensor_cores.Kernel, arrays: list[Array], dtype: str, seed: int
+    kernel: tensor_cores.HopperKernel, arrays: list[Array], dtype: str, seed: int
 ) -> Array:
     """The result of a kernel on the model of a GPU; bfloat16 as uint16."""
     held = [lying(x) for x in arrays]

@@ -212,7 +212,7 @@ def test_the_entry_serves_what_it_has_learnt() -> None:
     for pair in ((x, y), (n, n), (x, n), (y, x), (x[:2], y[:2]), half, (x.T, y.T)):
         check(*pair)
         check(*pair)
-    slow = mlx_entry.Entry(lambda *a, **k: calls.update(["slow"]))
+    slow = mlx_entry.MLXEntry(lambda *a, **k: calls.update(["slow"]))
     slow.function(x, y)
     assert calls["slow"] == 1
     assert np.array_equal(g(x), x * mx.array(scale))

@@ -70,7 +70,7 @@ def made(
     seed: int = 0,
 ) -> Array:
     """A product on the model of a GPU."""
-    product = products.Product(a.shape, b.shape)
+    product = products.HopperProduct(a.shape, b.shape)
     both = (a, b)
     parts = [
         ran(
@@ -159,7 +159,7 @@ def test_parts_add_up() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are ours."""
-    monkeypatch.setattr(products.Product, "is_faster", property(lambda self: True))
+    monkeypatch.setattr(products.HopperProduct, "is_faster", property(lambda self: True))
 
 
 @on_device
@@ -181,7 +181,7 @@ def test_products_on_the_device(
         a, b = odd(rng, a), odd(rng, b)
     xs = [placed(x, layout) for x, layout in zip((a, b), layouts, strict=True)]
     a, b = map(mlx.to_numpy, xs)
-    shape = products.Product(a.shape, b.shape).shape
+    shape = products.HopperProduct(a.shape, b.shape).shape
     c = None
     if more in ("row", "all"):
         c = drawn(rng, shape if more == "all" else (n,))
@@ -191,7 +191,7 @@ def test_products_on_the_device(
 
     given = [a, b] if c is None else [a, b, c]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products.Product, "is_faster", property(lambda self: True))
+        patch.setattr(products.HopperProduct, "is_faster", property(lambda self: True))
         lowered = mlx.lower(program_of(f, *given), None)
     assert "product_kernel(" in lowered.source
     (y,) = lowered.run(*xs, *([mlx.to_mlx(c)] if c is not None else []))
@@ -254,7 +254,7 @@ def test_gradients_through_own_products() -> None:
 def test_which_products_are_ours(
     left: tuple[int, ...], right: tuple[int, ...], ours: bool
 ) -> None:
-    assert products.Product(left, right).is_faster is ours
+    assert products.HopperProduct(left, right).is_faster is ours
 
 
 @pytest.mark.parametrize(

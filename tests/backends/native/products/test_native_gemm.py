@@ -324,7 +324,7 @@ def test_generated_products_are_taken_where_blas_is_narrower_or_as_wide(
     )
     usual = Host("x86_64-pc-linux", "znver3", "+fma,+avx2")
     for core, expected in (("Haswell", True), ("SkylakeX", True), ("?", False)):
-        found = blas.Library({}, 64, core)
+        found = blas.BlasLibrary({}, 64, core)
         monkeypatch.setattr(blas, "library", lambda found=found: found)
         assert gemm_plan.is_better(wide) == expected
         assert not gemm_plan.is_better(usual)
