@@ -155,7 +155,10 @@ class _Writer:
         lines.append(f"return ({', '.join(names)}{',' if len(names) == 1 else ''})")
         head = f"def program({', '.join(called[t] for t in program.inputs)}):"
         body = "\n".join(INDENT + line for line in lines)
-        imports = "import mlx.core as mx\nfrom eqsat.backends.mlx import ops"
+        imports = (
+            "import mlx.core as mx\n"
+            "from eqsat.backends.mlx import numpy_semantics as ops"
+        )
         made = [
             f"{name} = {text}"
             for text, name in self.kernels.items()

@@ -148,7 +148,7 @@ def as_code(case: Case, reason: str, left: Any, right: Any) -> str:
     lines = ["import numpy as np"]
     if case.dtype == BF16:
         lines.append("from ml_dtypes import bfloat16")
-    lines += ["import eqsat as eq", "from eqsat.sides import sides", ""]
+    lines += ["import eqsat as eq", "from eqsat.rulelang.rule_sides import sides", ""]
     lines.append(f"rule = {_loaded(rule)}")
     for p in rule.params:
         value = case.numbers[p] if p in case.numbers else array_code(case.rounded(p))

@@ -159,7 +159,9 @@ def test_parts_add_up() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are ours."""
-    monkeypatch.setattr(products.HopperProduct, "is_faster", property(lambda self: True))
+    monkeypatch.setattr(
+        products.HopperProduct, "is_faster", property(lambda self: True)
+    )
 
 
 @on_device
