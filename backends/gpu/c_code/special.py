@@ -117,9 +117,9 @@ EQ_FN float eq_log_above(float x) {
   if (a == EQ_INF || b == EQ_INF) return EQ_INF;
   const float size = eq_max(a, b);
   const bool huge = size > 1e18f, tiny = size < 1e-18f;
-  const float up = huge ? 5.42101086e-20f : tiny ? 1.84467441e+19f : 1.0f;
+  const float up = huge ? 5.42101086e-20f : tiny ? 1.26765060e+30f : 1.0f;
   const float p = a * up, q = b * up;
-  const float down = huge ? 1.84467441e+19f : tiny ? 5.42101086e-20f : 1.0f;
+  const float down = huge ? 1.84467441e+19f : tiny ? 7.88860905e-31f : 1.0f;
   return eq_sqrt(p * p + q * q) * down;
 }""",
     "eq_logaddexp2": f"""EQ_FN float eq_logaddexp2(float x, float y) {{

@@ -182,6 +182,7 @@ def test_drawn_numbers(
 
 SPECIAL = [0, -0.0, 0.5, -0.5, 1, -1, 2, -2, 3, -3, 8, -8, 36, 1e30, INF, -INF, np.nan]
 SPECIAL += [float(np.finfo(F32).tiny), float(np.finfo(F32).smallest_subnormal)]
+SPECIAL += [6.6864e-41, -3e-39]
 
 
 @every_way
