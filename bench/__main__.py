@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
-from bench.compile import compile_models
-from bench.extraction import extraction
-from bench.gpu import gpu
-from bench.limits import limits
-from bench.plot import plot
-from bench.predict import predict
-from bench.random_dags import random_dags
-from bench.random_programs import random_programs
-from bench.recording import recording
-from bench.run import run
-from bench.table import table
-from bench.ulp import minimax, ulp
+from bench.compiling.compile import compile_models
+from bench.devices.gpu import gpu
+from bench.devices.recording import recording
+from bench.extraction.instances import extraction
+from bench.extraction.random_dags import random_dags
+from bench.extraction.random_programs import random_programs
+from bench.mathematics.ulp import minimax, ulp
+from bench.processes.limits import limits
+from bench.reports.plot import plot
+from bench.reports.table import table
+from bench.runner.predict import predict
+from bench.runner.run import run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

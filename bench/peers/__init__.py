@@ -54,7 +54,7 @@ class Peer(Protocol):
 PEERS: dict[str, str] = {
     "numpy": "bench.peers.numpy_peer:Plain",
     "torch": "bench.peers.torch_peer:Eager",
-    "torch-compile": "bench.peers.torch_peer:Compiled",
+    "torch-compile": "bench.peers.torch_peer:TorchCompiled",
     "jax": "bench.peers.jax_peer:Jax",
     "onnxruntime": "bench.peers.onnx_peer:OnnxRuntime",
     "openvino": "bench.peers.onnx_peer:OpenVino",

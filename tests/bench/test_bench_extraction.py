@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.__main__ import main
-from bench.gym import FormatError, load, problem_of
-from bench.models import MODELS
-from bench.random_dags import convex, drawn, kernels, price, program
+from bench.compiling.models import MODELS
+from bench.extraction.gym import FormatError, load, problem_of
+from bench.extraction.random_dags import convex, drawn, kernels, price, program
 from eqsat.search.extraction.problem import dag_cost, tree_greedy
 from eqsat.search.regions import is_constant, split
 from eqsat.terms.term import postorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.queued import (
+from bench.devices.queued import (
     IN_TIME,
     LEAST,
     MOST,
@@ -130,7 +130,7 @@ def test_noise_is_no_time() -> None:
 
 def test_a_row_has_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlx.core")
-    from bench import gpu, queued
+    from bench.devices import gpu, queued
     from bench.workloads import device
 
     small = {
@@ -160,7 +160,7 @@ def test_a_row_has_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_says_what_is_not_known() -> None:
-    from bench.gpu import line
+    from bench.devices.gpu import line
 
     both = {"status": "ok", "median_s": 1e-5, "device_s": {"median": 4e-6}}
     copy = {"status": "ok", "median_s": 9e-6, "device_s": {"median": 3e-6}}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.exactness import FLOAT32_ROUNDING, reference, wide
-from bench.measure import Method
-from bench.need import need
 from bench.peers import usual
-from bench.run import collect
-from bench.table import text
+from bench.reports.table import text
+from bench.runner.exactness import FLOAT32_ROUNDING, reference, wide
+from bench.runner.measure import Method
+from bench.runner.need import need
+from bench.runner.run import collect
 from bench.workloads import Workload, leaves, mapped, select
 
 STEPS = (1e-6, 1e-9)

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,23 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.__main__ import main
-from bench.compare import best_peer, geometric_mean, ratio, speedups
-from bench.exactness import FACTOR, reference, relative
-from bench.measure import Method
-from bench.need import Need
 from bench.peers import PEERS, names
-from bench.predict import summaries
-from bench.run import collect
-from bench.table import duration, laid_out, text
+from bench.processes import in_fresh_process
+from bench.reports import ratio, write
+from bench.reports.compare import best_peer, geometric_mean, speedups
+from bench.reports.table import duration, laid_out, text
+from bench.runner.exactness import FACTOR, reference, relative
+from bench.runner.measure import (
+    Method,
+    References,
+    measure,
+    run_again,
+    summarise,
+    team,
+)
+from bench.runner.need import Need
+from bench.runner.predict import summaries
+from bench.runner.run import collect
 from bench.workloads import (
     LINE,
     START,
@@ -59,7 +69,14 @@ def workers_find_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(workload: str, *peers: str, method: Method = TINY) -> dict[str, Any]:
-    return collect(select([workload]), peers, [1], method)
+    """One row, with the seconds of each round."""
+    (w,) = select([workload])
+    limits = in_fresh_process(1, method.limit_sizes)
+    with TemporaryDirectory() as folder, team(peers, 1) as workers:
+        known = References(Path(folder), method.seed)
+        row = measure(w, workers, limits, method, known)
+        run_again(row, w, limits, method, known)
+    return row
 
 
 # -- the runner ------------------------------------------------------------------------
@@ -90,9 +107,7 @@ def test_faults_are_caught_and_named() -> None:
     assert "median_s" not in results["Wrong"]
     assert best_peer(row) is not None and best_peer(row)[0] == planted("Loud")  # type: ignore[index]
     shown = text(found)
-    assert re.search(
-        r"WRONG: softmax/16x64, 1 threads, \S+:Wrong: error 1.0e-03", shown
-    )
+    assert re.search(r"WRONG: softmax/16x64, 1 thread, \S+:Wrong: error 1.0e-03", shown)
     assert "bench_candidates:Absent: not run: No module named 'absent'" in shown
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -100,7 +115,7 @@ def test_faults_are_caught_and_named() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for it")
 def test_workers_end_with_the_runner_that_is_killed() -> None:
     code = (
-        "import os, bench.pool as p\n"
+        "import os, bench.processes.pool as p\n"
         "w = p.Worker('numpy', 1); w.greet()\n"
         "print(w.process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
@@ -119,35 +134,75 @@ def test_workers_end_with_the_runner_that_is_killed() -> None:
 def test_a_slowed_candidate_is_seen_and_a_copy_is_not() -> None:
     method = Method(rounds=25, round_s=0.01, limit_sizes=(1 << 20,))
     plain, slow = planted("Counted"), planted("Slow")
-    found = measured("add_relu/65536", plain, plain, slow, method=method)
-    assert found["peers"] == [plain, f"{plain}#2", slow]
-    (row,) = found["rows"]
-    slowed = ratio(row, slow, plain)
-    assert slowed is not None and slowed[0] > slowed[1]
-    assert slowed[0] == pytest.approx(1.5, rel=0.02)
-    again = ratio(row, f"{plain}#2", plain)
-    assert again is not None and again[0] < slowed[0] / slowed[1]
+    row = measured("add_relu/65536", plain, f"{plain}#2", slow, method=method)
+    rounds = {peer: result["rounds_s"] for peer, result in row["results"].items()}
+    slowed, noise = ratio(rounds[slow], rounds[plain])
+    assert slowed > noise
+    assert slowed == pytest.approx(1.5, rel=0.02)
+    again, _ = ratio(rounds[f"{plain}#2"], rounds[plain])
+    assert again < slowed / noise
+    summarise(row)
+    assert row["results"][f"{plain}#2"]["to_first"][0] == pytest.approx(again)
+
+
+def test_peers_that_are_named_twice_are_compared_with_themselves() -> None:
+    plain = planted("Counted")
+    found = collect(select(["add_relu/65536"]), [plain, plain], [1], TINY)
+    assert found["peers"] == [plain, f"{plain}#2"]
     beside = r"Counted beside itself: geometric mean 1\.000; "
     assert re.search(beside, text(found))
+
+
+def test_medians_and_spreads_are_kept_and_rounds_are_not() -> None:
+    def result(**more: Any) -> dict[str, Any]:
+        return {"status": "ok", "median_s": 3.0, **more}
+
+    row: dict[str, Any] = {
+        "results": {
+            "one": result(rounds_s=[5.0, 1.0, 2.0, 3.0, 4.0]),
+            "many": result(rounds_s=[1.0, 9.0], processes_s=[1.0, 3.0, 9.0]),
+            "none": {"status": "wrong", "error": 1.0},
+        }
+    }
+    summarise(row)
+    span = {"quartiles_s": [2.0, 4.0], "min_s": 1.0, "max_s": 5.0, "rounds": 5}
+    assert row["results"]["one"] == {"status": "ok", "median_s": 3.0, **span}
+    many = row["results"]["many"]
+    assert (many["median_s"], many["processes_s"]) == (3.0, [1.0, 3.0, 9.0])
+    assert (many["rounds"], many["quartiles_s"]) == (2, [3.0, 7.0])
+    assert row["results"]["none"] == {"status": "wrong", "error": 1.0}
+
+
+def test_a_result_file_has_a_line_for_each_result(tmp_path: Path) -> None:
+    record = {
+        "n": 1,
+        "text": "µ",
+        "rows": [{"a": [k, {}], "b": "x" * 400} for k in "xy"],
+    }
+    path = tmp_path / "x.json"
+    write(path, record)
+    assert json.loads(path.read_text(encoding="utf-8")) == record
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[1] == ' "n": 1, "text": "µ",'
+    assert [line[:13] for line in lines[3:5]] == ['  {"a": ["x",', '  {"a": ["y",']
 
 
 def test_close_races_are_run_again_in_new_processes() -> None:
     method = Method(rounds=2, round_s=0.002, limit_sizes=(1 << 20,), again=2, close=1e9)
     peers = "eqsat-numpy", "numpy", planted("Loud"), planted("Wrong")
-    (row,) = measured("add_relu/65536", *peers, method=method)["rows"]
+    row = measured("add_relu/65536", *peers, method=method)
     results = row["results"]
     for peer in peers[:3]:
         found = results[peer]
         assert len(found["processes_s"]) == 3 and len(found["rounds_s"]) == 6
         assert found["median_s"] == sorted(found["processes_s"])[1]
-        assert found["min_s"] == min(found["rounds_s"])
     assert "processes_s" not in results[planted("Wrong")]
     ties = replace(method, again=1, again_ties=2, tie=1e9)
-    (row,) = measured("add_relu/65536", "eqsat-numpy", "numpy", method=ties)["rows"]
+    row = measured("add_relu/65536", "eqsat-numpy", "numpy", method=ties)
     assert all(len(row["results"][p]["processes_s"]) == 4 for p in peers[:2])
     assert all(len(row["results"][p]["rounds_s"]) == 8 for p in peers[:2])
     far = replace(method, close=0)
-    (row,) = measured("add_relu/65536", "eqsat-numpy", "numpy", method=far)["rows"]
+    row = measured("add_relu/65536", "eqsat-numpy", "numpy", method=far)
     assert not any("processes_s" in r for r in row["results"].values())
 
 
@@ -308,7 +363,7 @@ def test_errors_are_relative_and_infinite_for_no_numbers() -> None:
 
 def row(tag: str = "map", **seconds: float) -> dict[str, Any]:
     results = {
-        peer.replace("_", "-"): {"status": "ok", "median_s": s, "rounds_s": [s] * 5}
+        peer.replace("_", "-"): {"status": "ok", "median_s": s}
         for peer, s in seconds.items()
     }
     return {"workload": "w", "tags": [tag], "threads": 1, "results": results}
@@ -330,13 +385,10 @@ def test_noise_covers_equal_candidates_and_not_different_ones() -> None:
     inside = 0
     for _ in range(400):
         drawn = np.exp(0.1 * rng.standard_normal((2, 25)))
-        results = {n: {"rounds_s": list(s)} for n, s in zip("ab", drawn, strict=True)}
-        found = ratio({"results": results}, "a", "b")
-        assert found is not None
-        inside += max(found[0], 1 / found[0]) <= found[1]
+        found, noise = ratio(*drawn)
+        inside += max(found, 1 / found) <= noise
     assert 0.9 < inside / 400 < 0.99
-    found = ratio(row(a=3, b=2), "a", "b")
-    assert found is not None and found == pytest.approx((1.5, 1))
+    assert ratio([3.0] * 5, [2.0] * 5) == pytest.approx((1.5, 1))
 
 
 def test_rank_correlation_by_tag() -> None:

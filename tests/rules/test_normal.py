@@ -12,7 +12,7 @@ from natives import fused
 from programs import program_of
 
 import eqsat as eq
-from bench.ulp import normal_cdf
+from bench.mathematics.ulp import normal_cdf
 from eqsat.backends.loop_ir.lower import pieces_of
 from eqsat.backends.loop_ir.pieces import Loops
 from eqsat.backends.loop_ir.schedule import LoopTarget

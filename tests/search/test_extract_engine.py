@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import Calls, acyclic, checked, choices, optimum, problems, seconds
 
-from bench.random_dags import drawn
+from bench.extraction.random_dags import drawn
 from eqsat.search.extraction import extract, ilp
 from eqsat.search.extraction.cycles import loops
 from eqsat.search.extraction.extract import solve

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metal import model
 
-from bench.ulp import sample, ulps
+from bench.mathematics.ulp import sample, ulps
 from eqsat.backends.gpu.c_code.arithmetic import expression
 from eqsat.backends.gpu.c_code.dialect import DIALECTS
 from eqsat.backends.gpu.c_code.helpers import header_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from bench.ulp import (
+from bench.mathematics.ulp import (
     BINARY,
     BY_DIGITS,
     SCIPY,

@@ -27,7 +27,7 @@ from natives import (
 from programs import program_of
 from test_native_math import EXACT, LONG, bound
 
-from bench.ulp import SCIPY, reference, ulps
+from bench.mathematics.ulp import SCIPY, reference, ulps
 from eqsat.backends.native.math import FUNCTIONS
 from eqsat.backends.numpy import interpret
 from eqsat.ops.pointwise import cast

@@ -10,9 +10,9 @@ GPUs unless told.
 A call is timed in two ways. *As called* (``median_s``), a round is many calls, handed
 to the device in groups while more are recorded, and a wait for all: the device is
 timed, or what drives it where that is slower. *By the device* (``device_s``), calls
-queue up behind other work before it gets to them (:mod:`bench.queued`): the host costs
-nothing. Both are what a call adds to others, not what one takes alone: MLX starts
-kernels of a group side by side where they do not need each other's results, and in
+queue up behind other work before it gets to them (:mod:`bench.devices.queued`): the
+host costs nothing. Both are what a call adds to others, not what one takes alone. MLX
+starts kernels of a group side by side where they do not need each other's results. In
 PyTorch one begins when the one before ends. Neighbouring calls have inputs of their
 own, and the results of all are kept, so that no cache serves them.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,11 +33,10 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.exactness import FACTOR, FLOAT32_ROUNDING, relative, wide
-from bench.need import Need, need
-from bench.queued import Queue, QueueSize, sized, slope, told
-from bench.recording import lines, recorded
-from bench.report import Record, machine, write
+from bench.devices.queued import Queue, QueueSize, sized, slope, told
+from bench.devices.recording import lines, recorded
+from bench.reports import Record, machine, spread, write
+from bench.runner import FACTOR, FLOAT32_ROUNDING, Need, need, relative, wide
 from bench.workloads import (
     Drawn,
     Workload,
@@ -64,6 +62,14 @@ SLOPES = 21
 """Rounds in which the device alone is timed."""
 MOST_BYTES = 8 << 30
 """Most bytes of results that a round holds."""
+ABOUT = (
+    "device_name",
+    "architecture",
+    "total_memory",
+    "compute_capability_major",
+    "compute_capability_minor",
+)
+"""What is kept of what MLX tells of a device."""
 Call = Callable[..., Any]
 Wait = Callable[[Any], None]
 
@@ -71,7 +77,7 @@ Wait = Callable[[Any], None]
 @dataclass(frozen=True)
 class Plug:
     """What keeps a device busy for so many seconds, and the device's clock, as
-    :class:`bench.queued.Queue` has them."""
+    :class:`bench.devices.queued.Queue` has them."""
 
     start: Callable[[float], Any]
     between: Callable[[Any, Any], float] | None = None
@@ -281,7 +287,7 @@ def _several(results: Any) -> list[Any]:
 
 
 def error(c: DeviceCandidate, known: Sequence[Any]) -> float:
-    """The largest error of the results, as :func:`bench.exactness.relative` has it."""
+    """The largest error of the results, relative to the exact ones."""
     worst = 0.0
     for y, z in zip(_several(c.call(*c.given[0])), known, strict=True):
         worst = max(worst, relative(np.asarray(c.array(y)).reshape(z.shape), z))
@@ -289,8 +295,11 @@ def error(c: DeviceCandidate, known: Sequence[Any]) -> float:
 
 
 def bound(w: Workload, needed: Need) -> float:
-    """How near results must be to float64's: as :mod:`bench.exactness` says, without
-    the part that plain NumPy's error has in it. Products of bfloat16 round twice."""
+    """How near results must be to float64's.
+
+    It is the bound of :mod:`bench.runner.exactness` without the part that plain NumPy's
+    error has in it. Products of bfloat16 round twice.
+    """
     half_unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-9}
     longest = FLOAT32_ROUNDING * math.sqrt(max(needed.longest_sums))
     return FACTOR * max(half_unit[w.dtype], longest)
@@ -361,11 +370,7 @@ def _timed(ready: dict[str, DeviceCandidate], most: int, results: Record) -> Non
                     queues[name] = queue, size.longer()
     gc.enable()
     for name, spent in rounds.items():
-        results[name] |= {
-            "median_s": statistics.median(spent),
-            "min_s": min(spent),
-            "max_s": max(spent),
-        }
+        results[name] |= spread(spent)
     for name, (_, size) in queues.items():
         results[name] |= told(size, slopes[name])
 
@@ -437,7 +442,7 @@ def gpu(
     torch = with_cuda()
     found: Record = {
         **machine(made_of),
-        "device": {k: str(v) for k, v in mx.device_info().items()},
+        "device": {k: str(v) for k, v in mx.device_info().items() if k in ABOUT},
         "mlx": mx.__version__,
         "torch": torch.__version__ if torch else None,
         "overhead": recorded(),

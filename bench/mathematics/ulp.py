@@ -438,6 +438,6 @@ def ulp(functions: tuple[str, ...], count: int, times: bool) -> None:
 def minimax() -> None:
     """Compute the polynomials of the vector mathematics again, and write them."""
     # mpmath, which only this needs, need not be installed for the other commands.
-    from bench.minimax import TARGET, text
+    from bench.mathematics.coefficients import TARGET, text
 
     TARGET.write_text(text(), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import mpmath as mp
 
-from bench.minimax import Fit, Function
+from bench.mathematics.fit import Fit, Function
 
 
 def _fit(

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from bench.gym import load
-from bench.report import Record, machine, timed, write
+from bench.extraction.gym import load
+from bench.reports import Record, machine, timed, write
 from eqsat.egraph.snapshot import Budget
 from eqsat.search.extraction.extract import solve
 from eqsat.search.extraction.ilp import solve_exact

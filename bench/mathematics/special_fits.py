@@ -8,7 +8,7 @@ from typing import Any
 
 import mpmath as mp
 
-from bench.minimax import Fit, Function
+from bench.mathematics.fit import Fit, Function
 
 NO_ZERO = mp.mpf(10) ** -15
 """From zeros of a function, where its quotient is taken a little beside them."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from eqsat.support.errors import EqsatError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 Message = dict[str, Any]
 LIMIT_S = 60.0
 """Seconds that one request may take."""
@@ -54,7 +54,7 @@ class Worker:
         self.peer, self.threads = peer, threads
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", peer, str(threads)],
+            [sys.executable, "-m", "bench.processes.worker", peer, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import click
 
-from bench.compare import (
+from bench.reports.compare import (
     best_peer,
     candidates,
     geometric_mean,
     median_s,
-    ratio,
     speedups,
     tags,
 )
-from bench.report import Record
+from bench.reports.record import Record
 
 Cells = list[str]
 VERDICTS = {
@@ -62,7 +61,7 @@ def text(found: Record, markdown: bool = False, means_only: bool = False) -> str
     counts = list(dict.fromkeys(row["threads"] for row in found["rows"]))
     for threads in counts:
         rows = [row for row in found["rows"] if row["threads"] == threads]
-        title = f"{threads} thread" + "s" * (threads > 1)
+        title = _threads(threads)
         for mine in ours:
             head = f"{mine}, {title}"
             if not means_only:
@@ -89,6 +88,10 @@ def text(found: Record, markdown: bool = False, means_only: bool = False) -> str
         parts += noise(found)
         parts.append(troubles(found))
     return "\n\n".join(filter(None, parts))
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + "s" * (count != 1)
 
 
 def _titled(title: str, body: str, markdown: bool) -> str:
@@ -190,7 +193,8 @@ def noise(found: Record) -> list[str]:
         first, _, copy = peer.partition("#")
         if not copy:
             continue
-        pairs = [r for row in found["rows"] if (r := ratio(row, peer, first))]
+        results = [row["results"].get(peer, {}) for row in found["rows"]]
+        pairs = [r["to_first"] for r in results if "to_first" in r]
         inside = sum(max(r, 1 / r) <= allowed for r, allowed in pairs)
         if not pairs:
             continue
@@ -209,12 +213,12 @@ def troubles(found: Record) -> str:
     lines = []
     for row in found["rows"]:
         for peer, result in row["results"].items():
-            where = f"{row['workload']}, {row['threads']} threads, {peer}"
+            where = f"{row['workload']}, {_threads(row['threads'])}, {peer}"
             if result["status"] == "wrong":
                 error = result["error"]
                 shown = "not finite" if error is None else f"{error:.1e}"
-                bound = result.get("bound") or row["bound"]  # older files: of the row
-                lines.append(f"WRONG: {where}: error {shown}, at most {bound:.1e}")
+                most = result["bound"]
+                lines.append(f"WRONG: {where}: error {shown}, at most {most:.1e}")
             elif result["status"] == "failed":
                 lines.append(f"FAILED: {where}: {result['reason']}")
     return "\n".join(lines)

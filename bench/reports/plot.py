@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from bench.compare import candidates, geometric_mean, speedups, tags
-from bench.report import Record
-from bench.table import read
+from bench.reports.compare import candidates, geometric_mean, speedups, tags
+from bench.reports.record import Record
+from bench.reports.table import read
 
 COLOURS = (
     "#4477aa",

@@ -26,7 +26,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench.need import Need, need
+from bench.runner.need import Need, need
 from bench.workloads import Drawn, Workload, by_part, leaves, mapped
 
 FACTOR = 8.0

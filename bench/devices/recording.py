@@ -11,7 +11,6 @@ that is waited for. Without a GPU the program of the first row is MLX's ops, too
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from bench.report import Record, machine, write
+from bench.reports import Record, machine, spread, write
 
 ROUNDS = 21
 RECORDED = 320
@@ -123,14 +122,7 @@ def _measured(fns: dict[str, Callable[..., Any]], args: tuple[Any, ...]) -> Reco
             spent[name]["evaluate"].append(took)
     gc.enable()
     return {
-        name: {
-            kind: {
-                "median_s": statistics.median(s),
-                "min_s": min(s),
-                "max_s": max(s),
-            }
-            for kind, s in kinds.items()
-        }
+        name: {kind: spread(s) for kind, s in kinds.items()}
         for name, kinds in spent.items()
     }
 

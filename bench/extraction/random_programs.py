@@ -16,9 +16,9 @@ from pathlib import Path
 import click
 
 import eqsat as eq
-from bench.extraction import gap, measure
-from bench.programs import drawn
-from bench.report import Record, machine, write
+from bench.extraction.instances import gap, measure
+from bench.extraction.programs import drawn
+from bench.reports import Record, machine, write
 from eqsat.egraph.snapshot import Budget
 from eqsat.lowered import Lowered
 from eqsat.search.extraction.cover import covering

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
-from bench.limits import SIZES, in_fresh_process
-from bench.measure import (
+from bench.peers import check, usual
+from bench.processes import SIZES, in_fresh_process
+from bench.reports import Record, machine, text, write
+from bench.runner.measure import (
     Method,
     References,
     measure,
     progress,
     run_again,
+    summarise,
     team,
 )
-from bench.peers import check, usual
-from bench.report import Record, machine, write
-from bench.table import text
 from bench.workloads import Workload, select
 from eqsat.support.errors import EqsatError
 
@@ -105,6 +105,7 @@ def collect(
                     say(f"{w.name}, {threads} threads")
                     row = measure(w, workers, limits, method, references)
                     run_again(row, w, limits, method, references)
+                    summarise(row)
                     found["rows"].append(row)
                     found["versions"] |= workers.versions
                     found["missing"] |= workers.missing

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import click
 
-from bench.compare import geometric_mean, tags
-from bench.report import Record, write
-from bench.run import FULL, QUICK, collect
-from bench.table import duration, laid_out, read
+from bench.reports import Record, duration, geometric_mean, laid_out, read, tags, write
+from bench.runner.run import FULL, QUICK, collect
 from bench.workloads import select
 from eqsat.kernels.backend import default_backend
 from eqsat.support.errors import EqsatError

@@ -1,8 +1,8 @@
 """One peer in a process of its own: it builds, calls and times when it is asked to.
 
-``python -m bench.worker PEER THREADS`` reads requests and writes replies, a line of
-JSON each; what libraries print goes to standard error. :mod:`bench.pool` is the other
-end.
+``python -m bench.processes.worker PEER THREADS`` reads requests and writes replies, a
+line of JSON each. What libraries print goes to standard error.
+:mod:`bench.processes.pool` is the other end.
 """
 
 from __future__ import annotations

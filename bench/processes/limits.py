@@ -20,8 +20,8 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.pool import ROOT, confine, environment
-from bench.report import Record
+from bench.processes.pool import ROOT, confine, environment
+from bench.reports import Record
 
 SIZES = tuple(sorted([1 << k for k in range(14, 29)] + [3 << k for k in range(24, 27)]))
 """Bytes of all arrays together, of all threads (16 KiB to 256 MiB): closer to each
@@ -269,13 +269,21 @@ def measure(threads: int, sizes: Sequence[int] = SIZES) -> Record:
     }
 
 
+CHILD = """
+import json, sys
+from bench.processes.limits import measure
+count, *sizes = map(int, sys.argv[1:])
+print(json.dumps(measure(count, sizes)))
+"""
+
+
 def in_fresh_process(threads: int, sizes: Sequence[int] = SIZES) -> Record:
     """:func:`measure` in a process that is confined to as many CPUs.
 
     Raises :class:`subprocess.CalledProcessError` when it fails.
     """
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.limits", str(threads), *map(str, sizes)],
+        [sys.executable, "-c", CHILD, str(threads), *map(str, sizes)],
         cwd=ROOT,
         env=environment(threads),
         stdout=subprocess.PIPE,
@@ -284,7 +292,7 @@ def in_fresh_process(threads: int, sizes: Sequence[int] = SIZES) -> Record:
         confine(process.pid, threads)
         text, _ = process.communicate()
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, "bench.limits")
+        raise subprocess.CalledProcessError(process.returncode, "bench limits")
     found: Record = json.loads(text)
     return found
 
@@ -312,7 +320,7 @@ def bytes_per_s(limits: Record, size: float) -> float:
 )
 def limits(threads: str, out: Path | None) -> None:
     """Measure the peak of multiply-adds and the bandwidths of the memories."""
-    from bench.report import machine, write
+    from bench.reports import machine, write
 
     counts = list(dict.fromkeys(int(t) for t in threads.split(",")))
     found = [in_fresh_process(t) for t in counts]
@@ -332,8 +340,3 @@ def text(found: Record) -> str:
         rates = (f"{b[f'{name}_bytes_per_s'] / 1e9:5.1f} GB/s" for name in ARRAYS)
         lines.append(f"{b['bytes'] >> 10:6} KiB  {'  '.join(rates)}")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    count, *given = map(int, sys.argv[1:])
-    print(json.dumps(measure(count, given)))

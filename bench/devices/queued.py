@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.report import Record
+from bench.reports import Record
 
 LEAST_PLUG_S = 1e-3
 MOST_PLUG_S = 0.06

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from bench.peers import is_eqsat
-from bench.report import Record
+from bench.reports.record import Record
 
 NORMAL = 1.4826
 """From the median absolute deviation to the standard deviation, of normal numbers."""
@@ -30,16 +30,13 @@ def best_peer(row: Record) -> tuple[str, float] | None:
     return (min(timed)[1], min(timed)[0]) if timed else None
 
 
-def ratio(row: Record, a: str, b: str) -> tuple[float, float] | None:
-    """How many times as long ``a`` takes as ``b``, and the noise of that.
+def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """How many times as long the rounds of ``a`` take as those of ``b``, and the noise.
 
     The median over rounds, in which both ran shortly after each other, and a factor:
     the ratio would be 1 for equals within [1/noise, noise] in about 95 of 100 cases.
     """
-    rounds = [row["results"].get(p, {}).get("rounds_s") for p in (a, b)]
-    if not all(rounds):
-        return None
-    logs = [math.log(x / y) for x, y in zip(*rounds, strict=False)]
+    logs = [math.log(x / y) for x, y in zip(a, b, strict=False)]
     middle = statistics.median(logs)
     spread = NORMAL * statistics.median(abs(x - middle) for x in logs)
     # The median of n normal numbers spreads √(π/2n) as far as one of them.

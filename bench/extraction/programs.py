@@ -34,14 +34,14 @@ LARGEST = 1 << 22
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RandomProgram:
     """A function, and what to lower it for."""
 
     function: Callable[..., tuple[Any, ...]]
     arguments: tuple[eq.Spec, ...]
 
 
-def drawn(seed: int, ops: int) -> Drawn:
+def drawn(seed: int, ops: int) -> RandomProgram:
     """The program of a seed, of about ``ops`` ops over a few arguments. Its results are
     the values that nothing uses."""
     rng = random.Random(seed)
@@ -55,7 +55,7 @@ def drawn(seed: int, ops: int) -> Drawn:
     def program(*inputs: Any) -> tuple[Any, ...]:
         return _Drawing(random.Random(seed), list(inputs)).values(ops)
 
-    return Drawn(program, arguments)
+    return RandomProgram(program, arguments)
 
 
 @dataclass

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.exactness import Reference, reference
-from bench.limits import SIZES, bytes_per_s
 from bench.peers import is_eqsat
-from bench.pool import Gone, Missing, Worker
-from bench.report import Record
+from bench.processes import SIZES, Gone, Missing, Worker, bytes_per_s
+from bench.reports import Record, ratio, spread
+from bench.runner.exactness import Reference, reference
 from bench.workloads import Workload, leaves
 
 Say = Callable[[str], None]
@@ -126,7 +125,10 @@ class References:
 def measure(
     w: Workload, workers: Team, limits: Record, method: Method, references: References
 ) -> Record:
-    """One row: what each peer does with ``w``, and what the machine could."""
+    """One row: what each peer does with ``w``, and what the machine could.
+
+    It has the seconds of each round; :func:`summarise` says what is kept of them.
+    """
     known, shapes = references.of(w)
     ready = workers.ready()
     results: dict[str, Record] = {}
@@ -194,10 +196,26 @@ def _of_processes(runs: Sequence[Record]) -> Record:
     return {
         "processes_s": medians,
         "median_s": statistics.median(medians),
-        "min_s": min(result["min_s"] for result in found),
-        "max_s": max(result["max_s"] for result in found),
         "rounds_s": [each for result in found for each in result["rounds_s"]],
     }
+
+
+def summarise(row: Record) -> None:
+    """Put medians and spreads in place of the seconds of rounds.
+
+    The median of several processes is that of their medians. A copy of a peer, which
+    is there to show the noise, keeps the ratio to the first: :func:`ratio`.
+    """
+    rounds = {
+        peer: result.pop("rounds_s")
+        for peer, result in row["results"].items()
+        if "rounds_s" in result
+    }
+    for peer, seconds in rounds.items():
+        result, first = row["results"][peer], peer.partition("#")[0]
+        result |= {**spread(seconds), "median_s": result["median_s"]}
+        if peer != first in rounds:
+            result["to_first"] = ratio(seconds, rounds[first])
 
 
 def _close(results: dict[str, Record], factor: float) -> list[str]:
@@ -261,8 +279,6 @@ def _rounds(workers: Team, results: dict[str, Record], method: Method) -> None:
     for peer, each_s in seconds.items():
         results[peer] |= {
             "median_s": statistics.median(each_s),
-            "min_s": min(each_s),
-            "max_s": max(each_s),
             "calls": calls[peer],
             "rounds_s": each_s,
         }

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import click
 
-from bench.extraction import gap, measure
-from bench.report import machine, write
+from bench.extraction.instances import gap, measure
+from bench.reports import machine, write
 from eqsat.kernels.cost_model import CPU, CostModel
 from eqsat.search.extraction.problem import Problem, ProblemNode
 

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import eqsat as eq
-from bench.models import MODELS
-from bench.report import Record, machine, write
+from bench.compiling.models import MODELS
+from bench.reports import Record, machine, write
 from eqsat.search.regions import is_constant
 from eqsat.support.errors import BudgetWarning
 from eqsat.terms.op import INPUT
@@ -123,7 +123,7 @@ def median_of(name: str, records: Sequence[Record]) -> Record:
         "model": name,
         **records[-1],
         **{k: statistics.median(r[k] for r in records) for k in MEDIANS},
-        "all_first_s": [r["first_s"] for r in records],
+        "first_span_s": [f(r["first_s"] for r in records) for f in (min, max)],
         "phases_s": {
             p: statistics.median(r["phases_s"].get(p, 0.0) for r in records)
             for p in phases

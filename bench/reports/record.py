@@ -8,11 +8,13 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 Result = TypeVar("Result")
 Record = dict[str, Any]
@@ -21,6 +23,8 @@ Record = dict[str, Any]
 REPEATS = 3
 LONG_S = 0.2
 """What takes longer is not repeated."""
+WIDTH = 600
+"""Most characters of a container that stands on one line of a result file."""
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
@@ -86,6 +90,46 @@ def commit() -> str:
     return "unknown"
 
 
+def spread(seconds: Sequence[float]) -> Record:
+    """What is kept of rounds: median, quartiles, least, most, and how many they are."""
+    low, high = np.quantile(seconds, (0.25, 0.75))
+    return {
+        "median_s": statistics.median(seconds),
+        "quartiles_s": [float(low), float(high)],
+        "min_s": min(seconds),
+        "max_s": max(seconds),
+        "rounds": len(seconds),
+    }
+
+
 def write(path: Path, record: Record) -> None:
     """Write a result file."""
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    path.write_text(_json(record) + "\n", encoding="utf-8")
+
+
+def _json(value: Any, pad: str = "\n ") -> str:
+    """JSON with a line for each short container, and for scalars that are neighbours
+    in a long one."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if not _holds_containers(value) or len(flat) <= WIDTH:
+        return flat
+    is_dict = isinstance(value, dict)
+    lines: list[str] = []
+    follows_scalar = False
+    for key, item in value.items() if is_dict else enumerate(value):
+        part = (f"{json.dumps(key)}: " if is_dict else "") + _json(item, pad + " ")
+        is_scalar = not isinstance(item, dict | list)
+        if is_scalar and follows_scalar:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+        follows_scalar = is_scalar
+    opened, closed = "{}" if is_dict else "[]"
+    return opened + pad + f",{pad}".join(lines) + pad[:-1] + closed
+
+
+def _holds_containers(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list) and any(
+        isinstance(item, dict | list) for item in items
+    )
