@@ -57,6 +57,7 @@ from eqsat.support import (
     RuleError,
     ShapeError,
     TraceError,
+    VerifyError,
     bindings,
     is_on,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "ShapeError",
     "Spec",
     "TraceError",
+    "VerifyError",
     "WhyNot",
     "array",
     "attention",

@@ -20,7 +20,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from eqsat.explain import Explanation
-from eqsat.kernels import CostModel, Entry, Program, backend_named, default_backend
+from eqsat.kernels import (
+    CostModel,
+    Entry,
+    Program,
+    backend_named,
+    default_backend,
+    verify_program,
+)
 from eqsat.lowered import Lowered
 from eqsat.program_store import place_of
 from eqsat.rulelang import Rule, RuleSet, default_rules
@@ -34,6 +41,7 @@ from eqsat.support import (
     at,
     caller_line,
     pytree,
+    verifying,
     warn,
 )
 from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
@@ -240,6 +248,8 @@ class Jit(pytree.Made):
                 place.keep(terms)
         start = time.perf_counter()
         program = Program.of(terms, traced.inputs, traced.names)
+        if verifying():
+            verify_program(program, "extract" if done is not None else "cache")
         phases["program"] = time.perf_counter() - start
         if done is not None:
             done.phases_s = phases

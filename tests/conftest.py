@@ -23,6 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # Nor does it end a search: its tests say how long it may take.
 os.environ["EQSAT_DEADLINE_S"] = "60"
 
+# What one stage hands to the next is verified.
+os.environ["EQSAT_VERIFY"] = "1"
+
 # What kernels cost is what is shipped, not what somebody measured here.
 os.environ["EQSAT_CONFIG_DIR"] = os.devnull
 

@@ -7,11 +7,13 @@ with ``gpu_program.py``.
 from .few_row_products import (
     with_sums,
 )
-from .gpu_program import (
+from .generated import (
     Generated,
     KernelOperand,
     LibraryCall,
     Part,
+)
+from .gpu_program import (
     layouts_of,
     parts_of,
 )

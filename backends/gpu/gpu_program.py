@@ -4,7 +4,7 @@ between them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
@@ -19,11 +19,11 @@ from eqsat.kernels import (
     packed,
     strides_of_view,
 )
+from eqsat.support import verifying
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Graph, Op, Term, Weak
 from eqsat.trace import KERNEL, RESULT
 
 from ..loop_ir import (
-    DType,
     Layout,
     Load,
     Loops,
@@ -38,42 +38,13 @@ from ..loop_ir import (
     pieces_of,
 )
 from .c_code import Dialect
-from .printing import Source, source_of
+from .generated import Generated, KernelOperand, LibraryCall, Part
+from .printing import source_of
 from .split_reductions import in_steps
+from .verify import verify
 
 MANY = 1 << 16
 """Elements from which few long rows of several reductions are split."""
-
-
-@dataclass(frozen=True)
-class KernelOperand:
-    """What a generated kernel reads or writes: a ``term``, a ``temporary`` or a
-    ``table`` (an array that is known beforehand)."""
-
-    kind: str
-    key: Any
-    dtype: DType
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A kernel of our own."""
-
-    source: Source
-    nest: Nest
-    inputs: tuple[KernelOperand, ...]
-    outputs: tuple[KernelOperand, ...]
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """A term that a library computes from terms in memory and views of them."""
-
-    term: Term
-
-
-Part = Generated | LibraryCall
 
 
 def parts_of(
@@ -94,6 +65,8 @@ def parts_of(
     found = list(_Parting(kernel, dialect, layouts, bodies).run())
     if not any(isinstance(p, Generated) for p in found):
         raise Unsupported("calls of a library")
+    if verifying():
+        verify(found, kernel, layouts)
     return found
 
 

@@ -7,7 +7,8 @@ from eqsat.kernels import Kernel, Program, inner, show_type
 from ..loop_ir import Unsupported
 from .c_code import DIALECTS, Dialect, header_of
 from .few_row_products import with_sums
-from .gpu_program import Generated, Part, layouts_of, parts_of
+from .generated import Generated, Part
+from .gpu_program import layouts_of, parts_of
 
 
 def metal(program: Program) -> str:

@@ -73,12 +73,22 @@ from .schedule import (
 from .values import (
     FAR,
     FUNCTIONS,
+    REDUCTIONS,
+)
+from .verify import (
+    broken_piece,
+    extent_of,
+)
+from .verify_nest import (
+    Extent,
+    broken_nest,
 )
 
 __all__ = [
     "ELIMINATIONS",
     "FAR",
     "FUNCTIONS",
+    "REDUCTIONS",
     "WEIGHTS",
     "ZERO",
     "Accumulate",
@@ -89,6 +99,7 @@ __all__ = [
     "Contraction",
     "Convolution",
     "DType",
+    "Extent",
     "Factoring",
     "Gather",
     "Keep",
@@ -116,7 +127,10 @@ __all__ = [
     "Unsupported",
     "Within",
     "address",
+    "broken_nest",
+    "broken_piece",
     "copy_of",
+    "extent_of",
     "is_short",
     "mapped",
     "opened",

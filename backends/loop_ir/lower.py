@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from eqsat.kernels import Kernel, inner, packed
+from eqsat.support import verifying
 from eqsat.terms import BF16, HALF, Op, Shape, Term
 
 from .computed_operands import mapped
@@ -30,6 +31,7 @@ from .nesting import DECOMPOSITIONS, Nests, Root
 from .pieces import Factoring, Loops, Pieces, Product
 from .schedule import LoopTarget, schedule
 from .values import WIDE, Conflict, Values
+from .verify import verify
 
 Lies = Callable[[Shape, Shape], bool]
 """Whether something can be read that has these strides, and this shape."""
@@ -46,7 +48,11 @@ def pieces_of(
     by default; ``late`` ones are right operands of products, which compute them, and
     ``numbers`` bare ones that are read from memory, in a dtype.
     Raises :class:`Unsupported`."""
-    return _Lowering(kernel, target, layouts or {}, late or {}, numbers or {}).run()
+    layouts = layouts or {}
+    made = _Lowering(kernel, target, layouts, late or {}, numbers or {}).run()
+    if verifying():
+        verify(made, kernel, layouts)
+    return made
 
 
 def copy_of(term: Term, layout: Layout, target: LoopTarget) -> Loops:

@@ -285,16 +285,17 @@ def listing(nest: Nest) -> str:
         lines.append(f"{'  ' * depth}for {v} < {v.size}:{note}")
         depth += 1
     for p in nest.passes:
-        lines += ["  " * depth + _text(s, called) for s in p.before]
+        lines += ["  " * depth + text_of(s, called) for s in p.before]
         inner = depth
         for v in p.loops:
             lines.append(f"{'  ' * inner}for {v} < {v.size}:")
             inner += 1
-        lines += ["  " * inner + _text(s, called) for s in p.body]
+        lines += ["  " * inner + text_of(s, called) for s in p.body]
     return "\n".join(lines)
 
 
-def _text(s: Statement, called: Sequence[str]) -> str:
+def text_of(s: Statement, called: Sequence[str]) -> str:
+    """A statement as people read it; buffers are ``called`` so."""
     match s:
         case Const():
             return f"v{s.target} = {s.value!r}  # {s.dtype}"

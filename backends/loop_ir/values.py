@@ -42,6 +42,8 @@ RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
 )
 """Ufuncs whose running results loops compute: they are associative."""
+REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
+"""Reductions that loops compute: backends know how their partial results are joined."""
 FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
     "cbrt hypot arctan arctan2 arcsin arccos logaddexp erfc erfcx erfinv log_ndtr "
@@ -410,6 +412,8 @@ class Values:
         assert self.row is not None
         if dtype == np.dtype(bool):
             name = {"sum": "any", "prod": "all"}.get(name, name)
+        if name not in (*REDUCTIONS, "mean"):
+            raise Unsupported(f"{name} in loops")
         if name != "mean":
             return self.add(KernelValue(name, dtype, (x,), over=self.row))
         total = self.add(KernelValue("sum", dtype, (x,), over=self.row))

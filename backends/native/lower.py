@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, packed
-from eqsat.support import BackendError
+from eqsat.support import BackendError, verifying
 from eqsat.terms import Term
 
 from ..interpret import Array
@@ -148,10 +148,12 @@ class CompiledProgram:
     def _generated(self, places: Places) -> list[Written]:
         """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
-        from .plan import Group, Layered
+        from .plan import Group, Layered, verify_plan
         from .program_writer import ProgramWriter
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
+        if verifying():
+            verify_plan(layered)
         self._unread = layered.unread
         written: list[Written] = []
         if not layered.parts:  # there is nothing to compute

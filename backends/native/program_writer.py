@@ -14,6 +14,8 @@ from functools import partial
 
 from llvmlite import ir
 
+from eqsat.support import verifying
+
 from ..loop_ir import (
     Contraction,
     Convolution,
@@ -41,6 +43,8 @@ from .plan import (
     calls_of,
     constant_words,
     table,
+    verify_arena,
+    verify_table,
 )
 from .products import BlasCalls, Packing, ThreadPart
 from .runtime import GRAIN_S, MOST_PARTS
@@ -64,6 +68,9 @@ class ProgramWriter:
         self.homes = self._homes()
         self.thread_start = aligned(self.places.scratch_bytes)
         self.arena_bytes = self.thread_start + self.thread_bytes * layered.threads
+        if verifying():
+            own = self.thread_start, self.thread_bytes, self.arena_bytes
+            verify_arena(layered, parts, self.homes, own)
         self.b = ir.IRBuilder()
         self.blas = BlasCalls(self.b, self.module)
         self.factors = Decompositions(self.b, self.module)
@@ -255,6 +262,8 @@ class ProgramWriter:
         """The groups as functions, called for one row of a table after the other."""
         b, frame = self.b, self.frame
         distinct, calls = calls_of(self.parts)
+        if verifying():
+            verify_table(self.parts, distinct, calls)
         after = b.block
         functions = [self._step(i, g) for i, g in enumerate(distinct)]
         self.frame = frame

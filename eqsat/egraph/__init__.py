@@ -32,6 +32,9 @@ from eqsat.egraph.snapshot import (
     attr_values,
     engine_attrs,
 )
+from eqsat.egraph.verify import (
+    verify as verify_snapshot,
+)
 
 __all__ = [
     "Binding",
@@ -50,4 +53,5 @@ __all__ = [
     "holds",
     "normal_forms",
     "ops_of",
+    "verify_snapshot",
 ]

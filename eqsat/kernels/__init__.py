@@ -63,6 +63,9 @@ from eqsat.kernels.program import (
 from eqsat.kernels.target import (
     Target,
 )
+from eqsat.kernels.verify import (
+    verify as verify_program,
+)
 
 __all__ = [
     "ATTENTION",
@@ -108,4 +111,5 @@ __all__ = [
     "show_bytes",
     "show_type",
     "strides_of_view",
+    "verify_program",
 ]

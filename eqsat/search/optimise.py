@@ -19,6 +19,7 @@ from eqsat.egraph import (
     attr_values,
     fuse,
     fusions,
+    verify_snapshot,
 )
 from eqsat.kernels import CostModel
 from eqsat.rulelang import RuleSet
@@ -36,7 +37,14 @@ from eqsat.search.provenance import (
 )
 from eqsat.search.regions import Region, is_constant, split
 from eqsat.search.unstack import unstacked
-from eqsat.support import DTypeError, EngineError, Options, ShapeError, SourceLine
+from eqsat.support import (
+    DTypeError,
+    EngineError,
+    Options,
+    ShapeError,
+    SourceLine,
+    verifying,
+)
 from eqsat.terms import SCALAR, Op, Term, postorder
 
 HURRY_S = 1e-4
@@ -163,13 +171,20 @@ def optimise(
         for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
             piece.classes = classes
         engine.close()
+        if verifying():
+            verify_snapshot(
+                graph, "saturate", [(p.sample.terms, p.classes) for p in pieces]
+            )
         clock.lap("read")
         fired = dict(engine.fired)
         ran = {step.phase for step in engine.history if isinstance(step, Iteration)}
         if options.fusion and budget.left():
             ran.add("fuse")
             named = fusions(admitted, {n.op.name for n in graph.nodes})
+            read = len(graph.nodes)
             fired |= fuse(graph, named, budget)
+            if verifying():
+                verify_snapshot(graph, "fuse", start=read)
         clock.lap("fuse")
         work = _Work(graph, pieces, regions, outside, roots, model, options)
         result = _cover_all(work, budget, admitted, ran, clock)

@@ -36,6 +36,7 @@ from eqsat.support.errors import (
     SourceLine,
     TraceAttributeError,
     TraceError,
+    VerifyError,
     at,
     caller_line,
     nearest,
@@ -54,6 +55,11 @@ from eqsat.support.pytree import (
 from eqsat.support.user_dirs import (
     user_folder,
 )
+from eqsat.support.verification import (
+    Broken,
+    refuse,
+    verifying,
+)
 
 __all__ = [
     "KINDS",
@@ -64,6 +70,7 @@ __all__ = [
     "BackendError",
     "Ball",
     "BoundsError",
+    "Broken",
     "BudgetWarning",
     "DTypeError",
     "EngineError",
@@ -79,6 +86,7 @@ __all__ = [
     "TraceAttributeError",
     "TraceError",
     "TreeNode",
+    "VerifyError",
     "at",
     "base_folder",
     "bindings",
@@ -88,7 +96,9 @@ __all__ = [
     "lazy_room",
     "nearest",
     "pytree",
+    "refuse",
     "user_folder",
+    "verifying",
     "version",
     "warn",
 ]

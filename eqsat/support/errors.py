@@ -53,6 +53,22 @@ class BackendError(EqsatError, RuntimeError):
     """A backend is missing or cannot run a program."""
 
 
+class VerifyError(EqsatError):
+    """What one stage hands to the next breaks a rule: a fault of eqsat's own.
+
+    Verifiers raise it, under ``EQSAT_VERIFY=1``.
+    """
+
+    def __init__(
+        self, stage: str, node: str, rule: str, actual: object, expected: object
+    ) -> None:
+        super().__init__(
+            f"{stage}: {node}: {rule}\n  actual: {actual}\n  expected: {expected}"
+        )
+        self.stage, self.node, self.rule = stage, node, rule
+        self.actual, self.expected = actual, expected
+
+
 class BudgetWarning(UserWarning):
     """A budget ran out: the program is correct, but a cheaper one may exist."""
 

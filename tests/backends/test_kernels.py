@@ -43,6 +43,9 @@ from eqsat.ops.pointwise import cast
 from eqsat.ops.position import pad
 from eqsat.ops.transcendental import tanh
 from eqsat.ops.view import concatenate, reshape
+from eqsat.terms.op import Axis, Op
+from eqsat.terms.op_factories import op
+from eqsat.terms.type_rules import ReducedAxes
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 12])
@@ -336,3 +339,26 @@ def loaded(root: Any, memory: Mapping[Any, Any]) -> Any:
             return None
         assert value.op == "load"
         return [v for e in index for v in sorted(e.variables)], value.at
+
+
+def test_a_users_reduction_is_not_taken_for_one_of_ours() -> None:
+    """What no backend knows how to join is a library call, not another reduction."""
+
+    @op(ReducedAxes(), kind="reduce")
+    def sum_of_squares(x: Any, *, axis: Axis) -> Any:
+        return np.sum(x * x, axis=axis, keepdims=True)
+
+    try:
+        x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+        for f in (lambda x: sum_of_squares(x, axis=-1), of_squares(sum_of_squares)):
+            fast = eq.jit(f, backend="native")
+            np.testing.assert_allclose(fast(x), f(x), rtol=1e-6)
+            reasons = fast.lower(x).executable.reasons
+            assert "sum_of_squares in loops" in reasons.values()
+    finally:
+        del Op.registry["sum_of_squares"]
+
+
+def of_squares(sum_of_squares: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's reduction between ops that would be one kernel with it."""
+    return lambda x: sum_of_squares(np.tanh(x) * 2, axis=-1) + 1

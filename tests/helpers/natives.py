@@ -155,7 +155,8 @@ def natively(
 
 def fused(f: Callable[..., Any], count: int) -> Op:
     """``f`` of ``count`` arrays as one kernel."""
-    return fused_op(f"one_kernel_of_{f.__module__}", f, count)
+    module = f.__module__.rpartition(".")[2]
+    return fused_op(f"one_kernel_of_{module}", f, count)
 
 
 def same_bits(got: Array, want: Any, signs: bool = True) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         words,
     )
     from .memory import (
+        ALIGNMENT,
         MemoryRef,
         aligned,
     )
@@ -63,6 +64,7 @@ __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
     "ALIGNED",
+    "ALIGNMENT",
     "C_CONTIGUOUS",
     "F32",
     "I1",

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from .steps import (
         Layered,
     )
+    from .verify import (
+        verify_plan,
+    )
+    from .verify_code import (
+        verify_arena,
+        verify_table,
+    )
 
 __getattr__ = lazy_room(__name__, __file__)
 
@@ -50,4 +57,7 @@ __all__ = [
     "constant_words",
     "strided",
     "table",
+    "verify_arena",
+    "verify_plan",
+    "verify_table",
 ]

@@ -121,6 +121,8 @@ class Layered(Grouping):
         )
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
+        self.ends: list[tuple[Kernel, int]] = []
+        """Kernels, and how many parts there are up to the last one of each."""
         self.reasons: dict[Kernel, str] = {}
         """Why Python runs these."""
         self.opened: dict[Any, _Opened] = {}
@@ -137,6 +139,7 @@ class Layered(Grouping):
                 self.reasons[kernel] = str(why)
                 places.settle([t for t in places.late if t in kernel.inputs])
                 self.parts.append(kernel)
+            self.ends.append((kernel, len(self.parts)))
         for i in sorted(places.copied):
             self.parts += self._copy(program, i)
         self.panel_places = [

@@ -1,0 +1,43 @@
+"""What computes a kernel on a GPU: generated kernels, and calls of a library between
+them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.terms import Term
+
+from ..loop_ir import DType, Nest
+from .printing import Source
+
+
+@dataclass(frozen=True)
+class KernelOperand:
+    """What a generated kernel reads or writes: a ``term``, a ``temporary`` or a
+    ``table`` (an array that is known beforehand)."""
+
+    kind: str
+    key: Any
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A kernel of our own."""
+
+    source: Source
+    nest: Nest
+    inputs: tuple[KernelOperand, ...]
+    outputs: tuple[KernelOperand, ...]
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A term that a library computes from terms in memory and views of them."""
+
+    term: Term
+
+
+Part = Generated | LibraryCall

@@ -1,0 +1,386 @@
+"""What must hold of a native plan: what its steps read and write lies where it should.
+
+Each function is a rule, or a few that are checked together; see
+:mod:`eqsat.support.verification`. Which value lies where is followed through the
+program anew, not taken from its plan of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import cast
+
+from eqsat.kernels import Kernel, View
+from eqsat.support import Broken, refuse
+from eqsat.terms import SCALAR, Term
+
+from ...loop_ir import (
+    Contraction,
+    Extent,
+    Factoring,
+    Gather,
+    Load,
+    Loops,
+    Ordering,
+    Product,
+    Scatter,
+    Store,
+    broken_piece,
+    extent_of,
+)
+from ..loops import shape_of
+from ..machine import ALIGNMENT, MemoryRef
+from ..products import Packing
+from .groups import PANELS, TEMPORARY, Group, PlanStep
+from .steps import Layered
+
+SCRATCH = -1
+Bytes = tuple[int, int]
+"""From a place in memory, the first byte that may be touched and the first after."""
+
+
+def verify_plan(layered: Layered, stage: str = "native plan") -> None:
+    """Raise :class:`VerifyError` where a plan breaks a rule."""
+    blocks = Blocks(layered)
+    rules = (
+        _scratch(blocks),
+        _constants(layered),
+        _held(layered),
+        _order(blocks),
+        _own(blocks),
+        chain.from_iterable(_groups(blocks)),
+    )
+    refuse(stage, chain.from_iterable(rules))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The memory that a plan knows: blocks, and what may be touched of each."""
+
+    layered: Layered
+
+    @cached_property
+    def slots(self) -> dict[int, int]:
+        """Where parts of scratch memory start, and their bytes; what has none may start
+        where another does."""
+        found: dict[int, int] = {}
+        places, plan = self.layered.places, self.layered.places.program.plan
+        for k in places.program.kernels:
+            for r in k.results:
+                m = places.of[r].memory
+                if m.buffer == SCRATCH:
+                    size = plan.slots[plan.slot_of[r]].nbytes
+                    found[m.byte] = max(size, found.get(m.byte, 0))
+        if places.fault is not None:
+            found[places.fault.byte] = 1
+        return found
+
+    def block(self, m: MemoryRef) -> MemoryRef:
+        """The block that holds ``m``: of scratch memory, the part that starts there or
+        before."""
+        if m.buffer in (TEMPORARY, PANELS):
+            return m
+        if m.buffer != SCRATCH:
+            return MemoryRef(m.buffer)
+        starts = (s for s, n in self.slots.items() if s <= m.byte < s + max(n, 1))
+        return MemoryRef(SCRATCH, max(starts, default=m.byte))
+
+    def bytes(self, m: MemoryRef) -> Bytes | None:
+        """What may be touched from ``m`` on; None where there is no such memory."""
+        places = self.layered.places
+        low, size = 0, None
+        if m.buffer == SCRATCH:
+            start = self.block(m).byte
+            size = self.slots.get(start)
+            m = MemoryRef(SCRATCH, m.byte - start)
+        elif m.buffer == TEMPORARY:
+            held = self.layered.temporaries
+            size = held[m.byte] if m.byte in range(len(held)) else None
+            m = MemoryRef(TEMPORARY)
+        elif m.buffer == PANELS:
+            of = self.layered.panel_places
+            return self.bytes(of[m.byte]) if m.byte in range(len(of)) else None
+        elif m.buffer in range(places.first_output):
+            term = places.program.inputs[m.buffer]
+            first, last = extent_of(places.of[term].layout, term.shape)
+            each = term.nbytes // max(term.size, 1)
+            low, size = first * each, (last + 1) * each
+        elif m.buffer in range(places.first_output, places.first_constant):
+            size = places.program.roots[m.buffer - places.first_output].nbytes
+        elif m.buffer - places.first_constant in range(len(places.constants)):
+            size = places.constants[m.buffer - places.first_constant].nbytes
+        return None if size is None else (low - m.byte, size - m.byte)
+
+
+def said(m: MemoryRef) -> str:
+    """A place in memory as people read it."""
+    return f"byte {m.byte} of buffer {m.buffer}"
+
+
+# -- places ----------------------------------------------------------------------------
+
+
+def _scratch(blocks: Blocks) -> Iterator[Broken]:
+    """Parts of scratch memory start on cache lines, inside of it, and are apart."""
+    size = blocks.layered.places.scratch_bytes
+    yield from broken_parts("scratch memory", blocks.slots, size)
+
+
+def broken_parts(name: str, parts: Mapping[int, int], size: int) -> Iterator[Broken]:
+    """The rules that parts of so many bytes of memory break, by where they start."""
+    for start, count in parts.items():
+        if start % ALIGNMENT:
+            rule = "a part of scratch memory starts on a cache line"
+            yield Broken(name, rule, start, f"a multiple of {ALIGNMENT}")
+        if start < 0 or start + count > size:
+            rule = "a part of scratch memory is inside of it"
+            yield Broken(name, rule, (start, start + count), (0, size))
+    for (a, count), (b, _) in pairwise(sorted(parts.items())):
+        if a + count > b:
+            rule = "parts of scratch memory are apart"
+            yield Broken(name, rule, (a, a + count), f"up to {b}")
+
+
+def _constants(layered: Layered) -> Iterator[Broken]:
+    """A constant has the array of its type; what is in panels is a constant."""
+    places = layered.places
+    for t, place in places.of.items():
+        i = place.memory.buffer - places.first_constant
+        if i < 0 or t in places.program.inputs:
+            continue
+        name = f"constant {t}"
+        if i not in range(len(places.constants)):
+            yield Broken(name, "its pointer exists", i, len(places.constants))
+            continue
+        array = places.constants[i]
+        if (array.dtype, array.nbytes) != (t.dtype, t.nbytes):
+            found = array.dtype, array.shape
+            yield Broken(name, "its array has its type", found, t.type)
+    for number, _ in layered.panels:
+        if number - places.first_constant not in range(len(places.constants)):
+            rule = "what lies in panels is a constant"
+            yield Broken("panels", rule, number, f"{places.first_constant} and up")
+
+
+def _held(layered: Layered) -> Iterator[Broken]:
+    """What a kernel reads still lies in its place: nothing has been written over it."""
+    places, program = layered.places, layered.places.program
+    base = {s.term: s.base for s in program.steps if isinstance(s, View)}
+    made: set[Term] = set()
+    holds: dict[MemoryRef, Term] = {}
+    rule = "what it reads still lies in its place"
+    for k in program.kernels:
+        if not any(r.size for r in k.results):
+            continue
+        for a in k.inputs:
+            b = base.get(a, a)
+            if b in made and holds.get(places.of[b].memory) is not b:
+                yield Broken(k.name, rule, holds.get(places.of[b].memory), b)
+        for r in (r for r in k.results if r.size):
+            place = places.of[r].memory
+            over = program.plan.in_place.get(r)
+            old = holds.get(place)
+            if any(base.get(a, a) is old for a in k.inputs) and (
+                over is None or base.get(over, over) is not old
+            ):
+                rule_of = "a result is not written over what its kernel reads"
+                yield Broken(k.name, rule_of, old, "another place, or in place")
+            holds[place] = r
+            made.add(r)
+    for i, root in enumerate(program.roots):
+        b = base.get(root, root)
+        if b in made and holds.get(places.of[b].memory) is not b:
+            yield Broken(f"result {i}", rule, holds.get(places.of[b].memory), b)
+        if i not in places.copied and root.size:
+            place = places.of[b].memory
+            if place != MemoryRef(places.first_output + i):
+                expected = said(MemoryRef(places.first_output + i))
+                yield Broken(f"result {i}", "it is returned", said(place), expected)
+
+
+# -- steps -----------------------------------------------------------------------------
+
+
+def _touched(step: PlanStep) -> tuple[list[MemoryRef], list[MemoryRef]]:
+    """What a step reads and what it writes."""
+    p, memory = step.piece, step.memory
+    if isinstance(p, Loops):
+        kinds = (Load, Gather, Scatter)
+        read = {s.buffer for s in p.nest.statements() if isinstance(s, kinds)}
+        written = {i for i, b in enumerate(p.nest.buffers) if b.written}
+        return [memory[i] for i in sorted(read)], [memory[i] for i in sorted(written)]
+    if isinstance(p, Ordering):
+        return [memory[0]], list(memory[-2:])
+    last = -2 if isinstance(p, Factoring) else -1
+    return list(memory[:last]), list(memory[last:])
+
+
+def _parts(layered: Layered) -> Iterator[tuple[str, Kernel | None, list[object]]]:
+    """The parts of a plan by the kernels that they are of; None for copies."""
+    start = 0
+    for kernel, end in layered.ends:
+        yield kernel.name, kernel, list(layered.parts[start:end])
+        start = end
+    yield "copies of results", None, list(layered.parts[start:])
+
+
+def _order(blocks: Blocks) -> Iterator[Broken]:
+    """What a step reads was written by a step before it, or is known beforehand."""
+    layered, places = blocks.layered, blocks.layered.places
+    written: set[MemoryRef] = set()
+    for name, kernel, parts in _parts(layered):
+        for part in parts:
+            if isinstance(part, Kernel):
+                written |= {blocks.block(places.of[r].memory) for r in part.results}
+                continue
+            for i, step in enumerate(cast(Group, part).steps):
+                read, made = _touched(step)
+                for m in read:
+                    if _is_made(m, blocks) and blocks.block(m) not in written:
+                        rule = "what it reads was written by a step before"
+                        yield Broken(f"{name}, step {i}", rule, said(m), "written")
+                written |= {blocks.block(m) for m in made}
+        for r in kernel.results if kernel is not None else ():
+            if r.size and blocks.block(places.of[r].memory) not in written:
+                yield Broken(name, "its result is written", repr(r), "by a step")
+    for i, root in enumerate(places.program.roots):
+        if root.size and MemoryRef(places.first_output + i) not in written:
+            yield Broken(f"result {i}", "it is written", repr(root), "by a step")
+
+
+def _is_made(m: MemoryRef, blocks: Blocks) -> bool:
+    """Whether steps write memory: neither inputs nor constants are."""
+    places = blocks.layered.places
+    results = range(places.first_output, places.first_constant)
+    return m.buffer in (SCRATCH, TEMPORARY) or m.buffer in results
+
+
+def _own(blocks: Blocks) -> Iterator[Broken]:
+    """The steps of a kernel touch what it reads and writes, and memory in between."""
+    layered, places = blocks.layered, blocks.layered.places
+    for name, kernel, parts in _parts(layered):
+        if kernel is None:
+            continue
+        values = [*(t for t in kernel.inputs if t.op is not SCALAR), *kernel.results]
+        known = [places.of[t].memory for t in values if t in places.of]
+        mine = {blocks.block(m) for m in known}
+        results = {blocks.block(places.of[r].memory) for r in kernel.results}
+        for part in parts:
+            if isinstance(part, Kernel):
+                continue
+            for step in cast(Group, part).steps:
+                read, made = _touched(step)
+                for m in made:
+                    is_fault = m == places.fault
+                    if m.buffer != TEMPORARY and not is_fault:
+                        if blocks.block(m) not in results:
+                            rule = "a step writes results of its kernel"
+                            yield Broken(name, rule, said(m), results)
+                for m in read:
+                    fixed = m.buffer >= places.first_constant
+                    between = m.buffer in (TEMPORARY, PANELS) or fixed
+                    if not between and blocks.block(m) not in mine:
+                        rule = "a step reads arguments of its kernel"
+                        yield Broken(name, rule, said(m), mine)
+
+
+def _groups(blocks: Blocks) -> Iterator[Iterator[Broken]]:
+    layered = blocks.layered
+    private = [m for g in layered.parts if isinstance(g, Group) for m, _ in g.private]
+    for name, _, parts in _parts(layered):
+        for part in parts:
+            if not isinstance(part, Group):
+                continue
+            yield _shared_out(part, layered, name)
+            yield _private(part, layered, private, name)
+            for i, step in enumerate(part.steps):
+                yield _step(step, blocks, f"{name}, step {i}")
+
+
+def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
+    """The parts that threads take of a group cover its rows, each once."""
+    first, *rest = (s.piece for s in g.steps)
+    if not g.rows:
+        if rest:
+            yield Broken(name, "a group without rows has one step", len(g.steps), 1)
+        return
+    if not isinstance(first, Contraction) or first.rows != g.rows:
+        found = first.rows if isinstance(first, Contraction) else type(first).__name__
+        yield Broken(name, "its rows are those of its product", g.rows, found)
+        return
+    if g.panel < 1 or g.columns < 1:
+        found_parts = g.panel, g.columns
+        yield Broken(name, "threads share parts of rows", found_parts, "1 or more")
+    for p in rest:
+        if isinstance(p, Product) and p.rows != g.rows:
+            yield Broken(name, "its products have its rows", p.rows, g.rows)
+        if isinstance(p, Loops):
+            units = shape_of(p.nest, layered.host).units
+            if units % g.rows or p.nest.vertical or p.nest.chunk or p.nest.ordered:
+                rule = "what follows a product goes row by row"
+                yield Broken(name, rule, units, f"a multiple of {g.rows}")
+
+
+def _private(
+    g: Group, layered: Layered, private: Sequence[MemoryRef], name: str
+) -> Iterator[Broken]:
+    """Memory of a thread's own holds the rows of its group, which alone uses it."""
+    for m, size in g.private:
+        held = layered.temporaries[m.byte]
+        if size * g.rows < held:
+            yield Broken(name, "it holds all rows", size * g.rows, held)
+        if private.count(m) > 1:
+            yield Broken(name, "one group uses it", private.count(m), 1)
+
+
+def _step(step: PlanStep, blocks: Blocks, name: str) -> Iterator[Broken]:
+    """A step touches memory that exists, inside of it, in the dtype that it holds."""
+    p, memory = step.piece, step.memory
+    if isinstance(p, Packing):
+        sizes = [p.product.y.dtype.itemsize, p.product.dtype.itemsize]
+    elif isinstance(p, Loops):
+        sizes = [b.dtype.itemsize for b in p.nest.buffers]
+    else:
+        sizes = [o.dtype.itemsize for o in p.operands]
+    if len(sizes) != len(memory):
+        yield Broken(name, "each operand has memory", len(memory), len(sizes))
+        return
+    extents: list[Extent | None] = []
+    for m, size in zip(memory, sizes, strict=True):
+        found = blocks.bytes(m)
+        if found is None:
+            yield Broken(name, "its memory exists", said(m), "a block of the plan")
+            return
+        extents.append((-(-found[0] // size), found[1] // size - 1))
+    if isinstance(p, Packing):
+        return
+    yield from broken_piece(p, extents, name)
+    if isinstance(p, Loops):
+        yield from _aliases(p, blocks, memory, name)
+
+
+def _aliases(
+    p: Loops, blocks: Blocks, memory: Sequence[MemoryRef], name: str
+) -> Iterator[Broken]:
+    """Where a nest reads memory that it writes, it reads what it is about to write."""
+    nest = p.nest
+    stores = [s for s in nest.statements() if type(s) is Store]
+    for s in nest.statements():
+        if not isinstance(s, (Load, Gather)):
+            continue
+        m = memory[s.buffer]
+        over = [t for t in stores if blocks.block(memory[t.buffer]) == blocks.block(m)]
+        if not over:
+            continue
+        if isinstance(s, Gather) or all(
+            t.at != s.at or memory[t.buffer] != m for t in over
+        ):
+            rule = "what is overwritten is read where it is written"
+            yield Broken(f"{name}: {nest.buffers[s.buffer].name}", rule, s, over)
+        for i in {s.buffer, *(t.buffer for t in over)}:
+            if i not in nest.aliased and any(t.buffer != s.buffer for t in over):
+                rule = "buffers that are one memory are known to be"
+                yield Broken(name, rule, sorted(nest.aliased), i)

@@ -1,0 +1,450 @@
+"""Defects planted in a native plan are caught, each by its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import caught
+from programs import program_of
+
+import eqsat as eq
+from eqsat import ops
+from eqsat.backends.loop_ir.index_maps import Affine, Layout
+from eqsat.backends.loop_ir.nest import Accumulate, Load, Store
+from eqsat.backends.loop_ir.pieces import Loops, Product
+from eqsat.backends.native.machine.memory import MemoryRef
+from eqsat.backends.native.machine.processor import host
+from eqsat.backends.native.plan.buffers import Place, Places
+from eqsat.backends.native.plan.call_table import FEW, calls_of
+from eqsat.backends.native.plan.groups import TEMPORARY, Group
+from eqsat.backends.native.plan.steps import Layered
+from eqsat.backends.native.plan.verify import verify_plan
+from eqsat.backends.native.plan.verify_code import verify_arena, verify_table
+from eqsat.backends.native.program_writer import ProgramWriter
+from eqsat.kernels.kernel import packed
+from eqsat.kernels.program import Program
+from eqsat.ops.transcendental import tanh
+
+ARRAYS = tuple(
+    np.zeros(s, np.float32) for s in ((64, 32), (32, 48), (48,), (48, 16), (5, 3))
+)
+SCRATCH = -1
+
+
+def network(x: Any, w: Any, b: Any, w2: Any, t: Any) -> Any:
+    """A product with what follows, a row op, views, an op in place, taken rows."""
+    a = eq.softmax(eq.gelu(x @ w + b), axis=0)
+    return np.sum(a @ w2, axis=1), np.tanh(a.T * 2)[:, ::-1], np.take(t, [1, 0], axis=0)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return eq.jit(network).lower(*ARRAYS).program
+
+
+def planned(program: Program, threads: int = 2) -> Layered:
+    """A plan that a test may change."""
+    packed_ones = [Layout(packed(t.shape)) for t in program.inputs]
+    return Layered(program, Places(program, packed_ones), host(), threads)
+
+
+def group(layered: Layered, kind: type) -> int:
+    """The first group that starts with a piece of ``kind``."""
+    return next(
+        i
+        for i, g in enumerate(layered.parts)
+        if isinstance(g, Group) and isinstance(g.steps[0].piece, kind)
+    )
+
+
+def with_step(layered: Layered, i: int, n: int = 0, **changes: Any) -> Layered:
+    """The plan with changes of a step of a group."""
+    g = layered.parts[i]
+    assert isinstance(g, Group)
+    steps = [*g.steps]
+    steps[n] = replace(steps[n], **changes)
+    layered.parts[i] = replace(g, steps=tuple(steps))
+    return layered
+
+
+def memory(layered: Layered, i: int, n: int = 0) -> list[MemoryRef]:
+    g = layered.parts[i]
+    assert isinstance(g, Group)
+    return [*g.steps[n].memory]
+
+
+def with_nest(
+    layered: Layered, i: int, change: Callable[[Any], Any], n: int = 0
+) -> Layered:
+    g = layered.parts[i]
+    assert isinstance(g, Group)
+    piece = g.steps[n].piece
+    assert isinstance(piece, Loops)
+    return with_step(layered, i, n, piece=replace(piece, nest=change(piece.nest)))
+
+
+def test_what_is_planned_breaks_no_rule(program: Program) -> None:
+    for threads in (1, 2, 5):
+        layered = planned(program, threads)
+        verify_plan(layered)
+        kinds = {
+            type(s.piece)
+            for g in layered.parts
+            if isinstance(g, Group)
+            for s in g.steps
+        }
+        assert kinds >= {Loops, Product}
+
+
+def test_values_without_elements_lie_anywhere() -> None:
+    """What has no bytes of scratch memory starts where something else does."""
+
+    def f(x: Any, w: Any, e: Any, s: Any, v: Any) -> Any:
+        return eq.gelu(ops.rms_norm(e, s, 1.0) @ v), np.einsum("...k,kn->...n", x, w)
+
+    shapes = (2, 2), (2, 2), (2, 5, 0), (0,), (0, 0)
+    program = program_of(f, *(np.zeros(s, np.float16) for s in shapes))
+    layered, w = writer_of(program)
+    verify_plan(layered)
+    assert any(n == 0 for n in (s.nbytes for s in program.plan.slots)) and w.homes
+
+
+# -- places ----------------------------------------------------------------------------
+
+
+def scratch_of(layered: Layered) -> list[Any]:
+    """The values that lie in scratch memory, in the order of their places."""
+    of = layered.places.of
+    made = [r for k in layered.places.program.kernels for r in k.results]
+    held = [r for r in made if of[r].memory.buffer == SCRATCH]
+    return sorted(held, key=lambda r: of[r].memory.byte)
+
+
+def moved(layered: Layered, value: Any, m: MemoryRef) -> Layered:
+    layered.places.of[value] = Place(m, layered.places.of[value].layout)
+    return layered
+
+
+def test_a_buffer_that_is_reused_while_it_is_live() -> None:
+    program = program_of(lambda x, w: (lambda h: tanh(h) + h)(x @ w), *ARRAYS[:2])
+    layered = planned(program)
+    product = program.kernels[0].term
+    other = program.kernels[1].term
+    moved(layered, other, layered.places.of[product].memory)
+    with caught("native plan", program.kernels[1].name, "over what its kernel reads"):
+        verify_plan(layered)
+
+
+def test_a_value_that_is_overwritten_before_it_is_read() -> None:
+    program = program_of(
+        lambda x, w: (lambda h: h + ops.softmax(tanh(h)))(x @ w), *ARRAYS[:2]
+    )
+    layered = planned(program)
+    product, _, softmax, add = program.kernels
+    moved(layered, softmax.term, layered.places.of[product.term].memory)
+    with caught("native plan", add.name, "still lies in its place"):
+        verify_plan(layered)
+
+
+def test_parts_of_scratch_memory_that_overlap(program: Program) -> None:
+    layered = planned(program)
+    first, second, *_ = scratch_of(layered)
+    start = layered.places.of[first].memory.byte
+    moved(layered, second, MemoryRef(SCRATCH, start + 64))
+    with caught("native plan", "scratch memory", "are apart"):
+        verify_plan(layered)
+
+
+def test_a_part_of_scratch_memory_that_is_not_aligned(program: Program) -> None:
+    layered = planned(program)
+    last = scratch_of(layered)[-1]
+    moved(layered, last, MemoryRef(SCRATCH, layered.places.of[last].memory.byte + 4))
+    with caught("native plan", "scratch memory", "starts on a cache line"):
+        verify_plan(layered)
+
+
+def test_a_part_past_the_end_of_scratch_memory(program: Program) -> None:
+    layered = planned(program)
+    layered.places.scratch_bytes -= 64
+    with caught("native plan", "scratch memory", "is inside of it"):
+        verify_plan(layered)
+
+
+def test_a_constant_of_another_type(program: Program) -> None:
+    layered = planned(program)
+    layered.places.constants[0] = layered.places.constants[0].astype(np.int32)
+    with caught("native plan", "constant", "its array has its type"):
+        verify_plan(layered)
+
+
+def test_a_constant_that_does_not_exist(program: Program) -> None:
+    layered = planned(program)
+    layered.places.constants.clear()
+    with caught("native plan", "constant", "its pointer exists"):
+        verify_plan(layered)
+
+
+def test_a_result_that_is_not_where_it_is_returned(program: Program) -> None:
+    layered = planned(program)
+    root = program.roots[0]
+    moved(layered, root, MemoryRef(SCRATCH, layered.places.scratch_bytes))
+    layered.places.scratch(root.nbytes)
+    with caught("native plan", "result 0", "it is returned"):
+        verify_plan(layered)
+
+
+# -- steps -----------------------------------------------------------------------------
+
+
+def test_steps_in_another_order(program: Program) -> None:
+    layered = planned(program)
+    layered.parts[0], layered.parts[1] = layered.parts[1], layered.parts[0]
+    with caught("native plan", "step 0", "was written by a step before"):
+        verify_plan(layered)
+
+
+def test_a_result_that_no_step_writes(program: Program) -> None:
+    layered = planned(program)
+    assert program.roots[1] in {program.roots[i] for i in layered.places.copied}
+    layered.parts.pop()
+    with caught("native plan", "result 1", "it is written"):
+        verify_plan(layered)
+
+
+def test_a_step_of_another_kernel(program: Program) -> None:
+    layered = planned(program)
+    _, second, *_ = scratch_of(layered)
+    at = group(layered, Loops)
+    read, written = memory(layered, at)
+    other = MemoryRef(layered.places.first_output)
+    with_step(layered, at, memory=(read, other))
+    with caught("native plan", "softmax", "its result is written"):
+        verify_plan(layered)
+    assert written == layered.places.of[second].memory
+
+
+def test_a_step_that_reads_what_is_no_argument(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Loops)
+    _, written = memory(layered, at)
+    with_step(layered, at, memory=(MemoryRef(0), written))
+    with caught("native plan", "softmax", "reads arguments of its kernel"):
+        verify_plan(layered)
+
+
+def test_an_operand_without_memory(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Product)
+    with_step(layered, at, 1, memory=tuple(memory(layered, at, 1)[:2]))
+    with pytest.raises((eq.VerifyError, IndexError)):
+        verify_plan(layered)
+    with_step(layered, at, 1, memory=(*memory(planned(program), at, 1), MemoryRef(0)))
+    with caught("native plan", "step 1", "each operand has memory"):
+        verify_plan(layered)
+
+
+def test_memory_that_does_not_exist(program: Program) -> None:
+    layered = planned(program)
+    last = len(layered.parts) - 2
+    refs = memory(layered, last)
+    refs[0] = MemoryRef(99)
+    with_step(layered, last, memory=tuple(refs))
+    with caught("native plan", "step 0", "its memory exists"):
+        verify_plan(layered)
+
+
+def test_a_loop_past_the_end_of_its_memory(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Loops)
+
+    def later(s: Any) -> Any:
+        return replace(s, at=s.at + Affine(1)) if isinstance(s, Store) else s
+
+    with_nest(layered, at, lambda nest: nest.changed(later))
+    with caught("native plan", "softmax", "inside of its memory"):
+        verify_plan(layered)
+
+
+def test_a_product_past_the_end_of_its_memory(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Product)
+    x, *others = memory(layered, at)
+    with_step(layered, at, memory=(replace(x, byte=4), *others))
+    with caught("native plan", "step 0, left operand", "inside of its memory"):
+        verify_plan(layered)
+
+
+def test_an_unknown_reduction_after_planning(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Loops)
+
+    def unknown(s: Any) -> Any:
+        return replace(s, op="median") if isinstance(s, Accumulate) else s
+
+    with_nest(layered, at, lambda nest: nest.changed(unknown))
+    with caught("native plan", "softmax", "its reduction is known"):
+        verify_plan(layered)
+
+
+def test_what_is_overwritten_before_it_is_read() -> None:
+    program = program_of(lambda x, w: tanh(x @ w), *ARRAYS[:2])
+    assert program.plan.in_place
+    layered = planned(program, 1)
+    at = next(
+        i
+        for i, g in enumerate(layered.parts)
+        if isinstance(g, Group) and isinstance(g.steps[0].piece, Loops)
+    )
+    g = layered.parts[at]
+    assert isinstance(g, Group) and isinstance(g.steps[0].piece, Loops)
+    assert g.steps[0].piece.nest.aliased == {0, 1}
+
+    def backwards(s: Any) -> Any:
+        if not isinstance(s, Load):
+            return s
+        last = sum(c * (v.size - 1) for v, c in s.at.terms)
+        return replace(s, at=s.at.times(-1) + Affine(last))
+
+    with_nest(layered, at, lambda nest: nest.changed(backwards))
+    with caught("native plan", "tanh", "is read where it is written"):
+        verify_plan(layered)
+    layered = with_nest(
+        planned(program, 1), at, lambda nest: replace(nest, aliased=frozenset())
+    )
+    with caught("native plan", "tanh", "one memory are known to be"):
+        verify_plan(layered)
+
+
+# -- groups ----------------------------------------------------------------------------
+
+
+def product_group(layered: Layered) -> tuple[int, Group]:
+    at = group(layered, Product)
+    g = layered.parts[at]
+    assert isinstance(g, Group)
+    return at, g
+
+
+def test_rows_that_are_not_those_of_the_product(program: Program) -> None:
+    layered = planned(program)
+    at, g = product_group(layered)
+    layered.parts[at] = replace(g, rows=g.rows + 1)
+    with caught("native plan", "linear", "its rows are those of its product"):
+        verify_plan(layered)
+
+
+def test_threads_that_share_nothing(program: Program) -> None:
+    layered = planned(program)
+    at, g = product_group(layered)
+    layered.parts[at] = replace(g, panel=0)
+    with caught("native plan", "linear", "threads share parts of rows"):
+        verify_plan(layered)
+
+
+def test_what_follows_a_product_in_other_rows(program: Program) -> None:
+    layered = planned(program)
+    at, g = product_group(layered)
+    softmax = layered.parts[group(layered, Loops)]
+    assert isinstance(softmax, Group)
+    layered.parts[at] = replace(g, steps=(*g.steps, softmax.steps[0]))
+    with caught("native plan", "linear", ""):
+        verify_plan(layered)
+
+
+def test_steps_without_rows_in_one_group(program: Program) -> None:
+    layered = planned(program)
+    at = group(layered, Loops)
+    g = layered.parts[at]
+    assert isinstance(g, Group)
+    layered.parts[at] = replace(g, steps=g.steps * 2)
+    with caught("native plan", "softmax", "a group without rows has one step"):
+        verify_plan(layered)
+
+
+def test_memory_of_a_thread_that_is_too_small(program: Program) -> None:
+    layered = planned(program)
+    at, g = product_group(layered)
+    (m, size), *_ = g.private
+    layered.parts[at] = replace(g, private=((m, size - 4),))
+    with caught("native plan", "linear", "it holds all rows"):
+        verify_plan(layered)
+
+
+def test_memory_of_a_thread_that_two_groups_use(program: Program) -> None:
+    layered = planned(program)
+    at, g = product_group(layered)
+    layered.parts[at] = replace(g, private=g.private * 2)
+    with caught("native plan", "linear", "one group uses it"):
+        verify_plan(layered)
+
+
+# -- what the writer makes of a plan ---------------------------------------------------
+
+
+def writer_of(program: Program) -> tuple[Layered, ProgramWriter]:
+    layered = planned(program)
+    groups = [g for g in layered.parts if isinstance(g, Group)]
+    return layered, ProgramWriter(groups, layered, "program")
+
+
+def test_memory_of_threads(program: Program) -> None:
+    layered, w = writer_of(program)
+    start, each, whole = w.thread_start, w.thread_bytes, w.arena_bytes
+    verify_arena(layered, w.parts, w.homes, (start, each, whole))
+    with caught("native program", "memory of threads", "behind the scratch memory"):
+        verify_arena(layered, w.parts, w.homes, (0, each, whole))
+    with caught("native program", "memory of a thread", "it holds a group's"):
+        verify_arena(layered, w.parts, w.homes, (start, 64, whole))
+    with caught("native program", "arena", "memory of all threads"):
+        verify_arena(layered, w.parts, w.homes, (start, each, whole - 64))
+
+
+def test_memory_between_kernels() -> None:
+    """A temporary that several groups use lies in scratch memory, apart from others."""
+    x = np.zeros(200_000, np.float32)
+    program = program_of(lambda x: ops.sum(x), x)
+    layered, w = writer_of(program)
+    assert w.homes
+    sizes = w.thread_start, w.thread_bytes, w.arena_bytes
+    verify_arena(layered, w.parts, w.homes, sizes)
+    (m, *_), first = [*w.homes], layered.places.noted()
+    with caught("native program", "byte", "memory in between lies somewhere"):
+        verify_arena(layered, w.parts, {}, sizes)
+    with caught("native program", "byte", "are apart"):
+        verify_arena(layered, w.parts, {**w.homes, m: first}, sizes)
+    assert m.buffer == TEMPORARY
+
+
+def test_a_row_of_the_table_that_calls_something_else() -> None:
+    def deep(x: Any, w: Any) -> Any:
+        for _ in range(FEW):
+            x = ops.softmax(x @ w, axis=0)
+        return x
+
+    arrays = np.zeros((32, 32), np.float32), np.zeros((32, 32), np.float32)
+    layered = planned(program_of(deep, *arrays))
+    groups = [g for g in layered.parts if isinstance(g, Group)]
+    assert len(groups) > FEW
+    distinct, calls = calls_of(groups)
+    verify_table(groups, distinct, calls)
+    with caught("call table", "row 3", "its function exists"):
+        verify_table(groups, distinct, changed(calls, 3, kind=len(distinct)))
+    with caught("call table", "row 3", "its function has its"):
+        other = (calls[3].kind + 1) % len(distinct)
+        verify_table(groups, distinct, changed(calls, 3, kind=other))
+    turned = calls[4].memory[::-1]
+    with caught("call table", "row 4", "its operands lie there"):
+        verify_table(groups, distinct, changed(calls, 4, memory=turned))
+    with caught("call table", "table", "each group has a row"):
+        verify_table(groups, distinct, calls[:-1])
+    first = replace(distinct[calls[0].kind], panel=7)
+    with caught("call table", "row 0", "shares out its rows"):
+        verify_table(groups, [first, *distinct[1:]], calls)
+
+
+def changed(calls: list[Any], i: int, **fields: Any) -> list[Any]:
+    return [*calls[:i], replace(calls[i], **fields), *calls[i + 1 :]]
