@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+import sizes
 
-# A slow or loaded machine is no fault of the code under test: neither a deadline nor a
-# slow generator fails a test.
-PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", **PATIENT)
-settings.register_profile(
-    "ci", **PATIENT, derandomize=True, database=None, print_blob=True
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+# Where Python is told to keep no compiled modules beside their sources, they are kept
+# with what other compilers made: each test that starts a process would compile all.
+if sys.dont_write_bytecode:
+    compiled = Path(__file__).resolve().parents[1] / ".test_cache" / "python"
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(compiled)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(compiled)
 
-# Nor does it end a search: its tests say how long it may take.
-os.environ["EQSAT_DEADLINE_S"] = "60"
+# A slow machine ends no search: its tests say how long it may take.
+os.environ["EQSAT_DEADLINE_S"] = "3600"
 
 # What one stage hands to the next is verified.
 os.environ["EQSAT_VERIFY"] = "1"
@@ -49,8 +49,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    import made  # and eqsat, which is told by then what to keep where
+
+    sizes.load_profile(os.environ.get("HYPOTHESIS_PROFILE"), config.option.markexpr)
+    made.keep_machine_code()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sizes.thin(items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    sizes.draw_alike(item)
+
+
+def pytest_sessionfinish() -> None:
+    import made
+
+    made.trim()
+
+
 def pytest_collection_finish() -> None:
-    """Modules and thousands of tests stay: collections need not look at them again."""
+    keep_what_is_there()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and item.path != nextitem.path:
+        keep_what_is_there()
+
+
+def keep_what_is_there() -> None:
+    """Modules, tests and what caches hold stay: later collections need not look at them
+    again."""
     gc.collect()
     gc.freeze()
 

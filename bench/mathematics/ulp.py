@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
+from eqsat.backends.native.machine import Host, LoadedObject, compile_ir, load
 from eqsat.backends.native.math import FUNCTIONS, WRITERS, MathTarget
 
 Array = Any
@@ -62,12 +63,6 @@ def _is_x86() -> bool:
     return str(llvm.get_process_triple()).startswith("x86_64")
 
 
-@cache
-def _initialised() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
 def loop_text(name: str, arity: int, dtype: str, width: int, host: MathTarget) -> str:
     """A module whose ``loop(n, x, [y,] out)`` applies op ``name`` to n elements of
     ``dtype``, a multiple of ``width``; a width of 1 means scalars."""
@@ -103,8 +98,7 @@ class CompiledLoop:
 
     function: Callable[..., None]
     width: int
-    engine: Any
-    assembly: str
+    library: LoadedObject
 
     def __call__(self, *arrays: Array) -> Array:
         """The op of contiguous arrays of one dtype and length."""
@@ -123,24 +117,12 @@ def compiled(
     name: str, arity: int, dtype: str, width: int, target: CompileTarget | None = None
 ) -> CompiledLoop:
     """Op ``name`` for ``target``, this machine if None."""
-    _initialised()
     target = target or CompileTarget.native()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3
-    )
-    module = llvm.parse_assembly(loop_text(name, arity, dtype, width, target.host))
-    module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_vectorization = tuning.slp_vectorization = False
-    passes = llvm.create_pass_builder(machine, tuning)
-    passes.getModulePassManager().run(module, passes)
-    assembly = machine.emit_assembly(module)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
+    text = loop_text(name, arity, dtype, width, target.host)
+    machine = Host(llvm.get_process_triple(), target.cpu, target.features)
+    library = load(compile_ir(text, machine, "full"), ["loop"])
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (arity + 1))
-    return CompiledLoop(
-        kind(engine.get_function_address("loop")), width, engine, assembly
-    )
+    return CompiledLoop(kind(library.address("loop")), width, library)
 
 
 # -- exact results ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from natives import fused
 from programs import program_of, terms_of
+from sizes import seeds
 
 import eqsat as eq
 from eqsat import ops
@@ -47,7 +48,6 @@ from eqsat.terms.op import Axis, Op
 from eqsat.terms.op_factories import op
 from eqsat.terms.type_rules import ReducedAxes
 
-seeds = st.integers(0, 2**32 - 1)
 sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 12])
 shapes = st.lists(sizes, min_size=1, max_size=4).map(tuple)
 
@@ -65,7 +65,7 @@ def of_ops(f: Callable[..., Any], *arrays: Any) -> tuple[Kernel, ...]:
 
 def chosen(f: Callable[..., Any], *arrays: Any) -> tuple[Kernel, ...]:
     """The kernels that the optimiser makes of ``f``."""
-    options = eq.Options(deadline_s=60)
+    options = eq.Options()
     low = eq.jit(f, backend="native", options=options).lower(*arrays)
     return tuple(low.program.kernels)
 

@@ -20,6 +20,8 @@ from eqsat.search.regions import is_constant, split
 from eqsat.terms.term import postorder
 from eqsat.trace.trace import trace
 
+pytestmark = pytest.mark.bench
+
 DIAMOND = Path(__file__).resolve().parents[1] / "egraphs" / "diamond.json"
 
 

@@ -19,6 +19,8 @@ from bench.devices.queued import (
     told,
 )
 
+pytestmark = pytest.mark.bench
+
 SYNC_S = 3e-5
 
 

@@ -16,6 +16,8 @@ from bench.runner.need import need
 from bench.runner.run import collect
 from bench.workloads import Workload, leaves, mapped, select
 
+pytestmark = pytest.mark.bench
+
 STEPS = (1e-6, 1e-9)
 """The first is the more exact, unless a number comes past the bend of a relu."""
 TINY = Method(rounds=2, round_s=0.001, limit_sizes=(1 << 20,))

@@ -7,7 +7,6 @@ import math
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from waiting import until
 
 from bench.__main__ import main
 from bench.peers import PEERS, names
@@ -47,6 +47,8 @@ from bench.workloads import (
 )
 from eqsat.support.errors import EqsatError
 from eqsat.trace.call_arguments import never_written
+
+pytestmark = pytest.mark.bench
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = "bench_candidates"
@@ -124,11 +126,7 @@ def test_workers_end_with_the_runner_that_is_killed() -> None:
     )
     assert done.returncode == -9
     worker = Path(f"/proc/{int(done.stdout)}/stat")
-    for _ in range(200):
-        if not worker.exists() or worker.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.05)
-    pytest.fail("the stopped worker lives on")
+    until(lambda: not worker.exists() or worker.read_text().split()[2] == "Z", 0.05)
 
 
 def test_a_slowed_candidate_is_seen_and_a_copy_is_not() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.checking.field_semantics import LOGIC, REAL
@@ -374,13 +375,13 @@ def of_trees(left: Tree, right: Tree) -> eq.Rule:
     return eq.rule("n, n, n")(rule)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(TREES, st.integers(0, 2**32))
 def test_an_identity_written_two_ways_is_proved(tree: Tree, seed: int) -> None:
     assert prove(of_trees(tree, rewritten(tree, random.Random(seed)))) is not None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     TREES,
     st.integers(0, 2**32),
@@ -396,7 +397,7 @@ def test_a_perturbed_identity_is_not_proved(
     assert prove(of_trees(tree, right), seed % 5) is None
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(TREES, st.sampled_from("xyz"), st.sampled_from("xyz"))
 def test_a_variable_in_place_of_another_is_proved_only_where_it_is_the_same(
     tree: Tree, old: str, new: str

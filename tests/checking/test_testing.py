@@ -12,6 +12,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from natives import run_in_child
+from sizes import examples
 
 import eqsat as eq
 from eqsat.checking.error_bounds import Analysis
@@ -84,7 +85,7 @@ def test_arrays_shrink_to_few_elements() -> None:
 # -- programs --------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(programs())
 def test_programs_run_and_are_code(program: DrawnProgram) -> None:
     seen: dict[str, Any] = {}
@@ -118,6 +119,7 @@ assert len(held) > 0.8 * len(eq.default_rules())
 """
 
 
+@pytest.mark.slow
 def test_programs_reach_the_whole_catalogue() -> None:
     run_in_child(REACH)  # where no test has added ops, which programs would draw
 
@@ -133,6 +135,7 @@ def test_programs_use_the_ops_and_dtypes_that_are_given() -> None:
         random_program(0, ops=["tan_h"])
 
 
+@pytest.mark.slow
 def test_programs_shrink_with_hypothesis() -> None:
     def has_sum(program: DrawnProgram) -> bool:
         return "ops.sum(" in program.source

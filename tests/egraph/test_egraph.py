@@ -10,23 +10,26 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from enodes import check, saturated
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import held_by
+from sizes import examples, some
 
 import eqsat as eq
 from eqsat.demo import block
 from eqsat.egraph.egraph import Engine
 from eqsat.egraph.snapshot import EGraph
-from eqsat.search import optimise as line
 from eqsat.support.egglog_engine import bindings
 from eqsat.terms.signature import broadcast
+
+line = import_module("eqsat.search.optimise")  # also the name of its function
 
 ROOT = Path(__file__).resolve().parents[2]
 rng = np.random.default_rng(7)
@@ -93,16 +96,19 @@ def test_the_package_can_be_used_beside(order: str) -> None:
 
 
 def test_equal_programs_under_any_hash_seed() -> None:
-    code = """
+    norms, seeds = ("layer", "rms"), ("1", "77")
+    code = f"""
 import sys, numpy as np, eqsat as eq
 from eqsat.demo import block
-for norm in ("layer", "rms"):
+for norm in {some(norms, 1)}:
     model, x, adapters = block.draw(block.Config(3, 10, 24, 3, lora=2, norm=norm))
     low = eq.jit(model.forward).lower(x, adapters)
     print(low.program, low.source(), low.explain().rules, low.explain().kernels)
 """
-    first, *others = (run(code, PYTHONHASHSEED=seed) for seed in ("0", "1", "77"))
-    assert first and others == [first, first]
+    first = run(code, PYTHONHASHSEED="0")
+    assert first
+    for seed in some(seeds, 1):
+        assert run(code, PYTHONHASHSEED=seed) == first
 
 
 # -- terms in, nodes out ---------------------------------------------------------------
@@ -140,7 +146,7 @@ def turned(x: Any, y: Any, z: Any) -> Any:
     return s * (y + z), y * s + z * s
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(shapes=three_shapes())
 def test_broadcast_types_come_from_the_engine(shapes: list[tuple[int, ...]]) -> None:
     a, b, c = (draw(*s) for s in shapes)
@@ -284,6 +290,7 @@ def grows(x: Any) -> Any:
 ENDLESS = [commutes, associates, grows]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("terms", [6, 12, 40])
 def test_rules_without_an_end_are_contained(terms: int, engines: list[Engine]) -> None:
     """Freely associated, 12 terms make 500 000 nodes, and 40 fill any memory."""
@@ -371,12 +378,13 @@ def test_without_time_the_program_is_as_written() -> None:
     assert done.cost_s == done.baseline_cost_s and done.nodes == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_the_graph_grows_linearly_with_depth(norm: str) -> None:
     sizes: list[tuple[int, int]] = []
     for layers in (1, 2, 4, 8):
         forward, args = blocks(layers, norm, lora=2)
-        options = eq.Options(regions=False, deadline_s=60)
+        options = eq.Options(regions=False)
         done = eq.jit(forward, options=options).lower(*args).optimised
         sizes.append((done.classes, done.nodes))
     for one, two, four, eight in zip(*sizes, strict=True):

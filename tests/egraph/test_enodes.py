@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_spellings as spellings
 from bodies import body
 from enodes import check, saturated
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erf
-from test_demo import small_batch, small_minilm
+from sizes import examples
+from small_models import small_batch, small_minilm
+from spellings import NEAR_MISSES, SPELLINGS
 
 import eqsat as eq
 from eqsat.demo import block, minilm
@@ -88,6 +89,7 @@ def transformer_arguments(norm: str, lora: bool, layers: int = 2) -> tuple[Any, 
     return draw(BATCH, SEQ, DIM), params, pairs if lora else [None] * layers
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("lora", [False, True], ids=["plain", "lora"])
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -104,7 +106,7 @@ def test_blocks(norm: str, lora: bool, mask: str) -> None:
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_blocks_whose_weights_are_arguments_and_in_one_piece(norm: str) -> None:
     args = transformer_arguments(norm, lora=True)
-    options = eq.Options(regions=False, deadline_s=60)
+    options = eq.Options(regions=False)
     check(saturated(transformer("all"), *args, options=options))
 
 
@@ -118,29 +120,13 @@ def test_minilm() -> None:
 
 # -- spellings and other graphs --------------------------------------------------------
 
-N, M, D, E = 6, 10, 16, 9
-X, G, C = draw(N, D), draw(D), draw(D)
-Q, K, V = draw(2, 3, N, D), draw(2, 3, M, D), draw(2, 3, M, E)
-SPELLINGS = {
-    f"{family} {name}": (f, args)
-    for family, table, args in [
-        ("gelu", spellings.GELU, (X,)),
-        ("gelu_tanh", spellings.GELU_TANH, (X,)),
-        ("gelu_sigmoid", spellings.GELU_SIGMOID, (X,)),
-        ("silu", spellings.SILU, (X,)),
-        ("softmax", spellings.SOFTMAX, (X,)),
-        ("layer_norm", spellings.LAYER_NORM, (X, G, C)),
-        ("rms_norm", spellings.RMS_NORM, (X, G)),
-        ("attention", spellings.ATTENTION, (Q, K, V)),
-    ]
-    for name, f in table.items()
-}
-SPELLINGS |= {n: (f, args) for n, (f, args, _) in spellings.NEAR_MISSES.items()}
+ALL_SPELLINGS = SPELLINGS | NEAR_MISSES
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ALL_SPELLINGS)
 def test_spellings(name: str) -> None:
-    f, args = SPELLINGS[name]
+    f, args, _ = ALL_SPELLINGS[name]
     check(saturated(f, *args))
 
 
@@ -203,7 +189,7 @@ def test_graphs(name: str) -> None:
     check(saturated(lambda x: f(x, *args[1:]), args[0]))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 24))
 def test_random_programs(seed: int, steps: int) -> None:
     f, arrays = body(seed, steps), [draw(3, 4), draw(4), draw(2, 3, 4)]

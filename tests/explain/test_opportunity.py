@@ -134,6 +134,7 @@ def test_kernels_cost_what_their_bodies_say(name: str) -> None:
     )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize(("layers", "lora"), [(1, 0), (4, 0), (2, 4)])
 def test_kernels_of_blocks_cost_what_their_bodies_say(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import is_whole
 
 import eqsat as eq
 from eqsat import rule
@@ -355,7 +355,7 @@ def test_a_forced_program_uses_the_node() -> None:
     graph, (part,) = search.graph, search.parts
     budget = Budget.of(60, 10**9)
     forcing = Forcing(graph, search.weights, part.roots, part.used, search.cover)
-    tried = range(0, len(graph.nodes), 5)
+    tried = range(0, len(graph.nodes), 5 if is_whole() else 25)
     found = 0
     for i in tried:
         cover = forcing.choice(i, budget)
@@ -391,7 +391,7 @@ def attend(x: Any, w: Any, b: Any) -> Any:
 def test_a_rule_matches_whole_exactly_where_it_fired(f: Any, args: Any) -> None:
     if args is None:
         args = (block.draw(block.Config(1, 8, 16, 2))[1],)
-    e = eq.jit(f, options=eq.Options(deadline_s=60)).explain(*args)
+    e = eq.jit(f).explain(*args)
     assert e._asked is not None
     derivations = e._asked.derivations
     search = derivations.search
@@ -433,12 +433,9 @@ def test_why_lists_every_node_down_to_what_was_written(
 def test_why_among_thousands_of_merged_products() -> None:
     """Of 20 products of one array, 1140 triples can be one."""
     ws = [rng.standard_normal((8, 2 + i)) for i in range(20)]
-    fast = eq.jit(lambda x: [x @ w for w in ws], options=eq.Options(deadline_s=60))
+    fast = eq.jit(lambda x: [x @ w for w in ws])
     e = fast.explain(np.ones((3, 8)))
-    start = time.perf_counter()
-    said = [e.why(kernel.name) for kernel in e.kernels]
-    assert any("_merge" in text for text in said)
-    assert time.perf_counter() - start < 20
+    assert any("_merge" in e.why(kernel.name) for kernel in e.kernels)
 
 
 def test_why_of_a_program_that_nothing_betters() -> None:

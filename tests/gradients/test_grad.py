@@ -243,6 +243,7 @@ def weights(dtype: Any) -> tuple[Any, Array, Array]:
 ROUNDING = {"f8": 1e-12, "f4": 1e-4, "f2": 3e-2, BF16: 0.2}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 def test_backends_and_dtypes_agree(backend: str, dtype: Any) -> None:
@@ -349,6 +350,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], int, int]] = {
 hand have together; kernels at most."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_is_computed_twice(name: str) -> None:
     f, args, products, most = PROGRAMS[name]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import Sizes, attributes, drawn_convolutions
 from natives import Array
+from sizes import examples
 
 import eqsat as eq
 from eqsat.ops import conv_grad
@@ -40,7 +41,8 @@ NOTHING: list[tuple[Sizes, Sizes]] = [
     ((2, 0, 5, 5), (2, 0, 3, 3)),
     ((1, 3, 5, 5), (0, 3, 3, 3)),
 ]
-backends = pytest.mark.parametrize("backend", ["numpy", "native"])
+BACKENDS = ["numpy", "native"]
+backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 def whole(seed: int, *shape: int, dtype: Any = np.float64) -> Array:
@@ -76,16 +78,15 @@ def right(
         np.testing.assert_array_equal(got, expected)
 
 
-@backends
-@pytest.mark.parametrize(("form", "shape", "kernel", "attrs"), CASES)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_every_form(
-    form: str,
-    shape: Sizes,
-    kernel: Sizes,
-    attrs: dict[str, Any],
+    case: tuple[str, Sizes, Sizes, dict[str, Any]],
     backend: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    form, shape, kernel, attrs = case
     for other in {*FORMS} - {form}:
         monkeypatch.setattr(conv_grad, other, None)
     x, w = whole(0, *shape), whole(1, *kernel)
@@ -94,7 +95,7 @@ def test_every_form(
     right(shape, kernel, attrs, backend, np.dtype(np.float64))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     drawn_convolutions(),
     st.sampled_from(["numpy", "native"]),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from derivatives import apart, check, gradient, weighted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat import ops
@@ -23,7 +24,7 @@ Case = tuple[Callable[..., Any], Callable[[int, int, int], Shapes]]
 CATALOGUE = {
     n: o for n, o in Op.registry.items() if o.reference.__module__.startswith("eqsat.")
 }
-quick = settings(max_examples=12)
+quick = examples(12)
 seeds = st.integers(0, 2**16)
 SIZES = st.permutations([0, 1, 2, 3, 4]).map(lambda p: tuple(p[:3]))
 """Three sizes, pairwise distinct."""
@@ -393,6 +394,7 @@ SCALED = [n for n in CATALOGUE if n.startswith("attention_")]
 ACTIVATIONS = "relu leaky_relu silu gelu gelu_tanh gelu_sigmoid softplus".split()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OF_ANY_SIZE)
 @quick
 @given(seeds, SIZES)
@@ -519,8 +521,9 @@ TWICE: dict[str, Case] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TWICE)
-@settings(max_examples=5)
+@examples(5)
 @given(seeds, POSITIVE)
 def test_second_derivatives(name: str, seed: int, sizes: Any) -> None:
     f, shapes = TWICE[name]

@@ -98,16 +98,20 @@ class House:
     def _asked(self, base: str, name: str, importer: str) -> str:
         """The module that ``from base import name`` asks."""
         file = f"{base}.{name}"
-        door = base in self.modules and base != importer and name in self._says(base)
+        door = (
+            base in self.modules
+            and base != importer
+            and name in self._says.get(base, ())
+        )
         return base if door or file not in self.modules else file
 
-    def _says(self, package: str) -> set[str]:
-        """The names that an ``__init__.py`` defines or imports."""
+    @cached_property
+    def _says(self) -> dict[str, set[str]]:
+        """The names that each ``__init__.py`` defines or imports."""
         return {
-            bound
-            for node in ast.walk(self.trees[package])
-            for bound in _bound(node)
-            if self.is_package(package)
+            name: {bound for node in ast.walk(tree) for bound in _bound(node)}
+            for name, tree in self.trees.items()
+            if self.is_package(name)
         }
 
     @cached_property

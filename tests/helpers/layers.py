@@ -133,3 +133,29 @@ def quantised(
         q = rng.integers(-128, 128, (k, n), np.int8)
         zero = rng.integers(-4, 5, (groups, n), np.int8)
     return [q, zero, rng.uniform(0.5, 2, (groups, n)).astype(np.float32)]
+
+
+SLID = [
+    *((3, 3), (5, 7), (9, 9), (2, 20), (40, 1), (31, 3)),
+    *((1, 9), (1, 33), (1, 70), (1, 97), (1, 130), (1, 260)),
+]
+
+
+@st.composite
+def slid_convolutions(draw: Any) -> tuple[Sizes, Sizes, dict[str, Any]]:
+    """Those by few and long kernels, which slide along lines."""
+    number: Callable[..., Any] = lambda *of: draw(st.sampled_from(of))  # noqa: E731
+    groups, each, m = number(1, 1, 2), number(1, 1, 2, 5), number(1, 1, 2, 3, 6)
+    kernel = draw(st.sampled_from(SLID))
+    stride = number((1, 1), (1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (3, 5))
+    dilation = number((1, 1), (1, 1), (1, 1), (2, 1), (1, 2), (2, 2))
+    padding = number((0, 0), (1, 1), (2, 30), (kernel[0] // 2, kernel[1] // 2))
+    least = [
+        max((k - 1) * d + 1 - 2 * p, 1)
+        for k, d, p in zip(kernel, dilation, padding, strict=True)
+    ]
+    h = least[0] + number(0, 0, 1, 2, 5, 11)
+    w = least[1] + stride[1] * number(15, 16, 31, 40, 130, 300, 517)
+    shape = number(1, 2), groups * each, h, w
+    attrs = attributes(stride, padding, dilation, groups)
+    return shape, (groups * m, each, *kernel), attrs

@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 from agreement import BF16, FLOATS
 from bodies import fused_op
+from hypothesis import strategies as st
 from programs import program_of
 
 from eqsat.backends.loop_ir.index_maps import Unsupported
@@ -29,6 +30,7 @@ DTYPES = [*FLOATS, *INTEGERS, np.dtype(bool)]
 LENGTHS = (37, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 130)
 """Around the lengths of vectors and of steps of several."""
 LAYOUTS = "packed fortran reversed strided window broadcast misaligned field".split()
+layouts, threads = st.sampled_from(LAYOUTS), st.sampled_from([1, 2, 8])
 
 
 def laid(x: Array, layout: str) -> Array:
@@ -104,15 +106,16 @@ def run(
     some of its kernels run as NumPy."""
     machine = host(cpu, products)
     given = [*map(_readable, arrays)]
-    try:
-        compiled = CompiledProgram(program, [*map(_layout, given)], machine, threads)
-    except Unsupported:  # a view that only packed memory has: Lowered copies then
-        given = [np.ascontiguousarray(a) for a in given]
-        compiled = CompiledProgram(program, [*map(_layout, given)], machine, threads)
-    parts = [p for p in compiled.parts if isinstance(p, Python)]
+    with mock.patch.dict(os.environ, EQSAT_CACHE="0"):  # tests change how code is made
+        try:
+            made = CompiledProgram(program, [*map(_layout, given)], machine, threads)
+        except Unsupported:  # a view that only packed memory has: Lowered copies then
+            given = [np.ascontiguousarray(a) for a in given]
+            made = CompiledProgram(program, [*map(_layout, given)], machine, threads)
+    parts = [p for p in made.parts if isinstance(p, Python)]
     before = [a.tobytes() for a in arrays]
     with mock.patch.object(team, "WAKE_S", 0.0):  # all threads, whoever sleeps
-        got = compiled.run(given)
+        got = made.run(given)
     assert [a.tobytes() for a in arrays] == before
     checked(got, arrays, program)
     return got, {p.kernel.name: p.reason for p in parts}

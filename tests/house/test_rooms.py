@@ -115,38 +115,38 @@ def sources(*folders: str) -> list[Path]:
     return sorted(p for f in folders for p in (ROOT / f).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", sources("rules", "backends"), ids=lambda p: p.stem)
-def test_mapped_folders_import_themselves_relatively(path: Path) -> None:
+def test_mapped_folders_import_themselves_relatively() -> None:
     """In the source tree ``eqsat.backends`` is no folder, so type checkers lose it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
-        for name in names:
-            top = name.removeprefix("eqsat.").split(".")[0]
-            assert top not in ("rules", "backends"), (
-                f"{path.name}:{node.lineno}: write the import of {name} with dots"
-            )
+    for path in sources("rules", "backends"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+            for name in names:
+                top = name.removeprefix("eqsat.").split(".")[0]
+                assert top not in ("rules", "backends"), (
+                    f"{path.name}:{node.lineno}: write the import of {name} with dots"
+                )
 
 
-@pytest.mark.parametrize("path", sources("eqsat"), ids=lambda p: p.stem)
-def test_only_the_engine_module_touches_egglog(path: Path) -> None:
+def test_only_the_engine_module_touches_egglog() -> None:
     """Neither an import nor a string in code names the engine; prose may."""
-    if path.name == "egglog_engine.py":
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    prose = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            named = id(node) not in prose and node.value.split(".")[0] == "egglog"
-            assert not named, f"{path.name}:{node.lineno}: {node.value!r}"
-        modules = [a.name for a in getattr(node, "names", [])]
-        modules.append(getattr(node, "module", None) or "")
-        assert not any(m.split(".")[0] == "egglog" for m in modules), path
+    for path in sources("eqsat"):
+        if path.name == "egglog_engine.py":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = id(node) not in prose and node.value.split(".")[0] == "egglog"
+                assert not named, f"{path.name}:{node.lineno}: {node.value!r}"
+            modules = [a.name for a in getattr(node, "names", [])]
+            modules.append(getattr(node, "module", None) or "")
+            assert not any(m.split(".")[0] == "egglog" for m in modules), path
 
 
 def test_importing_eqsat_runs_no_slow_package() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import bodies
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import program_of, terms_of
+from sizes import examples, seeds
 
 from eqsat import ops
 from eqsat.kernels.backend import backend_named
@@ -24,8 +25,6 @@ from eqsat.ops.view import broadcast_to, reshape, window
 from eqsat.support.errors import EqsatError
 from eqsat.trace.kernel_body import BodyStep, KernelBody, kernel_terms
 from eqsat.trace.trace import trace
-
-seeds = st.integers(0, 2**32 - 1)
 
 
 def zeros(*shape: int) -> np.ndarray:
@@ -211,7 +210,7 @@ def test_a_part_or_a_spread_of_an_array_is_copied() -> None:
     assert program.copies == {0, 1}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seeds, st.integers(1, 20))
 def test_no_value_is_overwritten_while_it_is_needed(seed: int, count: int) -> None:
     """Run the plan: each slot holds one value at a time, until its last use."""
@@ -242,7 +241,7 @@ def test_no_value_is_overwritten_while_it_is_needed(seed: int, count: int) -> No
     assert max(peak, alive) == program.peak_bytes <= program.naive_peak_bytes
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seeds)
 def test_equal_terms_give_equal_programs(seed: int) -> None:
     f = bodies.body(seed, 12)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat.support.errors import DTypeError, ShapeError, TraceError
 
-seeds = st.integers(0, 2**32 - 1)
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal(60), RNG.standard_normal(60)
 NUMBERS = RNG.integers(0, 9, 60)
@@ -30,9 +30,10 @@ def agree(f: Callable[..., Any], *args: Any, backend: str | None = None) -> None
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("backend", ["native", "numpy"])
 @pytest.mark.parametrize("dtype", [*"bBhHiIl", "?"])
-@settings(max_examples=10)
+@examples(10)
 @given(seeds, st.integers(0, 70), st.integers(1, 300))
 def test_bincount(backend: str, dtype: str, seed: int, n: int, length: int) -> None:
     rng = np.random.default_rng(seed)
@@ -67,9 +68,10 @@ BINS: list[Any] = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("bins", BINS, ids=str)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1"])
-@settings(max_examples=10)
+@examples(10)
 @given(seeds, st.integers(0, 80), st.booleans(), st.booleans())
 def test_histogram(
     bins: Any, dtype: str, seed: int, n: int, weighted: bool, ranged: bool

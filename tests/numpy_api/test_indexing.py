@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluate import assert_same, traced
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
+from sizes import examples
 
 from eqsat.trace.trace import trace
 
@@ -61,7 +62,7 @@ def test_basic_indices(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_index_arrays(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.permutations([2, 3, 4, 5])))[: data.draw(RANKS)]
     x = np.arange(np.prod(shape)).reshape(shape)

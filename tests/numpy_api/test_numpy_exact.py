@@ -66,6 +66,7 @@ def result(f: Callable[[Any], Any], x: Any) -> list[tuple[Any, ...]] | str:
     ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("text", [*written(EXPRESSIONS), *written(FLOATS)])
 def test_bit_for_bit(text: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluate import evaluate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.support.errors import DTypeError, ShapeError, TraceError
@@ -111,7 +112,7 @@ def program(x: Any, seed: int, count: int) -> list[Any]:
     return arrays
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9))
 def test_random_writes_to_random_views(seed: int, count: int) -> None:
     want = program(X.copy(), seed, count)

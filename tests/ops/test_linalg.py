@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat import ops
 from eqsat.support.errors import DTypeError, ShapeError, TraceError
 
 Array = np.ndarray[Any, Any]
-seeds = st.integers(0, 2**32 - 1)
 BACKENDS = ["numpy", "native"]
 
 SPELLINGS: dict[str, Callable[..., Any]] = {
@@ -91,9 +91,10 @@ def agree(got: Any, want: Any, rounding: float) -> None:
         np.testing.assert_allclose(g, w, rtol=rounding, atol=rounding * size)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", SPELLINGS)
-@settings(max_examples=2)
+@examples(2)
 @given(seeds, st.sampled_from(["f4", "f8", "i8"]))
 def test_a_function_is_numpys(name: str, backend: str, seed: int, dtype: str) -> None:
     f, args = SPELLINGS[name], drawn(seed, dtype)
@@ -145,6 +146,7 @@ SINGULAR = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("backend", [*BACKENDS, "mlx"])
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("batch", [(), (3,), (40,)])
@@ -277,6 +279,7 @@ def test_log_likelihood_and_its_gradient() -> None:
         np.testing.assert_allclose(g[i], slope, rtol=1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(40, 40), (400, 400), (10, 30, 30), (1000, 3, 3)])

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import BF16, DTYPES, FLOATS, Array, agree, drawn, rounded, traced
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
+from sizes import examples, seeds
 
 from eqsat import ops
 from eqsat.ops.support import in_float32
 from eqsat.terms.op import Op
 from eqsat.terms.term import Term
 
-quick = settings(max_examples=25)
-seeds = st.integers(0, 2**32 - 1)
+quick = examples(25)
 shapes = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 dtypes = st.sampled_from(DTYPES)
 floats = st.sampled_from(FLOATS)

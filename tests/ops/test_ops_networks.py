@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from agreement import FLOATS, Array, agree, names, normal, rounded, traced
 from evaluate import evaluate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples, seeds
 
 from eqsat import ops
 from eqsat.ops.position import diagonal_band
 from eqsat.rulelang.recognition import is_recognised, recognition
 from eqsat.terms.op import Op
 
-quick = settings(max_examples=30)
-seeds = st.integers(0, 2**32 - 1)
+quick = examples(30)
 floats = st.sampled_from(FLOATS)
 sizes = st.integers(0, 4)
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import BF16, FLOATS, Array, agree, names, normal, rounded, traced
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples, seeds
 
 from eqsat import ops
 from eqsat.support.errors import ShapeError
 
-quick = settings(max_examples=30)
-seeds = st.integers(0, 2**32 - 1)
+quick = examples(30)
 floats = st.sampled_from(FLOATS)
 sizes = st.integers(0, 4)
 
@@ -113,7 +113,7 @@ def expressions(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]]]:
     return ",".join(map("".join, parts)) + "->" + "".join(output), shapes
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(expressions(), seeds)
 def test_einsum_is_numpys(case: tuple[str, list[tuple[int, ...]]], seed: int) -> None:
     text, shapes = case

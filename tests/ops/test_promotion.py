@@ -66,6 +66,7 @@ def pairs() -> Iterator[tuple[Any, Any]]:
         yield from ((x, y) for y in (True, 1, 0.5))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [
@@ -113,6 +114,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_two_arrays_has_numpys_dtype(name: str) -> None:
     compare(FUNCTIONS[name], pairs())

@@ -32,6 +32,7 @@ def same(got: Array, want: Array, dtype: str) -> None:
     np.testing.assert_allclose(got, want, TOLERANCE[dtype], tiny)
 
 
+@pytest.mark.sampled(4)
 @both_backends
 @both_dtypes
 @pytest.mark.parametrize("name", ONE)
@@ -52,6 +53,7 @@ def test_edges(name: str, dtype: str, backend: str) -> None:
         same(got, want, dtype)
 
 
+@pytest.mark.sampled(4)
 @both_backends
 @both_dtypes
 @pytest.mark.parametrize("name", TWO)

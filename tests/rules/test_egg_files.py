@@ -110,6 +110,7 @@ def record(found: Finding, rule: eq.Rule) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_both_are_checked_alike(name: str) -> None:
     rows = [
@@ -121,6 +122,7 @@ def test_both_are_checked_alike(name: str) -> None:
     assert rows[0]["examples"] > 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_both_give_the_same_program(name: str) -> None:
     fn, args = PROGRAMS[name]

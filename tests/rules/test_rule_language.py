@@ -117,6 +117,7 @@ def test_every_rule_has_a_program_that_it_leaves_alone() -> None:
     assert list(NOT_REWRITTEN) == [r.name for r in RULES]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "i"),
     [(n, i) for n, made in NOT_REWRITTEN.items() for i in range(len(made))],

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.rulelang.condition import Held
@@ -109,8 +110,9 @@ def _inside_domain(rule: Rule, args: list[Any]) -> list[Any]:
     return []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_sides_agree(rule: Rule, data: st.DataObject) -> None:
     args = data.draw(arguments(rule))

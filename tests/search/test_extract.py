@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import held_by
+from sizes import examples
 
 import eqsat as eq
 from eqsat.demo import block
@@ -91,7 +92,7 @@ def graphs(draw: st.DrawFn, most: int = 12, more: int = 3) -> list[Entry]:
 # -- any graph -------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(entries=graphs(), data=st.data())
 def test_choices_are_valid_and_never_below_the_optimum(
     entries: list[Entry], data: st.DataObject
@@ -107,7 +108,7 @@ def test_choices_are_valid_and_never_below_the_optimum(
     assert extract(graph, weights, roots, budget()).nodes == found.nodes
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(entries=graphs(most=5, more=1))
 def test_the_integer_program_finds_the_optimum(entries: list[Entry]) -> None:
     graph, weights = graph_of(entries)
@@ -225,14 +226,18 @@ def lowered(f: Any, *args: Any) -> Lowered:
     return low
 
 
-@pytest.mark.parametrize("weights", ["constants", "arguments"])
 @pytest.mark.parametrize(
-    ("norm", "lora"),
+    ("norm", "lora", "weights"),
     [
-        ("layer", 0),
-        ("rms", 0),
-        ("rms", 3),
-        pytest.param("layer", 3, marks=pytest.mark.slow),
+        ("rms", 3, "arguments"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                *[("rms", 0, "arguments"), ("rms", 0, "constants")],
+                ("rms", 3, "constants"),
+                *itertools.product(["layer"], [0, 3], ["constants", "arguments"]),
+            ]
+        ),
     ],
 )
 def test_blocks_cost_what_the_integer_program_says(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from bodies import body
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import held_by
+from sizes import examples
 
 import eqsat as eq
 from eqsat.demo import block
@@ -58,7 +59,7 @@ def assert_covers(found: Sequence[Region], roots: Sequence[Term]) -> None:
     assert {r for r in roots if not constant[r] and r.op is not INPUT} <= kept
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 10**6), steps=st.integers(1, 120), count=st.integers(1, 3))
 def test_regions_cover_each_term_once(seed: int, steps: int, count: int) -> None:
     shapes = ((3, 4), (4,), (2, 3, 4))
@@ -91,6 +92,7 @@ def blocks(layers: int, **sizes: Any) -> tuple[Any, tuple[Any, ...]]:
     return forward, (x, model.params, adapters)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("weights", ["constants", "arguments"])
 @pytest.mark.parametrize("lora", [0, 2])
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -109,12 +111,13 @@ def test_twelve_layers_are_few_distinct_regions(
     )
 
 
-@pytest.mark.parametrize("lora", [0, 2])
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("lora", [0, 2])
 def test_pieces_give_the_numbers_of_the_whole(norm: str, lora: int) -> None:
     forward, args = blocks(5, norm=norm, lora=lora)
     pieces = eq.jit(forward)
-    whole = eq.jit(forward, options=eq.Options(regions=False, deadline_s=60))
+    whole = eq.jit(forward, options=eq.Options(regions=False))
     assert pieces.lower(*args).optimised.regions > 1
     assert whole.lower(*args).optimised.regions == 1
     want = forward(*args)
@@ -254,16 +257,17 @@ def test_numbers_that_differ_in_type_alone() -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("layers", [3, 5, 8])
 def test_results_stay_with_their_kernel_in_the_second_pass(
-    layers: int, norm: str
+    norm: str, layers: int
 ) -> None:
     """A kernel of several results, first read in one group and again in another, was
     taken apart."""
     config = block.Config(layers, 16, 32, 4, norm=norm)
     model, x, _ = block.draw(config)
-    fast = eq.jit(model.forward, options=eq.Options(deadline_s=60))
+    fast = eq.jit(model.forward)
     assert fast.lower(x).optimised.regions > 1
     np.testing.assert_allclose(fast(x), model.forward(x), rtol=2e-4, atol=2e-5)
     assert len(fast.explain(x).kernels) == 5 * layers

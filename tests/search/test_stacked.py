@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.search.unstack import unstacked
@@ -37,7 +38,9 @@ def _ops(function, *arrays):
     return {t.op.name for t in postorder(unstacked(found.outputs))}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
+@examples(30)
 @given(data=st.data())
 def test_agrees_with_float64(name, data):
     shape = data.draw(st.sampled_from([(), (1,), (7,), (3, 5), (4, 1), (2, 0), (70,)]))

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.search.loop_slices import LEAST, MANY, numbers, portions
@@ -131,13 +132,14 @@ def compared(loop: Loop, steps: int, dtype: str, threads: int) -> None:
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", [*LOOPS])
 @pytest.mark.parametrize("threads", (1, 3))
-@pytest.mark.parametrize("name", LOOPS)
 def test_long_loops_compute_what_numpy_does(name: str, threads: int) -> None:
     compared(LOOPS[name], 70, "float64", threads)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     st.sampled_from(list(LOOPS)),
     st.integers(1, 40),
@@ -148,7 +150,8 @@ def test_loops_of_any_length(name: str, steps: int, dtype: str, threads: int) ->
     compared(LOOPS[name], steps, dtype, threads)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", [*LOOPS])
 def test_more_steps_are_no_more_work(name: str) -> None:
     """Neither for the search nor for the compiler."""
     distinct, functions = [], []

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
+from small_models import small_batch, small_minilm
 
 import eqsat as eq
 from eqsat.command.cli import main
@@ -52,35 +53,6 @@ def test_interleaved_rounds_alternate_after_one_call_each() -> None:
 # -- MiniLM ----------------------------------------------------------------------------
 
 
-def small_minilm(dtype: str, dim: int = 24, hidden: int = 40) -> dict[str, np.ndarray]:
-    """Random weights of two layers under the published names."""
-    rng = np.random.default_rng(7)
-    w = {
-        "embeddings.word_embeddings.weight": (50, dim),
-        "embeddings.position_embeddings.weight": (16, dim),
-        "embeddings.token_type_embeddings.weight": (2, dim),
-        "embeddings.LayerNorm.weight": (dim,),
-        "embeddings.LayerNorm.bias": (dim,),
-    }
-    for i in range(2):
-        at = f"encoder.layer.{i}."
-        parts = {f"attention.self.{p}": (dim, dim) for p in ("query", "key", "value")}
-        parts["attention.output.dense"] = (dim, dim)
-        parts["intermediate.dense"] = (hidden, dim)
-        parts["output.dense"] = (dim, hidden)
-        for name, shape in parts.items():
-            w |= {f"{at}{name}.weight": shape, f"{at}{name}.bias": shape[:1]}
-        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            w |= {f"{at}{name}.weight": (dim,), f"{at}{name}.bias": (dim,)}
-    return {name: rng.normal(0, 0.4, shape).astype(dtype) for name, shape in w.items()}
-
-
-def small_batch(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Three sentences of 9, 5 and 1 tokens."""
-    ids = np.random.default_rng(8).integers(0, 50, (3, 9))
-    return ids, (np.arange(9) < np.array([[9], [5], [1]])).astype(dtype)
-
-
 @pytest.mark.parametrize("dtype", LIMIT)
 def test_minilm_gives_unit_rows_of_the_dtype_of_its_weights(dtype: str) -> None:
     got = minilm.embed(small_minilm(dtype), *small_batch(dtype), heads=4)
@@ -98,7 +70,8 @@ def test_minilm_does_not_see_padding() -> None:
         assert_allclose(together[one], alone, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", LIMIT)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dtype", [*LIMIT])
 def test_optimised_minilm_with_random_weights_equals_plain_numpy(dtype: str) -> None:
     args = (small_minilm(dtype), *small_batch(dtype), 4)
     compiled = eq.jit(minilm.embed, constants=("w",))
@@ -190,6 +163,7 @@ def real_weights() -> Path:
         pytest.skip(f"the MiniLM weights cannot be had: {error}")
 
 
+@pytest.mark.slow
 def test_similarities_are_those_of_the_published_model(real_weights: Path) -> None:
     """https://www.sbert.net/docs/quickstart.html shows these for the sentences."""
     w = minilm.load(real_weights, "float32")
@@ -198,6 +172,7 @@ def test_similarities_are_those_of_the_published_model(real_weights: Path) -> No
     assert_allclose(y @ y.T, want, atol=6e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", LIMIT)
 def test_optimised_minilm_equals_plain_numpy(dtype: str, real_weights: Path) -> None:
     record = minilm.run(real_weights, dtype=dtype, rounds=1)
@@ -208,6 +183,7 @@ def test_optimised_minilm_equals_plain_numpy(dtype: str, real_weights: Path) -> 
     assert similar[0, 4] < 0.2
 
 
+@pytest.mark.slow
 def test_minilm_prints_json_alone_or_tables(real_weights: Path, tmp_path: Path) -> None:
     file = tmp_path / "sentences.txt"
     file.write_text("One [bold] sentence.\n\nÉtwo.\n", encoding="utf-8")
@@ -240,6 +216,7 @@ def test_the_adapter_changes_the_result() -> None:
     assert report.relative_error(model.forward(x), model.forward(x, adapters)) > 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_the_record_of_blocks(norm: str) -> None:
     record = block.run(block.Config(layers=3, seq=64, dim=96, heads=4, norm=norm))

@@ -1,5 +1,5 @@
 """Random programs, optimised in every way and run by every backend, against the
-references of their ops.
+references of their ops. The whole suite draws thousands, other runs a few.
 
 ``EQSAT_FUZZ_SEED`` draws other programs. A failure shows the seed and the smallest
 failing program as code.
@@ -94,7 +94,7 @@ def compare(
 ) -> None:
     as_numpy(program)
     is_exact = way.get("extract") == "exact"
-    options = eq.Options(deadline_s=EXACT_S if is_exact else 60, **way)
+    options = eq.Options(deadline_s=EXACT_S if is_exact else 3600, **way)
     undecided = False
     for backend in backends():
         fast = eq.jit(program.function, backend, options=options)
@@ -142,6 +142,16 @@ def as_numpy(program: DrawnProgram) -> None:
     assert not found.reason, f"as NumPy: {found.reason}"
 
 
+def test_twenty_programs_and_a_long_one() -> None:
+    tally = optimise(SEED, 20)
+    assert tally.programs == 20
+    assert tally.undecided < tally.programs / 4
+    assert len(tally.fired) > 0.05 * len(eq.default_rules())
+    long = random_program(f"{SEED}.long", max_ops=40, layers=True)
+    compare(tally, {}, long, explained=True)
+
+
+@pytest.mark.slow
 def test_two_hundred_programs() -> None:
     tally = optimise(SEED, 200)
     assert tally.programs == 200
@@ -149,6 +159,7 @@ def test_two_hundred_programs() -> None:
     assert len(tally.fired) > 0.3 * len(eq.default_rules())
 
 
+@pytest.mark.slow
 def test_ten_long_programs() -> None:
     tally = optimise(SEED, 10, 40, layers=True)
     assert tally.programs == 10

@@ -15,9 +15,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from evaluate import evaluate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lazily import W, X, layer, near
+from sizes import examples
 
 import eqsat as eq
 from eqsat import lazy
@@ -36,7 +37,7 @@ def test_the_examples_of_the_docstrings_run() -> None:
 # -- values ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs(max_ops=8), st.booleans())
 def test_random_programs_compute_what_numpy_does(
     program: DrawnProgram, all_lazy: bool

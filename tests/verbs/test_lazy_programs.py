@@ -291,6 +291,7 @@ def test_memory_does_not_grow_in_a_loop() -> None:
     assert alive() == before
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::eqsat.BudgetWarning")
 def test_ten_thousand_operations(compiled: list[Outline]) -> None:
     x, want = eq.array(X), X.astype(np.float32)

@@ -237,7 +237,7 @@ def test_a_program_of_other_types_is_none(searches: list[int]) -> None:
 
 _KEY = """
 import numpy as np, eqsat as eq
-from eqsat import store
+from eqsat import program_store as store
 x = np.ones((4, 6), np.float32)
 rule = eq.rule("...", name="doubles")(lambda x: (x + x, x * 2))
 mine = eq.RuleSet((rule,))

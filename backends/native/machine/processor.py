@@ -160,10 +160,14 @@ def compile_ir(
     without vectorisation, ten times as long.
     Raises :class:`BackendError` with LLVM's message for IR that is wrong.
     """
-    machine = machine or host()
+    return optimised_object(str(module), machine or host(), passes)
+
+
+def optimised_object(text: str, machine: Host, passes: str) -> bytes:
+    """Object code, which follows from the arguments alone: see :func:`compile_ir`."""
     target = _target_machine(machine)
     try:
-        parsed = llvm.parse_assembly(str(module))
+        parsed = llvm.parse_assembly(text)
         parsed.verify()
     except RuntimeError as error:
         raise BackendError(f"native: LLVM refuses the IR: {error}") from None

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from gpu_runs import kernel_of, optimised, unit_of
 from metal import model
 from programs import program_of
-from test_gpu_kernels import kernel_of, optimised, unit_of
 
 from eqsat import ops
 from eqsat.backends.gpu.printing import maps

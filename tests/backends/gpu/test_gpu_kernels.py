@@ -4,8 +4,9 @@ ops; and wrong kernels, which the model catches."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -13,139 +14,25 @@ import bodies
 import numpy as np
 import pytest
 from agreement import drawn
+from gpu_runs import Array, Run, optimised, unit_of
 from metal import model
+from networks import NETWORKS
 from programs import assert_near, program_of
-from test_backend_numpy import NETWORKS
+from sizes import is_whole
 
-import eqsat as eq
 from eqsat import ops
-from eqsat.backends.gpu.c_code.dialect import DIALECTS
-from eqsat.backends.gpu.gpu_program import (
-    Generated,
-    KernelOperand,
-    LibraryCall,
-    parts_of,
-)
-from eqsat.backends.loop_ir.index_maps import Unsupported
-from eqsat.backends.numpy import evaluate, interpret
-from eqsat.kernels.kernel import Kernel
-from eqsat.kernels.program import Program
-from eqsat.terms.term import Term
+from eqsat.backends.gpu.gpu_program import Generated
+from eqsat.backends.numpy import interpret
 from eqsat.terms.type_rules import BF16
 from eqsat.testing import Computed, agreement
 from eqsat.trace.trace import trace
 
 pytestmark = pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")
 rng = np.random.default_rng(0)
-Array = np.ndarray[Any, Any]
-"""An array."""
-
-
-class Run:
-    """A program whose generated kernels run on the model, the rest by references."""
-
-    def __init__(self, program: Program, language: str) -> None:
-        self.program, self.language = program, language
-        self.parts: dict[Kernel, list[Any]] = {}
-        for kernel in program.kernels:
-            try:
-                self.parts[kernel] = parts_of(kernel, DIALECTS[language], {})
-            except Unsupported:
-                continue
-
-    @property
-    def units(self) -> list[model.Unit]:
-        return [
-            unit_of(p, self.language)
-            for parts in self.parts.values()
-            for p in parts
-            if isinstance(p, Generated)
-        ]
-
-    def __call__(
-        self, arrays: Sequence[Array], functions: dict[model.Unit, Any], seed: int
-    ) -> list[Array]:
-        values: dict[Any, Array] = dict(zip(self.program.inputs, arrays, strict=True))
-        fixed = [*self.program.constants, *self.program.folded]
-        values |= {
-            t: np.asarray(v) for t, v in evaluate(fixed, {}).items() if t in fixed
-        }
-        for step in self.program.steps:
-            parts = self.parts.get(step) if isinstance(step, Kernel) else None  # type: ignore[arg-type]
-            if parts is None:
-                terms = step.results if isinstance(step, Kernel) else (step.term,)
-                self._by_reference(terms, values)
-                continue
-            temporaries: dict[int, Array] = {}
-            for p in parts:
-                if isinstance(p, LibraryCall):
-                    self._by_reference([p.term], values)
-                else:
-                    run_part(p, self.language, values, temporaries, functions, seed)
-            for body, r in zip(step.bodies, step.results, strict=True):
-                values.setdefault(r, values.get(body))  # type: ignore[arg-type]
-        return [values[r] for r in self.program.roots]
-
-    def _by_reference(self, terms: Sequence[Term], values: dict[Any, Array]) -> None:
-        found = evaluate(
-            list(terms), {t: v for t, v in values.items() if v is not None}
-        )
-        values |= {t: np.asarray(found[t]) for t in terms}
-
-
-def kernel_of(program: Program, language: str = "cuda") -> Generated:
-    """The only kernel of a program, which is one part."""
-    (kernel,) = program.kernels
-    (part,) = parts_of(kernel, DIALECTS[language], {})
-    assert isinstance(part, Generated)
-    return part
-
-
-def unit_of(p: Generated, language: str) -> model.Unit:
-    def described(memory: Sequence[KernelOperand], numbers: Sequence[int]) -> Any:
-        return tuple(
-            (p.nest.buffers[i].name, m.dtype.name, int(np.prod(m.shape, dtype=int)))
-            for m, i in zip(memory, numbers, strict=True)
-        )
-
-    s = p.source
-    given = described(p.inputs, s.inputs), described(p.outputs, s.outputs)
-    return model.Unit(language, s.header, s.body, *given)
-
-
-def run_part(
-    p: Generated,
-    language: str,
-    values: dict[Any, Array],
-    temporaries: dict[int, Array],
-    functions: dict[model.Unit, Any],
-    seed: int,
-) -> None:
-    def array(m: KernelOperand) -> Array:
-        if m.kind == "table":
-            return np.asarray(m.key.array)
-        return temporaries[m.key] if m.kind == "temporary" else values[m.key]
-
-    outputs = [np.empty(m.shape, m.dtype) for m in p.outputs]
-    function = functions[unit_of(p, language)]
-    s = p.source
-    model.launched(
-        function, [array(m) for m in p.inputs], outputs, s.groups, s.group, seed
-    )
-    for m, y in zip(p.outputs, outputs, strict=True):
-        (temporaries if m.kind == "temporary" else values)[m.key] = y
 
 
 def draw(*shape: int, dtype: Any = "f4") -> Array:
     return rng.standard_normal(shape).astype(dtype)
-
-
-def optimised(f: Callable[..., Any], arrays: Sequence[Array]) -> Program:
-    return (
-        eq.jit(f, backend="numpy", options=eq.Options(deadline_s=60))
-        .lower(*arrays)
-        .program
-    )
 
 
 Case = tuple[Callable[..., Any], list[Array]]
@@ -217,28 +104,51 @@ def cases() -> dict[str, Case]:
 CASES = cases()
 
 
-@pytest.fixture(scope="module", params=["metal", "cuda"])
-def built(request: pytest.FixtureRequest) -> Any:
-    """All programs with their kernels, compiled at once."""
-    runs = {n: Run(optimised(f, xs), request.param) for n, (f, xs) in CASES.items()}
+LANGUAGES = ["metal", "cuda"]
+IN_THREE = re.compile(r" (float32|float16|bfloat16)$")
+
+
+def is_quick(name: str, language: str) -> bool:
+    """Of the programs of three dtypes each language runs one in every run of the tests,
+    another one than the other language."""
+    found = IN_THREE.search(name)
+    if found is None:
+        return name != "a long row in parts"  # which takes seconds
+    turn = list(CASES).index(name[: found.start()] + " float32") + len(language)
+    return found[1] == ("float32", "float16", "bfloat16")[turn % 3]
+
+
+@cache
+def built(language: str, quick: bool) -> tuple[dict[str, Run], dict[model.Unit, Any]]:
+    """Programs with their kernels, compiled at once."""
+    names = [n for n in CASES if is_quick(n, language) == quick]
+    runs = {n: Run(optimised(*CASES[n]), language) for n in names}
     units = dict.fromkeys(u for r in runs.values() for u in r.units)
     return runs, model.compiled(list(units))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_programs_on_the_model(name: str, built: Any) -> None:
-    runs, functions = built
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        pytest.param(n, g, marks=() if is_quick(n, g) else pytest.mark.slow)
+        for n in CASES
+        for g in LANGUAGES
+    ],
+)
+def test_programs_on_the_model(name: str, language: str) -> None:
+    runs, functions = built(language, is_quick(name, language))
     f, arrays = CASES[name]
     with np.errstate(all="ignore"):
         want = interpret(trace(f, arrays).outputs, arrays)
-        for seed in (0, 3):
+        for seed in (0, 3) if is_whole() else (3,):
             for g, w in zip(runs[name](arrays, functions, seed), want, strict=True):
                 assert (g.dtype, g.shape) == (w.dtype, w.shape)
                 assert_near(g, w, 4)
 
 
-def test_most_kernels_are_generated(built: Any) -> None:
-    runs, _ = built
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_most_kernels_are_generated(language: str) -> None:
+    runs, _ = built(language, True)
     whole = [n for n, r in runs.items() if len(r.parts) == len(r.program.kernels)]
     assert len(whole) >= 0.8 * len(runs), sorted(set(runs) - set(whole))
 
@@ -305,12 +215,12 @@ def generated(
     return part
 
 
-def agrees(p: Generated, unit: model.Unit, want: Array, *arrays: Array) -> bool:
+def agrees(p: Generated, function: Any, want: Array, *arrays: Array) -> bool:
     """Whether a kernel computes ``want``, whatever the order of the lanes."""
     s = p.source
     for seed in range(6):
         out = np.empty(want.shape, want.dtype)
-        model.launched(model.one(unit), arrays, [out], s.groups, s.group, seed)
+        model.launched(function, arrays, [out], s.groups, s.group, seed)
         if not np.allclose(out, want, rtol=1e-4):
             return False
     return True
@@ -334,22 +244,28 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("name", ["", *PLANTED])
-def test_wrong_kernels_are_caught(name: str) -> None:
+@pytest.fixture(scope="module")
+def planted() -> Any:
+    """A kernel, and functions of it and of its wrong forms, compiled at once."""
     p = generated(ops.softmax, SOFTMAX)
-    unit = unit_of(p, "metal")
+    right = unit_of(p, "metal")
+    units = {"": right}
+    for name, (part, old, new) in PLANTED.items():
+        text = getattr(right, part)
+        assert old in text, text
+        units[name] = replace(right, **{part: text.replace(old, new)})
+    functions = model.compiled(list(units.values()))
+    return p, {name: functions[u] for name, u in units.items()}
+
+
+@pytest.mark.parametrize("name", ["", *PLANTED])
+def test_wrong_kernels_are_caught(name: str, planted: Any) -> None:
+    p, functions = planted
     want = np.asarray(ops.softmax(SOFTMAX))
-    if not name:
-        assert agrees(p, unit, want, SOFTMAX)
-        return
-    part, old, new = PLANTED[name]
-    text = getattr(unit, part)
-    assert old in text, text
-    unit = replace(unit, **{part: text.replace(old, new)})
     try:
-        assert not agrees(p, unit, want, SOFTMAX)
+        assert agrees(p, functions[name], want, SOFTMAX) == (not name)
     except model.ModelError as error:
-        assert re.search("buffer|barrier|shuffle", str(error))
+        assert name and re.search("buffer|barrier|shuffle", str(error))
 
 
 @pytest.mark.parametrize("language", ["metal", "cuda"])
@@ -357,32 +273,35 @@ def test_a_load_that_slices_may_not_have_is_caught(language: str) -> None:
     x = draw(4, 64)
     p = generated(lambda x: np.tanh(x) + 1, x, language=language)
     unit = unit_of(p, language)
-    assert agrees(p, unit, np.tanh(x) + 1, x)
     load, wrong = {
         "metal": ("= eq_load<4>(b0", "= *(const EQ_GLOBAL EqPack<float, 4>*)(b0"),
         "cuda": ("run(EqWhole<false>())", "run(EqWhole<true>())"),
     }[language]
     assert load in unit.body
     bare = replace(unit, body=unit.body.replace(load, wrong))
+    functions = model.compiled([unit, bare])
+    assert agrees(p, functions[unit], np.tanh(x) + 1, x)
     with pytest.raises(model.ModelError, match="a misaligned access"):
-        agrees(p, bare, np.tanh(x) + 1, x)
+        agrees(p, functions[bare], np.tanh(x) + 1, x)
 
 
 def test_a_grid_that_overshoots_is_caught() -> None:
     x = draw(5, 64)
     p = generated(lambda x: np.tanh(x) + 1, x)
     unit, want = unit_of(p, "metal"), np.tanh(x) + 1
-    assert agrees(p, unit, want, x)
-    bare = "\n".join(line for line in unit.body.splitlines() if "return" not in line)
+    body = "\n".join(line for line in unit.body.splitlines() if "return" not in line)
+    bare = replace(unit, body=body)
+    functions = model.compiled([unit, bare])
+    assert agrees(p, functions[unit], want, x)
     with pytest.raises(model.ModelError, match="outside of a buffer"):
-        agrees(p, replace(unit, body=bare), want, x)
+        agrees(p, functions[bare], want, x)
 
 
 def test_constant_memory_is_not_device_memory() -> None:
     x = draw(1, 4)
     p = generated(lambda x: np.tanh(x) + 1, x)
     unit = unit_of(p, "metal")
-    assert agrees(p, unit, np.tanh(x) + 1, x)
+    assert agrees(p, model.one(unit), np.tanh(x) + 1, x)
     packed = "b1[0] = eq_load<4>(b0).v[0];"
     header = unit_of(generated(lambda x: np.tanh(x) + 1, draw(4, 64)), "metal").header
     with pytest.raises(model.ModelError, match="no matching function"):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bodies import fused_op
+from gpu_runs import Run, kernel_of, optimised
 from metal import model
 from programs import assert_near, program_of
-from test_gpu_kernels import Run, kernel_of, optimised
 
 from eqsat import ops
 from eqsat.backends.gpu import split_reductions
@@ -140,6 +140,7 @@ def test_kernels_of_few_long_rows(name: str, rows: int) -> None:
     assert len(parts) == (count if rows < 64 else 1)
 
 
+@pytest.mark.sampled(2)
 @on_model
 @pytest.mark.parametrize("language", DIALECTS)
 def test_few_long_rows_are_shared_out(
@@ -165,6 +166,7 @@ def test_few_long_rows_are_shared_out(
         assert_near(got, want, 16)
 
 
+@pytest.mark.sampled(8)
 @on_model
 @pytest.mark.parametrize("language", DIALECTS)
 @pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("f2"), BF16], ids=str)

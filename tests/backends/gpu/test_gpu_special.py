@@ -4,19 +4,18 @@ languages say, with products fused into sums and not; what is special of an argu
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.special as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made import Compiler
 from metal import model
+from sizes import examples
 
 from bench.mathematics.ulp import sample, ulps
 from eqsat.backends.gpu.c_code.arithmetic import expression
@@ -38,35 +37,30 @@ BOUNDS = {
 TWO = [n for n in BOUNDS if len(Op.registry[n].params) == 2]
 
 
+def compiler(fused: bool) -> Compiler:
+    """One that fuses products into sums, or does not."""
+    flags = "-std=c++17 -O1 -fPIC -w -fno-strict-aliasing".split()
+    fuses = "-O2 -mfma -ffp-contract=fast" if fused else "-ffp-contract=off"
+    header = (model.HERE / "model.h").read_text(encoding="utf-8")
+    return Compiler(str(model.COMPILER), (*flags, *fuses.split()), header)
+
+
 @cache
 def functions(language: str, fused: bool) -> dict[str, Any]:
     """``f(x, y, out, n)`` for each function; y is not read by those of one number."""
-    dialect, lines = DIALECTS[language], [f'#include "{model.HERE / "model.h"}"']
+    dialect = DIALECTS[language]
     calls = {
         n: expression(n, ["x[i]", "y[i]"][: 1 + (n in TWO)], F32, F32, dialect)
         for n in BOUNDS
     }
     header = header_of(dialect, "\n".join(calls.values()))
-    lines += ["namespace {", header, "}"]
+    lines = ["namespace {", header, "}"]
     lines += [
         f'extern "C" void run_{n}(const float* x, const float* y, float* out, '
         f"int64_t n) {{ for (int64_t i = 0; i < n; ++i) out[i] = {text}; }}"
         for n, text in calls.items()
     ]
-    contract = (
-        ["-O2", "-mfma", "-ffp-contract=fast"] if fused else ["-ffp-contract=off"]
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "all.cpp", Path(folder) / "all.so"
-        source.write_text("\n".join(lines), encoding="utf-8")
-        flags = "-std=c++17 -O1 -fPIC -shared -w -fno-strict-aliasing".split()
-        done = subprocess.run(
-            [str(model.COMPILER), *flags, *contract, str(source), "-o", str(library)],
-            capture_output=True,
-            text=True,
-        )
-        assert not done.returncode, done.stderr[:4000]
-        loaded = ctypes.CDLL(str(library))
+    loaded = ctypes.CDLL(str(compiler(fused).library("\n".join(lines))))
     return {n: getattr(loaded, f"run_{n}") for n in BOUNDS}
 
 
@@ -160,6 +154,7 @@ def pairs(seed: int) -> list[Array]:
     return [np.concatenate(part) for part in some]
 
 
+@pytest.mark.sampled(6)
 @every_way
 @every_function
 def test_errors_of_samples(name: str, language: str, fused: bool) -> None:
@@ -167,9 +162,10 @@ def test_errors_of_samples(name: str, language: str, fused: bool) -> None:
     assert_close(name, known(name, *values), language, fused)
 
 
+@pytest.mark.sampled(6)
 @every_way
 @every_function
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.tuples(*[st.floats(width=32)] * 2), min_size=1, max_size=64))
 def test_drawn_numbers(
     name: str, language: str, fused: bool, drawn: list[tuple[float, float]]
@@ -185,6 +181,7 @@ SPECIAL += [float(np.finfo(F32).tiny), float(np.finfo(F32).smallest_subnormal)]
 SPECIAL += [6.6864e-41, -3e-39]
 
 
+@pytest.mark.sampled(6)
 @every_way
 @every_function
 def test_what_is_special(name: str, language: str, fused: bool) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import program_of
+from sizes import examples
 
 from eqsat import ops
 from eqsat.backends.numpy import interpret
@@ -55,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from([*HEADS]),
     st.sampled_from([1, 63, 64, 65, 130, 200]),

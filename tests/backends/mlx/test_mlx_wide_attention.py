@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import Array
 from programs import program_of
+from sizes import examples
 
 from eqsat import ops
 from eqsat.backends.gpu.hopper.attention import Attention, attending
@@ -142,7 +143,7 @@ def called(form: str, scale: float) -> Any:
 @on_device
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wide", [False, True])
-@settings(max_examples=8)
+@examples(8)
 @given(
     st.sampled_from(LEADS),
     st.tuples(*[st.sampled_from([4, 100, 128, 129, 400])] * 2),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import Array, fused
 from programs import program_of
+from sizes import examples
 
 from eqsat.backends.gpu.hopper import products
 
@@ -165,7 +166,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @on_device
-@settings(max_examples=6)
+@examples(6)
 @pytest.mark.parametrize("leads", LEADS)
 @given(
     st.tuples(*[st.sampled_from(SIZES)] * 3),

@@ -7,14 +7,13 @@ import ctypes
 import functools
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made import Compiler, CompilerError
 
 from eqsat.backends.gpu.minify import compact
 
@@ -111,28 +110,27 @@ static __attribute__((section("group_memory"), used)) char at_least_one[16];
 #define EQM_START __start_group_memory
 #define EQM_SIZE size_t(__stop_group_memory - __start_group_memory)
 """
+FLAGS = (
+    *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"),
+    *("-U_FORTIFY_SOURCE", "-fsanitize=alignment"),
+    "-fsanitize-undefined-trap-on-error",
+)
+
+
+@functools.cache
+def _compiler() -> Compiler:
+    paths = [HERE / name for name in ("model.h", "tensor_cores.h")]
+    header = "\n".join(p.read_text(encoding="utf-8") for p in paths)
+    return Compiler(str(COMPILER), FLAGS, header)
 
 
 def compiled(units: Sequence[Unit]) -> dict[Unit, Any]:
     """A function for each kernel. Raises :class:`ModelError` for one that is no C++."""
-    headers = [f'#include "{HERE / name}"' for name in ("model.h", "tensor_cores.h")]
-    text = "\n".join([*headers, f"{_ENDS}\n"])
-    text += "\n".join(u.text(f"k{i}") for i, u in enumerate(units))
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
-        source.write_text(text, encoding="utf-8")
-        flags = (
-            "-std=c++17 -O1 -fPIC -shared -w -fno-strict-aliasing -ffp-contract=off "
-            "-U_FORTIFY_SOURCE -fsanitize=alignment -fsanitize-undefined-trap-on-error"
-        )
-        done = subprocess.run(
-            [str(COMPILER), *flags.split(), str(source), "-o", str(library)],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise ModelError(done.stderr[:4000])
-        loaded = ctypes.CDLL(str(library))
+    text = "\n".join([_ENDS, *(u.text(f"k{i}") for i, u in enumerate(units))])
+    try:
+        loaded = ctypes.CDLL(str(_compiler().library(text)))
+    except CompilerError as error:
+        raise ModelError(str(error)) from None
     functions = {}
     for i, u in enumerate(units):
         function = getattr(loaded, f"run_k{i}")

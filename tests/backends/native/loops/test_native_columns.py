@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import FLOATS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import LAYOUTS, laid, run
 from programs import program_of
+from sizes import examples
 
 import eqsat as eq
 from eqsat.backends.loop_ir import hoisted_nests
@@ -43,8 +44,9 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=12)
+@examples(12)
 @given(
     st.sampled_from(FLOATS),
     st.sampled_from([(130, 1, 70), (33, 2, 64), (70, 3, 5), (16, 1, 130), (3, 2, 1)]),

@@ -19,23 +19,25 @@ from families import (
     take_arguments,
     taken,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import (
     DTYPES,
     INTEGERS,
-    LAYOUTS,
     Array,
     called,
     fused,
     laid,
+    layouts,
     lowered,
     mixed,
     natively,
     run,
     same_bits,
+    threads,
 )
 from programs import program_of
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat import ops
@@ -44,9 +46,6 @@ from eqsat.ops.position import take
 from eqsat.ops.scan import cumprod, cumsum
 from eqsat.support.options import Options
 
-seeds = st.integers(0, 2**32 - 1)
-layouts = st.sampled_from(LAYOUTS)
-threads = st.sampled_from([1, 2, 8])
 sizes = st.sampled_from([1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 64, 130, 300])
 shapes = st.one_of(
     st.tuples(sizes), st.tuples(st.integers(1, 5), sizes),
@@ -57,7 +56,7 @@ shapes = st.one_of(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=12)
+@examples(12)
 @given(seeds, shapes, layouts, threads)
 def test_running_results(
     dtype: Any, seed: int, shape: Any, layout: str, threads: int
@@ -83,6 +82,7 @@ def errors(got: Array, x: Array, axis: int) -> Array:
     return np.abs(got - np.cumsum(wide, axis)) / (unit * size)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [5, 16, 100, 1000, 20_000])
 def test_running_sums_are_no_worse_than_numpys(dtype: str, n: int) -> None:
@@ -95,7 +95,7 @@ def test_running_sums_are_no_worse_than_numpys(dtype: str, n: int) -> None:
             assert np.mean(ours**2) <= max(np.mean(theirs**2), 1)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seeds, shapes, st.sampled_from(["f4", "f8", "f2", BF16]), layouts)
 def test_running_products_and_exact_sums_are_numpys(
     seed: int, shape: Any, dtype: Any, layout: str
@@ -119,7 +119,7 @@ def eq_exact(program: Any) -> Any:
     return NativeProgram(program, host(), 1, exact=True)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seeds, st.sampled_from([(3, 50), (2, 5, 64), (300, 7), (5, 1)]), threads)
 def test_running_sums_with_neighbours(seed: int, shape: Any, threads: int) -> None:
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
@@ -158,7 +158,7 @@ def test_running_sums_of_nothing(shape: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=12)
+@examples(12)
 @given(
     seeds, shapes, layouts, st.sampled_from([(), (1,), (5,), (33,), (2, 3)]), threads
 )
@@ -173,7 +173,7 @@ def test_take(
         same_bits(got, np.take(x, at, axis))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seeds, threads)
 def test_take_with_neighbours(seed: int, threads: int) -> None:
     given_ = take_arguments(np.random.default_rng(seed))
@@ -236,7 +236,7 @@ def test_nothing_is_taken_from_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@settings(max_examples=15)
+@examples(15)
 @given(seeds, sizes, layouts)
 def test_integer_powers_wrap(dtype: Any, seed: int, n: int, layout: str) -> None:
     rng, f = np.random.default_rng(seed), integer_powers

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from layers import GROUPS, by_groups, nibbles, quantised, whole
 from natives import Array, laid, near
 from programs import program_of
+from sizes import examples
 
 import eqsat as eq
 from eqsat.backends.loop_ir.index_maps import Affine, LoopVar, reshape_index
@@ -37,7 +38,7 @@ def right(f: Any, x: Array, constants: Any, got: Array) -> None:
     near(got, x.astype(np.float64) @ y, bound)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([4, 8]),
@@ -156,7 +157,7 @@ def test_a_known_row_of_a_block_is_a_digit() -> None:
     assert [str(e) for e in index] == ["2 k + 1", "1"]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from(ROWS),

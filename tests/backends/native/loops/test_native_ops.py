@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 from agreement import BF16, FLOATS
 from families import ANY_ZERO, BROADCAST, POINTWISE, SAMPLE, admitted, choices
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from math_bounds import EXACT, LONG, bound
 from natives import (
     DTYPES,
     INTEGERS,
-    LAYOUTS,
     LENGTHS,
     Array,
     laid,
+    layouts,
     mixed,
     near,
     run,
     same_bits,
 )
 from programs import program_of
-from test_native_math import EXACT, LONG, bound
+from sizes import examples, seeds, some
 
 from bench.mathematics.ulp import SCIPY, reference, ulps
 from eqsat.backends.native.math import FUNCTIONS
@@ -34,14 +35,12 @@ from eqsat.ops.pointwise import cast
 from eqsat.support.errors import EqsatError
 from eqsat.terms.op import Op
 
-seeds = st.integers(0, 2**32 - 1)
-layouts = st.sampled_from(LAYOUTS)
 lengths = st.sampled_from(LENGTHS)
 ALL = slice(None)
 parts = st.sampled_from([ALL, *(slice(i, None, 3) for i in range(3))])
 """Which of the dtypes: the first example has all, and others take less time."""
-few = settings(max_examples=2)
-many = settings(max_examples=60)
+few = examples(2)
+many = examples(60)
 
 BY_NUMPY = {
     "gcd": INTEGERS,
@@ -85,7 +84,8 @@ def pointwise(
     name: str, seed: int, shapes: Sequence[Any], layout: str, part: slice = ALL
 ) -> None:
     """Check an op of arrays of ``part`` of the dtypes that it takes."""
-    dtypes, rng = admitted(name)[part], np.random.default_rng(seed)
+    dtypes = some(admitted(name)[part], 3, seed, layout)
+    rng = np.random.default_rng(seed)
     each, arrays = families.pointwise(name, rng, shapes, layout, dtypes)
     program = program_of(each, *arrays)
     got, reasons = run(program, arrays)
@@ -95,6 +95,7 @@ def pointwise(
         right(name, g, interpret(root.args, arrays))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", POINTWISE)
 @few
 @given(seeds, lengths, layouts, parts)
@@ -114,6 +115,7 @@ def test_pointwise_ops_at_length(
     pointwise(name, seed, [(*lead[0], n), (*lead[1], n)], layout)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SAMPLE)
 @pytest.mark.parametrize("shapes", BROADCAST, ids=str)
 def test_shapes_that_broadcast(name: str, shapes: Any) -> None:
@@ -121,7 +123,7 @@ def test_shapes_that_broadcast(name: str, shapes: Any) -> None:
         pointwise(name, 1, shapes, layout)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seeds, st.sampled_from(SAMPLE), st.lists(st.sampled_from(DTYPES), min_size=2))
 def test_dtypes_meet_as_in_numpy(seed: int, name: str, dtypes: list[Any]) -> None:
     op, rng = Op.registry[name], np.random.default_rng(seed)
@@ -156,7 +158,9 @@ def test_where(seed: int, n: int, layout: str) -> None:
 @few
 @given(seeds, lengths, layouts)
 def test_casts(a: Any, seed: int, n: int, layout: str) -> None:
-    f, arrays = families.casts(np.random.default_rng(seed), a, n, layout, DTYPES)
+    f, arrays = families.casts(
+        np.random.default_rng(seed), a, n, layout, some(DTYPES, 5, seed)
+    )
     program = program_of(f, *arrays)
     got, reasons = run(program, arrays)
     assert not reasons

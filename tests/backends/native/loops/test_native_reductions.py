@@ -22,19 +22,21 @@ from families import (
     reduction,
     rows_of,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import (
     DTYPES,
-    LAYOUTS,
     Array,
     fused,
     laid,
+    layouts,
     mixed,
     natively,
     near,
     same_bits,
+    threads,
 )
+from sizes import examples, seeds, some
 
 import eqsat as eq
 from eqsat import ops
@@ -42,21 +44,16 @@ from eqsat.backends.native.loops import vector_shape as cuts
 from eqsat.backends.native.machine.processor import Host
 from eqsat.terms.op import Op
 
-seeds = st.integers(0, 2**32 - 1)
-layouts = st.sampled_from(LAYOUTS)
-threads = st.sampled_from([1, 2, 8])
-some = settings(max_examples=6)
-
 
 @pytest.mark.parametrize("name", EXACT_REDUCTIONS)
-@settings(max_examples=6)
+@examples(6)
 @given(seeds, st.sampled_from(REDUCED), layouts, threads)
 def test_exact_reductions(
     name: str, seed: int, case: tuple[Shape, Shape], layout: str, threads: int
 ) -> None:
     op, rng = Op.registry[name], np.random.default_rng(seed)
     shape, axes = reduction(name, case)
-    arrays = [laid(mixed(rng, shape, d), layout) for d in DTYPES]
+    arrays = [laid(mixed(rng, shape, d), layout) for d in some(DTYPES, 5, seed)]
     got = natively(
         lambda *xs: tuple(op(x, axis=axes) for x in xs), *arrays, threads=threads
     )
@@ -77,9 +74,10 @@ def test_nan_anywhere_in_a_column_is_seen(name: str, shape: Shape) -> None:
     same_bits(got, getattr(np, name)(x, axis=0))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["max", "min", "sum", "any"])
 @pytest.mark.parametrize("far", ["", "one by one", "several at once"])
-@some
+@examples(6)
 @given(seeds, st.integers(8, 20), st.integers(64, 1200), threads)
 def test_columns_of_any_number(
     name: str, far: str, seed: int, m: int, n: int, threads: int
@@ -87,7 +85,8 @@ def test_columns_of_any_number(
     """Panels of them end at any column; from memory that no cache holds they are read
     one element at a time, or several, as the processor foresees."""
     rng, op = np.random.default_rng(seed), Op.registry[name]
-    arrays = [mixed(rng, (m, n), d) for d in DTYPES if d not in FLOATS or name != "sum"]
+    dtypes = [d for d in DTYPES if d not in FLOATS or name != "sum"]
+    arrays = [mixed(rng, (m, n), d) for d in some(dtypes, 3, seed)]
     arrays += [rng.integers(-99, 99, (m, n)).astype(d) for d in ("f4", "f8")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "FAR_BYTES", 0 if far else cuts.FAR_BYTES)
@@ -101,15 +100,15 @@ def test_columns_of_any_number(
 
 
 @pytest.mark.parametrize("name", ROUNDED_REDUCTIONS)
-@settings(max_examples=6)
+@examples(6)
 @given(seeds, st.sampled_from(REDUCED), layouts)
 def test_integers_wrap_and_odd_floats_meet(
     name: str, seed: int, case: tuple[Shape, Shape], layout: str
 ) -> None:
     """Integers and bools exactly; of floats NaN and infinities."""
     (shape, axes), op, rng = case, Op.registry[name], np.random.default_rng(seed)
-    arrays = [laid(mixed(rng, shape, d), layout) for d in DTYPES]
-    arrays = [x for x in arrays if x.dtype in FLOATS or name != "mean"]
+    dtypes = [d for d in DTYPES if d in FLOATS or name != "mean"]
+    arrays = [laid(mixed(rng, shape, d), layout) for d in some(dtypes, 5, seed)]
     for x in arrays:
         if x.dtype in FLOATS and x.flags.writeable:
             with np.errstate(all="ignore"):
@@ -142,7 +141,7 @@ def test_of_nothing_a_reduction_is_its_neutral_element(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-@settings(max_examples=25)
+@examples(25)
 @given(
     seeds,
     st.sampled_from(
@@ -178,11 +177,12 @@ def test_the_first_of_equals_is_chosen(
         same_bits(np.asarray(g), w)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n", [1, 131])
 @pytest.mark.parametrize("layout", ["packed", "fortran", "reversed", "broadcast"])
 def test_positions_of_every_dtype_and_layout(layout: str, n: int) -> None:
     rng = np.random.default_rng(n)
-    arrays = [laid(mixed(rng, (3, 2, n), d), layout) for d in DTYPES]
+    arrays = [laid(mixed(rng, (3, 2, n), d), layout) for d in some(DTYPES, 2)]
     for find in (ops.argmax, ops.argmin):
         f = lambda *xs: tuple(find(x, a) for x in xs for a in (0, 1, 2, None))  # noqa: E731, B023
         for g, w in zip(natively(f, *arrays), f(*arrays), strict=True):
@@ -207,7 +207,7 @@ def summed(x: Array, threads: int, axis: int, fuse: bool = False) -> Array:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("kind", SUMMED, ids=lambda k: k.__name__)
-@some
+@examples(6)
 @given(seeds, st.sampled_from(LENGTHS[:-1]), threads, st.sampled_from([-1, 0, 1, 9]))
 def test_errors_of_sums_do_not_grow(
     kind: Any, dtype: str, seed: int, n: int, threads: int, axis: int
@@ -258,7 +258,7 @@ def test_sums_are_no_worse_than_numpys(kind: Any, n: int) -> None:
         assert error(got) <= max(error(np.sum(x, axis)), 1)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seeds, st.integers(1, 300), st.sampled_from(["f4", "f8"]), st.booleans())
 def test_products(seed: int, n: int, dtype: str, first: bool) -> None:
     x = np.random.default_rng(seed).uniform(0.9, 1.1, (n, 3)).astype(dtype)
@@ -268,6 +268,7 @@ def test_products(seed: int, n: int, dtype: str, first: bool) -> None:
     near(got, want, count * UNIT[x.dtype.name] * want)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("n", [7, 300, 70_000])
 @pytest.mark.parametrize("threads", [1, 8])
 def test_sums_that_are_infinite_or_nan(n: int, threads: int) -> None:
@@ -290,7 +291,7 @@ def test_sums_that_are_infinite_or_nan(n: int, threads: int) -> None:
 # -- several in one kernel -------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seeds, st.sampled_from([(3, 50), (2, 5, 64), (1, 70_000), (300, 7)]), threads)
 def test_rows_with_reductions_of_reductions(
     seed: int, shape: Shape, threads: int
@@ -315,6 +316,7 @@ LESS: dict[str, tuple[Callable[..., Any], bool]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", LESS)
 def test_exponentials_of_elements_less_the_largest(name: str, dtype: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import BF16
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import Array, fused, laid, lowered, natively
 from programs import program_of
+from sizes import examples
 
 import eqsat as eq
 from eqsat.backends.native.plan import relayout_copies
@@ -45,8 +46,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.integers(0, 2**32 - 1),
     SIZES,

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from families import taken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import (
     DTYPES,
-    LAYOUTS,
     called,
     fused,
     laid,
+    layouts,
     lowered,
     mixed,
     natively,
     same_bits,
+    threads,
 )
 from programs import program_of
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat import ops
@@ -33,16 +35,14 @@ from eqsat.backends.native.machine.processor import host
 from eqsat.ops import add_at, set_at
 from eqsat.ops.position import take
 
-seeds = st.integers(0, 2**32 - 1)
-layouts = st.sampled_from(LAYOUTS)
-threads = st.sampled_from([1, 2, 8])
 leads = st.sampled_from([(), (1,), (3,), (2, 5)])
 many = st.sampled_from([(), (1,), (5,), (33,), (2, 3), (0,)])
 slices = st.sampled_from([(), (1,), (7,), (64,), (130,), (300,), (3, 16), (2, 192)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=20)
+@examples(20)
 @given(seeds, leads, many, slices, st.integers(1, 9), layouts, threads)
 def test_slices_are_added_in_the_order_of_the_indices(
     dtype: Any,
@@ -67,8 +67,9 @@ def test_slices_are_added_in_the_order_of_the_indices(
     same_bits(got, want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=12)
+@examples(12)
 @given(seeds, leads, many, slices, st.integers(1, 9), layouts, threads)
 def test_the_last_slice_for_a_place_stays(
     dtype: Any,
@@ -112,7 +113,7 @@ FUSED: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(FUSED)))
-@settings(max_examples=6)
+@examples(6)
 @given(seeds, threads, st.booleans())
 def test_added_slices_have_neighbours(
     number: int, seed: int, threads: int, as_one: bool

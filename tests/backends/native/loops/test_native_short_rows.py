@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import some
 
 import eqsat as eq
 from eqsat.backends.native.machine.processor import host
@@ -51,12 +52,13 @@ def listed(f: Any, *args: Any) -> list[str]:
     return [line for line in source.splitlines() if line.startswith(";")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*MAPS, *REDUCTIONS])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_of_every_length(name: str, dtype: str, threads: int) -> None:
     f = eq.jit((MAPS | REDUCTIONS)[name], options=eq.Options(threads=threads))
-    for size in SIZES:
+    for size in some(SIZES, 2):
         rows = int(rng.integers(3, 90))
         x, c, r = (rng.standard_normal(s) for s in [(rows, size), size, (rows, 1)])
         given = [a.astype(dtype) for a in (x, c, r)]
@@ -128,6 +130,7 @@ def test_what_is_rolled_is_computed_once() -> None:
     assert sum("exp(" in line for line in listed(smoothed, u)) == 1
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "u2", "i8", "?"])
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
 def test_coordinates_are_written_in_turn(dtype: str, count: int) -> None:

@@ -148,6 +148,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_results_do_not_depend_on_the_direction(name: str, threads: int) -> None:
@@ -201,6 +202,7 @@ COLUMNS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_in_parts(name: str) -> None:
     x = np.random.default_rng(0).standard_normal((2048, 512)).astype(np.float32)

@@ -14,11 +14,27 @@ from unittest import mock
 import numpy as np
 import pytest
 from agreement import BF16
-from hypothesis import example, given, settings
+from convolving import (
+    CPUS,
+    F16,
+    F32,
+    F64,
+    ONE,
+    ORDERS,
+    UNIT,
+    WIDE,
+    cpus,
+    draw,
+    exact,
+    right,
+    threads,
+)
+from hypothesis import example, given
 from hypothesis import strategies as st
-from layers import Sizes, attributes, drawn_convolutions
+from layers import Sizes, attributes, drawn_convolutions, slid_convolutions
 from natives import Array, fused, laid, lowered, natively, near, run
 from programs import program_of
+from sizes import examples, seeds, some
 
 import eqsat as eq
 from eqsat import ops
@@ -29,41 +45,14 @@ from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.plan import steps
 from eqsat.ops.contract import conv2d_op
 
-F16, F32, F64 = np.dtype("f2"), np.dtype("f4"), np.dtype("f8")
-UNIT = {F32: 2.0**-24, F64: 2.0**-53}
-WIDE = {F32: np.float64, F64: np.longdouble}
-ORDERS = "packed fortran reversed strided window broadcast".split()
-CPUS = [None, "generic", "x86-64-v3"] if host().triple.startswith("x86_64") else [None]
-ONE = (1, 1)
-seeds = st.integers(0, 2**32 - 1)
-threads = st.sampled_from([1, 3])
-cpus = st.sampled_from(CPUS)
+any_convolutions = drawn_convolutions() | slid_convolutions()
 
 
-def draw(seed: int, *shape: int, dtype: Any = F32) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def exact(x: Array, w: Array, dtype: Any, **attrs: Any) -> Array:
-    with np.errstate(invalid="ignore"):
-        found = conv2d_op.reference(x.astype(dtype), w.astype(dtype), **attrs)
-    return cast(Array, found)
-
-
-def right(got: Array, x: Array, w: Array, **attrs: Any) -> None:
-    """``got`` is the convolution within the roundings of its sums."""
-    sums = got.dtype if got.dtype in UNIT else F32
-    wide = WIDE[sums]
-    size = exact(np.abs(x), np.abs(w), wide, **attrs)
-    bound = (w[0].size + 1) * UNIT[sums] * size
-    near(got, exact(x, w, wide, **attrs), bound)
-
-
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     seeds,
-    drawn_convolutions(),
-    st.sampled_from([F32, F64]),
+    any_convolutions,
+    st.sampled_from([F32, F32, F64, F16, BF16]),
     st.tuples(st.sampled_from(ORDERS), st.sampled_from(ORDERS)),
     st.booleans(),
     threads,
@@ -78,6 +67,15 @@ def right(got: Array, x: Array, w: Array, **attrs: Any) -> None:
     3,
     None,
 )
+@example(
+    0,
+    ((1, 1, 1, 300), (1, 1, 1, 300), attributes(padding=(0, 299))),
+    F64,
+    ("packed", "packed"),
+    False,
+    1,
+    None,
+)
 def test_convolutions(
     seed: int,
     drawn: tuple[Sizes, Sizes, dict[str, Any]],
@@ -88,8 +86,8 @@ def test_convolutions(
     cpu: str | None,
 ) -> None:
     shape, kernel, attrs = drawn
-    x = laid(draw(seed, *shape, dtype=dtype), orders[0])
-    w = laid(draw(seed + 1, *kernel, dtype=dtype), orders[1])
+    x = laid(draw(seed, *shape).astype(dtype), orders[0])
+    w = laid(draw(seed + 1, *kernel).astype(dtype), orders[1])
     given, fixed = ([x], [w]) if is_constant else ([x, w], [])
     (got,) = natively(
         lambda x, w: ops.conv2d(x, w, **attrs),
@@ -101,8 +99,8 @@ def test_convolutions(
     right(got, x, w, **attrs)
 
 
-@settings(max_examples=60, deadline=None)
-@given(seeds, drawn_convolutions(), st.sampled_from([F32, F64]), threads, cpus)
+@examples(120)
+@given(seeds, any_convolutions, st.sampled_from([F32, F64]), threads, cpus)
 def test_what_follows_runs_for_parts_of_the_places(
     seed: int,
     drawn: tuple[Sizes, Sizes, dict[str, Any]],
@@ -127,35 +125,37 @@ def test_what_follows_runs_for_parts_of_the_places(
 # -- cuts ------------------------------------------------------------------------------
 
 
+CUTS: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
+    ((1, 130, 9, 7), (70, 130, 3, 3), attributes(padding=ONE)),  # inner blocks
+    ((2, 1500, 5, 5), (300, 1500, 1, 1), attributes()),  # rows of kernels too
+    ((1, 20, 5, 7), (130, 20, 3, 3), attributes()),  # few places
+    ((3, 2, 40, 61), (17, 2, 5, 5), attributes((2, 2), (2, 2))),
+    ((1, 3, 96, 100), (24, 3, 32, 16), attributes((32, 16))),  # patches
+    ((1, 2, 150, 211), (2, 1, 3, 3), attributes(padding=ONE, groups=2)),  # bands
+    ((2, 5, 31, 33), (10, 1, 7, 7), attributes(padding=(3, 3), groups=5)),
+    ((1, 4, 3, 3), (4, 1, 3, 3), attributes(groups=4)),  # one place
+    ((1, 1, 1, 300), (3, 1, 1, 9), attributes(padding=(0, 4))),
+    ((1, 2, 60, 3), (2, 1, 11, 2), attributes((2, 1), (3, 0), (3, 2), 2)),
+    # large kernels in few places
+    ((5, 6, 20, 23), (20, 3, 18, 20), attributes((1, 2), (0, 1), groups=2)),
+    ((70, 4, 9, 9), (9, 4, 9, 9), attributes()),  # one place
+    ((2, 70, 6, 6), (33, 70, 5, 5), attributes()),  # channels at once
+    ((9, 2, 40, 41), (50, 2, 30, 20), attributes((1, 2), (1, 3), (1, 2))),
+    ((40, 3, 17, 18), (1, 3, 16, 16), attributes(padding=ONE)),  # one kernel
+    ((300, 2, 8, 8), (120, 2, 7, 7), attributes(padding=ONE)),  # many rows
+    ((2, 5, 90, 90), (30, 5, 88, 89), attributes(padding=ONE)),  # bands
+    ((1, 6, 30, 37), (34, 3, 25, 17), attributes((2, 3), (1, 2), ONE, 2)),
+    ((3, 4, 20, 40), (28, 1, 9, 17), attributes(dilation=(2, 2), groups=4)),
+]
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("case", CUTS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("shape", "kernel", "attrs"),
-    [
-        ((1, 130, 9, 7), (70, 130, 3, 3), attributes(padding=ONE)),  # inner blocks
-        ((2, 1500, 5, 5), (300, 1500, 1, 1), attributes()),  # rows of kernels too
-        ((1, 20, 5, 7), (130, 20, 3, 3), attributes()),  # few places
-        ((3, 2, 40, 61), (17, 2, 5, 5), attributes((2, 2), (2, 2))),
-        ((1, 3, 96, 100), (24, 3, 32, 16), attributes((32, 16))),  # patches
-        ((1, 2, 150, 211), (2, 1, 3, 3), attributes(padding=ONE, groups=2)),  # bands
-        ((2, 5, 31, 33), (10, 1, 7, 7), attributes(padding=(3, 3), groups=5)),
-        ((1, 4, 3, 3), (4, 1, 3, 3), attributes(groups=4)),  # one place
-        ((1, 1, 1, 300), (3, 1, 1, 9), attributes(padding=(0, 4))),
-        ((1, 2, 60, 3), (2, 1, 11, 2), attributes((2, 1), (3, 0), (3, 2), 2)),
-        # large kernels in few places
-        ((5, 6, 20, 23), (20, 3, 18, 20), attributes((1, 2), (0, 1), groups=2)),
-        ((70, 4, 9, 9), (9, 4, 9, 9), attributes()),  # one place
-        ((2, 70, 6, 6), (33, 70, 5, 5), attributes()),  # channels at once
-        ((9, 2, 40, 41), (50, 2, 30, 20), attributes((1, 2), (1, 3), (1, 2))),
-        ((40, 3, 17, 18), (1, 3, 16, 16), attributes(padding=ONE)),  # one kernel
-        ((300, 2, 8, 8), (120, 2, 7, 7), attributes(padding=ONE)),  # many rows
-        ((2, 5, 90, 90), (30, 5, 88, 89), attributes(padding=ONE)),  # bands
-        ((1, 6, 30, 37), (34, 3, 25, 17), attributes((2, 3), (1, 2), ONE, 2)),
-        ((3, 4, 20, 40), (28, 1, 9, 17), attributes(dilation=(2, 2), groups=4)),
-    ],
-)
-def test_cuts(shape: Sizes, kernel: Sizes, attrs: dict[str, Any], threads: int) -> None:
+def test_cuts(case: tuple[Sizes, Sizes, dict[str, Any]], threads: int) -> None:
+    shape, kernel, attrs = case
     x, w = draw(0, *shape), draw(1, *kernel)
-    for cpu in CPUS:
+    for cpu in some(CPUS, 1):
         (got,) = natively(
             lambda x, w: ops.conv2d(x, w, **attrs), x, w, threads=threads, cpu=cpu
         )
@@ -205,12 +205,14 @@ def test_large_results_of_stencils_are_written_part_by_part(
 # -- numbers ---------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [F16, BF16])
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize(("groups", "kernel"), [(1, (3, 3)), (4, (3, 3)), (2, (7, 20))])
+@pytest.mark.parametrize("form", [(1, (3, 3)), (4, (3, 3)), (2, (7, 20))])
 def test_halves_are_summed_in_float32_and_rounded_once(
-    dtype: Any, cpu: str | None, groups: int, kernel: tuple[int, int]
+    dtype: Any, cpu: str | None, form: tuple[int, tuple[int, int]]
 ) -> None:
+    groups, kernel = form
     attrs = attributes((1, 2), ONE, groups=groups)
     x = draw(0, 2, 4, 9, 43).astype(dtype)
     w = draw(1, 8, 4 // groups, *kernel).astype(dtype)
@@ -222,20 +224,23 @@ def test_halves_are_summed_in_float32_and_rounded_once(
         right(got, x, w, **attrs)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds, drawn_convolutions(), st.sampled_from([np.nan, np.inf]), st.booleans())
+@examples(100)
+@given(
+    seeds, any_convolutions, st.sampled_from([np.nan, np.inf]), st.booleans(), threads
+)
 def test_odd_numbers_go_where_they_belong(
     seed: int,
     drawn: tuple[Sizes, Sizes, dict[str, Any]],
     odd: float,
     in_x: bool,
+    threads: int,
 ) -> None:
     shape, kernel, attrs = drawn
     x, w = draw(seed, *shape), draw(seed + 1, *kernel)
     x[x == 0] = w[w == 0] = 1
     of = x if in_x else w
     of.flat[seed % of.size] = odd
-    (got,) = natively(lambda x, w: ops.conv2d(x, w, **attrs), x, w)
+    (got,) = natively(lambda x, w: ops.conv2d(x, w, **attrs), x, w, threads=threads)
     want = exact(x, w, F64, **attrs)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
@@ -296,8 +301,8 @@ def test_a_result_that_others_read_too() -> None:
         z = ops.relu(y)
         return y, z, ops.conv2d(z + x[:, :1], v), ops.sum(y, (2, 3))
 
-    for threads in (1, 3):
-        y, z, more, sums = natively(both, x, w, v, threads=threads)
+    for n in (1, 3):
+        y, z, more, sums = natively(both, x, w, v, threads=n)
         right(y, x, w, **attributes(padding=ONE))
         np.testing.assert_array_equal(z, np.maximum(y, 0))
         right(more, z + x[:, :1], v, **attributes())

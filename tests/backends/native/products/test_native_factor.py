@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import lowered, natively
 from programs import program_of
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat.backends.native.factors import small_matrices
 from eqsat.backends.native.machine.processor import host
 
 Array = np.ndarray[Any, Any]
-seeds = st.integers(0, 2**32 - 1)
 ROWS = [1, 2, 3, 5, 8, 16, 17, 40]
 BATCHES = [(), (1,), (3,), (9,), (2, 3, 5)]
 LAYOUTS = ["packed", "transposed", "reversed", "strided"]
@@ -58,8 +58,9 @@ def laid_out(x: Array, layout: str) -> Array:
     return x
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ROUTINES)
-@settings(max_examples=14)
+@examples(14)
 @given(
     seeds,
     st.sampled_from(["f4", "f8"]),
@@ -110,8 +111,9 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
-@settings(max_examples=30)
+@examples(30)
 @given(
     seeds,
     st.sampled_from(["f4", "f8"]),

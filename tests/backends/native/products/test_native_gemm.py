@@ -9,11 +9,12 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from layers import BATCHES, FFN, FFN_WEIGHTS, attention
 from natives import Array, fused, laid, natively, near, run
 from programs import program_of
+from sizes import examples, seeds, some
 
 import eqsat as eq
 from eqsat.backends.loop_ir.index_maps import Layout
@@ -37,7 +38,6 @@ ORDERS = "packed fortran reversed strided window broadcast".split()
 sizes = st.sampled_from(SIZES)
 threads = st.sampled_from([1, 3])
 whose = st.sampled_from(["own", "own", "blas"])
-seeds = st.integers(0, 2**32 - 1)
 batches = st.sampled_from(BATCHES)
 
 
@@ -60,7 +60,7 @@ def right(got: Array, x: Array, y: Array) -> None:
 # -- one product -----------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     seeds,
     st.tuples(sizes, sizes, sizes),
@@ -92,7 +92,7 @@ def test_products(
     right(got, x, y)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     seeds,
     st.sampled_from(["row", "column"]),
@@ -118,6 +118,7 @@ def test_a_matrix_by_a_vector(
     right(got, x, y)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("who", ["own", "blas"])
@@ -162,7 +163,7 @@ def test_products_of_nothing(who: str) -> None:
         np.testing.assert_array_equal(got, np.zeros((m, n), np.float32))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seeds,
     st.tuples(sizes, sizes, sizes),
@@ -204,7 +205,8 @@ def test_errors_are_no_worse_than_those_of_blas(k: int) -> None:
 def test_lesser_machines(cpu: str) -> None:
     if cpu == "x86-64-v3" and not host().flags.issuperset(("avx2", "fma")):
         pytest.skip("no AVX2")
-    for m, n, k in ((7, 5, 9), (13, 33, 40), (1, 40, 20), (20, 1, 19), (100, 70, 64)):
+    sizes = (7, 5, 9), (13, 33, 40), (1, 40, 20), (20, 1, 19), (100, 70, 64)
+    for m, n, k in some(sizes, 2):
         for order in ("packed", "fortran"):
             x, y = (laid(draw(0, *s), order) for s in ((m, k), (k, n)))
             (got,) = natively(product, x, y, cpu=cpu, products="own")
@@ -225,6 +227,7 @@ def test_functions_for_arm() -> None:
 # -- products among others -------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("rows", [1, 5, 64, 413])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("fixed", [True, False])
@@ -240,6 +243,7 @@ def test_what_follows_a_product(rows: int, threads: int, fixed: bool) -> None:
         np.testing.assert_allclose(got, f(*wide), 2e-4, 2e-4)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("batch", [(1,), (6,), (2, 3)])
 @pytest.mark.parametrize("tokens", [1, 20, 250])
 @pytest.mark.parametrize("threads", [1, 3])
@@ -360,20 +364,22 @@ def test_the_same_whoever_computes() -> None:
         right(got, x, w)
 
 
+INTEGER_SHAPES = [
+    ((3, 4), (4, 5)),
+    ((1, 40), (40, 1)),
+    ((5, 2, 3, 7), (2, 7, 9)),
+    ((70,), (70, 33)),
+    ((130, 64), (64, 33)),
+]
+
+
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", "i1 u1 i2 u2 i4 u4 i8 u8".split())
-@pytest.mark.parametrize(
-    "x, y",
-    [
-        ((3, 4), (4, 5)),
-        ((1, 40), (40, 1)),
-        ((5, 2, 3, 7), (2, 7, 9)),
-        ((70,), (70, 33)),
-        ((130, 64), (64, 33)),
-    ],
-)
+@pytest.mark.parametrize("shapes", INTEGER_SHAPES)
 def test_products_of_integers_are_machine_code(
-    dtype: str, x: tuple[int, ...], y: tuple[int, ...]
+    dtype: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
+    x, y = shapes
     info = np.iinfo(dtype)
     rng = np.random.default_rng(len(x))
     a, b = (rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in (x, y))

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natives import Array, fused, natively
 from programs import program_of
+from sizes import examples
 
 from eqsat import attention, ops
 from eqsat.backends.native.lower import CompiledProgram, _layout
@@ -82,7 +83,7 @@ def masks(rng: np.random.Generator, kind: str, *shape: int) -> Array:
     st.sampled_from([None, np.nan, np.inf, -np.inf]),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=80)
+@examples(80)
 def test_masked_scores(
     kind: str,
     m: int,

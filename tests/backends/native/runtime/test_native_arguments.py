@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from entering import entered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sizes import examples
 
 import eqsat as eq
 from eqsat.trace.call_arguments import is_array
@@ -369,7 +370,7 @@ def changed(value: Any, new: Any, where: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_calls_of_any_arguments_in_turn(data: Any) -> None:
     with entered():
         f = eq.jit(seen)

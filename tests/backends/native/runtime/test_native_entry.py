@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import resource
 import sys
 import threading
 import weakref
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from entering import Backend, add_relu, entered
+from memory_use import needs_proc, resident
 
 import eqsat as eq
 from eqsat.backends.native.machine import c_layouts
@@ -390,15 +390,6 @@ def test_reference_counts_stay() -> None:
     assert all(abs(a - b) < 20 for a, b in zip(after, before, strict=True))
 
 
-def resident() -> int:
-    """Resident memory of this process (bytes)."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
 @needs_proc
 @pytest.mark.parametrize(
     "count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
@@ -460,7 +451,7 @@ def test_arguments_live_while_a_program_runs_without_the_lock() -> None:
 
     def slow(*arrays: Any) -> Any:
         started.set()
-        go.wait(10)
+        go.wait()
         seen.append(alive() is not None)
         return run(*arrays)
 
@@ -468,7 +459,7 @@ def test_arguments_live_while_a_program_runs_without_the_lock() -> None:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(f(p)))
     thread.start()
-    started.wait(10)
+    started.wait()
     del p["x"]
     go.set()
     thread.join()

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_native_entry import needs_proc, resident
+from memory_use import needs_proc, resident
 
 from eqsat.backends.native.machine.processor import Host, compile_ir, host, load
 from eqsat.support.errors import BackendError, OptionError

@@ -6,10 +6,8 @@ from random import Random
 from typing import Any
 
 import bodies
-import expressions
 import numpy as np
 import pytest
-import scipy.special as sp
 from agreement import FLOATS, drawn
 from families import (
     OF_INPUTS,
@@ -19,7 +17,7 @@ from families import (
     of_nothing,
     views,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import shared_out
 from natives import (
@@ -29,14 +27,17 @@ from natives import (
     called,
     fused,
     laid,
+    layouts,
     lowered,
     mixed,
     natively,
     run,
     same_bits,
+    threads,
 )
+from networks import GROUPS, NETWORKS, NUMPY_ARGUMENTS, written
 from programs import assert_near, program_of, rounding_of
-from test_backend_numpy import NETWORKS
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat import ops
@@ -49,11 +50,7 @@ from eqsat.ops.transcendental import exp, tanh
 from eqsat.ops.view import reshape
 from eqsat.terms.op import Op
 from eqsat.testing import Computed, agreement, optimised_agreement, programs
-from eqsat.trace.trace import trace
 
-seeds = st.integers(0, 2**32 - 1)
-layouts = st.sampled_from(LAYOUTS)
-threads = st.sampled_from([1, 2, 8])
 CPUS = [None, "generic", "x86-64-v2"]
 rng = np.random.default_rng(0)
 
@@ -65,7 +62,7 @@ def draw(*shape: int, dtype: str = "f4") -> Array:
 # -- views -----------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     seeds, st.integers(1, 6), st.sampled_from(DTYPES), layouts, threads, st.booleans()
 )
@@ -105,18 +102,12 @@ def test_reshapes_that_no_index_says() -> None:
         assert_near(got, f.reference(x), 1)
 
 
-GROUPS = [name for name in vars(expressions) if name.isupper()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_numpy_users_write(group: str) -> None:
-    known, named = {"np": np, "sp": sp, "C": draw(3, 4)}, expressions.arrays()
-    arrays = [*named.values()]
-    for text in getattr(expressions, group).split(";"):
-        f = eval(f"lambda {', '.join(named)}: {text.strip()}", known)
-        done = trace(f, arrays, {})
+    arrays = [*NUMPY_ARGUMENTS.values()]
+    for _, done in written(group, draw(3, 4)):
         low = lowered(Program.of(done.outputs, done.inputs, done.names), 2)
         want = interpret(done.outputs, arrays)
         for g, w, root in zip(called(low, *arrays), want, done.outputs, strict=True):
@@ -126,8 +117,9 @@ def test_what_numpy_users_write(group: str) -> None:
 # -- networks --------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETWORKS)
-@settings(max_examples=4)
+@examples(4)
 @given(seeds, st.sampled_from(FLOATS), layouts, threads, st.sampled_from(CPUS))
 def test_networks(
     name: str, seed: int, dtype: Any, layout: str, threads: int, cpu: str | None
@@ -144,8 +136,9 @@ def test_networks(
     assert not (found := agreement(one, other)).reason, found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETWORKS)
-@settings(max_examples=2)
+@examples(2)
 @given(seeds, st.sampled_from(FLOATS))
 def test_networks_of_odd_numbers(name: str, seed: int, dtype: Any) -> None:
     f, shapes = NETWORKS[name]
@@ -157,7 +150,7 @@ def test_networks_of_odd_numbers(name: str, seed: int, dtype: Any) -> None:
             assert_near(g, w, 4)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seeds, st.integers(1, 14), st.sampled_from(FLOATS[2:]), layouts, threads)
 def test_kernels_that_nobody_wrote(
     seed: int, count: int, dtype: Any, layout: str, threads: int
@@ -176,14 +169,15 @@ def test_kernels_that_nobody_wrote(
     assert not (found := agreement(one, other)).reason, found
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(programs(max_ops=14), st.sampled_from([1, 2]))
 def test_optimised_programs(program: Any, threads: int) -> None:
-    options = eq.Options(threads=threads, deadline_s=60)
+    options = eq.Options(threads=threads)
     fast = eq.jit(program.function, backend="native", options=options)
     assert not (found := optimised_agreement(program, fast)).reason, found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_rows_and_panels_are_shared_out(threads: int) -> None:
     for f, arrays in shared_out(np.random.default_rng(0)):
@@ -205,9 +199,7 @@ def test_other_hosts(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
             z = ops.layer_norm(x, y, y)
             return z, ops.softmax(x), ops.sum(exp(x), 0), x.mT * 2.0, ops.argmax(x, 1)
 
-        low = eq.jit(
-            f, backend="native", options=eq.Options(threads=2, deadline_s=60)
-        ).lower(x, y)
+        low = eq.jit(f, backend="native", options=eq.Options(threads=2)).lower(x, y)
         got = low.compile()(x, y)
         one = Computed(interpret(low.trace.outputs, [x, y]), low.trace.outputs, [x, y])
         found = agreement(one, Computed(got, low.term, [x, y]))
@@ -227,6 +219,7 @@ def test_a_program_is_compiled_for_each_layout() -> None:
     assert len(layouts) > MANY_LAYOUTS
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_views_of_inputs_in_any_layout(layout: str) -> None:
     x = laid(draw(4, 6), layout)
@@ -237,7 +230,7 @@ def test_views_of_inputs_in_any_layout(layout: str) -> None:
 
 
 def test_through_jit() -> None:
-    @eq.jit(backend="native", options=eq.Options(deadline_s=60))
+    @eq.jit(backend="native")
     def f(x: Any, y: Any) -> Any:
         return x + y, x, x[::2], {"s": ops.softmax(x), "t": x.T @ y}
 

@@ -6,15 +6,13 @@ Short versions run always, the long ones with ``-m slow``.
 from __future__ import annotations
 
 import gc
-import resource
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from memory_use import needs_proc, resident
 from natives import run_in_child
 
 import eqsat as eq
@@ -24,15 +22,9 @@ from eqsat.backends.native.runtime.shared_runtime import is_available
 
 pytestmark = [
     pytest.mark.skipif(not is_available(), reason="objects lie otherwise"),
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    needs_proc,
 ]
 Function = Callable[..., Any]
-
-
-def resident() -> int:
-    """Memory of this process (bytes)."""
-    text = Path("/proc/self/statm").read_text(encoding="ascii")
-    return int(text.split()[1]) * resource.getpagesize()
 
 
 def relu(x: Any, y: Any) -> Any:
@@ -81,8 +73,9 @@ def arrays(count: int) -> list[Any]:
 @pytest.mark.parametrize(
     "calls, shapes",
     [
-        (20_000, 12),
-        (2_000, MOST_VARIANTS + 6),
+        (5_000, 6),
+        pytest.param(20_000, 12, marks=pytest.mark.slow),
+        pytest.param(2_000, MOST_VARIANTS + 6, marks=pytest.mark.slow),
         pytest.param(1_000_000, 40, marks=pytest.mark.slow),
         pytest.param(30_000, MOST_VARIANTS + 20, marks=pytest.mark.slow),
     ],
@@ -131,7 +124,7 @@ def at_once(work: Callable[[int], None], count: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("turns", [40, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("turns", [15, pytest.param(3000, marks=pytest.mark.slow)])
 def test_threads_call_one_function_and_eight(turns: int, threads: int) -> None:
     options = eq.Options(threads=threads)
     one = eq.jit(relu, options=options)
@@ -210,6 +203,6 @@ def test_children_of_a_process_that_has_searched_search() -> None:
     assert run_in_child(_SEARCHES) == ""
 
 
-@pytest.mark.parametrize("turns", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("turns", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_children_of_a_fork_call_and_compile(turns: int) -> None:
     assert run_in_child(_FORKS.replace("TURNS", str(turns))) == ""

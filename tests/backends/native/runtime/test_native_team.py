@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from entering import PROGRAM, loaded
+from counting import Counting
+from entering import PROGRAM
+from memory_use import needs_proc
 from natives import natively, run_in_child
 from programs import program_of
+from sizes import is_whole
+from waiting import until
 
 from eqsat import ops
 from eqsat.backends.native.runtime import shared_runtime as runtime
@@ -24,117 +26,6 @@ from eqsat.backends.native.runtime import team
 from eqsat.backends.native.runtime.team_code import IF_AWAKE
 from eqsat.support.errors import OptionError
 from eqsat.support.options import Options
-
-COUNTING = """
-declare i64 @part_claim(i64, ptr, i64, i64, i64)
-declare void @parts_done(i64, i64)
-declare void @parts_wait(i64, i64)
-declare void @turns_end(i64, i64)
-; buffers[0]: i64 [rounds], i64 [parts of a thread], i64 [wrong], i64 [threads asked],
-; i64 [threads that came], then one i64 for each part. In every round each part adds 1
-; to its number; when all are done, each thread checks all numbers.
-define void @program(ptr %buffers, i64 %thread, i64 %threads, i64 %base) {
-  %whose = alloca i64
-  %state = load ptr, ptr %buffers
-  %p1 = getelementptr i64, ptr %state, i64 1
-  %wrong = getelementptr i64, ptr %state, i64 2
-  %asked = getelementptr i64, ptr %state, i64 3
-  %came = getelementptr i64, ptr %state, i64 4
-  %numbers = getelementptr i64, ptr %state, i64 5
-  %rounds = load i64, ptr %state
-  %each = load i64, ptr %p1
-  store i64 %threads, ptr %asked
-  %n = atomicrmw add ptr %came, i64 1 seq_cst
-  %alone = icmp eq i64 %base, 0
-  %product = mul i64 %threads, %each
-  %parts = select i1 %alone, i64 1, i64 %product
-  br label %round
-round:
-  %i = phi i64 [0, %0], [%i1, %after]
-  %i1 = add i64 %i, 1
-  %double = mul i64 %i, 2
-  %later = add i64 %base, %double
-  %turn = select i1 %alone, i64 0, i64 %later
-  %turn1 = add i64 %turn, 1
-  %next_turn = select i1 %alone, i64 0, i64 %turn1
-  store i64 %thread, ptr %whose
-  br label %claim
-claim:
-  %made = phi i64 [0, %round], [%made1, %one]
-  %part = call i64 @part_claim(
-    i64 %thread, ptr %whose, i64 %threads, i64 %each, i64 %turn)
-  %none = icmp slt i64 %part, 0
-  br i1 %none, label %wait, label %one
-one:
-  %mine = getelementptr i64, ptr %numbers, i64 %part
-  %old = load i64, ptr %mine
-  %new = add i64 %old, 1
-  store i64 %new, ptr %mine
-  %made1 = add i64 %made, 1
-  br label %claim
-wait:
-  call void @parts_done(i64 %made, i64 %turn)
-  call void @parts_wait(i64 %parts, i64 %turn)
-  store i64 %thread, ptr %whose
-  br label %check
-check:
-  %seen = phi i64 [0, %wait], [%seen1, %look]
-  %t = call i64 @part_claim(
-    i64 %thread, ptr %whose, i64 %threads, i64 %each, i64 %next_turn)
-  %all = icmp slt i64 %t, 0
-  br i1 %all, label %after, label %look
-look:
-  %p = getelementptr i64, ptr %numbers, i64 %t
-  %v = load i64, ptr %p
-  %bad = icmp ne i64 %v, %i1
-  %count = zext i1 %bad to i64
-  %was = atomicrmw add ptr %wrong, i64 %count seq_cst
-  %seen1 = add i64 %seen, 1
-  br label %check
-after:
-  call void @parts_done(i64 %seen, i64 %next_turn)
-  call void @parts_wait(i64 %parts, i64 %next_turn)
-  %done = icmp eq i64 %i1, %rounds
-  br i1 %done, label %end, label %round
-end:
-  %next = add i64 %next_turn, 1
-  %last = select i1 %alone, i64 0, i64 %next
-  call void @turns_end(i64 %thread, i64 %last)
-  ret void
-}
-"""
-
-
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-class Counting:
-    """The program above, and what it found."""
-
-    def __init__(self) -> None:
-        self.library = loaded(COUNTING)
-        kind = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-        )  # gives the lock of Python away, as the entry does
-        self.team_run = kind(runtime.runtime().address("team_run"))
-
-        self.came = 0
-        """Threads that took part in the last call."""
-
-    def run(self, threads: int, rounds: int = 20, each: int = 3) -> int:
-        """How many threads could take part; fails when a part was left out or done
-        twice, or a round began too early."""
-        state = np.zeros(5 + 256 * each + 1, np.int64)
-        state[:2] = rounds, each
-        buffers = (ctypes.c_void_p * 1)(state.ctypes.data)
-        self.team_run(self.library.address("program"), buffers, threads)
-        _, _, wrong, asked, came = map(int, state[:5])
-        self.came = came  # which another thread may set before the next line
-        assert wrong == 0 and 1 <= came <= asked
-        parts = asked * each if asked > 1 else 1
-        assert (state[5 : 5 + parts] == rounds).all()
-        assert (state[5 + parts :] == 0).all()
-        return asked
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +43,7 @@ def test_every_part_is_done_once_before_the_next_step(counting: Counting) -> Non
 
 
 def test_all_threads_come_where_there_is_work_for_them(counting: Counting) -> None:
-    end = time.monotonic() + 60
-    while counting.came < 4:
-        counting.run(4, 20_000)
-        assert time.monotonic() < end
+    until(lambda: bool(counting.run(4, 20_000)) and counting.came == 4)
 
 
 def test_nobody_waits_for_a_thread_that_does_not_come(counting: Counting) -> None:
@@ -173,7 +61,7 @@ def test_nobody_waits_for_a_thread_that_does_not_come(counting: Counting) -> Non
 @needs_proc
 def test_one_thread_starts_no_other() -> None:
     code = (
-        "from entering import *\nfrom test_native_team import Counting\n"
+        "from entering import *\nfrom counting import Counting\n"
         "from eqsat.backends.native.runtime import shared_runtime as runtime\n"
         "import numpy as np, os\n"
         "f = add_relu(); x = np.ones(1000, np.float32)\n"
@@ -223,7 +111,7 @@ linking = threading.Thread(target=runtime.runtime); linking.start()
 begun.wait()
 child = os.fork()
 if not child:
-    signal.alarm(60)
+    signal.alarm(600)
     runtime.load = load
     os._exit(0 if runtime.workers() == 0 else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -241,18 +129,10 @@ def test_short_programs_share_threads_that_are_awake(counting: Counting) -> None
     """One on its own wakes nobody; of those that follow one another, some do."""
     asked = 2 | IF_AWAKE
 
-    def until(wanted: int, pause_s: float) -> bool:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            if counting.run(asked, 3) == wanted:
-                return True
-            time.sleep(pause_s)
-        return False
-
     assert counting.run(1 | IF_AWAKE) == 1
-    assert until(1, 0.05)  # the workers of other tests go to sleep
-    assert until(2, 0.0)
-    assert until(1, 0.05)
+    # The workers of other tests go to sleep, then those of this one.
+    for wanted, pause_s in ((1, 0.05), (2, 0.0), (1, 0.05)):
+        until(lambda n=wanted: counting.run(asked, 3) == n, pause_s)
 
 
 def test_how_many_threads_work_is_worth() -> None:
@@ -275,7 +155,7 @@ def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(600)
         assert not t.is_alive()
     return results
 
@@ -304,7 +184,7 @@ def test_a_fork_starts_with_no_workers(counting: Counting) -> None:
     code = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
-from test_native_team import Counting
+from counting import Counting
 from eqsat.backends.native.runtime import shared_runtime as runtime
 c = Counting()
 c.run(3)
@@ -327,15 +207,15 @@ assert c.run(3) == 3
 
 
 def test_the_process_ends_with_workers_about() -> None:
-    for _ in range(3):
-        run_in_child("from test_native_team import *\nCounting().run(4, 100)")
+    for _ in range(3 if is_whole() else 1):
+        run_in_child("from counting import *\nCounting().run(4, 100)")
 
 
 @needs_proc
 def test_signals_are_for_the_threads_of_python() -> None:
     run_in_child("""
 import os, signal, time
-from test_native_team import Counting
+from counting import Counting
 before = set(os.listdir("/proc/self/task"))
 c = Counting(); c.run(4)
 after = set(os.listdir("/proc/self/task"))
