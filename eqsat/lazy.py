@@ -10,16 +10,16 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import numpy as np
 
 from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
-from eqsat.numpy_api import SHOW, WRITE, Operators, are_of_numpy, refuse_subclass
+from eqsat.numpy_api import SHOW, WRITE, are_of_numpy, refuse_subclass
 from eqsat.numpy_api import array as plain
-from eqsat.support import RecompileWarning, TraceError, at, caller_line, pytree, warn
+from eqsat.support import RecompileWarning, TraceError, pytree, warn
 from eqsat.terms import Graph, Op, Term, apply, constant
 from eqsat.trace import (
     RECORDING,
@@ -44,6 +44,15 @@ seconds to compile, and a part of this size holds a whole number of rounds of a 
 2 to 8, 10 or 12 operations, so that a long loop is a few programs."""
 _MANY_NUMBERS = 8
 """Programs that differ in Python numbers alone before a warning."""
+
+
+def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that applies ``function`` to the values."""
+
+    def method(self: Any, *args: Any) -> Any:
+        return function(np.asarray(self), *args)
+
+    return method
 
 
 class LazyArray(Tracer):
@@ -148,32 +157,19 @@ class LazyArray(Tracer):
         shown = _read_only(to_numpy(self._value()))
         return np.array(shown, dtype=dtype, copy=copy)
 
-    def __bool__(self) -> bool:
-        return bool(np.asarray(self))
-
-    def __float__(self) -> float:
-        return float(np.asarray(self))
-
-    def __int__(self) -> int:
-        return int(np.asarray(self))
-
-    def __complex__(self) -> complex:
-        return complex(np.asarray(self))
-
-    def __index__(self) -> int:
-        return operator.index(np.asarray(self))
+    __bool__ = _of_values(bool)
+    __float__ = _of_values(float)
+    __int__ = _of_values(int)
+    __complex__ = _of_values(complex)
+    __index__ = _of_values(operator.index)
+    __str__ = _of_values(str)
+    __format__ = _of_values(format)
 
     def __contains__(self, value: object) -> bool:
         return bool((self == value).any())
 
     def __repr__(self) -> str:
         return "eq." + repr(np.asarray(self)).replace("\n", "\n   ")
-
-    def __str__(self) -> str:
-        return str(np.asarray(self))
-
-    def __format__(self, spec: str) -> str:
-        return format(np.asarray(self), spec)
 
     def __reduce__(self) -> Any:
         return array, (self._value(),)
@@ -235,24 +231,6 @@ class LazyArray(Tracer):
             return function(*_known(args), **_known(kwargs))
         with _told():
             return super().__array_function__(function, types, args, kwargs)
-
-    def writable(self, how: str) -> NoReturn:
-        """Raise :class:`TraceError`: values of lazy arrays never change."""
-        raise TraceError(
-            f"{how} changes an array in place, which a lazy array's values never do\n"
-            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
-        )
-
-    __iadd__ = Operators.__add__
-    __isub__ = Operators.__sub__
-    __imul__ = Operators.__mul__
-    __itruediv__ = Operators.__truediv__
-    __ifloordiv__ = Operators.__floordiv__
-    __imod__ = Operators.__mod__
-    __ipow__ = Operators.__pow__
-    __imatmul__ = Operators.__matmul__
-    __iand__, __ior__, __ixor__ = Operators.__and__, Operators.__or__, Operators.__xor__
-    __ilshift__, __irshift__ = Operators.__lshift__, Operators.__rshift__
 
 
 def _known(arguments: Any) -> Any:

@@ -31,7 +31,14 @@ from . import device_costs, numpy_semantics, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .causal_blocks import count_of, opened
 from .hopper_calls import WIDE, Products, are_ours, defined
-from .mlx_calls import F64, KernelWriter, no_float64
+from .mlx_calls import (
+    F64,
+    KernelWriter,
+    is_one_call,
+    kernel_writer,
+    no_float64,
+    own_sum,
+)
 from .transforms import transformable
 
 INDENT = "    "
@@ -190,7 +197,7 @@ class _Writer:
 
     def _kernel(self, step: Kernel) -> list[str]:
         new = partial(
-            KernelWriter,
+            kernel_writer,
             step,
             self.called,
             self.names,
@@ -229,11 +236,11 @@ class _Writer:
             return lines if ours.union(PRODUCTS).issuperset(calls) else []
         nodes = inner(step.bodies, step.term.args)
         views = all(cast(Op, t.op).kind == "view" for t in nodes)
-        if views or (writer.is_one_call() and self._is_quick(step)):
+        if views or (is_one_call(writer) and self._is_quick(step)):
             return writer.lines()
         packed = not any(t in self.views for t in step.inputs)
         brief = self._is_over_in(step, AS_FAST_S)
-        total = writer.own_sum() if packed and brief else None
+        total = own_sum(writer) if packed and brief else None
         return [f"{self.called[step.results[0]]} = {total}"] if total else []
 
     def _is_quick(self, step: Kernel) -> bool:
@@ -260,7 +267,7 @@ class _Writer:
 
         def name_of(m: KernelOperand) -> str:
             if m.kind == "table":
-                return made.setdefault(m.key, writer.table(m.key.array))
+                return made.setdefault(m.key, writer.tables.table(m.key.array))
             if m.kind == "temporary":
                 return made.setdefault(m.key, self.names.fresh("parts"))
             if m.key in writer.texts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Any, cast
 
 import mlx.core as mx
@@ -10,15 +10,15 @@ import numpy as np
 
 from eqsat.kernels import MAP, ROW, Kernel, show_type
 from eqsat.support import BackendError
-from eqsat.terms import CONSTANT, HALF, SCALAR, Op, Term, Weak
+from eqsat.terms import CONSTANT, HALF, Op, Term, Weak
 from eqsat.trace import KERNEL, RESULT, KernelBody, body_of
 
 from ..gpu.printing import FEW_ROWS
 from ..interpret import evaluate
 from ..numpy import Names
 from . import spell
-from .arrays import to_mlx
 from .hopper_calls import WIDE, Products
+from .known_values import KnownValues
 
 FEW_QUERIES = 4
 """Below which MLX has an attention for float32 on CUDA."""
@@ -45,8 +45,7 @@ def roots_of(kernel: Kernel) -> list[Term]:
 
 
 class KernelWriter:
-    """The lines of one kernel. float16 and bfloat16 are computed in float32, unless one
-    call rounds its own result."""
+    """The lines of one kernel. Made by :func:`kernel_writer`."""
 
     def __init__(
         self,
@@ -64,11 +63,10 @@ class KernelWriter:
         self.leaves = set(kernel.term.args)
         self.texts: dict[Term, str] = {}
         self.out: list[str] = []
-        self.known: dict[Term, bool] = {}
+        self.tables = KnownValues(self.leaves, names, namespace)
         self.wide = False
-        library = kernel.kind not in (MAP, ROW)
-        self.wide = not (language and library) and not self.is_one_call()
-        self.uses = self._uses()
+        """Whether halves are computed in float32."""
+        self.uses = uses_of(self.roots, self.leaves)
 
     def lines(self) -> list[str]:
         """Lines that bind the names of the results."""
@@ -98,54 +96,6 @@ class KernelWriter:
         else:
             self.out.append(f"{name} = {text}")
 
-    def is_one_call(self) -> bool:
-        """Whether one call of MLX computes all of it, and rounds as we do."""
-        if len(self.roots) != 1:
-            return False
-        (root,) = self.roots
-        if root in self.leaves or any(a not in self.leaves for a in root.args):
-            return False
-        op = cast(Op, root.op)
-        if op.name in spell.FAST or "mlx" in op.lowerings:
-            between = op.name in spell.ROUND_BETWEEN and root.dtype in HALF
-            if between and not self.language:
-                return False
-            return self._fast(root, self._plain) is not None
-        moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take")
-        return (
-            op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
-        )
-
-    def own_sum(self) -> str | None:
-        """All of it as one sum, where MLX takes as many threads for it as we do and
-        adds in float32: halves it adds as halves, columns and long rows by few
-        threads."""
-        (root, *others) = self.roots
-        kept = root.op.name == "sum"
-        term = root if kept or root.op.name != "reshape" else root.args[0]
-        if others or term.op.name != "sum" or term.args[0] not in self.leaves:
-            return None
-        (x,) = term.args
-        axes = sorted(a % x.ndim for a in cast(Op, term.op).attr_dict(term)["axis"])
-        lead = x.ndim - len(axes)
-        trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
-        whole = kept or root.shape == x.shape[:lead]
-        many = x.size > 0 and (term.size == 1 or term.size >= FEW_ROWS)
-        if not (trailing and whole and many and x.dtype == term.dtype == WIDE):
-            return None
-        return spell.reduced("sum", self._plain(x), axes, kept)
-
-    def _uses(self) -> dict[Term, int]:
-        """How many values read each term, above the leaves."""
-        found: dict[Term, int] = dict.fromkeys(self.roots, 1)
-        stack = [r for r in self.roots if r not in self.leaves]
-        while stack:
-            for a in stack.pop().args:
-                found[a] = found.get(a, 0) + 1
-                if found[a] == 1 and a not in self.leaves:
-                    stack.append(a)
-        return found
-
     # -- values ------------------------------------------------------------------------
 
     def dtype(self, term: Term) -> np.dtype[Any] | None:
@@ -168,12 +118,12 @@ class KernelWriter:
 
     def _computed(self, term: Term) -> str:
         if isinstance(term.dtype, Weak):
-            return self._plain(term)
+            return self.plain(term)
         if term in self.leaves or term.op is CONSTANT:
-            text = self.called.get(term) or self._table(term)
+            text = self.called.get(term) or self.tables.of(term)
             return self._widened(term, text)
-        if self._is_known(term):
-            return self._widened(term, self._table(term))
+        if self.tables.holds(term):
+            return self._widened(term, self.tables.of(term))
         op = cast(Op, term.op)
         if self.language and term.dtype == F64:
             inside = self.called[self.kernel.results[0]]
@@ -182,9 +132,10 @@ class KernelWriter:
         if own_lowering is not None:
             return self._by_author(term, own_lowering.function)
         if op.name.startswith("attention") and self._has_own_attention(term):
-            return self._own_attention(term)
+            texts = [self.value(a) for a in term.args]
+            return self.products.attention(term, texts, self.out)
         if spell.has_own(op):
-            found = self._fast(term, self.value)
+            found = self.fast(term, self.value)
             if found is not None:
                 return found
         if op.name in spell.OF_FACTORS and not self.language:
@@ -211,13 +162,13 @@ class KernelWriter:
         """``text``, of the dtype of ``term``, as it is computed with."""
         return text if self.dtype(term) == term.dtype else spell.cast_text(text, WIDE)
 
-    def _plain(self, term: Term) -> str:
+    def plain(self, term: Term) -> str:
         """The text of a leaf or a number, no line written."""
         if not isinstance(term.dtype, Weak):
             return str(self.called.get(term, "_"))
         value = evaluate([term], {})[term]
         if isinstance(value, np.ndarray):
-            return self._table(term)
+            return self.tables.of(term)
         return repr(value) if np.isfinite(value) else spell.number(value, WIDE)
 
     def _call(self, term: Term, value: Callable[[Term], str]) -> spell.MLXCall:
@@ -232,7 +183,7 @@ class KernelWriter:
         dtypes = tuple(self.dtype(a) for a in term.args)
         return spell.MLXCall(term, tuple(args), dtypes, dtype, self.namespace)
 
-    def _fast(self, term: Term, value: Callable[[Term], str]) -> str | None:
+    def fast(self, term: Term, value: Callable[[Term], str]) -> str | None:
         """A composite as one call of MLX. Attention only on a GPU: elsewhere it is the
         calls of its body, but for scores that are not finite. Log-sum-exp only on a
         CPU: MLX's for GPUs is ∞ of a row that holds both ∞ and NaN."""
@@ -253,14 +204,10 @@ class KernelWriter:
             return True
         if self._is_in_steps(term):
             return False
-        return self._fast(term, self._plain) is not None
+        return self.fast(term, self.plain) is not None
 
     def _has_own_attention(self, term: Term) -> bool:
         return self._is_in_steps(term) and self.products.has_attention(term)
-
-    def _own_attention(self, term: Term) -> str:
-        texts = [self.value(a) for a in term.args]
-        return self.products.attention(term, texts, self.out)
 
     def _is_in_steps(self, term: Term) -> bool:
         """Whether MLX would compute attention step by step: on CUDA it has kernels for
@@ -284,8 +231,8 @@ class KernelWriter:
             return None
         ways = (term.args, term.args[::-1])
         for x, y in sorted(ways, key=lambda way: way[0].op.name == "matmul"):
-            factor, product = self._scaled(x)
-            if self._is_lone(x) and self._is_lone(product) and self._adds(product, y):
+            factor, product = _scaled(x)
+            if self._is_lone(x) and self._is_lone(product) and _adds(product, y):
                 own = self._own_product(product, factor, y)
                 if own is not None:
                     return own
@@ -307,28 +254,10 @@ class KernelWriter:
         more = self.value(added) if added is not None else ""
         return self.products.spelled(term.args, texts, self.out, factor, more)
 
-    def _scaled(self, term: Term) -> tuple[float, Term]:
-        """The number and the product of ``number * (x w)``."""
-        if term.op.name == "multiply":
-            for x, number in (term.args, term.args[::-1]):
-                if x.op.name == "matmul" and isinstance(number.dtype, Weak):
-                    value = evaluate([number], {})[number]
-                    if np.ndim(value) == 0 and np.isfinite(value):
-                        return float(value), x
-        return 1.0, term
-
     def _is_lone(self, term: Term) -> bool:
         """Whether an inner value is read once and not computed yet."""
         inside = term not in self.leaves and term not in self.texts
         return inside and self.uses.get(term, 1) == 1
-
-    def _adds(self, product: Term, other: Term) -> bool:
-        if product.op.name != "matmul":
-            return False
-        if isinstance(other.dtype, Weak) or other.dtype != product.dtype:
-            return False
-        same = np.broadcast_shapes(product.shape, other.shape) == product.shape
-        return same and product.ndim >= 2 and product.args[0].size > 0
 
     def _in_half(self, term: Term) -> str:
         half = term.dtype
@@ -341,24 +270,88 @@ class KernelWriter:
         narrow = spell.MLXCall(term, args, call.dtypes, half, self.namespace)
         return spell.cast_text(spell.expression(narrow), WIDE)
 
-    # -- what is known beforehand ------------------------------------------------------
 
-    def _is_known(self, term: Term) -> bool:
-        """Whether ``term`` depends on no argument."""
-        if term not in self.known:
-            bare = term.op is SCALAR or term.op is CONSTANT
-            inner = bool(term.args) and all(self._is_known(a) for a in term.args)
-            made = not term.args and cast(Op, term.op).kind != "leaf"
-            known = bare or inner or made
-            self.known[term] = term not in self.leaves and known
-        return self.known[term]
+def kernel_writer(
+    kernel: Kernel,
+    called: Any,
+    names: Names,
+    namespace: dict[str, Any],
+    language: str,
+    products: Products,
+) -> KernelWriter:
+    """A writer of ``kernel``. float16 and bfloat16 are computed in float32, unless one
+    call rounds its own result."""
+    writer = KernelWriter(kernel, called, names, namespace, language, products)
+    library = kernel.kind not in (MAP, ROW)
+    writer.wide = not (language and library) and not is_one_call(writer)
+    return writer
 
-    def _table(self, term: Term) -> str:
-        """A name for the value of a term that is known beforehand."""
-        return self.table(evaluate([term], {})[term])
 
-    def table(self, value: Any) -> str:
-        """A name for an array that is known beforehand."""
-        name = self.names.fresh("table")
-        self.namespace[name] = to_mlx(value)
-        return name
+def is_one_call(writer: KernelWriter) -> bool:
+    """Whether one call of MLX computes all of it, and rounds as we do."""
+    if len(writer.roots) != 1:
+        return False
+    (root,) = writer.roots
+    if root in writer.leaves or any(a not in writer.leaves for a in root.args):
+        return False
+    op = cast(Op, root.op)
+    if op.name in spell.FAST or "mlx" in op.lowerings:
+        between = op.name in spell.ROUND_BETWEEN and root.dtype in HALF
+        if between and not writer.language:
+            return False
+        return writer.fast(root, writer.plain) is not None
+    moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take")
+    return op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
+
+
+def own_sum(writer: KernelWriter) -> str | None:
+    """All of it as one sum, where MLX takes as many threads for it as we do and
+    adds in float32: halves it adds as halves, columns and long rows by few
+    threads."""
+    (root, *others) = writer.roots
+    kept = root.op.name == "sum"
+    term = root if kept or root.op.name != "reshape" else root.args[0]
+    if others or term.op.name != "sum" or term.args[0] not in writer.leaves:
+        return None
+    (x,) = term.args
+    axes = sorted(a % x.ndim for a in cast(Op, term.op).attr_dict(term)["axis"])
+    lead = x.ndim - len(axes)
+    trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
+    whole = kept or root.shape == x.shape[:lead]
+    many = x.size > 0 and (term.size == 1 or term.size >= FEW_ROWS)
+    if not (trailing and whole and many and x.dtype == term.dtype == WIDE):
+        return None
+    return spell.reduced("sum", writer.plain(x), axes, kept)
+
+
+def uses_of(roots: Sequence[Term], leaves: Set[Term]) -> dict[Term, int]:
+    """How many values read each term, above the leaves."""
+    found: dict[Term, int] = dict.fromkeys(roots, 1)
+    stack = [r for r in roots if r not in leaves]
+    while stack:
+        for a in stack.pop().args:
+            found[a] = found.get(a, 0) + 1
+            if found[a] == 1 and a not in leaves:
+                stack.append(a)
+    return found
+
+
+def _scaled(term: Term) -> tuple[float, Term]:
+    """The number and the product of ``number * (x w)``."""
+    if term.op.name == "multiply":
+        for x, number in (term.args, term.args[::-1]):
+            if x.op.name == "matmul" and isinstance(number.dtype, Weak):
+                value = evaluate([number], {})[number]
+                if np.ndim(value) == 0 and np.isfinite(value):
+                    return float(value), x
+    return 1.0, term
+
+
+def _adds(product: Term, other: Term) -> bool:
+    """Whether ``addmm`` adds ``other`` to a product."""
+    if product.op.name != "matmul":
+        return False
+    if isinstance(other.dtype, Weak) or other.dtype != product.dtype:
+        return False
+    same = np.broadcast_shapes(product.shape, other.shape) == product.shape
+    return same and product.ndim >= 2 and product.args[0].size > 0

@@ -22,13 +22,13 @@ class JaxNet(Net):
         from jax import numpy as jnp
 
         self.jax, self.jnp = jax, jnp
-        self.relu, self.sigmoid = jax.nn.relu, jax.nn.sigmoid  # type: ignore[method-assign]
-        self.softmax, self.log_softmax = jax.nn.softmax, jax.nn.log_softmax  # type: ignore[method-assign]
+        self.relu, self.sigmoid = jax.nn.relu, jax.nn.sigmoid
+        self.softmax, self.log_softmax = jax.nn.softmax, jax.nn.log_softmax
         self.silu = jax.nn.silu  # type: ignore[method-assign]
-        self.exp, self.sqrt = jnp.exp, jnp.sqrt  # type: ignore[method-assign]
-        self.softplus = jax.nn.softplus  # type: ignore[method-assign]
+        self.exp, self.sqrt = jnp.exp, jnp.sqrt
+        self.softplus = jax.nn.softplus
         self.total = jnp.sum
-        self.maximum, self.minimum = jnp.maximum, jnp.minimum  # type: ignore[method-assign]
+        self.maximum, self.minimum = jnp.maximum, jnp.minimum
 
     def whole(self, x: Array) -> Array:
         return self.jnp.floor(x).astype("int32")
@@ -36,24 +36,12 @@ class JaxNet(Net):
     def gelu(self, x: Array) -> Array:
         return self.jax.nn.gelu(x, approximate=False)
 
-    def mean(self, x: Array) -> Array:
-        return x.mean(-1, keepdims=True)
-
     def cross_entropy(self, x: Array, labels: Array) -> Array:
         logs = self.jax.nn.log_softmax(x)
         return -self.jnp.take_along_axis(logs, labels[:, None], -1).mean()
 
-    def column_sum(self, x: Array) -> Array:
-        return x.sum(0)
-
     def column_max(self, x: Array) -> Array:
         return x.max(0)
-
-    def argmax(self, x: Array) -> Array:
-        return x.argmax(-1)
-
-    def cumsum(self, x: Array) -> Array:
-        return x.cumsum(-1)
 
     def conv2d(
         self, x: Array, w: Array, stride: int = 1, padding: int = 0, groups: int = 1

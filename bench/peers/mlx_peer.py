@@ -22,26 +22,14 @@ class PlainNet(Net):
         import mlx.nn as nn
 
         self.mx = mx
-        self.relu, self.gelu, self.silu = nn.relu, nn.gelu, nn.silu  # type: ignore[method-assign]
-        self.sigmoid, self.exp, self.sqrt = mx.sigmoid, mx.exp, mx.sqrt  # type: ignore[method-assign]
-        self.softplus = nn.softplus  # type: ignore[method-assign]
-        self.cross_entropy = partial(nn.losses.cross_entropy, reduction="mean")  # type: ignore[method-assign]
+        self.relu, self.gelu, self.softplus = nn.relu, nn.gelu, nn.softplus
+        self.silu = nn.silu  # type: ignore[method-assign]
+        self.sigmoid, self.exp, self.sqrt = mx.sigmoid, mx.exp, mx.sqrt
+        self.cross_entropy = partial(nn.losses.cross_entropy, reduction="mean")
         self.total = mx.sum
-
-    def mean(self, x: Array) -> Array:
-        return x.mean(-1, keepdims=True)
-
-    def column_sum(self, x: Array) -> Array:
-        return x.sum(0)
 
     def column_max(self, x: Array) -> Array:
         return x.max(0)
-
-    def argmax(self, x: Array) -> Array:
-        return self.mx.argmax(x, axis=-1)
-
-    def cumsum(self, x: Array) -> Array:
-        return self.mx.cumsum(x, axis=-1)
 
     def softmax(self, x: Array) -> Array:
         e = self.mx.exp(x - x.max(-1, keepdims=True))

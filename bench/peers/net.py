@@ -6,67 +6,45 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bench.peers import UnsupportedWorkload
+
 Array = Any
+
+
+class MissingFunction(UnsupportedWorkload, AttributeError):
+    """A peer lacks a function that a workload calls."""
 
 
 class Net:
     """Parts of networks over arrays with operators, ``reshape``, ``shape`` and ``.T``.
 
-    A peer overrides what its library has under a name of its own.
+    A peer has what its library has under a name of its own: ``relu``, ``sigmoid``,
+    ``gelu``, ``exp``, ``sqrt``, ``softmax``, ``softplus`` and ``total`` of an array;
+    ``maximum`` and ``minimum`` of an array and an array or an integer; ``whole``, ⌊x⌋
+    as int32; ``cross_entropy``, the mean of -ln softmax(x) at the labels, over rows;
+    ``cast`` to the dtype of another array; ``stack``; ``banded``, scores with -∞ where
+    a key comes after its query. What is here it may override.
     """
 
-    def relu(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def sigmoid(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def gelu(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def exp(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def sqrt(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def maximum(self, x: Array, y: Any) -> Array:
-        """The greater one; ``y`` may be an integer."""
-        raise NotImplementedError
-
-    def minimum(self, x: Array, y: Any) -> Array:
-        """The lesser one; ``y`` may be an integer."""
-        raise NotImplementedError
-
-    def whole(self, x: Array) -> Array:
-        """⌊x⌋ as int32."""
-        raise NotImplementedError
+    def __getattr__(self, name: str) -> Any:
+        raise MissingFunction(f"{type(self).__name__} has no {name}")
 
     def mean(self, x: Array) -> Array:
         """Over the last axis, which is kept."""
-        raise NotImplementedError
+        return x.mean(-1, keepdims=True)
 
-    def softmax(self, x: Array) -> Array:
-        raise NotImplementedError
+    def column_sum(self, x: Array) -> Array:
+        return x.sum(0)
 
-    def softplus(self, x: Array) -> Array:
-        """ln(1 + eˣ)."""
-        raise NotImplementedError
+    def argmax(self, x: Array) -> Array:
+        return x.argmax(-1)
 
-    def cross_entropy(self, x: Array, labels: Array) -> Array:
-        """Mean of -ln softmax(x) at the labels, over the rows of ``x``."""
-        raise NotImplementedError
-
-    def cast(self, x: Array, like: Array) -> Array:
-        """``x`` in the dtype of ``like``."""
-        raise NotImplementedError
+    def cumsum(self, x: Array) -> Array:
+        return x.cumsum(-1)
 
     def swap(self, x: Array, i: int, j: int) -> Array:
         """``x`` with two axes exchanged."""
         return x.swapaxes(i, j)
-
-    def stack(self, xs: list[Array], axis: int) -> Array:
-        raise NotImplementedError
 
     def take(self, table: Array, ids: Array) -> Array:
         return table[ids]
@@ -125,10 +103,6 @@ class Net:
 
     def scores(self, x: Array, bias: Array) -> Array:
         return x if bias is None else x + bias
-
-    def banded(self, x: Array) -> Array:
-        """Scores with -∞ where a key comes after its query."""
-        raise NotImplementedError
 
     def quantised_matmul(self, x: Array, w: Any) -> Array:
         q = self.rows(w.q, 2 * w.q.shape[0] if self.is_packed(w.q) else 0)

@@ -81,8 +81,25 @@ class OnnxValue:
         return self.net.reduce("ReduceSum", self, axis, keepdims)
 
 
+def _same(op: str, **attrs: Any) -> Any:
+    return lambda self, x: self.same(op, x, **attrs)
+
+
+def _reduced(op: str, axis: int | None, keep: bool = False) -> Any:
+    return lambda self, x: self.reduce(op, x, axis, keep)
+
+
 class OnnxNet(Net):
     """The operators of ONNX; each call adds nodes."""
+
+    relu, sigmoid, gelu = _same("Relu"), _same("Sigmoid"), _same("Gelu")
+    sqrt = _same("Sqrt")
+    softmax = _same("Softmax", axis=-1)
+    log_softmax = _same("LogSoftmax", axis=-1)
+    mean = _reduced("ReduceMean", -1, keep=True)
+    total = _reduced("ReduceSum", None)
+    column_sum = _reduced("ReduceSum", 0)
+    column_max = _reduced("ReduceMax", 0)
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -120,42 +137,12 @@ class OnnxNet(Net):
         axes = self.constant(np.array([axis], np.int64))
         return self.node(op, [x, axes], shape, keepdims=int(keep))
 
-    def relu(self, x: OnnxValue) -> OnnxValue:
-        return self.same("Relu", x)
-
-    def sigmoid(self, x: OnnxValue) -> OnnxValue:
-        return self.same("Sigmoid", x)
-
-    def gelu(self, x: OnnxValue) -> OnnxValue:
-        return self.same("Gelu", x)
-
-    def sqrt(self, x: OnnxValue) -> OnnxValue:
-        return self.same("Sqrt", x)
-
-    def mean(self, x: OnnxValue) -> OnnxValue:
-        return self.reduce("ReduceMean", x, -1, True)
-
-    def total(self, x: OnnxValue) -> OnnxValue:
-        return self.reduce("ReduceSum", x, None, False)
-
-    def column_sum(self, x: OnnxValue) -> OnnxValue:
-        return self.reduce("ReduceSum", x, 0, False)
-
-    def column_max(self, x: OnnxValue) -> OnnxValue:
-        return self.reduce("ReduceMax", x, 0, False)
-
     def argmax(self, x: OnnxValue) -> OnnxValue:
         attrs = {"axis": -1, "keepdims": 0}
         return self.node("ArgMax", [x], x.shape[:-1], "int64", **attrs)
 
     def cumsum(self, x: OnnxValue) -> OnnxValue:
         return self.same("CumSum", x, self.constant(np.array(-1, np.int64)))
-
-    def softmax(self, x: OnnxValue) -> OnnxValue:
-        return self.same("Softmax", x, axis=-1)
-
-    def log_softmax(self, x: OnnxValue) -> OnnxValue:
-        return self.same("LogSoftmax", x, axis=-1)
 
     def layer_norm(
         self, x: OnnxValue, g: OnnxValue, b: OnnxValue, eps: float = 1e-5

@@ -42,34 +42,24 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.items()
     setattr(ExpressionText, f"__r{_name}__", _operator(_sign, mirrored=True))
 
 
+def _reduced(over: str) -> Any:
+    return lambda self, x: ExpressionText(x.text, over)
+
+
 class TextNet(Net):
     """Pointwise functions as text, by templates."""
 
     def __init__(self, **templates: str) -> None:
         self.templates = templates
 
-    def _fill(self, name: str, x: ExpressionText) -> ExpressionText:
-        if name not in self.templates:
-            raise UnsupportedWorkload(f"no {name}")
-        return ExpressionText(self.templates[name].format(x.text))
+    def __getattr__(self, name: str) -> Any:
+        if name not in vars(self).get("templates", ()):
+            return super().__getattr__(name)
+        return lambda x: ExpressionText(self.templates[name].format(x.text))
 
-    def relu(self, x: ExpressionText) -> ExpressionText:
-        return self._fill("relu", x)
-
-    def sigmoid(self, x: ExpressionText) -> ExpressionText:
-        return self._fill("sigmoid", x)
-
-    def gelu(self, x: ExpressionText) -> ExpressionText:
-        return self._fill("gelu", x)
-
-    def total(self, x: ExpressionText) -> ExpressionText:
-        return ExpressionText(x.text, "total")
-
-    def column_sum(self, x: ExpressionText) -> ExpressionText:
-        return ExpressionText(x.text, "column_sum")
-
-    def column_max(self, x: ExpressionText) -> ExpressionText:
-        return ExpressionText(x.text, "column_max")
+    total = _reduced("total")
+    column_sum = _reduced("column_sum")
+    column_max = _reduced("column_max")
 
     def write(
         self, w: Workload, inputs: list[Any], weights: list[Any]
@@ -87,10 +77,7 @@ class TextNet(Net):
         if any(isinstance(a, dict) for a in weights):
             raise UnsupportedWorkload("only arrays")
         args = [ExpressionText(f"x{i}") for i in range(len(inputs) + len(weights))]
-        try:
-            found = w.fn(self, *args)
-        except (AttributeError, NotImplementedError) as error:
-            raise UnsupportedWorkload("only maps, and reductions of maps") from error
+        found = w.fn(self, *args)
         assert isinstance(found, ExpressionText)
         return found
 

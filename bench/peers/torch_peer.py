@@ -25,12 +25,11 @@ class TorchNet(Net):
         from torch.nn import functional
 
         self.torch, self.f = torch, functional
-        self.relu, self.sigmoid = torch.relu, torch.sigmoid  # type: ignore[method-assign]
-        self.gelu, self.silu = functional.gelu, functional.silu  # type: ignore[method-assign]
-        self.exp, self.sqrt = torch.exp, torch.sqrt  # type: ignore[method-assign]
-        self.total = torch.sum
-        self.softplus = functional.softplus  # type: ignore[method-assign]
-        self.cross_entropy = functional.cross_entropy  # type: ignore[method-assign]
+        self.relu, self.sigmoid = torch.relu, torch.sigmoid
+        self.gelu, self.softplus = functional.gelu, functional.softplus
+        self.silu = functional.silu  # type: ignore[method-assign]
+        self.exp, self.sqrt, self.total = torch.exp, torch.sqrt, torch.sum
+        self.cross_entropy = functional.cross_entropy
 
     def maximum(self, x: Array, y: Any) -> Array:
         return x.clamp(min=y) if isinstance(y, int) else self.torch.maximum(x, y)
@@ -44,17 +43,8 @@ class TorchNet(Net):
     def take(self, table: Array, ids: Array) -> Array:
         return self.f.embedding(ids, table)
 
-    def column_sum(self, x: Array) -> Array:
-        return x.sum(0)
-
     def column_max(self, x: Array) -> Array:
         return x.amax(0)
-
-    def argmax(self, x: Array) -> Array:
-        return x.argmax(-1)
-
-    def cumsum(self, x: Array) -> Array:
-        return x.cumsum(-1)
 
     def softmax(self, x: Array) -> Array:
         return self.torch.softmax(x, -1)

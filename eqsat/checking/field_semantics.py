@@ -14,13 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.prime_field import (
-    ATOM,
-    Field,
-    FieldArray,
-    QuotientBound,
-    Unprovable,
-)
+from eqsat.checking.free_functions import Unprovable
+from eqsat.checking.prime_field import Field, FieldArray, as_objects
+from eqsat.checking.quotient_bound import ATOM, QuotientBound
 from eqsat.support import Array
 from eqsat.terms import (
     BOOL,
@@ -111,15 +107,7 @@ def _view(
     size = QuotientBound()
     for a in args:
         size = size | a.size
-    return FieldArray(_object(term.op.reference(*arrays, **attrs)), size)
-
-
-def _object(values: Any) -> Array:
-    if isinstance(values, np.ndarray):
-        return values
-    out = np.empty((), object)
-    out[()] = values
-    return out
+    return FieldArray(as_objects(term.op.reference(*arrays, **attrs)), size)
 
 
 def _unknown(
@@ -225,8 +213,15 @@ def _truth(value: int) -> Meaning:
 # -- functions of several --------------------------------------------------------------
 
 
+def _larger(f: Field, x: FieldArray, y: FieldArray) -> FieldArray:
+    """The larger of two, as the maximum of a row of two."""
+    pair = np.stack(np.broadcast_arrays(x.array, y.array, subok=False), -1)
+    found = f.largest(FieldArray(pair, x.size | y.size), (-1,))
+    return FieldArray(found.array[..., 0], found.size)
+
+
 def _smaller(f: Field, x: FieldArray, y: FieldArray) -> FieldArray:
-    return f.negative(f.larger(f.negative(x), f.negative(y)))
+    return f.negative(_larger(f, f.negative(x), f.negative(y)))
 
 
 def _where(f: Field, chosen: FieldArray, x: FieldArray, y: FieldArray) -> FieldArray:
@@ -251,7 +246,7 @@ def _mean(f: Field, x: FieldArray, axis: Sequence[int]) -> FieldArray:
 def _prod(f: Field, x: FieldArray, axis: Sequence[int]) -> FieldArray:
     n = int(np.prod([x.array.shape[a] for a in axis], dtype=int))
     whole = np.multiply.reduce(x.array, axis=tuple(axis), keepdims=True)
-    return FieldArray(_object(whole % f.p), x.size.power(n))
+    return FieldArray(as_objects(whole % f.p), x.size.power(n))
 
 
 def _smallest(f: Field, x: FieldArray, axis: Sequence[int]) -> FieldArray:
@@ -283,8 +278,8 @@ def _position(name: str, sign: int) -> Meaning:
         found = np.empty(rows.shape[:-1], object)
         flat = rows.reshape(-1, rows.shape[-1]).tolist()
         for i, row in enumerate(flat):
-            found.flat[i] = f.residue(name, tuple(row))
-        f.fed.setdefault(name, []).append((x.array.size, x.size))
+            found.flat[i] = f.free.residue(name, tuple(row))
+        f.free.feed(name, x.array.size, x.size)
         return FieldArray(np.expand_dims(found, a), ATOM)
 
     return meaning
@@ -327,8 +322,8 @@ REAL: dict[str, Meaning] = {
     "cos": lambda f, x: f.even("cos", x),
     "ceil": lambda f, x: f.negative(f.function("floor", f.negative(x))),
     "floor": lambda f, x: f.function("floor", x),
-    "maximum": _method("larger"),
-    "fmax": _method("larger"),
+    "maximum": _larger,
+    "fmax": _larger,
     "minimum": _smaller,
     "fmin": _smaller,
     "less": lambda f, x, y: _negative_part(f, f.subtract(x, y)),

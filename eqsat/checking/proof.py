@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.field_semantics import evaluate
-from eqsat.checking.prime_field import Field, FieldArray, Unprovable
+from eqsat.checking.free_functions import Unprovable
+from eqsat.checking.prime_field import Field, FieldArray
 from eqsat.checking.strategies import Case, inside_domain, sample
 from eqsat.checking.verdict import UNDEFINED
 from eqsat.rulelang import Expr, Rule, instantiate, number_names
@@ -171,7 +172,7 @@ class _Sides:
             return 0.0
         error = 1.0
         for _ in range(MOST_TRIALS):
-            doubt = self._trial(Field(rng, additive))
+            doubt = self._trial(Field.drawn(rng, additive))
             if doubt is None:
                 return None
             error *= doubt
@@ -188,7 +189,7 @@ class _Sides:
             if a.array.shape != b.array.shape or (a.array != b.array).any():
                 return None
             doubt = max(doubt, a.size.coincide(b.size))
-        return doubt + f.doubt()
+        return doubt + f.free.doubt()
 
     def _leaves(self, f: Field) -> dict[Term, FieldArray]:
         """Variables in the places of arrays and of number parameters."""

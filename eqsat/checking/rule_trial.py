@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.checking.strategies import Case, inside_domain, sample
 from eqsat.checking.verdict import UNDEFINED
-from eqsat.egraph import Budget, EGraph, Engine, Inserted, fuse, normal_forms
+from eqsat.egraph import Budget, EGraph, Inserted, fuse, normal_forms, open_engine
 from eqsat.ops import exp
 from eqsat.rulelang import PatternVar, Rule, RuleSet, trace_sides
 from eqsat.search import is_constant, split
@@ -188,7 +188,7 @@ def run(program: RuleProgram, rules: RuleSet, fusion: bool) -> Run:
     way is found in another. ``fusion``: add the fusions among the rules. Raises
     :class:`EngineError` when rules contradict each other.
     """
-    engine = Engine(rules, program.ops)
+    engine = open_engine(rules, program.ops)
     engine.insert(program.start)
     budget = Budget(math.inf, MOST)
     engine.saturate(budget)
@@ -231,7 +231,7 @@ class Growth:
 
 def growth(program: RuleProgram, rules: RuleSet) -> Growth | None:
     """How ``rules`` grow the e-graph of a left side; None where they come to an end."""
-    engine = Engine(rules, program.ops)
+    engine = open_engine(rules, program.ops)
     engine.insert(program.start)
     first = size = engine.size()
     for _ in range(ROUNDS):

@@ -6,6 +6,7 @@ not know what anything costs. Start with ``egraph.py``.
 
 from eqsat.egraph.egraph import (
     Engine,
+    open_engine,
 )
 from eqsat.egraph.ematch import (
     Binding,
@@ -52,6 +53,7 @@ __all__ = [
     "fusions",
     "holds",
     "normal_forms",
+    "open_engine",
     "ops_of",
     "verify_snapshot",
 ]

@@ -106,3 +106,16 @@ if hasattr(os, "register_at_fork"):
 def take(rules: RuleSet) -> Warm:
     """The engine kept for ``rules``, or a new one; it is the caller's until closed."""
     return _KEPT.engines.pop(id(rules), None) or Warm(rules)
+
+
+def opened(rules: RuleSet, forms: Iterable[str], ops: Set[str]) -> Warm | None:
+    """The engine kept for ``rules``, with a copy begun; None where what it has loaded
+    clashes, as it does when an op is defined again."""
+    warm = take(rules)
+    try:
+        warm.open(forms, ops)
+    except BaseException as error:  # panics of the engine derive from BaseException
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        return None
+    return warm

@@ -8,7 +8,8 @@ from typing import Any
 
 from eqsat.egraph import ENode, Matcher, engine_attrs, normal_forms
 from eqsat.explain.describe import Readable
-from eqsat.explain.near_miss import Overlay, Partial, known, rewrites
+from eqsat.explain.near_miss import Overlay, rewrites
+from eqsat.explain.partial_match import Partial, known
 from eqsat.rulelang import Expr, Num, Pattern, PatternNode, PatternVar
 from eqsat.search import Search
 from eqsat.terms import SCALAR

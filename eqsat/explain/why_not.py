@@ -11,7 +11,8 @@ from typing import Any
 from eqsat.egraph import Budget, normal_forms, ops_of
 from eqsat.explain.derivation import Derivations, inner_classes
 from eqsat.explain.forced_choice import Forcing
-from eqsat.explain.near_miss import Overlay, Partial, parts, rewrites
+from eqsat.explain.near_miss import Overlay, rewrites
+from eqsat.explain.partial_match import Partial, parts
 from eqsat.rulelang import Pattern, PatternNode, PatternVar, Rule, RuleSet, show
 from eqsat.search import Optimised, RegionOrigin
 from eqsat.support import Options, RuleError, SourceLine, nearest

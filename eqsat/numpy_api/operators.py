@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +18,42 @@ from eqsat.terms import Traced, dtype_code
 Method = Callable[..., Any]
 
 
-def _binary(op: Callable[[Any, Any], Any]) -> tuple[Method, Method]:
-    """``x + y`` and the reflected ``y + x``."""
+def _forward(op: Callable[[Any, Any], Any]) -> Method:
+    """``x + y``."""
 
     def forward(self: Any, other: Any) -> Any:
         other = operand(other)
         return other if other is NotImplemented else op(self, other)
 
+    return forward
+
+
+def _reflected(op: Callable[[Any, Any], Any]) -> Method:
+    """``y + x``, asked of ``x``."""
+
     def reflected(self: Any, other: Any) -> Any:
         other = operand(other)
         return other if other is NotImplemented else op(other, self)
 
-    return forward, reflected
+    return reflected
+
+
+def _in_place(symbol: str, plain: Method) -> Method:
+    """``x += y``, by what ``x + y`` is."""
+
+    def change(self: Any, other: Any) -> Any:
+        value = plain(self, other)
+        return value if value is NotImplemented else self.changed(symbol, value)
+
+    return change
+
+
+def _binary(
+    symbol: str, op: Callable[[Any, Any], Any]
+) -> tuple[Method, Method, Method]:
+    """``x + y``, the reflected ``y + x``, and ``x += y``."""
+    forward = _forward(op)
+    return forward, _reflected(op), _in_place(symbol, forward)
 
 
 def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> Method:
@@ -46,16 +70,6 @@ def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> Method:
         return other if other is NotImplemented else op(self, other)
 
     return compare
-
-
-def _inplace(symbol: str) -> Method:
-    def refuse(self: Any, other: Any) -> NoReturn:
-        raise TraceError(
-            f"x {symbol}= y changes an array in place, which cannot be traced\n"
-            f"  write x = x {symbol} y{at(caller_line())}"
-        )
-
-    return refuse
 
 
 def _method(function: Callable[..., Any]) -> Method:
@@ -79,29 +93,23 @@ class Operators(Traced):
     __array_priority__ = 1000.0
     __hash__ = None  # type: ignore[assignment]
 
-    __add__, __radd__ = _binary(ops.add)
-    __sub__, __rsub__ = _binary(ops.subtract)
-    __mul__, __rmul__ = _binary(ops.multiply)
-    __truediv__, __rtruediv__ = _binary(ops.divide)
-    __floordiv__, __rfloordiv__ = _binary(ops.floor_divide)
-    __mod__, __rmod__ = _binary(ops.remainder)
-    __matmul__, __rmatmul__ = _binary(ops.matmul)
-    __and__, __rand__ = _binary(ops.bitwise_and)
-    __or__, __ror__ = _binary(ops.bitwise_or)
-    __xor__, __rxor__ = _binary(ops.bitwise_xor)
-    __lshift__, __rlshift__ = _binary(ops.left_shift)
-    __rshift__, __rrshift__ = _binary(ops.right_shift)
-    __lt__, __gt__ = _binary(ops.less)[0], _binary(ops.greater)[0]
-    __le__, __ge__ = _binary(ops.less_equal)[0], _binary(ops.greater_equal)[0]
+    __add__, __radd__, __iadd__ = _binary("+", ops.add)
+    __sub__, __rsub__, __isub__ = _binary("-", ops.subtract)
+    __mul__, __rmul__, __imul__ = _binary("*", ops.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _binary("/", ops.divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary("//", ops.floor_divide)
+    __mod__, __rmod__, __imod__ = _binary("%", ops.remainder)
+    __matmul__, __rmatmul__, __imatmul__ = _binary("@", ops.matmul)
+    __and__, __rand__, __iand__ = _binary("&", ops.bitwise_and)
+    __or__, __ror__, __ior__ = _binary("|", ops.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _binary("^", ops.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _binary("<<", ops.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _binary(">>", ops.right_shift)
+    __lt__, __gt__ = _forward(ops.less), _forward(ops.greater)
+    __le__, __ge__ = _forward(ops.less_equal), _forward(ops.greater_equal)
     __eq__ = _comparison("==", ops.equal)
     __ne__ = _comparison("!=", ops.not_equal)
-    _power, __rpow__ = _binary(power)
-
-    __iadd__, __isub__, __imul__ = _inplace("+"), _inplace("-"), _inplace("*")
-    __itruediv__, __ifloordiv__, __imod__ = _inplace("/"), _inplace("//"), _inplace("%")
-    __ipow__, __imatmul__ = _inplace("**"), _inplace("@")
-    __iand__, __ior__, __ixor__ = _inplace("&"), _inplace("|"), _inplace("^")
-    __ilshift__, __irshift__ = _inplace("<<"), _inplace(">>")
+    _power, __rpow__ = _forward(power), _reflected(power)
 
     def __pow__(self, exponent: Any) -> Any:
         """xʸ; as in NumPy, 2, 0.5 and -1 mean square, sqrt and reciprocal."""
@@ -116,11 +124,21 @@ class Operators(Traced):
                 return ops.reciprocal(self)
         return self._power(exponent)
 
+    __ipow__ = _in_place("**", __pow__)
+
+    def changed(self, symbol: str, value: Any) -> Any:
+        """What ``x += y`` makes of this array, where ``value`` is x + y."""
+        raise TraceError(
+            f"x {symbol}= y changes an array in place, which cannot be traced\n"
+            f"  write x = x {symbol} y{at(caller_line())}"
+        )
+
     def __neg__(self) -> Any:
         return ops.negative(self)
 
     def __pos__(self) -> Any:
-        return call_ufunc(np.positive, "__call__", (self,), {})
+        found = call_ufunc(np.positive, "__call__", (self,), {})
+        return self.result_of(np.positive, (self,), {}, found)
 
     def __divmod__(self, other: Any) -> Any:
         return call_ufunc(np.divmod, "__call__", (self, other), {})
@@ -154,12 +172,13 @@ class Operators(Traced):
     @property
     def T(self) -> Any:
         """The axes in reverse order."""
-        return ops.transpose(self)
+        return self.transpose()
 
     @property
     def mT(self) -> Any:
         """The last two axes exchanged."""
-        return ops.matrix_transpose(self)
+        found = ops.matrix_transpose(self)
+        return self.result_of(np.matrix_transpose, (self,), {}, found)
 
     @property
     def imag(self) -> Any:
@@ -188,7 +207,6 @@ class Operators(Traced):
     cumsum = _method(np.cumsum)
     diagonal = _method(np.diagonal)
     dot = _method(np.dot)
-    flatten = _method(np.ravel)
     max = _method(np.max)
     mean = _method(np.mean)
     min = _method(np.min)
@@ -220,7 +238,13 @@ class Operators(Traced):
                 f"astype: {own} to {np.dtype(dtype)} is not casting={casting!r}"
                 f"{at(caller_line())}"
             )
-        return ops.cast(self, dtype)
+        found = ops.cast(self, dtype)
+        return self.result_of(np.copy, (found,), {}, found) if copy else found
+
+    def flatten(self, order: str = "C") -> Any:
+        """A copy with one axis."""
+        found = call_function(np.ravel, (), (self, order), {})
+        return self.result_of(np.copy, (found,), {}, found)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         """The elements in another shape, given as ints or as a tuple."""
@@ -229,7 +253,8 @@ class Operators(Traced):
 
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order, ints or a tuple; reversed by default."""
-        order = (
-            axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        )
-        return ops.transpose(self, order)
+        order: Any = axes or None
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            (order,) = axes
+        found = ops.transpose(self, order)
+        return self.result_of(np.transpose, (self, order), {}, found)

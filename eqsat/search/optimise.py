@@ -19,6 +19,7 @@ from eqsat.egraph import (
     attr_values,
     fuse,
     fusions,
+    open_engine,
     verify_snapshot,
 )
 from eqsat.kernels import CostModel
@@ -156,7 +157,7 @@ def optimise(
         unchanged.cut_short = _spent(budget, options)
         return unchanged
     admitted = _admitted(rules, options)
-    engine = Engine(admitted, _ops(pieces), provenance, keep=True)
+    engine = open_engine(admitted, _ops(pieces), provenance, keep=True)
     clock.lap("rules")
     inserted = [_inserted(piece) for piece in pieces]
     for what in inserted:

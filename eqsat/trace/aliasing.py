@@ -51,13 +51,12 @@ class Array(Protocol):
 class SharedMemory:
     """What an array and its views share."""
 
-    def __init__(self, owner: Array, make: Callable[[Term], Any], argument: str = ""):
+    def __init__(self, owner: Array, make: Callable[[Any], Any], argument: str):
         self.term = owner.term
         self.make = make
         self.argument = argument
         """What the caller's array is called, to which nothing is written."""
         self._shown: list[weakref.ref[Any]] = []
-        self.add(owner)
 
     def add(self, x: Array) -> None:
         """Take ``x``, a view of the owner, into account."""
@@ -110,6 +109,24 @@ class SharedMemory:
         for v in y.path:
             value = v.again(value)
         return value.term  # type: ignore[no-any-return]
+
+
+def shared(owner: Array, argument: str = "") -> SharedMemory:
+    """The memory of ``owner``, which is the caller's ``argument`` if that is named."""
+    memory = SharedMemory(owner, type(owner), argument)
+    memory.add(owner)
+    return memory
+
+
+def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
+    """``found``, which shows ``x`` as the view of ``how`` says; numbers are copies."""
+    if found is x or not found.shape:
+        return found
+    memory = x.memory or shared(x)
+    if not memory.argument:
+        found.path = (*x.path, view(*how))
+    memory.add(found)
+    return found
 
 
 class Stale:

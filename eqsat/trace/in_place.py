@@ -66,6 +66,53 @@ def like(x: Any, array: np.ndarray[Any, Any]) -> Any:
     return type(x)(constant(x.term.graph, array))
 
 
+def check(x: Any, how: str) -> None:
+    """Raise :class:`TraceError` unless ``x`` can be written to."""
+    if x.has_value:
+        raise TraceError(
+            f"{how} changes an array in place, which a lazy array's values never do\n"
+            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
+        )
+    if x.memory is not None:
+        x.memory.check(how)
+
+
+def write(x: Any, value: Any, how: str) -> None:
+    """Make ``value``, of the same shape and dtype, the value of ``x``."""
+    if x.memory is None:
+        x.term = value.term
+    else:
+        x.memory.write(x, value.term, how)
+
+
+def changed(x: Any, symbol: str, value: Any) -> Any:
+    """``x += y`` and its like, where ``value`` is x + y: the array gets another term; a
+    number, which has no axes, and a lazy array are other ones."""
+    if x.has_value or not x.shape:
+        return value
+    how = f"x {symbol}= y"
+    write(x, fitted(x, value, x.shape, how, "same_kind"), how)
+    return x
+
+
+def set_item(x: Any, key: Any, value: Any) -> None:
+    """Write to a part."""
+    how = "x[...] = y"
+    check(x, how)
+    write(x, replaced(x, key, value), how)
+
+
+def fill(x: Any, value: Any) -> None:
+    """Write one number everywhere."""
+    x[...] = value
+
+
+def sort(x: Any, axis: int = -1, **kwargs: Any) -> None:
+    """Write the elements in order along an axis."""
+    check(x, "x.sort()")
+    write(x, np.sort(x, axis, **kwargs), "x.sort()")
+
+
 def replaced(x: Any, key: Any, value: Any) -> Any:
     """``x`` once ``x[key] = value`` is done."""
     how = "x[...] = y"
@@ -159,7 +206,7 @@ def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     how = f"{name_of(ufunc)}.at"
     if ufunc not in (np.add, np.subtract) or not values:
         refuse_function(how)
-    x.writable(how)
+    check(x, how)
     if isinstance(indices, (list, int)):
         indices = np.asarray(indices)
     if isinstance(indices, tuple) or indices.dtype.kind not in "iu":
@@ -172,20 +219,20 @@ def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
         value = np.asarray(value).astype(x.dtype)  # as NumPy, which truncates
     value = fitted(x, value, shape, how, "same_kind")
     added = ops.add_at(value, indices, axis=-len(x.shape), size=x.shape[0])
-    x.write(x + added if ufunc is np.add else x - added, how)
+    write(x, x + added if ufunc is np.add else x - added, how)
 
 
 def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
     """``ufunc(..., out=out)``, with ``where``."""
     how = f"{name_of(ufunc)}(..., out=x)"
-    out.writable(how)
+    check(out, how)
     given = {k: v for k, v in kwargs.items() if k not in ("out", "where")}
     value = call_ufunc(ufunc, "__call__", inputs, given)
     if isinstance(value, tuple):
         refuse_argument(name_of(ufunc), "out")
     value = fitted(out, value, out.shape, how, kwargs.get("casting", "same_kind"))
     where = kwargs.get("where", True)
-    out.write(value if where is True else ops.where(where, value, out), how)
+    write(out, value if where is True else ops.where(where, value, out), how)
     return out
 
 
@@ -196,10 +243,10 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
             f"{how} writes values that are not known to an array of NumPy\n"
             f"  make x by np.zeros_like(y){at(caller_line())}"
         )
-    dst.writable(how)  # type: ignore[attr-defined]
+    check(dst, how)
     value = fitted(dst, src, dst.shape, how, casting)  # type: ignore[attr-defined]
     new = value if where is True else ops.where(where, value, dst)
-    dst.write(new, how)  # type: ignore[attr-defined]
+    write(dst, new, how)
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:

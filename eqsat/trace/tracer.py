@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -20,20 +21,33 @@ VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
 _MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
 
 
-def _in_place(name: str, symbol: str) -> Callable[[Any, Any], Any]:
-    """``x += y`` and its like: the array gets another term; a number, which has no
-    axes, is another one."""
-    plain = getattr(Operators, f"__{name}__")
-    how = f"x {symbol}= y"
+def _of_term(name: str, doc: str) -> Any:
+    """A property that an array has of its term."""
+    return property(attrgetter(f"term.{name}"), doc=doc)
 
-    def write(self: Any, other: Any) -> Any:
-        value = plain(self, other)
-        if value is NotImplemented or not self.shape:
-            return value
-        self.write(in_place.fitted(self, value, self.shape, how, "same_kind"), how)
-        return self
 
-    return write
+def _refuse(x: Any, what: str, advice: str) -> NoReturn:
+    raise TraceError(
+        f"{what} of a traced array ({x.dtype}, shape {x.shape}) is not known "
+        f"while tracing\n  {advice}{at(caller_line())}"
+    )
+
+
+def _unknown(what: str, advice: str) -> Callable[..., Any]:
+    """A method that asks for ``what`` of the values."""
+
+    def refuse(self: Any, *args: Any) -> NoReturn:
+        _refuse(self, what, advice)
+
+    return refuse
+
+
+def _filled(
+    like: Any, function: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """What ``np.zeros(shape, like=x)`` and its like make."""
+    one = function((), *args, **kwargs)
+    return ops.full_like(like, one[()], one.dtype, np.empty(shape, bool).shape)
 
 
 class Tracer(Operators):
@@ -59,7 +73,7 @@ class Tracer(Operators):
     def argument(cls, term: Term, called: str) -> Tracer:
         """An array of the caller, to which nothing can be written."""
         made = cls(term)
-        aliasing.SharedMemory(made, cls, called)
+        aliasing.shared(made, called)
         return made
 
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
@@ -81,36 +95,14 @@ class Tracer(Operators):
 
     # -- what is known -----------------------------------------------------------------
 
-    @property
-    def shape(self) -> Shape:
-        """Sizes of the axes."""
-        return self.term.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.term.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.term.size
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype; bare Python numbers, which only bodies of ops see, have none."""
-        return self.term.dtype
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        size: int = self.dtype.itemsize
-        return size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.term.nbytes
+    shape: Shape = _of_term("shape", "Sizes of the axes.")
+    ndim: int = _of_term("ndim", "Number of axes.")
+    size: int = _of_term("size", "Number of elements.")
+    dtype: Any = _of_term(
+        "dtype", "Bare Python numbers, which only bodies of ops see, have none."
+    )
+    itemsize: int = _of_term("dtype.itemsize", "Bytes of one element.")
+    nbytes: int = _of_term("nbytes", "Bytes of all elements.")
 
     def _is_float(self) -> bool:
         return is_float(self.term.dtype)
@@ -134,7 +126,7 @@ class Tracer(Operators):
                 return Selected(Tracer(self.term), Tracer(key.term))
         if self.has_value or not aliasing.is_basic(key):
             return getitem(self, key)
-        return self._shown(aliasing.part(self, key), aliasing.view_at, key)
+        return aliasing.shown(self, aliasing.part(self, key), aliasing.view_at, key)
 
     def __repr__(self) -> str:
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"
@@ -150,19 +142,6 @@ class Tracer(Operators):
 
     # -- views and writes --------------------------------------------------------------
 
-    def _shown(
-        self, found: Any, view: Callable[..., aliasing.ArrayView], *how: Any
-    ) -> Any:
-        """``found``, which shows this array as the view of ``how`` says; numbers are
-        copies."""
-        if found is self or not found.shape:
-            return found
-        memory = self.memory or aliasing.SharedMemory(self, type(self))
-        if not memory.argument:
-            found.path = (*self.path, view(*how))
-        memory.add(found)
-        return found
-
     def result_of(
         self,
         function: Callable[..., Any],
@@ -177,9 +156,10 @@ class Tracer(Operators):
         if function in aliasing.VIEWS and args and args[0] is self:
             how = function, args[1:], kwargs
             if isinstance(found, Tracer):
-                return self._shown(found, aliasing.view_of, *how, None)
+                return aliasing.shown(self, found, aliasing.view_of, *how, None)
             return type(found)(
-                self._shown(f, aliasing.view_of, *how, i) for i, f in enumerate(found)
+                aliasing.shown(self, f, aliasing.view_of, *how, i)
+                for i, f in enumerate(found)
             )
         if isinstance(found, Tracer) and any(
             found is a for a in values_in(args, kwargs)
@@ -187,62 +167,10 @@ class Tracer(Operators):
             return type(found)(found.term)
         return found
 
-    @property
-    def T(self) -> Any:
-        """The axes in reverse order."""
-        return self.result_of(np.transpose, (self,), {}, super().T)
-
-    @property
-    def mT(self) -> Any:
-        """The last two axes exchanged."""
-        return self.result_of(np.matrix_transpose, (self,), {}, super().mT)
-
-    def transpose(self, *axes: Any) -> Any:
-        """The axes in another order, ints or a tuple; reversed by default."""
-        order: Any = axes or None
-        if len(axes) == 1 and not isinstance(axes[0], int):
-            (order,) = axes
-        return self.result_of(np.transpose, (self, order), {}, super().transpose(order))
-
-    def __pos__(self) -> Any:
-        return self.result_of(np.positive, (self,), {}, super().__pos__())
-
-    def flatten(self, *args: Any, **kwargs: Any) -> Any:
-        """A copy with one axis."""
-        found = super().flatten(*args, **kwargs)
-        return type(self)(found.term)
-
-    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-        """The values rounded to ``dtype``, which ``casting`` must allow."""
-        found = super().astype(dtype, *args, **kwargs)
-        copies = kwargs.get("copy", True) or found is not self
-        return type(self)(found.term) if copies and not self.has_value else found
-
-    def writable(self, how: str) -> None:
-        """Raise :class:`TraceError` unless the array can be written to."""
-        if self.memory is not None:
-            self.memory.check(how)
-
-    def write(self, value: Any, how: str) -> None:
-        """Make ``value``, of the same shape and dtype, the value of this array."""
-        if self.memory is None:
-            self.term = value.term
-        else:
-            self.memory.write(self, value.term, how)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        how = "x[...] = y"
-        self.writable(how)
-        self.write(in_place.replaced(self, key, value), how)
-
-    def fill(self, value: Any) -> None:
-        """Write one number everywhere."""
-        self[...] = value
-
-    def sort(self, axis: int = -1, **kwargs: Any) -> None:
-        """Write the elements in order along an axis."""
-        self.writable("x.sort()")
-        self.write(np.sort(self, axis, **kwargs), "x.sort()")
+    changed = in_place.changed
+    __setitem__ = in_place.set_item
+    fill = in_place.fill
+    sort = in_place.sort
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -263,63 +191,31 @@ class Tracer(Operators):
         kwargs: Mapping[str, Any],
     ) -> Any:
         if function in _FILLED and not self.has_value:  # asked for by like=
-            return self._filled(function, *args, **kwargs)
+            return _filled(self, function, *args, **kwargs)
         if function in in_place.WRITES:
             return in_place.WRITES[function](*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
 
-    def _filled(
-        self,
-        function: Callable[..., Any],
-        shape: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        one = function((), *args, **kwargs)
-        return ops.full_like(self, one[()], one.dtype, np.empty(shape, bool).shape)
-
-    __iadd__, __isub__ = _in_place("add", "+"), _in_place("sub", "-")
-    __imul__, __itruediv__ = _in_place("mul", "*"), _in_place("truediv", "/")
-    __ifloordiv__, __imod__ = _in_place("floordiv", "//"), _in_place("mod", "%")
-    __ipow__, __imatmul__ = _in_place("pow", "**"), _in_place("matmul", "@")
-    __iand__, __ior__ = _in_place("and", "&"), _in_place("or", "|")
-    __ixor__, __ilshift__ = _in_place("xor", "^"), _in_place("lshift", "<<")
-    __irshift__ = _in_place("rshift", ">>")
-
     # -- what is not -------------------------------------------------------------------
 
-    def _refuse(self, what: str, advice: str) -> NoReturn:
-        raise TraceError(
-            f"{what} of a traced array ({self.dtype}, shape {self.shape}) is not known "
-            f"while tracing\n  {advice}{at(caller_line())}"
-        )
-
-    def __bool__(self) -> bool:
-        self._refuse(
-            "the truth value",
-            "if, while, and, or, not, in, max() and min() need it; use "
-            "np.where(condition, a, b), & and |, np.maximum and np.minimum",
-        )
-
-    def __float__(self) -> float:
-        self._refuse(
-            "the float value",
-            "use np.exp(x), not math.exp(x), and so on; np.zeros(n, like=x) makes "
-            "an array to write numbers to",
-        )
-
-    def __int__(self) -> int:
-        self._refuse("the int value", "use x.astype(int), or pass a Python int")
-
-    def __complex__(self) -> complex:
-        self._refuse("the complex value", "complex numbers cannot be traced")
-
-    def __index__(self) -> int:
-        self._refuse(
-            "the value as an index",
-            "range(), bounds of slices, shapes and lists need it; pass a Python int, "
-            "or index an array by an array: x[i]",
-        )
+    __bool__ = _unknown(
+        "the truth value",
+        "if, while, and, or, not, in, max() and min() need it; use "
+        "np.where(condition, a, b), & and |, np.maximum and np.minimum",
+    )
+    __float__ = _unknown(
+        "the float value",
+        "use np.exp(x), not math.exp(x), and so on; np.zeros(n, like=x) makes "
+        "an array to write numbers to",
+    )
+    __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
+    __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
+    __index__ = _unknown(
+        "the value as an index",
+        "range(), bounds of slices, shapes and lists need it; pass a Python int, "
+        "or index an array by an array: x[i]",
+    )
+    __contains__ = _unknown("the content", "use np.any(x == value)")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         advice = {
@@ -332,14 +228,12 @@ class Tracer(Operators):
             "makes an array to write them to, and eqsat has softmax, logsumexp, "
             "eq.solve_triangular and eq.cho_solve"
         )
-        self._refuse(
+        _refuse(
+            self,
             "the data",
             "np.asarray, np.ascontiguousarray and functions that are not traced need "
             "it; " + advice.get(self.dtype.kind, other),
         )
-
-    def __contains__(self, value: object) -> bool:
-        self._refuse("the content", "use np.any(x == value)")
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(np.ndarray, name):

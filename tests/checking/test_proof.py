@@ -16,16 +16,10 @@ from sizes import examples
 
 import eqsat as eq
 from eqsat.checking.field_semantics import LOGIC, REAL
-from eqsat.checking.prime_field import (
-    LEAST,
-    Field,
-    FieldArray,
-    QuotientBound,
-    Unprovable,
-    is_prime,
-    random_prime,
-)
+from eqsat.checking.free_functions import FreeFunctions, LogPairs, Unprovable
+from eqsat.checking.prime_field import Field, FieldArray, is_prime, random_prime
 from eqsat.checking.proof import prove
+from eqsat.checking.quotient_bound import LEAST, QuotientBound
 from eqsat.ops import (
     absolute,
     cos,
@@ -79,7 +73,7 @@ def test_a_random_prime_lies_in_its_range() -> None:
 
 @given(st.fractions(max_denominator=50), st.fractions(max_denominator=50))
 def test_numbers_are_computed_with_as_fractions(a: Fraction, b: Fraction) -> None:
-    f = Field(random.Random(0))
+    f = Field.drawn(random.Random(0))
     x, y = f.number(a), f.number(b)
     assert f.add(x, y).array == f.number(a + b).array
     assert f.subtract(x, y).array == f.number(a - b).array
@@ -94,12 +88,12 @@ def test_numbers_are_computed_with_as_fractions(a: Fraction, b: Fraction) -> Non
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_numbers_that_are_not_finite_have_no_residue(value: float) -> None:
     with pytest.raises(Unprovable):
-        Field(random.Random(0)).number(value)
+        Field.drawn(random.Random(0)).number(value)
 
 
 def test_sizes_bound_degrees_and_coefficients() -> None:
     """(x + 1)² / y, then the sum of three such quotients."""
-    f = Field(random.Random(0))
+    f = Field.drawn(random.Random(0))
     x, y = f.variable((3,)), f.variable((3,))
     quotient = f.divide(f.power(f.add(x, f.number(1)), 2), y)
     assert (quotient.size.num, quotient.size.den) == (2, 1)
@@ -167,10 +161,19 @@ class Reals(Field):
         found = self.function(name, FieldArray(np.abs(x.array), QuotientBound()))
         return FieldArray(np.sign(x.array) * found.array, QuotientBound())
 
+
+class Places(FreeFunctions):
+    """The place of the largest, as the one free function."""
+
     def residue(self, name: str, key: Any) -> int:
-        """The place of the largest."""
         assert name in ("argmax", "argmin")
         return int(np.argmax(key))
+
+
+def reals() -> Reals:
+    """The field of real numbers."""
+    free = Places(random.Random(0), p=7)
+    return Reals(free.p, free, LogPairs(free))
 
 
 MODULO = ("matmul", "conv2d", "prod")
@@ -202,7 +205,7 @@ def test_meanings_are_identities_of_real_numbers(name: str) -> None:
         args = [x - 1.0, y - 1.0][: len(op.params)]
     attrs = {"axis": (-1,)} if "axis" in op.attrs else {}
     reference = op.reference(*args, **attrs)
-    f = Reals(random.Random(0), p=7)
+    f = reals()
     found = REAL[name](
         f, *(FieldArray(np.asarray(a) * 1.0, QuotientBound()) for a in args), **attrs
     )
@@ -215,7 +218,7 @@ def test_meanings_of_conditions(name: str) -> None:
     op = Op.registry[name]
     x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
     args = [x, y][: len(op.params)]
-    f = Reals(random.Random(0), p=7)
+    f = reals()
     found = LOGIC[name](f, *(FieldArray(a * 1.0, QuotientBound()) for a in args))
     assert np.array_equal(found.array, op.reference(*args) * 1.0)
 
@@ -223,7 +226,7 @@ def test_meanings_of_conditions(name: str) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_convolutions_and_products_of_residues(groups: int) -> None:
     rng = np.random.default_rng(0)
-    f = Field(random.Random(0))
+    f = Field.drawn(random.Random(0))
     x, w = rng.integers(0, 9, (2, 4, 5, 6)), rng.integers(0, 9, (6, 4 // groups, 2, 3))
     attrs = {"stride": (1, 2), "padding": (1, 0), "dilation": (2, 1), "groups": groups}
     found = REAL["conv2d"](f, f.constants(x), f.constants(w), **attrs)

@@ -15,6 +15,7 @@ from eqsat.egraph.snapshot import EGraph, ENode, attr_values
 from eqsat.kernels.cost_model import CostModel
 from eqsat.rulelang.ruleset import RuleSet
 from eqsat.rulelang.stock_rules import default_rules
+from eqsat.search.optimise import Optimised
 from eqsat.support.options import Options
 from eqsat.terms.op import INPUT, SCALAR
 from eqsat.terms.term import Term, Type, Weak
@@ -30,7 +31,7 @@ class Saturated:
 
     graph: EGraph
     leaves: dict[int, Any]
-    done: line.Optimised
+    done: Optimised
 
 
 def saturated(

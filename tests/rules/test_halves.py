@@ -15,7 +15,7 @@ from scipy.special import erf, expit
 
 import eqsat as eq
 from eqsat.checking.rule_trial import programs
-from eqsat.egraph.egraph import Engine
+from eqsat.egraph import open_engine
 from eqsat.egraph.snapshot import Budget
 from eqsat.terms.type_rules import BF16
 
@@ -228,7 +228,7 @@ def test_an_unknown_dtype_is_refused() -> None:
 def test_rules_of_halves_load_where_they_can_match() -> None:
     """One of the 48."""
     (program, *_) = programs(eq.default_rules()["softmax_of_bfloat16"])
-    engine = Engine(eq.default_rules(), program.ops)
+    engine = open_engine(eq.default_rules(), program.ops)
     engine.insert(program.start)
     engine.saturate(Budget(math.inf, 2000))
     found = re.findall(r':name "(\w+_of_b?float16)"', engine.dump()())

@@ -9,9 +9,9 @@ from eqsat.terms import HALF
 
 from ...loop_ir import Accumulate, DType, Kept, Load, LoopVar, Pass, Store, operands
 from ..c_code import SIMD, value_type
-from .kernel_writer import JOINS, Reducing
+from .kernel_writer import JOINS, Reducing, of_pack
 from .maps import MAP_GROUP
-from .online_softmax import online
+from .online_softmax import online, recomputed
 
 WIDE_GROUP = 256
 """Threads of a group that several rows share."""
@@ -267,7 +267,7 @@ class ContiguousRows(Reducing):
                 kind = value_type(self.dtypes[i])
                 self.held[i] = f"{kind}({text})" if i in self.raw else text
                 if i in self.packed:
-                    self.held[i] = self.of_pack(f"h{i}", self.kept[i], self.dtypes[i])
+                    self.held[i] = of_pack(f"h{i}", self.kept[i], self.dtypes[i])
 
     def _element_index(self, part: str, loops: Sequence[LoopVar]) -> None:
         if len(loops) == 1:
@@ -281,7 +281,7 @@ class ContiguousRows(Reducing):
 
     def _looped_elements(self, i: int, p: Pass, names: Mapping[int, str]) -> None:
         out = self.out
-        body = self.again(i)
+        body = recomputed(self.nest.passes, i)
         kept = dict(self.index)
         _, _, most = self.turns(p)
         n = self.width(body, p.loops[-1], p.loops[-1].size)

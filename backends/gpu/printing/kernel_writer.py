@@ -31,7 +31,7 @@ from ...loop_ir import (
 )
 from ..c_code import NEAR, Dialect, expression, header_of, near, number, value_type
 from .offset_arrays import for_slices
-from .online_softmax import POWERS, recomputed
+from .online_softmax import POWERS
 
 SMALL = 8
 """Elements below which MLX passes an array in Metal's constant memory."""
@@ -105,6 +105,22 @@ class Lines:
     def close(self) -> None:
         self.depth -= 1
         self.add("}")
+
+
+def of_pack(pack: str, dtype: DType, wanted: DType) -> str:
+    """Element ``j`` of neighbours of ``dtype`` in registers."""
+    if dtype == wanted:
+        return f"{pack}.v[j]"
+    half = dtype in HALF and wanted == np.dtype(np.float32)
+    kind = value_type(wanted)
+    return f"eq_float({pack}, j)" if half else f"{kind}({pack}.v[j])"
+
+
+def accesses(statements: Iterable[Statement]) -> Iterator[tuple[int, Affine]]:
+    """Buffers and places that are read or written."""
+    for s in statements:
+        if isinstance(s, (Load, Store)):
+            yield s.buffer, s.at
 
 
 class GpuKernelWriter:
@@ -191,14 +207,6 @@ class GpuKernelWriter:
         text = self.at(e, index)
         return f"{buffer} + ({text})" if " + " in text else f"{buffer} + {text}"
 
-    def of_pack(self, pack: str, dtype: DType, wanted: DType) -> str:
-        """Element ``j`` of neighbours of ``dtype`` in registers."""
-        if dtype == wanted:
-            return f"{pack}.v[j]"
-        half = dtype in HALF and wanted == np.dtype(np.float32)
-        kind = value_type(wanted)
-        return f"eq_float({pack}, j)" if half else f"{kind}({pack}.v[j])"
-
     def split(self, whole: str, variables: Sequence[LoopVar], unit: int = 1) -> None:
         """Name the variables of which ``whole`` counts the values, the last one in
         steps of ``unit``."""
@@ -217,18 +225,12 @@ class GpuKernelWriter:
             self.index[v] = name
             steps *= size
 
-    def accesses(self, statements: Iterable[Statement]) -> Iterator[tuple[int, Affine]]:
-        """Buffers and places that are read or written."""
-        for s in statements:
-            if isinstance(s, (Load, Store)):
-                yield s.buffer, s.at
-
     def width(self, statements: Iterable[Statement], inner: LoopVar, size: int) -> int:
         """Neighbours along ``inner`` that a thread takes at once: as many as make the
         smallest element 16 bytes, where ``size`` has whole numbers of them."""
         along = [
             self.nest.buffers[b].dtype.itemsize
-            for b, at in self.accesses(statements)
+            for b, at in accesses(statements)
             if at.coefficient(inner) == 1 and self.sizes[b] >= SMALL
         ]
         n = min(8, VECTOR // min(along)) if along else 1
@@ -362,7 +364,7 @@ class GpuKernelWriter:
             if isinstance(s, Load) and s.target in packs:
                 kind = value_type(s.dtype)
                 dtype = self.nest.buffers[s.buffer].dtype
-                text = self.of_pack(packs[s.target], dtype, s.dtype)
+                text = of_pack(packs[s.target], dtype, s.dtype)
                 self.out.add(f"const {kind} v{s.target} = {text};")
                 local[s.target] = f"v{s.target}"
             elif isinstance(s, Store):
@@ -418,12 +420,6 @@ class GpuKernelWriter:
         if s.op == POWERS:
             return f"{text}.sum"
         return f"{value_type(s.dtype)}({text}.place)" if s.position >= 0 else text
-
-    # -- values that are computed again ------------------------------------------------
-
-    def again(self, p: int) -> list[Statement]:
-        """The body of pass ``p`` with what earlier ones kept computed anew."""
-        return recomputed(self.nest.passes, p)
 
 
 class Reducing(GpuKernelWriter):

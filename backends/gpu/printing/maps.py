@@ -7,7 +7,7 @@ from math import prod
 
 from ...loop_ir import Gather, LoopVar, Statement, Store
 from ..c_code import SIMD
-from .kernel_writer import VECTOR, GpuKernelWriter
+from .kernel_writer import VECTOR, GpuKernelWriter, accesses
 
 MAP_GROUP = 256
 """Threads of a group of a map."""
@@ -68,5 +68,5 @@ class Map(GpuKernelWriter):
             return False
         stores = [s for s in statements if isinstance(s, Store)]
         smallest = min(self.nest.buffers[s.buffer].dtype.itemsize for s in stores)
-        steps = [abs(at.coefficient(inner)) for _, at in self.accesses(statements)]
+        steps = [abs(at.coefficient(inner)) for _, at in accesses(statements)]
         return smallest >= 4 and n * smallest == VECTOR and max(steps) < 2

@@ -8,7 +8,7 @@ from math import prod
 from ...loop_ir import Accumulate, Const, LoopVar, Pass, Statement, Store
 from ..c_code import SIMD, number, value_type
 from .kernel_writer import JOINS, Reducing
-from .online_softmax import POWERS, online
+from .online_softmax import POWERS, online, recomputed
 
 Loops = tuple[LoopVar, ...]
 MOST = 8
@@ -112,7 +112,7 @@ class Columns(Reducing):
             out.add("#pragma unroll")
             out.open(f"for (int i_{v} = 0; i_{v} < {v.size}; ++i_{v})")
             self.index[v] = f"i_{v}"
-        self.block(self.again(i), self.lane, n, None, names)
+        self.block(recomputed(self.nest.passes, i), self.lane, n, None, names)
         for _ in within:
             out.close()
         out.close()

@@ -13,8 +13,6 @@ from typing import Any
 from eqsat.egraph import EGraph, attr_values
 from eqsat.kernels import (
     LEAF,
-    LIBRARY,
-    STORED,
     VIEWS,
     CostModel,
     State,
@@ -23,29 +21,9 @@ from eqsat.kernels import (
     read_bytes,
     refusal,
 )
-from eqsat.terms import INPUT, SCALAR, Op, Type, Weak
-
-
-@dataclass(frozen=True)
-class DenseNode:
-    """An e-node in the numbers of :class:`Dense`."""
-
-    cls: int
-    op: Op
-    attrs: tuple[Any, ...]
-    kids: tuple[int, ...]
-    """Operands in order."""
-    distinct: tuple[int, ...]
-    types: tuple[Type, ...]
-    arithmetic: float
-    reads: tuple[float, ...]
-    """Bytes that it reads of each distinct operand."""
-    origin: int
-    """Its place in the e-graph."""
-    apart: bool = False
-    """Whether the backend has a lowering for it alone, of its author's."""
-    own_s: float | None = None
-    """Seconds of that lowering, where its author says."""
+from eqsat.search.extraction.dense_node import DenseNode
+from eqsat.search.extraction.node_states import NodeStates
+from eqsat.terms import INPUT, SCALAR, Type, Weak
 
 
 @dataclass(frozen=True)
@@ -92,11 +70,6 @@ class Dense:
 
     def __post_init__(self) -> None:
         self._traffic: dict[int, float] = {0: 0.0}
-        self._states_of: dict[tuple[int, ...], State | None] = {}
-        self._asked: dict[tuple[int, ...], State | None] = {}
-        self._numbers: dict[int, int] = {}
-        self._named: dict[State, int] = {}
-        self._alive: list[State] = []
         self._views = 0
         self._products = 0
         """Nodes, as bits, that multiply what one kernel may compute as it reads it."""
@@ -104,6 +77,7 @@ class Dense:
         self._reach()
         self._measure()
         self._gather()
+        self.node_states = NodeStates(self.nodes, self.types, self.model.target)
 
     def _reach(self) -> None:
         graph, number = self.graph, self.number
@@ -139,9 +113,6 @@ class Dense:
         """Whether a class of the e-graph comes from outside."""
         graph = self.graph
         return any(graph.nodes[i].op.kind == "leaf" for i in graph.classes[c])
-
-    def _is_primitive(self, i: int) -> bool:
-        return self.graph.nodes[i].op.body is None
 
     def _is_off(self, i: int) -> bool:
         """Whether the target has no use for a named fusion, and there is another way
@@ -179,7 +150,9 @@ class Dense:
                 continue
             seen: dict[Any, int] = {}
             # Of two kernels that cost the same, the first stays: the named one.
-            for i in sorted(graph.classes[c], key=self._is_primitive):
+            for i in sorted(
+                graph.classes[c], key=lambda i: graph.nodes[i].op.body is None
+            ):
                 e = graph.nodes[i]
                 if e.op.kind == "leaf" or c in e.children:
                     continue
@@ -264,35 +237,6 @@ class Dense:
 
     # -- kernels -----------------------------------------------------------------------
 
-    def state(self, n: int, states: Sequence[State]) -> State | None:
-        """The state of node ``n`` over operands in ``states``."""
-        asked = (n, *map(id, states))
-        if asked not in self._asked:
-            key = (n, *[self._number_of(s) for s in states])
-            if key not in self._states_of:
-                self._states_of[key] = self._joined(self.nodes[n], states)
-            self._asked[asked] = self._states_of[key]
-        return self._asked[asked]
-
-    def _joined(self, node: DenseNode, states: Sequence[State]) -> State | None:
-        if node.apart:
-            alone = all(s.kind in STORED for s in states)
-            return State(LIBRARY) if alone else None
-        out = self.types[node.cls]
-        assert out is not None
-        target = self.model.target
-        return join(node.op, node.attrs, node.types, out, states, target, node.cls)
-
-    def _number_of(self, state: State) -> int:
-        """A number for a state; hashing one costs more than the rest of a look-up."""
-        known = self._numbers.get(id(state))
-        if known is None:
-            self._alive.append(state)
-            known = self._numbers[id(state)] = self._named.setdefault(
-                state, len(self._named)
-            )
-        return known
-
     def closure(
         self, results: Iterable[int], chosen: Mapping[int, int]
     ) -> Closure | None:
@@ -327,7 +271,7 @@ class Dense:
         found: dict[int, State] = {}
         for k in order:
             kids = [found.get(j, LEAF) for j in self.nodes[chosen[k]].kids]
-            state = self.state(chosen[k], kids)
+            state = self.node_states.of(chosen[k], kids)
             if state is None:
                 return found, k
             found[k] = state

@@ -18,7 +18,8 @@ from math import prod
 
 from eqsat.egraph import Budget
 from eqsat.kernels import LEAF, LIBRARY, LIGHT, PLAIN, VIEW, VIEWS, State, refusal
-from eqsat.search.extraction.bitset_graph import Dense, DenseNode, bits
+from eqsat.search.extraction.bitset_graph import Dense, bits
+from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.terms import HALF
 
 PRIORITY = 6
@@ -240,7 +241,7 @@ class Cuts(Dense):
             known = state.kind in LIGHT and node.op.kind == "pointwise"
             if not known:
                 kids = [state if k == node.distinct[i] else LEAF for k in node.kids]
-                known = self.state(n, kids) is not None
+                known = self.node_states.of(n, kids) is not None
                 self._fitting[key] = known
         return known
 
@@ -284,7 +285,7 @@ class Cuts(Dense):
         if light and node.op.kind == "pointwise":
             state: State | None = PLAIN
         else:
-            state = self.state(n, self._states(node, subs))
+            state = self.node_states.of(n, self._states(node, subs))
         if state is None and body == me:
             state = State(LIBRARY)
         if state is None or not self._admits(state, node.cls, body):
@@ -312,7 +313,7 @@ class Cuts(Dense):
         ops do is one kernel."""
         if body.bit_count() == 1:
             return True
-        key = (self._number_of(state), c)
+        key = (self.node_states.number_of(state), c)
         allowed = self._allowed.get(key)
         if allowed is None:
             type_ = self.types[c]
