@@ -64,23 +64,27 @@ class Apart:
     def terms(self, values: Values, results: Sequence[Term]) -> list[Term]:
         """What to compute before a nest of ``values`` that makes ``results``; then more
         may follow."""
-        reductions = [] if values.row is None else self._reductions(values, results)
+        reductions = (
+            [] if values.reductions.row is None else self._reductions(values, results)
+        )
         return reductions or self._of_columns(values)
 
     def _reductions(self, values: Values, results: Sequence[Term]) -> list[Term]:
         """Those of them that are reductions, where there are any."""
-        assert values.row is not None
-        rows = prod(v.size for v in values.grid)
+        assert values.reductions.row is not None
+        rows = prod(v.size for v in values.reductions.grid)
         once = all(r.size <= rows for r in results)
-        tall = [t for t in values.reduced if self._is_tall(t)]
-        if tall and [*results] != values.reduced:
+        tall = [t for t in values.reductions.terms if self._is_tall(t)]
+        if tall and [*results] != values.reductions.terms:
             found = tall if once else self._first_of(tall)
             if found:
                 return found
         if self.target.threads == 1 and not once:
             return []  # what else a nest computes of the row would be computed again
-        apart = [t for t in values.reduced if t not in self.memory and has_parts(t)]
-        elements = rows * prod(v.size for v in values.row)
+        apart = [
+            t for t in values.reductions.terms if t not in self.memory and has_parts(t)
+        ]
+        elements = rows * prod(v.size for v in values.reductions.row)
         return [t for t in apart if self.is_parted(t, rows, elements)]
 
     def _first_of(self, tall: Sequence[Term]) -> list[Term]:
@@ -97,7 +101,7 @@ class Apart:
         """What takes long to compute of columns, where each of many rows would compute
         it again."""
         lane = values.base[-1] if values.base else None
-        if not self.target.sweeps or lane is None or lane in values.grid:
+        if not self.target.sweeps or lane is None or lane in values.reductions.grid:
             return []
         domain = prod(v.size for v in values.base)
         found: list[Term] = []

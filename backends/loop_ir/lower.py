@@ -27,8 +27,9 @@ from .deferred_constants import Late, source_of_pairs
 from .index_maps import Layout, Split, Unsupported, address
 from .narrow_products import is_short
 from .nest import FAULT, DType, Operand
-from .nesting import DECOMPOSITIONS, Nests, Root
+from .nesting import DECOMPOSITIONS, Nests
 from .pieces import Factoring, Loops, Pieces, Product
+from .roots import Root
 from .schedule import LoopTarget, schedule
 from .values import WIDE, Conflict, Values
 from .verify import verify

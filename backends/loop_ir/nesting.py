@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.kernels import VIEWS, packed, strides_of_view
-from eqsat.terms import HALF, Op, Shape, Term, Weak, scalar
+from eqsat.terms import HALF, Op, Shape, Term, Weak
 
 from ..interpret import evaluate
 from .hoisted_nests import CHUNKS, Apart, has_parts
 from .index_maps import (
-    ZERO,
     Affine,
     Index,
     Layout,
@@ -30,12 +29,12 @@ from .index_maps import (
 from .narrow_products import is_short
 from .nest import DType, Operand
 from .pieces import Loops, Pieces
-from .schedule import LoopTarget, Scattering, schedule
+from .roots import Root
+from .scattered_rows import add_at, set_at
+from .schedule import LoopTarget, schedule
 from .sorted_rows import ORDERED, order
-from .values import Conflict, Values, matching
+from .values import Conflict, Values, computed_dtype, matching
 
-LEAST_PART = 64
-"""Elements of a slice that are worth a thread of their own where slices are added."""
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = ("matmul", "conv2d")
 SCATTERED = ("add_at", "set_at")
@@ -48,20 +47,6 @@ INDEXED = ("take", "accumulate")
 
 MOST_WOVEN = 8
 """Parts that are written together where they are joined element by element."""
-
-
-@dataclass(frozen=True)
-class Root:
-    """A term to be written: at ``strides`` of ``out`` from ``offset``."""
-
-    term: Term
-    out: Operand
-    strides: Shape
-    offset: int = 0
-
-
-def _variables(index: Index) -> tuple[LoopVar, ...]:
-    return tuple(v for e in index for v in e.variables)
 
 
 def _source(term: Term) -> Term:
@@ -147,9 +132,9 @@ class Nests:
         elif name == "pad":
             self.pad(term, root)
         elif name == "add_at" and self.target.scatters:
-            self.add_at(root)
+            add_at(self, root)
         elif name == "set_at" and self.target.scatters:
-            self.set_at(root)
+            set_at(self, root)
         elif name in ORDERED and self.target.orders:
             order(self, root)
         elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
@@ -211,70 +196,6 @@ class Nests:
             offset += low * stride
         if x.size:
             self.write(Root(x, root.out, root.strides, offset))
-
-    def add_at(self, root: Root) -> None:
-        """Zeros, and then what is added to some of them."""
-        term = root.term
-        if root.out.dtype in HALF:  # which add up in float32
-            self.materialise(term)
-            self.nest([root])
-            return
-        slices, indices = term.args
-        self.write(
-            replace(root, term=self.filled(scalar(term.graph, 0), term.shape, term))
-        )
-        self._scattered(root, slices, indices, True)
-
-    def set_at(self, root: Root) -> None:
-        """What is there, and then what is written over some of it."""
-        x, indices, slices = root.term.args
-        self.write(replace(root, term=x))
-        self._scattered(root, slices, indices, False)
-
-    def _scattered(self, root: Root, x: Term, indices: Term, adds: bool) -> None:
-        """The nest that adds or writes slices: each unit of its work takes all indices
-        in order, and a part of each slice."""
-        if not x.size:
-            return
-        attrs = cast(Op, root.term.op).attr_dict(root.term)
-        axis = root.term.ndim + attrs["axis"]
-        behind = axis + indices.ndim
-        last, parts = f"i{x.ndim - 1}", self._parts(x.shape, axis, behind)
-        splits = dict(parts)
-        while True:
-            values = Values(self.memory, splits, self.rounds)
-            try:
-                index = values.index("i", x.shape)
-                number = values.root(x, index)
-                if values.row is not None or values.running is not None:
-                    raise Conflict(x)
-                size, stride = root.term.shape[axis], root.strides[axis]
-                by = values.place(indices, index[axis:behind], size, stride)
-                break
-            except Split as split:
-                splits[split.var.name] = split.inner
-            except Conflict as conflict:
-                splits = dict(parts)
-                self.materialise(conflict.term)
-        ordered = _variables(index[axis:behind])
-        row = _variables(index[behind:])
-        if parts:
-            row = tuple(v for v in row if not v.name.startswith(f"{last}a"))
-        below = (*index[:axis], ZERO, *index[behind:])
-        store = root.out, address(below, root.strides, root.offset), number
-        how = Scattering(by, ordered, row, adds)
-        nest, operands = schedule(values, [store], self.target, scattering=how)
-        self.out.pieces.append(Loops(nest, cast("tuple[Operand, ...]", operands)))
-
-    def _parts(self, shape: Shape, axis: int, behind: int) -> dict[str, int]:
-        """How the last axis of slices is split, so that threads share what few of them
-        there are before ``axis`` leave: by its name, the size of a part."""
-        if behind == len(shape):
-            return {}
-        threads, size = self.target.threads, shape[-1]
-        least = max(-(-size * prod(shape[:axis]) // threads), LEAST_PART)
-        whole = (n for n in range(least, size) if size % n == 0)
-        return {f"i{len(shape) - 1}": n for n in [*whole][:1]}
 
     def filled(self, value: Term, shape: Shape, like: Term) -> Term:
         """``value``, one number, in ``shape``, of the dtype of ``like``."""
@@ -383,7 +304,7 @@ class Nests:
         if term.op.name == "reshape":
             self._flat(term)
             return
-        dtype = Values(self.memory, {}).dtype(term)
+        dtype = computed_dtype(term)
         is_product = dtype.name in PRODUCTS or _is_whole(term)
         if term.op.name in CONTRACTIONS and not is_product:
             raise Unsupported(f"{term.op.name} in {dtype}")
@@ -421,7 +342,7 @@ class Nests:
         (x,) = term.args
         found = self.memory.get(x)
         if found is None or found[1] != Layout(packed(x.shape)):
-            out = self.temporary(Values(self.memory, {}).dtype(x), x.size)
+            out = self.temporary(computed_dtype(x), x.size)
             self.write(Root(x, out, packed(x.shape)))
             found = out, Layout(packed(x.shape))
         self.memory[term] = found[0], Layout(packed(term.shape))
@@ -447,5 +368,5 @@ class Nests:
         values = Values(self.memory, {})
         index = values.index("i", term.shape)
         at = self._part_at(term, index, chunk)
-        values.joins = (parts, at, chunk, whole // term.size)
+        values.reductions.joins = (parts, at, chunk, whole // term.size)
         self._emit(values, [(root, index, values.root(term, index))])

@@ -9,19 +9,19 @@ from math import prod
 from typing import Any
 
 from .coalesce import coalesced, spread_out
-from .index_maps import Affine, LoopVar, Unsupported
+from .index_maps import LoopVar, Unsupported
 from .nest import (
     FAULT,
     Accumulate,
     Buffer,
     Compute,
     Const,
-    DType,
     Gather,
     Keep,
     Kept,
     Load,
     Nest,
+    Operand,
     Pass,
     Position,
     Running,
@@ -30,7 +30,9 @@ from .nest import (
     Store,
     Within,
 )
+from .nest_loops import NestLoops, Placed, Scattering, loops_of
 from .normal_cdf_gelu import CDF, normal_at_once
+from .value_graph import ValueGraph, divide_once, graph_of
 from .values import FUNCTIONS, KernelValue, Values
 
 WEIGHTS = {
@@ -76,24 +78,6 @@ class LoopTarget:
     """Whether Φ(x) = ½ (1 + erf(x √½)) is one operation, ``normal_cdf``."""
 
 
-Placed = tuple[Any, Affine, int]
-"""A store: memory, the address, the number of the value."""
-
-
-@dataclass(frozen=True)
-class Scattering:
-    """How stores go to elements that are computed."""
-
-    by: int
-    """The number of the value that says how far behind its address an element lies."""
-    ordered: tuple[LoopVar, ...]
-    """What this value follows: one thread takes these points in order."""
-    row: tuple[LoopVar, ...]
-    """What is side by side at each of them."""
-    adds: bool
-    """Whether values are added to what is there; else the last one stays."""
-
-
 def schedule(
     values: Values,
     stores: Sequence[Placed],
@@ -105,220 +89,57 @@ def schedule(
 
     With ``chunk`` each value of that variable reduces its own part of the row.
     """
-    return _Schedule(values, stores, chunk, target, scattering).nest()
+    placed = [(o, at, _unrounded(values, o, n)) for o, at, n in stores]
+    results = [n for *_, n in placed]
+    places = [] if scattering is None else [scattering.by]
+    graph = graph_of(values.values, [*places, *results])
+    loops = loops_of(graph, values, placed, chunk, scattering)
+    if target.normal:
+        normal_at_once(graph.values, graph.live, results)
+    if not target.exact:
+        divide_once(graph, loops.grid)
+    return _Schedule(graph, loops, placed, chunk, target, scattering).nest()
+
+
+def _unrounded(values: Values, out: Operand, number: int) -> int:
+    """A value rounded to the dtype of its buffer is rounded by the store."""
+    v = values.values[number]
+    return v.args[0] if v.op == f"round_{out.dtype.name}" else number
 
 
 class _Schedule:
     def __init__(
         self,
-        values: Values,
+        graph: ValueGraph,
+        loops: NestLoops,
         stores: Sequence[Placed],
         chunk: LoopVar | None,
         target: LoopTarget,
         scattering: Scattering | None,
     ) -> None:
-        self.values = list(values.values)
-        self.whole = target.rows
-        self.threads = target.threads
-        self.exact = target.exact
-        self.stores = [(o, at, self._unrounded(o.dtype, n)) for o, at, n in stores]
-        self.chunk = chunk
-        self.scattering = scattering
+        self.graph, self.loops, self.stores = graph, loops, stores
+        self.values, self.order = graph.values, graph.order()
+        self.chunk, self.target, self.scattering = chunk, target, scattering
         self.operands: list[Any] = []
-        places = [] if scattering is None else [scattering.by]
-        self.live = self._below([*places, *(n for *_, n in self.stores)])
-        self.variables: dict[int, frozenset[LoopVar]] = {}
-        self.stages: dict[int, int] = {}
-        for i in self.live:
-            self._measure(i)
-        self._loops(values)
-        if target.normal:
-            normal_at_once(self.values, self.live, [n for *_, n in self.stores])
-        if not target.exact:
-            self._divide_once()
-        self.order = self._ordered()
         self.keeps: dict[int, int] = {}
         self.kept_in: dict[int, int] = {}
-
-    def _unrounded(self, dtype: DType, number: int) -> int:
-        """A value rounded to the dtype of its buffer is rounded by the store."""
-        v = self.values[number]
-        return v.args[0] if v.op == f"round_{dtype.name}" else number
-
-    def _below(self, roots: Iterable[int]) -> list[int]:
-        found = set(roots)
-        stack = list(found)
-        while stack:
-            new = set(self.values[stack.pop()].args) - found
-            found |= new
-            stack.extend(new)
-        return sorted(found)
-
-    def _measure(self, i: int) -> None:
-        v = self.values[i]
-        near = frozenset(v.at.variables)
-        near = near.union(*(self.variables[a] for a in v.args)) - set(v.over)
-        self.variables[i] = near
-        stage = max((self.stages[a] for a in v.args), default=0)
-        self.stages[i] = stage + bool(v.over)
-
-    # -- loops -------------------------------------------------------------------------
-
-    def _loops(self, values: Values) -> None:
-        """The grid, the row, and what of the results runs along neither."""
-        strides = self._strides()
-        self.grid: tuple[LoopVar, ...] = ()
-        self.row: tuple[LoopVar, ...]
-        self.tail: tuple[LoopVar, ...]
-        if values.running is not None:
-            self._running_loops(values.base, values.running)
-            return
-        if self.scattering is not None:
-            self.is_map = self.vertical = False
-            self.row = self.tail = self.scattering.row
-            last = (*self.scattering.ordered, *self.row)
-            first = [v for v in values.base if v not in last]
-            self.grid = (*first, *self.scattering.ordered)
-            return
-        if values.row is None or not any(self.values[i].over for i in self.live):
-            used = frozenset().union(*(at.variables for _, at, _ in self.stores))
-            base = [v for v in values.base if v in used]
-            self.row = self.tail = tuple(base)
-            self.vertical = False
-            self.is_map = True
-            return
-        self.is_map = False
-        near = self._main_load()
-        self.row = tuple(sorted(values.row, key=lambda v: -near.coefficient(v)))
-        grid = [v for v in values.base if v in values.grid]
-        self.tail = tuple(v for v in values.base if v not in values.grid)
-        if set(self.tail) == set(self.row):
-            self.tail = self.row
-        grid.sort(key=lambda v: (-near.coefficient(v), -strides.get(v, 0)))
-        contiguous = [v for v in (*grid, *self.row) if near.coefficient(v) == 1]
-        self.vertical = bool(contiguous) and contiguous[-1] in grid
-        if self.vertical:
-            lane = contiguous[-1]
-            grid = [*(v for v in grid if v is not lane), lane]
-        if self.chunk is not None:
-            grid.insert(len(grid) - self.vertical, self.chunk)
-        self.grid = tuple(grid)
-
-    def _running_loops(self, base: Sequence[LoopVar], along: LoopVar) -> None:
-        """Rows along an axis with running results."""
-        self.is_map = False
-        self.row = self.tail = (along,)
-        near = self._main_load()
-        grid = [v for v in base if v != along]
-        strides = self._strides()
-        grid.sort(key=lambda v: (-near.coefficient(v), -strides.get(v, 0)))
-        lanes = [v for v in grid if near.coefficient(v) == 1]
-        self.vertical = bool(lanes) and near.coefficient(along) != 1
-        if self.vertical:
-            grid = [*(v for v in grid if v is not lanes[-1]), lanes[-1]]
-        self.grid = tuple(grid)
-
-    def _strides(self) -> dict[LoopVar, int]:
-        found: dict[LoopVar, int] = {}
-        for _, at, _ in self.stores:
-            for v, c in at.terms:
-                found.setdefault(v, abs(c))
-        return found
-
-    def _main_load(self) -> Affine:
-        """The address of the load that reads most."""
-        loads = [
-            self.values[i] for i in self.live if self.values[i].op in ("load", "gather")
-        ]
-        sizes = [prod(v.size for v in x.at.variables) for x in loads]
-        return loads[sizes.index(max(sizes))].at if loads else Affine()
-
-    def _divide_once(self) -> None:
-        """Divisions of elements by a value of their row become products with its
-        reciprocal, since eight divisions take as long as twenty products.
-
-        The divisor is scaled to [½, 1) first: its reciprocal is then as precise as
-        others, and no product overflows whose quotient would not. That of a softmax
-        needs no scale.
-        """
-        factors: dict[int, list[int]] = {}
-        for i in list(self.live):
-            v = self.values[i]
-            if v.op != "divide" or v.dtype.kind != "f" or self._is_row(i):
-                continue
-            x, y = v.args
-            if not self._is_row(y) or self._is_row(x):
-                continue
-            if y not in factors:
-                factors[y] = self._turned(y, v.dtype)
-            *scales, last = factors[y]
-            for scale in scales:
-                x = self._added(KernelValue("multiply", v.dtype, (x, scale)), i)
-            self.values[i] = KernelValue("multiply", v.dtype, (x, last))
-
-    def _turned(self, y: int, dtype: DType) -> list[int]:
-        """Factors that together are 1 / y."""
-        scales = []
-        near = y
-        if not self._is_sum_of_powers(y):
-            scales = [self._added(KernelValue("divisor_scale", dtype, (y,)), y)]
-            near = self._added(KernelValue("multiply", dtype, (y, *scales)), y)
-        return [*scales, self._added(KernelValue("reciprocal", dtype, (near,)), y)]
-
-    def _is_sum_of_powers(self, i: int) -> bool:
-        """Whether a value is Σ e^(v - max v): 1 to the length of the row, or NaN."""
-        total = self.values[i]
-        if total.op != "sum" or not total.over:
-            return False
-        power = self.values[total.args[0]]
-        if power.op not in ("exp", "exp2") or power.over:
-            return False
-        difference = self.values[power.args[0]]
-        if difference.op != "subtract":
-            return False
-        x, y = difference.args
-        top = self.values[y]
-        return top.op == "max" and top.args == (x,) and top.over == total.over
-
-    def _added(self, value: KernelValue, like: int) -> int:
-        """A new value that is computed where ``like`` is."""
-        number = len(self.values)
-        self.values.append(value)
-        self.variables[number] = self.variables[like]
-        self.stages[number] = self.stages[like]
-        self.live.append(number)
-        return number
-
-    def _ordered(self) -> dict[int, int]:
-        """The place of each value in an order with arguments first."""
-        order: dict[int, int] = {}
-
-        def visit(i: int) -> None:
-            if i not in order:
-                for a in self.values[i].args:
-                    visit(a)
-                order[i] = len(order)
-
-        for i in self.live:
-            visit(i)
-        return order
 
     # -- passes ------------------------------------------------------------------------
 
     def nest(self) -> tuple[Nest, tuple[Any, ...]]:
         """The nest and the memory of its buffers."""
-        reduces = [i for i in self.live if self.values[i].over]
-        count = max((self.stages[i] for i in reduces), default=0)
+        reduces = [i for i in self.graph.live if self.values[i].over]
+        count = max((self.graph.stages[i] for i in reduces), default=0)
         goals: list[list[int]] = [[] for _ in range(count + 1)]
         for i in reduces:
-            goals[self.stages[i] - 1].append(i)
+            goals[self.graph.stages[i] - 1].append(i)
         bodies: list[list[Statement]] = [[] for _ in range(count + 1)]
         rows: list[list[Statement]] = [[] for _ in range(count + 1)]
-        loops = [self.row] * count + [self.tail]
+        loops = [self.loops.row] * count + [self.loops.tail]
         written: list[list[Placed]] = [[] for _ in range(count + 1)]
         row_stores: list[list[Placed]] = [[] for _ in range(count + 1)]
         for store in self.stores:
-            of_row = set(store[1].variables) <= set(self.grid)
+            of_row = set(store[1].variables) <= set(self.loops.grid)
             of_row = of_row and self._is_row(store[2])
             (row_stores if of_row else written)[self._pass_of(store, count)].append(
                 store
@@ -338,7 +159,7 @@ class _Schedule:
         if self.scattering is not None:
             needed.add(self.scattering.by)
         for i in self._row_values(needed):
-            rows[self.stages[i]].append(self._statement(i))
+            rows[self.graph.stages[i]].append(self._statement(i))
         for p in range(count + 1):
             rows[p] += [self._store(s) for s in row_stores[p]]
         passes = [
@@ -351,17 +172,23 @@ class _Schedule:
     def _pass_of(self, store: Placed, count: int) -> int:
         number = store[2]
         if self._is_row(number):
-            along = set(store[1].variables) - set(self.grid)
-            return count if along else self.stages[number]
-        along = {*self.variables[number], *store[1].variables} - set(self.grid)
-        if along <= set(self.row):
-            return min(self.stages[number], count) if self.tail == self.row else count
-        if not along <= set(self.tail):
+            along = set(store[1].variables) - set(self.loops.grid)
+            return count if along else self.graph.stages[number]
+        along = {*self.graph.variables[number], *store[1].variables} - set(
+            self.loops.grid
+        )
+        if along <= set(self.loops.row):
+            return (
+                min(self.graph.stages[number], count)
+                if self.loops.tail == self.loops.row
+                else count
+            )
+        if not along <= set(self.loops.tail):
             raise Unsupported("results along different loops")
         return count
 
     def _is_row(self, i: int) -> bool:
-        return self.variables[i] <= set(self.grid)
+        return self.graph.is_row(i, self.loops.grid)
 
     def _row_values(self, needed: Iterable[int]) -> list[int]:
         """The values of the row below ``needed``; reductions come out of passes."""
@@ -415,9 +242,9 @@ class _Schedule:
 
     def _is_kept(self, i: int, p: int, loops: tuple[LoopVar, ...]) -> bool:
         first = self.kept_in.get(i, p)
-        if first == p or loops != self.row:
+        if first == p or loops != self.loops.row:
             return False
-        size = prod(v.size for v in self.row) * self.values[i].dtype.itemsize
+        size = prod(v.size for v in self.loops.row) * self.values[i].dtype.itemsize
         return size <= KEPT_BYTES and self._cost(i) > WORTH_KEEPING
 
     def _cost(self, i: int) -> int:
@@ -466,7 +293,7 @@ class _Schedule:
     def _is_ordered(self, v: KernelValue) -> bool:
         """Whether running results of floats must be made one from the other. Grouped
         products may overflow where these do not."""
-        ordered = ("multiply", "add") if self.exact else ("multiply",)
+        ordered = ("multiply", "add") if self.target.exact else ("multiply",)
         return v.dtype.kind == "f" and v.source in ordered
 
     def _accumulate(self, i: int) -> Statement:
@@ -493,17 +320,17 @@ class _Schedule:
         buffers = tuple(
             Buffer(f"b{i}", o.dtype, i in written) for i, o in enumerate(self.operands)
         )
-        row = prod(v.size for v in self.row)
+        row = prod(v.size for v in self.loops.row)
         keeps = tuple((self.values[i].dtype, row) for i in self.keeps)
         nest = Nest(
             buffers,
-            self.grid,
+            self.loops.grid,
             tuple(passes),
             keeps,
-            self.vertical,
+            self.loops.vertical,
             self.chunk,
-            threads=self.threads,
+            threads=self.target.threads,
             ordered=() if self.scattering is None else self.scattering.ordered,
         )
-        nest = coalesced(nest, self.whole)
-        return spread_out(nest) if self.is_map else nest, tuple(self.operands)
+        nest = coalesced(nest, self.target.rows)
+        return spread_out(nest) if self.loops.is_map else nest, tuple(self.operands)

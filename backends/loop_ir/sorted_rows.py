@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from eqsat.kernels import packed
 from eqsat.terms import Op, Shape
@@ -11,9 +11,7 @@ from eqsat.terms import Op, Shape
 from .index_maps import Layout, Unsupported
 from .nest import FAULT, DType, Operand
 from .pieces import Network, Ordering
-
-if TYPE_CHECKING:
-    from .nesting import Nests, Root
+from .roots import Root, RootWriter
 
 ORDERED = ("sort", "argsort")
 SHORT, SHORT_APART = 32, 9
@@ -24,7 +22,7 @@ LEAST_ROWS = 4
 """Rows that are worth vectors."""
 
 
-def order(nests: Nests, root: Root) -> None:
+def order(nests: RootWriter, root: Root) -> None:
     """Rows side by side of what is sorted, then each of them in order."""
     term = root.term
     (x,) = term.args

@@ -81,6 +81,48 @@ class Conflict(Exception):
         self.term = term
 
 
+class NumberedValues:
+    """The values of a nest by number; equal values have one."""
+
+    def __init__(self) -> None:
+        self.values: list[KernelValue] = []
+        self._numbers: dict[KernelValue, int] = {}
+
+    def add(self, value: KernelValue) -> int:
+        """The number of ``value``."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+    def number(self, number: float, dtype: DType) -> int:
+        """A constant. Equal numbers of other signs or types are others."""
+        return self.add(KernelValue("const", dtype, source=(repr(number), number)))
+
+    def load(self, source: Any, layout: Layout, index: Index, dtype: DType) -> int:
+        """An element of memory."""
+        at = address(index, layout.strides, layout.offset)
+        return self.add(KernelValue("load", dtype, at=at, source=source))
+
+    def sum(self, x: int, y: int) -> int:
+        """x + y."""
+        return self.add(KernelValue("add", self.values[x].dtype, (x, y)))
+
+    def within(self, value: int, low: int, high: int) -> int:
+        """An integer that fails the call unless ``low <= value < high``."""
+        dtype = self.values[value].dtype
+        return self.add(KernelValue("within", dtype, (value,), source=(low, high)))
+
+    def cast(self, value: int, dtype: DType) -> int:
+        """``value`` in ``dtype``; halves are rounded, and computed with in float32."""
+        wide = WIDE if dtype in HALF else dtype
+        if self.values[value].dtype != wide:
+            value = self.add(KernelValue("cast", wide, (value,)))
+        if dtype in HALF:
+            return self.add(KernelValue(f"round_{dtype.name}", wide, (value,)))
+        return value
+
+
 class Values:
     """The values of one nest. Raises :class:`Conflict` and :class:`Split` when the nest
     has to be begun anew."""
@@ -103,24 +145,16 @@ class Values:
         light ones and others; None where that does not matter."""
         self.times: Counter[Term] = Counter()
         """How often each is computed."""
-        self.values: list[KernelValue] = []
+        self.numbered = NumberedValues()
+        self.values = self.numbered.values
         self.known: dict[tuple[Term, Index], int] = {}
-        self._numbers: dict[KernelValue, int] = {}
-        self._open: list[tuple[Term, Index]] = []
+        self.open: list[tuple[Term, Index]] = []
         """What is being demanded, the innermost last."""
         self.base: tuple[LoopVar, ...] = ()
         """The variables of the result."""
-        self.row: tuple[LoopVar, ...] | None = None
-        """The variables that the reductions run over."""
-        self.grid: frozenset[LoopVar] = frozenset()
-        """Where there is a reduction: the variables outside of it."""
         self.running: LoopVar | None = None
         """The variable along which there are running results."""
-        self.reduced: list[Term] = []
-        """The reductions, arguments first."""
-        self.joins: tuple[Any, Affine, LoopVar, int] | None = None
-        """Where parts of the one reduction lie: memory, address, the variable that
-        numbers them, and elements of the whole."""
+        self.reductions = RowReductions(self)
 
     def fresh(self, name: str, size: int) -> Affine:
         """A new variable; two or more where it has been split."""
@@ -146,9 +180,9 @@ class Values:
         key = (term, index)
         if key not in self.known:
             self._count(term, index)
-            self._open.append(key)
+            self.open.append(key)
             self.known[key] = self._demand(term, index)
-            self._open.pop()
+            self.open.pop()
         return self.known[key]
 
     def _count(self, term: Term, index: Index) -> None:
@@ -162,7 +196,7 @@ class Values:
         )
         light, heavy = self.most
         most = heavy if op.name in FUNCTIONS else light
-        if self._open and self.times[term] > most * max(term.size, 1):
+        if self.open and self.times[term] > most * max(term.size, 1):
             raise Conflict(term)
 
     def known_index(self, term: Term) -> Index | None:
@@ -179,8 +213,8 @@ class Values:
         if term in self.memory:
             source, layout = self.memory[term]
             is_bare = isinstance(term.dtype, Weak)
-            dtype = source.dtype if is_bare else self.dtype(term)
-            return self._load(source, layout, index, dtype)
+            dtype = source.dtype if is_bare else computed_dtype(term)
+            return self.numbered.load(source, layout, index, dtype)
         op = cast(Op, term.op)
         attrs = op.attr_dict(term)
         args = term.args
@@ -200,7 +234,7 @@ class Values:
         if op.name == "concatenate" and not index[attrs["axis"]].terms:
             return self._part(args, attrs["axis"], index)
         if op.kind == "reduce":
-            return self._reduce(term, op.name, args[0], attrs["axis"], index)
+            return self.reductions.value(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
             return self._pointwise(term, op, index)
         if is_short(term) and covers(index, term.shape):
@@ -236,12 +270,11 @@ class Values:
                 for a, e in zip((x, y), at, strict=True)
             ]
             terms.append(
-                self.add(KernelValue("multiply", self.dtype(term), tuple(pair)))
+                self.numbered.add(
+                    KernelValue("multiply", computed_dtype(term), tuple(pair))
+                )
             )
-        return reduce(self._sum, terms)
-
-    def _sum(self, x: int, y: int) -> int:
-        return self.add(KernelValue("add", self.values[x].dtype, (x, y)))
+        return reduce(self.numbered.sum, terms)
 
     def _take(self, term: Term, axis: int, index: Index) -> int:
         """Elements of memory at computed indices."""
@@ -256,7 +289,9 @@ class Values:
         source, layout = self.memory[x]
         by = self.place(indices, of_indices, size, layout.strides[axis])
         at = address(below, layout.strides, layout.offset)
-        return self.add(KernelValue("gather", self.dtype(term), (by,), at, source))
+        return self.numbered.add(
+            KernelValue("gather", computed_dtype(term), (by,), at, source)
+        )
 
     def place(self, indices: Term, index: Index, size: int, stride: int) -> int:
         """How far behind the first of ``size`` elements that lie ``stride`` apart the
@@ -270,23 +305,22 @@ class Values:
         is_near = narrow.min <= low and high <= narrow.max
         is_near = is_near and size * max(abs(stride), 1) < FAR
         dtype = NEAR if is_near else INDEX
-        i = self._cast(self.value(indices, index), dtype)
+        i = self.numbered.cast(self.value(indices, index), dtype)
         if low < -size or high >= size:
-            i = self._within(i, max(low, -size), size)
+            i = self.numbered.within(i, max(low, -size), size)
         if low < 0:
-            behind = self.add(KernelValue("add", dtype, (i, self.number(size, dtype))))
-            zero = self.number(0, dtype)
-            is_behind = self.add(KernelValue("less", np.dtype(bool), (i, zero)))
-            i = self.add(KernelValue("where", dtype, (is_behind, behind, i)))
+            behind = self.numbered.add(
+                KernelValue("add", dtype, (i, self.numbered.number(size, dtype)))
+            )
+            zero = self.numbered.number(0, dtype)
+            is_behind = self.numbered.add(
+                KernelValue("less", np.dtype(bool), (i, zero))
+            )
+            i = self.numbered.add(KernelValue("where", dtype, (is_behind, behind, i)))
         if stride == 1:
             return i
-        step = self.number(stride, dtype)
-        return self.add(KernelValue("multiply", dtype, (i, step)))
-
-    def _within(self, value: int, low: int, high: int) -> int:
-        """An integer that fails the call unless ``low <= value < high``."""
-        dtype = self.values[value].dtype
-        return self.add(KernelValue("within", dtype, (value,), source=(low, high)))
+        step = self.numbered.number(stride, dtype)
+        return self.numbered.add(KernelValue("multiply", dtype, (i, step)))
 
     def _run(self, term: Term, ufunc: str, axis: int, index: Index) -> int:
         """Running results along an axis."""
@@ -305,21 +339,23 @@ class Values:
             or along.size != term.shape[axis]
             or {along, *others} != set(self.base)
             or along in others
-            or self.row is not None
-            or self.joins is not None
+            or self.reductions.row is not None
+            or self.reductions.joins is not None
             or self.running not in (None, along)
         ):
-            is_cut = len(e.terms) > 1 and term is self._open[0][0]
+            is_cut = len(e.terms) > 1 and term is self.open[0][0]
             raise Conflict(x if is_cut and x not in self.memory else term)
         self.running = along
         at = Affine.of(along)
         number = self.value(x, index)
-        return self.add(KernelValue("running", self.dtype(term), (number,), at, ufunc))
+        return self.numbered.add(
+            KernelValue("running", computed_dtype(term), (number,), at, ufunc)
+        )
 
     def _pointwise(self, term: Term, op: Op, index: Index) -> int:
         if op.name == "copy":
             return self.value(term.args[0], index)
-        met = [self.dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
+        met = [computed_dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
         if not met or op.lowerings:
             raise Conflict(term)
         if op.name == "nextafter" and term.dtype in HALF:
@@ -327,23 +363,25 @@ class Values:
         values = []
         for a in term.args:
             if isinstance(a.dtype, Weak) and a not in self.memory:
-                number = self._weak(a)
-                dtype = self.dtype(term) if op.name == "where" else met[-1]
+                number = _bare_number(a)
+                dtype = computed_dtype(term) if op.name == "where" else met[-1]
                 if self.rounds and term.dtype in HALF:
                     number = float(cast("DType", term.dtype).type(number))
-                values.append(self.number(number, dtype))
+                values.append(self.numbered.number(number, dtype))
             else:
                 values.append(self.value(a, broadcast_index(index, a.shape)))
         if op.name == "cast":
-            return self._cast(values[0], cast("DType", term.dtype))
-        if op.name == "power" and self.dtype(term).kind in "iu":
+            return self.numbered.cast(values[0], cast("DType", term.dtype))
+        if op.name == "power" and computed_dtype(term).kind in "iu":
             values = self._powers(term, values, index)
-        return self.add(KernelValue(op.name, self.dtype(term), tuple(values)))
+        return self.numbered.add(
+            KernelValue(op.name, computed_dtype(term), tuple(values))
+        )
 
     def _powers(self, term: Term, values: Sequence[int], index: Index) -> list[int]:
         """The arguments of an integer power, whose exponents must not be negative."""
-        dtype = self.dtype(term)
-        x, y = (self._cast(v, dtype) for v in values)
+        dtype = computed_dtype(term)
+        x, y = (self.numbered.cast(v, dtype) for v in values)
         exponent = self.values[y]
         if exponent.op == "const":
             if exponent.source[1] < 0:
@@ -351,19 +389,26 @@ class Values:
         elif dtype.kind == "i":
             if not covers(index, term.shape):  # each exponent is to be checked
                 raise Conflict(term)
-            y = self._within(y, 0, np.iinfo(dtype).max + 1)
+            y = self.numbered.within(y, 0, np.iinfo(dtype).max + 1)
         return [x, y]
 
-    def _cast(self, value: int, dtype: DType) -> int:
-        """``value`` in ``dtype``; halves are rounded, and computed with in float32."""
-        wide = WIDE if dtype in HALF else dtype
-        if self.values[value].dtype != wide:
-            value = self.add(KernelValue("cast", wide, (value,)))
-        if dtype in HALF:
-            return self.add(KernelValue(f"round_{dtype.name}", wide, (value,)))
-        return value
 
-    def _reduce(
+class RowReductions:
+    """The reductions of a nest, all over the row that the first of them begins."""
+
+    def __init__(self, values: Values) -> None:
+        self.values, self.numbered = values, values.numbered
+        self.row: tuple[LoopVar, ...] | None = None
+        """The variables that the reductions run over."""
+        self.grid: frozenset[LoopVar] = frozenset()
+        """Where there is a reduction: the variables outside of it."""
+        self.terms: list[Term] = []
+        """The reductions, arguments first."""
+        self.joins: tuple[Any, Affine, LoopVar, int] | None = None
+        """Where parts of the one reduction lie: memory, address, the variable that
+        numbers them, and elements of the whole."""
+
+    def value(
         self, term: Term, name: str, arg: Term, axes: Sequence[int], index: Index
     ) -> int:
         outer = frozenset(v for e in index for v in e.variables)
@@ -371,8 +416,8 @@ class Values:
             return self._join(term, name, outer)
         sizes = tuple(arg.shape[a] for a in axes)
         if prod(sizes) == 1:
-            return self._single(term, name, self.value(arg, index))
-        if self.running is not None:
+            return self._single(term, name, self.values.value(arg, index))
+        if self.values.running is not None:
             raise Conflict(term)
         if self.row is None:
             self._begin_row(term, outer, sizes)
@@ -383,29 +428,31 @@ class Values:
         along = self._along(arg.shape, axes) or spread(self.row, sizes)
         for a, e in zip(axes, along, strict=True):
             below[a + len(index)] = e
-        x = self.value(arg, tuple(below))
-        self.reduced.append(term)
+        x = self.values.value(arg, tuple(below))
+        self.terms.append(term)
         if name in ("argmax", "argmin"):
             (a,) = axes
-            at = self.add(KernelValue("position", INDEX, at=below[a + len(below)]))
-            return self.add(KernelValue(name, INDEX, (x, at), over=self.row))
+            at = self.numbered.add(
+                KernelValue("position", INDEX, at=below[a + len(below)])
+            )
+            return self.numbered.add(KernelValue(name, INDEX, (x, at), over=self.row))
         if name in ("any", "all"):
-            x = self._cast(x, np.dtype(bool))
-        return self._total(name, self.dtype(term), x, prod(sizes))
+            x = self.numbered.cast(x, np.dtype(bool))
+        return self._total(name, computed_dtype(term), x, prod(sizes))
 
     def _single(self, term: Term, name: str, x: int) -> int:
         """A reduction over one element."""
         if name in ("argmax", "argmin"):
-            return self.number(0, INDEX)
-        return self._cast(x, np.dtype(bool)) if name in ("any", "all") else x
+            return self.numbered.number(0, INDEX)
+        return self.numbered.cast(x, np.dtype(bool)) if name in ("any", "all") else x
 
     def _join(self, term: Term, name: str, outer: frozenset[LoopVar]) -> int:
         """A reduction of the parts that another nest has reduced."""
         assert self.joins is not None
         source, at, chunk, count = self.joins
         self.grid, self.row = outer, (chunk,)
-        dtype = self.dtype(term)
-        x = self.add(KernelValue("load", dtype, at=at, source=source))
+        dtype = computed_dtype(term)
+        x = self.numbered.add(KernelValue("load", dtype, at=at, source=source))
         return self._total(name, dtype, x, count)
 
     def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
@@ -415,17 +462,19 @@ class Values:
         if name not in (*REDUCTIONS, "mean"):
             raise Unsupported(f"{name} in loops")
         if name != "mean":
-            return self.add(KernelValue(name, dtype, (x,), over=self.row))
-        total = self.add(KernelValue("sum", dtype, (x,), over=self.row))
-        return self.add(
-            KernelValue("divide", dtype, (total, self.number(float(count), dtype)))
+            return self.numbered.add(KernelValue(name, dtype, (x,), over=self.row))
+        total = self.numbered.add(KernelValue("sum", dtype, (x,), over=self.row))
+        return self.numbered.add(
+            KernelValue(
+                "divide", dtype, (total, self.numbered.number(float(count), dtype))
+            )
         )
 
     def _along(self, shape: Shape, axes: Sequence[int]) -> Index | None:
         """How the row runs through ``axes`` where a value of ``shape`` is used beside
         its reduction."""
         assert self.row is not None
-        for term, index in reversed(self._open):
+        for term, index in reversed(self.values.open):
             if term.shape == shape:
                 found = tuple(index[a + len(index)] for a in axes)
                 if {v for e in found for v in e.variables} == set(self.row):
@@ -433,43 +482,28 @@ class Values:
         return None
 
     def _begin_row(self, term: Term, outer: frozenset[LoopVar], sizes: Shape) -> None:
-        inner = tuple(v for v in self.base if v not in outer)
+        inner = tuple(v for v in self.values.base if v not in outer)
         if prod(v.size for v in inner) == prod(sizes):
             self.row = inner
-        elif outer <= set(self.base) and (outer or not self.base):
-            found = [self.fresh(f"r{i}", n) for i, n in enumerate(sizes)]
+        elif outer <= set(self.values.base) and (outer or not self.values.base):
+            found = [self.values.fresh(f"r{i}", n) for i, n in enumerate(sizes)]
             self.row = tuple(v for e in found for v in _ordered(e))
         else:
             raise Conflict(term)
         self.grid = outer
 
-    # -- values ------------------------------------------------------------------------
 
-    def add(self, value: KernelValue) -> int:
-        """The number of ``value``; equal values have one."""
-        number = self._numbers.setdefault(value, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
+def computed_dtype(term: Term) -> DType:
+    """The dtype that a term is computed in: halves in float32."""
+    dtype = cast("DType", term.dtype)
+    return WIDE if dtype in HALF else dtype
 
-    def number(self, number: float, dtype: DType) -> int:
-        """A constant. Equal numbers of other signs or types are others."""
-        return self.add(KernelValue("const", dtype, source=(repr(number), number)))
 
-    def _load(self, source: Any, layout: Layout, index: Index, dtype: DType) -> int:
-        at = address(index, layout.strides, layout.offset)
-        return self.add(KernelValue("load", dtype, at=at, source=source))
-
-    def _weak(self, term: Term) -> float:
-        value = evaluate([term], {})[term]
-        if isinstance(value, np.ndarray):
-            raise Unsupported("a table of bare numbers")
-        return value
-
-    def dtype(self, term: Term) -> DType:
-        """The dtype that a term is computed in: halves in float32."""
-        dtype = cast("DType", term.dtype)
-        return WIDE if dtype in HALF else dtype
+def _bare_number(term: Term) -> float:
+    value = evaluate([term], {})[term]
+    if isinstance(value, np.ndarray):
+        raise Unsupported("a table of bare numbers")
+    return value
 
 
 def _ordered(e: Affine) -> list[LoopVar]:

@@ -12,7 +12,7 @@ from eqsat.support import ArrayAt, TreeNode
 from eqsat.trace import Arguments, Leaf, Trace
 
 from ..native.machine import words
-from ..native.runtime import NativeEntry, NoVariantError, Tables
+from ..native.runtime import NativeEntry, NoVariantError, Records, variant
 from . import entry_code
 from .array_struct import dtype_number, is_known
 
@@ -33,30 +33,30 @@ class MLXEntry(NativeEntry):
         if call.are_mlx and self.is_new(key, id(program)):
             try:
                 room = len(call.arrays) + 1
-                self.add(key, _Recorders().variant(call, trace, room, program))
+                self.add(key, variant(call, trace, room, program, _Recorders()))
             except NoVariantError:
                 return
 
 
-class _Recorders(Tables):
+class _Recorders:
     """Of arrays of MLX and :class:`.lower.MLXProgram`."""
 
-    def array(self, leaf: Leaf) -> list[int]:
+    def array(self, leaf: Leaf, records: Records) -> list[int]:
         x = leaf.value
         if type(x) is not mx.array:
             raise NoVariantError
         shape = (ctypes.c_int32 * x.ndim)(*x.shape)
-        self.keep.append(shape)
+        records.keep.append(shape)
         return words(
             "Node",
             count=x.ndim,
-            object=self.own(mx.array),
+            object=records.own(mx.array),
             data=ctypes.addressof(shape),
             need=dtype_number(x.dtype),
         )
 
-    def program(self, program: Any) -> tuple[str, dict[str, int]]:
-        plain, traced = self.own(program.bare), self.own(program.run)
+    def program(self, program: Any, records: Records) -> tuple[str, dict[str, int]]:
+        plain, traced = records.own(program.bare), records.own(program.run)
         return "Recorder", {"plain": plain, "traced": traced}
 
 

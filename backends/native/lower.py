@@ -45,9 +45,9 @@ from .sorting import library_sorts
 
 if TYPE_CHECKING:
     from .plan import Group
-    from .program_writer import ProgramWriter
+    from .program_writer import WrittenProgram
 
-    Written: TypeAlias = ProgramWriter | tuple[Kernel, str]
+    Written: TypeAlias = WrittenProgram | tuple[Kernel, str]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
@@ -133,15 +133,14 @@ class CompiledProgram:
                 self.parts.append(python_part(*w))
                 continue
             code = (compile_ir if whole else compiled)(w.text, self.host)
-            functions = sorted(w.own.names)
-            library = _loaded(code, w.calls_blas, functions, self.host)
+            library = _loaded(code, w.calls_blas, w.functions, self.host)
             self.parts.append(Native(library, w.most_threads, w.seconds))
             self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
             if whole and name is not None:
                 end = len(self.places.constants) - len(self.places.packed)
                 tables = self.places.constants[known:end]
                 bits = program_record.blas_bits() if w.calls_blas else 0
-                self._keep(name, code, bits, tables, functions)
+                self._keep(name, code, bits, tables, w.functions)
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
         self.places.forget(self._unread)
 
@@ -149,7 +148,7 @@ class CompiledProgram:
         """The parts in order, before they are compiled."""
         # 30 ms to import, for nothing where the program is on disk.
         from .plan import Group, Layered, verify_plan
-        from .program_writer import ProgramWriter
+        from .program_writer import write_program
 
         layered = Layered(self.program, places, self.host, self.threads, self.exact)
         if verifying():
@@ -157,11 +156,11 @@ class CompiledProgram:
         self._unread = layered.unread
         written: list[Written] = []
         if not layered.parts:  # there is nothing to compute
-            return [ProgramWriter([], layered, PROGRAM)]
+            return [write_program([], layered, PROGRAM)]
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
-                written.append(ProgramWriter(groups, layered, PROGRAM))
+                written.append(write_program(groups, layered, PROGRAM))
             else:
                 kernels = cast("list[Kernel]", list(group))
                 written += [(k, layered.reasons[k]) for k in kernels]
@@ -204,7 +203,7 @@ class CompiledProgram:
                 kernel, reason = w
                 texts.append(f"; {kernel.name} runs as NumPy: {reason}")
                 continue
-            for nest in w.functions:
+            for nest in w.nests:
                 lines = str(nest).splitlines()
                 texts.append("\n".join(f"; {line}" for line in lines))
             texts.append(w.text)

@@ -8,10 +8,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import Convolution, Piece, Product
+from ...loop_ir import Convolution
 from ..loops import loop
 from ..machine import I64, least
-from ..products import GemmPlan, OwnCalls, Packing, ThreadPart, name_of, spans, tile
+from ..products import GemmPlan, OwnCalls, ThreadPart, name_of, spans, tile
 from . import conv_plan, few_kernels, padded_strips
 
 
@@ -50,20 +50,6 @@ class Strip:
 
 class ImageCalls(OwnCalls):
     """Products and convolutions by generated code."""
-
-    def part(
-        self,
-        p: Piece | Packing,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
-    ) -> None:
-        """A part of a product or convolution, with memory of this thread."""
-        if isinstance(p, Product):
-            self.product(p, how, pointers, part, scratch)
-        elif isinstance(p, Convolution):
-            self.convolution(p, how, pointers, part, scratch)
 
     def convolution(
         self,

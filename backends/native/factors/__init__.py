@@ -18,16 +18,16 @@ if TYPE_CHECKING:
         Decompositions,
     )
     from .small_matrices import (
-        LaneFactors,
         lanes_of,
+        write_matrices,
     )
 
 __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
     "Decompositions",
-    "LaneFactors",
     "eig_svd_qr",
     "lanes_of",
     "lapack_calls",
+    "write_matrices",
 ]

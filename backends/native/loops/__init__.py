@@ -13,18 +13,26 @@ if TYPE_CHECKING:
     from . import (
         sweep_direction,
     )
-    from .access import (
-        PTR,
-        Strand,
-        loop,
+    from .addresses import (
+        Addresses,
         without,
+    )
+    from .counted_loops import (
+        end_of_steps,
+        loop,
+    )
+    from .emit_nest import (
+        emit_nest,
+    )
+    from .nest_code import (
+        PTR,
+        NestCode,
+        Strand,
+        begun,
     )
     from .prefetch import (
         AHEAD_BYTES,
         ask,
-    )
-    from .row_panels import (
-        emit_nest,
     )
     from .sort_keys import (
         bits_of,
@@ -34,6 +42,9 @@ if TYPE_CHECKING:
     )
     from .statements import (
         Statements,
+    )
+    from .vector_memory import (
+        VectorMemory,
     )
     from .vector_shape import (
         NEAR_BYTES,
@@ -50,12 +61,17 @@ __all__ = [
     "AHEAD_BYTES",
     "NEAR_BYTES",
     "PTR",
+    "Addresses",
+    "NestCode",
     "Statements",
     "Strand",
+    "VectorMemory",
     "ask",
+    "begun",
     "bits_of",
     "check",
     "emit_nest",
+    "end_of_steps",
     "is_map",
     "key",
     "key_type",

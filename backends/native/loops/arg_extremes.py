@@ -13,9 +13,9 @@ from llvmlite import ir
 from ...loop_ir import Accumulate, Load, Pass
 from ..machine import I1, I64, constant, lanes_of, least, register_type, splat, widened
 from ..math import declared
-from .access import Strand
 from .accumulators import Cell, Context, NotesNan, Reducer, across, in_a_row, tree
-from .statements import Statements
+from .nest_code import Strand
+from .vector_memory import VectorMemory
 
 Pair = tuple[ir.Value, ir.Value]
 """A value and its position."""
@@ -241,7 +241,7 @@ def finds_steps(p: Pass, s: Accumulate, lanes: int, unroll: int) -> bool:
 
 
 def looked_up(
-    e: Statements, p: Pass, s: Accumulate, parts: Sequence[Steps]
+    memory: VectorMemory, p: Pass, s: Accumulate, parts: Sequence[Steps]
 ) -> ir.Value:
     """The position that ``s`` asks for: the elements of the best step are read again,
     and the first is taken that is the best value.
@@ -249,7 +249,8 @@ def looked_up(
     A step that would go past the end of the row is moved back: what it then has before
     its own elements is less than the best value, or its step were the best one.
     """
-    (var,), b, of = p.loops, e.b, parts[0].of
+    code, (var,), of = memory.code, p.loops, parts[0].of
+    b, most = code.b, code.shape.unroll
     parts = list(dict.fromkeys(parts))
     values = [across(bound(of), b, q.value.get(b)) for q in parts]
     value = tree(bound(of), b, values)
@@ -261,20 +262,20 @@ def looked_up(
         starts.append(across(first, b, b.select(same, q.start.get(b), none)))
     start = tree(first, b, starts)
     lanes = max(q.lanes for q in parts)
-    unroll = e.shape.unroll if var.size >= lanes * e.shape.unroll else 1
+    unroll = most if var.size >= lanes * most else 1
     width = lanes * unroll
     if start.type != I64:
         start = b.zext(start, I64)
-    e.index[var], e.lane = least(b, start, var.size - width), var
+    code.index[var], code.lane = least(b, start, var.size - width), var
     load = next(t for t in p.body if isinstance(t, Load) and t.target == s.value)
     masks = [
-        _equals(b, of, e._load(load, Strand(lanes, i * lanes)), splat(b, value, lanes))
-        for i in range(unroll)
+        _equals(b, of, memory.load(load, strand), splat(b, value, lanes))
+        for strand in (Strand(lanes, i * lanes) for i in range(unroll))
     ]
-    e.lane = None
+    code.lane = None
     bits = ir.IntType(width)
     count = declared(b, f"llvm.cttz.i{width}", [bits, I1], bits)
     found = b.call(count, [b.bitcast(in_a_row(b, masks), bits), I1(1)])
     found = b.zext(found, I64) if width < 64 else found
-    e.index[var] = b.add(e.index[var], found)
-    return e._sum(e.positions[s.position])
+    code.index[var] = b.add(code.index[var], found)
+    return memory.addresses.at(code.positions[s.position])

@@ -7,10 +7,21 @@ from math import prod
 
 from llvmlite import ir
 
-from ...loop_ir import Accumulate, Compute, Gather, Keep, Load, LoopVar, Pass, Store
+from ...loop_ir import (
+    Accumulate,
+    Compute,
+    Gather,
+    Keep,
+    Load,
+    LoopVar,
+    Nest,
+    Pass,
+    Store,
+)
 from ..machine import I8, I32, I64, memory_type
 from ..math import declared
-from .access import PTR, Access, Strand
+from .addresses import Addresses
+from .nest_code import PTR, NestCode, Strand
 from .vector_shape import (
     NEAR_BYTES,
     at_once,
@@ -63,19 +74,21 @@ LINE = 64
 """Bytes that are asked for at once."""
 
 
-def fetch_ahead(c: Access, p: Pass, var: LoopVar, strands: Sequence[Strand]) -> None:
+def fetch_ahead(
+    addresses: Addresses, p: Pass, var: LoopVar, strands: Sequence[Strand]
+) -> None:
     """Ask for what steps to come read, in a step of ``p`` along ``var``."""
-    wide = strands[-1].offset + strands[-1].lanes
-    for s, distance in _distances(c, p, var):
-        size = c.nest.buffers[s.buffer].dtype.itemsize
-        if c._along(s.at) != 1 or wide * size < LINE:
+    code, wide = addresses.code, strands[-1].offset + strands[-1].lanes
+    for s, distance in _distances(code, p, var):
+        size = code.nest.buffers[s.buffer].dtype.itemsize
+        if addresses.along(s.at) != 1 or wide * size < LINE:
             continue
-        first = c._pointer(s.buffer, s.at, Strand(1, 0))
+        first = addresses.pointer(s.buffer, s.at, Strand(1, 0))
         for byte in range(0, wide * size, LINE):
-            ask(c.b, first, distance + byte)
+            ask(code.b, first, distance + byte)
 
 
-def _distances(c: Access, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]:
+def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]:
     """Loads of a body, and the bytes from what a step reads to what to ask for."""
     nest = c.nest
     bodies = [q for q in nest.passes if q.body]
@@ -122,9 +135,8 @@ def _distances(c: Access, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]:
             yield from ((s, NEAR_AHEAD_BYTES) for s in many)
 
 
-def picked_rows(c: Access) -> list[Gather]:
+def picked_rows(nest: Nest) -> list[Gather]:
     """Reads of rows that an index picks, of arrays that no second cache holds."""
-    nest = c.nest
     bodies = [p for p in nest.passes if p.body]
     if nest.vertical or len(bodies) != 1 or any(p.before for p in nest.passes[1:]):
         return []
@@ -144,17 +156,21 @@ def picked_rows(c: Access) -> list[Gather]:
 
 
 def ask_for_rows(
-    c: Access, gathers: Sequence[Gather], row: Mapping[int, ir.Value], var: LoopVar
+    addresses: Addresses,
+    gathers: Sequence[Gather],
+    row: Mapping[int, ir.Value],
+    var: LoopVar,
 ) -> None:
     """Ask for the rows that ``gathers`` read by the numbers in ``row``."""
-    c.index[var] = I64(0)
+    code, b = addresses.code, addresses.code.b
+    code.index[var] = I64(0)
     for s in gathers:
-        dtype = c.nest.buffers[s.buffer].dtype
-        kind = memory_type(dtype)
-        first = c.b.gep(c.buffers[s.buffer], [c._sum(s.at)], source_etype=kind)
-        first = c.b.gep(first, [row[s.by]], source_etype=kind)
+        dtype = code.nest.buffers[s.buffer].dtype
+        kind, start = memory_type(dtype), code.function.args[s.buffer]
+        first = b.gep(start, [addresses.at(s.at)], source_etype=kind)
+        first = b.gep(first, [row[s.by]], source_etype=kind)
         for byte in range(0, min(var.size * dtype.itemsize, GATHERED_BYTES), LINE):
-            ask(c.b, first, byte)
+            ask(b, first, byte)
 
 
 def ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:

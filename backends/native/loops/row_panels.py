@@ -7,48 +7,57 @@ from contextlib import ExitStack
 
 from llvmlite import ir
 
-from ...loop_ir import Accumulate, LoopVar, Nest, Pass, Statement
-from ..machine import I64, Host, aligned, least, memory_type
-from .access import Strand, loop
-from .emit_nest import Emitter
-from .vector_shape import PART, at_once, check, is_wide, panel_of, sums
+from ...loop_ir import Accumulate, LoopVar, Pass, Statement
+from ..machine import I8, I64, aligned, least, memory_type
+from .accumulators import reducer
+from .counted_loops import divided, end_of_steps, loop
+from .nest_code import Strand
+from .passes import Passes, part_of
+from .vector_memory import VectorMemory
+from .vector_shape import PART, at_once, panel_of, sums
 
 
-class PanelEmitter(Emitter):
-    """Writes the function of a nest whose rows are reduced in panels."""
+class RowPanels:
+    """Writes the units of a nest whose rows are reduced in panels."""
 
-    def unit(self, unit: ir.Value) -> None:
+    def __init__(self, passes: Passes) -> None:
+        self.passes, self.code = passes, passes.code
+        self.reducer = passes.reductions.reducer
+        self.sums = sums(passes.code.nest)
+
+    def write(self, unit: ir.Value) -> None:
         """Reduce a panel of rows that lie side by side, some elements of all of them at
         a time."""
-        *outer, lane = self.nest.grid
-        panel = panel_of(self.nest)
-        unit, part = self._divided(unit, -(-lane.size // panel))
-        self._place(unit, outer)
-        self.lane = lane
-        low, high = self._part(part, panel, lane.size)
+        code, nest = self.code, self.code.nest
+        *outer, lane = nest.grid
+        panel = panel_of(nest)
+        unit, part = divided(code.b, unit, -(-lane.size // panel))
+        code.place(unit, outer)
+        code.lane = lane
+        low, high = part_of(code, part, panel, lane.size)
         groups = self._steps(lane.size, panel)
-        at = next(i for i, p in enumerate(self.nest.passes) if p.body)
-        before = [s for p in self.nest.passes[: at + 1] for s in p.before]
-        after = [s for p in self.nest.passes[at + 1 :] for s in p.before]
+        at = next(i for i, p in enumerate(nest.passes) if p.body)
+        before = [s for p in nest.passes[: at + 1] for s in p.before]
+        after = [s for p in nest.passes[at + 1 :] for s in p.before]
+        states = PanelStates(self.passes.statements.memory, low)
         for strands in self._side(groups, low, high):
-            for s in sums(self.nest):
-                r = self._reducer(s)
+            for s in self.sums:
                 for strand in strands:
-                    self._keep_state(s, strand, low, r.neutral_state(strand.lanes))
-        self._blocks_of_rows(self.nest.passes[at], before, groups, low, high)
+                    neutral = self.reducer(s).neutral_state(strand.lanes)
+                    states.write(s, strand, neutral)
+        self._blocks_of_rows(nest.passes[at], before, groups, states, high)
         for strands in self._side(groups, low, high):
             for strand in strands:
                 self._run_row(before, strand)
-                for s in sums(self.nest):
-                    r = self._reducer(s)
-                    state = self._state(s, strand, low)
-                    strand.row[s.target] = r.result(self.b, state)
+                for s in self.sums:
+                    state = states.read(s, strand)
+                    strand.row[s.target] = self.reducer(s).result(code.b, state)
                 self._run_row(after, strand)
 
     def _steps(self, rows: int, panel: int) -> list[tuple[int, int]]:
         """Lanes and vectors of each kind of step over a panel: what fits whole panels
         and the last one, which may be shorter."""
-        lanes, unroll = self.shape.lanes, self.shape.unroll
+        lanes, unroll = self.code.shape.lanes, self.code.shape.unroll
         quarter = max(lanes // 4, 1)
         sizes = {min(rows, panel), rows % panel or panel}
         found = []
@@ -63,19 +72,20 @@ class PanelEmitter(Emitter):
 
     def _run_row(self, statements: Sequence[Statement], strand: Strand) -> None:
         for s in statements:
-            self._statement(s, strand, strand.row, strand.row)
+            self.passes.statements.write(s, strand, strand.row, strand.row)
 
     def _side(
         self, groups: list[tuple[int, int]], low: ir.Value, high: ir.Value
     ) -> Iterator[list[Strand]]:
         """Loops over the rows of a panel; the strands of each step."""
-        assert self.lane is not None
+        code = self.code
+        assert code.lane is not None
         for lanes, unroll in groups:
             step = lanes * unroll
-            whole = self._whole(low, high, step)
-            with loop(self.b, low, whole, step) as i:
-                self.index[self.lane] = i
-                self.bases = {}
+            whole = end_of_steps(code.b, low, high, step)
+            with loop(code.b, low, whole, step) as i:
+                code.index[code.lane] = i
+                code.bases = {}
                 yield [Strand(lanes, n * lanes) for n in range(unroll)]
             low = whole
 
@@ -84,32 +94,32 @@ class PanelEmitter(Emitter):
         p: Pass,
         before: Sequence[Statement],
         groups: list[tuple[int, int]],
-        low: ir.Value,
+        states: PanelStates,
         high: ir.Value,
     ) -> None:
-        *outer, var = p.loops
+        code, b, low, (*outer, var) = self.code, self.code.b, states.first, p.loops
         with ExitStack() as stack:
             for v in outer:
-                turns = loop(self.b, I64(0), I64(v.size), 1)
-                self.index[v] = stack.enter_context(turns)
-            start, stop = self._range(p, var, None)
-            many = stack.enter_context(loop(self.b, start, stop, PART))
-            last = least(self.b, self.b.add(many, I64(PART)), stop)
-            few = at_once(self.nest, self.host)
-            with loop(self.b, many, last, few) as first:
-                end = least(self.b, self.b.add(first, I64(few)), last)
+                turns = loop(b, I64(0), I64(v.size), 1)
+                code.index[v] = stack.enter_context(turns)
+            start, stop = self.passes.range(p, var, None)
+            many = stack.enter_context(loop(b, start, stop, PART))
+            last = least(b, b.add(many, I64(PART)), stop)
+            few = at_once(code.nest, code.host)
+            with loop(b, many, last, few) as first:
+                end = least(b, b.add(first, I64(few)), last)
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         self._run_row(before, strand)
-                    self._block(p, var, strands, (first, end), low)
-            careful = [s for s in sums(self.nest) if self._reducer(s).is_careful]
+                    self._block(p, var, strands, (first, end), states)
+            careful = [s for s in self.sums if self.reducer(s).is_careful]
             if careful:
                 for strands in self._side(groups, low, high):
                     for strand in strands:
                         for s in careful:
-                            state = self._state(s, strand, low)
-                            new = self._reducer(s).carried(self.b, state)
-                            self._keep_state(s, strand, low, new)
+                            state = states.read(s, strand)
+                            new = self.reducer(s).carried(b, state)
+                            states.write(s, strand, new)
 
     def _block(
         self,
@@ -117,66 +127,58 @@ class PanelEmitter(Emitter):
         var: LoopVar,
         strands: list[Strand],
         span: tuple[ir.Value, ir.Value],
-        low: ir.Value,
+        states: PanelStates,
     ) -> None:
         """Some elements of a few rows, added to what is known of these rows."""
-        reduced = sums(self.nest)
+        code, b = self.code, self.code.b
         parts = {
-            s.target: [self._reducer(s).started(self, x.lanes, False) for x in strands]
-            for s in reduced
+            s.target: [self.reducer(s).started(code, x.lanes, False) for x in strands]
+            for s in self.sums
         }
-        self.inner = var
-        self._prepare(p, var, strands)
-        low_row, high_row = span
-        for turns in dict.fromkeys((at_once(self.nest, self.host), 1)):
-            whole = self._whole(low_row, high_row, turns)
-            with loop(self.b, low_row, whole, turns) as i:
-                self._step(p, var, i, strands, parts, 0, turns)
-            low_row = whole
-        for s in reduced:
-            r = self._reducer(s)
+        self.passes.prepare(p, var, strands)
+        low, high = span
+        for turns in dict.fromkeys((at_once(code.nest, code.host), 1)):
+            whole = end_of_steps(b, low, high, turns)
+            with loop(b, low, whole, turns) as i:
+                self.passes.step(p, var, i, strands, parts, 0, turns)
+            low = whole
+        for s in self.sums:
+            r = self.reducer(s)
             for strand, part in zip(strands, parts[s.target], strict=True):
-                place = self._state_places(s, strand, low)[0]
-                old = self._read_at(place, r.dtype, strand.lanes)
-                new = r.merged(self.b, old, part.finished(self))
-                self._write(place, new, r.dtype)
+                place = states.places(s, strand)[0]
+                old = states.memory.read(place, r.dtype, strand.lanes)
+                new = r.merged(b, old, part.finished(code))
+                states.memory.write(place, new, r.dtype)
 
-    def _state_places(
-        self, s: Accumulate, strand: Strand, low: ir.Value
-    ) -> list[ir.Value]:
+
+class PanelStates:
+    """What is known so far of the rows of a panel, in memory of the thread; ``first``
+    is the first of the rows."""
+
+    def __init__(self, memory: VectorMemory, first: ir.Value) -> None:
+        self.memory, self.code, self.first = memory, memory.code, first
+
+    def places(self, s: Accumulate, strand: Strand) -> list[ir.Value]:
         """Where the state of a reduction lies, for the rows of a strand."""
-        assert self.lane is not None
+        code, b = self.code, self.code.b
+        assert code.lane is not None
         byte, places = 0, []
-        for other in sums(self.nest):
-            r = self._reducer(other)
-            for _ in range(r.parts):
+        for other in sums(code.nest):
+            for _ in range(reducer(other.op, code.dtypes[other.value]).parts):
                 if other is s:
                     places.append(byte)
-                byte += aligned(other.dtype.itemsize * panel_of(self.nest))
-        row = self.b.add(self.b.sub(self.index[self.lane], low), I64(strand.offset))
-        kind = memory_type(self.dtypes[s.value])
-        starts = [
-            self.b.gep(self.keep, [I64(n)], source_etype=ir.IntType(8)) for n in places
-        ]
-        return [self.b.gep(start, [row], source_etype=kind) for start in starts]
+                byte += aligned(other.dtype.itemsize * panel_of(code.nest))
+        row = b.add(b.sub(code.index[code.lane], self.first), I64(strand.offset))
+        kind = memory_type(code.dtypes[s.value])
+        starts = [b.gep(code.given[0], [I64(n)], source_etype=I8) for n in places]
+        return [b.gep(start, [row], source_etype=kind) for start in starts]
 
-    def _state(self, s: Accumulate, strand: Strand, low: ir.Value) -> list[ir.Value]:
-        dtype = self.dtypes[s.value]
-        return [
-            self._read_at(p, dtype, strand.lanes)
-            for p in self._state_places(s, strand, low)
-        ]
+    def read(self, s: Accumulate, strand: Strand) -> list[ir.Value]:
+        """The state of a reduction."""
+        dtype, places = self.code.dtypes[s.value], self.places(s, strand)
+        return [self.memory.read(p, dtype, strand.lanes) for p in places]
 
-    def _keep_state(
-        self, s: Accumulate, strand: Strand, low: ir.Value, state: list[ir.Value]
-    ) -> None:
-        places = self._state_places(s, strand, low)
-        for p, value in zip(places, state, strict=True):
-            self._write(p, value, self.dtypes[s.value])
-
-
-def emit_nest(module: ir.Module, nest: Nest, name: str, host: Host) -> ir.Function:
-    """The function of ``nest`` in ``module``. Raises :class:`Unsupported`."""
-    check(nest)
-    kind = PanelEmitter if is_wide(nest) else Emitter
-    return kind(module, nest, name, host).function
+    def write(self, s: Accumulate, strand: Strand, state: list[ir.Value]) -> None:
+        """Keep the state of a reduction."""
+        for p, value in zip(self.places(s, strand), state, strict=True):
+            self.memory.write(p, value, self.code.dtypes[s.value])

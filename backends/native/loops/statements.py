@@ -19,120 +19,118 @@ from ...loop_ir import (
     Scatter,
     Statement,
     Store,
+    Unsupported,
     Within,
     variables,
 )
-from ..machine import I32, Host, constant, memory_type, register_type, splat
+from ..machine import I32, constant, memory_type, register_type, splat
 from . import elementwise
-from .access import Access, Strand
 from .fault_flags import Checks
+from .nest_code import Strand
 from .running_sums import run
+from .vector_memory import VectorMemory
 
 
-class Statements(Access):
+class Statements:
     """Writes the statements of a nest, but for reductions."""
 
-    def __init__(self, function: ir.Function, nest: Nest, host: Host) -> None:
-        super().__init__(function, nest, host)
-        self.dtypes = {
-            s.target: s.dtype
-            for s in nest.statements()
-            if not isinstance(s, (Keep, Store))
-        }
-        self.moving = variables(nest)
-        self.positions = {
-            s.target: s.at for s in nest.statements() if isinstance(s, Position)
-        }
-        self.falls = falls(nest)
+    def __init__(self, memory: VectorMemory) -> None:
+        self.memory, self.addresses = memory, memory.addresses
+        self.code = code = memory.code
+        self.moving = variables(code.nest)
+        self.falls = falls(code.nest)
         self.row: dict[int, ir.Value] = {}
         """Values of the row, scalars."""
         self.single = Strand(1, 0)
         """Of a row, where elements of a row lie side by side."""
-        self.checks = Checks(self)
+        self.checks = Checks(code)
 
-    def _statement(
+    def write(
         self,
         s: Statement,
         strand: Strand,
         out: dict[int, ir.Value],
         row: dict[int, ir.Value],
     ) -> None:
-        lanes = strand.lanes
+        """One statement for a strand; ``out`` gets what it computes."""
+        lanes, memory, code = strand.lanes, self.memory, self.code
 
         def value(i: int) -> ir.Value:
-            return splat(self.b, out[i] if i in out else row[i], lanes)
+            return splat(code.b, out[i] if i in out else row[i], lanes)
 
         match s:
             case Const():
                 out[s.target] = constant(register_type(s.dtype), lanes, s.value)
             case Load():
-                out[s.target] = self._load(s, strand)
+                out[s.target] = memory.load(s, strand)
             case Compute():
                 out[s.target] = self._compute(s, [value(i) for i in s.args])
             case Gather():
-                out[s.target] = self._gather(s, self._offset(s.by, strand, out), strand)
+                by = self._offset(s.by, strand, out)
+                out[s.target] = memory.gather(s, by, strand)
             case Within():
-                of = self.dtypes[s.value]
+                of = code.dtypes[s.value]
                 out[s.target] = self.checks.within(s, value(s.value), of)
             case Running():
-                carries = strand if self.nest.vertical else self.single
+                carries = strand if code.nest.vertical else self.single
                 cell = carries.carries[s.target]
-                out[s.target] = run(self, s, value(s.value), cell, self.host)
+                out[s.target] = run(code, s, value(s.value), cell, code.host)
             case Position():
-                out[s.target] = self._position(s.at, strand)
+                out[s.target] = self.addresses.in_lanes(s.at, strand)
             case Keep():
-                self._write(
-                    self._place_of(s.place, strand), value(s.value), self._kept(s.place)
-                )
+                place = self.addresses.kept(s.place, strand)
+                memory.write(place, value(s.value), code.nest.keeps[s.place][0])
             case Kept():
-                place, dtype = self._place_of(s.place, strand), self._kept(s.place)
-                out[s.target] = self._read_at(place, dtype, lanes)
+                place = self.addresses.kept(s.place, strand)
+                dtype = code.nest.keeps[s.place][0]
+                out[s.target] = memory.read(place, dtype, lanes)
             case Scatter():
                 by = self._offset(s.by, strand, out)
                 self._scatter(s, by, value(s.value), strand)
             case Store():
-                self._store(s, value(s.value), strand)
+                memory.store(s, value(s.value), strand)
+            case _:
+                raise Unsupported(f"{type(s).__name__} outside of a pass")
 
     def _scatter(
         self, s: Scatter, by: ir.Value, value: ir.Value, strand: Strand
     ) -> None:
         """Add or write to elements, all lanes of which move together."""
-        dtype = self.nest.buffers[s.buffer].dtype
+        memory, code, b = self.memory, self.code, self.code.b
+        dtype = memory.dtype(s)
         kind = memory_type(dtype)
-        along = self._along(s.at)
-        single = along == 1 or strand.lanes == 1
+        single = self.addresses.along(s.at) == 1 or strand.lanes == 1
         for lane in range(1 if single else strand.lanes):
-            first = self._pointer(s.buffer, s.at, strand, lane)
-            place = self.b.gep(first, [by], source_etype=kind)
-            added = value if single else self.b.extract_element(value, I32(lane))
+            first = self.addresses.pointer(s.buffer, s.at, strand, lane)
+            place = b.gep(first, [by], source_etype=kind)
+            added = value if single else b.extract_element(value, I32(lane))
             if s.adds:
-                old = self._read_at(place, dtype, strand.lanes if single else 1)
+                old = memory.read(place, dtype, strand.lanes if single else 1)
                 both = [old, added]
-                added = elementwise.emit(self.b, "add", both, dtype, dtype, self.host)
-            self._write(place, added, dtype)
+                added = elementwise.emit(b, "add", both, dtype, dtype, code.host)
+            memory.write(place, added, dtype)
 
     def _offset(self, by: int, strand: Strand, out: dict[int, ir.Value]) -> ir.Value:
         """How far a gather or a scatter moves: one number, where its lanes move
         together."""
+        code = self.code
         if by not in out:
-            return strand.row[by] if self.nest.vertical else self.row[by]
+            return strand.row[by] if code.nest.vertical else self.row[by]
         found = out[by]
-        moves = not self.moving[by].isdisjoint((self.lane, *self.ahead))
+        moves = not self.moving[by].isdisjoint((code.lane, *code.stretch))
         if moves or not isinstance(found.type, ir.VectorType):
             return found
-        return self.b.extract_element(found, I32(0))
+        return code.b.extract_element(found, I32(0))
 
     def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
-        of = self.dtypes[s.args[-1]]
-        if s.op == "where" and self.dtypes[s.args[0]] != np.dtype(bool):
-            dtype = self.dtypes[s.args[0]]
-            boolean = np.dtype(bool)
-            args[0] = elementwise.emit(
-                self.b, "cast", [args[0]], dtype, boolean, self.host
-            )
+        b, host, dtypes = self.code.b, self.code.host, self.code.dtypes
+        of = dtypes[s.args[-1]]
+        if s.op == "where" and dtypes[s.args[0]] != np.dtype(bool):
+            dtype, boolean = dtypes[s.args[0]], np.dtype(bool)
+            args[0] = elementwise.emit(b, "cast", [args[0]], dtype, boolean, host)
         is_bounded = s.op == "exp" and s.args[0] in self.falls
         op = "exp_below" if is_bounded else s.op
-        return elementwise.emit(self.b, op, args, of, s.dtype, self.host)
+        return elementwise.emit(b, op, args, of, s.dtype, host)
 
 
 def falls(nest: Nest) -> set[int]:

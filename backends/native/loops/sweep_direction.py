@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from ...loop_ir import Load, Nest, Store
 from ..machine import I64, Host, least
-from .access import loop
+from .counted_loops import loop
 from .vector_shape import NEAR_BYTES, bytes_of, shape_of
 
 LEAST_BYTES = 2 * NEAR_BYTES

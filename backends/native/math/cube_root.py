@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import coefficients as c
+from .avx512 import exponent, looked_up, scaled_by, significand
 from .logarithm import INF, split_any
 from .vector_values import SINGLE, EmittedValue, horner
 
@@ -20,12 +21,12 @@ def _parted(x: EmittedValue) -> EmittedValue:
     Of 0 and ∞ the rest is NaN, for which 1 is taken, and k is as infinite as e is.
     """
     single = x.format is SINGLE
-    e, m = x.exponent(), x.significand(0, "absolute")
+    e, m = exponent(x), significand(x, 0, "absolute")
     k = (e * (1.0 / 3.0)).rint()
     rest = k.times_plus(-3.0, e)
     rest = (rest < 1.0).where(rest, 1.0)
-    q = m.scaled_by(rest)
-    start = (rest + x.format.magic).bits.looked_up(c.ROOTS_OF_TWO)
+    q = scaled_by(m, rest)
+    start = looked_up((rest + x.format.magic).bits, c.ROOTS_OF_TWO)
     y = horner(m, c.CBRT_32 if single else c.CBRT_64) * start
     h = (q * y).times_plus(-(y * y), q.constant(1.0))
     y = y.times_plus(h * (1.0 / 3.0), y)
@@ -33,7 +34,7 @@ def _parted(x: EmittedValue) -> EmittedValue:
     root = q * square
     error = (root * root).times_plus(-root, q)
     root = (error * square).times_plus(1.0 / 3.0, root)
-    return root.scaled_by(k).copysign(x)
+    return scaled_by(root, k).copysign(x)
 
 
 def _split(x: EmittedValue) -> EmittedValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import coefficients as c
+from .avx512 import can_scale, fraction, scaled_by
 from .vector_values import SINGLE, EmittedValue, Format, horner
 
 
@@ -58,8 +59,8 @@ def halves_of_power(shifted: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
 
 def scaled(p: EmittedValue, shifted: EmittedValue) -> EmittedValue:
     """p 2ⁿ rounded once, from the low bits n + 2 bias. 6 flop, with AVX-512 1."""
-    if p.can_scale:
-        return p.scaled_by(shifted - (p.format.magic + 2 * p.format.bias))
+    if can_scale(p):
+        return scaled_by(p, shifted - (p.format.magic + 2 * p.format.bias))
     first, second = halves_of_power(shifted)
     return p * first * second
 
@@ -82,7 +83,7 @@ def exp(x: EmittedValue) -> EmittedValue:
     polynomial: its degree is even, so that it is positive, and 2ⁿ makes it infinite.
     """
     low, high = _exp_bounds(x.format)
-    if not (x.can_scale and x.format is SINGLE):
+    if not (can_scale(x) and x.format is SINGLE):
         x = x.at_most(high)
     shifted, r, _ = reduced(x.at_least(low), 2 * x.format.bias)
     return scaled(exp_polynomial(r), shifted)
@@ -95,7 +96,7 @@ def exp_below(x: EmittedValue) -> EmittedValue:
     the first is never denormal (in f64 with 513). Both are odd: what is added to n is
     even as it is in :func:`exp`, and without multiply-adds ties round alike.
     """
-    if x.can_scale:
+    if can_scale(x):
         return exp(x)
     low, _ = _exp_bounds(x.format)
     up = 65 if x.format is SINGLE else 513
@@ -113,7 +114,7 @@ def exp2(x: EmittedValue) -> EmittedValue:
     """2ˣ; integers give powers of two. 17 / 23 flop, with AVX-512 9 / 15."""
     low, high = (-151.0, 129.0) if x.format is SINGLE else (-1076.0, 1025.0)
     if x.host.has_scale:
-        return exp2_polynomial(x.fraction()).scaled_by(x.rint())
+        return scaled_by(exp2_polynomial(fraction(x)), x.rint())
     x = x.at_most(high).at_least(low)
     magic = x.format.magic + 2 * x.format.bias
     shifted = x + magic
@@ -225,9 +226,9 @@ def normal_cdf(x: EmittedValue) -> EmittedValue:
     single = x.format is SINGLE
     a = abs(x)
     p = horner(a, c.NORMAL32 if single else c.NORMAL64)
-    if p.can_scale:
+    if can_scale(p):
         n = p.rint()
-        e = exp2_polynomial(p - n).scaled_by(n)
+        e = scaled_by(exp2_polynomial(p - n), n)
     else:
         magic = x.format.magic + x.format.bias
         shifted = p + magic

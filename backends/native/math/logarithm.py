@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import coefficients as c
+from .avx512 import exponent, looked_up, scaled_by, significand
 from .exponential import exp, exp2
 from .vector_values import (
     SINGLE,
@@ -57,8 +58,8 @@ def split_any(x: EmittedValue) -> Pair:
 def parted(x: EmittedValue, negative: str = "NaN") -> Pair:
     """e and m of any x with AVX-512: e is -∞ of 0 and ∞ of ∞, and m NaN of negative
     numbers, or that of their magnitude if ``negative`` is ``absolute``. 4 flop."""
-    m = x.significand(3, negative)
-    return x.exponent() - m.exponent(), m
+    m = significand(x, 3, negative)
+    return exponent(x) - exponent(m), m
 
 
 class Reciprocal(NamedTuple):
@@ -75,7 +76,7 @@ class Reciprocal(NamedTuple):
     def of(m: EmittedValue) -> Reciprocal:
         """3 flop."""
         place = m.bits.shift_in_zeros(m.format.fraction - 4)
-        r = place.looked_up(c.RECIPROCAL)
+        r = looked_up(place, c.RECIPROCAL)
         return Reciprocal(place, r, m.times_plus(r, -1.0))
 
 
@@ -89,9 +90,9 @@ def _log_parts(m: EmittedValue, rest: EmittedValue | None = None) -> Pair:
     f = near.f if rest is None else rest.times_plus(near.r, near.f)
     square = f * f
     small = square.times_plus(-0.5, square * f * horner(f, c.LOG_NEAR_64))
-    high = near.place.looked_up(c.LOG_HIGH)
+    high = looked_up(near.place, c.LOG_HIGH)
     large, lost = fast_two_sum(high, f)
-    return large, small + (near.place.looked_up(c.LOG_LOW) + lost)
+    return large, small + (looked_up(near.place, c.LOG_LOW) + lost)
 
 
 def _log1p_parts(f: EmittedValue) -> Pair:
@@ -173,7 +174,7 @@ def log_of_sum(
     the rest small beside it. 18 / 23 flop, 0 / 1 division."""
     if u.host.has_scale:
         e, m = parted(u)
-        return e, *_log_parts(m, rest.scaled_by(-e))
+        return e, *_log_parts(m, scaled_by(rest, -e))
     e, m = split(u)
     return e, *_log_parts(m, rest * 0.5 * _twice_power_of_minus(u, m))
 

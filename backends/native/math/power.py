@@ -8,6 +8,7 @@ take numbers apart, tables of 16 stand in registers, and nothing is divided.
 from __future__ import annotations
 
 from . import coefficients as c
+from .avx512 import fraction, looked_up, scaled_by
 from .exponential import exp2_polynomial, power_of_two, scaled
 from .logarithm import INF, NAN, Reciprocal, parted, split, split_any
 from .vector_values import (
@@ -38,8 +39,8 @@ def _signed(x: EmittedValue, y: EmittedValue, magnitude: EmittedValue) -> Emitte
     """xʸ from |x|ʸ: the sign, and NaN where x < 0 is finite and y no integer."""
     half = y * 0.5
     if x.host.has_scale:
-        whole = y.fraction().equals(0.0)
-        odd = abs(half.fraction()).equals(0.5)
+        whole = fraction(y).equals(0.0)
+        odd = abs(fraction(half)).equals(0.5)
     else:
         whole = y.rint().equals(y)
         odd = whole & half.rint().differs(half)
@@ -59,7 +60,7 @@ def _power_by_table(base: EmittedValue, y: EmittedValue) -> EmittedValue:
     z = y * high
     rest = y.times_plus(low, y.times_plus(high, -z))
     rest = (abs(z) < (200.0 if single else 1100.0)).where(rest, 0.0)
-    return exp2_polynomial(z.fraction() + rest).scaled_by(z.rint())
+    return scaled_by(exp2_polynomial(fraction(z) + rest), z.rint())
 
 
 def _log2_by_table(base: EmittedValue) -> Pair:
@@ -83,8 +84,8 @@ def _log2_by_table(base: EmittedValue) -> Pair:
     g_low = h.times_plus(log2e_low, h.times_plus(log2e, -g))
     g_low = h_low.times_plus(log2e, g_low)
     of_r = (c.LOG2_HIGH_32, c.LOG2_LOW_32) if single else (c.LOG2_HIGH, c.LOG2_LOW)
-    high, rest = fast_two_sum(e + place.looked_up(of_r[0]), g)
-    return high, rest + (g_low + place.looked_up(of_r[1]))
+    high, rest = fast_two_sum(e + looked_up(place, of_r[0]), g)
+    return high, rest + (g_low + looked_up(place, of_r[1]))
 
 
 def _special(base: EmittedValue, log: EmittedValue) -> EmittedValue:

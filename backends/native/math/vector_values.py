@@ -8,7 +8,7 @@ the sign of zero keep the meaning that IEEE 754 gives them.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -68,6 +68,48 @@ SINGLE = Format(32, 23, 127, 2.0**-126)
 DOUBLE = Format(64, 52, 1023, 2.0**-1022)
 
 Operand: TypeAlias = "EmittedValue | float | int"
+
+
+Unary: TypeAlias = "Callable[[EmittedValue], EmittedValue]"
+Binary: TypeAlias = "Callable[[EmittedValue, Operand], EmittedValue]"
+
+
+def _unary(name: str) -> Unary:
+    """The operator that is the instruction ``name``."""
+    return lambda x: x.of(getattr(x.b, name)(x.value))
+
+
+def _intrinsic(name: str) -> Callable[..., EmittedValue]:
+    """The operator that is the intrinsic ``llvm.name``."""
+    return lambda x, *others: x.call(name, *others)
+
+
+def _binary(of_floats: str, of_integers: str) -> Binary:
+    """The operator that is one instruction of floats, and another of integers."""
+
+    def emit(x: EmittedValue, y: Operand) -> EmittedValue:
+        write = getattr(x.b, of_floats if x.is_float else of_integers)
+        return x.of(write(x.value, x._in(y)))
+
+    return emit
+
+
+def _flipped(of_floats: str, of_integers: str) -> Binary:
+    """The same for a number to the left."""
+
+    def emit(x: EmittedValue, y: Operand) -> EmittedValue:
+        write = getattr(x.b, of_floats if x.is_float else of_integers)
+        return x.of(write(x._in(y), x.value))
+
+    return emit
+
+
+def _comparison(sign: str, of_floats: str = "fcmp_ordered") -> Binary:
+    def emit(x: EmittedValue, y: Operand) -> EmittedValue:
+        write = getattr(x.b, of_floats if x.is_float else "icmp_signed")
+        return x.of(write(sign, x.value, x._in(y)))
+
+    return emit
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,87 +179,26 @@ class EmittedValue:
             other if isinstance(other, EmittedValue) else self.constant(other)
         ).value
 
-    # -- arithmetic --------------------------------------------------------------------
+    # -- arithmetic, comparison --------------------------------------------------------
 
-    def _pick(
-        self, of_floats: str, of_integers: str, other: Operand, flip: bool = False
-    ) -> EmittedValue:
-        emit = getattr(self.b, of_floats if self.is_float else of_integers)
-        pair = (self._in(other), self.value) if flip else (self.value, self._in(other))
-        return self.of(emit(*pair))
-
-    def __add__(self, other: Operand) -> EmittedValue:
-        return self._pick("fadd", "add", other)
-
-    def __sub__(self, other: Operand) -> EmittedValue:
-        return self._pick("fsub", "sub", other)
-
-    def __mul__(self, other: Operand) -> EmittedValue:
-        return self._pick("fmul", "mul", other)
-
-    def __truediv__(self, other: Operand) -> EmittedValue:
-        return self.of(self.b.fdiv(self.value, self._in(other)))
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __rsub__(self, other: Operand) -> EmittedValue:
-        return self._pick("fsub", "sub", other, flip=True)
-
-    def __rtruediv__(self, other: Operand) -> EmittedValue:
-        return self.of(self.b.fdiv(self._in(other), self.value))
-
-    def __neg__(self) -> EmittedValue:
-        return self.of(self.b.fneg(self.value))
-
-    def __and__(self, other: Operand) -> EmittedValue:
-        return self.of(self.b.and_(self.value, self._in(other)))
-
-    def __or__(self, other: Operand) -> EmittedValue:
-        return self.of(self.b.or_(self.value, self._in(other)))
-
-    def __xor__(self, other: Operand) -> EmittedValue:
-        return self.of(self.b.xor(self.value, self._in(other)))
-
-    def __invert__(self) -> EmittedValue:
-        return self.of(self.b.not_(self.value))
-
-    def __lshift__(self, count: int) -> EmittedValue:
-        return self.of(self.b.shl(self.value, self._in(count)))
-
-    def __rshift__(self, count: int) -> EmittedValue:
-        """Copies the sign bit."""
-        return self.of(self.b.ashr(self.value, self._in(count)))
-
-    def shift_in_zeros(self, count: int) -> EmittedValue:
-        """``>>`` of an unsigned integer."""
-        return self.of(self.b.lshr(self.value, self._in(count)))
-
-    # -- comparison --------------------------------------------------------------------
-
-    def _compare(self, sign: str, other: Operand) -> EmittedValue:
-        emit = self.b.fcmp_ordered if self.is_float else self.b.icmp_signed
-        return self.of(emit(sign, self.value, self._in(other)))
-
-    def __lt__(self, other: Operand) -> EmittedValue:
-        return self._compare("<", other)
-
-    def __le__(self, other: Operand) -> EmittedValue:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Operand) -> EmittedValue:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Operand) -> EmittedValue:
-        return self._compare(">=", other)
-
-    def equals(self, other: Operand) -> EmittedValue:
-        """False for NaN."""
-        return self._compare("==", other)
-
-    def differs(self, other: Operand) -> EmittedValue:
-        """True for NaN."""
-        emit = self.b.fcmp_unordered if self.is_float else self.b.icmp_signed
-        return self.of(emit("!=", self.value, self._in(other)))
+    __add__ = __radd__ = _binary("fadd", "add")
+    __sub__, __rsub__ = _binary("fsub", "sub"), _flipped("fsub", "sub")
+    __mul__ = __rmul__ = _binary("fmul", "mul")
+    __truediv__, __rtruediv__ = _binary("fdiv", "fdiv"), _flipped("fdiv", "fdiv")
+    __and__, __or__ = _binary("and_", "and_"), _binary("or_", "or_")
+    __xor__ = _binary("xor", "xor")
+    __lshift__ = _binary("shl", "shl")
+    __rshift__ = _binary("ashr", "ashr")
+    """Copies the sign bit."""
+    shift_in_zeros = _binary("lshr", "lshr")
+    """``>>`` of an unsigned integer."""
+    __neg__, __invert__ = _unary("fneg"), _unary("not_")
+    __lt__, __le__ = _comparison("<"), _comparison("<=")
+    __gt__, __ge__ = _comparison(">"), _comparison(">=")
+    equals = _comparison("==")
+    """False for NaN."""
+    differs = _comparison("!=", "fcmp_unordered")
+    """True for NaN."""
 
     def is_nan(self) -> EmittedValue:
         return self.of(self.b.fcmp_unordered("uno", self.value, self.value))
@@ -264,16 +245,11 @@ class EmittedValue:
         types = [self.type] * len(args)
         return self.of(self.b.call(declared(self.b, full, types, self.type), args))
 
-    def __abs__(self) -> EmittedValue:
-        return self.call("fabs")
-
-    def sqrt(self) -> EmittedValue:
-        """Correctly rounded."""
-        return self.call("sqrt")
-
-    def copysign(self, sign: Operand) -> EmittedValue:
-        """The magnitude of this with the sign of ``sign``."""
-        return self.call("copysign", sign)
+    __abs__ = _intrinsic("fabs")
+    sqrt = _intrinsic("sqrt")
+    """Correctly rounded."""
+    copysign = _intrinsic("copysign")
+    """The magnitude of this with the sign of another."""
 
     def times_plus(self, factor: Operand, addend: Operand) -> EmittedValue:
         """this · factor + addend: rounded once where the host can, else twice."""
@@ -288,77 +264,6 @@ class EmittedValue:
     def at_least(self, bound: Operand) -> EmittedValue:
         """The larger; NaN where this is NaN."""
         return (self.of(self._in(bound)) > self).where(bound, self)
-
-    @property
-    def can_scale(self) -> bool:
-        """Whether :meth:`scaled_by` is there for vectors of this length."""
-        bits = (self.lanes or 0) * self.format.bits
-        return self.host.has_scale and bits in (256, 512)
-
-    def scaled_by(self, power: EmittedValue) -> EmittedValue:
-        """this · 2^⌊power⌋, rounded once."""
-        return self._wide("scalef", power)
-
-    def exponent(self) -> EmittedValue:
-        """⌊log₂ |this|⌋ as a float; -∞ of 0, ∞ of ±∞. AVX-512."""
-        return self._wide("getexp")
-
-    def significand(self, interval: int, negative: str = "kept") -> EmittedValue:
-        """m of this = m 2ᵉ: m from 1 to 2 for interval 0, from ¾ to 1½ for 3; 1 of 0
-        and ∞. Of negative numbers ``absolute`` or ``NaN``, those of -0 being either.
-        AVX-512."""
-        control = {"kept": 0, "absolute": 1, "NaN": 2}[negative]
-        return self._wide("getmant", immediate=interval | control << 2)
-
-    def fraction(self) -> EmittedValue:
-        """this - rint(this), and 0 of ±∞. AVX-512."""
-        return self._wide("reduce", immediate=8)
-
-    def _wide(
-        self, name: str, *others: EmittedValue, immediate: int | None = None
-    ) -> EmittedValue:
-        """The instruction ``name`` of AVX-512."""
-
-        def write(x: EmittedValue, *rest: EmittedValue) -> EmittedValue:
-            lanes, kind = x.lanes or 1, x.type
-            bits = lanes * x.format.bits
-            suffix = "ps" if x.format is SINGLE else "pd"
-            full = f"llvm.x86.avx512.mask.{name}.{suffix}.{bits}"
-            mask = ir.IntType(max(lanes, 8))
-            numbers = [] if immediate is None else [I32(immediate)]
-            rounding = [I32(4)] if bits == 512 else []  # as the processor is set
-            args = [x.value, *(v.value for v in rest), *numbers, x.value, mask(-1)]
-            args += rounding
-            return x.of(
-                x.b.call(declared(x.b, full, [a.type for a in args], kind), args)
-            )
-
-        return in_parts(write, (256, 512), self, *others)
-
-    def looked_up(self, table: Sequence[float]) -> EmittedValue:
-        """The entry of a ``table`` of 16 numbers that the low 4 bits of these integers
-        name. AVX-512."""
-        assert len(table) == 16
-
-        def write(index: EmittedValue) -> EmittedValue:
-            lanes = index.lanes or 1
-            element = F32 if index.format is SINGLE else F64
-            kind = ir.VectorType(element, lanes)
-            parts = [
-                ir.Constant(
-                    kind, [ir.Constant(element, v) for v in table[i : i + lanes]]
-                )
-                for i in range(0, 16, lanes)
-            ]
-            if index.format is SINGLE:
-                name, args = "permvar.sf.512", [parts[0], index.value]
-            else:
-                name, args = "vpermi2var.pd.512", [parts[0], index.value, parts[1]]
-            types = [a.type for a in args]
-            full = declared(index.b, f"llvm.x86.avx512.{name}", types, kind)
-            return index.of(index.b.call(full, args))
-
-        return in_parts(write, (512,), self)
 
     def rint(self) -> EmittedValue:
         """The nearest integer, of two the even one; keeps the sign of zero."""
@@ -377,52 +282,6 @@ def declared(
     if known is None:
         known = ir.Function(b.module, ir.FunctionType(result, types), name)
     return known
-
-
-def in_parts(
-    write: Callable[..., EmittedValue], sizes: Sequence[int], *values: EmittedValue
-) -> EmittedValue:
-    """``write`` of values of any length, where it can be written for vectors of
-    ``sizes`` bits alone: the shorter ones are filled up and the longer ones are cut."""
-    first = values[0]
-    lanes, bits = first.lanes or 1, first.format.bits
-    if first.lanes and lanes * bits in sizes:
-        return write(*values)
-    size = next((s for s in sizes if s >= lanes * bits), sizes[-1]) // bits
-    parts = [
-        write(*(v.of(_lanes(v, start, size)) for v in values)).value
-        for start in range(0, lanes, size)
-    ]
-    b = first.b
-    if first.lanes is None:
-        return first.of(b.extract_element(parts[0], I32(0)))
-    while len(parts) > 1:
-        parts += parts[-1:] * (len(parts) % 2)
-        both = 2 * parts[0].type.count
-        parts = [
-            b.shuffle_vector(low, high, _places(range(both)))
-            for low, high in zip(parts[::2], parts[1::2], strict=True)
-        ]
-    whole = parts[0]
-    if whole.type.count > lanes:
-        whole = b.shuffle_vector(whole, whole, _places(range(lanes)))
-    return first.of(whole)
-
-
-def _lanes(v: EmittedValue, start: int, count: int) -> ir.Value:
-    """``count`` lanes from ``start`` on, the last one repeated."""
-    if v.lanes is None:
-        none = ir.Constant(ir.VectorType(v.element, 1), ir.Undefined)
-        one = v.b.insert_element(none, v.value, I32(0))
-        return v.b.shuffle_vector(one, one, _places([0] * count))
-    last = v.lanes - 1
-    places = _places(min(start + i, last) for i in range(count))
-    return v.b.shuffle_vector(v.value, v.value, places)
-
-
-def _places(places: Iterable[int]) -> ir.Constant:
-    numbers = [I32(i) for i in places]
-    return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
 
 
 def _mangled(kind: Any) -> str:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
         calls_of,
         table,
     )
-    from .frame import (
-        Frame,
-        constant_words,
-    )
     from .groups import (
         PANELS,
         TEMPORARY,
         Group,
         PlanStep,
+    )
+    from .piece_kinds import (
+        kind_of,
+        of_kind,
     )
     from .steps import (
         Layered,
@@ -48,13 +48,13 @@ __all__ = [
     "PANELS",
     "PLACES",
     "TEMPORARY",
-    "Frame",
     "Group",
     "Layered",
     "Places",
     "PlanStep",
     "calls_of",
-    "constant_words",
+    "kind_of",
+    "of_kind",
     "strided",
     "table",
     "verify_arena",

@@ -8,15 +8,16 @@ called for, so that machine code grows with what a program does and not with how
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...loop_ir import Loops, Operand, Piece
+from ...loop_ir import Piece
 from ..machine import MemoryRef
 from ..products import Packing
 from .groups import Group
+from .piece_kinds import kind_of
 
 PLACES = -4
 """Buffer number of the memory that a row of the table names, by its position."""
@@ -71,27 +72,10 @@ class _Numbers:
     def of(self, piece: Piece | Packing) -> int:
         number = self._of_object.get(id(piece))
         if number is None:
-            value = _code_of(piece)
+            value = kind_of(piece).code(piece)
             number = self._of_value.setdefault(value, len(self._of_value))
             self._of_object[id(piece)] = number
         return number
-
-
-def _code_of(piece: Piece | Packing) -> object:
-    """What tells the code of a piece from that of others: not which operands it has."""
-    if isinstance(piece, Loops):
-        return piece.nest
-    if isinstance(piece, Packing):
-        return _code_of(piece.product), piece.panels
-    bare = {f.name: _bare(getattr(piece, f.name)) for f in fields(piece)}
-    return type(piece)(**bare)
-
-
-def _bare(value: Any) -> Any:
-    """A field of a piece, without which operands it names."""
-    if isinstance(value, Operand):
-        return replace(value, key=None)
-    return tuple(map(_bare, value)) if isinstance(value, tuple) else value
 
 
 def _over(g: Group, place: Mapping[MemoryRef, MemoryRef]) -> Group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,10 +11,13 @@ from eqsat.kernels import packed
 from ...loop_ir import (
     Contraction,
     Convolution,
+    Factoring,
     Gather,
     Load,
     Loops,
     Nest,
+    Network,
+    Ordering,
     Piece,
     Product,
     Store,
@@ -34,12 +37,11 @@ from ..products import (
     tile,
 )
 from .buffers import Places
+from .piece_kinds import kind_of, of_kind
 
 TEMPORARY, PANELS = -2, -3
 """Buffer numbers of memory between the pieces of a kernel, and of constants that are
 right operands of products, in panels."""
-PACKED_PER_S = 1e10
-"""Bytes that one core brings into panels."""
 PANEL_ROWS = 192
 """Rows of a product that are multiplied at once, and stay in cache for what follows."""
 
@@ -74,6 +76,14 @@ class Group:
     def seconds(self) -> float:
         return sum(s.seconds for s in self.steps)
 
+    def units(self, host: Host) -> int:
+        """Parts that threads can share."""
+        first = self.steps[0].piece
+        units = kind_of(first).units(first, host)
+        if isinstance(first, Contraction):
+            units *= -(-first.sizes[0] // self.panel) * self.columns
+        return units
+
 
 def with_range(step: PlanStep) -> PlanStep:
     """The step with a nest that is told which elements of a row are wanted. They start
@@ -89,6 +99,9 @@ def reached(steps: Sequence[PlanStep]) -> bool:
     return all(p is not None and p.kind == "tiles" and p.order != "late" for p in plans)
 
 
+Begun = tuple[int, Iterable[Group]]
+
+
 class Grouping:
     """Finds the groups of steps."""
 
@@ -102,40 +115,46 @@ class Grouping:
     def _groups(self, steps: Sequence[PlanStep]) -> Iterator[Group]:
         at = 0
         while at < len(steps):
-            first = steps[at].piece
-            end = at + 1
-            if isinstance(first, Convolution):
-                while end < len(steps) and self._follows(steps[at:end], steps[end]):
-                    end += 1
-                yield self._convolved(first, steps[at:end])
-            elif not isinstance(first, Product):
-                yield Group((steps[at],))
-            else:
-                alone = self._shares_columns(first)
-                while (
-                    not alone
-                    and end < len(steps)
-                    and self._follows(steps[at:end], steps[end])
-                ):
-                    end += 1
-                inside = steps[at:end]
-                outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
-                own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
-                rows = first.rows
-                private = tuple(
-                    (m, self.temporaries[m.byte] // rows)
-                    for m in sorted(own - outside, key=lambda m: m.byte)
-                )
-                reach = reach_of(
-                    [(s.piece, s.memory) for s in inside],
-                    {m for m, _ in private},
-                    rows,
-                )
-                panel = self._panel(first, reach is not None)
-                group = Group(tuple(inside), rows, panel, private, 1, reach)
-                is_own = gemm_plan.is_better(self.host)
-                yield from self._planned(group) if is_own else [group]
-            at = end
+            begin = of_kind(_BEGINS, steps[at].piece)
+            at, groups = begin(self, steps, at)
+            yield from groups
+
+    def _alone(self, steps: Sequence[PlanStep], at: int) -> Begun:
+        return at + 1, [Group((steps[at],))]
+
+    def _by_places(self, steps: Sequence[PlanStep], at: int) -> Begun:
+        """A convolution with what follows it place by place."""
+        first, end = steps[at].piece, self._end(steps, at)
+        assert isinstance(first, Convolution)
+        return end, [self._convolved(first, steps[at:end])]
+
+    def _by_rows(self, steps: Sequence[PlanStep], at: int) -> Begun:
+        """A product with what follows it row by row."""
+        first = steps[at].piece
+        assert isinstance(first, Product)
+        end = at + 1 if self._shares_columns(first) else self._end(steps, at)
+        inside = steps[at:end]
+        outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
+        own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
+        rows = first.rows
+        private = tuple(
+            (m, self.temporaries[m.byte] // rows)
+            for m in sorted(own - outside, key=lambda m: m.byte)
+        )
+        reach = reach_of(
+            [(s.piece, s.memory) for s in inside], {m for m, _ in private}, rows
+        )
+        panel = self._panel(first, reach is not None)
+        group = Group(tuple(inside), rows, panel, private, 1, reach)
+        is_own = gemm_plan.is_better(self.host)
+        return end, self._planned(group) if is_own else [group]
+
+    def _end(self, steps: Sequence[PlanStep], at: int) -> int:
+        """Behind the steps that run with the one at ``at``."""
+        end = at + 1
+        while end < len(steps) and self._follows(steps[at:end], steps[end]):
+            end += 1
+        return end
 
     def _convolved(self, p: Convolution, steps: Sequence[PlanStep]) -> Group:
         """A convolution with what runs for the places of each part of it."""
@@ -209,44 +228,81 @@ class Grouping:
         size = panels.elements * p.dtype.itemsize
         self.temporaries.append(size)
         packed_y = MemoryRef(TEMPORARY, len(self.temporaries) - 1)
-        packing = PlanStep(Packing(p, panels), (y, packed_y), size / PACKED_PER_S)
+        packing = Packing(p, panels)
+        seconds = kind_of(packing).seconds(packing, self.host)
+        before = Group((PlanStep(packing, (y, packed_y), seconds),))
         step = replace(step, piece=of_panels, memory=(x, packed_y, out), plan=plan)
-        return step, [Group((packing,))]
+        return step, [before]
 
     def _follows(self, before: Sequence[PlanStep], step: PlanStep) -> bool:
         """Whether ``step`` can run for the rows that those before it have computed."""
-        product = before[0].piece
-        assert isinstance(product, Contraction)
-        made = {s.memory[-1]: s for s in before}
+        first = before[0].piece
+        assert isinstance(first, Contraction)
+        made = {s.memory[-1] for s in before}
         made |= {
-            m: s
+            m
             for s in before
             if isinstance(s.piece, Loops)
             for m, b in zip(s.memory, s.piece.nest.buffers, strict=True)
             if b.written
         }
-        rows = product.rows
-        piece = step.piece
-        if isinstance(product, Convolution) and not (
-            isinstance(piece, Loops) and conv_plan.follows(product, piece.nest)
-        ):
-            return False
-        if isinstance(piece, Product):
-            x, *right, out = step.memory
-            same = (piece.batch, piece.sizes[0]) == (product.batch, product.sizes[0])
-            packed_x = piece.at[0].strides == _packed(piece, 0)
-            return same and x in made and not made.keys() & {*right, out} and packed_x
-        if not isinstance(piece, Loops):
-            return False
-        nest = piece.nest
-        shared = nest.chunk is not None or nest.ordered
-        if nest.vertical or shared or shape_of(nest, self.host).units % rows:
-            return False
-        return all(
-            _is_row_by_row(piece.nest, i, rows)
-            for i, m in enumerate(step.memory)
-            if m in made or piece.nest.buffers[i].written
-        )
+        return of_kind(_FOLLOWS, step.piece)(self.host, first, made, step)
+
+
+def _product_follows(
+    host: Host, first: Contraction, made: Set[MemoryRef], step: PlanStep
+) -> bool:
+    """Whether a product multiplies the rows that are ``made``."""
+    p, (x, *right, out) = step.piece, step.memory
+    assert isinstance(p, Product)
+    same = (p.batch, p.sizes[0]) == (first.batch, first.sizes[0])
+    is_packed = p.at[0].strides == _packed(p, 0)
+    in_order = same and x in made and not made & {*right, out} and is_packed
+    return in_order and not isinstance(first, Convolution)
+
+
+def _nest_follows(
+    host: Host, first: Contraction, made: Set[MemoryRef], step: PlanStep
+) -> bool:
+    """Whether a nest has the rows of ``first``, or the places of a convolution."""
+    assert isinstance(step.piece, Loops)
+    nest = step.piece.nest
+    if isinstance(first, Convolution) and not conv_plan.follows(first, nest):
+        return False
+    shared = nest.chunk is not None or nest.ordered
+    if nest.vertical or shared or shape_of(nest, host).units % first.rows:
+        return False
+    return all(
+        _is_row_by_row(nest, i, first.rows)
+        for i, m in enumerate(step.memory)
+        if m in made or nest.buffers[i].written
+    )
+
+
+def _never_follows(
+    host: Host, first: Contraction, made: Set[MemoryRef], step: PlanStep
+) -> bool:
+    return False
+
+
+_BEGINS: dict[type, Callable[[Grouping, Sequence[PlanStep], int], Begun]] = {
+    Loops: Grouping._alone,
+    Product: Grouping._by_rows,
+    Convolution: Grouping._by_places,
+    Factoring: Grouping._alone,
+    Ordering: Grouping._alone,
+    Network: Grouping._alone,
+}
+"""What a piece begins: where the next group begins, and the groups until then."""
+_FOLLOWS: dict[type, Callable[[Host, Contraction, Set[MemoryRef], PlanStep], bool]] = {
+    Loops: _nest_follows,
+    Product: _product_follows,
+    Convolution: _never_follows,
+    Factoring: _never_follows,
+    Ordering: _never_follows,
+    Network: _never_follows,
+}
+"""Whether a piece runs with a product or a convolution before it."""
 
 
 def _packed(p: Product, which: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,39 +12,30 @@ from eqsat.kernels import Kernel, Program
 from eqsat.terms import HALF, SCALAR, Term
 
 from ...loop_ir import (
-    WEIGHTS,
-    Convolution,
     DType,
-    Factoring,
-    Gather,
     Layout,
     Load,
     Loops,
     LoopTarget,
     Nest,
-    Network,
     Operand,
-    Ordering,
     Piece,
     Pieces,
-    Product,
     Scatter,
-    Store,
     Unsupported,
     copy_of,
     pieces_of,
 )
 from ..convolutions import conv_plan
-from ..factors import eig_svd_qr
-from ..loops import check, shape_of, turned
+from ..loops import check, turned
 from ..machine import Host, MemoryRef
 from ..products import gemm_plan
-from ..runtime import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
-from ..sorting import library_sorts, sort_networks
+from ..sorting import library_sorts
 from .buffers import Place, Places
 from .groups import TEMPORARY, Group, Grouping, PlanStep
 from .joined_writes import from_start, joined
 from .kernel_keys import Numbers, key_of
+from .piece_kinds import kind_of
 from .relayout_copies import with_copies
 
 STREAMED_BYTES = 1 << 24
@@ -53,35 +43,6 @@ STREAMED_BYTES = 1 << 24
 MOST = 4, 3
 """Places at which a pointwise op is computed again, and one that takes as long as ten
 of them: four steps of a stencil in one nest take five times as long as in two."""
-
-
-def seconds_of(piece: Piece, host: Host) -> float:
-    """About how long one thread takes (s)."""
-    if isinstance(piece, Product):
-        own = gemm_plan.is_better(host)
-        return piece.flops / (gemm_plan.flops_per_s(host) if own else FLOPS_PER_S)
-    if isinstance(piece, Convolution):
-        return piece.flops / gemm_plan.flops_per_s(host)
-    if isinstance(piece, Factoring):
-        return eig_svd_qr.seconds(piece, host)
-    if isinstance(piece, Ordering):
-        return library_sorts.seconds_of(piece)
-    if isinstance(piece, Network):
-        return sort_networks.seconds_of(piece, host)
-    nest = piece.nest
-    lanes = shape_of(nest, host).lanes
-    rows = nest.rows // (nest.chunk.size if nest.chunk is not None else 1)
-    total = 0.0
-    for p in nest.passes:
-        n = rows * prod(v.size for v in p.loops)
-        work = sum(WEIGHTS.get(getattr(s, "op", ""), 1) for s in p.body)
-        moved = sum(
-            nest.buffers[s.buffer].dtype.itemsize * prod(v.size for v in s.at.variables)
-            for s in p.body
-            if isinstance(s, (Load, Gather, Store))
-        )
-        total += max(n * work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
-    return total
 
 
 @dataclass(frozen=True)
@@ -202,13 +163,9 @@ class Layered(Grouping):
             starts: tuple[int, ...] = ()
             if isinstance(p, Loops):
                 p, starts = from_start(p, parts)
-            elif isinstance(p, Convolution):
-                conv_plan.check(p)
-            elif isinstance(p, Factoring):
-                eig_svd_qr.check(p)
-            elif isinstance(p, Product) and gemm_plan.is_better(self.host):
-                p = gemm_plan.merged(p)
-            pieces.append((p, seconds_of(p, self.host), starts))
+            kind = kind_of(p)
+            p = kind.ready(p, self.host)
+            pieces.append((p, kind.seconds(p, self.host), starts))
         tables = [self.places.constant(t).memory for t in made.tables]
         inputs = {t: i for i, t in enumerate(kernel.term.args)}
         found = _Opened(made, pieces, inputs, tables)
@@ -268,7 +225,8 @@ class Layered(Grouping):
         memory = tuple(
             source.memory if o.kind == "array" else out for o in loops.operands
         )
-        return [Group((PlanStep(loops, memory, seconds_of(loops, self.host)),))]
+        seconds = kind_of(loops).seconds(loops, self.host)
+        return [Group((PlanStep(loops, memory, seconds),))]
 
     def _with_memory(self, p: Loops, memory: Sequence[MemoryRef]) -> Loops:
         """A nest, told what lies where: buffers that are the same memory, and results

@@ -9,8 +9,19 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import Affine, Buffer, Load, Mapped, Nest, Pass, operands
-from ..loops import PTR, Statements, Strand, loop, without
+from ...loop_ir import Affine, Buffer, Load, LoopVar, Mapped, Nest, Pass, operands
+from ..loops import (
+    PTR,
+    Addresses,
+    NestCode,
+    Statements,
+    Strand,
+    VectorMemory,
+    begun,
+    end_of_steps,
+    loop,
+    without,
+)
 from ..machine import (
     F32,
     I8,
@@ -45,28 +56,51 @@ def nest_of(mapped: Mapped) -> Nest:
     return Nest(tuple(buffers), (), (Pass((), (), mapped.body),))
 
 
-class MappedCode(Statements):
+class BlockAddresses(Addresses):
+    """Addresses in a block of rows: what all columns share is found once."""
+
+    def __init__(self, code: NestCode, column: LoopVar) -> None:
+        super().__init__(code)
+        self.column = column
+
+    def outer(self, index: Affine) -> Affine:
+        """The part of an index that a block shares."""
+        return Affine(0, without(index, self.column).terms)
+
+    def pointer(
+        self, buffer: int, index: Affine, strand: Strand, lane: int = 0
+    ) -> ir.Value:
+        """The address of the first element of a strand."""
+        b, kind = self.code.b, memory_type(self.code.nest.buffers[buffer].dtype)
+        place = self.base(buffer, self.outer(index))
+        if index.coefficient(self.column):
+            j = self.code.index[self.column]
+            place = b.gep(place, [j], source_etype=kind)
+            index += Affine(strand.offset)
+        if not index.offset:
+            return place
+        return b.gep(place, [I64(index.offset)], source_etype=kind)
+
+
+class MappedCode:
     """Writes a function of a :class:`Mapped` matrix: ``line`` multiplies rows by it,
     ``fill`` brings a part of it into a panel."""
 
-    def __init__(
-        self, module: ir.Module, mapped: Mapped, kind: str, name: str, host: Host
-    ) -> None:
-        kinds = [*[PTR] * len(mapped.operands), *ARGUMENTS[kind]]
-        function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
-        function.linkage = "internal"
-        super().__init__(function, nest_of(mapped), host)
-        self.mapped, self.lane = mapped, mapped.column
+    def __init__(self, code: NestCode, mapped: Mapped) -> None:
+        self.code, self.b, self.host = code, code.b, code.host
+        self.addresses = BlockAddresses(code, mapped.column)
+        self.statements = Statements(VectorMemory(self.addresses))
+        self.mapped = mapped
         self.rows = len(mapped.rows)
         self.divisor = 1
         """What the numbers of columns that are asked for are multiples of."""
-        self.vectors = tile(host, np.dtype(np.float32)).vectors
+        self.vectors = tile(code.host, np.dtype(np.float32)).vectors
 
     def line(self, height: int) -> None:
         """``out[r, j] = Σ x[r, n] y[n, j]`` for ``height`` rows and the columns from
         ``low`` to ``high``: rows of ``x`` and ``out`` are ``xs`` and ``os`` apart. A
         stretch of ``out`` stays in cache."""
-        x, xs, out, os, low, high = self.given
+        x, xs, out, os, low, high = self.code.given
         b = self.b
         lines = [self._at(x, b.mul(xs, I64(r))) for r in range(height)]
         results = [self._at(out, b.mul(os, I64(r))) for r in range(height)]
@@ -119,7 +153,7 @@ class MappedCode(Statements):
     def fill(self) -> None:
         """Rows of blocks ``first`` to ``last``, columns ``low`` to ``high``, written
         to ``out``, whose rows are ``os`` apart."""
-        out, os, first, last, low, high = self.given
+        out, os, first, last, low, high = self.code.given
         b, n, lanes = self.b, self.mapped.sizes[1], self.host.vector_bits // 32
         panel = self.vectors * lanes
         self.divisor = panel if n % panel == 0 else gcd(n, lanes)
@@ -157,9 +191,9 @@ class MappedCode(Statements):
             if low is high:
                 return
             fits = self.divisor % (lanes * many) == 0
-            whole = high if fits else self._whole(low, high, lanes * many)
+            whole = high if fits else end_of_steps(self.b, low, high, lanes * many)
             with loop(self.b, low, whole, lanes * many) as j:
-                self.index[self.mapped.column] = j
+                self.code.index[self.mapped.column] = j
                 yield j, [Strand(lanes, n * lanes) for n in range(many)]
             low = whole
 
@@ -169,44 +203,27 @@ class MappedCode(Statements):
         size = self.mapped.sizes[0] // self.rows
         for v, unit in self.mapped.block.terms:
             i = b.udiv(block, I64(unit)) if unit > 1 else block
-            self.index[v] = b.urem(i, I64(v.size)) if unit * v.size < size else i
-        self.bases = {}
+            self.code.index[v] = b.urem(i, I64(v.size)) if unit * v.size < size else i
+        self.code.bases = {}
         for s in self.mapped.body:
             if isinstance(s, Load):
-                self._base(s.buffer, self._outer(s.at))
+                self.addresses.base(s.buffer, self.addresses.outer(s.at))
 
     def _ask(self, block: ir.Value, low: ir.Value) -> None:
         """Ask for the columns of a panel in a block of rows: they lie far apart."""
         b = self.b
         self._begin(block)
-        self.index[self.mapped.column] = low
+        self.code.index[self.mapped.column] = low
         fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         asked = [s for s in self.mapped.body if isinstance(s, Load)]
         asked = [s for s in asked if s.at.coefficient(self.mapped.column)]
         for buffer, at in dict.fromkeys((s.buffer, s.at) for s in asked):
             wide = self.vectors * self.host.vector_bits // 32
-            size = wide * self.nest.buffers[buffer].dtype.itemsize
-            first = self._pointer(buffer, at, Strand(1, 0))
+            size = wide * self.code.nest.buffers[buffer].dtype.itemsize
+            first = self.addresses.pointer(buffer, at, Strand(1, 0))
             for byte in sorted({*range(0, size, LINE_BYTES), size - 1}):
                 place = b.gep(first, [I64(byte)], source_etype=I8)
                 b.call(fetch, [place, *(I32(f) for f in (0, 3, 1))])
-
-    def _outer(self, at: Affine) -> Affine:
-        """The part of an index that a block shares."""
-        return Affine(0, without(at, self.mapped.column).terms)
-
-    def _pointer(
-        self, buffer: int, at: Affine, strand: Strand, lane: int = 0
-    ) -> ir.Value:
-        kind = memory_type(self.nest.buffers[buffer].dtype)
-        place = self._base(buffer, self._outer(at))
-        if at.coefficient(self.mapped.column):
-            j = self.index[self.mapped.column]
-            place = self.b.gep(place, [j], source_etype=kind)
-            at += Affine(strand.offset)
-        if not at.offset:
-            return place
-        return self.b.gep(place, [I64(at.offset)], source_etype=kind)
 
     def _elements(self, strands: list[Strand]) -> Iterator[list[ir.Value]]:
         """The rows of a block, each as soon as it is known."""
@@ -216,7 +233,7 @@ class MappedCode(Statements):
         for i in self.mapped.rows:
             for n in self._below(i, made, strands[0].values):
                 for strand in strands:
-                    self._statement(made[n], strand, strand.values, {})
+                    self.statements.write(made[n], strand, strand.values, {})
             yield [splat(self.b, s.values[i], s.lanes) for s in strands]
 
     def _below(
@@ -237,7 +254,7 @@ class MappedCode(Statements):
             return None
         made = {s.target: s for s in self.mapped.body}
         for n in self._below(i, made, strand.values):
-            self._statement(made[n], strand, strand.values, {})
+            self.statements.write(made[n], strand, strand.values, {})
         return splat(self.b, strand.values[i], strand.lanes)
 
     def _times_plus(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
@@ -254,9 +271,14 @@ def function_of(
     module: ir.Module, mapped: Mapped, kind: str, name: str, host: Host, height: int = 0
 ) -> ir.Function:
     """The function ``line``, of so many rows, or ``fill`` of a matrix."""
-    code = MappedCode(module, mapped, kind, name, host)
+    kinds = [*[PTR] * len(mapped.operands), *ARGUMENTS[kind]]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
+    begin = begun(function, nest_of(mapped), host)
+    begin.lane = mapped.column
+    code = MappedCode(begin, mapped)
     if kind == "line":
         code.line(height)
     else:
         code.fill()
-    return code.function
+    return function

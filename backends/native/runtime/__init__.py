@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     )
     from .guard_tables import (
         NoVariantError,
-        Tables,
+        Records,
+        variant,
     )
     from .result_pool import (
         ALIGNED_FROM,
@@ -72,7 +73,7 @@ __all__ = [
     "NativeEntry",
     "NoVariantError",
     "ProgramCode",
-    "Tables",
+    "Records",
     "asked",
     "fresh",
     "guards",
@@ -84,4 +85,5 @@ __all__ = [
     "result_pool",
     "runtime",
     "thread_limit",
+    "variant",
 ]

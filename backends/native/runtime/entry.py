@@ -18,7 +18,7 @@ import numpy as np
 from eqsat.trace import Arguments, Leaf, Trace, never_written
 
 from ..machine import ALIGNED, C_CONTIGUOUS, words
-from .guard_tables import KIND, NoVariantError, Tables, Variant
+from .guard_tables import KIND, NoVariantError, Records, Variant, variant
 from .shared_runtime import is_available, objects
 
 READ = (np.ndarray, np.memmap)
@@ -62,18 +62,17 @@ class Learnable(Protocol):
         """The code that runs on arrays of these strides; None when only Python can."""
 
 
-class _Compiled(Tables):
+class _Compiled:
     """Of arrays of NumPy and :class:`ProgramCode`."""
 
     def __init__(self, strided: Sequence[bool]) -> None:
-        super().__init__()
         self.strided = iter(strided)
 
-    def array(self, leaf: Leaf) -> list[int]:
+    def array(self, leaf: Leaf, records: Records) -> list[int]:
         array, strided = leaf.value, next(self.strided)
         kind: Any = type(array)
         if isinstance(array, np.generic) and _is_scalar(kind):
-            return words("Node", kind=KIND["scalar"], object=self.own(kind))
+            return words("Node", kind=KIND["scalar"], object=records.own(kind))
         if kind not in READ or not array.flags.aligned:
             raise NoVariantError
         if not strided and not array.flags.c_contiguous:
@@ -82,24 +81,26 @@ class _Compiled(Tables):
             "Node",
             kind=KIND["array"],
             count=array.ndim,
-            object=self.own(array.dtype),
-            data=self.at(array.shape),
+            object=records.own(array.dtype),
+            data=records.at(array.shape),
             need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
-            strides=self.at(array.strides) if strided else 0,
+            strides=records.at(array.strides) if strided else 0,
             # A read-only array is a constant, with a program of its own.
             thawed=not never_written(array),
         )
 
-    def program(self, program: ProgramCode) -> tuple[str, dict[str, int]]:
+    def program(
+        self, program: ProgramCode, records: Records
+    ) -> tuple[str, dict[str, int]]:
         code = program
         outputs = [
-            w for dtype, shape in code.outputs for w in self._output(dtype, shape)
+            w for dtype, shape in code.outputs for w in _output(dtype, shape, records)
         ]
         return "Variant", {
             "outputs": len(code.outputs),
-            "output": self.at(outputs),
+            "output": records.at(outputs),
             "constants": len(code.constants),
-            "constant": self.at([a.ctypes.data for a in code.constants]),
+            "constant": records.at([a.ctypes.data for a in code.constants]),
             "arena": code.arena_bytes,
             "fault": code.fault,
             "program": code.address,
@@ -107,14 +108,17 @@ class _Compiled(Tables):
             "release": code.release,
         }
 
-    def _output(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
-        return words(
-            "Output",
-            dtype=self.own(dtype),
-            ndim=len(shape),
-            shape=self.at(shape),
-            nbytes=dtype.itemsize * prod(shape),
-        )
+
+def _output(
+    dtype: np.dtype[Any], shape: tuple[int, ...], records: Records
+) -> list[int]:
+    return words(
+        "Output",
+        dtype=records.own(dtype),
+        ndim=len(shape),
+        shape=records.at(shape),
+        nbytes=dtype.itemsize * prod(shape),
+    )
 
 
 @functools.cache
@@ -135,7 +139,7 @@ def variant_of(call: Arguments, trace: Trace, code: ProgramCode) -> Variant | No
     strided = code.strided or (False,) * arrays
     room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
     try:
-        return _Compiled(strided).variant(call, trace, room, code)
+        return variant(call, trace, room, code, _Compiled(strided))
     except NoVariantError:
         return None
 
@@ -221,9 +225,9 @@ class NativeEntry:
             return
         key = call.key, tuple(_layout(leaf.value) for leaf in call.leaves)
         if self.is_new(key, code.address):
-            variant = variant_of(call, trace, code)
-            if variant is not None:
-                self.add(key, variant)
+            found = variant_of(call, trace, code)
+            if found is not None:
+                self.add(key, found)
 
     def is_new(self, key: Hashable, program: int) -> bool:
         """Whether calls of ``key`` were not learnt or refused with ``program``; from

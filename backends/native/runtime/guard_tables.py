@@ -17,7 +17,7 @@ from types import (
     NoneType,
     SimpleNamespace,
 )
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class NoVariantError(Exception):
 @dataclass(frozen=True, eq=False)
 class Variant:
     """A program and the guards of the calls that it serves. Made by
-    :meth:`Tables.variant`."""
+    :func:`variant`."""
 
     record: Any = field(repr=False)
     """The Variant or Recorder of :data:`..machine.c_layouts.RECORDS`."""
@@ -50,63 +50,11 @@ class Variant:
     keep: tuple[Any, ...] = field(repr=False)
 
 
-class Tables:
-    """Records in memory, and what keeps them and the objects they point to alive.
-    :meth:`array` and :meth:`program` say what the arrays and the programs are."""
+class Records:
+    """Words in memory, and what keeps them and the objects they point to alive."""
 
     def __init__(self) -> None:
         self.keep: list[Any] = []
-        self.owners: list[Any] = []
-        """Objects whose attributes the program has read, beside the arguments."""
-
-    def array(self, leaf: Leaf) -> list[int]:
-        """The guard of an array, which is read from the next leaf. Raises
-        :class:`NoVariantError`."""
-        raise NotImplementedError
-
-    def program(self, program: Any) -> tuple[str, dict[str, int]]:
-        """The record of a program, and the fields that are its own."""
-        raise NotImplementedError
-
-    def variant(
-        self, call: Arguments, trace: Trace, room: int, program: Any
-    ) -> Variant:
-        """A variant of ``room`` words. Raises :class:`NoVariantError`."""
-        positional, named = _parameters(call)
-        leaves = iter(call.leaves)
-        nodes: list[int] = []
-        for part in (*positional.children, *named.children):
-            nodes += self._nodes(part, leaves)
-        if call.owner is not None:
-            self.owners.append(call.owner.held[0])
-            self._unchanged(self.owners[-1], call.owner)
-        inside = [w for owner in self.owners for w in self._held(owner, set())]
-        probes = [w for now, held in trace.probes for w in self._probe(now, held)]
-        if room > _MOST_WORDS:
-            raise NoVariantError
-        self.keep += [program, trace]
-        kind, own = self.program(program)
-        pack, packer = _packing(trace)
-        record = self.block(
-            words(
-                kind,
-                owner=id(self.keep),
-                nargs=len(positional.children),
-                nkw=len(named.children),
-                kwnames=self.at([self.key(k) for k in named.keys]),
-                nodes=self.at(nodes),
-                held=len(self.owners),
-                objects=self.at([self.own(owner) for owner in self.owners]),
-                inside=self.at(inside),
-                probes=len(probes) // 3,
-                probe=self.at(probes),
-                leaves=len(call.arrays),
-                pack=pack,
-                packer=self.own(packer),
-                **own,
-            )
-        )
-        return Variant(record, room, (record, self.keep))
 
     def block(self, values: Sequence[int]) -> Any:
         """Words in memory that this object keeps."""
@@ -124,28 +72,96 @@ class Tables:
         return id(value)
 
     def key(self, key: Hashable) -> int:
+        """The address of a key. Raises :class:`NoVariantError` for one that only Python
+        can compare."""
         if not _compares_without_python(key):
             raise NoVariantError
         return self.own(key)
 
-    def _nodes(self, part: pytree.Structure, leaves: Iterator[Leaf]) -> list[int]:
+
+class Programs(Protocol):
+    """What the arrays and the programs of a backend are."""
+
+    def array(self, leaf: Leaf, records: Records) -> list[int]:
+        """The guard of an array, which is read from the next leaf. Raises
+        :class:`NoVariantError`."""
+
+    def program(self, program: Any, records: Records) -> tuple[str, dict[str, int]]:
+        """The record of a program, and the fields that are its own."""
+
+
+def variant(
+    call: Arguments, trace: Trace, room: int, program: Any, programs: Programs
+) -> Variant:
+    """A variant of ``room`` words. Raises :class:`NoVariantError`."""
+    positional, named = _parameters(call)
+    leaves, records = iter(call.leaves), Records()
+    guards = Guards(records, programs)
+    nodes: list[int] = []
+    for part in (*positional.children, *named.children):
+        nodes += guards.nodes(part, leaves)
+    if call.owner is not None:
+        guards.owners.append(call.owner.held[0])
+        _unchanged(guards.owners[-1], call.owner)
+    inside = [w for owner in guards.owners for w in guards.held(owner, set())]
+    probes = [w for now, held in trace.probes for w in _probe(now, held, records)]
+    if room > _MOST_WORDS:
+        raise NoVariantError
+    records.keep += [program, trace]
+    kind, own = programs.program(program, records)
+    pack, packer = _packing(trace)
+    record = records.block(
+        words(
+            kind,
+            owner=id(records.keep),
+            nargs=len(positional.children),
+            nkw=len(named.children),
+            kwnames=records.at([records.key(k) for k in named.keys]),
+            nodes=records.at(nodes),
+            held=len(guards.owners),
+            objects=records.at([records.own(owner) for owner in guards.owners]),
+            inside=records.at(inside),
+            probes=len(probes) // 3,
+            probe=records.at(probes),
+            leaves=len(call.arrays),
+            pack=pack,
+            packer=records.own(packer),
+            **own,
+        )
+    )
+    return Variant(record, room, (record, records.keep))
+
+
+class Guards:
+    """Writes the guards of arguments, and of objects that a program has read."""
+
+    def __init__(self, records: Records, programs: Programs) -> None:
+        self.records, self.programs = records, programs
+        self.owners: list[Any] = []
+        """Objects whose attributes the program has read, beside the arguments."""
+
+    def nodes(self, part: pytree.Structure, leaves: Iterator[Leaf]) -> list[int]:
         """The guards of one part of an argument, and of those in it."""
         if isinstance(part, pytree.ArrayAt):
             leaf = next(leaves)
-            return self._constant(leaf) if leaf.constant else self.array(leaf)
+            return (
+                self._constant(leaf)
+                if leaf.constant
+                else self.programs.array(leaf, self.records)
+            )
         if isinstance(part, pytree.Static):
             return self._static(part)
         node = self._container(part.type, part.keys)
         for child in part.children:
-            node += self._nodes(child, leaves)
+            node += self.nodes(child, leaves)
         if issubclass(part.type, defaultdict):
             factory = self._same(part.extra)
-            node = self._both(
+            node = _both(
                 [*self._members("fields", part.type, ["default_factory"]), *factory],
                 node,
             )
         if part.assigned is not None:
-            node = self._both(self._assigned(part.type, part.assigned), node)
+            node = _both(self._assigned(part.type, part.assigned), node)
         return node
 
     def _container(self, kind: Any, keys: Sequence[Hashable]) -> list[int]:
@@ -181,16 +197,12 @@ class Tables:
             return self._around("ordered", kind, keys)
         raise NoVariantError
 
-    def _both(self, one: Sequence[int], other: Sequence[int]) -> list[int]:
-        """The guard of what two guards hold for."""
-        return [*words("Node", kind=KIND["both"]), *one, *other]
-
     def _assigned(self, kind: type, held: dict[str, Any]) -> list[int]:
         """The guard of what is assigned to objects of a class."""
         node = self._around("record", kind, [*held])
         seen: set[int] = set()
         for child in held.values():
-            node += self._held(child, seen)
+            node += self.held(child, seen)
         return node
 
     def _members(self, name: str, of: Any, names: Sequence[str]) -> list[int]:
@@ -201,8 +213,8 @@ class Tables:
             "Node",
             kind=KIND[name],
             count=len(names),
-            object=self.own(of),
-            data=self.at([_offset(kind, n) for n in names]),
+            object=self.records.own(of),
+            data=self.records.at([_offset(kind, n) for n in names]),
         )
 
     def _around(self, name: str, of: object, keys: Sequence[Hashable]) -> list[int]:
@@ -211,22 +223,22 @@ class Tables:
             "Node",
             kind=KIND[name],
             count=len(keys),
-            object=self.own(of),
-            data=self.at([self.key(k) for k in keys]),
+            object=self.records.own(of),
+            data=self.records.at([self.records.key(k) for k in keys]),
         )
 
     def _constant(self, leaf: Leaf) -> list[int]:
         chain = []
         array = leaf.value
         while not leaf.declared and isinstance(array, np.ndarray):
-            chain.append(self.own(array))
+            chain.append(self.records.own(array))
             array = array.base
         return words(
             "Node",
             kind=KIND["constant"],
             count=len(chain),
-            object=self.own(leaf.value),
-            data=self.at(chain),
+            object=self.records.own(leaf.value),
+            data=self.records.at(chain),
         )
 
     def _static(self, part: pytree.Static) -> list[int]:
@@ -250,15 +262,10 @@ class Tables:
             if isinstance(value, (pytree.Made, Hashable)):  # cannot change
                 return self._same(value)
             raise NoVariantError
-        self._unchanged(value, part.attributes)
-        return self._held(value, set())
+        _unchanged(value, part.attributes)
+        return self.held(value, set())
 
-    def _unchanged(self, value: Any, then: pytree.Attributes) -> None:
-        """Raise unless an object is still what it was ``then``, before the trace."""
-        if pytree.attributes(value, is_array) != then:
-            raise NoVariantError
-
-    def _held(self, value: Any, seen: set[int]) -> list[int]:
+    def held(self, value: Any, seen: set[int]) -> list[int]:
         """The guard of what an object holds, by
         :func:`eqsat.support.pytree.attributes`."""
         kind = type(value)
@@ -277,7 +284,7 @@ class Tables:
         else:
             node = self._object(value, [str(key) for key in keys])
         for _, child in items:
-            node += self._held(child, seen)
+            node += self.held(child, seen)
         return node
 
     def _object(self, value: Any, names: Sequence[str]) -> list[int]:
@@ -303,26 +310,38 @@ class Tables:
     def _value(self, value: object) -> list[int]:
         """The guard of an equal number or text of the same type."""
         name = "float" if type(value) is float else "equal"
-        return words("Node", kind=KIND[name], object=self.own(value))
+        return words("Node", kind=KIND[name], object=self.records.own(value))
 
     def _same(self, value: object) -> list[int]:
-        return words("Node", kind=KIND["same"], object=self.own(value))
+        return words("Node", kind=KIND["same"], object=self.records.own(value))
 
-    def _probe(self, now: np.ndarray[Any, Any], held: bytes) -> list[int]:
-        """Runs of bytes of the array, and what they held."""
-        kept = ctypes.create_string_buffer(held, len(held))
-        self.keep += [now, kept]
-        start, size = ctypes.addressof(kept), now.itemsize
-        steps = np.indices(now.shape).reshape(now.ndim, now.size).T
-        places = steps @ np.array(now.strides, np.int64) if now.ndim else [0]
-        runs: list[int] = []
-        for i, place in enumerate(places):
-            at = now.ctypes.data + int(place)
-            if runs and at == runs[-3] + runs[-2]:
-                runs[-2] += size
-            else:
-                runs += [at, size, start + i * size]
-        return runs
+
+def _both(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The guard of what two guards hold for."""
+    return [*words("Node", kind=KIND["both"]), *one, *other]
+
+
+def _unchanged(value: Any, then: pytree.Attributes) -> None:
+    """Raise unless an object is still what it was ``then``, before the trace."""
+    if pytree.attributes(value, is_array) != then:
+        raise NoVariantError
+
+
+def _probe(now: np.ndarray[Any, Any], held: bytes, records: Records) -> list[int]:
+    """Runs of bytes of the array, and what they held."""
+    kept = ctypes.create_string_buffer(held, len(held))
+    records.keep += [now, kept]
+    start, size = ctypes.addressof(kept), now.itemsize
+    steps = np.indices(now.shape).reshape(now.ndim, now.size).T
+    places = steps @ np.array(now.strides, np.int64) if now.ndim else [0]
+    runs: list[int] = []
+    for i, place in enumerate(places):
+        at = now.ctypes.data + int(place)
+        if runs and at == runs[-3] + runs[-2]:
+            runs[-2] += size
+        else:
+            runs += [at, size, start + i * size]
+    return runs
 
 
 def _parameters(call: Arguments) -> tuple[pytree.TreeNode, pytree.TreeNode]:

@@ -1,4 +1,4 @@
-"""What the writer of a program keeps of a function, and constants of its module."""
+"""What the parts of a program's writer share: the module, and the function in hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from ..machine import I8, I64, MemoryRef
+from ..machine import I8, I64, Host, MemoryRef
 
 
 @dataclass
@@ -30,6 +30,27 @@ class Frame:
     back: ir.Value | None = None
     """1 where the next step that is swept goes back to front."""
     pointers: dict[MemoryRef | int, ir.Value] = field(default_factory=dict)
+
+
+@dataclass
+class ModuleCode:
+    """The module of a program while it is written."""
+
+    module: ir.Module
+    b: ir.IRBuilder
+    host: Host
+    threads: int
+    frame: Frame
+    """The function that is written now."""
+
+
+def begun(b: ir.IRBuilder, function: ir.Function) -> ir.Block:
+    """Write into ``function`` from now on; its first block."""
+    entry, body = (function.append_basic_block(n) for n in ("entry", "body"))
+    b.position_at_end(entry)
+    b.branch(body)
+    b.position_at_end(body)
+    return entry
 
 
 def constant_words(module: ir.Module, name: str, data: bytes) -> ir.GlobalVariable:

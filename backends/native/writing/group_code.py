@@ -1,0 +1,218 @@
+"""What one thread does of a group of steps: each kind of piece in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from llvmlite import ir
+
+from ...loop_ir import (
+    Contraction,
+    Convolution,
+    Factoring,
+    Loops,
+    Nest,
+    Network,
+    Ordering,
+    Product,
+)
+from ..convolutions import TurnedCalls
+from ..factors import Decompositions, lanes_of, write_matrices
+from ..loops import emit_nest, loop, shape_of, sweep_direction
+from ..machine import I64, MemoryRef
+from ..plan import Group, PlanStep, of_kind
+from ..products import BlasCalls, Packing, ThreadPart
+from ..sorting import library_sorts, sort_networks
+from .frame import ModuleCode
+from .pointers import Pointers
+
+Span = tuple[ir.Value, ir.Value]
+"""Units from the first to the one behind the last."""
+
+
+@dataclass(frozen=True)
+class RowPanel:
+    """A panel of rows, which all steps of a group compute in turn."""
+
+    rows: int
+    """Of all panels."""
+    first: ir.Value
+    """Row of all matrices."""
+    where: ThreadPart
+    private: Mapping[MemoryRef, ir.Value]
+    wanted: tuple[ir.Value, ...]
+    """Which elements of a row nests compute, where they are told."""
+    parts: Mapping[int, ThreadPart]
+    """Of steps that compute a part of the panel, by their positions."""
+
+
+class GroupCode:
+    """Writes groups where ``code`` stands."""
+
+    def __init__(self, code: ModuleCode, pointers: Pointers) -> None:
+        self.code, self.b, self.pointers = code, code.b, pointers
+        self.blas = BlasCalls(code.b, code.module)
+        self.factors = Decompositions(code.b, code.module)
+        self.own = TurnedCalls(code.b, code.module, code.host)
+        self.functions: dict[Nest, ir.Function] = {}
+
+    def write(self, g: Group, span: Span, units: int) -> None:
+        """Some units of a group; a sweep takes so many ``units`` at once."""
+        of_kind(_SHARES, g.steps[0].piece)(self, g, span, units)
+
+    # -- pieces that run alone ---------------------------------------------------------
+
+    def _nest(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        assert isinstance(step.piece, Loops)
+        call = partial(self._call, step.piece.nest, self._memory(step))
+        back = self.code.frame.back
+        if not units or back is None:
+            call(*span)
+        else:
+            sweep_direction.in_slices(self.b, units, span, back, call)
+
+    def _network(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        assert isinstance(step.piece, Network)
+        x, out = self._memory(step)
+        sort_networks.emit(self.b, step.piece, self.code.host, x, out, *span)
+
+    def _ordering(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        assert isinstance(step.piece, Ordering)
+        memory = self._memory(step)
+        self.own.names.add(library_sorts.name_of(step.piece))
+        library_sorts.emit(self.b, step.piece, memory, *span)
+
+    def _packing(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        of = step.piece
+        assert isinstance(of, Packing)
+        with loop(self.b, *span, 1) as part:
+            self.own.pack(of.product, of.panels, part, *self._memory(step))
+
+    def _factoring(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        p = step.piece
+        assert isinstance(p, Factoring)
+        write = self.factors.matrix
+        if lanes_of(p, self.code.host):
+            write = partial(write_matrices, self.b, self.code.host)
+        with loop(self.b, *span, 1) as part:
+            write(p, self._memory(step), part, self.pointers.of_thread())
+
+    # -- panels of rows ----------------------------------------------------------------
+
+    def _panels(self, g: Group, span: Span, units: int) -> None:
+        with loop(self.b, *span, 1) as number:
+            panel = self._panel(g, number)
+            for i, s in enumerate(g.steps):
+                private = panel.private
+                memory = [private.get(m) or self.pointers.of(m) for m in s.memory]
+                part = panel.parts.get(i, panel.where)
+                of_kind(_IN_PANELS, s.piece)(self, s, memory, part, panel)
+
+    def _panel(self, g: Group, part: ir.Value) -> RowPanel:
+        """Which rows a part has."""
+        b, (step, *others) = self.b, g.steps
+        product = step.piece
+        assert isinstance(product, Contraction)
+        m = product.sizes[0]
+        panels = -(-m // g.panel)
+        part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))
+        batch, first = b.sdiv(part, I64(panels)), b.srem(part, I64(panels))
+        first = b.mul(first, I64(g.panel))
+        count: ir.Value = I64(g.panel)
+        if m % g.panel:
+            rest = b.sub(I64(m), first)
+            count = b.select(b.icmp_signed("<", rest, count), rest, count)
+        row = b.add(b.mul(batch, I64(m)), first)
+        private = self.pointers.private(g, row)
+        where = ThreadPart(batch, first, count, column, g.columns)
+        wanted: tuple[ir.Value, ...] = ()
+        if isinstance(product, Convolution) and others:
+            assert step.plan is not None
+            wanted = self.own.places(product, step.plan, where)
+        parts = dict[int, ThreadPart]()
+        if g.reach is not None:
+            of = self.pointers.of(g.reach.memory), self.pointers.of(g.reach.values)
+            reach = self.own.reach(g.reach, of, batch, row, count)
+            wanted = I64(0), reach
+            parts = {0: replace(where, width=reach), 2: replace(where, inner=reach)}
+        return RowPanel(g.rows, row, where, private, wanted, parts)
+
+    def _nest_rows(
+        self,
+        s: PlanStep,
+        memory: Sequence[ir.Value],
+        part: ThreadPart,
+        panel: RowPanel,
+    ) -> None:
+        assert isinstance(s.piece, Loops)
+        b, nest = self.b, s.piece.nest
+        units = shape_of(nest, self.code.host).units // panel.rows
+        start = b.mul(panel.first, I64(units))
+        stop = b.mul(b.add(panel.first, panel.where.count), I64(units))
+        self._call(nest, memory, start, stop, *(panel.wanted if nest.ranged else ()))
+
+    def _product_rows(
+        self,
+        s: PlanStep,
+        memory: Sequence[ir.Value],
+        part: ThreadPart,
+        panel: RowPanel,
+    ) -> None:
+        assert isinstance(s.piece, Product)
+        if s.plan is None:
+            self.blas.product(s.piece, memory, part.batch, part.first, part.count)
+            return
+        scratch = self.pointers.of_thread()
+        self.own.product(s.piece, s.plan, memory, part, scratch)
+
+    def _convolution_rows(
+        self,
+        s: PlanStep,
+        memory: Sequence[ir.Value],
+        part: ThreadPart,
+        panel: RowPanel,
+    ) -> None:
+        assert isinstance(s.piece, Convolution) and s.plan is not None
+        scratch = self.pointers.of_thread()
+        self.own.convolution(s.piece, s.plan, memory, part, scratch)
+
+    # -- operands, calls ---------------------------------------------------------------
+
+    def _memory(self, step: PlanStep) -> list[ir.Value]:
+        return [self.pointers.of(m) for m in step.memory]
+
+    def _call(self, nest: Nest, memory: Sequence[ir.Value], *ranges: ir.Value) -> None:
+        function = self.functions.get(nest)
+        if function is None:
+            name = f"kernel{len(self.functions)}"
+            function = emit_nest(self.code.module, nest, name, self.code.host)
+            function.linkage = "internal"
+            self.functions[nest] = function
+        self.b.call(function, [*memory, self.pointers.of_thread(), *ranges])
+
+
+_SHARES: dict[type, Callable[[GroupCode, Group, Span, int], None]] = {
+    Loops: GroupCode._nest,
+    Network: GroupCode._network,
+    Ordering: GroupCode._ordering,
+    Packing: GroupCode._packing,
+    Factoring: GroupCode._factoring,
+    Contraction: GroupCode._panels,
+}
+"""How some units of a group are written, by its first piece."""
+_IN_PANELS: dict[
+    type,
+    Callable[[GroupCode, PlanStep, Sequence[ir.Value], ThreadPart, RowPanel], None],
+] = {
+    Loops: GroupCode._nest_rows,
+    Product: GroupCode._product_rows,
+    Convolution: GroupCode._convolution_rows,
+}
+"""How a step of a group is written for the rows of a panel."""
