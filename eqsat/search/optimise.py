@@ -44,6 +44,7 @@ from eqsat.support import (
     Options,
     ShapeError,
     SourceLine,
+    VerifyError,
     verifying,
 )
 from eqsat.terms import SCALAR, Op, Term, postorder
@@ -212,7 +213,9 @@ def _blamed_on_rules(engine: Engine) -> Iterator[None]:
     """The user's terms are sound: what does not fit now was built by a rule."""
     try:
         yield
-    except (ShapeError, DTypeError) as error:
+    except (ShapeError, DTypeError, VerifyError) as error:
+        if isinstance(error, VerifyError) and error.stage != "saturate":
+            raise
         raise EngineError(
             f"a rule built a term that cannot be: {str(error).splitlines()[0]}\n"
             f"  rules that fired: {', '.join(sorted(engine.fired))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.ulp import SCIPY
+from bench.mathematics.ulp import SCIPY
 
 EXACT = frozenset(
     {"sqrt", "floor", "ceil", "trunc", "rint", "copysign", "maximum", "minimum"}

@@ -281,3 +281,13 @@ def test_a_rule_whose_right_side_cannot_be_is_an_error_of_the_rule() -> None:
     with pytest.raises(eq.EngineError, match="built a term that cannot be") as caught:
         eq.jit(lambda x: np.exp(x + x), rules=rules)(np.ones((3, 4)))
     assert "twice_is_square" in str(caught.value)
+
+
+def test_a_file_that_changed_at_once_is_read_again(tmp_path: Path) -> None:
+    """Byte code on disk is of a text of the same second and length."""
+    file = tmp_path / "mine.py"
+    for number in ("2.0", "3.0", "4.0"):
+        text = f'@rule("n")\ndef f(x):\n    return x + x, x * {number}\n'
+        file.write_text(f"from eqsat import rule\n\n\n{text}")
+        (f,) = eq.load_rules(file)
+        assert f.function(np.ones(1))[1] == float(number)

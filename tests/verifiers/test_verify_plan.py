@@ -24,7 +24,7 @@ from eqsat.backends.native.plan.groups import TEMPORARY, Group
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.plan.verify import verify_plan
 from eqsat.backends.native.plan.verify_code import verify_arena, verify_table
-from eqsat.backends.native.program_writer import ProgramWriter
+from eqsat.backends.native.writing.pointers import Arena, arena_of
 from eqsat.kernels.kernel import packed
 from eqsat.kernels.program import Program
 from eqsat.ops.transcendental import tanh
@@ -108,9 +108,9 @@ def test_values_without_elements_lie_anywhere() -> None:
 
     shapes = (2, 2), (2, 2), (2, 5, 0), (0,), (0, 0)
     program = program_of(f, *(np.zeros(s, np.float16) for s in shapes))
-    layered, w = writer_of(program)
+    layered, _, a = arena(program)
     verify_plan(layered)
-    assert any(n == 0 for n in (s.nbytes for s in program.plan.slots)) and w.homes
+    assert any(n == 0 for n in (s.nbytes for s in program.plan.slots)) and a.homes
 
 
 # -- places ----------------------------------------------------------------------------
@@ -385,37 +385,37 @@ def test_memory_of_a_thread_that_two_groups_use(program: Program) -> None:
 # -- what the writer makes of a plan ---------------------------------------------------
 
 
-def writer_of(program: Program) -> tuple[Layered, ProgramWriter]:
+def arena(program: Program) -> tuple[Layered, list[Group], Arena]:
     layered = planned(program)
     groups = [g for g in layered.parts if isinstance(g, Group)]
-    return layered, ProgramWriter(groups, layered, "program")
+    return layered, groups, arena_of(groups, layered)
 
 
 def test_memory_of_threads(program: Program) -> None:
-    layered, w = writer_of(program)
-    start, each, whole = w.thread_start, w.thread_bytes, w.arena_bytes
-    verify_arena(layered, w.parts, w.homes, (start, each, whole))
+    layered, groups, a = arena(program)
+    start, each, whole = a.thread_start, a.thread_bytes, a.bytes
+    verify_arena(layered, groups, a.homes, (start, each, whole))
     with caught("native program", "memory of threads", "behind the scratch memory"):
-        verify_arena(layered, w.parts, w.homes, (0, each, whole))
+        verify_arena(layered, groups, a.homes, (0, each, whole))
     with caught("native program", "memory of a thread", "it holds a group's"):
-        verify_arena(layered, w.parts, w.homes, (start, 64, whole))
+        verify_arena(layered, groups, a.homes, (start, 64, whole))
     with caught("native program", "arena", "memory of all threads"):
-        verify_arena(layered, w.parts, w.homes, (start, each, whole - 64))
+        verify_arena(layered, groups, a.homes, (start, each, whole - 64))
 
 
 def test_memory_between_kernels() -> None:
     """A temporary that several groups use lies in scratch memory, apart from others."""
     x = np.zeros(200_000, np.float32)
     program = program_of(lambda x: ops.sum(x), x)
-    layered, w = writer_of(program)
-    assert w.homes
-    sizes = w.thread_start, w.thread_bytes, w.arena_bytes
-    verify_arena(layered, w.parts, w.homes, sizes)
-    (m, *_), first = [*w.homes], layered.places.noted()
+    layered, groups, a = arena(program)
+    assert a.homes
+    sizes = a.thread_start, a.thread_bytes, a.bytes
+    verify_arena(layered, groups, a.homes, sizes)
+    (m, *_), first = [*a.homes], layered.places.noted()
     with caught("native program", "byte", "memory in between lies somewhere"):
-        verify_arena(layered, w.parts, {}, sizes)
+        verify_arena(layered, groups, {}, sizes)
     with caught("native program", "byte", "are apart"):
-        verify_arena(layered, w.parts, {**w.homes, m: first}, sizes)
+        verify_arena(layered, groups, {**a.homes, m: first}, sizes)
     assert m.buffer == TEMPORARY
 
 

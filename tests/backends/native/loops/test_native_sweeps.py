@@ -15,8 +15,7 @@ from entering import loaded
 from llvmlite import ir
 
 import eqsat as eq
-from eqsat.backends.native.loops import sweep_direction
-from eqsat.backends.native.loops.access import PTR
+from eqsat.backends.native.loops import PTR, sweep_direction
 from eqsat.backends.native.machine.value_types import I64
 from eqsat.backends.native.math.vector_values import VOID
 from eqsat.backends.native.runtime.shared_runtime import runtime

@@ -14,9 +14,11 @@ from programs import program_of
 from sizes import examples
 
 from eqsat import attention, ops
-from eqsat.backends.native.lower import CompiledProgram, _layout
+from eqsat.backends.native.lower import _layout
 from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.plan.buffers import Places
+from eqsat.backends.native.plan.groups import Group
+from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.products.causal_columns import Reach
 from eqsat.ops import exp, softmax, where
 from eqsat.ops.position import diagonal_band
@@ -53,9 +55,9 @@ def agree(got: Array, want: Array) -> None:
 def reaches(f: Callable[..., Any], *arrays: Array) -> list[Reach]:
     """What the groups of a program know of masks."""
     program = program_of(f, *arrays)
-    made = CompiledProgram(program, [*map(_layout, arrays)], host(None, "own"), 1)
-    written = made._generated(Places(made.program, made.layouts, made.late))
-    groups = [g for w in written if not isinstance(w, tuple) for g in w.parts]
+    places = Places(program, [*map(_layout, arrays)])
+    parts = Layered(program, places, host(None, "own"), 1).parts
+    groups = [g for g in parts if isinstance(g, Group)]
     return [g.reach for g in groups if g.reach is not None]
 
 
