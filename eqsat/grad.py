@@ -17,6 +17,7 @@ from eqsat.support import (
     OptionError,
     ShapeError,
     TraceError,
+    an,
     at,
     caller_line,
     pytree,
@@ -147,11 +148,11 @@ class Gradient(pytree.Made):
 
     def _scalar(self, graph: Graph, loss: Any) -> Term:
         """The term of the loss. Raises what :func:`grad` says."""
-        called = f"grad: the loss, what {self.called!r} returns,"
+        called = f"grad: {self.called!r} returns the loss, which"
         if not is_array(loss):
             raise TraceError(
-                f"{called} is a {type(loss).__name__!r}, expected an array of one "
-                f"number{at(caller_line())}"
+                f"{called} is {an(repr(type(loss).__name__))}, expected an array of "
+                f"one number{at(caller_line())}"
             )
         term = _term_of(graph, loss)
         if term.shape != ():

@@ -197,10 +197,9 @@ class Jit(pytree.Made):
             seen.add(value)
             if len(seen) == _MANY_FLOATS:
                 warn(
-                    f"eqsat: {self.name!r} is compiled anew for each value of {path}, "
-                    f"so far for {len(seen)}, now for {value!r}: Python numbers are "
-                    f"part of the program. Pass a NumPy scalar of the dtype that you "
-                    f"compute in, such as np.float32({path})",
+                    f"eqsat: {self.name!r} was compiled for {len(seen)} values of "
+                    f"{path}, now for {value!r}. Python numbers are part of the "
+                    f"program. Pass a NumPy scalar instead, such as np.float32({path})",
                     RecompileWarning,
                 )
 

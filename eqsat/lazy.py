@@ -395,8 +395,8 @@ def _note_numbers(outline: Outline) -> None:
     _spelled[key] += 1
     if _spelled[key] == _MANY_NUMBERS:
         warn(
-            f"eqsat: a graph of lazy arrays is compiled anew for each value of a "
-            f"Python number in it, so far {_MANY_NUMBERS} times: numbers are part of "
-            f"the program. Make those that change arrays: eq.array(number, x.dtype)",
+            f"eqsat: a graph of lazy arrays was compiled {_MANY_NUMBERS} times, once "
+            f"for each value of a Python number in it. Numbers are part of the "
+            f"program. Make an array of one that changes: eq.array(number, x.dtype)",
             RecompileWarning,
         )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqsat.support import RuleError
+from eqsat.support import RuleError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,8 +167,8 @@ def _below(probability: float | None) -> str:
 def _counts(report: Report, warnings: int) -> str:
     verdicts = [f.verdict for f in report]
     words = [f"{verdicts.count(v)} {v}" for v in COLOURS]
-    more = f", {warnings} warnings" if warnings else ""
-    return f"{len(verdicts)} rules: {', '.join(words)}{more}"
+    more = f", {counted(warnings, 'warning')}" if warnings else ""
+    return f"{counted(len(verdicts), 'rule')}: {', '.join(words)}{more}"
 
 
 def with_bar(run: Callable[[Callable[[Finding], None]], Report], steps: int) -> Report:

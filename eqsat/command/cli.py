@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eqsat.support import EqsatError, OptionError
+from eqsat.support import EqsatError, OptionError, counted
 
 if TYPE_CHECKING:
     from eqsat.checking import Finding, Report
@@ -257,7 +257,7 @@ def cache_clear() -> None:
     from eqsat.support import disk_cache as kept
 
     count = kept.clear()
-    click.echo(f"removed {count} {'entry' if count == 1 else 'entries'}")
+    click.echo(f"removed {counted(count, 'entry')}")
 
 
 @main.group()

@@ -241,7 +241,7 @@ def show(record: Record, console: Console) -> None:
         facts.add_row("order of the adapter's product", record["lora"]["order"])
     graph = record["egraph"]
     facts.add_row("e-graph", f"{graph['classes']} classes, {graph['nodes']} nodes")
-    regions = f"{graph['regions']}, of them {graph['distinct_regions']} distinct"
+    regions = f"{graph['regions']} ({graph['distinct_regions']} distinct)"
     facts.add_row("regions", regions)
     facts.add_row(
         "largest relative error to plain NumPy", f"{record['max_relative_error']:.1e}"

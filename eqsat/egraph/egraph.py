@@ -286,8 +286,8 @@ def _explain(message: str, suspects: Sequence[str]) -> str:
     first = message.strip().splitlines()[-1] if message.strip() else "unknown failure"
     if "Illegal merge" in message or "merge" in message:
         return (
-            "two values of different shape or dtype were made equal by a rule, so that "
-            f"no program can be trusted ({first})\n"
+            "a rule made two values of different shape or dtype equal, so no program "
+            f"can be trusted ({first})\n"
             f"  rules that ran: {', '.join(suspects) or 'none'}"
         )
     return f"the e-graph engine refused: {first}"

@@ -15,7 +15,7 @@ from eqsat.explain.why_not import Question, WhyNot
 from eqsat.kernels import CostModel, Kernel, Program, inner, show_bytes
 from eqsat.rulelang import Rule, RuleSet
 from eqsat.search import Optimised
-from eqsat.support import EqsatError, Options, SourceLine
+from eqsat.support import EqsatError, Options, SourceLine, counted
 
 SHOWN = 3
 """Fusions not taken that the table shows."""
@@ -125,8 +125,8 @@ class Explanation:
             lines.append(f"{text:{wide}}  {made}  {n.place}".rstrip())
         if self._asked is not None and not self._asked.signed:
             lines.append(
-                "  (the search was cut short, and ended elsewhere when it was repeated "
-                "for this: not every rule is known)"
+                "  (the search was cut short. It was repeated for this list and ended "
+                "elsewhere, so some rules are not known.)"
             )
         lines += [f"  line {s}  {s.text}".rstrip() for s in k.lines]
         return "\n".join(lines)
@@ -211,10 +211,9 @@ class Explanation:
         ]
         saved = self.baseline_cost_s / self.cost_s if self.cost_s else 1.0
         table.append(
-            f"{len(self.kernels)} kernels, {self.cost_s * 1e6:.1f} µs estimated; as "
-            f"written "
-            f"{self.baseline_kernels} kernels, {self.baseline_cost_s * 1e6:.1f} µs "
-            f"({saved:.2f} times as much)"
+            f"{counted(len(self.kernels), 'kernel')}, {self.cost_s * 1e6:.1f} µs "
+            f"estimated; as written {counted(self.baseline_kernels, 'kernel')}, "
+            f"{self.baseline_cost_s * 1e6:.1f} µs ({saved:.2f} times as much)"
         )
         table.append(
             f"peak memory {show_bytes(self.peak_bytes)}; as written "

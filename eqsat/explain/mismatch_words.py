@@ -9,6 +9,7 @@ from typing import Any, cast
 from eqsat.egraph import Binding, Class, Matcher
 from eqsat.explain.describe import Readable, show_shape
 from eqsat.rulelang import Expr, Fact, Pattern, PatternNode, PatternVar, show
+from eqsat.support import counted
 from eqsat.terms import SCALAR
 
 
@@ -59,7 +60,7 @@ class MismatchWords:
         axes, n = var.axes, var.axes.rank
         if len(shape) < n or not (axes.variadic or len(shape) == n):
             least = "at least " if axes.variadic else ""
-            count = f"{least}{n} {'axis' if n == 1 else 'axes'}"
+            count = f"{least}{counted(n, 'axis')}"
             return "rank", f"{here} {count} ({axes}), found shape {show_shape(type_)}"
         sizes = dict(_sizes(axes.after if axes.variadic else axes.tokens, bound))
         known = "".join(f", {a}={size}" for a, size in sizes.items())

@@ -15,7 +15,7 @@ from eqsat.explain.near_miss import Overlay, rewrites
 from eqsat.explain.partial_match import Partial, parts
 from eqsat.rulelang import Pattern, PatternNode, PatternVar, Rule, RuleSet, show
 from eqsat.search import Optimised, RegionOrigin
-from eqsat.support import Options, RuleError, SourceLine, nearest
+from eqsat.support import Options, RuleError, SourceLine, counted, nearest
 from eqsat.terms import Term
 
 KINDS = {
@@ -103,7 +103,9 @@ class WhyNot:
         if self.pattern:
             lines.append(f"  left side  {self.pattern}")
         if self.matched:
-            lines.append(f"  nearest    {self.matched} of {self.parts} parts fit")
+            lines.append(
+                f"  nearest    {self.matched} of {counted(self.parts, 'part')} fit"
+            )
         if self.line is not None:
             lines.append(f"  line {self.line}  {self.line.text}".rstrip())
         if self.place:

@@ -20,6 +20,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from eqsat.kernels.target import Target
+from eqsat.support import an, counted
 from eqsat.terms import (
     CONSTANT,
     INPUT,
@@ -143,7 +144,7 @@ def refusal(state: State, shape: Shape, target: Target) -> str:
     domain = shape if state.kind in LIGHT else state.dom
     if prod(domain) < target.least_elements:
         return (
-            f"its domain has {prod(domain)} elements, and fusion starts at "
+            f"its domain has {counted(prod(domain), 'element')}, and fusion starts at "
             f"{target.least_elements}"
         )
     if state.axes and prod(state.dom[a] for a in state.axes) > target.longest_row:
@@ -332,12 +333,13 @@ def hindrance(
             return f"{op.name} reads its operands from memory"
         left = states[0]
         if left.kind in (MAP, ROW) and left.kind not in target.prologues:
-            return f"the backend does not compute a {left.kind} as it reads an operand"
+            kernel = f"{an(left.kind)} kernel"
+            return f"the backend cannot compute {kernel} while it reads an operand"
         if left.kind == CONTRACT:
             return "two products without a reduction of whole rows between them"
         return "its left operand is not computed by whole rows"
     if op.kind == "view":
-        return f"{op.name} of a {heavy[0][1].kind} kernel is no view of its domain"
+        return f"{op.name} of {an(heavy[0][1].kind)} kernel is no view of its domain"
     return f"{op.name} reads its arguments from memory"
 
 

@@ -15,7 +15,7 @@ from typing import cast
 
 from eqsat.kernels.buffer_plan import BufferPlan, plan, roots_to_copy
 from eqsat.kernels.kernel import Kernel, Step, steps_of
-from eqsat.support import EqsatError
+from eqsat.support import EqsatError, counted
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Weak, postorder
 from eqsat.trace import KERNEL
 
@@ -49,11 +49,15 @@ class Program:
         Raises :class:`EqsatError` when a root needs an input that is not given.
         """
         if names is not None and len(names) != len(inputs):
-            raise EqsatError(f"{len(inputs)} inputs, but {len(names)} names")
+            raise EqsatError(
+                f"{counted(len(inputs), 'input')}, but {counted(len(names), 'name')}"
+            )
         terms = list(postorder(roots))
         for t in terms:
             if t.op is INPUT and t not in inputs:
-                raise EqsatError(f"the program needs input {t.attrs[0]}, not given")
+                raise EqsatError(
+                    f"the program needs input {t.attrs[0]}, which is not given"
+                )
         called = _Names()
         for i, t in enumerate(inputs):
             called.give(t, names[i] if names else f"x{i}")

@@ -14,7 +14,7 @@ from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, known_sizes, negative_axis
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import Traced
 
 _SAME_SIGNATURE = (
@@ -175,8 +175,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     n = shape(a)[k]
     if np.shape(repeats) != (n,):
         raise ShapeError(
-            f"np.repeat: {np.size(repeats)} repeats for axis {axis} of shape "
-            f"{shape(a)}{at(caller_line())}"
+            f"np.repeat: {counted(np.size(repeats), 'repeat')} for axis {axis} of "
+            f"shape {shape(a)}{at(caller_line())}"
         )
     return ops.take(a, np.repeat(np.arange(n), repeats), k)
 
@@ -215,7 +215,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """The choice of the first condition that holds, else ``default``."""
     if len(condlist) != len(choicelist):
         raise ShapeError(
-            f"np.select: {len(choicelist)} choices for {len(condlist)} conditions"
+            f"np.select: {counted(len(choicelist), 'choice')} for "
+            f"{counted(len(condlist), 'condition')}"
             f"{at(caller_line())}"
         )
     chosen = default

@@ -20,7 +20,7 @@ from eqsat.numpy_api.spaces import linspace
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import Traced
 
 _INT, _FLOAT, _BOOL = (np.dtype(t) for t in (np.int64, np.float64, bool))
@@ -195,8 +195,9 @@ def histogramdd(
     ranges = [None] * len(axes) if range is None else [*range]
     if len(bins) != len(axes) or len(ranges) != len(axes):
         raise ShapeError(
-            f"{name}: {len(bins)} bins and {len(ranges)} ranges for {len(axes)} "
-            f"coordinates{at(caller_line())}"
+            f"{name}: {counted(len(bins), 'number')} of bins and "
+            f"{counted(len(ranges), 'range')} for {counted(len(axes), 'coordinate')}"
+            f"{at(caller_line())}"
         )
     if weights is not None:
         weights = cast(_beside(name, weights, axes[0], "a coordinate"), _FLOAT)

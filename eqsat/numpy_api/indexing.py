@@ -15,7 +15,15 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.ops import negative_axis, window
-from eqsat.support import BoundsError, ShapeError, TraceError, at, caller_line
+from eqsat.support import (
+    BoundsError,
+    ShapeError,
+    TraceError,
+    an,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import Term, Traced, limits
 
 _WHOLE = slice(None)
@@ -66,8 +74,8 @@ def key_along(who: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     n = len(x.shape)
     if len(indices.shape) != n:
         raise ShapeError(
-            f"{who}: {len(indices.shape)} axes of indices for an array of "
-            f"{n}{at(caller_line())}"
+            f"{who}: the indices have {counted(len(indices.shape), 'axis')}, the array "
+            f"has {n}{at(caller_line())}"
         )
     axis = negative_axis(who, axis, n) + n
     places = np.ogrid[tuple(slice(size) for size in x.shape)]
@@ -89,8 +97,8 @@ def _key(k: Any) -> Any:
         return index
     what = f"{k.dtype} array" if isinstance(k, np.ndarray) else f"{type(k).__name__!r}"
     raise TraceError(
-        f"a traced array cannot be indexed by a {what}; use integers, slices, `...`, "
-        f"None, or integer arrays{at(caller_line())}"
+        f"a traced array cannot be indexed by {an(what)}; use integers, slices, "
+        f"`...`, None, or integer arrays{at(caller_line())}"
     )
 
 
@@ -151,7 +159,8 @@ def _whole_axes(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
         raise ShapeError(f"an index has more than one `...`{at(caller_line())}")
     if count > len(shape):
         raise ShapeError(
-            f"{count} indices for an array of {len(shape)} axes, shape {tuple(shape)}"
+            f"{counted(count, 'index')} for an array of {counted(len(shape), 'axis')}, "
+            f"shape {tuple(shape)}"
             f"{at(caller_line())}"
         )
     i = places[0] if places else len(items)

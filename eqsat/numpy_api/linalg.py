@@ -12,7 +12,7 @@ from eqsat.numpy_api.compute import norm
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, linalg, spectral
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 
 
 @covers("linalg.solve")
@@ -85,8 +85,8 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     find its cheapest order."""
     if len(arrays) < 2:
         raise ShapeError(
-            f"np.linalg.multi_dot: {len(arrays)} arrays, expected two or more"
-            f"{at(caller_line())}"
+            f"np.linalg.multi_dot: {counted(len(arrays), 'array')}, expected two or "
+            f"more{at(caller_line())}"
         )
     result, *rest = map(array, arrays)
     for a in rest:

@@ -127,7 +127,7 @@ def _depth(part: Any) -> int:
     depths = {_depth(p) for p in part}
     if len(depths) != 1:
         raise ShapeError(
-            f"np.block: lists that are empty or not nested alike{at(caller_line())}"
+            f"np.block: expected lists of equal depth, none empty{at(caller_line())}"
         )
     return 1 + depths.pop()
 

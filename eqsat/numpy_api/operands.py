@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from eqsat.support import TraceError, at, caller_line
+from eqsat.support import TraceError, an, at, caller_line
 from eqsat.terms import AttrVar, Traced
 
 _PLAIN = (np.ndarray, np.memmap)
@@ -30,8 +30,8 @@ INSTEAD = {
     "choose": "np.select",
     "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
-    "linalg.eig": "np.linalg.eigh for symmetric matrices; no number is complex here",
-    "linalg.eigvals": "np.linalg.eigvalsh for symmetric matrices; none is complex here",
+    "linalg.eig": "np.linalg.eigh, if the matrix is symmetric",
+    "linalg.eigvals": "np.linalg.eigvalsh, if the matrix is symmetric",
     "piecewise": "np.select",
     "putmask": "np.where(mask, y, x)",
 }
@@ -78,7 +78,7 @@ def refuse_subclass(kind: type, what: str) -> None:
     hint = _HINTS.get(kind.__name__, "np.asarray(x) drops what it adds to an array")
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise TraceError(
-        f"{what} is a {name}, which cannot be traced; {hint}{at(caller_line())}"
+        f"{what} is {an(name)}, which cannot be traced; {hint}{at(caller_line())}"
     )
 
 
@@ -101,9 +101,8 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
     """Raise :class:`TraceError` for an argument of a supported function."""
     if argument == "out":
         raise TraceError(
-            f"{name}(out=...) writes into an array that is not traced, or not as a "
-            f"whole\n  write y = {name}(...)"
-            f"{at(caller_line())}"
+            f"{name}: out must be a whole traced array\n"
+            f"  write y = {name}(...){at(caller_line())}"
         )
     hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE
     raise TraceError(

@@ -14,7 +14,7 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast, is_floating, largest, smallest
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis, rank
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import Traced, normal_axes
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -250,7 +250,8 @@ def _check_places(name: str, a: Any, kth: Any, axis: int | None) -> None:
         raise TraceError(f"{name}: kth must be known while tracing{at(caller_line())}")
     if math.prod(sizes) and not all(-n <= k < n for k in np.ravel(kth)):
         raise ShapeError(
-            f"{name}: kth={kth!r}, expected places of {n} elements{at(caller_line())}"
+            f"{name}: kth={kth!r}, expected places among {counted(n, 'element')}"
+            f"{at(caller_line())}"
         )
 
 

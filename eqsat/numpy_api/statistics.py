@@ -49,8 +49,8 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
             other = initial if neutral is None else neutral
             if other is None:
                 raise TraceError(
-                    f"np.{name}: where= needs initial=, the value of no elements"
-                    f"{at(caller_line())}"
+                    f"np.{name}: where= needs initial=, the result if no element is "
+                    f"chosen{at(caller_line())}"
                 )
             a = ops.where(array(where), a, _as(other, dtype_of(a)))
         if initial is not None and neutral is None and 0 in shape(a):

@@ -14,7 +14,7 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 
 _MANY = 64
 """Terms of a sum, and arrays to be joined, up to which these are written out."""
@@ -28,7 +28,8 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     axes = tuple(range(n)) if axis is None else sizes_of(axis)
     if len(sizes) != len(axes):
         raise ShapeError(
-            f"{name}: {len(sizes)} sizes of windows for {len(axes)} axes"
+            f"{name}: {counted(len(sizes), 'size')} of windows for "
+            f"{counted(len(axes), 'axis')}"
             f"{at(caller_line())}"
         )
     for size, a in zip(sizes, axes, strict=True):
@@ -119,7 +120,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     steps = steps * len(axes) if len(steps) == 1 else steps
     if len(steps) != len(axes):
         raise ShapeError(
-            f"np.gradient: {len(varargs)} distances for {len(axes)} axes"
+            f"np.gradient: {counted(len(varargs), 'distance')} for "
+            f"{counted(len(axes), 'axis')}"
             f"{at(caller_line())}"
         )
     if edge_order not in (1, 2) or any(shape(f)[a] <= edge_order for a in axes):

@@ -31,7 +31,7 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import broadcast_to, ravel, reshape, window
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import (
     BOOL,
     FLAT,
@@ -287,8 +287,8 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
         rows = [(-1, -1)]
     if any(type(n) is not int or n < 0 for row in rows for n in row):
         raise ShapeError(
-            f"pad: widths {pad_width!r:.60} are no numbers from 0 on for {ndim} axes"
-            f"{at(caller_line())}"
+            f"pad: pad_width={pad_width!r:.60}, expected ints from 0 on for "
+            f"{counted(ndim, 'axis')}{at(caller_line())}"
         )
     return [tuple(row) for row in rows]
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 
 Labels = tuple[str, ...]
 
@@ -33,8 +33,8 @@ def _letters(axes: Any) -> str:
         )
     except (TypeError, IndexError):
         raise TraceError(
-            "einsum: expected letters as a string, or behind every operand a list of "
-            f"axes from 0 to 51, got {axes!r:.60}{at(caller_line())}"
+            "einsum: expected a string of letters, or a list of axes from 0 to 51 "
+            f"after each operand, got {axes!r:.60}{at(caller_line())}"
         ) from None
 
 
@@ -47,7 +47,9 @@ def parse(text: str, ranks: Sequence[int | None]) -> tuple[list[Labels], Labels]
     left, arrow, right = text.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
-        raise _error(text, f"{len(parts)} operands are named, {len(ranks)} are given")
+        raise _error(
+            text, f"it names {counted(len(parts), 'operand')}, got {len(ranks)}"
+        )
     inputs = [_labels(text, p, r) for p, r in zip(parts, ranks, strict=True)]
     count = Counter(label for labels in inputs for label in labels)
     broadcast = sorted((x for x in count if x.startswith("-")), key=int)
@@ -76,7 +78,7 @@ def _labels(text: str, part: str, rank: int | None) -> Labels:
         return tuple(letters)
     more = rank - len(letters)
     if more < 0 or (more and not dots):
-        raise _error(text, f"{part!r} names {len(letters)} axes of {rank}")
+        raise _error(text, f"{part!r} names {counted(len(letters), 'axis')} of {rank}")
     return (*head, *(str(i) for i in range(-more, 0)), *tail)
 
 

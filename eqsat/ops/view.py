@@ -23,7 +23,7 @@ from eqsat.ops.support import (
     rank,
     sizes,
 )
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import (
     AttrVar,
     Ints,
@@ -173,7 +173,7 @@ def _inferred(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
     whole = math.prod(old)
     if new.count(-1) > 1 or rest <= 0 or whole % rest:
         raise ShapeError(
-            f"reshape: shape {old} of {whole} elements cannot become {new}"
+            f"reshape: shape {old} of {counted(whole, 'element')} cannot become {new}"
             f"{at(caller_line())}"
         )
     return tuple(whole // rest if s == -1 else s for s in new)

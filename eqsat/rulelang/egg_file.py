@@ -32,7 +32,7 @@ from eqsat.rulelang.egg_parser import (
 )
 from eqsat.rulelang.pattern import ARITHMETIC, entry
 from eqsat.rulelang.rule import Rule
-from eqsat.support import EqsatError, RuleError, ShapeError, nearest
+from eqsat.support import EqsatError, RuleError, ShapeError, counted, nearest
 from eqsat.terms import (
     ELLIPSIS,
     Axes,
@@ -384,7 +384,9 @@ class _Translation:
         least = sum(not n.startswith("[") for n in names)
         if not least <= len(call.args) <= len(names):
             wanted = " ".join((call.head, *names))
-            self._fail(call, f"expected ({wanted}), got {len(call.args)} arguments")
+            self._fail(
+                call, f"expected ({wanted}), got {counted(len(call.args), 'argument')}"
+            )
         return call.args
 
 

@@ -35,7 +35,7 @@ from eqsat.rulelang.pattern import (
     nodes,
     show,
 )
-from eqsat.support import NUMERICS, EqsatError, RuleError, caller_line
+from eqsat.support import NUMERICS, EqsatError, RuleError, caller_line, counted
 from eqsat.terms import Signature, annotation_name, parse
 
 PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")
@@ -261,8 +261,9 @@ def _build(r: Rule) -> RulePatterns:
             )
     if len(r.tensors) != len(r.signature.inputs):
         raise RuleError(
-            f"{who}: signature {r.signature.text!r} has {len(r.signature.inputs)} "
-            f"arguments, the function has {len(r.tensors)} ({', '.join(r.tensors)})"
+            f"{who}: signature {r.signature.text!r} has "
+            f"{counted(len(r.signature.inputs), 'argument')}, the function has "
+            f"{len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
     sides = _called(r.function, values, who)
@@ -272,7 +273,8 @@ def _build(r: Rule) -> RulePatterns:
         )
     left, right = (_side(s, who) for s in sides)
     if len(left) != len(right):
-        raise RuleError(f"{who}: {len(left)} left sides, {len(right)} right sides")
+        given = counted(len(right), "right side")
+        raise RuleError(f"{who}: {counted(len(left), 'left side')}, {given}")
     for root in left:
         if not isinstance(root, PatternNode):
             raise RuleError(

@@ -60,6 +60,7 @@ from eqsat.support.verification import (
     refuse,
     verifying,
 )
+from eqsat.support.wording import an, counted
 
 __all__ = [
     "KINDS",
@@ -87,10 +88,12 @@ __all__ = [
     "TraceError",
     "TreeNode",
     "VerifyError",
+    "an",
     "at",
     "base_folder",
     "bindings",
     "caller_line",
+    "counted",
     "disk_cache",
     "is_on",
     "lazy_room",

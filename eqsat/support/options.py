@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from eqsat.support.errors import OptionError
+from eqsat.support.wording import an
 
 NUMERICS = ("exact", "reassociate", "approximate")
 """Numerics classes, from the strictest: an option admits its class and those before it.
@@ -26,7 +27,7 @@ def _env(name: str, default: Any) -> Any:
         return type(default)(text)
     except ValueError:
         raise OptionError(
-            f"{name}={text!r}: expected a {type(default).__name__}"
+            f"{name}={text!r}: expected {an(type(default).__name__)}"
         ) from None
 
 

@@ -19,6 +19,7 @@ from types import FunctionType, MemberDescriptorType, MethodType, SimpleNamespac
 from typing import Any, NamedTuple, cast
 
 from eqsat.support.errors import TraceError, at, caller_line
+from eqsat.support.wording import an
 
 
 class Found(NamedTuple):
@@ -303,9 +304,9 @@ def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
         raise
     except TypeError:
         raise TraceError(
-            f"{where or 'the value'} is a {type(value).__name__!r}, which is neither "
-            "an array nor hashable; pass arrays, or dicts, lists, tuples and "
-            f"dataclasses of arrays{at(caller_line())}"
+            f"{where or 'the value'} is {an(repr(type(value).__name__))}, neither an "
+            "array nor hashable; pass arrays, or dicts, lists, tuples and dataclasses "
+            f"of arrays{at(caller_line())}"
         ) from None
     return Static((type(value), key), attributes(value, is_array), value)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms.term import Term, Type
 from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
 from eqsat.terms.view_types import Gathered
@@ -199,8 +199,8 @@ class Op:
             if len(args) > len(self.params):
                 call = ", ".join([*self.params, *(f"{n}=…" for n in self.attrs)])
                 raise TraceError(
-                    f"{self.name}: takes {len(self.params)} arrays, got {len(args)}\n"
-                    f"  write {self.name}({call}){at(caller_line())}"
+                    f"{self.name}: takes {counted(len(self.params), 'array')}, got "
+                    f"{len(args)}\n  write {self.name}({call}){at(caller_line())}"
                 )
             values = list(args)
             for p in self.params[len(args) :]:

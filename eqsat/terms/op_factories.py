@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import EqsatError, ShapeError
+from eqsat.support import EqsatError, ShapeError, counted
 from eqsat.terms.op import FLAT, HALF, Op, Vjp, annotation_name
 from eqsat.terms.promotion import common_dtype, dtype_of
 from eqsat.terms.signature import Bindings, Signature, parse
@@ -223,7 +223,8 @@ def _make_op(
         rule = BySignature(parse(rule), result, names, own, check)
     if sig and not variadic and len(sig.inputs) != len(arrays):
         raise ShapeError(
-            f"op {fn.__name__}: {len(arrays)} parameters, signature {sig.text!r}"
+            f"op {fn.__name__}: {counted(len(arrays), 'parameter')}, signature "
+            f"{sig.text!r}"
         )
     return Op(
         name=name or fn.__name__,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from eqsat.support import ShapeError, at, caller_line
+from eqsat.support import ShapeError, at, caller_line, counted
 
 Axis = str | int
 Shape = tuple[int, ...]
@@ -71,9 +71,8 @@ class Signature:
         """
         if len(shapes) != len(self.inputs):
             raise ShapeError(
-                f"{who}: takes {len(self.inputs)} arrays ({self.text}), got "
-                f"{len(shapes)}"
-                f"{at(caller_line())}"
+                f"{who}: takes {counted(len(self.inputs), 'array')} ({self.text}), got "
+                f"{len(shapes)}{at(caller_line())}"
             )
         bound: Bindings = {}
         for i, (axes, shape) in enumerate(zip(self.inputs, shapes, strict=True)):
@@ -86,7 +85,7 @@ class Signature:
         if len(shape) < axes.rank or (not axes.variadic and len(shape) > axes.rank):
             least = "at least " if axes.variadic else ""
             raise self._error(
-                what, axes, shape, bound, f"needs {least}{axes.rank} axes"
+                what, axes, shape, bound, f"needs {least}{counted(axes.rank, 'axis')}"
             )
         fixed = list(zip(head, shape, strict=False))
         if tail:

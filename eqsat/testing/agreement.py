@@ -24,7 +24,7 @@ from eqsat.checking import (
     tolerance,
 )
 from eqsat.rulelang import leaf_value
-from eqsat.support import WIDE, Array, Ball, Range
+from eqsat.support import WIDE, Array, Ball, Range, counted
 from eqsat.terms import CONSTANT, INPUT, Term, Weak, postorder
 
 F2, F8 = np.dtype("f2"), np.dtype("f8")
@@ -55,7 +55,9 @@ def agreement(
 ) -> Agreement:
     """Compare ``left`` with ``right`` under a numerics class."""
     if len(left.arrays) != len(right.arrays):
-        return Agreement(f"{len(left.arrays)} results and {len(right.arrays)}")
+        return Agreement(
+            f"{counted(len(left.arrays), 'result')} and {len(right.arrays)}"
+        )
     pairs = [
         (np.asarray(a), np.asarray(b))
         for a, b in zip(left.arrays, right.arrays, strict=True)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from eqsat.checking import INSIDE, Pick, fitting_shapes, one_of, values
-from eqsat.support import Array, OptionError
+from eqsat.support import Array, OptionError, counted
 from eqsat.terms import parse
 from eqsat.testing.drawn import DrawnProgram
 from eqsat.testing.fuzzing import DTYPES, KINDS, MOST_OPS, Wanted, as_dtype, kinds_of
@@ -44,7 +44,8 @@ def arrays(
     dtypes = [*map(as_dtype, dtype)] if many else [as_dtype(dtype)] * len(axes)
     if len(dtypes) != len(axes):
         raise OptionError(
-            f"arrays: {len(dtypes)} dtypes for the {len(axes)} arrays of {signature!r}"
+            f"arrays: {counted(len(dtypes), 'dtype')} for the "
+            f"{counted(len(axes), 'array')} of {signature!r}"
         )
     pick = picker(draw)
     shapes = fitting_shapes(axes, pick)

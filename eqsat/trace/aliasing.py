@@ -68,9 +68,8 @@ class SharedMemory:
         """Raise :class:`TraceError` for memory of an argument."""
         if self.argument:
             raise TraceError(
-                f"{how} changes the argument {self.argument} of the caller, which a "
-                f"compiled program does not\n  write to a copy: x = x.copy()"
-                f"{at(caller_line())}"
+                f"{how} would change the caller's argument {self.argument}; a compiled "
+                f"program cannot\n  write to a copy: x = x.copy(){at(caller_line())}"
             )
 
     def write(self, x: Array, new: Term, how: str) -> None:
@@ -141,9 +140,9 @@ class Stale:
 
 def _unknown(how: str, called: str) -> TraceError:
     return TraceError(
-        f"{how} changes an array of which another one may be a view: {called} makes a "
-        f"view or a copy, as the array lies in memory\n"
-        f"  write {called} of a copy, x.copy(), or copy its result{at(caller_line())}"
+        f"{how} changes an array that may share memory with another: {called} makes a "
+        f"view or a copy, depending on how the array lies in memory\n"
+        f"  call {called} on a copy, x.copy(), or copy its result{at(caller_line())}"
     )
 
 
@@ -302,7 +301,7 @@ def view_of(
 
         def back(x: Any, new: Any) -> Any:
             raise TraceError(
-                f"a write to {name_of(function)}(x), which NumPy makes read-only\n"
+                f"the result of {name_of(function)}(x) is read-only\n"
                 f"  write to a copy: x.copy(){at(caller_line())}"
             )
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from eqsat.numpy_api import refuse_subclass
-from eqsat.support import DTypeError, TraceError, at, caller_line, pytree
+from eqsat.support import DTypeError, TraceError, an, at, caller_line, pytree
 from eqsat.terms import BF16, Op, Shape, Traced, dtype_code
 from eqsat.trace.tracer import Tracer
 
@@ -227,7 +227,7 @@ def is_array(value: Any) -> bool:
 def _leaf(path: str, value: Any, constant: bool) -> Leaf:
     if isinstance(value, Traced) and not isinstance(value, Tracer):
         raise TraceError(
-            f"argument {path} is a {type(value).__name__}, not an array"
+            f"argument {path} is {an(type(value).__name__)}, not an array"
             f"{at(caller_line())}"
         )
     if isinstance(value, np.ndarray):
@@ -236,8 +236,8 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
         isinstance(value, Spec) or (isinstance(value, Tracer) and not value.has_value)
     ):
         raise TraceError(
-            f"argument {path} is constant and needs data, not a {type(value).__name__}"
-            f"{at(caller_line())}"
+            f"argument {path} is constant and needs data, not "
+            f"{an(type(value).__name__)}{at(caller_line())}"
         )
     dtype = dtype_of_array(f"argument {path}", value)
     frozen = isinstance(value, np.ndarray) and never_written(value)
@@ -245,7 +245,7 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
     return Leaf(path, value, dtype, shape, constant or frozen, constant)
 
 
-_SWAP = ", whose bytes x.astype(x.dtype.newbyteorder('=')) swaps"
+_SWAP = " (its bytes are swapped; write x.astype(x.dtype.newbyteorder('=')))"
 
 
 def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:

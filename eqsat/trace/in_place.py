@@ -36,11 +36,13 @@ def fitted(
     """``value`` in the dtype of ``x`` and in ``shape``, of a part of it."""
     value = operand(list(value) if isinstance(value, range) else value)
     if value is NotImplemented:
-        raise TraceError(f"{how}: the value is no array or number{at(caller_line())}")
+        raise TraceError(
+            f"{how}: y is neither an array nor a number{at(caller_line())}"
+        )
     value = value if is_traced(value) else np.asarray(value)
     if not np.can_cast(value.dtype, x.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(
-            f"{how}: the value has dtype {value.dtype}, which is not written to "
+            f"{how}: cannot write dtype {value.dtype} to an array of "
             f"{x.dtype}\n  write y.astype({x.dtype.name!r}){at(caller_line())}"
         )
     if not is_traced(value):
@@ -70,7 +72,7 @@ def check(x: Any, how: str) -> None:
     """Raise :class:`TraceError` unless ``x`` can be written to."""
     if x.has_value:
         raise TraceError(
-            f"{how} changes an array in place, which a lazy array's values never do\n"
+            f"{how} would change an array in place; lazy arrays never change\n"
             f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
         )
     if x.memory is not None:
@@ -240,7 +242,7 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     how = "np.copyto(x, y)"
     if not isinstance(dst, Traced):
         raise TraceError(
-            f"{how} writes values that are not known to an array of NumPy\n"
+            f"{how}: y is traced, but x is an array of NumPy\n"
             f"  make x by np.zeros_like(y){at(caller_line())}"
         )
     check(dst, how)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from eqsat.support import EqsatError
+from eqsat.support import EqsatError, counted
 from eqsat.terms import SCALAR, Custom, Graph, Op, Term, Type, make, scalar
 from eqsat.trace.tracer import Tracer
 
@@ -79,7 +79,9 @@ class KernelBody:
 def _kernel_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
     body: KernelBody = attrs["body"]
     if len(types) != body.arity:
-        raise EqsatError(f"{who}: {len(types)} arguments, the body has {body.arity}")
+        raise EqsatError(
+            f"{who}: {counted(len(types), 'argument')}, the body has {body.arity}"
+        )
     return body.types[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.numpy_api import Operators, refuse_subclass
-from eqsat.support import SourceLine, TraceError, at, caller_line, pytree
+from eqsat.support import SourceLine, TraceError, an, at, caller_line, pytree
 from eqsat.terms import INPUT, Graph, Term, Traced, constant
 from eqsat.trace.call_arguments import (
     Arguments,
@@ -139,7 +139,7 @@ def _output_term(graph: Graph, path: str, value: Any) -> Term:
         return value
     if isinstance(value, (Traced, Spec)):
         raise TraceError(
-            f"{path} is a {type(value).__name__}, not an array{at(caller_line())}"
+            f"{path} is {an(type(value).__name__)}, not an array{at(caller_line())}"
         )
     dtype_of_array(path, value)
     if isinstance(value, np.ndarray):
@@ -154,14 +154,14 @@ def _check_arguments(
     found, structure = pytree.flatten(passed, is_array)
     if structure != given.structure:
         raise TraceError(
-            "an argument was changed while tracing, which the caller would not see\n"
+            "the function changed an argument; the caller would not see it\n"
             f"  copy the dict or list first, and return it{at(caller_line())}"
         )
     for leaf, now, before in zip(given.leaves, found, stand_ins, strict=True):
         if now.value is not before:
             raise TraceError(
-                f"argument {leaf.path} was replaced while tracing, which the caller "
-                f"would not see\n  return the new value{at(caller_line())}"
+                f"the function replaced argument {leaf.path}; the caller would not "
+                f"see it\n  return the new value{at(caller_line())}"
             )
 
 
@@ -171,8 +171,8 @@ def _check_plain(out_tree: pytree.Structure) -> None:
             if hasattr(value, "close"):
                 value.close()
             raise TraceError(
-                f"{path} is a {type(value).__name__!r}; a traced function returns "
-                "arrays, numbers, strings, None, and dicts, lists, tuples and "
+                f"{path} is {an(repr(type(value).__name__))}; a traced function "
+                "returns arrays, numbers, strings, None, and dicts, lists, tuples and "
                 f"dataclasses of them{at(caller_line())}"
             )
 

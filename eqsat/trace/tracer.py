@@ -200,39 +200,39 @@ class Tracer(Operators):
 
     __bool__ = _unknown(
         "the truth value",
-        "if, while, and, or, not, in, max() and min() need it; use "
+        "if, while, and, or, not, in, max() and min() need it. Use "
         "np.where(condition, a, b), & and |, np.maximum and np.minimum",
     )
     __float__ = _unknown(
         "the float value",
-        "use np.exp(x), not math.exp(x), and so on; np.zeros(n, like=x) makes "
-        "an array to write numbers to",
+        "write np.exp(x), not math.exp(x). To collect numbers in an array, start "
+        "with np.zeros(n, like=x)",
     )
     __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
     __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
     __index__ = _unknown(
-        "the value as an index",
-        "range(), bounds of slices, shapes and lists need it; pass a Python int, "
+        "the index value",
+        "range(), bounds of slices, shapes and lists need it. Pass a Python int, "
         "or index an array by an array: x[i]",
     )
     __contains__ = _unknown("the content", "use np.any(x == value)")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         advice = {
-            "b": "np.where(x, a, b) chooses by it",
-            "i": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
-            "u": "eqsat.ops.take(array, x, axis=0) indexes an array by it",
+            "b": "To choose by it, write np.where(x, a, b)",
+            "i": "To index an array by it, write eqsat.ops.take(array, x, axis=0)",
+            "u": "To index an array by it, write eqsat.ops.take(array, x, axis=0)",
         }
         other = (
-            "x needs neither, np.stack joins traced arrays, np.zeros(shape, like=x) "
-            "makes an array to write them to, and eqsat has softmax, logsumexp, "
-            "eq.solve_triangular and eq.cho_solve"
+            "Write x for np.asarray(x), np.stack for np.array, and "
+            "np.zeros(shape, like=x) for an array to write to. eqsat has softmax, "
+            "logsumexp, solve_triangular and cho_solve"
         )
         _refuse(
             self,
             "the data",
-            "np.asarray, np.ascontiguousarray and functions that are not traced need "
-            "it; " + advice.get(self.dtype.kind, other),
+            "np.asarray and functions that eqsat cannot trace need it. "
+            + advice.get(self.dtype.kind, other),
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -242,9 +242,9 @@ class Tracer(Operators):
         if name in _IN_PLACE:
             why = "changes an array in place, which cannot be traced; make a new array"
         elif name in VALUES:
-            why = "is not known while tracing; return the array and ask the result"
+            why = "is not known while tracing; return the array, and ask the result"
         elif name in _MEMORY:
-            why = "tells of memory, which a traced array does not have"
+            why = "describes memory, and a traced array has none"
         else:
             advice = f"write {INSTEAD[name]}" if name in INSTEAD else ELSEWHERE
             why = f"is not supported in a traced function\n  {advice}"

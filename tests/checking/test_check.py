@@ -184,7 +184,7 @@ def test_the_command_prints_json_or_a_table(tmp_path: Path) -> None:
     assert [lint["kind"] for lint in rows[0]["lints"]] == ["derivable"]
     assert (rows[1]["rule"], rows[1]["line"]) == ("wrong", 12)
     table = CliRunner().invoke(main, words).stdout
-    assert "2 rules: 1 proved, 0 tested, 1 refused, 1 warnings" in table
+    assert "2 rules: 1 proved, 0 tested, 1 refused, 1 warning" in table
     assert "left, right = sides(rule, x)" in table
 
 

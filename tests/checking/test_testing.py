@@ -73,7 +73,7 @@ def test_dtypes_and_values_are_as_asked_for() -> None:
     ).all()
     with pytest.raises(eq.OptionError, match="elements='odd': expected one of"):
         find(arrays("n", elements="odd"), lambda a: True)
-    with pytest.raises(eq.OptionError, match="2 dtypes for the 1 arrays of 'n'"):
+    with pytest.raises(eq.OptionError, match="2 dtypes for the 1 array of 'n'"):
         find(arrays("n", ["f4", "f4"]), lambda a: True)
 
 

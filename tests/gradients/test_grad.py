@@ -382,7 +382,7 @@ def vectors(x: Any) -> Any:
 
 
 def test_the_loss_is_one_floating_number() -> None:
-    says = "grad: the loss, what 'vectors' returns,"
+    says = "grad: 'vectors' returns the loss, which"
     assert error_of(eq.ShapeError, eq.grad(vectors), V) == (
         f"{says} has shape (5,), expected (); return its .sum() or .mean()"
     )
@@ -390,7 +390,7 @@ def test_the_loss_is_one_floating_number() -> None:
     def counts(x: Any) -> Any:
         return (x > 0).sum()
 
-    says = "grad: the loss, what 'counts' returns,"
+    says = "grad: 'counts' returns the loss, which"
     assert error_of(eq.DTypeError, eq.grad(counts), V) == (
         f"{says} has dtype int64, expected a floating one"
     )
@@ -398,7 +398,7 @@ def test_the_loss_is_one_floating_number() -> None:
     def pairs(x: Any) -> Any:
         return x.sum(), x
 
-    says = "grad: the loss, what 'pairs' returns,"
+    says = "grad: 'pairs' returns the loss, which"
     assert error_of(eq.TraceError, eq.grad(pairs), V) == (
         f"{says} is a 'tuple', expected an array of one number"
     )

@@ -86,7 +86,7 @@ def test_the_users_line_is_shown() -> None:
     assert str(caught.value) == (
         "the truth value of a traced array (bool, shape ()) is not known while "
         "tracing\n"
-        "  if, while, and, or, not, in, max() and min() need it; use "
+        "  if, while, and, or, not, in, max() and min() need it. Use "
         "np.where(condition, a, b), & and |, np.maximum and np.minimum\n"
         f"  at {__file__}:{f.__code__.co_firstlineno + 1}\n"
         "     return 1 if x.sum() > 0 else 2"

@@ -28,21 +28,53 @@ assert importlib.util.find_spec(plugin.value), plugin.value
 
 
 def shell_lines() -> list[str]:
-    """The lines of all code blocks of the README, in order."""
+    """The lines of the README's blocks of commands, in order."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
 
-def test_the_first_two_commands_of_the_readme_set_up_and_run() -> None:
-    demo, tests = shell_lines()[:2]
-    assert "venv" in demo and demo.endswith("eqsat demo minilm")
+def test_the_commands_of_the_readme_set_up_and_run() -> None:
+    block, minilm, tests = shell_lines()
+    assert "venv" in block and "eqsat demo block" in block
+    assert minilm.endswith("eqsat demo minilm")
     assert "venv" in tests and tests.endswith("pytest")
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     shown = run([str(ROOT / ".ci" / "run"), "--show"], ROOT)
-    assert shown == shell_lines()[1]
+    assert shown == shell_lines()[-1]
+
+
+def test_the_readme_is_two_screens() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "bench/README.md",
+        "eqsat/GUIDE.md",
+        "eqsat/README.md",
+        "rules/README.md",
+        ".github/CONTRIBUTING.md",
+    ],
+)
+def test_links_of_the_pages_lead_to_files(page: str) -> None:
+    path = ROOT / page
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github").rglob("*.*")), ids=lambda p: p.name
+)
+def test_tests_that_workflows_and_contributors_run_exist(path: Path) -> None:
+    for named in re.findall(r"\btests/[\w/.]+", path.read_text(encoding="utf-8")):
+        assert (ROOT / named.rstrip(".")).exists(), named
 
 
 def test_the_list_of_packages_names_every_folder_of_code() -> None:

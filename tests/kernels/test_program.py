@@ -113,9 +113,9 @@ def test_what_has_no_arguments_is_constant() -> None:
 
 def test_an_input_that_is_not_given_is_an_error() -> None:
     roots, inputs = terms_of(lambda x, y: x + y, [X, X])
-    with pytest.raises(EqsatError, match="needs input 1, not given"):
+    with pytest.raises(EqsatError, match="needs input 1, which is not given"):
         Program.of(roots, inputs[:1])
-    with pytest.raises(EqsatError, match="2 inputs, but 1 names"):
+    with pytest.raises(EqsatError, match="2 inputs, but 1 name"):
         Program.of(roots, inputs, ["x"])
 
 

@@ -279,9 +279,9 @@ def out(x: Any) -> None:
 def test_arguments_are_the_callers(f: Callable[[Any], None]) -> None:
     for g in (f, lambda x: f(x["w"])):
         given = X.copy() if g is f else {"w": X.copy()}
-        with pytest.raises(TraceError, match=r"changes the argument x.* of the call"):
+        with pytest.raises(TraceError, match=r"would change the caller's argument x"):
             eq.jit(g)(given)
-    with pytest.raises(TraceError, match="changes the argument x of the caller"):
+    with pytest.raises(TraceError, match="would change the caller's argument x;"):
         eq.grad(lambda x: (f(x), x.sum())[1])(X.copy())
 
 
@@ -301,7 +301,7 @@ def write_reshaped(x: Any) -> Any:
 
 @pytest.mark.parametrize("f", [reshaped_then, write_reshaped])
 def test_nobody_guesses_whether_a_reshape_is_a_view(f: Callable[..., Any]) -> None:
-    with pytest.raises(TraceError, match="makes a view or a copy, as the array lies"):
+    with pytest.raises(TraceError, match="makes a view or a copy, depending on how the array lies"):
         eq.jit(f)(X)
 
 
@@ -318,7 +318,11 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
     ("f", "kind", "message"),
     [
         (lambda y: y.__iadd__(np.ones((2, 6, 5))), ShapeError, "does not broadcast"),
-        (lambda y: y.astype(int).__itruediv__(2), DTypeError, "not written to int64"),
+        (
+            lambda y: y.astype(int).__itruediv__(2),
+            DTypeError,
+            "cannot write dtype float64 to an array of int64",
+        ),
         (
             lambda y: y.__setitem__((np.argmax(y, 0), slice(2)), 1),
             TraceError,
@@ -333,10 +337,10 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
         (
             lambda y: np.copyto(y.astype(int), np.full((6, 5), 1.7)),
             DTypeError,
-            "not written to int64",
+            "cannot write dtype float64 to an array of int64",
         ),
-        (lambda y: np.diagonal(y).__iadd__(1), TraceError, "makes read-only"),
-        (lambda y: y.__setitem__(0, "a"), TraceError, "no array or number"),
+        (lambda y: np.diagonal(y).__iadd__(1), TraceError, "is read-only"),
+        (lambda y: y.__setitem__(0, "a"), TraceError, "neither an array nor a number"),
     ],
 )
 def test_what_cannot_be_written_says_why(

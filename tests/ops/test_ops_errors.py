@@ -105,7 +105,7 @@ ERRORS: list[
         lambda x: ops.einsum("ij,jk", x),
         [(2, 3)],
         ShapeError,
-        "2 operands are named, 1 are",
+        "it names 2 operands, got 1",
     ),
     (lambda x: ops.einsum("ijk", x), [(2, 3)], ShapeError, "names 3 axes of 2"),
     (lambda x: ops.einsum("ij->kk", x), [(2, 3)], ShapeError, "names 'k' twice"),

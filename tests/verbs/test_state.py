@@ -130,9 +130,7 @@ def test_a_float_that_is_new_in_each_call_is_warned_of_once() -> None:
     for i in range(7):
         f(x, {"by": 2.0}, 0.5 * i)
         f(x, {"by": 3.0}, lr=0.5 * i)
-    with pytest.warns(
-        eq.RecompileWarning, match=r"value of lr, so far for 8, now for 9"
-    ):
+    with pytest.warns(eq.RecompileWarning, match=r"for 8 values of lr, now for 9"):
         f(x, {"by": 2.0}, 9.0)
     f(x, {"by": 2.0}, 10.0)
     for i in range(20):

@@ -1,0 +1,26 @@
+"""English of messages: articles and plurals."""
+
+from __future__ import annotations
+
+_IRREGULAR = {"axis": "axes", "index": "indices", "entry": "entries"}
+_LIKE_YOU = ("uint", "ufunc", "union", "unit")
+
+
+def an(noun: str) -> str:
+    """``noun`` with its article.
+
+    >>> an("int"), an("'float'"), an("uint8 array"), an("ndarray")
+    ('an int', "a 'float'", 'a uint8 array', 'an ndarray')
+    """
+    sound = noun.lstrip("'\"`").lower()
+    is_vowel = sound.startswith((*"aeiou", "ndarray"))
+    return f"{'an' if is_vowel and not sound.startswith(_LIKE_YOU) else 'a'} {noun}"
+
+
+def counted(n: int, noun: str) -> str:
+    """``n`` and the noun, in the plural unless ``n`` is 1.
+
+    >>> counted(1, "kernel"), counted(0, "kernel"), counted(2, "axis")
+    ('1 kernel', '0 kernels', '2 axes')
+    """
+    return f"{n} {noun if n == 1 else _IRREGULAR.get(noun, f'{noun}s')}"
