@@ -147,7 +147,7 @@ def _load_python(path: Path) -> list[Rule]:
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
     name = f"{_MODULE}{path.stem}_{digest}"
     young = time.time() - path.stat().st_mtime < _YOUNG_S
-    loader = _TextLoader(name, str(path)) if young else None
+    loader = _TextLoader(name, str(path.absolute())) if young else None
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
