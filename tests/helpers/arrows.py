@@ -64,10 +64,17 @@ class House:
 
     def room(self, module: str) -> str:
         """The folder of a module; of one in a root folder, the module itself."""
-        path = self.modules[module].relative_to(self.root)
-        folder = path.parent.as_posix()
-        in_root = folder in ("eqsat", "backends", "backends/native")
-        return path.with_suffix("").as_posix() if in_root else folder
+        return self._rooms[module]
+
+    @cached_property
+    def _rooms(self) -> dict[str, str]:
+        found = {}
+        for name, file in self.modules.items():
+            path = file.relative_to(self.root)
+            folder = path.parent.as_posix()
+            in_root = folder in ("eqsat", "backends", "backends/native")
+            found[name] = path.with_suffix("").as_posix() if in_root else folder
+        return found
 
     @cached_property
     def imports(self) -> list[Import]:
@@ -98,11 +105,7 @@ class House:
     def _asked(self, base: str, name: str, importer: str) -> str:
         """The module that ``from base import name`` asks."""
         file = f"{base}.{name}"
-        door = (
-            base in self.modules
-            and base != importer
-            and name in self._says.get(base, ())
-        )
+        door = base != importer and name in self._says.get(base, ())
         return base if door or file not in self.modules else file
 
     @cached_property

@@ -86,7 +86,8 @@ def sample(cases: Sequence[Any], share: int) -> list[Any]:
     """One in ``share`` and those that cover the values of the parameters."""
     order = list(cases)
     Random(len(order)).shuffle(order)
-    chosen, others = order[: len(order) // share], order[len(order) // share :]
+    count = max(1, len(order) // share)
+    chosen, others = order[:count], order[count:]
     values = {case: set(case.callspec.indices.items()) for case in order}
     places = zip(*(sorted(v) for v in values.values()), strict=True)
     if len({tuple(i for _, i in axis) for axis in places}) == 1:

@@ -110,7 +110,6 @@ def _inside_domain(rule: Rule, args: list[Any]) -> list[Any]:
     return []
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 @examples(15)
 @given(data=st.data())

@@ -95,7 +95,6 @@ def pointwise(
         right(name, g, interpret(root.args, arrays))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", POINTWISE)
 @few
 @given(seeds, lengths, layouts, parts)
