@@ -70,6 +70,11 @@ from .schedule import (
     WEIGHTS,
     LoopTarget,
 )
+from .tuning import (
+    EPYC,
+    LoopTuning,
+    number,
+)
 from .values import (
     FAR,
     FUNCTIONS,
@@ -86,6 +91,7 @@ from .verify_nest import (
 
 __all__ = [
     "ELIMINATIONS",
+    "EPYC",
     "FAR",
     "FUNCTIONS",
     "REDUCTIONS",
@@ -108,6 +114,7 @@ __all__ = [
     "Layout",
     "Load",
     "LoopTarget",
+    "LoopTuning",
     "LoopVar",
     "Loops",
     "Mapped",
@@ -133,6 +140,7 @@ __all__ = [
     "extent_of",
     "is_short",
     "mapped",
+    "number",
     "opened",
     "operands",
     "pieces_of",

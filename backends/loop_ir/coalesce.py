@@ -8,15 +8,7 @@ from itertools import pairwise
 
 from .index_maps import Affine, LoopVar
 from .nest import Gather, Load, Nest, Pass, Position, Statement, Store, operands
-
-TILE = (16, 64)
-"""Most rows and columns of a tile that is read across its rows."""
-FOLDED = (64, 16)
-"""The same where rows are a multiple of :data:`FOLD` bytes apart: their lines fall on
-the same few places of a cache, which holds those of 16 rows, not of 64."""
-FOLD = 1024
-SMALL_TILE = 4
-"""Rows and columns below which tiles do not pay."""
+from .tuning import LOOPS
 
 
 def spread_out(nest: Nest) -> Nest:
@@ -54,9 +46,10 @@ def _tiled(only: Pass) -> Pass | None:
         across = [v for v in only.loops[:-1] if abs(s.at.coefficient(v)) == 1]
         if across:
             apart = abs(s.at.coefficient(last)) * s.dtype.itemsize
-            most = FOLDED if apart % FOLD == 0 else TILE
+            is_folded = apart % LOOPS.folded_bytes == 0
+            most = LOOPS.folded_tile if is_folded else LOOPS.tile
             near, far = _divisor(across[0].size, most[0]), _divisor(last.size, most[1])
-            if min(near, far) >= SMALL_TILE:
+            if min(near, far) >= LOOPS.least_tile:
                 return _in_tiles(only, ((across[0], near), (last, far)))
     return None
 

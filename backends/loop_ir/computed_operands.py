@@ -10,11 +10,8 @@ from eqsat.terms import Term
 from .index_maps import Affine, Layout, LoopVar, Split, Unsupported
 from .nest import Compute, Const, Load, Operand
 from .schedule import WEIGHTS
+from .tuning import LOOPS
 from .values import WIDE, Conflict, KernelValue, Values
-
-ROWS = (16, 8, 4, 2, 1)
-"""Rows that may be computed together, the best number first: what they have in common
-is computed once for them."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def mapped(
     """``term``, a matrix in float32, from what lies in ``memory``; None where columns
     do not lie side by side there, or loops cannot compute it. With ``exact`` each
     element is what it says, unfactored."""
-    for rows in ROWS:
+    for rows in LOOPS.rows_together:
         if term.shape[0] % rows == 0:
             found = _of_rows(term, memory, rows)
             if found is not None:

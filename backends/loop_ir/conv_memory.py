@@ -11,13 +11,7 @@ from eqsat.terms import Shape
 from .index_maps import Layout
 from .nest import Operand
 from .pieces import Convolution, Window
-
-FEW_ROWS = 4
-"""Places of all images that are not worth a product of them by kernels."""
-FEW_KERNELS = 4
-"""For which they are: what is under these is not gathered."""
-LARGE = 16
-"""Elements of a kernel that such a product has in each channel."""
+from .tuning import LOOPS
 
 
 def convolution(
@@ -65,8 +59,9 @@ def convolution(
 def is_turned(images: Shape, kernels: Shape, result: Shape) -> bool:
     """Whether kernels are large, and lie in few places."""
     area, places = prod(kernels[2:]), prod(result[2:])
-    is_worth_it = images[0] * places >= FEW_ROWS or kernels[0] <= FEW_KERNELS
-    return area >= max(LARGE, places) and is_worth_it
+    enough = images[0] * places >= LOOPS.turned_places
+    is_worth_it = enough or kernels[0] <= LOOPS.turned_kernels
+    return area >= max(LOOPS.turned_area, places) and is_worth_it
 
 
 def _is_plain(window: Window) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from eqsat.terms import BF16, CONSTANT, Term, Weak
 from eqsat.trace import primitives
 
-SMALL = 32
-"""How many times smaller what a matrix is made of is computed beforehand."""
+from .tuning import LOOPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +32,7 @@ def opened(term: Term) -> Late:
                 continue
             seen.add(a)
             kind = getattr(a.op, "kind", "")
-            is_small = a.size * SMALL <= whole.size
+            is_small = a.size * LOOPS.small_source <= whole.size
             if a.op is CONSTANT or is_small or kind not in ("pointwise", "view"):
                 leaves[a] = None
             else:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from eqsat.terms import Term
 
-MOST = 8
-"""Elements of a sum, and columns of the result, up to which a product is written out.
-"""
-FEW, MOST_OF_MANY = 16, 4
-"""Rows of a matrix beyond which products in panels are faster, but for sums of so few
-elements: 100,000 rows of 8 by 8×8 take 0.86 of the time in panels, of 3 by 3×3 1.06."""
+from .tuning import LOOPS
 
 
 def is_short(term: Term) -> bool:
@@ -19,6 +14,6 @@ def is_short(term: Term) -> bool:
         return False
     x, y = term.args
     m, k = x.shape[-2:]
-    most = MOST if m <= FEW else MOST_OF_MANY
+    most = LOOPS.short_sum if m <= LOOPS.few_short_rows else LOOPS.short_sum_of_many
     same = x.dtype == y.dtype == term.dtype
-    return same and 0 < k <= most and 0 < term.shape[-1] <= MOST
+    return same and 0 < k <= most and 0 < term.shape[-1] <= LOOPS.short_sum

@@ -15,7 +15,7 @@ from eqsat.kernels import VIEWS, packed, strides_of_view
 from eqsat.terms import HALF, Op, Shape, Term, Weak
 
 from ..interpret import evaluate
-from .hoisted_nests import CHUNKS, Apart, has_parts
+from .hoisted_nests import Apart, has_parts
 from .index_maps import (
     Affine,
     Index,
@@ -43,10 +43,6 @@ ELIMINATIONS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 FACTORS = (*ELIMINATIONS, *DECOMPOSITIONS)
 INDEXED = ("take", "accumulate")
 """Ops of a library that nests compute."""
-
-
-MOST_WOVEN = 8
-"""Parts that are written together where they are joined element by element."""
 
 
 def _source(term: Term) -> Term:
@@ -162,7 +158,7 @@ class Nests:
         )
         return (
             axis == term.ndim - 1
-            and 1 < last <= MOST_WOVEN
+            and 1 < last <= self.target.tuning.woven
             and (thin and makes and stride == 1)
             and len(set(term.args)) == len(term.args)
         )
@@ -285,7 +281,7 @@ class Nests:
         at, which = address(index, packed(term.shape)), Affine.of(chunk)
         if self.target.threads == 1:
             return at + which.times(term.size)
-        return at.times(CHUNKS) + which
+        return at.times(self.target.tuning.parts) + which
 
     def _emit(self, values: Values, stores: Sequence[tuple[Root, Index, int]]) -> None:
         placed = [(r.out, address(i, r.strides, r.offset), n) for r, i, n in stores]
@@ -356,7 +352,7 @@ class Nests:
             return
         dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
         ends = self.apart.ends(term)
-        chunk = LoopVar("chunk", 3 if ends else CHUNKS)
+        chunk = LoopVar("chunk", 3 if ends else self.target.tuning.parts)
         parts = self.temporary(dtype, term.size * chunk.size)
         _, values, (index,) = self._values([root])
         assert index is not None

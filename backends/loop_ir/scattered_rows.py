@@ -16,9 +16,6 @@ from .roots import Root, RootWriter
 from .schedule import schedule
 from .values import Conflict, Values
 
-LEAST_PART = 64
-"""Elements of a slice that are worth a thread of their own where slices are added."""
-
 
 def add_at(nests: RootWriter, root: Root) -> None:
     """Zeros, and then what is added to some of them."""
@@ -85,7 +82,8 @@ def _parts(nests: RootWriter, shape: Shape, axis: int, behind: int) -> dict[str,
     if behind == len(shape):
         return {}
     threads, size = nests.target.threads, shape[-1]
-    least = max(-(-size * prod(shape[:axis]) // threads), LEAST_PART)
+    least = nests.target.tuning.added_elements
+    least = max(-(-size * prod(shape[:axis]) // threads), least)
     whole = (n for n in range(least, size) if size % n == 0)
     return {f"i{len(shape) - 1}": n for n in [*whole][:1]}
 

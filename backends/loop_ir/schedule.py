@@ -32,6 +32,7 @@ from .nest import (
 )
 from .nest_loops import NestLoops, Placed, Scattering, loops_of
 from .normal_cdf_gelu import CDF, normal_at_once
+from .tuning import LOOPS, LoopTuning
 from .value_graph import ValueGraph, divide_once, graph_of
 from .values import FUNCTIONS, KernelValue, Values
 
@@ -41,10 +42,6 @@ WEIGHTS = {
     CDF: 9,
 }
 """What an op costs beside an addition, where that differs."""
-WORTH_KEEPING = 4
-"""Additions beyond which a value is kept for a later pass, not computed again."""
-KEPT_BYTES = 1 << 20
-"""Most bytes of a row that are kept; longer rows are computed again."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,8 @@ class LoopTarget:
     most: tuple[int, int] | None = None
     """How many times as often as it has elements a pointwise op may be computed in one
     nest, light ones and functions, before it is in memory; None for any number."""
+    tuning: LoopTuning = LOOPS
+    """Numbers that were chosen by measuring."""
     normal: bool = False
     """Whether Φ(x) = ½ (1 + erf(x √½)) is one operation, ``normal_cdf``."""
 
@@ -245,7 +244,8 @@ class _Schedule:
         if first == p or loops != self.loops.row:
             return False
         size = prod(v.size for v in self.loops.row) * self.values[i].dtype.itemsize
-        return size <= KEPT_BYTES and self._cost(i) > WORTH_KEEPING
+        known = self.target.tuning
+        return size <= known.kept_bytes and self._cost(i) > known.worth_keeping
 
     def _cost(self, i: int) -> int:
         """Additions that computing an element again takes."""

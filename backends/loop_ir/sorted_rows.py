@@ -12,14 +12,9 @@ from .index_maps import Layout, Unsupported
 from .nest import FAULT, DType, Operand
 from .pieces import Network, Ordering
 from .roots import Root, RootWriter
+from .tuning import LOOPS
 
 ORDERED = ("sort", "argsort")
-SHORT, SHORT_APART = 32, 9
-"""Elements of a row that is sorted by a network, where rows lie side by side, element
-by element, or each by itself: more of these than a few, but for powers of 2, take a
-second to compile."""
-LEAST_ROWS = 4
-"""Rows that are worth vectors."""
 
 
 def order(nests: RootWriter, root: Root) -> None:
@@ -68,7 +63,8 @@ def _with_last(shape: Shape, axis: int) -> Shape:
 def _is_short(size: int, along: int, across: int) -> bool:
     """Whether a network reads, or writes, elements of rows that lie so far apart."""
     is_whole = (along, across) == (1, size) and size & size - 1 == 0
-    return size <= (SHORT if across == 1 or is_whole else SHORT_APART)
+    is_near = across == 1 or is_whole
+    return size <= (LOOPS.network_row if is_near else LOOPS.network_row_apart)
 
 
 def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
@@ -82,8 +78,8 @@ def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:
         if rows and rows[-1][1] == (by[0] * count, by[1] * count):
             count *= rows.pop()[0]
         rows.append((count, by))
-    rows.sort(key=lambda r: 1 in r[1] and r[0] >= LEAST_ROWS)
-    if not rows or rows[-1][0] < LEAST_ROWS or root.out.dtype != x.dtype:
+    rows.sort(key=lambda r: 1 in r[1] and r[0] >= LOOPS.network_rows)
+    if not rows or rows[-1][0] < LOOPS.network_rows or root.out.dtype != x.dtype:
         return None
     size, by = shape[axis], rows[-1][1]
     along = at.strides[axis], root.strides[axis]

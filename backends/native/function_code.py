@@ -46,11 +46,11 @@ def text_of(name: str, host: Host) -> str:
         (reaches.reach if kind == "reach" else reaches.finite)()
     elif kind in ("taps", "fold"):
         sums = Taps(*given)
-        sums.taps(TapsBlock.of(rest[0])) if kind == "taps" else sums.fold()
+        sums.taps(TapsBlock.of(*rest)) if kind == "taps" else sums.fold()
     elif kind == "stencil":
-        Windows(*given).stencil(Stencil.of(rest[0]))
+        Windows(*given).stencil(Stencil.of(*rest))
     elif kind == "slide":
-        Slides(*given).slide(Sums.of(rest[0]))
+        Slides(*given).slide(Sums.of(*rest))
     else:
         order = Order(*given)
         if kind == "copy":

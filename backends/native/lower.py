@@ -25,13 +25,12 @@ from ..interpret import Array
 from ..loop_ir import Layout, Unsupported
 from . import program_record
 from .function_library import function
-from .machine import Host, LoadedObject, blas, compile_ir, compiled, load
+from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
 from .numpy_fallback import Python, python_part
 from .plan import Places, strided
 from .products import late
 from .program_record import Record
 from .runtime import (
-    ALIGNED_FROM,
     READ,
     ProgramCode,
     asked,
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
-RELEASE_S = 1e-5
-"""Work during which other threads of Python may run (s)."""
 PROGRAM = "program"
 """What the native function is called."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -226,7 +223,7 @@ class CompiledProgram:
             self.arena_bytes,
             self.fault,
             part.asked,
-            part.seconds > RELEASE_S,
+            part.seconds > COMMON.release_s,
             tuple(a != b for a, b in zip(self.layouts, packed_ones, strict=True)),
             (self, part.library),
         )
@@ -237,7 +234,7 @@ class CompiledProgram:
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
-        size = max(self.arena_bytes, ALIGNED_FROM)  # smaller ones lie anywhere
+        size = max(self.arena_bytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
         arena = fresh((size,), np.dtype(np.uint8))
         blocks = [*arrays, *outputs, *self.places.constants, arena]
         pointers = (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))

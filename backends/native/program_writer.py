@@ -15,12 +15,10 @@ from llvmlite import ir
 from eqsat.support import verifying
 
 from ..loop_ir import Factoring, Loops, Nest
-from .factors import lapack_calls
 from .loops import PTR, loop, sweep_direction
-from .machine import I8, I64, Host, blas
+from .machine import COMMON, I8, I64, Host, blas
 from .math import VOID, declared
 from .plan import (
-    FEW,
     Group,
     Layered,
     PlanStep,
@@ -30,7 +28,7 @@ from .plan import (
     verify_arena,
     verify_table,
 )
-from .runtime import GRAIN_S, MOST_PARTS
+from .runtime import MOST_PARTS
 from .writing import (
     Frame,
     GroupCode,
@@ -41,9 +39,6 @@ from .writing import (
     begun,
     constant_words,
 )
-
-PART_S = 4e-6
-"""Work of a part, where a thread has several of a step (s)."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ def holds_blas(groups: Sequence[Group], host: Host, threads: int) -> bool:
     if not calls or not blas.library().is_held:
         return False
     ones = [p for p in calls if isinstance(p, Factoring) and p.matrices == 1]
-    large = any(p.flops >= lapack_calls.LARGE_FLOPS for p in ones)
+    large = any(p.flops >= COMMON.large_matrix_flops for p in ones)
     return threads == 1 or not large or len(ones) < len(calls)
 
 
@@ -121,7 +116,8 @@ def active(g: Group, host: Host, threads: int) -> int:
     """Threads that share a group."""
     if is_call(g.steps[0], host) and not blas.library().is_held:
         return 1
-    return max(1, min(threads, g.units(host), int(g.seconds / GRAIN_S)))
+    worth = int(g.seconds / COMMON.thread_s)
+    return max(1, min(threads, g.units(host), worth))
 
 
 class ProgramWriter:
@@ -145,7 +141,7 @@ class ProgramWriter:
                     b.store(I8(0), self.pointers.of(fault))
                 if self.is_held:
                     self._hold(1)
-        if len(self.groups) <= FEW:
+        if len(self.groups) <= COMMON.written_groups:
             self._swept()
         else:
             self._table()
@@ -186,7 +182,7 @@ class ProgramWriter:
         fewer = b.icmp_signed("<", frame.threads, I64(threads))
         sharing = b.select(fewer, frame.threads, I64(threads))
         most = min(count // threads, MOST_PARTS) if threads > 1 else 1
-        each = max(1, min(most, int(g.seconds / threads / PART_S)))
+        each = max(1, min(most, int(g.seconds / threads / COMMON.part_s)))
         back = frame.back if units else None
         with self.shared.parts(each, sharing) as (part, parts):
             if back is not None:

@@ -18,9 +18,9 @@ from programs import program_of
 from eqsat.backends.loop_ir.index_maps import Unsupported
 from eqsat.backends.native import NativeProgram
 from eqsat.backends.native.lower import CompiledProgram, _layout, _readable
+from eqsat.backends.native.machine import Tuning
 from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.numpy_fallback import Python
-from eqsat.backends.native.runtime import team
 from eqsat.kernels.program import Program
 from eqsat.terms.op import Op
 
@@ -114,7 +114,7 @@ def run(
             made = CompiledProgram(program, [*map(_layout, given)], machine, threads)
     parts = [p for p in made.parts if isinstance(p, Python)]
     before = [a.tobytes() for a in arrays]
-    with mock.patch.object(team, "WAKE_S", 0.0):  # all threads, whoever sleeps
+    with mock.patch.object(Tuning, "wake_s", 0.0):  # all threads, whoever sleeps
         got = made.run(given)
     assert [a.tobytes() for a in arrays] == before
     checked(got, arrays, program)
@@ -124,7 +124,7 @@ def run(
 def called(low: NativeProgram, *arrays: Array) -> list[Array]:
     """The results of ``low``, which leaves its arguments alone."""
     before = [a.tobytes() for a in arrays]
-    with mock.patch.object(team, "WAKE_S", 0.0):
+    with mock.patch.object(Tuning, "wake_s", 0.0):
         got = low(*arrays)
     assert [a.tobytes() for a in arrays] == before
     checked(got, arrays, low.program)

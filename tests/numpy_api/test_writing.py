@@ -301,7 +301,9 @@ def write_reshaped(x: Any) -> Any:
 
 @pytest.mark.parametrize("f", [reshaped_then, write_reshaped])
 def test_nobody_guesses_whether_a_reshape_is_a_view(f: Callable[..., Any]) -> None:
-    with pytest.raises(TraceError, match="makes a view or a copy, depending on how the array lies"):
+    with pytest.raises(
+        TraceError, match="makes a view or a copy, depending on how the array lies"
+    ):
         eq.jit(f)(X)
 
 

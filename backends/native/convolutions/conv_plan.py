@@ -16,32 +16,13 @@ from math import gcd, prod
 
 from ...loop_ir import Convolution, Layout, Load, Loops, Nest, Piece, Store, Unsupported
 from ..loops import is_map
-from ..machine import Host, MemoryRef
+from ..machine import COMMON, Host, MemoryRef
 from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile
 from . import few_kernels, few_places, large_kernels, padded_strips
 from .window_code import Stencil
 
-INNER = 1024
-"""Elements of kernels that are multiplied at once, where channels can be divided."""
-PANEL_BYTES = 1 << 18
-"""Columns that are gathered at once: they stay in the second cache."""
-KERNEL_BYTES = 1 << 18
-"""Rows of kernels that are multiplied by all of these columns."""
-MOST_LYING = 256
-"""Kernels up to which images are read where they lie."""
-FEW = 4
-"""Kernels of one channel up to which a stencil is worth it: gathering a column costs as
-much as multiplying some rows."""
-MOST_TAPS = 49
-"""Elements of a stencil: as many multiplications are written out."""
-BEST_TAPS = 30
-"""Those up to which no loop is faster."""
 MOST_STRIDE = 32
 """Steps from place to place up to which code is made for them."""
-AT_ONCE = 4
-"""Rows of a result that a stencil computes together."""
-LEAST_PLACES = 1024
-"""Of the only row, in one part."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +75,10 @@ def _plain(p: Convolution) -> Convolution:
 
 def is_stencil(p: Convolution, host: Host) -> bool:
     """Whether kernels of one channel are written out."""
-    w, m = p.window, p.sizes[0]
-    if p.channels > 1 or m > FEW or w.area > MOST_TAPS:
+    w, m, most = p.window, p.sizes[0], host.tuning
+    if p.channels > 1 or m > most.stencil_kernels or w.area > most.stencil_taps:
         return False
-    is_best = w.area <= BEST_TAPS or w.stride != (1, 1)
+    is_best = w.area <= most.best_taps or w.stride != (1, 1)
     return is_best or not few_kernels.are_worth_it(p, host)
 
 
@@ -109,7 +90,7 @@ def _is_matrix(p: Convolution) -> bool:
     apart, so that for many kernels panels are worth their while."""
     w, one = p.window, (1, 1)
     lies = w.places == w.image and w.image[0] == 1 and p.y.dtype == p.dtype
-    few = p.sizes[0] <= MOST_LYING
+    few = p.sizes[0] <= COMMON.lying_kernels
     return few and lies and (w.kernel, w.stride, w.padding) == (one, one, (0, 0))
 
 
@@ -121,7 +102,7 @@ def is_read_as_it_lies(p: Convolution, host: Host, columns: int) -> bool:
 
 def channels(p: Convolution) -> int:
     """Channels whose elements are multiplied at once."""
-    most = max(INNER // p.window.area, 1)
+    most = max(COMMON.conv_inner // p.window.area, 1)
     return -(-p.channels // -(-p.channels // most)) if p.channels else 1
 
 
@@ -130,13 +111,13 @@ def _windows(p: Convolution, host: Host, threads: int) -> ConvolutionParts:
     shape, size = tile(host, p.dtype), p.dtype.itemsize
     inner = channels(p) * p.window.area
     whole = parts_of(n, shape)
-    most = max(PANEL_BYTES // (inner * shape.columns * size), 1)
+    most = max(host.tuning.conv_panel_bytes // (inner * shape.columns * size), 1)
     columns, units = -(-whole // most), prod(p.batch)
     if units * columns % threads:
         even = threads // gcd(units, threads)
         columns = min(-(-columns // even) * even, whole)
     rows, parts = m, units * columns
-    if parts % threads and parts < padded_strips.MANY_PARTS * threads:
+    if parts % threads and parts < host.tuning.even_parts * threads:
         more = min(threads // gcd(parts, threads), -(-m // (2 * shape.rows)))
         rows = -(-m // more)
         rows = padded(rows, height(rows, shape))
@@ -160,7 +141,7 @@ def _windows(p: Convolution, host: Host, threads: int) -> ConvolutionParts:
 
 def block(p: Convolution, how: GemmPlan) -> int:
     """Kernels that are multiplied by all columns before others are."""
-    most = KERNEL_BYTES // (channels(p) * p.window.area * p.dtype.itemsize)
+    most = COMMON.conv_kernel_bytes // (channels(p) * p.window.area * p.dtype.itemsize)
     return max(most // how.height, 1) * how.height
 
 
@@ -177,11 +158,11 @@ def _stencil(p: Convolution, host: Host, threads: int) -> ConvolutionParts:
     w, lanes = p.window, tile(host, p.dtype).lanes
     rows = w.places[0]
     of_columns = padded_strips.are_of_columns(p)
-    parts = padded_strips.parts(
-        p, host, threads, LEAST_PLACES if of_columns else AT_ONCE
-    )
+    many = host.tuning.stencil_rows
+    least = host.tuning.stencil_places if of_columns else many
+    parts = padded_strips.parts(p, host, threads, least)
     each = 1 if of_columns else rows // parts
-    at_once = AT_ONCE if each >= AT_ONCE else 1
+    at_once = many if each >= many else 1
     # Vectors that start in a row may end behind the last one.
     more = 2 * lanes * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1]
     room = (padded_strips.plane(p, host, parts) + more) * p.dtype.itemsize

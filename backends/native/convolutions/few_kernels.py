@@ -15,22 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...loop_ir import Convolution
-from ..machine import Host
+from ..machine import Host, Tuning
 from ..products import LINE, GemmPlan, padded, tile
 from . import padded_strips
 from .slide_code import SlideBlock
 
-ROWS = 4
-"""Of a result, computed together."""
-LEAST_ROWS = 3
-"""Into which a line is cut."""
-VECTORS = 2
-"""Of each of these."""
 STRETCH = 1024
 """Numbers of a sum that are added one after the other."""
-LEAST_REUSE = 8
-"""Rows of a stretch for each row of the result: at its ends rows of an image count for
-fewer."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +39,21 @@ def are_worth_it(p: Convolution, host: Host) -> bool:
     w, is_empty = p.window, 0 in (*p.sizes, *p.batch)
     if is_empty or w.area == 1 or w.places[1] < tile(host, p.dtype).lanes:
         return False
-    return p.sizes[0] <= _most_kernels(p, way(p, host))
+    return p.sizes[0] <= _most_kernels(p, way(p, host), host.tuning)
 
 
-def _most_kernels(p: Convolution, of: SlidePlan) -> int:
+def _most_kernels(p: Convolution, of: SlidePlan, most: Tuning) -> int:
     """See above: about g / (1 / s - 1 / 85) for g of gathering and s of the sums."""
+    several = p.channels > 1
     if of.is_cut:
-        return 48 if of.block.rows == ROWS else 16
+        return most.slide_kernels_cut[of.block.rows < most.slide_rows]
     if of.block.stride > 1:
-        return 3
+        return most.slide_kernels_strided
+    kh, kw = p.window.kernel
     if of.block.rows > 2 and of.block.rows * of.block.vectors > 4:
-        limits = (6, 10, 40) if p.channels > 1 else (8, 24, 48)
-        kh = p.window.kernel[0]
+        limits = most.slide_kernels_rows[several]
         return limits[0 if kh < 5 else 1 if kh < 7 else 2]
-    if p.channels == 1:
-        return 12
-    return 4 if p.window.kernel[1] > 8 else 2
+    return most.slide_kernels_once[several + (several and kw <= 8)]
 
 
 def way(p: Convolution, host: Host) -> SlidePlan:
@@ -72,11 +62,12 @@ def way(p: Convolution, host: Host) -> SlidePlan:
     sums = 16 if host.is_arm or host.vector_bits == 512 else 8
     (kh, kw), (sh, sw), (dh, dw) = w.kernel, w.stride, w.dilation
     rows, across = w.places
-    wide = VECTORS * lanes
-    cuts = min(ROWS, kw // wide, across // (2 * wide))
-    if p.channels == kh == 1 and sw == dw and cuts >= LEAST_ROWS:
-        return SlidePlan(SlideBlock(sw, dw, cuts, VECTORS), True)
-    together = min(ROWS, kh, rows) if sh == dh else 1
+    most, vectors = host.tuning.slide_rows, host.tuning.slide_vectors
+    wide = vectors * lanes
+    cuts = min(most, kw // wide, across // (2 * wide))
+    if p.channels == kh == 1 and sw == dw and cuts >= host.tuning.slide_cuts:
+        return SlidePlan(SlideBlock(sw, dw, cuts, vectors), True)
+    together = min(most, kh, rows) if sh == dh else 1
     vectors = -(-across // lanes)
     most = sums // max(together, 2)
     vectors = -(-vectors // -(-vectors // most))
@@ -119,7 +110,8 @@ def sums(p: Convolution, of: SlidePlan, host: Host, parts: int) -> Sums:
             columns = min(size, STRETCH)
         rows, rest = divmod(size, columns)
         down = columns * w.dilation[1]
-    each = max(STRETCH // columns, LEAST_REUSE * of.block.rows if rows > 1 else 1)
+    least = host.tuning.slide_reuse * of.block.rows if rows > 1 else 1
+    each = max(STRETCH // columns, least)
     count = max(rows // each, 1)
     each = min(each, rows)
     last = rows - (count - 1) * each

@@ -6,24 +6,17 @@ from __future__ import annotations
 
 from ...loop_ir import Convolution
 from ..machine import Host
-from ..products import LINE, STRIP_BYTES, GemmPlan, padded, tile
+from ..products import LINE, GemmPlan, padded, tile
 from .large_kernels import Turned
 from .taps_code import TapsBlock
-
-MOST_IMAGES = 4
-"""Images for which kernels are read again."""
-MOST_KERNELS = 32
-"""Kernels up to which it pays not to gather what is under them."""
-MOST_PLACES = 49
-MOST_SUMS = 1024
-"""Of one image: vectors that stay in the second cache."""
 
 
 def are_worth_it(p: Convolution, host: Host) -> bool:
     """Whether ``p``, which is turned, is computed so."""
-    m, n, _ = p.sizes
-    few = p.batch[0] <= MOST_IMAGES and m <= MOST_KERNELS and n <= MOST_PLACES
-    return few and m * n <= MOST_SUMS and p.window.places[1] <= _sums(host)
+    (m, n, _), most = p.sizes, host.tuning
+    few = p.batch[0] <= most.taps_images and m <= most.taps_kernels
+    few &= n <= most.taps_places and m * n <= most.taps_sums
+    return few and p.window.places[1] <= _sums(host)
 
 
 def _sums(host: Host) -> int:
@@ -62,7 +55,7 @@ def lines(p: Convolution, rows: int) -> int:
 def band(p: Convolution, host: Host) -> int:
     """Rows of kernels at once, with which rows of an image stay in the first cache."""
     each = line(p, host) * p.window.dilation[0] * p.dtype.itemsize
-    return min(max(STRIP_BYTES // each, 1), p.window.kernel[0])
+    return min(max(host.tuning.strip_bytes // each, 1), p.window.kernel[0])
 
 
 def memory(p: Convolution, host: Host) -> tuple[int, int]:

@@ -9,17 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...loop_ir import Convolution, Layout
-from ..machine import Host
+from ..machine import COMMON, Host
 from ..products import LINE, GemmPlan, height, padded, tile
-
-INNER = 512
-"""Elements of kernels that are multiplied at once."""
-STRIP_BYTES = 1 << 18
-"""Rows that are gathered at once, those of whole images."""
-RESULT_BYTES = 1 << 20
-"""Sums of one part, which stay in the second cache."""
-FEWEST_ROWS = 16
-"""Rows of a part: kernels are brought into panels for each."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +57,9 @@ def in_blocks(p: Convolution, threads: int) -> tuple[Turned, int]:
     """``p`` with as many blocks of images as it has parts, and into how many parts the
     rows of places of each block are cut."""
     (images, groups), (m, n, _) = p.batch, p.sizes
-    most = max(RESULT_BYTES // (n * m * p.dtype.itemsize), 1)
+    most = max(COMMON.turned_result_bytes // (n * m * p.dtype.itemsize), 1)
     blocks = -(-images // most)
-    fewest = -(-FEWEST_ROWS // n)
+    fewest = -(-COMMON.turned_rows // n)
     if blocks * groups < threads:
         blocks = min(-(-threads // groups), max(images // fewest, blocks))
     each = -(-images // blocks)
@@ -94,12 +85,12 @@ def stretch(p: Turned, host: Host) -> ImageBatch:
     lanes = tile(host, p.dtype).lanes
     m, n, _ = p.sizes
     area = p.window.area
-    channels, size = max(min(INNER // area, p.channels), 1), area
-    if area > INNER:
-        size = padded(-(-area // -(-area // INNER)), lanes)
+    channels, size = max(min(host.tuning.turned_inner // area, p.channels), 1), area
+    if area > host.tuning.turned_inner:
+        size = padded(-(-area // -(-area // host.tuning.turned_inner)), lanes)
     # Rows a power of two apart would share few lines of the first cache.
     wide = padded(channels * size, lanes) + lanes
-    images = max(STRIP_BYTES // (n * wide * p.dtype.itemsize), 1)
+    images = max(host.tuning.turned_strip_bytes // (n * wide * p.dtype.itemsize), 1)
     return ImageBatch(channels, size, min(images, p.each), wide, padded(m, lanes))
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from ...loop_ir import Convolution
 from ..machine import Host
-from ..products import STRIP_BYTES, padded, tile
-
-MANY_PARTS = 4
-"""Parts for each thread from which on it does not matter that some have one more."""
-IMAGE_BYTES = 1 << 18
-"""Of the rows of many channels that a part reads: they stay in the second cache, those
-of one channel in the first."""
+from ..products import padded, tile
 
 
 def are_of_columns(p: Convolution) -> bool:
@@ -25,11 +19,11 @@ def parts(p: Convolution, host: Host, threads: int, least: int) -> int:
     rows, across = p.window.places
     total = across if are_of_columns(p) else rows
     image = p.channels * lines(p, rows) * line(p, host, across)
-    strip = STRIP_BYTES if p.channels == 1 else IMAGE_BYTES
+    strip = host.tuning.strip_bytes if p.channels == 1 else host.tuning.image_bytes
     found = -(-image * p.dtype.itemsize // strip)
     planes = p.rows // p.sizes[0]
-    if planes < MANY_PARTS * threads:
-        found = max(found, -(-threads * MANY_PARTS // planes))
+    if planes < host.tuning.even_parts * threads:
+        found = max(found, -(-threads * host.tuning.even_parts // planes))
     return max(min(found, total // least), 1)
 
 

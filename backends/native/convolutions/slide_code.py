@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from ..loops import loop
 from ..machine import I64, least, splat
-from .window_code import Windows
+from .window_code import Block, Windows
 
 State = list[ir.Value]
 
 
 @dataclass(frozen=True)
-class SlideBlock:
+class SlideBlock(Block):
     """The sums that registers hold, and what their code depends on."""
 
     stride: int
@@ -25,15 +25,6 @@ class SlideBlock:
     rows: int
     vectors: int
     """Of each row."""
-
-    def __str__(self) -> str:
-        parts = self.stride, self.dilation, self.rows, self.vectors
-        return "x".join(map(str, parts))
-
-    @classmethod
-    def of(cls, text: str) -> SlideBlock:
-        """What ``str`` was made of."""
-        return cls(*map(int, text.split("x")))
 
 
 class Slides(Windows):
@@ -108,11 +99,8 @@ class Slides(Windows):
         rows = range(of.rows)
         end = dict.fromkeys(rows, self.at(w, b.mul(kh, kw)))
         tops = {r: self.at(x, b.mul(b.add(kh, I64(r)), xs)) for r in rows}
-
-        def more(j: ir.Value, state: State) -> None:
-            self._column(of, under, tops, end, j, state)
-
-        sums[:] = self._if_any(rest, sums, more)
+        with self.looped(I64(0), rest, 1, sums) as j:
+            self._column(of, under, tops, end, j, sums)
 
     def _column(
         self,
@@ -140,18 +128,3 @@ class Slides(Windows):
             for v, value in enumerate(known[top]):
                 n = r * of.vectors + v
                 sums[n] = self.times_plus(one, value, sums[n])
-
-    def _if_any(
-        self, count: ir.Value, sums: State, body: Callable[[ir.Value, State], None]
-    ) -> State:
-        """``sums`` after ``body`` was run so many times."""
-        b, before, state = self.b, self.b.block, list(sums)
-        with b.if_then(b.icmp_signed(">", count, I64(0))):
-            with self.carried(I64(0), count, 1, state) as j:
-                body(j, state)
-            last = b.block
-        found = [b.phi(s.type) for s in sums]
-        for phi, old, new in zip(found, sums, state, strict=True):
-            phi.add_incoming(old, before)
-            phi.add_incoming(new, last)
-        return found

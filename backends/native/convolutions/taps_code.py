@@ -9,11 +9,11 @@ from llvmlite import ir
 from ..loops import loop
 from ..machine import I64
 from ..products import Vectors
-from .window_code import Windows
+from .window_code import Block, Windows
 
 
 @dataclass(frozen=True)
-class TapsBlock:
+class TapsBlock(Block):
     """What the code of such sums depends on."""
 
     kernels: int
@@ -26,16 +26,6 @@ class TapsBlock:
     """From element to element of a kernel, in an image."""
     apart: int
     """From place to place."""
-
-    def __str__(self) -> str:
-        parts = self.kernels, self.rows, self.across, self.step, self.apart
-        return "x".join(map(str, parts))
-
-    @classmethod
-    def of(cls, text: str) -> TapsBlock:
-        """What ``str`` was made of."""
-        kernels, rows, across, step, apart = map(int, text.split("x"))
-        return cls(kernels, rows, across, step, apart)
 
 
 class Taps(Windows, Vectors):

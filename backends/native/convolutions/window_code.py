@@ -3,23 +3,21 @@ channel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any, Self
 
 from llvmlite import ir
 
 from ...loop_ir import DType
-from ..loops import PTR, loop
+from ..loops import loop
 from ..machine import (
     I64,
-    constant,
-    from_memory,
     least,
     memory_type,
     most,
     splat,
-    widened,
 )
-from ..math import I32, declared
+from ..math import I32
 from ..products import FunctionCode, mask
 
 Masks = dict[int, ir.Value | None]
@@ -29,7 +27,23 @@ BIAS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Stencil:
+class Block:
+    """What the code of some sums depends on: numbers, and pairs of them. Its text is
+    part of the name of their function."""
+
+    def __str__(self) -> str:
+        numbers = (v if isinstance(v, tuple) else (v,) for v in astuple(self))
+        return "_".join("x".join(map(str, n)) for n in numbers)
+
+    @classmethod
+    def of(cls, *parts: str) -> Self:
+        """What ``str`` was made of, between its underscores."""
+        numbers: Any = [tuple(map(int, p.split("x"))) for p in parts]
+        return cls(*(n if len(n) > 1 else n[0] for n in numbers))
+
+
+@dataclass(frozen=True)
+class Stencil(Block):
     """What the code of a kernel of one channel depends on; pairs are of h and w."""
 
     kernel: tuple[int, int]
@@ -37,16 +51,6 @@ class Stencil:
     dilation: tuple[int, int]
     rows: int
     """Rows of the result that are computed together."""
-
-    def __str__(self) -> str:
-        parts = (*self.kernel, *self.stride, *self.dilation, self.rows)
-        return "x".join(map(str, parts))
-
-    @classmethod
-    def of(cls, text: str) -> Stencil:
-        """What ``str`` was made of."""
-        a, b, c, d, e, f, rows = map(int, text.split("x"))
-        return cls((a, b), (c, d), (e, f), rows)
 
 
 class Windows(FunctionCode):
@@ -170,10 +174,7 @@ class Windows(FunctionCode):
         lanes, found = self.lanes, self.zero
         for n, wanted in masks.items():
             at = self.at(place, n * lanes, kind=memory_type(source))
-            if wanted is None:
-                value = self.read(at, lanes, source)
-            else:
-                value = self._masked(at, source, wanted)
+            value = self.read(at, lanes, source, wanted)
             if step == 1:
                 return value
             picks = [i * step - n * lanes for i in range(lanes)]
@@ -195,27 +196,6 @@ class Windows(FunctionCode):
         """``i``, or a bound of lanes that count from ``first``, in 32 bits."""
         i = most(self.b, least(self.b, i, first + self.lanes), I64(first))
         return self.b.trunc(i, I32)
-
-    def _masked(self, place: ir.Value, source: DType, wanted: ir.Value) -> ir.Value:
-        """The elements of lanes that are ``wanted``, zeros around them."""
-        kind = widened(memory_type(source), self.lanes)
-        size = 8 * source.itemsize
-        number = "i" if isinstance(kind.element, ir.IntType) else "f"
-        name = f"llvm.masked.load.v{self.lanes}{number}{size}.p0"
-        read = declared(self.b, name, [PTR, I32, wanted.type, kind], kind)
-        none = constant(kind.element, self.lanes, 0)
-        bits = self.b.call(read, [place, I32(source.itemsize), wanted, none])
-        return self._number(bits, source)
-
-    def _number(self, bits: ir.Value, source: DType) -> ir.Value:
-        """What was read, as numbers of this dtype."""
-        value = from_memory(self.b, bits, source, self.host)
-        return value if value.type == self.vector else self.b.fpext(value, self.vector)
-
-    def read(self, place: ir.Value, lanes: int, source: DType) -> ir.Value:
-        """Elements of ``source`` as numbers of this dtype."""
-        kind = widened(memory_type(source), lanes)
-        return self._number(self.b.load(place, typ=kind, align=source.itemsize), source)
 
     # -- kernels of one channel --------------------------------------------------------
 
@@ -243,7 +223,8 @@ class Windows(FunctionCode):
                             self.store(self.read(at, self.lanes, source), place)
                         with part:
                             wanted = self._between(low, high, 0)
-                            self.store(self._masked(at, source, wanted), place)
+                            value = self.read(at, self.lanes, source, wanted)
+                            self.store(value, place)
                 with otherwise, loop(b, I64(0), os, self.lanes) as e:
                     self.store(self.zero, self.at(to, e))
         b.ret_void()

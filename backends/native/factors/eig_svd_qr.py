@@ -19,15 +19,11 @@ from llvmlite import ir
 
 from ...loop_ir import Factoring, Unsupported
 from ..loops import PTR, loop
-from ..machine import I64, Host, aligned, blas
+from ..machine import COMMON, I64, Host, aligned, blas
 from ..math import F64, declared
 from . import lapack_calls
 from .lapack_calls import FactorCalls
 
-LEFT_FLOPS = 3e7
-"""Of one matrix, from which on calling NumPy costs nothing beside them."""
-CALL_S, FLOPS_PER_S = 2e-6, 2e9
-"""What a call takes (s), and its flop in a second."""
 LETTERS = {"svd": "S", "svd_full": "A", "svdvals": "N", "pinv": "S"}
 """Which vectors ``gesdd`` computes."""
 _DOUBLE = ("syevd", "gesdd", "geqrf", "orgqr", "gemm")
@@ -41,14 +37,16 @@ def check(p: Factoring) -> None:
         return
     if 0 in p.sizes:
         raise Unsupported(f"{p.routine} of nothing")
-    if p.matrices == 1 and p.flops >= LEFT_FLOPS:
+    if p.matrices == 1 and p.flops >= COMMON.left_matrix_flops:
         raise Unsupported(f"{p.routine} of one large matrix")
 
 
 def seconds(p: Factoring, host: Host) -> float:
     """About how long one thread takes (s)."""
     if p.routine in ROUTINES:
-        return p.flops / FLOPS_PER_S + p.matrices * CALL_S
+        known = host.tuning
+        calls = p.matrices * known.decomposition_call_s
+        return p.flops / known.decomposition_flops_per_s + calls
     return lapack_calls.seconds(p, host)
 
 

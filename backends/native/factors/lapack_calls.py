@@ -19,11 +19,6 @@ from ..products import BlasCalls
 from .small_matrices import lanes_of
 from .small_matrices import scratch_bytes as lane_bytes
 
-CALL_S, FLOPS_PER_S, LANE_FLOPS_PER_S = 3e-7, 2e10, 5e8
-"""What a call of LAPACK takes (s), its flop in a second, and those of a lane."""
-LARGE_FLOPS = 5e6
-"""Of one matrix, from which on BLAS may take all threads."""
-
 
 def check(p: Factoring) -> None:
     """Raise :class:`Unsupported` for what LAPACK is not called for."""
@@ -41,9 +36,10 @@ def seconds(p: Factoring, host: Host) -> float:
     lanes = lanes_of(p, host)
     if lanes:
         return (p.flops + 10.0 * p.matrices * p.sizes[0] ** 2) / (
-            lanes * LANE_FLOPS_PER_S
+            lanes * host.tuning.lane_flops_per_s
         )
-    return p.flops / FLOPS_PER_S + p.matrices * CALL_S
+    calls = p.matrices * host.tuning.lapack_call_s
+    return p.flops / host.tuning.lapack_flops_per_s + calls
 
 
 def scratch_bytes(p: Factoring, host: Host) -> int:

@@ -16,14 +16,12 @@ from ...loop_ir import ELIMINATIONS, Factoring, Layout
 from ..machine import I8, I64, Host, least, register_type, widened
 from .lane_memory import At, Grid, LaneCode, LaneMemory
 
-MOST_ROWS, MOST_COLUMNS = 16, 32
-"""Of matrices that lanes take; of larger ones LAPACK computes more at a time."""
-
 
 def lanes_of(p: Factoring, host: Host) -> int:
     """Matrices that are taken together; 0 where LAPACK takes them."""
     n, k = p.sizes
-    if p.routine not in ELIMINATIONS or n > MOST_ROWS or k > MOST_COLUMNS:
+    rows, columns = host.tuning.lane_matrix
+    if p.routine not in ELIMINATIONS or n > rows or k > columns:
         return 0
     lanes = host.vector_bits // (8 * p.dtype.itemsize)
     return lanes if 2 * p.matrices >= lanes else 1

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         begun,
     )
     from .prefetch import (
-        AHEAD_BYTES,
         ask,
     )
     from .sort_keys import (
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         VectorMemory,
     )
     from .vector_shape import (
-        NEAR_BYTES,
         check,
         is_map,
         lanes,
@@ -58,8 +56,6 @@ if TYPE_CHECKING:
 __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
-    "AHEAD_BYTES",
-    "NEAR_BYTES",
     "PTR",
     "Addresses",
     "NestCode",

@@ -21,7 +21,7 @@ from ...loop_ir import (
     Store,
     operands,
 )
-from ..machine import I64, least, splat
+from ..machine import COMMON, I64, least, splat
 from .accumulators import any_nan
 from .addresses import without
 from .arg_extremes import Greatest, Steps, looked_up
@@ -31,7 +31,7 @@ from .prefetch import fetch_ahead
 from .reductions import Groups, Reductions
 from .running_sums import started
 from .statements import Statements
-from .vector_shape import BLOCK, CAREFUL, overlaps, split
+from .vector_shape import CAREFUL, overlaps, split
 
 Accumulators = dict[int, list[Any]]
 """Of each reduction, for each vector of each kind of step."""
@@ -178,7 +178,7 @@ class Passes:
         """From where to where a loop of a pass runs."""
         nest, chunk = self.code.nest, self.code.nest.chunk
         if block is not None:
-            return part_of(self.code, block, BLOCK, var.size)
+            return part_of(self.code, block, COMMON.map_block, var.size)
         if nest.ranged:
             *_, low, high = self.code.given
             return low, high

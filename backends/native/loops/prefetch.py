@@ -18,12 +18,11 @@ from ...loop_ir import (
     Pass,
     Store,
 )
-from ..machine import I8, I32, I64, memory_type
+from ..machine import COMMON, I8, I32, I64, memory_type
 from ..math import declared
 from .addresses import Addresses
 from .nest_code import PTR, NestCode, Strand
 from .vector_shape import (
-    NEAR_BYTES,
     at_once,
     bytes_of,
     is_far,
@@ -33,43 +32,11 @@ from .vector_shape import (
     read_bytes,
 )
 
-AHEAD = 16
-"""Rows that are asked for before they are read, where rows lie side by side."""
-AHEAD_BYTES = 8192
-"""How far ahead memory is asked for that is read from end to end, in all arrays
-together: sums of one array end a fifth earlier in a third cache and from memory, there
-a sixth earlier than with half of it, and maps from memory 2 to 15 % earlier; maps from
-a third cache end no earlier. Sums of two arrays end 3 to 13 % earlier on an Intel Xeon.
-On an AMD EPYC they do from memory, by one thread; by two, or from a third cache, later
-than unasked. Rows too long for the next one to be asked for take an Intel Xeon 0.92 to
-0.99 of the time for norms and variances, and 0.85 for a group_norm of 100 KB each.
-"""
-NEAR_AHEAD_BYTES = 2048
-"""How far ahead in each array that a second cache holds. Arrays of NumPy mostly lie 16
-bytes behind the start of a line (large ones always, with the C library of Linux), where
-each vector of 64 bytes is in two lines, and waits for both: from the second cache sums
-of one array take 1.8 times as long as of one at the start of a line. Asked for, 1.45
-times; and 1.05 times at the start of a line. Light maps of two arrays take 0.87 to 0.94
-of the time, at the start of a line 1.03.
-"""
-FIRST_BYTES = 48 << 10
-"""What a first cache holds, where asking takes longer than it saves."""
-BARE = 8
-"""Statements of a body up to which it waits for memory in a second cache."""
-NEXT_ROW_BYTES = 1 << 15
-"""Rows up to which the next one is asked for while this one is computed."""
-NEXT_LONG_ROW_BYTES = 1 << 17
-"""The same where :data:`HEAVY` functions are computed of it: softmax of rows of 39 to
-117 KiB takes 0.84 to 0.88 of the time from a third cache, and 0.92 from memory. Norms,
-which wait for memory in each pass, take 1.04 to 1.08 times as long."""
 HEAVY = frozenset(
     "exp exp2 expm1 sinh cosh tanh sigmoid erf normal_cdf log log2 log10 log1p power "
     "sin cos tan".split()
 )
 """Functions that take longer than memory does from a second cache."""
-GATHERED_BYTES = 1024
-"""How much of the next row that an index picks is asked for while this one is read: no
-processor foresees where it lies."""
 LINE = 64
 """Bytes that are asked for at once."""
 
@@ -96,19 +63,19 @@ def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]
     sizes = [b.dtype.itemsize for b in nest.buffers]
     if nest.vertical:
         wide, panel = is_wide(nest), panel_of(nest)
-        ahead = NEAR_AHEAD_BYTES if is_near(nest) else AHEAD_BYTES
-        if wide and read_bytes(nest) <= FIRST_BYTES:
+        ahead = COMMON.near_ahead_bytes if is_near(nest) else COMMON.ahead_bytes
+        if wide and read_bytes(nest) <= COMMON.first_cache_bytes:
             return
         turns = at_once(nest, c.host) if wide else 1
         for s in loads:
             size = sizes[s.buffer]
             stride = s.at.coefficient(var) * size
-            rows = max(ahead // (panel * size), turns) if wide else AHEAD
+            rows = max(ahead // (panel * size), turns) if wide else COMMON.rows_ahead
             if abs(stride) >= LINE * 4:
                 yield s, stride * rows
     elif len(bodies) > 1:
         heavy = any(isinstance(s, Compute) and s.op in HEAVY for s in bodies[1].body)
-        most = NEXT_LONG_ROW_BYTES if heavy else NEXT_ROW_BYTES
+        most = COMMON.next_heavy_row_bytes if heavy else COMMON.next_row_bytes
         earlier = {(s.buffer, s.at) for s in bodies[0].body if isinstance(s, Load)}
         for s in loads:
             size = sizes[s.buffer]
@@ -117,22 +84,22 @@ def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]
             is_next = p is bodies[1] and (s.buffer, s.at) in earlier
             if is_next and 0 < abs(stride) <= most:
                 yield s, stride
-            elif row > most and bytes_of(s, nest) > NEAR_BYTES:
-                if not c.host.foresees_reads:
-                    near = p is not bodies[0] and row <= NEAR_BYTES
-                    yield s, NEAR_AHEAD_BYTES if near else AHEAD_BYTES
+            elif row > most and bytes_of(s, nest) > COMMON.second_cache_bytes:
+                if not c.host.tuning.foresees_reads:
+                    near = p is not bodies[0] and row <= COMMON.second_cache_bytes
+                    yield s, COMMON.near_ahead_bytes if near else COMMON.ahead_bytes
     elif len(bodies) == 1:
-        large = [s for s in loads if bytes_of(s, nest) > NEAR_BYTES]
+        large = [s for s in loads if bytes_of(s, nest) > COMMON.second_cache_bytes]
         if any(isinstance(s, Accumulate) for s in p.body):
             asks = len(large) == 1 or (is_far(nest) and nest.threads == 1)
-            asks |= len(large) > 1 and not c.host.foresees_reads
+            asks |= len(large) > 1 and not c.host.tuning.foresees_reads
         else:
             asks = is_far(nest)
         if asks:
-            yield from ((s, AHEAD_BYTES // len(large)) for s in large)
-        elif is_near(nest) and len(p.body) <= BARE:
-            many = [s for s in loads if bytes_of(s, nest) > FIRST_BYTES]
-            yield from ((s, NEAR_AHEAD_BYTES) for s in many)
+            yield from ((s, COMMON.ahead_bytes // len(large)) for s in large)
+        elif is_near(nest) and len(p.body) <= COMMON.bare_statements:
+            many = [s for s in loads if bytes_of(s, nest) > COMMON.first_cache_bytes]
+            yield from ((s, COMMON.near_ahead_bytes) for s in many)
 
 
 def picked_rows(nest: Nest) -> list[Gather]:
@@ -169,7 +136,8 @@ def ask_for_rows(
         kind, start = memory_type(dtype), code.function.args[s.buffer]
         first = b.gep(start, [addresses.at(s.at)], source_etype=kind)
         first = b.gep(first, [row[s.by]], source_etype=kind)
-        for byte in range(0, min(var.size * dtype.itemsize, GATHERED_BYTES), LINE):
+        size = min(var.size * dtype.itemsize, COMMON.picked_row_bytes)
+        for byte in range(0, size, LINE):
             ask(b, first, byte)
 
 

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from llvmlite import ir
 
 from ...loop_ir import Accumulate, LoopVar, Pass, Statement
-from ..machine import I8, I64, aligned, least, memory_type
+from ..machine import COMMON, I8, I64, aligned, least, memory_type
 from .accumulators import reducer
 from .counted_loops import divided, end_of_steps, loop
 from .nest_code import Strand
 from .passes import Passes, part_of
 from .vector_memory import VectorMemory
-from .vector_shape import PART, at_once, panel_of, sums
+from .vector_shape import at_once, panel_of, sums
 
 
 class RowPanels:
@@ -103,8 +103,8 @@ class RowPanels:
                 turns = loop(b, I64(0), I64(v.size), 1)
                 code.index[v] = stack.enter_context(turns)
             start, stop = self.passes.range(p, var, None)
-            many = stack.enter_context(loop(b, start, stop, PART))
-            last = least(b, b.add(many, I64(PART)), stop)
+            many = stack.enter_context(loop(b, start, stop, COMMON.panel_part))
+            last = least(b, b.add(many, I64(COMMON.panel_part)), stop)
             few = at_once(code.nest, code.host)
             with loop(b, many, last, few) as first:
                 end = least(b, b.add(first, I64(few)), last)

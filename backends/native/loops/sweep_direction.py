@@ -21,12 +21,7 @@ from llvmlite import ir
 from ...loop_ir import Load, Nest, Store
 from ..machine import I64, Host, least
 from .counted_loops import loop
-from .vector_shape import NEAR_BYTES, bytes_of, shape_of
-
-LEAST_BYTES = 2 * NEAR_BYTES
-"""What a nest touches for each thread from which its direction counts."""
-SLICE_BYTES = 1 << 18
-"""What it touches in a slice: where one begins, memory has not been asked for ahead."""
+from .vector_shape import bytes_of, shape_of
 
 
 def slice_of(nest: Nest, host: Host) -> int:
@@ -40,8 +35,9 @@ def slice_of(nest: Nest, host: Host) -> int:
             size = bytes_of(s, nest)
             touched[s.buffer] = max(touched.get(s.buffer, 0), size)
     whole, units = sum(touched.values()), shape_of(nest, host).units
-    found = max(-(-SLICE_BYTES * units // max(whole, 1)), 1)
-    return found if whole >= LEAST_BYTES * nest.threads and units >= 2 * found else 0
+    found = max(-(-host.tuning.slice_bytes * units // max(whole, 1)), 1)
+    counts = whole >= host.tuning.sweep_bytes * nest.threads
+    return found if counts and units >= 2 * found else 0
 
 
 def in_slices(

@@ -8,13 +8,19 @@ from itertools import pairwise
 from llvmlite import ir
 
 from ...loop_ir import FAR, DType, Gather, Load, LoopVar, Statement, Store
-from ..machine import I32, I64, from_memory, memory_type, splat, to_memory, widened
+from ..machine import (
+    COMMON,
+    I32,
+    I64,
+    from_memory,
+    memory_type,
+    splat,
+    to_memory,
+    widened,
+)
 from ..math import declared
 from .addresses import Addresses, is_in_order
 from .nest_code import PTR, Strand
-
-MOST_READS = 16
-"""Vectors of memory that are read for one vector of elements that lie apart in it."""
 
 
 class VectorMemory:
@@ -55,7 +61,7 @@ class VectorMemory:
             return splat(self.code.b, value, lanes)
         if is_in_order(shifts):
             return self.read(pointer(s.buffer, s.at, strand), dtype, lanes)
-        if max(shifts) - min(shifts) < lanes * MOST_READS:
+        if max(shifts) - min(shifts) < lanes * COMMON.most_reads:
             return self._picked(s, strand, shifts)
         places = [pointer(s.buffer, s.at, strand, i) for i in range(lanes)]
         return self._collected(places, dtype)

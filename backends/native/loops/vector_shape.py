@@ -25,56 +25,10 @@ from ...loop_ir import (
     Store,
     Unsupported,
 )
-from ..machine import Host, aligned, memory_type
+from ..machine import COMMON, Host, aligned, memory_type
 from . import elementwise
 from .accumulators import reducer
 
-PANEL = 1024
-"""Most rows that are reduced together where rows lie side by side in memory."""
-MIN_PANEL = 64
-BLOCK = 8192
-"""Elements in a unit of a long loop."""
-UNROLL = 4
-"""Vectors in a step of the innermost loop, where its work is light. Two rows abreast,
-or the passes of different rows in one loop, are no faster, though each pass waits for
-what the one before reduces: with AVX-512 the units do two operations a cycle and are
-busy (softmax of rows in cache: 18 operations in 9 cycles)."""
-LIGHT = 24
-"""Statements of a body up to which its work is light."""
-PART = 128
-"""Elements of each row of a panel, after which sums are carried over: after 64, 8192
-rows of 1024 take 1.01 times as long."""
-AT_ONCE = 2
-"""Elements of each row of a panel that are read before the next rows: four streams of
-memory side by side are foreseen worse, and one by one NaN is looked for twice as often
-(maxima of 1024 rows of 1024 elements: 42 µs, by four 46, by one 56 to 60)."""
-FEW_AT_ONCE, MANY_AT_ONCE = 4, 8
-"""The same for extremes of what no second cache holds, by one thread and by several,
-which wait less for memory and more for what they note of NaN: maxima of 8192 rows of
-1024 elements take two threads 0.50 ms, by four at once 0.57, by two 0.74, one by one
-0.90. One thread takes as long for all, from a third cache 1.05 times for eight."""
-ONE_BY_ONE = 512
-"""Rows of a panel, or multiples, of which sums read one element each at a time, from
-end to end of memory: in a second cache in 0.75 of the time that four streams take. From
-a third cache, where memory is asked for ahead, two at a time take 0.93 of the time of
-two threads, and as long with one. In shorter panels a step would wait for what the last
-one stored."""
-FAR_AT_ONCE = 4
-"""Elements of each row that several threads read at once for sums of what no cache may
-hold, unless the processor foresees one by one better: 8192 rows of 1024 take two
-threads 0.53 ms, by two 0.59, one by one 0.63, and from memory 0.95 of one by one. One
-thread takes as long by two as by four, and 0.96 to 0.99 of one by one."""
-NEAR_BYTES = 1 << 20
-"""What a second cache holds, from which asking for memory takes longer than waiting."""
-FAR_BYTES = 1 << 24
-"""What no cache holds."""
-MOST_VECTORS = 32
-"""Vectors that are written out where they run on from row to row."""
-SHORT = 2, 4
-"""Vectors that a short row has: one whose elements are written, and others."""
-LONG = 128
-"""Elements of a row from which on the processor does not look far enough ahead to
-begin the next row by itself while each element waits for the one before it."""
 CAREFUL = 8
 """Additions in a row, after which a partial sum is carried over."""
 
@@ -94,8 +48,9 @@ class Shape:
 def shape_of(nest: Nest, host: Host) -> Shape:
     """How ``nest`` is cut."""
     width = lanes(nest, host)
-    heavy = max((len(p.body) for p in nest.passes), default=0) > LIGHT
-    unroll = 1 if heavy else UNROLL
+    most = max((len(p.body) for p in nest.passes), default=0)
+    heavy, vectors = most > host.tuning.light_statements, host.tuning.unroll
+    unroll = 1 if heavy else vectors
     if is_wide(nest):
         last = nest.grid[-1].size
         panel = panel_of(nest)
@@ -104,10 +59,9 @@ def shape_of(nest: Nest, host: Host) -> Shape:
             reducer(s.op, s.dtype).parts * aligned(s.dtype.itemsize * panel)
             for s in sums(nest)
         )
-        return Shape(width, UNROLL, units, states)
+        return Shape(width, vectors, units, states)
     if nest.vertical:  # whole cache lines of each row, whatever the work
-        unroll = UNROLL if heavy else 2 * UNROLL
-        unroll = UNROLL if waits(nest) else unroll
+        unroll = vectors if heavy or waits(nest) else 2 * vectors
         last = nest.grid[-1].size
         units = nest.rows // last * sum(split(last, width, unroll))
     else:
@@ -128,7 +82,8 @@ def is_wide(nest: Nest) -> bool:
     (p,) = bodies
     plain = all(s.op not in ("argmax", "argmin") for s in sums(nest))
     stores = any(isinstance(s, (Store, Position)) for s in p.body)
-    enough = nest.grid[-1].size >= MIN_PANEL and p.loops[-1].size >= CAREFUL
+    enough = nest.grid[-1].size >= COMMON.least_panel_width
+    enough &= p.loops[-1].size >= CAREFUL
     beside = all(
         s.at.coefficient(nest.grid[-1]) in (0, 1) for s in p.body if isinstance(s, Load)
     )
@@ -142,7 +97,8 @@ def turned(nest: Nest, host: Host) -> Nest:
     where each element of a row waits for the one before it: then several rows are
     computed at once, an element of each in turn (running products of 1000 rows of 252
     float32 in 0.46 of the time)."""
-    if waits(nest) and nest.grid and nest.passes[0].loops[-1].size >= LONG:
+    long = host.tuning.long_waiting_row
+    if waits(nest) and nest.grid and nest.passes[0].loops[-1].size >= long:
         return replace(nest, vertical=True)
     several = nest.vertical or nest.chunk is not None or bool(nest.ordered)
     looks = any(isinstance(s, (Running, Gather, Scatter)) for s in nest.statements())
@@ -155,7 +111,7 @@ def turned(nest: Nest, host: Host) -> Nest:
     steps = {v: abs(stores[0].coefficient(v)) for v in nest.grid if v.size >= width}
     along = [v for v, step in steps.items() if step and step == min(steps.values())]
     writes = any(isinstance(s, Store) for p in nest.passes for s in p.body)
-    most = SHORT[not writes] * width
+    most = host.tuning.short_row_vectors[not writes] * width
     ends = row < most and row % width > 1 and calls_functions(nest)
     if (row >= width and not ends) or not along:
         return nest
@@ -221,7 +177,7 @@ def stretch(nest: Nest, host: Host) -> VectorRun | None:
     while grid:
         across = grid.pop()
         size = prod(v.size for v in inner)
-        if size // gcd(size, width) > MOST_VECTORS:
+        if size // gcd(size, width) > host.tuning.most_written_out:
             return None
         if across.size >= rows_of(size, width):
             return VectorRun(across, inner)
@@ -246,31 +202,31 @@ def overlaps(nest: Nest, size: int, width: int) -> bool:
 def panel_of(nest: Nest) -> int:
     """Rows of a panel: as many as let each thread have one."""
     share = -(-nest.grid[-1].size // nest.threads)
-    return min(aligned(share), PANEL)
+    return min(aligned(share), COMMON.panel_width)
 
 
 def at_once(nest: Nest, host: Host) -> int:
     """Elements of each row of a panel that are read before the next rows."""
-    (first, *others) = sums(nest)
+    (first, *others), few = sums(nest), host.tuning.rows_at_once
     if others:
-        return AT_ONCE
+        return few
     if first.op in ("max", "min") and not is_near(nest):
-        return FEW_AT_ONCE if nest.threads == 1 else MANY_AT_ONCE
+        return host.tuning.far_extremes_at_once[nest.threads > 1]
     if is_far(nest):
-        several = FAR_AT_ONCE if nest.threads > 1 else AT_ONCE
-        return 1 if host.foresees_reads else several
-    in_order = nest.grid[-1].size % ONE_BY_ONE == 0 and is_near(nest)
-    return 1 if first.op == "sum" and in_order else AT_ONCE
+        several = host.tuning.far_sums_at_once if nest.threads > 1 else few
+        return 1 if host.tuning.foresees_reads else several
+    in_order = nest.grid[-1].size % host.tuning.in_order_width == 0 and is_near(nest)
+    return 1 if first.op == "sum" and in_order else few
 
 
 def is_near(nest: Nest) -> bool:
     """Whether what is read fits the second cache."""
-    return read_bytes(nest) <= NEAR_BYTES
+    return read_bytes(nest) <= COMMON.second_cache_bytes
 
 
 def is_far(nest: Nest) -> bool:
     """Whether no cache holds what is read."""
-    return read_bytes(nest) > FAR_BYTES
+    return read_bytes(nest) > COMMON.far_bytes
 
 
 def read_bytes(nest: Nest) -> int:
@@ -334,9 +290,10 @@ def is_map(nest: Nest) -> bool:
 def blocks(nest: Nest) -> int:
     """Units of one row."""
     loops = nest.passes[0].loops
-    if nest.ranged or not is_map(nest) or len(loops) != 1 or loops[0].size < 2 * BLOCK:
+    block = COMMON.map_block
+    if nest.ranged or not is_map(nest) or len(loops) != 1 or loops[0].size < 2 * block:
         return 1
-    return -(-loops[0].size // BLOCK)
+    return -(-loops[0].size // block)
 
 
 def check(nest: Nest) -> None:

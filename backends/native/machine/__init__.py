@@ -42,6 +42,10 @@ if TYPE_CHECKING:
         host,
         load,
     )
+    from .tuning import (
+        COMMON,
+        Tuning,
+    )
     from .value_types import (
         F32,
         I1,
@@ -65,6 +69,7 @@ __getattr__ = lazy_room(__name__, __file__)
 __all__ = [
     "ALIGNED",
     "ALIGNMENT",
+    "COMMON",
     "C_CONTIGUOUS",
     "F32",
     "I1",
@@ -78,6 +83,7 @@ __all__ = [
     "LoadedObject",
     "MemoryRef",
     "Objects",
+    "Tuning",
     "aligned",
     "blas",
     "compile_ir",

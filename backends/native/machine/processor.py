@@ -14,6 +14,8 @@ import llvmlite.binding as llvm
 
 from eqsat.support import BackendError, OptionError
 
+from .tuning import AMD, ARM, AVX512, X86, Tuning
+
 _LEVELS = {
     "generic": ("generic", ""),
     "x86-64-v2": ("x86-64-v2", "+sse4.2"),
@@ -69,25 +71,28 @@ class Host:
         return self.is_arm or "fma" in self.flags
 
     @property
+    def tuning(self) -> Tuning:
+        """The numbers that were chosen by measuring, for its family of processors."""
+        if self.is_arm:
+            return ARM
+        if self.cpu.startswith("znver"):
+            return AMD
+        return AVX512 if self.vector_bits == 512 else X86
+
+    @property
     def has_bfloat_pairs(self) -> bool:
-        """Whether to multiply and sum pairs of bfloat16 by one instruction where there
-        is one: on AMD's processors, and where products are to be ``own``. On Intel's
-        Emerald Rapids it takes 1.9 times as long as to widen and multiply them."""
+        """Whether to multiply and sum pairs of bfloat16 by one instruction: where there
+        is one that is fast, or where products are to be ``own``."""
         is_there = self.vector_bits == 512 and "avx512bf16" in self.flags
-        return is_there and (self.cpu.startswith("znver") or self.products == "own")
+        return is_there and (
+            self.tuning.has_fast_bfloat_pairs or self.products == "own"
+        )
 
     @property
     def has_gathers(self) -> bool:
         """Whether one instruction reads the elements of a vector from anywhere, sooner
-        than as many reads: those of AMD's processors take longer."""
-        return self.vector_bits == 512 and not self.cpu.startswith("znver")
-
-    @property
-    def foresees_reads(self) -> bool:
-        """Whether what sums read is foreseen so well that several streams of memory at
-        once, or asking for it ahead, take longer: by AMD's processors (Zen 5); on
-        Intel's Emerald Rapids they take 0.80 to 0.99 of the time."""
-        return self.cpu.startswith("znver")
+        than as many reads."""
+        return self.vector_bits == 512 and self.tuning.has_fast_gathers
 
     @property
     def key(self) -> str:

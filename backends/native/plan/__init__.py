@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         strided,
     )
     from .call_table import (
-        FEW,
         PLACES,
         calls_of,
         table,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
-    "FEW",
     "PANELS",
     "PLACES",
     "TEMPORARY",

@@ -14,9 +14,9 @@ from eqsat.terms import Op, Term
 
 from ...interpret import Array, evaluate
 from ...loop_ir import Layout, Unsupported, opened
-from ..machine import MemoryRef, aligned
+from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
-from ..runtime import ALIGNED_FROM, fresh
+from ..runtime import fresh
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Places:
         self.packed.append((number, panels))
         source = self.constants[number - self.first_constant]
         dtype = np.dtype(panels.dtype)
-        least = ALIGNED_FROM // dtype.itemsize
+        least = COMMON.pooled_bytes // dtype.itemsize
         out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
         panels.fill(out, source)
         return self.constant(out)

@@ -21,9 +21,6 @@ from .piece_kinds import kind_of
 
 PLACES = -4
 """Buffer number of the memory that a row of the table names, by its position."""
-FEW = 16
-"""Groups up to which a program has code for each one: LLVM takes time with the square
-of a function."""
 
 
 @dataclass(frozen=True)

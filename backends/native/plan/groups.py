@@ -24,13 +24,12 @@ from ...loop_ir import (
 )
 from ..convolutions import conv_plan
 from ..loops import shape_of
-from ..machine import Host, MemoryRef
+from ..machine import COMMON, Host, MemoryRef
 from ..products import (
     GemmPlan,
     Packing,
     Panels,
     Reach,
-    causal_columns,
     gemm_plan,
     padded,
     reach_of,
@@ -42,8 +41,6 @@ from .piece_kinds import kind_of, of_kind
 TEMPORARY, PANELS = -2, -3
 """Buffer numbers of memory between the pieces of a kernel, and of constants that are
 right operands of products, in panels."""
-PANEL_ROWS = 192
-"""Rows of a product that are multiplied at once, and stay in cache for what follows."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ class Grouping:
         m = p.sizes[0]
         sharing = 1 if self._shares_columns(p) else self.threads
         share = -(-m // max(sharing // max(prod(p.batch), 1), 1))
-        parts = -(-share // (causal_columns.PANEL_ROWS if is_masked else PANEL_ROWS))
+        parts = -(-share // (COMMON.masked_rows if is_masked else COMMON.product_rows))
         panel = -(-share // parts)
         if gemm_plan.is_better(self.host):
             return padded(panel, gemm_plan.height(panel, tile(self.host, p.dtype)))
@@ -181,7 +178,7 @@ class Grouping:
         if self.threads == 1 or not gemm_plan.is_better(self.host):
             return False
         shape = tile(self.host, p.dtype)
-        few = m <= gemm_plan.EVEN * shape.rows * self.threads
+        few = m <= COMMON.even_tiles * shape.rows * self.threads
         return few and not p.batch and gemm_plan.parts_of(n, shape) >= self.threads
 
     def _planned(self, group: Group) -> Iterator[Group]:

@@ -16,10 +16,8 @@ from eqsat.terms import SCALAR, Op, Term, Weak
 from eqsat.trace import RESULT
 
 from ...loop_ir import DType, Layout
+from ..machine import COMMON
 
-MANY = 8
-"""Numbers in one place of a kernel from which on it reads them from memory: a vector of
-a number that is known is at hand, one from memory is loaded."""
 PLACES = frozenset("add subtract multiply divide maximum minimum".split())
 """Ops whose code does not depend on which number it is."""
 
@@ -40,14 +38,14 @@ class Numbers:
                 alike.setdefault(_in_common(kernel), []).append(kernel)
         found = {}
         for key, members in alike.items():
-            if len(members) < MANY:
+            if len(members) < COMMON.varying_numbers:
                 continue
             sample = members[0].term.args
             places = frozenset(
                 i
                 for i, a in enumerate(sample)
                 if a.op is SCALAR
-                and len({k.term.args[i] for k in members}) >= MANY
+                and len({k.term.args[i] for k in members}) >= COMMON.varying_numbers
                 and _dtype_of(members[0], a) is not None
             )
             if places:

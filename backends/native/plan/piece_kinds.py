@@ -31,11 +31,8 @@ from ..factors import eig_svd_qr, lanes_of, lapack_calls
 from ..loops import shape_of
 from ..machine import Host
 from ..products import Packing, gemm_plan
-from ..runtime import BYTES_PER_S, FLOPS_PER_S, LANES_PER_S
 from ..sorting import library_sorts, sort_networks
 
-PACKED_PER_S = 1e10
-"""Bytes that one core brings into panels."""
 Answer = TypeVar("Answer")
 
 
@@ -88,7 +85,8 @@ def _seconds_of_nest(piece: Loops, host: Host) -> float:
             for s in p.body
             if isinstance(s, (Load, Gather, Store))
         )
-        total += max(n * work / (lanes * LANES_PER_S), moved / BYTES_PER_S)
+        computing = n * work / (lanes * host.tuning.core_vectors_per_s)
+        total += max(computing, moved / host.tuning.core_bytes_per_s)
     return total
 
 
@@ -97,7 +95,8 @@ def _seconds_of_nest(piece: Loops, host: Host) -> float:
 
 def _seconds_of_product(p: Product, host: Host) -> float:
     own = gemm_plan.is_better(host)
-    return p.flops / (gemm_plan.flops_per_s(host) if own else FLOPS_PER_S)
+    known = host.tuning.core_flops_per_s
+    return p.flops / (gemm_plan.flops_per_s(host) if own else known)
 
 
 def _matrices(p: Contraction, host: Host) -> int:
@@ -173,7 +172,7 @@ KINDS: dict[type, PieceKind] = {
         code=_without_operands,
     ),
     Packing: PieceKind(
-        seconds=lambda p, host: _packed_bytes(p) / PACKED_PER_S,
+        seconds=lambda p, host: _packed_bytes(p) / host.tuning.packed_per_s,
         units=Packing.units,
         ready=_as_it_is,
         scratch_bytes=_no_bytes,

@@ -33,19 +33,8 @@ from ...loop_ir import (
     Within,
 )
 from ..loops import lanes
-from ..machine import Host
+from ..machine import COMMON, Host
 
-AGAIN = 16
-"""How often elements are read from which on they are copied first."""
-LEAST = 1 << 12
-"""Elements of a nest that are worth another one."""
-MOST_BYTES = 1 << 18
-"""Of copies of one dtype: they stay in the second cache."""
-
-MOST_ROW = 128
-"""Elements of a row for which lanes are turned along rows."""
-LEAST_VECTORS = 4
-"""Of rows that are then beside each other."""
 ADDED = ("sum", "max", "min", "mean", "prod")
 """Reductions of such rows."""
 
@@ -73,7 +62,8 @@ def with_copies(made: Pieces, host: Host) -> Pieces:
 def _copied(p: Loops, temporaries: list[tuple[DType, int]]) -> list[Loops]:
     """The nest of ``p`` after its copies, for which there is new memory."""
     nest = p.nest
-    if nest.chunk is not None or nest.ordered or nest.ranged or nest.elements < LEAST:
+    is_small = nest.elements < COMMON.copy_elements
+    if nest.chunk is not None or nest.ordered or nest.ranged or is_small:
         return [p]
     found: dict[DType, dict[Place, LoopVar]] = {}
     for load, lane in _apart(nest):
@@ -83,7 +73,7 @@ def _copied(p: Loops, temporaries: list[tuple[DType, int]]) -> list[Loops]:
     operands = list(p.operands)
     for dtype, places in found.items():
         size = sum(_size(at) for _, at in places)
-        if size * dtype.itemsize > MOST_BYTES:
+        if size * dtype.itemsize > COMMON.copy_bytes:
             continue
         home = Operand("temporary", len(temporaries), dtype)
         temporaries.append((dtype, size))
@@ -118,12 +108,13 @@ def _beside(nest: Nest, host: Host) -> Nest | None:
     rest = (v for v in nest.grid if v != along[-1])
     side = replace(nest, vertical=True, grid=(*rest, along[-1]))
     row = prod(v.size for v in first.loops)
-    if row > MOST_ROW or along[-1].size < LEAST_VECTORS * lanes(side, host):
+    few = along[-1].size < host.tuning.turned_vectors * lanes(side, host)
+    if row > host.tuning.turned_row or few:
         return None
     far = {load.at for load, _ in _apart(side)}
     loads = [s.at for s in nest.statements() if isinstance(s, Load)]
     near = all(at in far or at.coefficient(along[-1]) in (0, 1) for at in loads)
-    return side if near and far and nest.elements >= LEAST else None
+    return side if near and far and nest.elements >= host.tuning.copy_elements else None
 
 
 def _apart(nest: Nest) -> list[tuple[Load, LoopVar]]:
@@ -137,7 +128,7 @@ def _apart(nest: Nest) -> list[tuple[Load, LoopVar]]:
             continue
         for s in (*q.before, *q.body):
             if isinstance(s, Load) and abs(s.at.coefficient(lane)) > 1:
-                again = nest.elements >= AGAIN * _size(s.at)
+                again = nest.elements >= COMMON.reread * _size(s.at)
                 if again and not nest.buffers[s.buffer].written:
                     found.append((s, lane))
     return found

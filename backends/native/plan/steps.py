@@ -28,7 +28,7 @@ from ...loop_ir import (
 )
 from ..convolutions import conv_plan
 from ..loops import check, turned
-from ..machine import Host, MemoryRef
+from ..machine import COMMON, Host, MemoryRef
 from ..products import gemm_plan
 from ..sorting import library_sorts
 from .buffers import Place, Places
@@ -37,12 +37,6 @@ from .joined_writes import from_start, joined
 from .kernel_keys import Numbers, key_of
 from .piece_kinds import kind_of
 from .relayout_copies import with_copies
-
-STREAMED_BYTES = 1 << 24
-"""Results from which on caches are left to what is read: half of a large L3."""
-MOST = 4, 3
-"""Places at which a pointwise op is computed again, and one that takes as long as ten
-of them: four steps of a stencil in one nest take five times as long as in two."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,8 @@ class Layered(Grouping):
             scatters=True,
             factors=True,
             sweeps=True,
-            most=MOST,
+            most=host.tuning.again,
+            tuning=host.tuning,
             normal=not exact,
         )
         self.parts: list[Group | Kernel] = []
@@ -181,7 +176,7 @@ class Layered(Grouping):
 
     def _is_short(self, kernel: Kernel, o: Operand) -> bool:
         """Whether a result is not written past caches, whole vectors at a time."""
-        return bool(kernel.results[o.key].nbytes < STREAMED_BYTES)
+        return bool(kernel.results[o.key].nbytes < COMMON.streamed_bytes)
 
     def _memory(self, kernel: Kernel, known: _Opened) -> Callable[[Operand], MemoryRef]:
         first = len(self.temporaries)
@@ -241,7 +236,7 @@ class Layered(Grouping):
             for i, m in enumerate(memory)
             if m.buffer in outputs
             and i not in read | shared
-            and self._output_bytes(m) >= STREAMED_BYTES
+            and self._output_bytes(m) >= COMMON.streamed_bytes
         )
         if not shared and not streamed:
             return p

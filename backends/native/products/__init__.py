@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from .gemm_plan import (
         LINE,
-        STRIP_BYTES,
         GemmPlan,
         Packing,
         height,
@@ -70,7 +69,6 @@ __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
     "LINE",
-    "STRIP_BYTES",
     "BlasCalls",
     "Calls",
     "FunctionCode",

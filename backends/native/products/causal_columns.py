@@ -28,13 +28,7 @@ from ...loop_ir import (
     Statement,
     Store,
 )
-from ..machine import MemoryRef
-
-PANEL_ROWS = 48
-"""Rows of scores that are cut off together: few, so that most have one reach."""
-LEAST_COLUMNS = 64
-"""Scores of a row from which on it is worth looking at the mask, of which a vector is
-read."""
+from ..machine import COMMON, MemoryRef
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ def reach_of(
     if scores in of_last or last.y.dtype != last.dtype or last.at[1].strides[-1] != 1:
         return None
     nest = loops.nest
-    if nest.rows != rows or first.sizes[1] < LEAST_COLUMNS:
+    if nest.rows != rows or first.sizes[1] < COMMON.masked_columns:
         return None
     written = [m for m, b in zip(of_loops, nest.buffers, strict=True) if b.written]
     if written != [weights]:

@@ -23,6 +23,7 @@ from ..loops import (
     without,
 )
 from ..machine import (
+    COMMON,
     F32,
     I8,
     I32,
@@ -36,18 +37,12 @@ from ..machine import (
 )
 from ..math import VOID, declared
 from .gemm_plan import LINE
-from .matvec_code import STRETCH_BYTES
 from .tiles import tile
 
 ARGUMENTS = {"line": (PTR, I64, PTR, I64, I64, I64), "fill": (PTR, *[I64] * 5)}
 """Of each kind of function, after the memory that the matrix is made of."""
-AHEAD = 4
-"""Blocks of rows that are asked for before they are read."""
 LINE_BYTES = 64
 """Of the first cache: what is asked for at once."""
-SIDE = 4
-"""Vectors of columns that one row is multiplied by in one go: of numbers of 8 bits,
-all of a cache line."""
 
 
 def nest_of(mapped: Mapped) -> Nest:
@@ -104,7 +99,7 @@ class MappedCode:
         b = self.b
         lines = [self._at(x, b.mul(xs, I64(r))) for r in range(height)]
         results = [self._at(out, b.mul(os, I64(r))) for r in range(height)]
-        stretch = STRETCH_BYTES // 4
+        stretch, side = COMMON.line_bytes // 4, COMMON.computed_vectors // height
         self.divisor = gcd(self.mapped.sizes[1], LINE)
         blocks = self.mapped.sizes[0] // self.rows
         with loop(b, low, high, stretch) as start:
@@ -120,7 +115,7 @@ class MappedCode:
                     [b.load(self._at(line, at, I64(n)), typ=F32) for line in lines]
                     for n in range(self.rows)
                 ]
-                for j, strands in self._columns(start, end, SIDE // height):
+                for j, strands in self._columns(start, end, side):
                     self._times(factors, [self._at(p, j) for p in results], strands)
         b.ret_void()
 
@@ -158,7 +153,8 @@ class MappedCode:
         panel = self.vectors * lanes
         self.divisor = panel if n % panel == 0 else gcd(n, lanes)
         with loop(b, first, last, 1) as block:
-            self._ask(least(b, b.add(block, I64(AHEAD)), b.sub(last, I64(1))), low)
+            later = b.add(block, I64(COMMON.computed_ahead))
+            self._ask(least(b, later, b.sub(last, I64(1))), low)
             self._begin(block)
             row = b.mul(b.sub(block, first), I64(self.rows))
             lines = [

@@ -11,15 +11,15 @@ from math import prod
 from llvmlite import ir
 
 from ...loop_ir import Contraction, DType, Mapped, Product
-from ..loops import NEAR_BYTES, loop
-from ..machine import I1, I64, Host, blas, least, memory_type, widened
+from ..loops import loop
+from ..machine import COMMON, I1, I64, Host, blas, least, memory_type, widened
 from ..math import declared
 from . import gemm_plan
 from .blas_calls import Calls
 from .causal_columns import Reach
 from .computed_operand import function_of
 from .function_names import name_of, signature
-from .gemm_plan import COPIED, GemmPlan
+from .gemm_plan import GemmPlan
 from .tiles import Panels, padded, spans, tile
 
 
@@ -363,8 +363,8 @@ class OwnCalls(Calls):
         name = name_of("copy", p.dtype, p.y.dtype.name)
         start, rows = I64(0), I64(k)
         if units > 1:
-            start = b.mul(unit, I64(COPIED))
-            rows = least(b, b.sub(rows, start), COPIED)
+            start = b.mul(unit, I64(COMMON.copied_rows))
+            rows = least(b, b.sub(rows, start), COMMON.copied_rows)
         for low, high, vectors in self._ranges(p, I64(0), 1):
             wide = vectors * lanes
             with loop(b, low, high, wide) as j:
@@ -401,4 +401,4 @@ def _distance(p: Product) -> str:
     """``far`` where no second cache holds a matrix that a vector is multiplied by."""
     m, n, k = p.sizes
     size = prod(p.batch) * max(m, n) * k * p.dtype.itemsize
-    return "far" if size > NEAR_BYTES else ""
+    return "far" if size > COMMON.second_cache_bytes else ""

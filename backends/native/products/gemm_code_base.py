@@ -10,7 +10,17 @@ from llvmlite import ir
 
 from ...loop_ir import DType
 from ..loops import PTR
-from ..machine import I32, I64, Host, constant, register_type, splat, widened
+from ..machine import (
+    I32,
+    I64,
+    Host,
+    constant,
+    from_memory,
+    memory_type,
+    register_type,
+    splat,
+    widened,
+)
 from ..math import declared
 from .tiles import tile
 
@@ -45,14 +55,24 @@ class FunctionCode:
         self, pointer: ir.Value, lanes: int, mask: ir.Value | None = None
     ) -> ir.Value:
         """So many elements; of a vector, zeros for lanes that ``mask`` leaves out."""
-        align = self.dtype.itemsize
+        return self.read(pointer, lanes, self.dtype, mask)
+
+    def read(
+        self, place: ir.Value, lanes: int, source: DType, mask: ir.Value | None = None
+    ) -> ir.Value:
+        """Elements of ``source`` as numbers of this dtype."""
+        kind, align = widened(memory_type(source), lanes), source.itemsize
         if mask is None:
-            kind = widened(self.kind, lanes)
-            return self.b.load(pointer, typ=kind, align=align)
-        name = f"llvm.masked.load.{self.mangled(self.vector)}.p0"
-        kinds = [PTR, I32, mask.type, self.vector]
-        read = declared(self.b, name, kinds, self.vector)
-        return self.b.call(read, [pointer, I32(align), mask, self.zero])
+            bits = self.b.load(place, typ=kind, align=align)
+        else:
+            number = "i" if isinstance(kind.element, ir.IntType) else "f"
+            name = f"llvm.masked.load.v{lanes}{number}{8 * align}.p0"
+            read = declared(self.b, name, [PTR, I32, mask.type, kind], kind)
+            none = constant(kind.element, lanes, 0)
+            bits = self.b.call(read, [place, I32(align), mask, none])
+        value = from_memory(self.b, bits, source, self.host)
+        wide = widened(self.kind, lanes)
+        return value if value.type == wide else self.b.fpext(value, wide)
 
     def store(
         self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None
@@ -118,6 +138,25 @@ class FunctionCode:
             phi.add_incoming(v, b.block)
         b.cbranch(b.icmp_signed("<", after, stop), body, done)
         b.position_at_end(done)
+
+    @contextmanager
+    def looped(
+        self, start: ir.Value, stop: ir.Value, step: int, values: list[ir.Value]
+    ) -> Iterator[ir.Value]:
+        """A loop that may be left out and changes ``values``."""
+        b, before, old = self.b, self.b.block, list(values)
+        body, done = b.append_basic_block("some"), b.append_basic_block("none")
+        b.cbranch(b.icmp_signed("<", start, stop), body, done)
+        b.position_at_end(body)
+        with self.carried(start, stop, step, values) as i:
+            yield i
+        last, new = b.block, list(values)
+        b.branch(done)
+        b.position_at_end(done)
+        values[:] = [b.phi(v.type) for v in old]
+        for phi, *ways in zip(values, old, new, strict=True):
+            phi.add_incoming(ways[0], before)
+            phi.add_incoming(ways[1], last)
 
     def mangled(self, kind: Any) -> str:
         number = f"f{8 * self.dtype.itemsize}"

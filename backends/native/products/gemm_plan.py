@@ -14,27 +14,11 @@ from eqsat.kernels import packed
 from eqsat.terms import BF16
 
 from ...loop_ir import Layout, Product
-from ..machine import Host, aligned, blas
+from ..machine import COMMON, Host, aligned, blas
 from .tiles import Panels, Tile, padded, spans, tile
 
-STRIP_BYTES = 1 << 15
-"""Rows of a tile of the left operand, as long as they are multiplied at once: they stay
-in the first cache, the panel of the right operand in the second."""
-NEAR_BYTES = 512
-"""Rows of the right operand up to which it is read where it lies."""
-EVEN = 4
-"""Tiles up to which rows are shared evenly between them: code for each height is made
-when it is first needed."""
 LINE = 64
 """Columns that are multiplied by a row vector come in multiples of these."""
-LEAST_COLUMNS = 256
-"""Those that are worth a thread of their own."""
-COPIED = 16
-"""Rows of the right operand that are copied into panels together."""
-FEW = 4
-"""Rows up to which a matrix that is computed is multiplied in registers."""
-FREQUENCY = 3e9
-"""Rough clock of a core (Hz)."""
 WIDEST = 512
 """Bits of the widest vectors of a processor."""
 
@@ -81,7 +65,7 @@ def has_pairs(p: Product, host: Host) -> bool:
 
 def flops_per_s(host: Host) -> float:
     """What one core computes with float32, roughly (flop/s)."""
-    return 2 * 2 * FREQUENCY * host.vector_bits / 32
+    return 2 * 2 * host.tuning.clock_hz * host.vector_bits / 32
 
 
 def merged(p: Product) -> Product:
@@ -136,7 +120,7 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
     room = most * block_row(p, host) * size if is_moved(p) else 0
     order = "done"
     if not is_constant:
-        near = of_y.leading * size <= NEAR_BYTES or m <= 2 * shape.rows
+        near = of_y.leading * size <= host.tuning.lying_row_bytes or m <= 2 * shape.rows
         lies = p.y.dtype == p.dtype and not of_y.is_transposed
         if near and lies and n % shape.lanes == 0:
             order = ""
@@ -150,7 +134,7 @@ def _of_mapped(p: Product, host: Host, panel: int) -> GemmPlan:
     m, _, k = p.sizes
     x = p.at[0].strides
     lies = p.x.dtype == p.dtype and (x[-1] == 1 or k == 1)
-    if m <= min(FEW, panel) and lies:
+    if m <= min(host.tuning.register_rows, panel) and lies:
         return GemmPlan("rows", height=m)
     most = min(panel, m)
     room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
@@ -165,7 +149,7 @@ def part_bytes(p: Product, host: Host) -> int:
 
 def height(rows: int, shape: Tile) -> int:
     """Rows of the tiles of so many rows: few ones are shared evenly."""
-    if rows > EVEN * shape.rows:
+    if rows > COMMON.even_tiles * shape.rows:
         return shape.rows
     return -(-rows // -(-rows // shape.rows))
 
@@ -173,7 +157,7 @@ def height(rows: int, shape: Tile) -> int:
 def inner(p: Product, host: Host) -> int:
     """How much of the inner axis is multiplied at once."""
     k = p.sizes[2]
-    most = STRIP_BYTES // (tile(host, p.dtype).rows * p.dtype.itemsize)
+    most = host.tuning.strip_bytes // (tile(host, p.dtype).rows * p.dtype.itemsize)
     each = padded(-(-k // -(-k // most)), 2)
     if p.mapped is not None:
         each = padded(each, len(p.mapped.rows))
@@ -232,7 +216,7 @@ def units(p: Product, host: Host) -> int:
     _, n, k = p.sizes
     if blas.matrix(p.at[1], k, n).is_transposed:
         return parts_of(n, tile(host, p.dtype))
-    return -(-k // COPIED)
+    return -(-k // host.tuning.copied_rows)
 
 
 def parts_of(n: int, shape: Tile) -> int:
@@ -260,4 +244,4 @@ def columns_of(p: Product, how: GemmPlan | None, host: Host) -> int:
         return 1
     if how.kind == "tiles":
         return parts_of(n, tile(host, p.dtype))
-    return max(n // LEAST_COLUMNS, 1)
+    return max(n // host.tuning.thread_columns, 1)

@@ -18,12 +18,6 @@ from eqsat.terms import BF16, Term
 from ...loop_ir import Late, Layout, Unsupported, is_short, opened, source_of_pairs
 from ..machine import Host
 
-FEW_ROWS = 16
-"""Rows up to which a product waits for a constant that is twice as large as it could
-be; for more of them it is worth computing once."""
-LIGHT = 12
-"""Additions an element up to which it is computed at each call."""
-
 
 def late(program: Program, host: Host) -> tuple[int, ...]:
     """The positions in ``program.folded`` of what products are to compute."""
@@ -42,7 +36,7 @@ def _is_worth_it(program: Program, term: Term, host: Host) -> bool:
     rows = _rows(program, term)
     if rows is None:
         return False
-    if 3 * size > term.nbytes and rows > FEW_ROWS:
+    if 3 * size > term.nbytes and rows > host.tuning.waiting_rows:
         is_paired = source_of_pairs(of) is not None and host.has_bfloat_pairs
         if not (is_paired and _are_bfloats(program, term)):
             return False
@@ -111,7 +105,7 @@ def _can_compute(of: Late, host: Host) -> bool:
         for a in of.leaves
     }
     found = mapped(of.term, memory)
-    if found is None or work(found) > LIGHT:
+    if found is None or work(found) > host.tuning.light_additions:
         return False
     try:
         check(nest_of(found))

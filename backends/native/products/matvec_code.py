@@ -7,18 +7,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ..loops import AHEAD_BYTES, ask, loop
-from ..machine import I64, constant, least, splat
+from ..loops import ask, loop
+from ..machine import COMMON, I64, constant, least, splat
 from ..math import I32
 from .gemm_code_base import FunctionCode
-
-AT_ONCE = 8
-"""Rows of a matrix that ``line`` adds in one go."""
-STRETCH_BYTES = 1 << 14
-"""What ``line`` keeps of its result in the first cache, and reads of each row: 82 GB/s
-where 4096 bytes give 47."""
-DOTS = 4
-"""Rows that ``dots`` multiplies side by side."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class Vectors(FunctionCode):
         apart, rows of ``y`` ``ys``. A stretch of ``out`` stays in cache."""
         *_, out, size, columns = self.function.args
         b = self.b
-        stretch = STRETCH_BYTES // self.dtype.itemsize
+        stretch = COMMON.line_bytes // self.dtype.itemsize
         with loop(b, I64(0), columns, stretch) as j:
             end = least(self.b, b.add(j, I64(stretch)), columns)
             inner = b.add(j, self.whole(b.sub(end, j), self.lanes))
@@ -53,8 +45,9 @@ class Vectors(FunctionCode):
                 with loop(b, s.low, s.high, s.lanes) as i:
                     zero = constant(self.kind, s.lanes, 0)
                     self.store(zero, self.at(out, i), self._mask(i, s.end))
-            many = self.whole(size, AT_ONCE)
-            for start, stop, rows in ((I64(0), many, AT_ONCE), (many, size, 1)):
+            height = COMMON.line_rows
+            many = self.whole(size, height)
+            for start, stop, rows in ((I64(0), many, height), (many, size, 1)):
                 with loop(b, start, stop, rows) as n:
                     for s in spans:
                         self._lines(n, rows, s)
@@ -85,52 +78,38 @@ class Vectors(FunctionCode):
         a, a_s, x, out, os, size, rows = self.function.args
         b, step = self.b, 2 * self.lanes
         many, whole = self.whole(size, step), self.whole(size, self.lanes)
-        with loop(b, I64(0), rows, DOTS) as i:
+        with loop(b, I64(0), rows, COMMON.dot_rows) as i:
             top = b.sub(b.sub(rows, i), I64(1))
-            at = [b.add(i, least(self.b, I64(r), top)) for r in range(DOTS)]
+            at = [b.add(i, least(self.b, I64(r), top)) for r in range(COMMON.dot_rows)]
             lines = [self.at(a, self.times(r, a_s)) for r in at]
-            sums = [self.zero] * (2 * DOTS)
-            state = self._looped(ColumnSpan(I64(0), many, self.lanes), sums, lines, x)
-            pairs = zip(state[::2], state[1::2], strict=True)
-            state = [b.fadd(p, q) for p, q in pairs]
-            state = self._looped(ColumnSpan(many, whole, self.lanes), state, lines, x)
+            halves = [self.zero] * (2 * COMMON.dot_rows)
+            self._products(ColumnSpan(I64(0), many, self.lanes), halves, lines, x)
+            pairs = zip(halves[::2], halves[1::2], strict=True)
+            sums = [b.fadd(p, q) for p, q in pairs]
+            self._products(ColumnSpan(many, whole, self.lanes), sums, lines, x)
             if self.masks:
                 rest = ColumnSpan(whole, size, self.lanes, size)
-                state = self._looped(rest, state, lines, x)
-            totals = self._totals(state)
+                self._products(rest, sums, lines, x)
+            totals = self._totals(sums)
             if not self.masks:
-                totals = self._looped(ColumnSpan(whole, size, 1), totals, lines, x)
+                self._products(ColumnSpan(whole, size, 1), totals, lines, x)
             for r, total in zip(at, totals, strict=True):
                 self.store(total, self.at(out, self.times(r, os)))
         b.ret_void()
 
-    def _looped(
+    def _products(
         self, s: ColumnSpan, sums: list[ir.Value], lines: list[ir.Value], x: ir.Value
-    ) -> list[ir.Value]:
-        """``sums`` with the products of some columns, if there are any."""
-        b, before = self.b, self.b.block
+    ) -> None:
+        """The products of some columns, if there are any, added to ``sums``."""
         each = len(sums) // len(lines)
-        body, done = b.append_basic_block("some"), b.append_basic_block("none")
-        b.cbranch(b.icmp_signed("<", s.low, s.high), body, done)
-        b.position_at_end(body)
-        state = list(sums)
-        with self.carried(s.low, s.high, each * s.lanes, state) as n:
+        with self.looped(s.low, s.high, each * s.lanes, sums) as n:
             mask = self._mask(n, s.end)
             for e in range(each):
                 factor = self.load(self.at(x, n, e * s.lanes), s.lanes, mask)
                 for r, line in enumerate(lines):
                     value = self._read(self.at(line, n, e * s.lanes), s.lanes, mask)
                     at = r * each + e
-                    state[at] = self.times_plus(factor, value, state[at])
-            after = list(state)
-        last = b.block
-        b.branch(done)
-        b.position_at_end(done)
-        found = [b.phi(s.type) for s in sums]
-        for phi, old, new in zip(found, sums, after, strict=True):
-            phi.add_incoming(old, before)
-            phi.add_incoming(new, last)
-        return found
+                    sums[at] = self.times_plus(factor, value, sums[at])
 
     def _mask(self, i: ir.Value, end: ir.Value | None) -> ir.Value | None:
         """Which lanes from ``i`` on come before ``end``; None for all."""
@@ -139,7 +118,7 @@ class Vectors(FunctionCode):
     def _read(self, place: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
         """Elements of the matrix; those that follow some way behind are asked for."""
         if self.asks and lanes == self.lanes:
-            ask(self.b, place, AHEAD_BYTES)
+            ask(self.b, place, COMMON.ahead_bytes)
         return self.load(place, lanes, mask)
 
     def _totals(self, vectors: list[ir.Value]) -> list[ir.Value]:

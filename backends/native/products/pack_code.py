@@ -8,21 +8,13 @@ from llvmlite import ir
 
 from ...loop_ir import DType
 from ..loops import loop
-from ..machine import I64, from_memory, least, memory_type, widened
+from ..machine import I64, least, memory_type
 from .gemm_code_base import FunctionCode
 from .matvec_code import mask
 
 
 class Order(FunctionCode):
     """Writes ``copy``, ``turn`` and ``back``."""
-
-    def read(self, place: ir.Value, lanes: int, source: DType) -> ir.Value:
-        """Elements of ``source`` as numbers of this dtype."""
-        kind = widened(memory_type(source), lanes)
-        bits = self.b.load(place, typ=kind, align=source.itemsize)
-        value = from_memory(self.b, bits, source, self.host)
-        wide = widened(self.kind, lanes)
-        return value if value.type == wide else self.b.fpext(value, wide)
 
     def copy(self, source: DType) -> None:
         """``out[r, c] = x[r, c]``: rows of ``x`` are ``xs`` apart, of ``out``

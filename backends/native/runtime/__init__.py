@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         variant,
     )
     from .result_pool import (
-        ALIGNED_FROM,
         fresh,
     )
     from .shared_runtime import (
@@ -44,10 +43,6 @@ if TYPE_CHECKING:
         runtime,
     )
     from .team import (
-        BYTES_PER_S,
-        FLOPS_PER_S,
-        GRAIN_S,
-        LANES_PER_S,
         asked,
         is_worth_sharing,
         thread_limit,
@@ -59,14 +54,9 @@ if TYPE_CHECKING:
 __getattr__ = lazy_room(__name__, __file__)
 
 __all__ = [
-    "ALIGNED_FROM",
-    "BYTES_PER_S",
     "ENTERING",
     "ENTERING_DECLARED",
     "ENTERING_PYTHON",
-    "FLOPS_PER_S",
-    "GRAIN_S",
-    "LANES_PER_S",
     "MOST_PARTS",
     "READ",
     "TYPES",

@@ -35,9 +35,8 @@ class ProgramCode:
 
     address: int
     outputs: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
-    """Types and shapes. The memory of one of :data:`.pool_code.ALIGNED_FROM` bytes or
-    more starts on a cache line, as that of every array of
-    :func:`.result_pool.fresh`."""
+    """Types and shapes. The memory of one of ``Tuning.pooled_bytes`` or more starts on
+    a cache line, as that of every array of :func:`.result_pool.fresh`."""
     constants: tuple[np.ndarray[Any, Any], ...] = ()
     arena_bytes: int = 0
     """Scratch, aligned to 64 bytes."""

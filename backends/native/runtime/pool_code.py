@@ -6,13 +6,10 @@ Only threads that hold Python's lock take and give blocks. ``get`` is
 
 from __future__ import annotations
 
-from ..machine import ALIGNED, C_CONTIGUOUS, OWNDATA, WRITEABLE, expand
+from ..machine import ALIGNED, C_CONTIGUOUS, COMMON, OWNDATA, WRITEABLE, expand
 
 ALIGNMENT = 64
 """Bytes of a cache line, where blocks start."""
-ALIGNED_FROM = 1 << 15
-"""Outputs of at least so many bytes lie in blocks of the pool, and so start on a cache
-line; smaller ones lie where NumPy puts them."""
 MOST_BLOCKS = 64
 KEPT_BYTES = 1 << 28
 """Bytes that are kept at most, unless :func:`.result_pool.limit` says otherwise."""
@@ -256,7 +253,7 @@ _ARRAYS = f"""
 define ptr @new_array(ptr %dtype, i64 %rank, ptr %shape, i64 %nbytes) {{
   %ndim = trunc i64 %rank to i32
   call void @Py_IncRef(ptr %dtype)
-  %large = icmp uge i64 %nbytes, {ALIGNED_FROM}
+  %large = icmp uge i64 %nbytes, {COMMON.pooled_bytes}
   br i1 %large, label %pooled, label %small
 small:
   %s = call ptr @PyArray_NewFromDescr(ptr @PyArray_Type, ptr %dtype, i32 %ndim,

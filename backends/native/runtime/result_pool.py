@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .pool_code import ALIGNED_FROM, ALIGNMENT, KEPT_BYTES
+from .pool_code import ALIGNMENT, KEPT_BYTES
 from .shared_runtime import is_available, objects
 
-__all__ = ["ALIGNED_FROM", "KEPT_BYTES", "fresh", "kept_bytes", "limit", "release"]
+__all__ = ["KEPT_BYTES", "fresh", "kept_bytes", "limit", "release"]
 
 Array = np.ndarray[Any, Any]
 _NEW = ctypes.PYFUNCTYPE(
@@ -23,7 +23,7 @@ _NEW = ctypes.PYFUNCTYPE(
 
 def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array that is not initialised. It owns its memory, which goes back to the pool
-    with the last view of it; from :data:`ALIGNED_FROM` bytes on it starts on a cache
+    with the last view of it; from ``Tuning.pooled_bytes`` on it starts on a cache
     line. Raises :class:`MemoryError`."""
     nbytes = dtype.itemsize * prod(shape)
     if not is_available():

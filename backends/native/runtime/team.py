@@ -8,20 +8,10 @@ from pathlib import Path
 
 from eqsat.kernels import ATTENTION, CONTRACT, Program
 
+from ..machine import COMMON
 from .team_code import IF_AWAKE
 from .work_sharing_code import MOST_THREADS
 
-BYTES_PER_S = 8e10
-LANES_PER_S = 3e9
-FLOPS_PER_S = 8e10
-"""Rough figures of one core: near memory, vectors of simple ops, and products."""
-GRAIN_S = 4e-6
-"""Work that is worth another thread that waits for it (s)."""
-SHARED_S = 1e-5
-"""Work from which on a program is made for several threads (s)."""
-WAKE_S = 2e-4
-"""Work that is worth waking a thread that sleeps: it takes part after 25 µs at best,
-100 µs on a busy machine (s)."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Of the control group of this process, as containers show it."""
 
@@ -56,14 +46,15 @@ def is_worth_sharing(program: Program, lanes: int) -> bool:
     total = 0.0
     for k in program.kernels:
         is_product = k.kind in (CONTRACT, ATTENTION)
-        work = k.flops / (FLOPS_PER_S if is_product else LANES_PER_S * lanes)
-        total += max(work, k.bytes / BYTES_PER_S)
-    return total > SHARED_S
+        vectors = COMMON.core_vectors_per_s * lanes
+        work = k.flops / (COMMON.core_flops_per_s if is_product else vectors)
+        total += max(work, k.bytes / COMMON.core_bytes_per_s)
+    return total > COMMON.shared_s
 
 
 def asked(threads: int, seconds: float) -> int:
     """What ``team_run`` is asked for: workers that sleep are woken for longer programs
     alone. ``seconds``: about how long one thread takes."""
-    if threads == 1 or seconds >= WAKE_S:
+    if threads == 1 or seconds >= COMMON.wake_s:
         return threads
-    return threads | IF_AWAKE if seconds >= 2 * GRAIN_S else 1
+    return threads | IF_AWAKE if seconds >= 2 * COMMON.thread_s else 1

@@ -11,21 +11,11 @@ closed, and the caller waits only for those that came in.
 
 from __future__ import annotations
 
-from ..machine import expand
+from ..machine import COMMON, expand
 from .work_sharing_code import MOST_THREADS, SHARING
 
 IF_AWAKE = 1 << 32
 """Added to the threads that ``team_run`` is asked for: only those that do not sleep."""
-_TURNS = 2500
-"""Turns before a worker sleeps, some 0.5 ms: more than a short program takes alone.
-With fewer, one that was woken for the next call slept again while that ran alone, and
-so on: of sums of 2²⁰ numbers in a row many took 160 µs, in place of 37."""
-_SOON_NS = 100_000
-"""Time between short programs within which workers are woken for the next one."""
-_LATE_NS = 40_000
-"""Waiting at the end of a short program that tells of a processor that others use."""
-_ALONE = 16
-"""How many times as long as they waited short programs run alone after that."""
 _OPEN, _CAME, _COUNT, _NUMBER = 1, 2, 0xFFFF, 17
 """Of the gate: the bit that is set while a program is open, what each worker that comes
 in adds, the mask of their number, and the bit from which programs are counted. A worker
@@ -94,7 +84,7 @@ look:
 wait:
   %i1 = add i64 %i, 1
   call void @wait_a_turn(i64 %i)
-  %longer = icmp ugt i64 %i, {_TURNS}
+  %longer = icmp ugt i64 %i, {COMMON.turns_awake}
   br i1 %longer, label %sleep, label %look
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
@@ -345,7 +335,7 @@ short:
 look:
   %last = load atomic i64, ptr @team_last monotonic, align 8
   %since = sub i64 %begun, %last
-  %soon = icmp ult i64 %since, {_SOON_NS}
+  %soon = icmp ult i64 %since, {COMMON.soon_ns}
   br i1 %soon, label %start, label %invite
 start:
   %g = call i64 @gather(i64 %most)
@@ -370,10 +360,10 @@ together:
   %now = call i64 @now_ns()
   store atomic i64 %now, ptr @team_last monotonic, align 8
   %waited = sub i64 %now, %ready
-  %late = icmp ugt i64 %waited, {_LATE_NS}
+  %late = icmp ugt i64 %waited, {COMMON.late_ns}
   br i1 %late, label %shun, label %end
 shun:
-  %while = mul i64 %waited, {_ALONE}
+  %while = mul i64 %waited, {COMMON.times_alone}
   %later = add i64 %now, %while
   store atomic i64 %later, ptr @team_alone monotonic, align 8
   br label %end

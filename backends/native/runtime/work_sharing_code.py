@@ -12,6 +12,8 @@ after some turns: a thread that lags behind sees a later turn, and that nothing 
 
 from __future__ import annotations
 
+from ..machine import COMMON
+
 MOST_THREADS = 256
 """Threads of one program, the caller's included."""
 MOST_PARTS = 8
@@ -20,8 +22,6 @@ _BITS = 12
 """Of the count, which is below :data:`MOST_THREADS` times :data:`MOST_PARTS` + 1."""
 _RING = 16
 """Turns after which a word is used again."""
-_SPINS = 300
-"""Turns of waiting before a thread yields its processor in each: some 10 µs."""
 _FORGOTTEN = 1 << 30
 """Turns that are left out after a fork: more than a program has."""
 
@@ -33,7 +33,7 @@ SHARING = f"""
 
 ; Turn %i of waiting: a pause at first, later the processor is given away.
 define internal void @wait_a_turn(i64 %i) alwaysinline {{
-  %long = icmp ugt i64 %i, {_SPINS}
+  %long = icmp ugt i64 %i, {COMMON.spins}
   br i1 %long, label %yield, label %spin
 spin:
   call void @pause()

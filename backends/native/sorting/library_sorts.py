@@ -17,7 +17,7 @@ from eqsat.terms import BF16
 
 from ...loop_ir import DType, Ordering
 from ..loops import PTR, bits_of, key, key_type, loaded, loop
-from ..machine import I8, I32, I64, constant, splat, widened
+from ..machine import COMMON, I8, I32, I64, constant, splat, widened
 from ..math import declared
 from ..runtime import is_available, numpy_table
 
@@ -32,9 +32,6 @@ _DTYPES = ("bool", "float16", "float32", "float64", *(
 ))  # fmt: skip
 _LANES = 8
 """Of the vectors that elements are made integers in."""
-_STEP_S = 3e-10
-"""About how long a sort takes for an element of a row and each doubling of the row (s).
-"""
 
 
 @functools.cache
@@ -102,7 +99,7 @@ def address(name: str) -> int:
 def seconds_of(p: Ordering) -> float:
     """About how long one thread takes (s)."""
     each = 1.5 if p.is_positions else 1
-    return p.rows * p.size * each * (1 + log2(max(p.size, 2))) * _STEP_S
+    return p.rows * p.size * each * (1 + log2(max(p.size, 2))) * COMMON.sort_step_s
 
 
 def emit(

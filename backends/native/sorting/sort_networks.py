@@ -16,10 +16,6 @@ from llvmlite import ir
 from ...loop_ir import Network
 from ..loops import bits_of, key, key_type, loaded, loop
 from ..machine import I32, I64, Host, widened
-from ..runtime import LANES_PER_S
-
-_MOST_LANES = 16
-"""Lanes that are read one by one."""
 
 
 def exchanges(size: int) -> Iterator[tuple[int, int]]:
@@ -41,7 +37,7 @@ def _lanes(p: Network, host: Host) -> int:
     count, by = p.rows[-1]
     most = host.vector_bits // (8 * p.dtype.itemsize)
     if by != (1, 1):
-        most = min(most, _MOST_LANES)
+        most = min(most, host.tuning.most_single_lanes)
     return min(most, 1 << count.bit_length() - 1)
 
 
@@ -54,7 +50,7 @@ def seconds_of(p: Network, host: Host) -> float:
     """About how long one thread takes (s)."""
     apart = sum(by != 1 for by in p.rows[-1][1])
     steps = 2 * len([*exchanges(p.size)]) + p.size * (8 + 16 * apart)
-    return units(p, host) * steps / LANES_PER_S
+    return units(p, host) * steps / host.tuning.core_vectors_per_s
 
 
 def emit(

@@ -16,7 +16,7 @@ from programs import program_of
 from sizes import examples
 
 import eqsat as eq
-from eqsat.backends.loop_ir import hoisted_nests
+from eqsat.backends.loop_ir import LoopTuning
 from eqsat.backends.numpy import interpret
 from eqsat.support.options import Options
 from eqsat.testing import Computed, agreement
@@ -64,13 +64,13 @@ def test_columns(
     v = rng.standard_normal(shape[-1]).astype(dtype)
     size = max(x.nbytes // ends, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hoisted_nests, "MOST_BESIDE", 0)
-        patch.setattr(hoisted_nests, "ENDS_BYTES", size)
-        patch.setattr(hoisted_nests, "SUM_ENDS_BYTES", size)
-        patch.setattr(hoisted_nests, "SWEPT", 0)
-        patch.setattr(hoisted_nests, "TALL", 1)
-        patch.setattr(hoisted_nests, "TALL_BYTES", 0)
-        patch.setattr(hoisted_nests, "AGAIN", 2)
+        patch.setattr(LoopTuning, "most_beside_bytes", 0)
+        patch.setattr(LoopTuning, "ends_bytes", size)
+        patch.setattr(LoopTuning, "sum_ends_bytes", size)
+        patch.setattr(LoopTuning, "swept_elements", 0)
+        patch.setattr(LoopTuning, "tall_elements", 1)
+        patch.setattr(LoopTuning, "tall_bytes", 0)
+        patch.setattr(LoopTuning, "again_rows", 2)
         program = program_of(FUNCTIONS[name], x, v)
         got, _ = run(program, [x, v], threads)
     with np.errstate(all="ignore"):

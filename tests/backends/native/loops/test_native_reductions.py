@@ -40,8 +40,7 @@ from sizes import examples, seeds, some
 
 import eqsat as eq
 from eqsat import ops
-from eqsat.backends.native.loops import vector_shape as cuts
-from eqsat.backends.native.machine.processor import Host
+from eqsat.backends.native.machine import Tuning, host
 from eqsat.terms.op import Op
 
 
@@ -89,8 +88,9 @@ def test_columns_of_any_number(
     arrays = [mixed(rng, (m, n), d) for d in some(dtypes, 3, seed)]
     arrays += [rng.integers(-99, 99, (m, n)).astype(d) for d in ("f4", "f8")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "FAR_BYTES", 0 if far else cuts.FAR_BYTES)
-        patch.setattr(Host, "foresees_reads", far == "one by one")
+        if far:
+            patch.setattr(Tuning, "far_bytes", 0)
+        patch.setattr(type(host().tuning), "foresees_reads", far == "one by one")
         got = natively(
             lambda *xs: tuple(op(x, axis=(0,)) for x in xs), *arrays, threads=threads
         )

@@ -15,7 +15,7 @@ from programs import program_of
 from sizes import examples
 
 import eqsat as eq
-from eqsat.backends.native.plan import relayout_copies
+from eqsat.backends.native.machine import COMMON
 
 SIZES = st.sampled_from([1, 15, 17, 64, 70, 130, 300])
 ROWS = st.sampled_from([1, 2, 3, 4, 7, 8, 16, 19, 33, 128, 130])
@@ -109,9 +109,9 @@ def test_where_there_are_copies() -> None:
     assert copies(squares, draw(100, 3), draw(100, 3)) == 1
     assert copies(squares, draw(100, 100), draw(100, 100)) == 1
     # of few points, of few elements in all, of many bytes
-    assert copies(squares, draw(relayout_copies.AGAIN - 1, 3), draw(1000, 3)) == 0
+    assert copies(squares, draw(COMMON.reread - 1, 3), draw(1000, 3)) == 0
     assert copies(squares, draw(30, 3), draw(30, 3)) == 0
-    many = relayout_copies.MOST_BYTES // 12 + 1
+    many = COMMON.copy_bytes // 12 + 1
     assert copies(squares, draw(100, 3), draw(many, 3)) == 0
     # of what lies side by side
     assert copies(lambda a, b: a[:, None] * b, draw(300), draw(300)) == 0

@@ -16,13 +16,13 @@ from llvmlite import ir
 
 import eqsat as eq
 from eqsat.backends.native.loops import PTR, sweep_direction
-from eqsat.backends.native.machine.value_types import I64
+from eqsat.backends.native.machine import COMMON, I64, Tuning
 from eqsat.backends.native.math.vector_values import VOID
 from eqsat.backends.native.runtime.shared_runtime import runtime
 from eqsat.support.options import Options
 
 Array = np.ndarray[Any, Any]
-MANY = 3 * sweep_direction.LEAST_BYTES // 4 + 13
+MANY = 3 * COMMON.sweep_bytes // 4 + 13
 """Elements of float32 that are more than two threads hold."""
 
 
@@ -152,7 +152,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_results_do_not_depend_on_the_direction(name: str, threads: int) -> None:
     x = np.random.default_rng(0).standard_normal(2 * MANY).astype(np.float32)
-    with mock.patch.object(sweep_direction, "LEAST_BYTES", 1 << 60):
+    with mock.patch.object(Tuning, "sweep_bytes", 1 << 60):
         still = eq.jit(FUNCTIONS[name], options=Options(threads=threads))
         want = still(x)
     f = eq.jit(lambda x: FUNCTIONS[name](x), options=Options(threads=threads))

@@ -39,10 +39,9 @@ from sizes import examples, seeds, some
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import NativeProgram
-from eqsat.backends.native.convolutions import conv_plan
 from eqsat.backends.native.lower import CompiledProgram, Native, _layout
+from eqsat.backends.native.machine import COMMON, Tuning
 from eqsat.backends.native.machine.processor import host
-from eqsat.backends.native.plan import steps
 from eqsat.ops.contract import conv2d_op
 
 any_convolutions = drawn_convolutions() | slid_convolutions()
@@ -193,7 +192,7 @@ def test_large_results_of_stencils_are_written_part_by_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Parts begin anywhere in a line of memory, where no cache is asked for."""
-    monkeypatch.setattr(steps, "STREAMED_BYTES", 1 << 15)
+    monkeypatch.setattr(Tuning, "streamed_bytes", 1 << 15)
     x, w, b = draw(0, 1, 6, 162, 99), draw(1, 6, 1, 3, 3), draw(2, 6)
     one = fused(lambda x, w, b: ops.conv2d(x, w, groups=6) + b.reshape(-1, 1, 1), 3)
     arrays = [a.astype(F16) for a in (x, w, b)]
@@ -290,7 +289,7 @@ def test_a_layer_is_one_step_without_memory_of_its_own() -> None:
     made = parts(fused(layer, 3), x, w, b)
     (only,) = made.parts
     assert isinstance(only, Native)
-    assert made.arena_bytes <= conv_plan.PANEL_BYTES
+    assert made.arena_bytes <= COMMON.conv_panel_bytes
 
 
 def test_a_result_that_others_read_too() -> None:

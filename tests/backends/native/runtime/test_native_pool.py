@@ -12,13 +12,14 @@ import pytest
 from natives import run_in_child
 
 import eqsat as eq
+from eqsat.backends.native.machine import COMMON
 from eqsat.backends.native.runtime import result_pool
-from eqsat.backends.native.runtime.result_pool import ALIGNED_FROM, fresh
+from eqsat.backends.native.runtime.result_pool import fresh
 from eqsat.backends.native.runtime.shared_runtime import is_available
 from eqsat.kernels.backend import backend_named
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="objects lie otherwise")
-F4, MANY = np.dtype(np.float32), ALIGNED_FROM
+F4, MANY = np.dtype(np.float32), COMMON.pooled_bytes
 
 
 @pytest.fixture(autouse=True)
