@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.egraph import ENode, Matcher, engine_attrs, normal_forms
 from eqsat.explain.describe import Readable
-from eqsat.explain.near_miss import Overlay, rewrites
+from eqsat.explain.near_miss import Overlay
 from eqsat.explain.partial_match import Partial, known
 from eqsat.rulelang import Expr, Num, Pattern, PatternNode, PatternVar
 from eqsat.search import Search
@@ -67,7 +67,7 @@ class Derivations:
         if not made.rule:
             return
         normal = normal_forms(self.search.rules)
-        for rule in rewrites(self.search.rules[made.rule]):
+        for rule in self.search.rules[made.rule].directions:
             _, left, right = normal(rule)
             overlay = Overlay(self.matcher, rule, self.words, whole=True)
             if len(left) == 1:

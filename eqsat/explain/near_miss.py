@@ -14,11 +14,6 @@ from eqsat.explain.partial_match import MOST, Partial, PartialMatcher, parts
 from eqsat.rulelang import Pattern, PatternNode, PatternVar, Rule, nodes, show
 
 
-def rewrites(rule: Rule) -> tuple[Rule, ...]:
-    """The rewrites that a rule is."""
-    return rule.directions
-
-
 class Overlay:
     """Lays the left sides of one rule over an e-graph.
 

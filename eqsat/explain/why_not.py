@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.egraph import Budget, normal_forms, ops_of
 from eqsat.explain.derivation import Derivations, inner_classes
 from eqsat.explain.forced_choice import Forcing
-from eqsat.explain.near_miss import Overlay, rewrites
+from eqsat.explain.near_miss import Overlay
 from eqsat.explain.partial_match import Partial, parts
 from eqsat.rulelang import Pattern, PatternNode, PatternVar, Rule, RuleSet, show
 from eqsat.search import Optimised, RegionOrigin
@@ -327,7 +327,7 @@ class Question:
         assert self.derivations is not None
         words, matcher = self.derivations.words, self.derivations.matcher
         best: tuple[Rule, Partial | None] | None = None
-        for way in rewrites(rule):
+        for way in rule.directions:
             overlay = Overlay(matcher, way, words)
             found = overlay.nearest(self._left(way))
             if best is None or (found is not None and overlay.better(best[1], found)):
