@@ -17,7 +17,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.search import Optimised, optimise
-from eqsat.support import Options
+from eqsat.support import BackendError, Options
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
@@ -95,7 +95,16 @@ class Lowered:
             self.model,
             self.options,
             lambda options: optimise(outputs, rules, options, self.model),
+            self._by_numpy,
         )
+
+    def _by_numpy(self) -> Mapping[str, str]:
+        """Kernels that the backend has NumPy run, and why."""
+        try:
+            found: Mapping[str, str] = getattr(self.executable, "reasons", {})
+        except BackendError:  # the program can be explained where it cannot run
+            return {}
+        return found
 
     @functools.cached_property
     def derived(self) -> Optimised:

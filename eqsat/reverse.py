@@ -16,7 +16,7 @@ from eqsat.kernels import inner
 from eqsat.ops import broadcast_to, cast, full_like, sum_to
 from eqsat.support import TraceError, at
 from eqsat.terms import HALF, SCALAR, Op, Shape, Term, Vjp, cast_to, is_float, postorder
-from eqsat.trace import Tracer, body_of, rebuilt
+from eqsat.trace import Tracer, body_of, pairs_of, rebuilt
 
 
 def gradients(root: Term, leaves: Sequence[Term]) -> list[Term]:
@@ -54,13 +54,14 @@ def _op(term: Term) -> Op:
 
 
 def _opened(term: Term) -> Term | None:
-    """The body of a composite without a rule; None for any other term.
+    """The body of a composite without a rule, and a fold as pairs that are joined;
+    None for any other term.
 
     Halves are computed in float32 and rounded once, as composites do.
     """
     op = _op(term)
     if op.vjp is not None or op.body is None:
-        return None
+        return pairs_of(term)
     if term.dtype not in HALF:
         return body_of(term)
     args = [_widened(Tracer(a)) for a in term.args]

@@ -31,12 +31,14 @@ from .narrow_products import (
     is_short,
 )
 from .nest import (
+    REDUCTIONS,
     Accumulate,
     Buffer,
     Compute,
     Const,
     DType,
     Gather,
+    Joining,
     Keep,
     Kept,
     Load,
@@ -78,7 +80,6 @@ from .tuning import (
 from .values import (
     FAR,
     FUNCTIONS,
-    REDUCTIONS,
 )
 from .verify import (
     broken_piece,
@@ -108,6 +109,7 @@ __all__ = [
     "Extent",
     "Factoring",
     "Gather",
+    "Joining",
     "Keep",
     "Kept",
     "Late",

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from eqsat.terms import HALF, Op, Term, postorder
 
+from .nest import REDUCTIONS
 from .schedule import LoopTarget
 from .values import FUNCTIONS, Values
 
@@ -17,9 +18,14 @@ LONG = FUNCTIONS.union("divide sqrt rsqrt reciprocal floor_divide remainder".spl
 """Ops that take long."""
 
 
+JOINED = REDUCTIONS - {"argmax", "argmin"} | {"mean"}
+"""Reductions that can reduce the results of their parts."""
+
+
 def has_parts(term: Term) -> bool:
     """Whether a reduction can reduce the results of its parts."""
-    return term.op.name not in ("argmax", "argmin")
+    op = cast(Op, term.op)
+    return op.name in JOINED or op.fold is not None
 
 
 @dataclass(frozen=True)

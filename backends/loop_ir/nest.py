@@ -134,11 +134,27 @@ class Kept:
     place: int
 
 
+REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
+"""Reductions that have a name here."""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How two values become one: straight-line code over the values 0 and 1."""
+
+    identity: float
+    """What it leaves other values as they are with."""
+    body: tuple[Const | Compute, ...]
+    result: int
+    """The number of the value that is the result."""
+
+
 @dataclass(frozen=True)
 class Accumulate:
     """Reduce ``value`` over the loops of the pass; ``target`` is known after them.
 
-    For ``argmax`` and ``argmin`` ``position`` is the value that is kept with it.
+    For ``argmax`` and ``argmin`` ``position`` is the value that is kept with it. An op
+    that is not one of :data:`REDUCTIONS` has a ``joining``.
     """
 
     target: int
@@ -146,6 +162,7 @@ class Accumulate:
     op: str
     value: int
     position: int = -1
+    joining: Joining | None = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,13 @@ def _source(term: Term) -> Term:
     return term
 
 
+def _no_loops(term: Term) -> Unsupported:
+    op = cast(Op, term.op)
+    return Unsupported(
+        f"{op.name}: {op.opaque}" if op.opaque else f"{op.name} in loops"
+    )
+
+
 def _is_whole(term: Term) -> bool:
     """Whether a term is a product of integer matrices."""
     dtype = cast("DType", term.dtype)
@@ -253,7 +260,7 @@ class Nests:
         name = term.op.name
         apart = name == "reshape" or (name in CONTRACTIONS and is_half)
         if own and not apart:
-            raise Unsupported(f"{term.op.name} in loops")
+            raise _no_loops(term)
         self.materialise(term)
         return list(roots)
 
@@ -321,7 +328,7 @@ class Nests:
         ):
             self.nest([root])
         else:
-            raise Unsupported(f"{term.op.name} in loops")
+            raise _no_loops(term)
         self.memory[term] = out, Layout(strides)
 
     def _sources(self, term: Term) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .coalesce import coalesced, spread_out
 from .index_maps import LoopVar, Unsupported
+from .joinings import joining_of
 from .nest import (
     FAULT,
     Accumulate,
@@ -298,7 +299,9 @@ class _Schedule:
 
     def _accumulate(self, i: int) -> Statement:
         v = self.values[i]
-        return Accumulate(i, v.dtype, v.op, v.args[0], *v.args[1:])
+        value, position = (*v.args, -1)[:2]
+        how = None if v.source is None else joining_of(v.source, v.dtype)
+        return Accumulate(i, v.dtype, v.op, value, position, how)
 
     def _store(self, store: Placed) -> Statement:
         operand, at, number = store

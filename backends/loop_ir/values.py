@@ -36,14 +36,12 @@ from .index_maps import (
     transpose_index,
 )
 from .narrow_products import is_short
-from .nest import DType
+from .nest import REDUCTIONS, DType
 
 RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
 )
 """Ufuncs whose running results loops compute: they are associative."""
-REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
-"""Reductions that loops compute: backends know how their partial results are joined."""
 FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
     "cbrt hypot arctan arctan2 arcsin arccos logaddexp erfc erfcx erfinv log_ndtr "
@@ -58,6 +56,11 @@ FAR = 1 << 30
 """Elements within which they reach, so that lanes may move on from there."""
 
 
+MOST_PLACES = 32
+"""Indices at which one nest computes a term, each with code of its own: neighbours that
+are joined in pairs, again and again, would be written out for every element."""
+
+
 @dataclass(frozen=True)
 class KernelValue:
     """A number in a kernel. What it is depends on which fields are set."""
@@ -68,7 +71,7 @@ class KernelValue:
     args: tuple[int, ...] = ()
     at: Affine = ZERO
     source: Any = None
-    """What a load reads, or the number that a constant is."""
+    """What a load reads, the number that a constant is, or the op that is a fold."""
     over: tuple[LoopVar, ...] = ()
     """The variables that a reduction runs over."""
 
@@ -145,6 +148,8 @@ class Values:
         light ones and others; None where that does not matter."""
         self.times: Counter[Term] = Counter()
         """How often each is computed."""
+        self.places: Counter[Term] = Counter()
+        """At how many indices each is computed."""
         self.numbered = NumberedValues()
         self.values = self.numbered.values
         self.known: dict[tuple[Term, Index], int] = {}
@@ -189,7 +194,12 @@ class Values:
         """Raise :class:`Conflict` for what is computed so often, at shifted places,
         that it had better be in memory."""
         op = cast(Op, term.op)
-        if self.most is None or op.kind != "pointwise" or term in self.memory:
+        if op.kind != "pointwise" or term in self.memory:
+            return
+        self.places[term] += 1
+        if self.open and self.places[term] > MOST_PLACES:
+            raise Conflict(term)
+        if self.most is None:
             return
         self.times[term] += prod(
             {v: v.size for e in index for v in e.variables}.values()
@@ -411,6 +421,9 @@ class RowReductions:
     def value(
         self, term: Term, name: str, arg: Term, axes: Sequence[int], index: Index
     ) -> int:
+        op = cast(Op, term.op)
+        if name not in (*REDUCTIONS, "mean") and op.fold is None:
+            raise Unsupported(f"{name} in loops")
         outer = frozenset(v for e in index for v in e.variables)
         if self.joins is not None:
             return self._join(term, name, outer)
@@ -438,7 +451,7 @@ class RowReductions:
             return self.numbered.add(KernelValue(name, INDEX, (x, at), over=self.row))
         if name in ("any", "all"):
             x = self.numbered.cast(x, np.dtype(bool))
-        return self._total(name, computed_dtype(term), x, prod(sizes))
+        return self._total(term, name, x, prod(sizes))
 
     def _single(self, term: Term, name: str, x: int) -> int:
         """A reduction over one element."""
@@ -453,14 +466,16 @@ class RowReductions:
         self.grid, self.row = outer, (chunk,)
         dtype = computed_dtype(term)
         x = self.numbered.add(KernelValue("load", dtype, at=at, source=source))
-        return self._total(name, dtype, x, count)
+        return self._total(term, name, x, count)
 
-    def _total(self, name: str, dtype: DType, x: int, count: int) -> int:
+    def _total(self, term: Term, name: str, x: int, count: int) -> int:
         assert self.row is not None
+        op, dtype = cast(Op, term.op), computed_dtype(term)
+        if op.fold is not None:
+            fold = KernelValue(name, dtype, (x,), source=op, over=self.row)
+            return self.numbered.add(fold)
         if dtype == np.dtype(bool):
             name = {"sum": "any", "prod": "all"}.get(name, name)
-        if name not in (*REDUCTIONS, "mean"):
-            raise Unsupported(f"{name} in loops")
         if name != "mean":
             return self.numbered.add(KernelValue(name, dtype, (x,), over=self.row))
         total = self.numbered.add(KernelValue("sum", dtype, (x,), over=self.row))

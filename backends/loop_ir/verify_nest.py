@@ -18,11 +18,13 @@ from eqsat.terms import HALF, Op
 
 from .index_maps import Affine, LoopVar
 from .nest import (
+    REDUCTIONS,
     Accumulate,
     Compute,
     Const,
     DType,
     Gather,
+    Joining,
     Keep,
     Kept,
     Load,
@@ -37,7 +39,7 @@ from .nest import (
     text_of,
 )
 from .normal_cdf_gelu import CDF
-from .values import REDUCTIONS, RUNNING, WIDE
+from .values import RUNNING, WIDE
 
 Extent = tuple[int, int]
 """The first and the last element that memory has, from where an operand starts."""
@@ -299,7 +301,10 @@ def _place(c: _Scope, place: int, dtype: DType) -> Iterator[Fault]:
 
 
 def _accumulate(c: _Scope, s: Accumulate, args: Sequence[DType]) -> Iterator[Fault]:
-    if s.op not in c.reductions:
+    if s.joining is not None:
+        yield from _joining(c, s.joining, args[0])
+        yield from _same(s.dtype, args[0])
+    elif s.op not in c.reductions:
         yield "its reduction is known", s.op, ", ".join(sorted(c.reductions))
     elif s.op in ("argmax", "argmin"):
         if s.position < 0:
@@ -309,6 +314,20 @@ def _accumulate(c: _Scope, s: Accumulate, args: Sequence[DType]) -> Iterator[Fau
         yield from _same(s.dtype, BOOL if s.op in ("any", "all") else args[0])
     if not c.loops:
         yield "a reduction runs over loops", c.loops, "one or more"
+
+
+def _joining(c: _Scope, how: Joining, dtype: DType) -> Iterator[Fault]:
+    dtypes = {0: dtype, 1: dtype}
+    for s in how.body:
+        if isinstance(s, Compute):
+            unknown = [a for a in s.args if a not in dtypes]
+            if unknown:
+                yield "a joining reads what it has computed", unknown, sorted(dtypes)
+                return
+            yield from _compute(c, s, [dtypes[a] for a in s.args])
+        dtypes[s.target] = s.dtype
+    if dtypes.get(how.result) != dtype:
+        yield "a joining gives the dtype that it takes", dtypes.get(how.result), dtype
 
 
 def _stored(c: _Scope, s: Store, args: Sequence[DType]) -> Iterator[Fault]:

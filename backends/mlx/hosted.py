@@ -33,6 +33,11 @@ class Hosted:
         self.op = cast(Op, term.op)
         self.attrs = self.op.attr_dict(term)
 
+    @property
+    def reason(self) -> str:
+        """Why NumPy computes it."""
+        return f"{self.op.name}: {self.op.opaque or 'MLX has no call for it'}"
+
     def __call__(self, *args: Any) -> Array:
         places = [i for i, a in enumerate(args) if isinstance(a, mx.array)]
 

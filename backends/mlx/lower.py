@@ -3,8 +3,7 @@ that text. Nothing is evaluated by it: MLX records the whole program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
@@ -12,6 +11,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from eqsat.kernels import MAP, ROW, Device, Kernel, Program, View, inner, show_type
+from eqsat.support import log_fallback
 from eqsat.terms import CONSTANT, Op, Term
 
 from ..gpu import (
@@ -31,6 +31,7 @@ from . import device_costs, numpy_semantics, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .causal_blocks import count_of, opened
 from .hopper_calls import WIDE, Products, are_ours, defined
+from .hosted import Hosted
 from .mlx_calls import (
     F64,
     KernelWriter,
@@ -62,6 +63,8 @@ class MLXProgram:
     """``program`` of that text, over arrays of MLX, with derivatives."""
     bare: Callable[..., Sequence[Array]]
     """The same without derivatives of generated kernels: what MLX can export."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Kernels of which NumPy computes a part, and why."""
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """The results: arrays of MLX, not evaluated, where an argument is one; else
@@ -87,7 +90,7 @@ def lower(program: Program, language: str | None = None) -> MLXProgram:
     run = bare = scope["program"]
     if writer.kernels:
         run = transformable(bare, lambda: lower(program, "").run)
-    return MLXProgram(source, run, bare)
+    return MLXProgram(source, run, bare, writer.reasons)
 
 
 def realises(op: Op) -> bool:
@@ -132,6 +135,8 @@ class _Writer:
         self.views = layouts_of(self.program) if self.language else {}
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
+        self.reasons: dict[str, str] = {}
+        """Kernels of which NumPy computes a part, and why."""
         self.names = Names({*RESERVED, *self.called.values()})
         self.products = Products(self.names, self._defined, are_ours(self.language))
         fixed = [*self.program.constants, *self.program.folded]
@@ -189,7 +194,12 @@ class _Writer:
             term = step.term
             text = spell.view(term, self.called[term.args[0]])
             return [f"{step.name} = {text}  # {show_type(term)}, a view"]
+        known = {*self.namespace}
         lines = self._kernel(step)
+        for name in self.namespace.keys() - known:
+            if isinstance(hosted := self.namespace[name], Hosted):
+                self._note(step, "NumPy", hosted.reason)
+                self.reasons[step.name] = hosted.reason
         if len(lines) > 1:
             types = ", ".join(show_type(r) for r in step.results)
             lines.insert(0, f"# {step.name}: {step.kind}, {types}")
@@ -212,10 +222,15 @@ class _Writer:
             writer = new()
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
             bodies = opened(step, writer.is_attention, self._blocks)
-            with suppress(Unsupported):
+            try:
                 parts = parts_of(step, DIALECTS[self.language], layouts, bodies)
                 return self._parts(step, bodies, parts, writer)
+            except Unsupported as why:
+                self._note(step, "calls of MLX", str(why))
         return new().lines()
+
+    def _note(self, step: Kernel, how: str, reason: str) -> None:
+        log_fallback("mlx", step.name, how, reason)
 
     def _blocks(self, term: Term) -> int:
         """In how many blocks of queries attention runs: in steps only on CUDA, of

@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.kernels import MAP, ROW, Kernel, show_type
 from eqsat.support import BackendError
 from eqsat.terms import CONSTANT, HALF, Op, Term, Weak
-from eqsat.trace import KERNEL, RESULT, KernelBody, body_of
+from eqsat.trace import KERNEL, RESULT, KernelBody, body_of, pairs_of
 
 from ..gpu.printing import FEW_ROWS
 from ..interpret import evaluate
@@ -140,7 +140,7 @@ class KernelWriter:
                 return found
         if op.name in spell.OF_FACTORS and not self.language:
             return spell.by_host(self._call(term, self.value))
-        body = body_of(term)
+        body = body_of(term) or pairs_of(term)
         if body is not None:
             return self.value(body)
         joined = self._addmm(term)

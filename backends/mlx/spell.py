@@ -118,6 +118,8 @@ def view(term: Term, arg: str) -> str:
         lead = source.ndim - len(perm)
         order = (*range(lead), *(source.ndim + p for p in perm))
         return f"mx.transpose({arg}, {order})"
+    if op.name != "slice":
+        raise BackendError(f"{op.name}: no view that MLX spells")
     parts = [
         _part(start, size, step)
         for start, size, step in zip(

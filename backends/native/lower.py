@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, packed
-from eqsat.support import BackendError, verifying
+from eqsat.support import BackendError, log_fallback, verifying
 from eqsat.terms import Term
 
 from ..interpret import Array
@@ -128,6 +128,7 @@ class CompiledProgram:
         for w in written:
             if isinstance(w, tuple):
                 self.parts.append(python_part(*w))
+                log_fallback("native", w[0].name, "NumPy", w[1])
                 continue
             code = (compile_ir if whole else compiled)(w.text, self.host)
             library = _loaded(code, w.calls_blas, w.functions, self.host)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.support import BackendError
 from eqsat.terms import BF16, HALF, Op
 
 from .conv import conv2d
@@ -155,6 +156,8 @@ def view(node: BodyNode, arg: str, shape: Sequence[str]) -> str:
         return f"np.broadcast_to({arg}, {dims(shape)})"
     if node.name == "transpose":
         return transposed(arg, len(node.shape), node.attrs["perm"])
+    if node.name != "slice":
+        raise BackendError(f"{node.name}: no view that NumPy spells")
     parts = [
         _part(start, size, step)
         for start, size, step in zip(

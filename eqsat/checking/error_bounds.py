@@ -35,7 +35,7 @@ from eqsat.terms import (
     Weak,
     is_float,
 )
-from eqsat.trace import body_of
+from eqsat.trace import body_of, pairs_of
 
 LIBRARY = 8.0
 """Roundings (half ulps) that one call of a library function counts as."""
@@ -85,7 +85,7 @@ class Analysis:
         assert isinstance(term.op, Op)
         if term.op.name in ("softmax", "log_softmax", "logsumexp"):
             self.range.spread(self.ball(term.args[0]).value)
-        body = body_of(term)
+        body = body_of(term) or pairs_of(term)
         if body is not None:
             return self.ball(body)
         dtype = _computed_in(term)
@@ -239,7 +239,7 @@ def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Arra
     rule = PROPAGATE.get(name)
     if rule is not None:
         return np.asarray(rule(args, value, span, attrs, _precision_of_sums(term)))
-    if len(args) == 1:
+    if len(args) == 1 and term.op.kind == "pointwise":
         return monotone(term.op.reference, args[0], value, span)
     if not any(a.error.any() for a in args):
         return np.zeros(value.shape, WIDE)

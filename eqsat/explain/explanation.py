@@ -97,6 +97,14 @@ class Explanation:
     """The fusions that were taken, then the best that were not, and why."""
     _asked: Asked | None = field(default=None, repr=False, compare=False)
     """What questions are answered from."""
+    _reasons: Callable[[], Mapping[str, str]] = field(
+        default=dict, repr=False, compare=False
+    )
+
+    @cached_property
+    def by_numpy(self) -> Mapping[str, str]:
+        """Kernels that the backend has NumPy run, and why. Compiles the program."""
+        return self._reasons()
 
     def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
         """The e-nodes of a kernel, each followed by those that its rule made it of.
@@ -186,6 +194,7 @@ class Explanation:
             "distinct_regions": self.distinct_regions,
             "optimal_gap": self.optimal_gap,
             "cut_short": self.cut_short,
+            "by_numpy": dict(self.by_numpy),
             "fusions": [f.record() for f in self.fusions],
         }
 
@@ -223,6 +232,7 @@ class Explanation:
             f"compiled in {sum(self.phases_s.values()) * 1e3:.0f} ms: "
             + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
         )
+        table += [f"  {n} runs as NumPy: {why}" for n, why in self.by_numpy.items()]
         missed = [f for f in self.fusions if not f.taken]
         table += [f"  {f}" for f in missed[:SHOWN]]
         if self.cut_short:
@@ -299,10 +309,12 @@ def explain(
     model: CostModel,
     options: Options,
     again: Callable[[Options], Optimised],
+    by_numpy: Callable[[], Mapping[str, str]],
 ) -> Explanation:
     """The explanation of one optimisation, lowered as ``program``.
 
     ``again``: the same search under other options, for questions that need one.
+    ``by_numpy``: kernels that NumPy runs, and why.
     """
     won: dict[str, int] = {}
     for origin in done.origins.values():
@@ -328,6 +340,7 @@ def explain(
         cut_short=done.cut_short,
         fusions=fusions(program, model.under(options)),
         _asked=Asked(done, program, rules, options, again),
+        _reasons=by_numpy,
     )
 
 

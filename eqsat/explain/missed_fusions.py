@@ -217,6 +217,10 @@ class _Opened:
 def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) -> str:
     """Why no kernel computes ``results`` by the nodes ``chosen``."""
     target = dense.model.target
+    ops = (dense.nodes[n].op for n in chosen.values())
+    opaque = next((op for op in ops if op.opaque), None)
+    if opaque is not None:
+        return f"{opaque.name}: {opaque.opaque}"
     order = dense.above(results, chosen)
     if order is None:
         return "each needs a value of the other"

@@ -340,7 +340,8 @@ def hindrance(
         return "its left operand is not computed by whole rows"
     if op.kind == "view":
         return f"{op.name} of {an(heavy[0][1].kind)} kernel is no view of its domain"
-    return f"{op.name} reads its arguments from memory"
+    why = f": {op.opaque}" if op.opaque else " reads its arguments from memory"
+    return f"{op.name}{why}"
 
 
 def _pointwise_hindrance(shape: Shape, heavy: Sequence[tuple[Shape, State]]) -> str:

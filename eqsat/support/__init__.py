@@ -42,6 +42,7 @@ from eqsat.support.errors import (
     nearest,
     warn,
 )
+from eqsat.support.fallbacks import log_fallback
 from eqsat.support.lazy_room import lazy_room
 from eqsat.support.options import (
     KINDS,
@@ -97,6 +98,7 @@ __all__ = [
     "disk_cache",
     "is_on",
     "lazy_room",
+    "log_fallback",
     "nearest",
     "pytree",
     "refuse",

@@ -57,6 +57,15 @@ class Lowering(NamedTuple):
     type; None for what the cost model says."""
 
 
+class Fold(NamedTuple):
+    """A reduction by a function of two values, which may be joined in any order."""
+
+    combine: Callable[[Any, Any], Any]
+    """Associative and commutative; of traced values and of arrays."""
+    identity: Callable[[np.dtype[Any]], float]
+    """What ``combine`` leaves other values of a dtype as they are with."""
+
+
 class Traced:
     """A value that records what is done to it. Subclasses say what a record is."""
 
@@ -124,6 +133,10 @@ class Op:
     argument as ``which``. A composite without rules has those of its body. Where the op
     is pointwise or a reduction, ``g`` may be a bare number or have fewer elements than
     the result: it broadcasts."""
+    fold: Fold | None = None
+    """For a reduction that is not of the catalogue: how it joins two values."""
+    opaque: str = ""
+    """Why only the reference says what the op computes; empty for all others."""
     lowerings: dict[str, Lowering] = field(default_factory=dict)
     """Backends' names to the lowerings that :meth:`lowering` gave."""
 

@@ -79,6 +79,8 @@ def _neutral(op: str, dtype: DType) -> str:
         return number(0, dtype)
     if op in ("prod", "all"):
         return number(1, dtype)
+    if op not in ("max", "argmax", "min", "argmin"):
+        raise Unsupported(f"reduction {op!r} on a GPU")
     low = op in ("max", "argmax")
     if dtype.kind == "f":
         return number(-np.inf if low else np.inf, dtype)
@@ -406,6 +408,8 @@ class GpuKernelWriter:
     def state(self, s: Accumulate) -> tuple[str, str]:
         """The type of an accumulator, and its neutral element."""
         dtype = self.dtypes[s.value]
+        if s.op not in JOINS:
+            raise Unsupported(f"reduction {s.op!r} on a GPU")
         if s.op in ("sum", "prod") and dtype == np.dtype(bool):
             raise Unsupported(f"{s.op} of bools on a GPU")
         if s.op == POWERS:

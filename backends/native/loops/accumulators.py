@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType, Unsupported
-from ..machine import I1, I32, constant, lanes_of, register_type, widened
+from ...loop_ir import REDUCTIONS, Accumulate, Const, DType, Joining, Unsupported
+from ..machine import I1, I32, Host, constant, lanes_of, register_type, widened
+from . import elementwise
 
 
 class Context(Protocol):
@@ -24,12 +25,16 @@ class Context(Protocol):
     entry: ir.Block
 
 
-def reducer(op: str, dtype: DType) -> Reducer:
-    """The reduction ``op`` of values of ``dtype``. Raises :class:`Unsupported`."""
-    if op in ("sum", "prod") and dtype == np.dtype(bool):
-        raise Unsupported(f"{op} of bools")
+def reducer(s: Accumulate, dtype: DType, host: Host) -> Reducer:
+    """The reduction ``s`` of values of ``dtype``. Raises :class:`Unsupported`."""
+    if s.op in ("sum", "prod") and dtype == np.dtype(bool):
+        raise Unsupported(f"{s.op} of bools")
     register_type(dtype)
-    return Reducer(op, dtype)
+    if s.joining is not None:
+        return _Fold(s.op, dtype, s.joining, host)
+    if s.op not in REDUCTIONS:
+        raise Unsupported(f"reduction {s.op!r} in machine code")
+    return Reducer(s.op, dtype)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,13 @@ class Reducer:
         return _Plain(self, c, lanes)
 
     @property
+    def _is_max(self) -> bool:
+        """Whether the largest is looked for; else the smallest is."""
+        if self.op not in ("max", "min", "argmax", "argmin"):
+            raise Unsupported(f"reduction {self.op!r} in machine code")
+        return self.op in ("max", "argmax")
+
+    @property
     def is_signed(self) -> bool:
         return self.dtype.kind == "i"
 
@@ -58,7 +70,7 @@ class Reducer:
             return 0
         if self.op in ("prod", "all"):
             return 1
-        low = self.op in ("max", "argmax")
+        low = self._is_max
         if self.dtype.kind == "f":
             return -np.inf if low else np.inf
         if self.dtype == np.dtype(bool):
@@ -78,7 +90,7 @@ class Reducer:
         if self.op == "all":
             return b.and_(x, y)
         if self.dtype == np.dtype(bool):
-            return b.or_(x, y) if self.op == "max" else b.and_(x, y)
+            return b.or_(x, y) if self._is_max else b.and_(x, y)
         return b.select(self.beats(b, y, x), y, x)
 
     # -- what is known of a row between blocks of its elements -------------------------
@@ -121,10 +133,33 @@ class Reducer:
 
     def beats(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
         """Whether x is larger, or for min smaller, than y."""
-        sign = ">" if self.op in ("max", "argmax") else "<"
+        sign = ">" if self._is_max else "<"
         if self.dtype.kind == "f":
             return b.fcmp_ordered(sign, x, y)
         return (b.icmp_signed if self.is_signed else b.icmp_unsigned)(sign, x, y)
+
+
+@dataclass(frozen=True)
+class _Fold(Reducer):
+    """A reduction that a user defines by how it joins two values."""
+
+    joining: Joining
+    host: Host
+
+    def neutral(self) -> float:
+        return self.joining.identity
+
+    def combine(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+        values, dtypes = {0: x, 1: y}, {0: self.dtype, 1: self.dtype}
+        for s in self.joining.body:
+            dtypes[s.target] = s.dtype
+            if isinstance(s, Const):
+                kind = register_type(s.dtype)
+                values[s.target] = constant(kind, lanes_of(x), s.value)
+            else:
+                args = [values[a] for a in s.args]
+                values[s.target] = elementwise.computed(b, s, args, dtypes, self.host)
+        return values[self.joining.result]
 
 
 def two_sum(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:

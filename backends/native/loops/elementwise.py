@@ -5,7 +5,7 @@ Floats keep NaN, infinities and signed zeros: no instruction carries a fast-math
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from eqsat.terms import BF16
 
-from ...loop_ir import DType, Unsupported
+from ...loop_ir import Compute, DType, Unsupported
 from ..machine import (
     I1,
     I32,
@@ -61,6 +61,22 @@ def emit(
     if rule is None:
         raise Unsupported(f"{op} of {of}")
     return rule(call)
+
+
+def computed(
+    b: ir.IRBuilder,
+    s: Compute,
+    args: Sequence[ir.Value],
+    dtypes: Mapping[int, DType],
+    host: Host,
+    op: str = "",
+) -> ir.Value:
+    """What ``s`` computes of ``args``; ``op``: what stands in for its op."""
+    of = dtypes[s.args[-1]]
+    if s.op == "where" and dtypes[s.args[0]] != np.dtype(bool):
+        mask = emit(b, "cast", args[:1], dtypes[s.args[0]], np.dtype(bool), host)
+        args = [mask, *args[1:]]
+    return emit(b, op or s.op, args, of, s.dtype, host)
 
 
 def _rule(op: str, of: DType) -> Emit | None:

@@ -27,7 +27,7 @@ from .vector_shape import VectorRun, blocks, check, is_wide, rows_of, split, str
 
 def emit_nest(module: ir.Module, nest: Nest, name: str, host: Host) -> ir.Function:
     """The function of ``nest`` in ``module``. Raises :class:`Unsupported`."""
-    check(nest)
+    check(nest, host)
     params = [PTR] * (len(nest.buffers) + 1) + [I64, I64] * (1 + nest.ranged)
     function = ir.Function(module, ir.FunctionType(VOID, params), name)
     code = begun(function, nest, host)

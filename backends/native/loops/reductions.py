@@ -38,7 +38,7 @@ class Reductions:
 
     def reducer(self, s: Accumulate) -> Reducer:
         """What ``s`` does with values of their dtype."""
-        return reducer(s.op, self.code.dtypes[s.value])
+        return reducer(s, self.code.dtypes[s.value], self.code.host)
 
     def looks_twice(self, p: Pass) -> bool:
         """Whether positions are looked for among numbers first, and again in rows with

@@ -164,7 +164,8 @@ class PanelStates:
         assert code.lane is not None
         byte, places = 0, []
         for other in sums(code.nest):
-            for _ in range(reducer(other.op, code.dtypes[other.value]).parts):
+            of = code.dtypes[other.value]
+            for _ in range(reducer(other, of, code.host).parts):
                 if other is s:
                     places.append(byte)
                 byte += aligned(other.dtype.itemsize * panel_of(code.nest))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType, Running
+from ...loop_ir import DType, Running, Unsupported
 from ..machine import I32, Host, constant, lanes_of, register_type, splat, widened
 from . import elementwise
 from .accumulators import Cell, Context
@@ -26,7 +26,10 @@ def neutral(op: str, dtype: DType) -> float:
             return 0 if is_max else 1
         held = np.iinfo(dtype)
         return int(held.min if is_max else held.max)
-    return {"multiply": 1, "bitwise_and": -1}.get(op, 0)
+    others = {"multiply": 1, "bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0}
+    if op not in others:
+        raise Unsupported(f"running {op!r} in machine code")
+    return others[op]
 
 
 def started(c: Context, s: Running, lanes: int) -> Cell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import ir
 
 from ...loop_ir import (
@@ -123,14 +122,10 @@ class Statements:
         return code.b.extract_element(found, I32(0))
 
     def _compute(self, s: Compute, args: list[ir.Value]) -> ir.Value:
-        b, host, dtypes = self.code.b, self.code.host, self.code.dtypes
-        of = dtypes[s.args[-1]]
-        if s.op == "where" and dtypes[s.args[0]] != np.dtype(bool):
-            dtype, boolean = dtypes[s.args[0]], np.dtype(bool)
-            args[0] = elementwise.emit(b, "cast", [args[0]], dtype, boolean, host)
+        code = self.code
         is_bounded = s.op == "exp" and s.args[0] in self.falls
         op = "exp_below" if is_bounded else s.op
-        return elementwise.emit(b, op, args, of, s.dtype, host)
+        return elementwise.computed(code.b, s, args, code.dtypes, code.host, op)
 
 
 def falls(nest: Nest) -> set[int]:

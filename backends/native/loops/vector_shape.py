@@ -56,7 +56,7 @@ def shape_of(nest: Nest, host: Host) -> Shape:
         panel = panel_of(nest)
         units = nest.rows // last * -(-last // panel)
         states = sum(
-            reducer(s.op, s.dtype).parts * aligned(s.dtype.itemsize * panel)
+            reducer(s, s.dtype, host).parts * aligned(s.dtype.itemsize * panel)
             for s in sums(nest)
         )
         return Shape(width, vectors, units, states)
@@ -296,21 +296,35 @@ def blocks(nest: Nest) -> int:
     return -(-loops[0].size // block)
 
 
-def check(nest: Nest) -> None:
+def check(nest: Nest, host: Host) -> None:
     """Raise :class:`Unsupported` for a statement that has no code here."""
     dtypes: dict[int, DType] = {}
     for b in nest.buffers:
         memory_type(b.dtype)
     for s in nest.statements():
         if isinstance(s, Compute):
-            of = dtypes[s.args[-1]]
-            if not elementwise.is_supported(s.op, of, s.dtype):
-                raise Unsupported(f"{s.op} of {of}")
+            _check_compute(s, dtypes)
         if isinstance(s, Running) and not elementwise.is_supported(
             s.op, s.dtype, s.dtype
         ):
             raise Unsupported(f"running {s.op} of {s.dtype}")
         if isinstance(s, Accumulate):
-            reducer(s.op, dtypes[s.value])
+            of = dtypes[s.value]
+            reducer(s, of, host)
+            _check_joining(s, of)
         if not isinstance(s, (Keep, Store)):
             dtypes[s.target] = s.dtype
+
+
+def _check_compute(s: Compute, dtypes: dict[int, DType]) -> None:
+    of = dtypes[s.args[-1]]
+    if not elementwise.is_supported(s.op, of, s.dtype):
+        raise Unsupported(f"{s.op} of {of}")
+
+
+def _check_joining(s: Accumulate, of: DType) -> None:
+    dtypes = {0: of, 1: of}
+    for inner in s.joining.body if s.joining is not None else ():
+        if isinstance(inner, Compute):
+            _check_compute(inner, dtypes)
+        dtypes[inner.target] = inner.dtype

@@ -171,7 +171,7 @@ class Layered(Grouping):
     def _turned(self, p: Loops) -> Loops:
         """``p`` with lanes along what suits this machine. Raises
         :class:`Unsupported`."""
-        check(p.nest)
+        check(p.nest, self.host)
         return replace(p, nest=turned(p.nest, self.host))
 
     def _is_short(self, kernel: Kernel, o: Operand) -> bool:

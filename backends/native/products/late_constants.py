@@ -108,7 +108,7 @@ def _can_compute(of: Late, host: Host) -> bool:
     if found is None or work(found) > host.tuning.light_additions:
         return False
     try:
-        check(nest_of(found))
+        check(nest_of(found), host)
     except Unsupported:
         return False
     return True
