@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels import inner
-from eqsat.ops import broadcast_to, cast, full_like, sum_to
+from eqsat.ops import broadcast_to, cast, full_like, reshape_op, sum_to
 from eqsat.support import TraceError, at
 from eqsat.terms import HALF, SCALAR, Op, Shape, Term, Vjp, cast_to, is_float, postorder
 from eqsat.trace import Tracer, body_of, pairs_of, rebuilt
@@ -118,7 +118,7 @@ def _part(term: Term, i: int, g: Any) -> Any:
 
 def _applied(rule: Vjp, term: Term, i: int, g: Any) -> Any:
     op = _op(term)
-    is_number = isinstance(g, float) and op.name == "reshape"  # on the way from a loss
+    is_number = isinstance(g, float) and op is reshape_op  # on the way from a loss
     if op.kind not in ("pointwise", "reduce") and not is_number:
         g = _whole(g, term)
     args = [t.attrs[0] if t.op is SCALAR else Tracer(t) for t in term.args]

@@ -16,6 +16,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.kernels import CONTRACT, MAP, Kernel, Program, View, body_over, inner
+from eqsat.ops import concatenate_op, matmul_op
 from eqsat.terms import CONSTANT, HALF, INPUT, SCALAR, Op, Term, constant, postorder
 from eqsat.trace import RESULT, KernelBody, Tracer, kernel_terms, primitives
 
@@ -77,7 +78,7 @@ class _Finder:
         product, *others = [t for t in nodes if cast(Op, t.op).kind == "contract"]
         x, w = product.args[:2]
         few = 0 < prod(x.shape[:-1]) <= FEW_ROWS
-        if others or product.op.name != "matmul" or not few or w.ndim != 2:
+        if others or product.op is not matmul_op or not few or w.ndim != 2:
             return None
         met = {w, *(a for t in inner([w], leaves) for a in t.args)}
         read = met.intersection(leaves)
@@ -111,7 +112,7 @@ def _without_stacks(whole: Term) -> Term:
     chosen: dict[Term, Term] = {}
     for t in inner([whole], _made_of(whole, stacks=True)):
         op = cast(Op, t.op)
-        if op.name == "concatenate":
+        if op is concatenate_op:
             axis = op.attr_dict(t)["axis"]
             first, second = (primitives(a, chosen) for a in t.args)
             is_first = constant(t.graph, _is_first(t.ndim, axis))
@@ -132,7 +133,7 @@ def _is_first(ndim: int, axis: int) -> np.ndarray[Any, Any]:
 def _is_stack(t: Term) -> bool:
     """Whether ``t`` is two arrays beside each other on an axis of their own."""
     op = cast(Op, t.op)
-    if op.name != "concatenate" or len(t.args) != 2:
+    if op is not concatenate_op or len(t.args) != 2:
         return False
     axis: int = op.attr_dict(t)["axis"]
     return t.shape[axis] == 2

@@ -19,6 +19,7 @@ from eqsat.kernels import (
     packed,
     strides_of_view,
 )
+from eqsat.ops import ASSEMBLIES, VIEWS, slice_op
 from eqsat.support import verifying
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Graph, Op, Term, Weak
 from eqsat.trace import KERNEL, RESULT
@@ -111,9 +112,7 @@ class _Parting:
 
     def _is_at_hand(self, term: Term) -> bool:
         """Whether a term is in memory, a number, or a view of what is in memory."""
-        while term not in self.leaves and cast(Op, term.op).name in (
-            "reshape", "broadcast_to", "transpose", "slice",
-        ):  # fmt: skip
+        while term not in self.leaves and term.op in VIEWS:
             term = term.args[0]
         bare = isinstance(term.dtype, Weak) or term.op is CONSTANT
         return term in self.leaves or bare
@@ -212,7 +211,7 @@ class _Table:
 def in_loops(term: Term) -> bool:
     """Whether nests compute ``term``; what joins arrays they do not."""
     op = cast(Op, term.op)
-    return op.kind in _LOOPS and op.name not in ("concatenate", "pad")
+    return op.kind in _LOOPS and op not in ASSEMBLIES
 
 
 def _known(nodes: Sequence[Term], leaves: set[Term]) -> set[Term]:
@@ -283,7 +282,7 @@ def view_layout(term: Term, source: Layout) -> Layout:
     strides = strides_of_view(op, attrs, arg.shape, source.strides)
     assert strides is not None
     offset = source.offset
-    if op.name == "slice":
+    if op is slice_op:
         lead = arg.ndim - len(attrs["starts"])
         for start, stride in zip(attrs["starts"], source.strides[lead:], strict=True):
             offset += start * stride

@@ -57,6 +57,10 @@ from .nest import (
 from .nesting import (
     ELIMINATIONS,
 )
+from .op_costs import (
+    is_function,
+    weight,
+)
 from .pieces import (
     Contraction,
     Convolution,
@@ -69,7 +73,6 @@ from .pieces import (
     Product,
 )
 from .schedule import (
-    WEIGHTS,
     LoopTarget,
 )
 from .tuning import (
@@ -79,7 +82,6 @@ from .tuning import (
 )
 from .values import (
     FAR,
-    FUNCTIONS,
 )
 from .verify import (
     broken_piece,
@@ -94,9 +96,7 @@ __all__ = [
     "ELIMINATIONS",
     "EPYC",
     "FAR",
-    "FUNCTIONS",
     "REDUCTIONS",
-    "WEIGHTS",
     "ZERO",
     "Accumulate",
     "Affine",
@@ -140,6 +140,7 @@ __all__ = [
     "broken_piece",
     "copy_of",
     "extent_of",
+    "is_function",
     "is_short",
     "mapped",
     "number",
@@ -148,5 +149,6 @@ __all__ = [
     "pieces_of",
     "source_of_pairs",
     "variables",
+    "weight",
     "work",
 ]

@@ -9,7 +9,7 @@ from eqsat.terms import Term
 
 from .index_maps import Affine, Layout, LoopVar, Split, Unsupported
 from .nest import Compute, Const, Load, Operand
-from .schedule import WEIGHTS
+from .op_costs import weight
 from .tuning import LOOPS
 from .values import WIDE, Conflict, KernelValue, Values
 
@@ -122,5 +122,5 @@ def _factored(m: Mapped) -> Mapped:
 
 def work(m: Mapped) -> float:
     """Additions that an element takes, about."""
-    total = sum(WEIGHTS.get(s.op, 1) for s in m.body if isinstance(s, Compute))
+    total = sum(weight(s.op) for s in m.body if isinstance(s, Compute))
     return total / len(m.rows)

@@ -11,8 +11,8 @@ from eqsat.terms import CONSTANT, SCALAR, Op, Term, Weak
 
 from ..interpret import evaluate
 
-_SUMS = frozenset("sum prod mean any all matmul conv2d".split())
-"""Ops that make elements of arrays without any."""
+_SUMS = ("reduce", "contract")
+"""Kinds of ops that make elements of arrays without any."""
 
 
 def fixed_terms(
@@ -45,7 +45,7 @@ def sums_of_nothing(terms: Sequence[Term]) -> dict[Term, np.ndarray[Any, Any]]:
     return {
         t: _of_nothing(t)
         for t in terms
-        if t.op.name in _SUMS and t.size and any(a.size == 0 for a in t.args)
+        if cast(Op, t.op).kind in _SUMS and t.size and any(a.size == 0 for a in t.args)
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eqsat.ops import cast_op
 from eqsat.terms import BF16, CONSTANT, Term, Weak
 from eqsat.trace import primitives
 
@@ -43,5 +44,5 @@ def opened(term: Term) -> Late:
 def source_of_pairs(of: Late) -> Term | None:
     """The bfloat16 that are the whole of a constant in float32."""
     (source, *others) = of.leaves
-    is_cast = of.term.op.name == "cast" and of.term.args == (source,)
+    is_cast = of.term.op is cast_op and of.term.args == (source,)
     return source if is_cast and not others and source.dtype == BF16 else None

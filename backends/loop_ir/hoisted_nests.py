@@ -8,24 +8,22 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
-from eqsat.terms import HALF, Op, Term, postorder
+from eqsat.ops import add
+from eqsat.terms import HALF, Cost, Op, Term, postorder
 
-from .nest import REDUCTIONS
 from .schedule import LoopTarget
-from .values import FUNCTIONS, Values
-
-LONG = FUNCTIONS.union("divide sqrt rsqrt reciprocal floor_divide remainder".split())
-"""Ops that take long."""
+from .values import Values
 
 
-JOINED = REDUCTIONS - {"argmax", "argmin"} | {"mean"}
-"""Reductions that can reduce the results of their parts."""
+def cost_of(term: Term) -> Cost:
+    """How long an element of ``term`` takes."""
+    return cast(Op, term.op).cost
 
 
 def has_parts(term: Term) -> bool:
     """Whether a reduction can reduce the results of its parts."""
     op = cast(Op, term.op)
-    return op.name in JOINED or op.fold is not None
+    return op.join is not None or op.fold is not None
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Apart:
 
     def _takes_long(self, term: Term) -> bool:
         """Whether computing ``term`` takes long."""
-        return any(t.op.name in LONG for t in self._computed(term))
+        return any(cost_of(t) > Cost.LIGHT for t in self._computed(term))
 
     def _computed(self, term: Term) -> Iterator[Term]:
         """What is computed to compute ``term``, up to reductions and the like."""
@@ -120,7 +118,7 @@ class Apart:
 
     def _calls(self, term: Term) -> bool:
         """Whether functions are computed to compute ``term``."""
-        return any(t.op.name in FUNCTIONS for t in self._computed(term))
+        return any(cost_of(t) is Cost.FUNCTION for t in self._computed(term))
 
     def is_parted(self, term: Term, rows: int, elements: int) -> bool:
         """Whether so many rows of so many elements in all are reduced in two steps: few
@@ -146,7 +144,7 @@ class Apart:
         large = known.most_beside_bytes <= x.nbytes <= known.most_with_ends_bytes
         large &= term.size <= known.ends_width
         one = self.target.threads == 1 and self.target.sweeps
-        plain = term.op.name in ("sum", "mean") and x in self.memory
+        plain = cast(Op, term.op).join is add and x in self.memory
         size = known.sum_ends_bytes if plain else known.ends_bytes
         return x.nbytes // size if one and whole and large else 0
 

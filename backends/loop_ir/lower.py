@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from eqsat.kernels import Kernel, inner, packed
+from eqsat.ops import conv2d_op, matmul_op, reshape_op
 from eqsat.support import verifying
 from eqsat.terms import BF16, HALF, Op, Shape, Term
 
@@ -79,8 +80,8 @@ class _Lowering(Nests):
         numbers: Mapping[Term, DType],
     ) -> None:
         terms = inner(kernel.bodies, kernel.term.args)
-        rows = {t.shape[-1] for t in terms if t.op.name == "matmul" and not is_short(t)}
-        rows |= {prod(t.shape[2:]) for t in terms if t.op.name == "conv2d"}
+        rows = {t.shape[-1] for t in terms if t.op is matmul_op and not is_short(t)}
+        rows |= {prod(t.shape[2:]) for t in terms if t.op is conv2d_op}
         super().__init__(replace(target, rows=frozenset(rows)), len(terms) == 1)
         self.kernel, self.late = kernel, late
         self.users.update(a for t in terms for a in set(t.args))
@@ -111,7 +112,7 @@ class _Lowering(Nests):
         return self.out
 
     def contract(self, term: Term, root: Root) -> None:
-        if term.op.name == "matmul":
+        if term.op is matmul_op:
             self._product(term, root)
         else:
             self._convolution(term, root)
@@ -224,7 +225,7 @@ class _Lowering(Nests):
         be far apart, and their reshape nowhere."""
         n, c, *image = term.shape
         shape = (n, groups, c // groups, *image)
-        if term.op.name == "reshape" and term not in self.memory:
+        if term.op is reshape_op and term not in self.memory:
             (x,) = term.args
             if x.shape == shape:
                 return self._operand(x, shape, dtype, is_image)

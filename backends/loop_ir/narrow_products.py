@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eqsat.ops import matmul_op
 from eqsat.terms import Term
 
 from .tuning import LOOPS
@@ -10,7 +11,7 @@ from .tuning import LOOPS
 def is_short(term: Term) -> bool:
     """Whether a term is a product of matrices so narrow that vectors run over many rows
     of the result, or over many results, rather than along a row."""
-    if term.op.name != "matmul" or term.dtype not in ("float32", "float64"):
+    if term.op is not matmul_op or term.dtype not in ("float32", "float64"):
         return False
     x, y = term.args
     m, k = x.shape[-2:]

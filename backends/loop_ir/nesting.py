@@ -11,7 +11,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels import VIEWS, packed, strides_of_view
+from eqsat.kernels import packed, strides_of_view
+from eqsat.ops import (
+    ASSEMBLIES,
+    VIEWS,
+    accumulate_op,
+    concatenate_op,
+    conv2d_op,
+    matmul_op,
+    pad_op,
+    reshape_op,
+    take_op,
+)
+from eqsat.ops import add_at as add_at_op
+from eqsat.ops import set_at as set_at_op
 from eqsat.terms import HALF, Op, Shape, Term, Weak
 
 from ..interpret import evaluate
@@ -36,18 +49,19 @@ from .sorted_rows import ORDERED, order
 from .values import Conflict, Values, computed_dtype, matching
 
 PRODUCTS = ("float32", "float64")
-CONTRACTIONS = ("matmul", "conv2d")
-SCATTERED = ("add_at", "set_at")
+CONTRACTIONS = frozenset([matmul_op, conv2d_op])
+WRITTEN = CONTRACTIONS | ASSEMBLIES | {add_at_op, set_at_op}
+"""Ops that are written where they belong, in several steps."""
 DECOMPOSITIONS = ("decompose", "pinv")
 ELIMINATIONS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 FACTORS = (*ELIMINATIONS, *DECOMPOSITIONS)
-INDEXED = ("take", "accumulate")
+INDEXED = frozenset([take_op, accumulate_op])
 """Ops of a library that nests compute."""
 
 
 def _source(term: Term) -> Term:
     """What ``term`` is a view of."""
-    while term.op.name in VIEWS:
+    while term.op in VIEWS:
         term = term.args[0]
     return term
 
@@ -62,7 +76,7 @@ def _no_loops(term: Term) -> Unsupported:
 def _is_whole(term: Term) -> bool:
     """Whether a term is a product of integer matrices."""
     dtype = cast("DType", term.dtype)
-    is_matmul = term.op.name == "matmul" and dtype.kind in "iu"
+    is_matmul = term.op is matmul_op and dtype.kind in "iu"
     return is_matmul and term.size > 0 and term.args[0].size > 0
 
 
@@ -116,8 +130,8 @@ class Nests:
     def write(self, root: Root) -> None:
         """One term; what joins arrays is written part by part."""
         term = root.term
-        name = "" if term in self.memory else term.op.name
-        if name == "concatenate":
+        op = None if term in self.memory else term.op
+        if op is concatenate_op:
             axis = cast(int, term.attrs[0]) + term.ndim
             if self._is_woven(term, root, axis):
                 self.nest(
@@ -132,24 +146,24 @@ class Nests:
                 if a.size:
                     self.write(Root(a, root.out, root.strides, offset))
                 offset += a.shape[axis] * root.strides[axis]
-        elif name == "pad":
+        elif op is pad_op:
             self.pad(term, root)
-        elif name == "add_at" and self.target.scatters:
+        elif op is add_at_op and self.target.scatters:
             add_at(self, root)
-        elif name == "set_at" and self.target.scatters:
+        elif op is set_at_op and self.target.scatters:
             set_at(self, root)
-        elif name in ORDERED and self.target.orders:
+        elif op in ORDERED and self.target.orders:
             order(self, root)
-        elif name in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
+        elif op in CONTRACTIONS and root.out.dtype.name in PRODUCTS:
             if is_short(term):
                 self.nest([root])
             else:
                 self.contract(term, root)
-        elif name in FACTORS and self.target.factors:
+        elif op is not None and op.name in FACTORS and self.target.factors:
             self.factor(term, root)
         elif _is_whole(term) and term not in self.memory:
             self.write(replace(root, term=_sum_of_products(term)))
-        elif name == "reshape" and (inside := self._inside(root)) is not None:
+        elif op is reshape_op and (inside := self._inside(root)) is not None:
             self.write(inside)
         else:
             self.nest([root])
@@ -174,7 +188,7 @@ class Nests:
         """What a reshape is of, to be written in its stead: a product, or what joins
         or pads arrays, which need no memory of their own then."""
         (x,) = root.term.args
-        if x in self.memory or x.op.name not in (*CONTRACTIONS, "concatenate", "pad"):
+        if x in self.memory or x.op not in CONTRACTIONS | ASSEMBLIES:
             return None
         op, shape = cast(Op, root.term.op), root.term.shape
         strides = strides_of_view(op, {"shape": x.shape}, shape, root.strides)
@@ -257,8 +271,7 @@ class Nests:
             self.memory[term] = own[0].out, Layout(own[0].strides, own[0].offset)
             return [r for r in roots if r.term is not term]
         is_half = own and own[0].out.dtype in HALF
-        name = term.op.name
-        apart = name == "reshape" or (name in CONTRACTIONS and is_half)
+        apart = term.op is reshape_op or (term.op in CONTRACTIONS and is_half)
         if own and not apart:
             raise _no_loops(term)
         self.materialise(term)
@@ -304,27 +317,25 @@ class Nests:
 
     def materialise(self, term: Term) -> None:
         """Compute ``term`` into memory of its own."""
-        if term.op.name == "reshape":
+        if term.op is reshape_op:
             self._flat(term)
             return
         dtype = computed_dtype(term)
         is_product = dtype.name in PRODUCTS or _is_whole(term)
-        if term.op.name in CONTRACTIONS and not is_product:
+        if term.op in CONTRACTIONS and not is_product:
             raise Unsupported(f"{term.op.name} in {dtype}")
         strides = packed(term.shape)
         out = self.temporary(dtype, term.size)
         root = Root(term, out, strides)
         if term.op.kind == "reduce":  # type: ignore[attr-defined]
             self._reduction(root)
-        elif term.op.name in (*CONTRACTIONS, "concatenate", "pad", *SCATTERED) or (
-            term.op.name in ORDERED and self.target.orders
-        ):
-            if term.op.name == "concatenate":
+        elif term.op in WRITTEN or (term.op in ORDERED and self.target.orders):
+            if term.op is concatenate_op:
                 self._sources(term)
             self.write(root)
         elif (
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]
-            or term.op.name in INDEXED
+            or term.op in INDEXED
         ):
             self.nest([root])
         else:
@@ -357,10 +368,9 @@ class Nests:
         if not self.apart.is_parted(term, term.size, whole) or not has_parts(term):
             self.nest([root])
             return
-        dtype = np.dtype(bool) if term.op.name in ("any", "all") else root.out.dtype
         ends = self.apart.ends(term)
         chunk = LoopVar("chunk", 3 if ends else self.target.tuning.parts)
-        parts = self.temporary(dtype, term.size * chunk.size)
+        parts = self.temporary(root.out.dtype, term.size * chunk.size)
         _, values, (index,) = self._values([root])
         assert index is not None
         (number,) = (i for i, v in enumerate(values.values) if v.over)

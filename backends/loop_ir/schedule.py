@@ -32,17 +32,11 @@ from .nest import (
     Within,
 )
 from .nest_loops import NestLoops, Placed, Scattering, loops_of
-from .normal_cdf_gelu import CDF, normal_at_once
+from .normal_cdf_gelu import normal_at_once
+from .op_costs import weight
 from .tuning import LOOPS, LoopTuning
 from .value_graph import ValueGraph, divide_once, graph_of
-from .values import FUNCTIONS, KernelValue, Values
-
-WEIGHTS = {
-    **dict.fromkeys("divide sqrt rsqrt reciprocal floor_divide remainder".split(), 3),
-    **dict.fromkeys(FUNCTIONS, 10),
-    CDF: 9,
-}
-"""What an op costs beside an addition, where that differs."""
+from .values import KernelValue, Values
 
 
 @dataclass(frozen=True)
@@ -255,7 +249,7 @@ class _Schedule:
         total = 0
         while stack:
             v = self.values[stack.pop()]
-            total += WEIGHTS.get(v.op, 1)
+            total += weight(v.op)
             new = {a for a in v.args if a not in seen and not self._is_row(a)}
             seen |= new
             stack += new

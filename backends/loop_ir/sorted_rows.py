@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from eqsat.kernels import packed
+from eqsat.ops import argsort_op, sort_op
 from eqsat.terms import Op, Shape
 
 from .index_maps import Layout, Unsupported
@@ -14,7 +15,7 @@ from .pieces import Network, Ordering
 from .roots import Root, RootWriter
 from .tuning import LOOPS
 
-ORDERED = ("sort", "argsort")
+ORDERED = frozenset([sort_op, argsort_op])
 
 
 def order(nests: RootWriter, root: Root) -> None:
@@ -27,7 +28,7 @@ def order(nests: RootWriter, root: Root) -> None:
         raise Unsupported(f"{term.op.name} of {dtype}")
     axis = term.ndim + attrs["axis"][0]
     found = nests.memory.get(x)
-    if term.op.name == "sort" and found is not None and found[0].dtype == dtype:
+    if term.op is sort_op and found is not None and found[0].dtype == dtype:
         network = _network(root, axis, *found)
         if network is not None:
             nests.out.pieces.append(network)
@@ -36,7 +37,7 @@ def order(nests: RootWriter, root: Root) -> None:
     lies = root.strides == strides and not root.offset
     out = root.out if lies else nests.temporary(root.out.dtype, term.size)
     operands: tuple[Operand, ...] = (out, FAULT)
-    if term.op.name == "argsort":
+    if term.op is argsort_op:
         source, layout = nests.memory.get(x, (out, None))
         if layout != Layout(strides):
             source = nests.temporary(dtype, x.size)

@@ -17,7 +17,20 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernels import packed
-from eqsat.terms import HALF, Op, Shape, Term, Weak, limits
+from eqsat.ops import (
+    accumulate_op,
+    broadcast_to_op,
+    cast_op,
+    concatenate_op,
+    copy,
+    power,
+    reshape_op,
+    slice_op,
+    take_op,
+    transpose_op,
+    where,
+)
+from eqsat.terms import HALF, Cost, Op, Shape, Term, Weak, limits
 
 from ..interpret import evaluate
 from .index_maps import (
@@ -36,18 +49,12 @@ from .index_maps import (
     transpose_index,
 )
 from .narrow_products import is_short
-from .nest import REDUCTIONS, DType
+from .nest import DType
 
 RUNNING = frozenset(
     "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
 )
 """Ufuncs whose running results loops compute: they are associative."""
-FUNCTIONS = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p tanh sinh cosh erf sigmoid sin cos tan power "
-    "cbrt hypot arctan arctan2 arcsin arccos logaddexp erfc erfcx erfinv log_ndtr "
-    "gammaln digamma".split()
-)
-"""Pointwise ops that take as long as some ten additions."""
 WIDE = np.dtype(np.float32)
 INDEX = np.dtype(np.int64)
 NEAR = np.dtype(np.int32)
@@ -205,7 +212,7 @@ class Values:
             {v: v.size for e in index for v in e.variables}.values()
         )
         light, heavy = self.most
-        most = heavy if op.name in FUNCTIONS else light
+        most = heavy if op.cost is Cost.FUNCTION else light
         if self.open and self.times[term] > most * max(term.size, 1):
             raise Conflict(term)
 
@@ -228,20 +235,20 @@ class Values:
         op = cast(Op, term.op)
         attrs = op.attr_dict(term)
         args = term.args
-        if op.name == "reshape":
+        if op is reshape_op:
             try:
                 below = reshape_index(index, term.shape, args[0].shape)
             except Unsupported:
                 raise Conflict(term) from None
             return self.value(args[0], below)
-        if op.name == "broadcast_to":
+        if op is broadcast_to_op:
             return self.value(args[0], broadcast_index(index, args[0].shape))
-        if op.name == "transpose":
+        if op is transpose_op:
             return self.value(args[0], transpose_index(index, attrs["perm"]))
-        if op.name == "slice":
+        if op is slice_op:
             below = slice_index(index, attrs["starts"], attrs["steps"])
             return self.value(args[0], below)
-        if op.name == "concatenate" and not index[attrs["axis"]].terms:
+        if op is concatenate_op and not index[attrs["axis"]].terms:
             return self._part(args, attrs["axis"], index)
         if op.kind == "reduce":
             return self.reductions.value(term, op.name, args[0], attrs["axis"], index)
@@ -251,9 +258,9 @@ class Values:
             return self._dot(term, index)
         if op.lowerings:
             raise Conflict(term)
-        if op.name == "take":
+        if op is take_op:
             return self._take(term, attrs["axis"], index)
-        if op.name == "accumulate":
+        if op is accumulate_op:
             return self._run(term, attrs["ufunc"], attrs["axis"][0], index)
         raise Conflict(term)
 
@@ -363,7 +370,7 @@ class Values:
         )
 
     def _pointwise(self, term: Term, op: Op, index: Index) -> int:
-        if op.name == "copy":
+        if op is copy:
             return self.value(term.args[0], index)
         met = [computed_dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
         if not met or op.lowerings:
@@ -374,15 +381,15 @@ class Values:
         for a in term.args:
             if isinstance(a.dtype, Weak) and a not in self.memory:
                 number = _bare_number(a)
-                dtype = computed_dtype(term) if op.name == "where" else met[-1]
+                dtype = computed_dtype(term) if op is where else met[-1]
                 if self.rounds and term.dtype in HALF:
                     number = float(cast("DType", term.dtype).type(number))
                 values.append(self.numbered.number(number, dtype))
             else:
                 values.append(self.value(a, broadcast_index(index, a.shape)))
-        if op.name == "cast":
+        if op is cast_op:
             return self.numbered.cast(values[0], cast("DType", term.dtype))
-        if op.name == "power" and computed_dtype(term).kind in "iu":
+        if op is power and computed_dtype(term).kind in "iu":
             values = self._powers(term, values, index)
         return self.numbered.add(
             KernelValue(op.name, computed_dtype(term), tuple(values))
@@ -422,7 +429,7 @@ class RowReductions:
         self, term: Term, name: str, arg: Term, axes: Sequence[int], index: Index
     ) -> int:
         op = cast(Op, term.op)
-        if name not in (*REDUCTIONS, "mean") and op.fold is None:
+        if op.identity is None and op.fold is None:
             raise Unsupported(f"{name} in loops")
         outer = frozenset(v for e in index for v in e.variables)
         if self.joins is not None:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from math import prod
 
 from eqsat.kernels import Device, Kernel, inner
-from eqsat.ops import causal_scores, concatenate, matmul, reduce, softmax
+from eqsat.ops import (
+    attention_causal,
+    causal_scores,
+    concatenate,
+    matmul,
+    reduce,
+    softmax,
+)
 from eqsat.terms import Term
 from eqsat.trace import Tracer, primitives
 
@@ -72,7 +79,7 @@ def count_of(term: Term, device: Device) -> int:
     stand kernels to start, and results that are moved twice to be joined, twice more
     beside the values that are dropped, which are read.
     """
-    if term.op.name != "attention_causal":
+    if term.op is not attention_causal:
         return 1
     q, k, v = (a.shape for a in term.args[:3])
     m, n = q[-2], k[-2]

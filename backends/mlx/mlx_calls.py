@@ -9,8 +9,16 @@ import mlx.core as mx
 import numpy as np
 
 from eqsat.kernels import MAP, ROW, Kernel, show_type
+from eqsat.ops import (
+    add,
+    cast_op,
+    matmul_op,
+    multiply,
+    reshape_op,
+    sum_op,
+)
 from eqsat.support import BackendError
-from eqsat.terms import CONSTANT, HALF, Op, Term, Weak
+from eqsat.terms import CONSTANT, EXACT, HALF, Op, Term, Weak
 from eqsat.trace import KERNEL, RESULT, KernelBody, body_of, pairs_of
 
 from ..gpu.printing import FEW_ROWS
@@ -146,14 +154,14 @@ class KernelWriter:
         joined = self._addmm(term)
         if joined is not None:
             return joined
-        if op.name == "matmul":
+        if op is matmul_op:
             own = self._own_product(term)
             if own is not None:
                 return own
         if op.name == "nextafter" and term.dtype in HALF and self.wide:
             return self._in_half(term)
         text = spell.expression(self._call(term, self.value))
-        if op.name == "cast" and term.dtype in HALF and self.wide:
+        if op is cast_op and term.dtype in HALF and self.wide:
             narrow = spell.cast_text(self.value(term.args[0]), term.dtype)
             return spell.cast_text(narrow, WIDE)
         return text
@@ -227,10 +235,10 @@ class KernelWriter:
     def _addmm(self, term: Term) -> str | None:
         """x w + b or number (x w) + b as one call, where the product is read nowhere
         else."""
-        if term.op.name != "add" or self.dtype(term) not in (WIDE, F64, *HALF):
+        if term.op is not add or self.dtype(term) not in (WIDE, F64, *HALF):
             return None
         ways = (term.args, term.args[::-1])
-        for x, y in sorted(ways, key=lambda way: way[0].op.name == "matmul"):
+        for x, y in sorted(ways, key=lambda way: way[0].op is matmul_op):
             factor, product = _scaled(x)
             if self._is_lone(x) and self._is_lone(product) and _adds(product, y):
                 own = self._own_product(product, factor, y)
@@ -300,8 +308,8 @@ def is_one_call(writer: KernelWriter) -> bool:
         if between and not writer.language:
             return False
         return writer.fast(root, writer.plain) is not None
-    moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take")
-    return op.ufunc is not None or moves or op.name in ("max", "min", "matmul", "sort")
+    once = op.ufunc is not None or op in (cast_op, matmul_op)
+    return once or op.roundings == EXACT
 
 
 def own_sum(writer: KernelWriter) -> str | None:
@@ -309,12 +317,12 @@ def own_sum(writer: KernelWriter) -> str | None:
     adds in float32: halves it adds as halves, columns and long rows by few
     threads."""
     (root, *others) = writer.roots
-    kept = root.op.name == "sum"
-    term = root if kept or root.op.name != "reshape" else root.args[0]
-    if others or term.op.name != "sum" or term.args[0] not in writer.leaves:
+    kept = root.op is sum_op
+    term = root if kept or root.op is not reshape_op else root.args[0]
+    if others or term.op is not sum_op or term.args[0] not in writer.leaves:
         return None
     (x,) = term.args
-    axes = sorted(a % x.ndim for a in cast(Op, term.op).attr_dict(term)["axis"])
+    axes = sorted(a % x.ndim for a in term.op.attr_dict(term)["axis"])
     lead = x.ndim - len(axes)
     trailing = axes == list(range(lead, x.ndim)) and len(axes) > 0
     whole = kept or root.shape == x.shape[:lead]
@@ -338,9 +346,9 @@ def uses_of(roots: Sequence[Term], leaves: Set[Term]) -> dict[Term, int]:
 
 def _scaled(term: Term) -> tuple[float, Term]:
     """The number and the product of ``number * (x w)``."""
-    if term.op.name == "multiply":
+    if term.op is multiply:
         for x, number in (term.args, term.args[::-1]):
-            if x.op.name == "matmul" and isinstance(number.dtype, Weak):
+            if x.op is matmul_op and isinstance(number.dtype, Weak):
                 value = evaluate([number], {})[number]
                 if np.ndim(value) == 0 and np.isfinite(value):
                     return float(value), x
@@ -349,7 +357,7 @@ def _scaled(term: Term) -> tuple[float, Term]:
 
 def _adds(product: Term, other: Term) -> bool:
     """Whether ``addmm`` adds ``other`` to a product."""
-    if product.op.name != "matmul":
+    if product.op is not matmul_op:
         return False
     if isinstance(other.dtype, Weak) or other.dtype != product.dtype:
         return False

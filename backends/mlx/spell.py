@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from eqsat.ops import attention_causal, broadcast_to_op, reshape_op, transpose_op
 from eqsat.support import BackendError
 from eqsat.terms import HALF, Op, Shape, Term, is_float
 
@@ -55,6 +56,8 @@ def expression(call: MLXCall) -> str:
         return _call(f"mx.{_SAME[name]}", call.args)
     if call.op.kind == "pointwise" and name in _OWN:
         return _call(f"ops.{name}", call.args)
+    if call.op.scale is not None:
+        return f"mx.multiply({call.args[0]}, {call.op.factor(call.dtype)!r})"
     if call.op.kind == "leaf":
         raise BackendError(f"{name}: a leaf cannot be computed")
     return by_host(call)
@@ -107,11 +110,11 @@ def view(term: Term, arg: str) -> str:
     op = cast(Op, term.op)
     attrs = op.attr_dict(term)
     (source, *_) = term.args
-    if op.name == "reshape":
+    if op is reshape_op:
         return f"mx.reshape({arg}, {tuple(term.shape)})"
-    if op.name == "broadcast_to":
+    if op is broadcast_to_op:
         return f"mx.broadcast_to({arg}, {tuple(term.shape)})"
-    if op.name == "transpose":
+    if op is transpose_op:
         perm = attrs["perm"]
         if tuple(perm) == (-1, -2):
             return f"mx.swapaxes({arg}, -1, -2)"
@@ -271,10 +274,6 @@ def _invert(c: MLXCall) -> str:
     return _call("mx.logical_not" if is_bool else "mx.bitwise_invert", c.args)
 
 
-def _scaled(factor: float) -> Rule:
-    return lambda c: f"mx.multiply({c.args[0]}, {factor!r})"
-
-
 _SINGLE = frozenset("exp erf sigmoid sin cos logaddexp".split())
 """Functions that MLX computes in float32, whatever the dtype."""
 _SAME = {
@@ -320,8 +319,6 @@ _RULES: dict[str, Rule] = {
     **{n: _same_of_integers(n) for n in ("floor", "ceil", "trunc")},
     "invert": _invert,
     "float_power": lambda c: _call("mx.power", c.args),
-    **dict.fromkeys(("degrees", "rad2deg"), _scaled(180 / math.pi)),
-    **dict.fromkeys(("radians", "deg2rad"), _scaled(math.pi / 180)),
 }
 
 # -- composites ------------------------------------------------------------------------
@@ -348,7 +345,7 @@ def _logsumexp(c: MLXCall) -> str:
 
 def _attention(c: MLXCall) -> str | None:
     q_, k_, v_ = (t.shape for t in c.term.args[:3])
-    blind = c.op.name == "attention_causal" and q_[-2] > k_[-2]
+    blind = c.op is attention_causal and q_[-2] > k_[-2]
     if blind or not _is_grouped(q_[:-2], k_[:-2], v_[:-2]):
         return None  # MLX has another answer than NaN for queries that see no key
     q, k, v, scale, *mask = c.args

@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels import VIEWS, Kernel, inner
-from eqsat.terms import CONSTANT, HALF, Op, Shape, Term, Weak
+from eqsat.kernels import Kernel, inner
+from eqsat.ops import VIEWS, cast_op, power
+from eqsat.terms import CONSTANT, EXACT, HALF, Op, Shape, Term, Weak
 
 from ..interpret import Array, evaluate
 
@@ -42,7 +43,7 @@ class BodyNode:
 
     @property
     def is_view(self) -> bool:
-        return self.name in VIEWS
+        return self.op in VIEWS
 
     @property
     def is_pointwise(self) -> bool:
@@ -193,9 +194,9 @@ class _Opening:
         dtype = self._dtype(term)
         if op.kind == "pointwise":
             args = [_unbroadcast(a) for a in args]
-        if op.name == "cast" and isinstance(args[0], BodyNode):
+        if op is cast_op and isinstance(args[0], BodyNode):
             return self._cast(args[0], dtype, term.shape)
-        if op.name == "power" and args[1] in (2, 2.0):
+        if op is power and args[1] in (2, 2.0):
             return self._add("square", args[:1], {}, term.shape, dtype)
         return self._add(op.name, args, attrs, term.shape, dtype, op)
 
@@ -266,5 +267,4 @@ def _is_widened(terms: Sequence[Term]) -> bool:
     if len(terms) != 1:
         return True
     op = cast(Op, terms[0].op)
-    moves = op.kind == "view" or op.name in ("cast", "copy", "where", "take", "pad")
-    return op.ufunc is None and not moves and op.name not in ("max", "min")
+    return op.ufunc is None and op.roundings != EXACT and op is not cast_op

@@ -106,24 +106,14 @@ RESERVED = frozenset(
 """Names that generated text uses for something else."""
 
 
-_SCIPY = {
-    n: n
-    for n in (
-        "erf erfc erfcx erfinv log_ndtr ndtri gamma gammaln beta betaln i0 i0e i1 i1e "
-        "j0 j1"
-    ).split()
-} | {"digamma": "psi"}
-"""Ops that are ufuncs of ``scipy.special``."""
-
-
 def _ufunc(op: Op, node: BodyNode, namespace: dict[str, Any]) -> str | None:
     """The ufunc of ``op``, where its loops are those of the reference."""
     wide = all(a.dtype not in HALF for a in node.nodes)
-    if op.name in _SCIPY and wide:
+    if op.special and wide:
         import scipy.special
 
         namespace["special"] = scipy.special
-        return f"special.{_SCIPY[op.name]}"
+        return f"special.{op.special}"
     if op.ufunc is None:
         return None
     name = op.ufunc.__name__

@@ -21,6 +21,17 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.error_rules import PROPAGATE, monotone
+from eqsat.ops import (
+    MOVES,
+    add,
+    cast_op,
+    divide,
+    multiply,
+    square,
+    subtract,
+    sum_op,
+    take_op,
+)
 from eqsat.rulelang import leaf_value
 from eqsat.support import WIDE, Array, Ball, Precision, Range
 from eqsat.terms import (
@@ -36,9 +47,6 @@ from eqsat.terms import (
     is_float,
 )
 from eqsat.trace import body_of, pairs_of
-
-LIBRARY = 8.0
-"""Roundings (half ulps) that one call of a library function counts as."""
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
 
@@ -91,7 +99,7 @@ class Analysis:
         dtype = _computed_in(term)
         args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
         value = _value(term, args)
-        if term.op.name in _VIEWS and not is_float(term.dtype):
+        if term.op in MOVES and not is_float(term.dtype):
             return Ball(value, _propagated(term, args, value, self.range))
         if not is_float(term.dtype):
             return Ball(value, _decision_error(term.op.name, args, value))
@@ -104,16 +112,16 @@ class Analysis:
         """The ball after the roundings of the operation itself."""
         assert isinstance(term.op, Op)
         p = PRECISION[dtype]
-        n = _roundings(term.op)
+        n = term.op.roundings
         error = carried = np.broadcast_to(error, value.shape)
         if n:
             size = np.abs(value) + error
             if term.op.name in _LARGER_AND_REST:
                 size = size + np.abs(np.maximum(args[0].value, args[1].value))
             error = error + n * p.unit * size
-            if term.op.name not in ("add", "subtract", "sum"):
+            if term.op not in (add, subtract, sum_op):
                 exact = (value == 0) & (error == 0)
-                if term.op.name in ("multiply", "divide", "square"):
+                if term.op in (multiply, divide, square):
                     exact = exact & _zero_operand(args)
                 error = np.where(exact, 0, error + n * p.tiny)
         self.range.intermediate(value, p.largest)
@@ -156,11 +164,11 @@ def _value(term: Term, args: list[Ball]) -> Array:
     """The exact value of a primitive, as far as the wide precision goes."""
     op, values = term.op, [a.value for a in args]
     assert isinstance(op, Op)
-    if op.name == "cast":
+    if op is cast_op:
         if is_float(term.dtype):
             return values[0].astype(WIDE)
         return values[0].astype(op.attr_dict(term)["dtype"])
-    if op.name in OF_SCIPY:
+    if op.special:  # which takes no long double
         values = [v.astype(float) for v in values]
     found = np.asarray(op.reference(*_weak(term, values), **op.attr_dict(term)))
     return found.astype(WIDE) if is_float(term.dtype) else found
@@ -175,31 +183,8 @@ def _weak(term: Term, values: list[Array]) -> list[Any]:
     return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
-OF_SCIPY = frozenset(
-    "erf erfc erfcx erfinv log_ndtr ndtri digamma trigamma gamma gammaln beta betaln "
-    "i0 i0e i1 i1e j0 j1".split()
-)
-"""Ops whose references take no long double."""
-_VIEWS = frozenset(
-    "reshape broadcast_to transpose slice concatenate pad take copy".split()
-)
-_NO_ROUNDING = _VIEWS | frozenset(
-    "negative absolute sign maximum minimum fmax fmin max min where floor ceil trunc "
-    "rint copysign iota fmod sort".split()
-)
 _LARGER_AND_REST = frozenset(["logaddexp", "logaddexp2"])
 """Sums of the larger operand and of a logarithm, which may cancel."""
-_SUMS = frozenset("sum mean prod matmul conv2d".split())
-_ONCE = frozenset("add subtract multiply divide sqrt square reciprocal cast".split())
-
-
-def _roundings(op: Op) -> float:
-    """Half ulps that the last steps of ``op`` add; those of sums are counted there."""
-    if op.name in _NO_ROUNDING:
-        return 0.0
-    if op.name in _ONCE or op.name in _SUMS:
-        return 2.0 if op.name == "mean" else 1.0
-    return {"sigmoid": LIBRARY + 3, "rsqrt": 3.0}.get(op.name, LIBRARY)
 
 
 def _zero_operand(args: list[Ball]) -> Any:
@@ -229,14 +214,15 @@ def _decision_error(name: str, args: list[Ball], value: Array) -> Array:
 def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Array:
     """The errors of the operands as they show in the value."""
     assert isinstance(term.op, Op)
-    name, attrs = term.op.name, term.op.attr_dict(term)
-    if name == "take" and args[1].error.any():
+    attrs = term.op.attr_dict(term)
+    if term.op is take_op and args[1].error.any():
         return np.full(value.shape, np.inf, WIDE)
-    if name in _VIEWS:
-        errors = [a.error for a in args[: 1 if name == "take" else None]]
-        errors += [a.value for a in args[1:]] if name == "take" else []
+    if term.op in MOVES:
+        errors = [a.error for a in args]
+        if term.op is take_op:  # whose indices are no elements
+            errors[1] = args[1].value
         return np.asarray(term.op.reference(*errors, **attrs))
-    rule = PROPAGATE.get(name)
+    rule = PROPAGATE.get(term.op.name)
     if rule is not None:
         return np.asarray(rule(args, value, span, attrs, _precision_of_sums(term)))
     if len(args) == 1 and term.op.kind == "pointwise":

@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.checking.free_functions import Unprovable
 from eqsat.checking.prime_field import Field, FieldArray, as_objects
 from eqsat.checking.quotient_bound import ATOM, QuotientBound
+from eqsat.ops import MOVES, iota_op, take_op
 from eqsat.support import Array
 from eqsat.terms import (
     BOOL,
@@ -63,7 +64,7 @@ def _value(term: Term, values: Mapping[Term, FieldArray], f: Field) -> FieldArra
     assert isinstance(term.op, Op)
     name, args = term.op.name, [values[a] for a in term.args]
     attrs = term.op.attr_dict(term)
-    if name in _VIEWS:
+    if term.op in MOVES or term.op is iota_op:
         return _view(term, args, attrs)
     if name == "cast":
         return _cast(f, args[0], term.args[0].dtype, np.dtype(attrs["dtype"]))
@@ -82,9 +83,6 @@ def _is_bool(dtype: DType) -> bool:
     return not isinstance(dtype, Weak) and dtype == BOOL
 
 
-_VIEWS = frozenset(
-    "reshape broadcast_to transpose slice concatenate pad take iota copy".split()
-)
 _OF_FLOATS = frozenset(["reciprocal"])
 """Ops that round in integers."""
 
@@ -93,13 +91,13 @@ def _view(
     term: Term, args: Sequence[FieldArray], attrs: Mapping[str, Any]
 ) -> FieldArray:
     assert isinstance(term.op, Op)
-    if term.op.name == "iota":
+    if term.op is iota_op:
         (n,) = attrs["shape"]
         return FieldArray(
             np.arange(n).astype(object), QuotientBound(0, 0, n.bit_length())
         )
     arrays: list[Array] = [a.array for a in args]
-    if term.op.name == "take":
+    if term.op is take_op:
         if term.args[1].op is not CONSTANT:
             raise Unprovable("indices that are not known")
         held: Any = term.args[1].attrs[0]

@@ -23,7 +23,6 @@ from eqsat.kernels.calibrate import (
 )
 from eqsat.kernels.cost_model import (
     CPU,
-    VIEWS,
     CostModel,
     Device,
     nbytes,
@@ -80,7 +79,6 @@ __all__ = [
     "SQUEEZED",
     "STORED",
     "VIEW",
-    "VIEWS",
     "Backend",
     "CostModel",
     "Device",

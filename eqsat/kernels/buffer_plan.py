@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.kernels.kernel import Kernel, Step, View
+from eqsat.ops import broadcast_to_op, reshape_op
 from eqsat.terms import Term, Type
 
 
@@ -99,7 +100,7 @@ def _is_whole(view: Term, base: Term) -> bool:
     """Whether ``view`` shows each element of ``base`` once and may be written to: what
     NumPy broadcasts is read-only, even where it only gains axes of size 1."""
     while view is not base:
-        if view.size != base.size or view.op.name == "broadcast_to":
+        if view.size != base.size or view.op is broadcast_to_op:
             return False
         view = view.args[0]
     return True
@@ -132,7 +133,7 @@ def _overwritable(
 def _is_flat(view: Term, base: Term) -> bool:
     """Whether ``view`` is ``base`` or only reshapes of it."""
     while view is not base:
-        if view.op.name != "reshape":
+        if view.op is not reshape_op:
             return False
         view = view.args[0]
     return True

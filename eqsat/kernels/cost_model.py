@@ -18,6 +18,7 @@ from typing import Any
 
 from eqsat.kernels.fusion_state import opened
 from eqsat.kernels.target import Target
+from eqsat.ops import VIEWS, broadcast_to_op, reshape_op, slice_op, transpose_op
 from eqsat.support import EqsatError, Options
 from eqsat.terms import SCALAR, Lowering, Op, Term, Type, Weak, infer, postorder
 from eqsat.trace import KERNEL, RESULT, BodyStep, KernelBody
@@ -207,7 +208,7 @@ class CostModel:
         apart."""
         if op.kind == "leaf":
             return 0.0
-        if op.name in VIEWS:
+        if op in VIEWS:
             return self.device.view_s
         own = self.own_s(op, attrs, types, out)
         if own is not None:
@@ -227,7 +228,7 @@ class CostModel:
         assert isinstance(op, Op)
         if op.kind == "leaf" or op is RESULT:
             return 0.0
-        if op.name in VIEWS:
+        if op in VIEWS:
             return self.device.view_s
         types = tuple(a.type for a in term.args)
         own = self.own_s(op, term.attrs, types, term.type)
@@ -244,7 +245,7 @@ class CostModel:
         traffic += sum(self.device.traffic_s(n) for n in reads.values())
         if op is KERNEL:
             traffic += self.device.panel_s(prologue_bytes(body, steps))
-        views = sum(step[0].name in VIEWS for step in steps)
+        views = sum(step[0] in VIEWS for step in steps)
         return self.kernel_s(work, traffic, views)
 
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:
@@ -263,13 +264,9 @@ class CostModel:
         return total
 
 
-VIEWS = ("reshape", "broadcast_to", "transpose", "slice")
-"""Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
-
-
 def read_bytes(op: Op, i: int, size: float, written: float) -> float:
     """Bytes of argument ``i`` (``size``) that ``op`` reads to write ``written``."""
-    if op.name == "slice":
+    if op is slice_op:
         return min(size, written)
     return op.bytes_read(i, size, written)
 
@@ -277,7 +274,7 @@ def read_bytes(op: Op, i: int, size: float, written: float) -> float:
 def shown_bytes(term: Term) -> float:
     """Bytes to read of a value in memory: a broadcast shows fewer than it has."""
     size = float(term.nbytes)
-    while term.op.name in ("broadcast_to", "reshape", "transpose"):
+    while term.op in (broadcast_to_op, reshape_op, transpose_op):
         term = term.args[0]
         size = min(size, float(term.nbytes))
     return size
@@ -326,7 +323,7 @@ def prologue_bytes(body: KernelBody, work: Sequence[Work]) -> float:
     if len(products) != 1:  # none, or attention
         return 0.0
     left, n = products[0].args[0], body.arity
-    while left >= n and body.steps[left - n].op.name in VIEWS:
+    while left >= n and body.steps[left - n].op in VIEWS:
         left = body.steps[left - n].args[0]
     types = next(types for op, _, types, _ in work if op.kind == "contract")
     return nbytes(types[0]) if left >= n else 0.0

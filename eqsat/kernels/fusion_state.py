@@ -20,6 +20,14 @@ from math import prod
 from typing import Any, NamedTuple
 
 from eqsat.kernels.target import Target
+from eqsat.ops import (
+    ASSEMBLIES,
+    broadcast_to_op,
+    matmul_op,
+    reshape_op,
+    take_op,
+    transpose_op,
+)
 from eqsat.support import an, counted
 from eqsat.terms import (
     CONSTANT,
@@ -126,7 +134,7 @@ def _join(
         found = _contract(op, types, out, states, target)
     elif op.kind == "view":
         found = _view(op, types, out, states)
-    elif op.name == "take":
+    elif op is take_op:
         light = states[0].kind in STORED and states[1].kind in LIGHT
         found = PLAIN if light else None
     else:
@@ -203,10 +211,10 @@ def _contract(
     if any(s.kind not in STORED for s in states[1:]):
         return None
     left = states[0]
-    plain = State(CONTRACT, out[1], FREE if op.name == "matmul" else FIXED, _ME)
+    plain = State(CONTRACT, out[1], FREE if op is matmul_op else FIXED, _ME)
     if left.kind in STORED:
         return plain
-    if op.name != "matmul":
+    if op is not matmul_op:
         return None
     if left.kind == MAP:
         return plain if "map" in target.prologues else None
@@ -224,15 +232,14 @@ def _view(
 ) -> State | None:
     heavy = [s for s in states if s.kind not in LIGHT]
     if not heavy:
-        moves = op.name in ("concatenate", "pad")
-        stored = all(s.kind in STORED for s in states) and not moves
+        stored = all(s.kind in STORED for s in states) and op not in ASSEMBLIES
         return VIEW if stored else PLAIN
     s, shape = heavy[0], types[0][1]
-    if op.name == "broadcast_to":
+    if op is broadcast_to_op:
         return s if s.moved == -1 and out[1] == s.dom else None
-    if op.name not in ("reshape", "transpose"):
+    if op not in (reshape_op, transpose_op):
         return None
-    if op.name == "reshape" and s.moved in (-1, SQUEEZED) and _same(shape, out[1]):
+    if op is reshape_op and s.moved in (-1, SQUEEZED) and _same(shape, out[1]):
         kept = tuple(
             1 if s.axes and i - len(s.dom) in s.axes else n for i, n in enumerate(s.dom)
         )
@@ -329,7 +336,7 @@ def hindrance(
     if op.kind == "contract":
         if any(s.kind not in STORED for s in states[1:]):
             return f"{op.name} reads its right operand once for each row"
-        if op.name != "matmul":
+        if op is not matmul_op:
             return f"{op.name} reads its operands from memory"
         left = states[0]
         if left.kind in (MAP, ROW) and left.kind not in target.prologues:

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels.cost_model import VIEWS, account, flops
+from eqsat.kernels.cost_model import account, flops
 from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
+from eqsat.ops import VIEWS, reshape_op
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Shape, Term, Type, Weak
 from eqsat.trace import RESULT, KernelBody, body_above, label, primitives
 
@@ -82,7 +83,7 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
             continue
         called = name(t, f"{label(t)}_{number}")
         number += 1
-        seen = _view_strides(t, strides) if t.op.name in VIEWS else None
+        seen = _view_strides(t, strides) if t.op in VIEWS else None
         if seen is None:
             results = tuple(sorted(several.get(t, (t,)), key=_index))
             for i, r in enumerate(results):
@@ -126,7 +127,7 @@ def strides_of_view(
     probe = np.lib.stride_tricks.as_strided(
         np.empty(1, np.int8), shape, packed(shape) if strides is None else strides
     )
-    if op.name == "reshape":
+    if op is reshape_op:
         try:
             return np.reshape(probe, attrs["shape"], copy=False).strides
         except ValueError:

@@ -12,10 +12,10 @@ from itertools import chain, pairwise
 from typing import cast
 
 from eqsat.kernels.buffer_plan import Slot, bases_of
-from eqsat.kernels.cost_model import VIEWS
 from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.kernels.kernel import Kernel, View, inner
 from eqsat.kernels.program import Program
+from eqsat.ops import VIEWS, reshape_op
 from eqsat.support import Broken, EqsatError, refuse
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Type, Weak, postorder
 from eqsat.trace import RESULT, KernelBody
@@ -117,8 +117,13 @@ def _views(program: Program) -> Iterator[Broken]:
     for s in program.steps:
         if not isinstance(s, View):
             continue
-        if s.term.op.name not in VIEWS:
-            yield Broken(s.name, "its op is of views", s.term.op.name, VIEWS)
+        if s.term.op not in VIEWS:
+            yield Broken(
+                s.name,
+                "its op is a view",
+                s.term.op.name,
+                sorted(o.name for o in VIEWS),
+            )
         source = s.term.args[0]
         base = shown.get(source, source)
         if s.base is not base:
@@ -253,7 +258,7 @@ def _in_place(program: Program, lives: Lives) -> Iterator[Broken]:
             yield Broken(k.name, "it reads what it overwrites in one order", over, base)
         view = over
         while view is not base:
-            if view.op.name != "reshape":
+            if view.op is not reshape_op:
                 rule = "it reads what it overwrites in one order"
                 yield Broken(k.name, rule, view, "reshapes alone")
                 break

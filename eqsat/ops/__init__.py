@@ -14,6 +14,7 @@ from eqsat.ops.attention import (
 )
 from eqsat.ops.attention import causal_scores as causal_scores
 from eqsat.ops.contract import conv2d, matmul
+from eqsat.ops.contract import conv2d_op as conv2d_op
 from eqsat.ops.contract import matmul_op as matmul_op
 from eqsat.ops.einsum import dot, einsum, inner, outer, tensordot, vdot
 from eqsat.ops.factor import Wide as Wide
@@ -120,7 +121,10 @@ from eqsat.ops.pointwise import (
     trunc,
     where,
 )
+from eqsat.ops.pointwise import cast_op as cast_op
 from eqsat.ops.pool import avg_pool2d, max_pool2d
+from eqsat.ops.position import ASSEMBLIES as ASSEMBLIES
+from eqsat.ops.position import MOVES as MOVES
 from eqsat.ops.position import (
     add_at,
     full,
@@ -134,6 +138,9 @@ from eqsat.ops.position import (
     triu,
     zeros_like,
 )
+from eqsat.ops.position import iota_op as iota_op
+from eqsat.ops.position import pad_op as pad_op
+from eqsat.ops.position import take_op as take_op
 from eqsat.ops.reduce import (
     all,
     any,
@@ -148,8 +155,13 @@ from eqsat.ops.reduce import (
     var,
 )
 from eqsat.ops.reduce import floating as floating
+from eqsat.ops.reduce import mean_op as mean_op
+from eqsat.ops.reduce import sum_op as sum_op
 from eqsat.ops.reduce import sum_to as sum_to
 from eqsat.ops.scan import accumulate, argsort, cumprod, cumsum, sort
+from eqsat.ops.scan import accumulate_op as accumulate_op
+from eqsat.ops.scan import argsort_op as argsort_op
+from eqsat.ops.scan import sort_op as sort_op
 from eqsat.ops.special import (
     beta,
     betaln,
@@ -206,6 +218,7 @@ from eqsat.ops.transcendental import (
     tan,
     tanh,
 )
+from eqsat.ops.view import VIEWS as VIEWS
 from eqsat.ops.view import (
     array_split,
     broadcast_to,
@@ -225,6 +238,8 @@ from eqsat.ops.view import (
     tile,
     transpose,
 )
+from eqsat.ops.view import broadcast_to_op as broadcast_to_op
+from eqsat.ops.view import concatenate_op as concatenate_op
 from eqsat.ops.view import reshape_op as reshape_op
 from eqsat.ops.view import slice_op as slice_op
 from eqsat.ops.view import transpose_op as transpose_op

@@ -17,7 +17,7 @@ from eqsat.ops.reduce import sum_op, sum_to
 from eqsat.ops.support import dtype_of, in_float32, is_traced, known_sizes, rank
 from eqsat.ops.view import expand_dims, matrix_transpose, reshape, squeeze
 from eqsat.support import ShapeError, at, caller_line
-from eqsat.terms import HALF, AttrVar, Custom, Ints, Type, common, op
+from eqsat.terms import HALF, ONCE, AttrVar, Custom, Ints, Type, common, op
 
 # -- matrix product --------------------------------------------------------------------
 
@@ -44,6 +44,7 @@ def _product(x: Any, y: Any, shape: tuple[int, ...]) -> Any:
     kind="contract",
     name="matmul",
     flops="2*batch*m*k*n",
+    roundings=ONCE,
     vjp=(_by_left, _by_right),
 )
 @in_float32
@@ -128,6 +129,7 @@ def _conv_flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> floa
     kind="contract",
     name="conv2d",
     flops=_conv_flops,
+    roundings=ONCE,
     vjp=(by_images, by_kernels),
 )
 @in_float32

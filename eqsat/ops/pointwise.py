@@ -6,6 +6,7 @@ counts as 4, an exponential as 8.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from eqsat.ops.support import dtype_of, is_traced
 from eqsat.terms import (
     BF16,
+    EXACT,
     FLAT,
+    ONCE,
     DTypeName,
     Op,
     Pointwise,
@@ -22,6 +25,9 @@ from eqsat.terms import (
     pointwise,
     weak_floats,
 )
+
+_exact = partial(pointwise, roundings=EXACT)
+_rounded = partial(pointwise, roundings=ONCE)
 
 # -- derivatives -----------------------------------------------------------------------
 
@@ -61,18 +67,18 @@ def _typed(g: Any, like: Any) -> Any:
 
 # -- arithmetic ------------------------------------------------------------------------
 
-add = pointwise("add", np.add, commutative=True, doc="x + y.", vjp=(_same, _same))
-subtract = pointwise(
+add = _rounded("add", np.add, commutative=True, doc="x + y.", vjp=(_same, _same))
+subtract = _rounded(
     "subtract", np.subtract, doc="x - y.", vjp=(_same, lambda g, x, y, z: -g)
 )
-multiply = pointwise(
+multiply = _rounded(
     "multiply",
     np.multiply,
     commutative=True,
     doc="x y.",
     vjp=(lambda g, x, y, z: g * y, lambda g, x, y, z: g * x),
 )
-divide = pointwise(
+divide = _rounded(
     "divide",
     np.divide,
     flops=4,
@@ -85,50 +91,48 @@ floor_divide = pointwise(
 remainder = pointwise(
     "remainder",
     np.remainder,
-    flops=8,
+    flops=7,
     doc="x - y ⌊x / y⌋, of the sign of y.",
     vjp=(_same, lambda g, x, y, z: -g * floor_divide(x, y)),
 )
-fmod = pointwise(
+fmod = _exact(
     "fmod",
     np.fmod,
-    flops=8,
+    flops=7,
     doc="x - y trunc(x / y), of the sign of x.",
     vjp=(_same, lambda g, x, y, z: -g * trunc(divide(x, y))),
 )
-negative = pointwise("negative", np.negative, doc="-x.", vjp=lambda g, x, z: -g)
-square = pointwise("square", np.square, doc="x².", vjp=lambda g, x, z: g * 2.0 * x)
-reciprocal = pointwise(
+negative = _exact("negative", np.negative, doc="-x.", vjp=lambda g, x, z: -g)
+square = _rounded("square", np.square, doc="x².", vjp=lambda g, x, z: g * 2.0 * x)
+reciprocal = _rounded(
     "reciprocal", np.reciprocal, flops=4, doc="1 / x.", vjp=lambda g, x, z: -g * (z * z)
 )
-absolute = pointwise(
-    "absolute", np.absolute, doc="|x|.", vjp=lambda g, x, z: g * sign(x)
-)
-sign: Op = pointwise(
+absolute = _exact("absolute", np.absolute, doc="|x|.", vjp=lambda g, x, z: g * sign(x))
+sign: Op = _exact(
     "sign", np.sign, flops=2, doc="-1, 0 or 1 as x is; NaN for NaN.", vjp=FLAT
 )
-copysign: Op = pointwise(
+copysign: Op = _exact(
     "copysign",
     np.copysign,
     flops=2,
     doc="|x| with the sign of y.",
     vjp=(lambda g, x, y, z: g * copysign(sign(x), y) * sign(x), None),
 )
-maximum = pointwise(
+maximum = _exact(
     "maximum",
     np.maximum,
     commutative=True,
     doc="The larger of x and y; NaN if either is.",
     vjp=(_where_more, lambda g, x, y, z: _where_more(g, y, x, z)),
 )
-minimum = pointwise(
+minimum = _exact(
     "minimum",
     np.minimum,
     commutative=True,
     doc="The smaller of x and y; NaN if either is.",
     vjp=(lambda g, x, y, z: _where_more(g, y, x, z), _where_more),
 )
-fmax = pointwise(
+fmax = _exact(
     "fmax",
     np.fmax,
     commutative=True,
@@ -139,7 +143,7 @@ fmax = pointwise(
         lambda g, x, y, z: _where_same(g, y, z, x),
     ),
 )
-fmin = pointwise(
+fmin = _exact(
     "fmin",
     np.fmin,
     commutative=True,
@@ -153,10 +157,10 @@ fmin = pointwise(
 
 # -- rounding --------------------------------------------------------------------------
 
-floor = pointwise("floor", np.floor, doc="The largest integer ≤ x.", vjp=FLAT)
-ceil = pointwise("ceil", np.ceil, doc="The smallest integer ≥ x.", vjp=FLAT)
-trunc: Op = pointwise("trunc", np.trunc, doc="x without its fraction.", vjp=FLAT)
-rint = pointwise(
+floor = _exact("floor", np.floor, doc="The largest integer ≤ x.", vjp=FLAT)
+ceil = _exact("ceil", np.ceil, doc="The smallest integer ≥ x.", vjp=FLAT)
+trunc: Op = _exact("trunc", np.trunc, doc="x without its fraction.", vjp=FLAT)
+rint = _exact(
     "rint", np.rint, doc="The nearest integer; of two, the even one.", vjp=FLAT
 )
 
@@ -229,7 +233,7 @@ pointwise(
 # -- not ufuncs of NumPy ---------------------------------------------------------------
 
 
-copy = pointwise(
+copy = _exact(
     "copy",
     np.array,
     flops=0,
@@ -243,6 +247,7 @@ copy = pointwise(
     Pointwise(mask=True),
     kind="pointwise",
     flops=1,
+    roundings=EXACT,
     vjp=(None, _where_true, _where_false),
 )
 @weak_floats
@@ -257,6 +262,7 @@ def where(condition: bool, x: Any, y: Any) -> Any:
     name="cast",
     promotion="first",
     flops=1,
+    roundings=ONCE,
     vjp=lambda g, x, z, dtype: g,
 )
 def cast_op(x: Any, *, dtype: DTypeName) -> Any:

@@ -13,6 +13,7 @@ from eqsat.ops.pointwise import (
     cast,
     cast_op,
     clip,
+    copy,
     equal,
     greater_equal,
     less_equal,
@@ -30,10 +31,11 @@ from eqsat.ops.support import (
     rank,
     sizes,
 )
-from eqsat.ops.view import broadcast_to, ravel, reshape, window
+from eqsat.ops.view import VIEWS, broadcast_to, concatenate_op, ravel, reshape, window
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import (
     BOOL,
+    EXACT,
     FLAT,
     HALF,
     Custom,
@@ -87,7 +89,14 @@ def _by_set(g: Any, x: Any, indices: Any, values: Any, y: Any, axis: int) -> Any
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(Gathered(), name="take", promotion="first", flops=0, vjp=(_by_take, None))
+@op(
+    Gathered(),
+    name="take",
+    promotion="first",
+    flops=0,
+    roundings=EXACT,
+    vjp=(_by_take, None),
+)
 def take_op(x: Any, indices: int, *, axis: int) -> Any:
     """The slices of x at the indices, which may count from the end, along an axis."""
     return np.take(x, indices, axis=axis)
@@ -104,10 +113,25 @@ def pad_op(x: Any, value: Any, *, low: Ints, high: Ints) -> Any:
     return y
 
 
-@op(ToShape(dtype_attr="dtype"), name="iota", promotion="first", flops=1, vjp=FLAT)
+@op(
+    ToShape(dtype_attr="dtype"),
+    name="iota",
+    promotion="first",
+    flops=1,
+    roundings=EXACT,
+    vjp=FLAT,
+)
 def iota_op(*, shape: Ints, dtype: DTypeName) -> Any:
     """y[i] = i, for a shape of one axis."""
     return np.arange(*shape, dtype=dtype)
+
+
+ASSEMBLIES = frozenset([concatenate_op, pad_op])
+"""Ops each of whose arguments is a part of the result: no view, and no arithmetic."""
+
+
+MOVES = VIEWS | ASSEMBLIES | {take_op, copy}
+"""Ops whose elements are those of their arguments, in other places."""
 
 
 def _added_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
@@ -126,6 +150,8 @@ def _added_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
             f"{who}: indices have dtype {index_dtype}, expected integers"
             f"{at(caller_line())}"
         )
+    if attrs["size"] < 0:
+        raise ShapeError(f"{who}: size is {attrs['size']}, below 0{at(caller_line())}")
     return dtype, (*shape[:lead], attrs["size"], *shape[lead + n :])
 
 

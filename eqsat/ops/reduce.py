@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ops.pointwise import cast, divide, equal, multiply, subtract
+from eqsat.ops.pointwise import (
+    add,
+    cast,
+    divide,
+    equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from eqsat.ops.support import (
     dtype_of,
     in_float32,
@@ -26,7 +37,18 @@ from eqsat.ops.support import (
 from eqsat.ops.transcendental import sqrt
 from eqsat.ops.view import flip, permute, reshape, window
 from eqsat.support import TraceError
-from eqsat.terms import BOOL, FLAT, AttrVar, Axis, Op, ReducedAxes, normal_axes, op
+from eqsat.terms import (
+    BOOL,
+    EXACT,
+    FLAT,
+    ONCE,
+    AttrVar,
+    Axis,
+    Op,
+    ReducedAxes,
+    normal_axes,
+    op,
+)
 
 _INDEX = np.dtype(np.int64)
 
@@ -70,14 +92,32 @@ def products_before(x: Any) -> Any:
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(ReducedAxes(), kind="reduce", name="sum", flops=per_input(1), vjp=_by_sum)
+@op(
+    ReducedAxes(),
+    kind="reduce",
+    name="sum",
+    flops=per_input(1),
+    join=add,
+    identity=0,
+    roundings=ONCE,
+    vjp=_by_sum,
+)
 @in_float32
 def sum_op(x: Any, *, axis: Axis) -> Any:
     """Σ x over the axes, kept with size 1; of the dtype of x."""
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(ReducedAxes(), kind="reduce", name="prod", flops=per_input(1), vjp=_by_prod)
+@op(
+    ReducedAxes(),
+    kind="reduce",
+    name="prod",
+    flops=per_input(1),
+    join=multiply,
+    identity=1,
+    roundings=ONCE,
+    vjp=_by_prod,
+)
 @in_float32
 def prod_op(x: Any, *, axis: Axis) -> Any:
     """Π x over the axes, kept with size 1; of the dtype of x."""
@@ -90,6 +130,9 @@ def prod_op(x: Any, *, axis: Axis) -> Any:
     name="mean",
     promotion="float",
     flops=per_input(1),
+    join=add,
+    identity=0,
+    roundings=2 * ONCE,
     vjp=_by_mean,
 )
 @in_float32
@@ -104,6 +147,9 @@ def mean_op(x: Any, *, axis: Axis) -> Any:
     kind="reduce",
     name="max",
     flops=per_input(1),
+    join=maximum,
+    identity=-math.inf,
+    roundings=EXACT,
     vjp=_by_extreme,
 )
 def max_op(x: Any, *, axis: Axis) -> Any:
@@ -116,6 +162,9 @@ def max_op(x: Any, *, axis: Axis) -> Any:
     kind="reduce",
     name="min",
     flops=per_input(1),
+    join=minimum,
+    identity=math.inf,
+    roundings=EXACT,
     vjp=_by_extreme,
 )
 def min_op(x: Any, *, axis: Axis) -> Any:
@@ -123,13 +172,29 @@ def min_op(x: Any, *, axis: Axis) -> Any:
     return np.minimum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(ReducedAxes(BOOL), kind="reduce", name="any", flops=per_input(1), vjp=FLAT)
+@op(
+    ReducedAxes(BOOL),
+    kind="reduce",
+    name="any",
+    flops=per_input(1),
+    join=logical_or,
+    identity=0,
+    vjp=FLAT,
+)
 def any_op(x: Any, *, axis: Axis) -> Any:
     """Whether an element over the axes, kept with size 1, is not 0."""
     return np.any(x, axis=axis, keepdims=True)
 
 
-@op(ReducedAxes(BOOL), kind="reduce", name="all", flops=per_input(1), vjp=FLAT)
+@op(
+    ReducedAxes(BOOL),
+    kind="reduce",
+    name="all",
+    flops=per_input(1),
+    join=logical_and,
+    identity=1,
+    vjp=FLAT,
+)
 def all_op(x: Any, *, axis: Axis) -> Any:
     """Whether all elements over the axes, kept with size 1, are not 0."""
     return np.all(x, axis=axis, keepdims=True)
@@ -140,6 +205,7 @@ def all_op(x: Any, *, axis: Axis) -> Any:
     kind="reduce",
     name="argmax",
     flops=per_input(2),
+    identity=-math.inf,
     vjp=FLAT,
 )
 def argmax_op(x: Any, *, axis: Axis) -> Any:
@@ -152,6 +218,7 @@ def argmax_op(x: Any, *, axis: Axis) -> Any:
     kind="reduce",
     name="argmin",
     flops=per_input(2),
+    identity=math.inf,
     vjp=FLAT,
 )
 def argmin_op(x: Any, *, axis: Axis) -> Any:

@@ -14,7 +14,7 @@ from eqsat.ops.position import iota, pad, take
 from eqsat.ops.reduce import counting, products_before
 from eqsat.ops.support import in_float32, is_traced, negative_axis, per_input, rank
 from eqsat.ops.view import flip, ravel, reshape, swapaxes, window
-from eqsat.terms import BF16, FLAT, Axis, Pointwise, op
+from eqsat.terms import BF16, EXACT, FLAT, Axis, Pointwise, op
 
 # -- derivatives -----------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def accumulate_op(x: Any, *, ufunc: str, axis: Axis) -> Any:
     return found.accumulate(x, axis=axis[0], dtype=x.dtype)
 
 
-@op(Pointwise(), name="sort", flops=per_input(20), vjp=_by_sort)
+@op(Pointwise(), name="sort", flops=per_input(20), roundings=EXACT, vjp=_by_sort)
 def sort_op(x: Any, *, axis: Axis) -> Any:
     """The elements along one axis from the smallest to the largest; NaN is last."""
     return np.sort(_sortable(x), axis=axis[0]).astype(x.dtype)

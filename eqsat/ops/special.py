@@ -7,23 +7,22 @@ are the references; costs as in :mod:`eqsat.ops.pointwise`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eqsat.ops.pointwise import absolute, equal, sign, where
 from eqsat.ops.support import in_float32
-from eqsat.ops.transcendental import exp
+from eqsat.ops.transcendental import ERF_SLOPE, exp
 from eqsat.terms import Op, pointwise
 
-_SLOPE = 2 / math.sqrt(math.pi)
-"""That of erf at 0."""
 
+def _of_scipy(name: str, special: str = "", **row: Any) -> Op:
+    """The op that is SciPy's function of that name, or of the name ``special``.
 
-def _of_scipy(name: str) -> Callable[..., Any]:
-    """SciPy's function, which is imported when it is first computed. A bare number
-    takes the dtype of the array beside it: SciPy has pairs of float64 first."""
+    SciPy is imported when it is first computed. A bare number takes the dtype of the
+    array beside it: SciPy has pairs of float64 first."""
+    special = special or name
 
     @in_float32
     def reference(*values: Any) -> Any:
@@ -32,44 +31,39 @@ def _of_scipy(name: str) -> Callable[..., Any]:
         if len(values) > 1:
             met = np.result_type(*values)
             values = tuple(np.asarray(v, met) for v in values)
-        return getattr(scipy.special, name)(*values)
+        return getattr(scipy.special, special)(*values)
 
-    return reference
+    return pointwise(name, reference, special=special, **row)
 
 
 # -- the error function and the normal distribution ------------------------------------
 
-erfc = pointwise(
+erfc = _of_scipy(
     "erfc",
-    _of_scipy("erfc"),
     flops=15,
     doc="1 - erf x, precise where that is nearly 0.",
-    vjp=lambda g, x, z: g * (exp(-x * x) * -_SLOPE),
+    vjp=lambda g, x, z: g * (exp(-x * x) * -ERF_SLOPE),
 )
-erfcx: Op = pointwise(
+erfcx: Op = _of_scipy(
     "erfcx",
-    _of_scipy("erfcx"),
     flops=16,
     doc="exp(x²) erfc x.",
-    vjp=lambda g, x, z: g * (x * z * 2.0 - _SLOPE),
+    vjp=lambda g, x, z: g * (x * z * 2.0 - ERF_SLOPE),
 )
-erfinv = pointwise(
+erfinv = _of_scipy(
     "erfinv",
-    _of_scipy("erfinv"),
     flops=45,
     doc="The number whose erf is x; ±∞ of ±1, NaN beyond.",
-    vjp=lambda g, x, z: g * (exp(z * z) / _SLOPE),
+    vjp=lambda g, x, z: g * (exp(z * z) / ERF_SLOPE),
 )
-log_ndtr = pointwise(
+log_ndtr = _of_scipy(
     "log_ndtr",
-    _of_scipy("log_ndtr"),
     flops=35,
     doc="ln Φ(x), Φ the distribution function of the normal distribution.",
     vjp=lambda g, x, z: g * (math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5))),
 )
-ndtri = pointwise(
+ndtri = _of_scipy(
     "ndtri",
-    _of_scipy("ndtri"),
     flops=60,
     doc="The number whose Φ is x, quantile of the normal distribution.",
     vjp=lambda g, x, z: g * (exp(z * z * 0.5) * math.sqrt(2 * math.pi)),
@@ -99,30 +93,27 @@ trigamma = pointwise(
     doc="ψ′(x), the second derivative of ln Γ(x).",
     vjp="compute it without trigamma, which is the derivative of digamma",
 )
-digamma: Op = pointwise(
+digamma: Op = _of_scipy(
     "digamma",
-    _of_scipy("psi"),
+    "psi",
     flops=70,
     doc="ψ(x) = Γ′(x) / Γ(x).",
     vjp=lambda g, x, z: g * trigamma(x),
 )
-gammaln = pointwise(
+gammaln = _of_scipy(
     "gammaln",
-    _of_scipy("gammaln"),
     flops=60,
     doc="ln |Γ(x)|.",
     vjp=lambda g, x, z: g * digamma(x),
 )
-gamma = pointwise(
+gamma = _of_scipy(
     "gamma",
-    _of_scipy("gamma"),
     flops=80,
     doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt; (x - 1)! of positive integers.",
     vjp=lambda g, x, z: g * (z * digamma(x)),
 )
-betaln = pointwise(
+betaln = _of_scipy(
     "betaln",
-    _of_scipy("betaln"),
     nin=2,
     commutative=True,
     flops=150,
@@ -132,9 +123,8 @@ betaln = pointwise(
         lambda g, x, y, z: g * (digamma(y) - digamma(x + y)),
     ),
 )
-beta = pointwise(
+beta = _of_scipy(
     "beta",
-    _of_scipy("beta"),
     nin=2,
     commutative=True,
     flops=150,
@@ -154,44 +144,38 @@ def _over(z: Any, x: Any) -> Any:
     return where(none, 0.5, z / where(none, 1.0, x))
 
 
-i1: Op = pointwise(
+i1: Op = _of_scipy(
     "i1",
-    _of_scipy("i1"),
     flops=60,
     doc="The modified Bessel function I₁.",
     vjp=lambda g, x, z: g * (i0(x) - _over(z, x)),
 )
-i0: Op = pointwise(
+i0: Op = _of_scipy(
     "i0",
-    _of_scipy("i0"),
     flops=60,
     doc="The modified Bessel function I₀.",
     vjp=lambda g, x, z: g * i1(x),
 )
-i1e: Op = pointwise(
+i1e: Op = _of_scipy(
     "i1e",
-    _of_scipy("i1e"),
     flops=60,
     doc="exp(-|x|) I₁(x).",
     vjp=lambda g, x, z: g * (i0e(x) - absolute(z) - _over(z, x)),
 )
-i0e: Op = pointwise(
+i0e: Op = _of_scipy(
     "i0e",
-    _of_scipy("i0e"),
     flops=60,
     doc="exp(-|x|) I₀(x).",
     vjp=lambda g, x, z: g * (i1e(x) - sign(x) * z),
 )
-j1: Op = pointwise(
+j1: Op = _of_scipy(
     "j1",
-    _of_scipy("j1"),
     flops=60,
     doc="The Bessel function J₁.",
     vjp=lambda g, x, z: g * (j0(x) - _over(z, x)),
 )
-j0: Op = pointwise(
+j0: Op = _of_scipy(
     "j0",
-    _of_scipy("j0"),
     flops=60,
     doc="The Bessel function J₀.",
     vjp=lambda g, x, z: -g * j1(x),

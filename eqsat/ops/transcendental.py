@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.ops.pointwise import equal, where
 from eqsat.ops.support import in_float32, is_traced
-from eqsat.terms import Op, pointwise
+from eqsat.terms import LIBRARY, ONCE, Op, pointwise
 
 # -- derivatives -----------------------------------------------------------------------
 
@@ -108,7 +108,9 @@ pointwise(
     doc="xʸ in float64.",
     vjp=(_power_by_base, _power_by_exponent),
 )
-sqrt = pointwise("sqrt", np.sqrt, flops=4, doc="√x.", vjp=lambda g, x, z: g * 0.5 / z)
+sqrt = pointwise(
+    "sqrt", np.sqrt, roundings=ONCE, flops=4, doc="√x.", vjp=lambda g, x, z: g * 0.5 / z
+)
 cbrt = pointwise(
     "cbrt", np.cbrt, flops=15, doc="∛x.", vjp=lambda g, x, z: g / (z * z * 3.0)
 )
@@ -202,20 +204,18 @@ arctanh = pointwise(
     vjp=lambda g, x, z: g / ((1.0 - x) * (1.0 + x)),
 )
 
-for _name, _factor, _doc in (
-    ("degrees", 180 / math.pi, "180 x / π."),
-    ("rad2deg", 180 / math.pi, "180 x / π."),
-    ("radians", math.pi / 180, "π x / 180."),
-    ("deg2rad", math.pi / 180, "π x / 180."),
+for _name, _scale, _doc in (
+    ("degrees", (180, math.pi), "180 x / π."),
+    ("rad2deg", (180, math.pi), "180 x / π."),
+    ("radians", (math.pi, 180), "π x / 180."),
+    ("deg2rad", (math.pi, 180), "π x / 180."),
 ):
-    pointwise(
-        _name,
-        getattr(np, _name),
-        doc=_doc,
-        vjp=lambda g, x, z, factor=_factor: g * factor,
-    )
+    pointwise(_name, getattr(np, _name), scale=_scale, doc=_doc)
 
 # -- not ufuncs of NumPy ---------------------------------------------------------------
+
+ERF_SLOPE = 2 / math.sqrt(math.pi)
+"""That of erf at 0."""
 
 
 @in_float32
@@ -246,16 +246,23 @@ erf = pointwise(
     "erf",
     _erf,
     flops=15,
+    special="erf",
     doc="2/√π ∫₀ˣ exp(-t²) dt.",
-    vjp=lambda g, x, z: g * (exp(-x * x) * (2 / math.sqrt(math.pi))),
+    vjp=lambda g, x, z: g * (exp(-x * x) * ERF_SLOPE),
 )
 sigmoid: Op = pointwise(
     "sigmoid",
     _sigmoid,
     flops=13,
+    roundings=LIBRARY + 3,
     doc="1 / (1 + e⁻ˣ), without overflow.",
     vjp=lambda g, x, z: g * (z * (1.0 - z)),
 )
 rsqrt = pointwise(
-    "rsqrt", _rsqrt, flops=5, doc="1 / √x.", vjp=lambda g, x, z: g * (z * z * z * -0.5)
+    "rsqrt",
+    _rsqrt,
+    flops=5,
+    roundings=3.0,
+    doc="1 / √x.",
+    vjp=lambda g, x, z: g * (z * z * z * -0.5),
 )

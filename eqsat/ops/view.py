@@ -140,6 +140,10 @@ def concatenate_op(*arrays: Any, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
+VIEWS = frozenset([reshape_op, broadcast_to_op, transpose_op, slice_op])
+"""Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
+
+
 def _slice(start: int, size: int, step: int) -> slice:
     stop = start + size * step
     return slice(start, None if stop < 0 else stop, step)

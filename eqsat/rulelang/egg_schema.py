@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ops import multiply
 from eqsat.rulelang.condition import LEAF_FACTS
 from eqsat.rulelang.rule import PHASES
 from eqsat.terms import BF16, FLOAT_CODE, Op, Weak, dtype_code, rounding
@@ -179,7 +180,7 @@ def analyses(op: Op, arity: int) -> Iterator[str]:
 def bounds(op: Op, arity: int) -> Iterator[str]:
     """Rules that give nodes of ``op`` a lower bound."""
     name = constructor(op, arity)
-    if op.name == "multiply":
+    if op is multiply:
         yield (
             f"(rule ((= e ({name} x x))) ((set (lower e) 0.0)) :ruleset _types "
             f':name "lower-square")\n'

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat.kernels import VIEWS, strides_of_view
+from eqsat.kernels import strides_of_view
+from eqsat.ops import VIEWS, reshape_op, slice_op
 from eqsat.terms import INPUT, SCALAR, Op, Term
 
 LEAST = 8
@@ -65,10 +66,10 @@ def portions(terms: Iterable[Term]) -> frozenset[Term]:
     families: dict[tuple[Term, Any], list[Term]] = {}
     readers: dict[Term, list[Term]] = {}
     for t in terms:
-        if isinstance(t.op, Op) and t.op.name in VIEWS:
+        if isinstance(t.op, Op) and t.op in VIEWS:
             (source,) = t.args
             readers.setdefault(source, []).append(t)
-            if t.op.name == "slice" and source.op is INPUT:
+            if t.op is slice_op and source.op is INPUT:
                 _, sizes, steps = t.attrs
                 families.setdefault((source, (sizes, steps)), []).append(t)
     found: dict[Term, tuple[int, ...]] = {}
@@ -84,7 +85,7 @@ def portions(terms: Iterable[Term]) -> frozenset[Term]:
         t = stack.pop()
         for view in readers.get(t, ()):
             strides = _strides(view, found)
-            if view.op.name == "reshape" and strides is not None:
+            if view.op is reshape_op and strides is not None:
                 found[view] = strides
                 stack.append(view)
     return frozenset(found)

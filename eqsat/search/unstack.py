@@ -12,19 +12,12 @@ from functools import partial, reduce
 
 import numpy as np
 
-from eqsat.terms import HALF, Op, Term, apply, make, postorder
+from eqsat.ops import concatenate_op, mean_op, reshape_op
+from eqsat.terms import EXACT, HALF, Op, Term, apply, make, postorder
 from eqsat.trace import rebuilt
 
 MOST = 512
 """Operations that may become of one reduction: each takes a millisecond to optimise."""
-JOINS = {
-    "sum": "add",
-    "mean": "add",
-    "prod": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-}
-"""Reductions, and what joins two parts."""
 
 
 def unstacked(roots: Sequence[Term]) -> list[Term]:
@@ -48,7 +41,7 @@ def unstacked(roots: Sequence[Term]) -> list[Term]:
 
 def _is_stack(t: Term) -> bool:
     """Whether each argument is one place of the axis along which it joins them."""
-    if t.op.name != "concatenate":
+    if t.op is not concatenate_op:
         return False
     (axis,) = t.attrs
     assert isinstance(axis, int)
@@ -87,7 +80,12 @@ def _closed(
 
 def _reduces(t: Term, axis: int) -> bool:
     is_bool = t.dtype == np.dtype(bool)
-    return t.op.name in JOINS and t.attrs == ((axis,),) and not is_bool
+    return _join_of(t) is not None and t.attrs == ((axis,),) and not is_bool
+
+
+def _join_of(t: Term) -> Op | None:
+    """What joins two parts of a reduction."""
+    return t.op.join if isinstance(t.op, Op) else None
 
 
 def _is_pointwise(t: Term) -> bool:
@@ -96,18 +94,18 @@ def _is_pointwise(t: Term) -> bool:
 
 def _opened(t: Term, within: dict[Term, int]) -> Term | None:
     """A reduction over the parts of a stack as arithmetic of these."""
-    if t not in within or t.op.name not in JOINS:
+    join = _join_of(t)
+    if t not in within or join is None:
         return None
-    axis, name = within[t], t.op.name
-    join = Op.registry[JOINS[name]]
-    (x,) = t.args
+    axis, op, (x,) = within[t], t.op, t.args
+    assert isinstance(op, Op)
     n = x.shape[axis]
     parts = [_part(x, axis, i, within) for i in range(n)]
-    is_half = x.dtype in HALF and name in ("sum", "mean", "prod")
+    is_half = x.dtype in HALF and op.roundings != EXACT
     if is_half:
         parts = [_applied("cast", p, dtype="float32") for p in parts]
     total = reduce(lambda a, b: apply(join, t.graph, [a, b], {}), parts)
-    if name == "mean":
+    if op is mean_op:
         total = _applied("divide", total, n)
     if is_half:
         total = _applied("cast", total, dtype=t.dtype.name)
@@ -131,7 +129,7 @@ def _part(x: Term, axis: int, i: int, within: dict[Term, int]) -> Term:
             assert isinstance(op, Op)
             args = [known[a] for a in t.args]
             known[t] = make(op, t.graph, args, op.attr_dict(t))
-        elif t in within and t.op.name == "concatenate":
+        elif t in within and t.op is concatenate_op:
             known[t] = _without(t.args[i], axis)
         else:
             known[t] = _read(t, axis, i)
@@ -154,7 +152,7 @@ def _without(t: Term, axis: int) -> Term:
     """``t`` without an axis of size 1, itself where that was added."""
     shape = list(t.shape)
     del shape[axis]
-    if t.op.name == "reshape" and t.args[0].shape == tuple(shape):
+    if t.op is reshape_op and t.args[0].shape == tuple(shape):
         return t.args[0]
     return _reshaped(t, tuple(shape))
 

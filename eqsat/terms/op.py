@@ -9,14 +9,16 @@ default lowering, and the rule that recognises it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
-from eqsat.terms.term import Term, Type
+from eqsat.terms.term import DType, Term, Type, Weak
 from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
 from eqsat.terms.view_types import Gathered
 
@@ -46,6 +48,24 @@ KINDS = (
     "fused",
     "kernel",
 )
+
+
+class Cost(IntEnum):
+    """What one element of a pointwise op takes, in additions, about."""
+
+    LIGHT = 1
+    SLOW = 3
+    """Divisions and roots."""
+    FUNCTION = 10
+    """Exponentials and their like."""
+
+
+EXACT = 0.0
+"""Roundings of an op that gives elements as they are, or numbers that its dtype has."""
+ONCE = 1.0
+"""Roundings of an op that rounds its exact result."""
+LIBRARY = 8.0
+"""Roundings (half ulps) that one call of a library's function counts as."""
 
 
 class Lowering(NamedTuple):
@@ -114,6 +134,8 @@ class Op:
     body: Callable[..., Any] | None = None
     """For a composite: the same function, called on traced values."""
     ufunc: np.ufunc | None = None
+    special: str = ""
+    """The name of the ufunc of ``scipy.special`` that the op is, where it is one."""
     variadic: bool = False
     commutative: bool = False
     promotion: str = "common"
@@ -123,6 +145,19 @@ class Op:
     """Arguments, masks and integers, that keep their own dtype and do not count."""
     flops: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None
     """Floating operations of one evaluation (flop)."""
+    flops_each: float = 0.0
+    """The same for each element of the result, where that is one number."""
+    roundings: float = LIBRARY
+    """Half ulps that its last steps may be off: :data:`EXACT`, :data:`ONCE`, or those
+    of a library. Those of the terms of a sum are not counted here."""
+    join: Op | None = None
+    """Of a reduction, the op that joins the results of two parts; None where no op
+    does. A mean is divided after that."""
+    identity: float | None = None
+    """Of a reduction, what joined to a result leaves it as it is; ±∞ stands for the
+    largest or least number of a dtype."""
+    scale: tuple[float, float] | None = None
+    """Where the op multiplies by a fraction: what is above and below its line."""
     doc: str = ""
     recognised: bool = True
     """Whether the body of this composite is also a rule that finds it."""
@@ -153,6 +188,29 @@ class Op:
                 f"op {self.name!r} is already defined in {known.reference.__module__}"
             )
         Op.registry[self.name] = self
+
+    @property
+    def cost(self) -> Cost:
+        """How long one element takes."""
+        if self.flops_each < 4:
+            return Cost.LIGHT
+        return Cost.SLOW if self.flops_each < 8 else Cost.FUNCTION
+
+    def neutral(self, dtype: np.dtype[Any]) -> float:
+        """:attr:`identity` as a number of ``dtype``."""
+        assert self.identity is not None
+        if math.isfinite(self.identity) or dtype.kind == "f":
+            return self.identity
+        if dtype.kind == "b":
+            return self.identity > 0
+        held = np.iinfo(dtype)
+        return int(held.max if self.identity > 0 else held.min)
+
+    def factor(self, dtype: DType) -> float:
+        """The fraction :attr:`scale` in a floating dtype, as :func:`fraction` has
+        it."""
+        assert self.scale is not None
+        return fraction(self.scale, dtype)
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
@@ -308,6 +366,15 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
 
 
 # -- making ops ------------------------------------------------------------------------
+
+
+def fraction(scale: tuple[float, float], dtype: DType) -> float:
+    """A fraction as NumPy computes it in a floating dtype: the quotient of two numbers
+    that are rounded first; of float16 and bfloat16 in float32."""
+    wide = np.float64 if isinstance(dtype, Weak) else dtype.type
+    kind = np.float32 if dtype in HALF else wide
+    above, below = map(kind, scale)
+    return float(above / below)
 
 
 def annotation_name(annotation: Any) -> str:

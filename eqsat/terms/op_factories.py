@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from eqsat.support import EqsatError, ShapeError, counted
-from eqsat.terms.op import FLAT, HALF, Op, Vjp, annotation_name
+from eqsat.terms.op import (
+    EXACT,
+    FLAT,
+    HALF,
+    LIBRARY,
+    Op,
+    Vjp,
+    annotation_name,
+    fraction,
+)
 from eqsat.terms.promotion import common_dtype, dtype_of
 from eqsat.terms.signature import Bindings, Signature, parse
 from eqsat.terms.term import Type
@@ -32,6 +41,9 @@ def op(
     dtype: Any = None,
     ufunc: np.ufunc | None = None,
     variadic: bool = False,
+    roundings: float = LIBRARY,
+    join: Op | None = None,
+    identity: float | None = None,
     vjp: Vjps = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an op of a NumPy reference.
@@ -40,7 +52,8 @@ def op(
     reference are arrays; keyword-only ones are static attributes, whose annotation is
     their kind. An array annotated ``bool`` or ``int`` is a mask or integers that keep
     their own dtype. ``flops`` is a number per output element or an expression over the
-    axes (``"2*m*k*n"``; ``...`` counts as ``batch``). ``vjp`` are the rules of
+    axes (``"2*m*k*n"``; ``...`` counts as ``batch``). ``roundings``,
+    ``join``, ``identity``: see :class:`Op`. ``vjp`` are the rules of
     derivatives, see :attr:`Op.vjp`.
     """
 
@@ -55,6 +68,9 @@ def op(
             dtype=dtype,
             ufunc=ufunc,
             variadic=variadic,
+            roundings=roundings,
+            join=join,
+            identity=identity,
             vjp=vjp,
         )
 
@@ -124,13 +140,19 @@ def pointwise(
     commutative: bool = False,
     doc: str = "",
     nin: int | None = None,
+    roundings: float = LIBRARY,
+    scale: tuple[float, float] | None = None,
+    special: str = "",
     vjp: Vjps = None,
 ) -> Op:
     """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
-    element; ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative
-    0."""
+    element; ``roundings``, ``scale``, ``special``: see :class:`Op`; ``vjp`` as of
+    :func:`op`. A
+    ``dtype`` without fractions has derivative 0, and a ``scale`` is one."""
     if dtype is not None and np.dtype(dtype).kind in "biu":
-        vjp = FLAT
+        vjp, roundings = FLAT, EXACT
+    if scale is not None and vjp is None:
+        vjp = _scaling(scale)
     ufunc = reference if isinstance(reference, np.ufunc) else None
     count = nin or (ufunc.nin if ufunc is not None else 1)
     if ufunc is not None and count > 1:
@@ -145,9 +167,17 @@ def pointwise(
         commutative=commutative,
         promotion=promotion or ("ufunc" if ufunc is not None else "float"),
         flops=_flops(flops, None),
+        flops_each=flops,
+        roundings=roundings,
+        scale=scale,
+        special=special,
         doc=doc,
         vjp=_rules(vjp),
     )
+
+
+def _scaling(scale: tuple[float, float]) -> Vjp:
+    return lambda g, x, z: g * fraction(scale, z.dtype)
 
 
 def _rules(vjp: Vjps) -> tuple[Vjp | None, ...] | str | None:
@@ -201,6 +231,9 @@ def _make_op(
     dtype: Any = None,
     ufunc: np.ufunc | None = None,
     variadic: bool = False,
+    roundings: float = LIBRARY,
+    join: Op | None = None,
+    identity: float | None = None,
     body: Callable[..., Any] | None = None,
     choices: Mapping[str, tuple[Any, ...]] | None = None,
     recognised: bool = True,
@@ -242,6 +275,10 @@ def _make_op(
         promotion=promotion,
         own=own,
         flops=_flops(flops, sig),
+        flops_each=flops if isinstance(flops, (int, float)) else 0.0,
+        roundings=EXACT if kind == "view" else roundings,
+        join=join,
+        identity=identity,
         doc=inspect.getdoc(fn) or "",
         recognised=recognised,
         vjp=_rules(vjp),

@@ -156,6 +156,11 @@ class Padded:
                 f"{who}: {low} before and {high} behind do not pad shape {shape}"
                 f"{at(caller_line())}"
             )
+        if types[1][1] != ():
+            raise ShapeError(
+                f"{who}: argument 'value' has shape {types[1][1]}, expected one number"
+                f"{at(caller_line())}"
+            )
         tail = zip(low, shape[len(shape) - n :], high, strict=True)
         return dtype, shape[: len(shape) - n] + tuple(a + s + b for a, s, b in tail)
 

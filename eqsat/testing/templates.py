@@ -21,6 +21,7 @@ from eqsat.checking import (
     one_of,
     shapes_of,
 )
+from eqsat.ops import iota_op
 from eqsat.rulelang import (
     Num,
     Pattern,
@@ -237,7 +238,7 @@ def _call(p: PatternNode, args: Sequence[str], names: dict[str, Any], like: str)
         else tuple(evaluate_attribute(i, names) for i in v)
         for n, v in zip(p.op.attrs, p.attrs, strict=True)
     }
-    if p.op.name == "iota":
+    if p.op is iota_op:
         return f"ops.iota({attrs['shape'][0]}, {like})"
     if p.op.name in OPERATORS:
         return OPERATORS[p.op.name].format(*args)

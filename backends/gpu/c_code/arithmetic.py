@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from eqsat.terms import Op
 
 from ...loop_ir import DType, Unsupported
 from .dialect import Dialect, value_type
@@ -52,8 +53,6 @@ _FLOAT = {
     "isfinite": "(eq_fabs({0}) < EQ_INF)",
     "signbit": "(EQ_BITS(int, {0}) < 0)",
     "copy": "{0}",
-    **dict.fromkeys(("degrees", "rad2deg"), f"({{0}} * {literal(180 / math.pi)})"),
-    **dict.fromkeys(("radians", "deg2rad"), f"({{0}} * {literal(math.pi / 180)})"),
     **{
         n: f"eq_{n}({{0}})"
         for n in (
@@ -123,6 +122,9 @@ def expression(
         return f"({_truth(args[0], of)} != {_truth(args[1], of)})"
     if op == "logical_not":
         return f"(!{_truth(args[0], of)})"
+    row = Op.registry.get(op)
+    if row is not None and row.scale is not None and of.kind == "f":
+        return f"({args[0]} * {literal(row.factor(of))})"
     kinds = {"f": _FLOAT, "b": _BOOL}
     form = kinds.get(of.kind, _INTEGER).get(op)
     if form is None:

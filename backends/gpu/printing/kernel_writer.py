@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from eqsat.terms import HALF
+from eqsat.terms import HALF, Op
 
 from ...loop_ir import (
     Accumulate,
@@ -75,19 +75,10 @@ JOINS = {
 
 def _neutral(op: str, dtype: DType) -> str:
     """What changes no result, as text."""
-    if op in ("sum", "any"):
-        return number(0, dtype)
-    if op in ("prod", "all"):
-        return number(1, dtype)
-    if op not in ("max", "argmax", "min", "argmin"):
+    known = Op.registry[op]
+    if known.identity is None:
         raise Unsupported(f"reduction {op!r} on a GPU")
-    low = op in ("max", "argmax")
-    if dtype.kind == "f":
-        return number(-np.inf if low else np.inf, dtype)
-    if dtype == np.dtype(bool):
-        return number(not low, dtype)
-    held = np.iinfo(dtype)
-    return number(held.min if low else held.max, dtype)
+    return number(known.neutral(dtype), dtype)
 
 
 @dataclass

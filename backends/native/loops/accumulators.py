@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from llvmlite import ir
 
+from eqsat.terms import Op
+
 from ...loop_ir import REDUCTIONS, Accumulate, Const, DType, Joining, Unsupported
 from ..machine import I1, I32, Host, constant, lanes_of, register_type, widened
 from . import elementwise
@@ -66,17 +68,7 @@ class Reducer:
 
     def neutral(self) -> float:
         """What changes no result."""
-        if self.op in ("sum", "any"):
-            return 0
-        if self.op in ("prod", "all"):
-            return 1
-        low = self._is_max
-        if self.dtype.kind == "f":
-            return -np.inf if low else np.inf
-        if self.dtype == np.dtype(bool):
-            return 0 if low else 1
-        held = np.iinfo(self.dtype)
-        return int(held.min if low else held.max)
+        return Op.registry[self.op].neutral(self.dtype)
 
     def combine(self, b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
         """Two partial results as one; of floats, neither is NaN for max and min."""

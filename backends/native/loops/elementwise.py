@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from eqsat.terms import BF16
+from eqsat.terms import BF16, Op
 
 from ...loop_ir import Compute, DType, Unsupported
 from ..machine import (
@@ -82,9 +82,12 @@ def computed(
 def _rule(op: str, of: DType) -> Emit | None:
     kind = "f" if of.kind == "f" else "b" if of == np.dtype(bool) else "i"
     found = _RULES.get((op, kind))
-    if found is None and kind == "f" and op in WRITERS:
+    if found is not None or kind != "f":
+        return found
+    if op in WRITERS:
         return _function
-    return found
+    row = Op.registry.get(op)
+    return None if row is None or row.scale is None else _scaled
 
 
 def _function(c: OpCall, op: str = "") -> ir.Value:
@@ -255,14 +258,8 @@ def _reciprocal(c: OpCall) -> ir.Value:
     return c.b.fdiv(c.number(1.0), c.args[0])
 
 
-def _times(above: float, below: float) -> Emit:
-    """Times a fraction, which is rounded to the dtype as NumPy rounds it."""
-
-    def emit_times(c: OpCall) -> ir.Value:
-        factor = float(c.of.type(above) / c.of.type(below))
-        return c.b.fmul(c.args[0], c.number(factor))
-
-    return emit_times
+def _scaled(c: OpCall) -> ir.Value:
+    return c.b.fmul(c.args[0], c.number(Op.registry[c.op].factor(c.of)))
 
 
 def _heaviside(c: OpCall) -> ir.Value:
@@ -318,10 +315,6 @@ def _rules() -> dict[tuple[str, str], Emit]:
     rules["float_power", "f"] = lambda c: _function(c, "power")
     rules["heaviside", "f"] = _heaviside
     rules["bitwise_count", "i"] = integer_ops.bitwise_count
-    for name in ("degrees", "rad2deg"):
-        rules[name, "f"] = _times(180, np.pi)
-    for name in ("radians", "deg2rad"):
-        rules[name, "f"] = _times(np.pi, 180)
     for kind in "fi":
         rules["sign", kind] = _sign
         rules["square", kind] = _square

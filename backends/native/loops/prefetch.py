@@ -17,6 +17,7 @@ from ...loop_ir import (
     Nest,
     Pass,
     Store,
+    is_function,
 )
 from ..machine import COMMON, I8, I32, I64, memory_type
 from ..math import declared
@@ -32,11 +33,6 @@ from .vector_shape import (
     read_bytes,
 )
 
-HEAVY = frozenset(
-    "exp exp2 expm1 sinh cosh tanh sigmoid erf normal_cdf log log2 log10 log1p power "
-    "sin cos tan".split()
-)
-"""Functions that take longer than memory does from a second cache."""
 LINE = 64
 """Bytes that are asked for at once."""
 
@@ -74,7 +70,9 @@ def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]
             if abs(stride) >= LINE * 4:
                 yield s, stride * rows
     elif len(bodies) > 1:
-        heavy = any(isinstance(s, Compute) and s.op in HEAVY for s in bodies[1].body)
+        heavy = any(
+            isinstance(s, Compute) and is_function(s.op) for s in bodies[1].body
+        )
         most = COMMON.next_heavy_row_bytes if heavy else COMMON.next_row_bytes
         earlier = {(s.buffer, s.at) for s in bodies[0].body if isinstance(s, Load)}
         for s in loads:

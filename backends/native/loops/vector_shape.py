@@ -9,7 +9,6 @@ from math import gcd, prod
 import numpy as np
 
 from ...loop_ir import (
-    FUNCTIONS,
     Accumulate,
     Compute,
     DType,
@@ -24,6 +23,7 @@ from ...loop_ir import (
     Statement,
     Store,
     Unsupported,
+    is_function,
 )
 from ..machine import COMMON, Host, aligned, memory_type
 from . import elementwise
@@ -80,7 +80,7 @@ def is_wide(nest: Nest) -> bool:
     if not nest.vertical or len(bodies) != 1 or nest.keeps:
         return False
     (p,) = bodies
-    plain = all(s.op not in ("argmax", "argmin") for s in sums(nest))
+    plain = all(s.position < 0 for s in sums(nest))
     stores = any(isinstance(s, (Store, Position)) for s in p.body)
     enough = nest.grid[-1].size >= COMMON.least_panel_width
     enough &= p.loops[-1].size >= CAREFUL
@@ -133,7 +133,7 @@ def waits(nest: Nest) -> bool:
 
 def calls_functions(nest: Nest) -> bool:
     """Whether a nest computes exponentials and their like."""
-    return any(isinstance(s, Compute) and s.op in FUNCTIONS for s in nest.statements())
+    return any(isinstance(s, Compute) and is_function(s.op) for s in nest.statements())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, View, packed
+from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
 
 from ...interpret import Array, evaluate
@@ -155,7 +156,7 @@ def view_layout(term: Term, source: Layout) -> Layout:
         np.empty(1, np.int8), arg.shape, source.strides
     )
     op = cast(Op, term.op)
-    if op.name == "reshape":
+    if op is reshape_op:
         try:
             seen = np.reshape(probe, term.shape, copy=False)
         except ValueError:

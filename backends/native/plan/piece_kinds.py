@@ -11,7 +11,6 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...loop_ir import (
-    WEIGHTS,
     Contraction,
     Convolution,
     Factoring,
@@ -25,6 +24,7 @@ from ...loop_ir import (
     Product,
     Store,
     Unsupported,
+    weight,
 )
 from ..convolutions import conv_plan
 from ..factors import eig_svd_qr, lanes_of, lapack_calls
@@ -79,7 +79,7 @@ def _seconds_of_nest(piece: Loops, host: Host) -> float:
     total = 0.0
     for p in nest.passes:
         n = rows * prod(v.size for v in p.loops)
-        work = sum(WEIGHTS.get(getattr(s, "op", ""), 1) for s in p.body)
+        work = sum(weight(getattr(s, "op", "")) for s in p.body)
         moved = sum(
             nest.buffers[s.buffer].dtype.itemsize * prod(v.size for v in s.at.variables)
             for s in p.body

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, View, inner, packed
+from eqsat.ops import cast_op, matmul_op
 from eqsat.terms import BF16, Term
 
 from ...loop_ir import Late, Layout, Unsupported, is_short, opened, source_of_pairs
@@ -49,7 +50,7 @@ def _are_bfloats(program: Program, term: Term) -> bool:
         for t in inner(kernel.bodies, kernel.term.args):
             if term in t.args:
                 x = t.args[0]
-                is_made = x.op.name == "cast" and x not in kernel.term.args
+                is_made = x.op is cast_op and x not in kernel.term.args
                 if not is_made or x.args[0].dtype != BF16:
                     return False
     return True
@@ -79,7 +80,7 @@ def _rows_of(kernel: Kernel, term: Term) -> int | None:
     most = 0
     for t in inner(kernel.bodies, kernel.term.args):
         if term in t.args:
-            if t.op.name != "matmul" or t.args[0] is term:
+            if t.op is not matmul_op or t.args[0] is term:
                 return None
             if t.dtype != np.float32 or t.size == 0 or is_short(t):
                 return None

@@ -13,7 +13,6 @@ from typing import Any
 from eqsat.egraph import EGraph, attr_values
 from eqsat.kernels import (
     LEAF,
-    VIEWS,
     CostModel,
     State,
     join,
@@ -21,6 +20,7 @@ from eqsat.kernels import (
     read_bytes,
     refusal,
 )
+from eqsat.ops import VIEWS, broadcast_to_op
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.search.extraction.node_states import NodeStates
 from eqsat.terms import INPUT, SCALAR, Type, Weak
@@ -136,7 +136,7 @@ class Dense:
         for c in reversed(self.classes):
             for i in graph.classes[c]:
                 node = graph.nodes[i]
-                if node.op.name == "broadcast_to" and node.children[0] in number:
+                if node.op is broadcast_to_op and node.children[0] in number:
                     at, below = number[c], number[node.children[0]]
                     size[at] = min(size[at], size[below])
         return size
@@ -169,7 +169,7 @@ class Dense:
                     continue
                 seen[key] = self.place[i] = len(self.nodes)
                 self.members[at].append(len(self.nodes))
-                if e.op.name in VIEWS:
+                if e.op in VIEWS:
                     self._views |= 1 << len(self.nodes)
                 if e.op.kind == "contract":
                     self._products |= 1 << len(self.nodes)
@@ -209,7 +209,7 @@ class Dense:
 
     def alone_s(self, n: DenseNode) -> float:
         """Seconds of an e-node as a kernel of its own, or as a view."""
-        if n.op.name in VIEWS:
+        if n.op in VIEWS:
             return self.model.device.view_s
         if n.own_s is not None:
             return n.own_s
@@ -226,7 +226,7 @@ class Dense:
         left = self.nodes[n].kids[0]
         size = self.bytes_of(left)
         of = {self.nodes[m].cls: m for m in bits(nodes)} if body >> left & 1 else {}
-        while left in of and self.nodes[of[left]].op.name in VIEWS:
+        while left in of and self.nodes[of[left]].op in VIEWS:
             left = self.nodes[of[left]].kids[0]
         return self.model.device.panel_s(size) if left in of else 0.0
 
@@ -253,7 +253,7 @@ class Dense:
         reads: dict[int, float] = {}
         for k in order:
             inner = self.nodes[chosen[k]]
-            views += inner.op.name in VIEWS
+            views += inner.op in VIEWS
             arithmetic += inner.arithmetic
             for kid, read in zip(inner.distinct, inner.reads, strict=True):
                 if kid not in chosen and not self.bare[kid]:

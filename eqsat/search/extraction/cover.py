@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.egraph import Budget, EGraph, attr_values
-from eqsat.kernels import VIEWS, CostModel, strides_of_view
+from eqsat.kernels import CostModel, strides_of_view
+from eqsat.ops import VIEWS, reshape_op
 from eqsat.search.extraction.bitset_graph import bits
 from eqsat.search.extraction.cuts import Cut, Cuts
 from eqsat.search.extraction.extract import solve
@@ -176,9 +177,9 @@ class Covering:
                 if cls not in node.children:
                     kids = [number[k] for k in node.children]
                     self._put(c, CoverOption(c, node=i), kids, FOLDED_S)
-            elif node.op.name in VIEWS and cls not in node.children:
+            elif node.op in VIEWS and cls not in node.children:
                 kid = number[node.children[0]]
-                if node.op.name == "reshape" and not self._shows(i):
+                if node.op is reshape_op and not self._shows(i):
                     kid = self._packed(kid)
                 self._put(c, CoverOption(c, node=i), (kid,), cuts.model.device.view_s)
         if c < len(cuts.of):
@@ -203,7 +204,7 @@ class Covering:
             return True  # what comes from outside costs nothing, and is packed
         for j in graph.classes[below]:
             view = graph.nodes[j]
-            if view.op.name not in VIEWS or view.op.name == "reshape":
+            if view.op not in VIEWS or view.op is reshape_op:
                 continue
             inside = graph.types[view.children[0]]
             assert inside is not None

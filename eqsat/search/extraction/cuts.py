@@ -17,7 +17,8 @@ from itertools import product
 from math import prod
 
 from eqsat.egraph import Budget
-from eqsat.kernels import LEAF, LIBRARY, LIGHT, PLAIN, VIEW, VIEWS, State, refusal
+from eqsat.kernels import LEAF, LIBRARY, LIGHT, PLAIN, VIEW, State, refusal
+from eqsat.ops import VIEWS
 from eqsat.search.extraction.bitset_graph import Dense, bits
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.terms import HALF
@@ -211,7 +212,7 @@ class Cuts(Dense):
     def through_view(self, n: int) -> None:
         """What a class costs as a view."""
         node = self.nodes[n]
-        if node.op.name in VIEWS:
+        if node.op in VIEWS:
             c, below = node.cls, node.kids[0]
             view_s = self.model.device.view_s
             flow = (self.flow[below] + view_s) / max(1, self.refs[c])
