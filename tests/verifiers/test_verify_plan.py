@@ -18,8 +18,9 @@ from eqsat.backends.loop_ir.nest import Accumulate, Load, Store
 from eqsat.backends.loop_ir.pieces import Loops, Product
 from eqsat.backends.native.machine.memory import MemoryRef
 from eqsat.backends.native.machine.processor import host
+from eqsat.backends.native.machine.tuning import COMMON
 from eqsat.backends.native.plan.buffers import Place, Places
-from eqsat.backends.native.plan.call_table import FEW, calls_of
+from eqsat.backends.native.plan.call_table import calls_of
 from eqsat.backends.native.plan.groups import TEMPORARY, Group
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.plan.verify import verify_plan
@@ -421,14 +422,14 @@ def test_memory_between_kernels() -> None:
 
 def test_a_row_of_the_table_that_calls_something_else() -> None:
     def deep(x: Any, w: Any) -> Any:
-        for _ in range(FEW):
+        for _ in range(COMMON.written_groups):
             x = ops.softmax(x @ w, axis=0)
         return x
 
     arrays = np.zeros((32, 32), np.float32), np.zeros((32, 32), np.float32)
     layered = planned(program_of(deep, *arrays))
     groups = [g for g in layered.parts if isinstance(g, Group)]
-    assert len(groups) > FEW
+    assert len(groups) > COMMON.written_groups
     distinct, calls = calls_of(groups)
     verify_table(groups, distinct, calls)
     with caught("call table", "row 3", "its function exists"):
