@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from eqsat.terms import Term
 
 from .index_maps import Affine, Layout, LoopVar, Split, Unsupported
 from .nest import Compute, Const, Load, Operand
 from .op_costs import weight
+from .pieces import Mapped
 from .tuning import LOOPS
 from .values import WIDE, Conflict, KernelValue, Values
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """A matrix in float32, :attr:`rows` rows of a column at a time."""
-
-    operands: tuple[Operand, ...]
-    """What is read: the buffers that loads number."""
-    sizes: tuple[int, int]
-    """k, n."""
-    body: tuple[Const | Load | Compute, ...]
-    """Arguments first."""
-    rows: tuple[int, ...]
-    """The value of each row."""
-    block: Affine
-    """Which rows, divided by their number."""
-    factor: int = -1
-    """What each of the rows is to be multiplied by, where that is one number."""
-
-    @property
-    def column(self) -> LoopVar:
-        """The variable that numbers columns."""
-        return LoopVar("j", self.sizes[1])
 
 
 def mapped(

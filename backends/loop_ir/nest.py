@@ -134,6 +134,18 @@ class Kept:
     place: int
 
 
+RUNNING = frozenset(
+    "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
+)
+"""Ufuncs whose running results loops compute: they are associative."""
+CDF = "normal_cdf"
+"""Φ(x) = ½ (1 + erf(x √½))."""
+WIDE = np.dtype(np.float32)
+INDEX = np.dtype(np.int64)
+NEAR = np.dtype(np.int32)
+"""Indices of which vectors hold twice as many."""
+FAR = 1 << 30
+"""Elements within which they reach, so that lanes may move on from there."""
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
 """Reductions that have a name here."""
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
+from .nest import CDF
 from .values import KernelValue
-
-CDF = "normal_cdf"
-"""Φ(x) = ½ (1 + erf(x √½))."""
 
 
 def normal_at_once(

@@ -11,9 +11,31 @@ import numpy as np
 
 from eqsat.terms import Shape
 
-from .computed_operands import Mapped
-from .index_maps import Layout
-from .nest import DType, Nest, Operand
+from .index_maps import Affine, Layout, LoopVar
+from .nest import Compute, Const, DType, Load, Nest, Operand
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A matrix in float32, :attr:`rows` rows of a column at a time."""
+
+    operands: tuple[Operand, ...]
+    """What is read: the buffers that loads number."""
+    sizes: tuple[int, int]
+    """k, n."""
+    body: tuple[Const | Load | Compute, ...]
+    """Arguments first."""
+    rows: tuple[int, ...]
+    """The value of each row."""
+    block: Affine
+    """Which rows, divided by their number."""
+    factor: int = -1
+    """What each of the rows is to be multiplied by, where that is one number."""
+
+    @property
+    def column(self) -> LoopVar:
+        """The variable that numbers columns."""
+        return LoopVar("j", self.sizes[1])
 
 
 @dataclass(frozen=True)

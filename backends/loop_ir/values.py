@@ -49,19 +49,7 @@ from .index_maps import (
     transpose_index,
 )
 from .narrow_products import is_short
-from .nest import DType
-
-RUNNING = frozenset(
-    "add multiply maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor".split()
-)
-"""Ufuncs whose running results loops compute: they are associative."""
-WIDE = np.dtype(np.float32)
-INDEX = np.dtype(np.int64)
-NEAR = np.dtype(np.int32)
-"""Indices of which vectors hold twice as many."""
-FAR = 1 << 30
-"""Elements within which they reach, so that lanes may move on from there."""
-
+from .nest import FAR, INDEX, NEAR, RUNNING, WIDE, DType
 
 MOST_PLACES = 32
 """Indices at which one nest computes a term, each with code of its own: neighbours that

@@ -271,7 +271,7 @@ def answers() -> dict[str, WhyNot]:
 def portable(text: str) -> str:
     """Without the folders of this machine, and without line numbers of this file."""
     text = text.replace(f"{ROOT}/", "")
-    text = re.sub(r"tests/explain/(test_whynot\.py):\d+", r"tests/\1", text)
+    text = re.sub(r"(tests/explain/test_whynot\.py):\d+", r"\1", text)
     return re.sub(r"(rule (?:eqsat|rules)/\S+\.py):\d+", r"\1", text)
 
 
