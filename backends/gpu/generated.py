@@ -8,7 +8,10 @@ from typing import Any
 
 from eqsat.terms import Term
 
-from ..loop_ir import DType, Nest
+from ..loop_ir import (
+    DType,
+    Nest,
+)
 from .printing import Source
 
 

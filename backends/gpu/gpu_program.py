@@ -28,7 +28,6 @@ from ..loop_ir import (
     Layout,
     Load,
     Loops,
-    LoopTarget,
     Nest,
     Operand,
     Pass,
@@ -36,6 +35,9 @@ from ..loop_ir import (
     Statement,
     Store,
     Unsupported,
+)
+from ..to_loops import (
+    LoopTarget,
     pieces_of,
 )
 from .c_code import Dialect

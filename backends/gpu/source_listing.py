@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from eqsat.kernels import Kernel, Program, inner, show_type
 
-from ..loop_ir import Unsupported
+from ..loop_ir import (
+    Unsupported,
+)
 from .c_code import DIALECTS, Dialect, header_of
 from .few_row_products import with_sums
 from .generated import Generated, Part

@@ -18,7 +18,12 @@ from eqsat.kernels import Kernel
 from eqsat.support import Broken, refuse
 from eqsat.terms import Term
 
-from ..loop_ir import REDUCTIONS, Layout, broken_nest, extent_of
+from ..loop_ir import (
+    REDUCTIONS,
+    Layout,
+    broken_nest,
+    extent_of,
+)
 from .c_code import SIMD
 from .generated import Generated, KernelOperand, Part
 from .printing import POWERS, Source

@@ -1,37 +1,35 @@
 """Kernels as loops: what a kernel is before it is code of any machine.
 
 A kernel is a :class:`~.nest.Nest`: a grid of independent rows, and passes over the
-elements of a row. Backends print it as LLVM IR, Metal or CUDA. Knows no machine. Start
-with ``nest.py``; ``lower.py`` makes nests from terms.
+elements of a row. Backends print it as LLVM IR, Metal or CUDA. Knows no machine, and
+not how nests are made: that is ``to_loops``. Start with ``nest.py``.
 """
 
-from .computed_operands import (
-    Mapped,
-    mapped,
-    work,
-)
-from .deferred_constants import (
-    Late,
-    opened,
-    source_of_pairs,
-)
 from .index_maps import (
     ZERO,
     Affine,
+    Index,
     Layout,
     LoopVar,
+    Split,
     Unsupported,
     address,
-)
-from .lower import (
-    copy_of,
-    pieces_of,
-)
-from .narrow_products import (
-    is_short,
+    broadcast_index,
+    covers,
+    reshape_index,
+    slice_index,
+    spread,
+    transpose_index,
 )
 from .nest import (
+    CDF,
+    FAR,
+    FAULT,
+    INDEX,
+    NEAR,
     REDUCTIONS,
+    RUNNING,
+    WIDE,
     Accumulate,
     Buffer,
     Compute,
@@ -54,9 +52,6 @@ from .nest import (
     operands,
     variables,
 )
-from .nesting import (
-    ELIMINATIONS,
-)
 from .op_costs import (
     is_function,
     weight,
@@ -66,26 +61,24 @@ from .pieces import (
     Convolution,
     Factoring,
     Loops,
+    Mapped,
     Network,
     Ordering,
     Piece,
     Pieces,
     Product,
-)
-from .schedule import (
-    LoopTarget,
+    Window,
 )
 from .tuning import (
     EPYC,
+    LOOPS,
     LoopTuning,
     number,
-)
-from .values import (
-    FAR,
 )
 from .verify import (
     broken_piece,
     extent_of,
+    verify,
 )
 from .verify_nest import (
     Extent,
@@ -93,10 +86,16 @@ from .verify_nest import (
 )
 
 __all__ = [
-    "ELIMINATIONS",
+    "CDF",
     "EPYC",
     "FAR",
+    "FAULT",
+    "INDEX",
+    "LOOPS",
+    "NEAR",
     "REDUCTIONS",
+    "RUNNING",
+    "WIDE",
     "ZERO",
     "Accumulate",
     "Affine",
@@ -109,13 +108,12 @@ __all__ = [
     "Extent",
     "Factoring",
     "Gather",
+    "Index",
     "Joining",
     "Keep",
     "Kept",
-    "Late",
     "Layout",
     "Load",
-    "LoopTarget",
     "LoopTuning",
     "LoopVar",
     "Loops",
@@ -131,24 +129,26 @@ __all__ = [
     "Product",
     "Running",
     "Scatter",
+    "Split",
     "Statement",
     "Store",
     "Unsupported",
+    "Window",
     "Within",
     "address",
+    "broadcast_index",
     "broken_nest",
     "broken_piece",
-    "copy_of",
+    "covers",
     "extent_of",
     "is_function",
-    "is_short",
-    "mapped",
     "number",
-    "opened",
     "operands",
-    "pieces_of",
-    "source_of_pairs",
+    "reshape_index",
+    "slice_index",
+    "spread",
+    "transpose_index",
     "variables",
+    "verify",
     "weight",
-    "work",
 ]

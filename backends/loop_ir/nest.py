@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .index_maps import Affine, LoopVar
+from .index_maps import (
+    Affine,
+    LoopVar,
+)
 
 DType = np.dtype[Any]
 

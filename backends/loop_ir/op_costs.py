@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from eqsat.terms import Cost, Op
 
-from .normal_cdf_gelu import CDF
+from .nest import (
+    CDF,
+)
 
 _OF_LOOPS = {CDF: 9}
 """Ops that loops alone have."""

@@ -11,8 +11,19 @@ import numpy as np
 
 from eqsat.terms import Shape
 
-from .index_maps import Affine, Layout, LoopVar
-from .nest import Compute, Const, DType, Load, Nest, Operand
+from .index_maps import (
+    Affine,
+    Layout,
+    LoopVar,
+)
+from .nest import (
+    Compute,
+    Const,
+    DType,
+    Load,
+    Nest,
+    Operand,
+)
 
 
 @dataclass(frozen=True)

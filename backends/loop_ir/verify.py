@@ -15,8 +15,22 @@ from eqsat.kernels import Kernel, packed
 from eqsat.support import Broken, refuse
 from eqsat.terms import Shape, Term
 
-from .index_maps import Affine, Layout, LoopVar, address
-from .nest import FAULT, DType, Gather, Load, Operand, Scatter, Store, Within
+from .index_maps import (
+    Affine,
+    Layout,
+    LoopVar,
+    address,
+)
+from .nest import (
+    FAULT,
+    DType,
+    Gather,
+    Load,
+    Operand,
+    Scatter,
+    Store,
+    Within,
+)
 from .pieces import (
     Contraction,
     Convolution,
@@ -28,7 +42,13 @@ from .pieces import (
     Pieces,
     Product,
 )
-from .verify_nest import Extent, bounds, broken_nest, inside, is_widened
+from .verify_nest import (
+    Extent,
+    bounds,
+    broken_nest,
+    inside,
+    is_widened,
+)
 
 EXACT = 1 << 14
 """Elements up to which memory that several pieces write is looked at one by one."""

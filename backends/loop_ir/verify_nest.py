@@ -16,9 +16,15 @@ import numpy as np
 from eqsat.support import Broken, EqsatError
 from eqsat.terms import HALF, Op
 
-from .index_maps import Affine, LoopVar
+from .index_maps import (
+    Affine,
+    LoopVar,
+)
 from .nest import (
+    CDF,
     REDUCTIONS,
+    RUNNING,
+    WIDE,
     Accumulate,
     Compute,
     Const,
@@ -38,8 +44,6 @@ from .nest import (
     operands,
     text_of,
 )
-from .normal_cdf_gelu import CDF
-from .values import RUNNING, WIDE
 
 Extent = tuple[int, int]
 """The first and the last element that memory has, from where an operand starts."""

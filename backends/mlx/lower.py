@@ -25,7 +25,9 @@ from ..gpu import (
 )
 from ..gpu.c_code import DIALECTS
 from ..interpret import evaluate
-from ..loop_ir import Unsupported
+from ..loop_ir import (
+    Unsupported,
+)
 from ..numpy import Names
 from . import device_costs, numpy_semantics, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy

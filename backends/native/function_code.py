@@ -15,7 +15,9 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ..loop_ir import DType
+from ..loop_ir import (
+    DType,
+)
 from .convolutions import SlideBlock as Sums
 from .convolutions import Slides, Stencil, Taps, TapsBlock, Windows
 from .machine import Host

@@ -22,7 +22,10 @@ from eqsat.support import BackendError, log_fallback, verifying
 from eqsat.terms import Term
 
 from ..interpret import Array
-from ..loop_ir import Layout, Unsupported
+from ..loop_ir import (
+    Layout,
+    Unsupported,
+)
 from . import program_record
 from .function_library import function
 from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load

@@ -18,7 +18,9 @@ from eqsat.serialise import NotPortableError, check_lowerings, encode_terms
 from eqsat.support import disk_cache
 from eqsat.terms import CONSTANT, postorder
 
-from ..loop_ir import Layout
+from ..loop_ir import (
+    Layout,
+)
 from .machine import Host, blas
 from .products import Panels
 

@@ -14,7 +14,11 @@ from llvmlite import ir
 
 from eqsat.support import verifying
 
-from ..loop_ir import Factoring, Loops, Nest
+from ..loop_ir import (
+    Factoring,
+    Loops,
+    Nest,
+)
 from .loops import PTR, loop, sweep_direction
 from .machine import COMMON, I8, I64, Host, blas
 from .math import VOID, declared

@@ -33,12 +33,24 @@ from eqsat.backends.loop_ir.index_maps import (
     spread,
     transpose_index,
 )
-from eqsat.backends.loop_ir.lower import pieces_of
-from eqsat.backends.loop_ir.nest import Operand
-from eqsat.backends.loop_ir.pieces import Loops, Piece
-from eqsat.backends.loop_ir.schedule import LoopTarget
-from eqsat.backends.loop_ir.values import Conflict, Values
+from eqsat.backends.loop_ir.nest import (
+    Operand,
+)
+from eqsat.backends.loop_ir.pieces import (
+    Loops,
+    Piece,
+)
 from eqsat.backends.numpy import interpret
+from eqsat.backends.to_loops.lower import (
+    pieces_of,
+)
+from eqsat.backends.to_loops.schedule import (
+    LoopTarget,
+)
+from eqsat.backends.to_loops.values import (
+    Conflict,
+    Values,
+)
 from eqsat.kernels.kernel import Kernel, packed
 from eqsat.ops.pointwise import cast
 from eqsat.ops.position import pad

@@ -16,7 +16,9 @@ from eqsat.backends.gpu.gpu_program import (
     LibraryCall,
     parts_of,
 )
-from eqsat.backends.loop_ir.index_maps import Unsupported
+from eqsat.backends.loop_ir.index_maps import (
+    Unsupported,
+)
 from eqsat.backends.numpy import evaluate
 from eqsat.kernels.kernel import Kernel
 from eqsat.kernels.program import Program

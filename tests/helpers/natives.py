@@ -15,7 +15,9 @@ from bodies import fused_op
 from hypothesis import strategies as st
 from programs import program_of
 
-from eqsat.backends.loop_ir.index_maps import Unsupported
+from eqsat.backends.loop_ir.index_maps import (
+    Unsupported,
+)
 from eqsat.backends.native import NativeProgram
 from eqsat.backends.native.lower import CompiledProgram, _layout, _readable
 from eqsat.backends.native.machine import Tuning

@@ -22,7 +22,10 @@ from eqsat import define, ops
 from eqsat.backends import numpy as numpy_backend
 from eqsat.backends.gpu import Generated, parts_of
 from eqsat.backends.gpu.c_code import DIALECTS
-from eqsat.backends.loop_ir import Layout, Unsupported
+from eqsat.backends.loop_ir import (
+    Layout,
+    Unsupported,
+)
 from eqsat.backends.native.machine import host
 from eqsat.backends.native.plan import Layered, Places
 from eqsat.backends.numpy import interpret

@@ -21,7 +21,7 @@ LINE = (
 """Rooms of eqsat and the files beside them, the earliest first."""
 
 BACKENDS = (
-    "__init__ interpret loop_ir numpy native/machine native/math native/loops "
+    "__init__ interpret loop_ir to_loops numpy native/machine native/math native/loops "
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/program_writer native/numpy_fallback native/lower "

@@ -13,9 +13,15 @@ from programs import program_of
 
 import eqsat as eq
 from bench.mathematics.ulp import normal_cdf
-from eqsat.backends.loop_ir.lower import pieces_of
-from eqsat.backends.loop_ir.pieces import Loops
-from eqsat.backends.loop_ir.schedule import LoopTarget
+from eqsat.backends.loop_ir.pieces import (
+    Loops,
+)
+from eqsat.backends.to_loops.lower import (
+    pieces_of,
+)
+from eqsat.backends.to_loops.schedule import (
+    LoopTarget,
+)
 from eqsat.ops.transcendental import erf
 
 Run = Callable[[Any], Any]

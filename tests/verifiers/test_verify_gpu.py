@@ -17,8 +17,14 @@ from eqsat.backends.gpu.c_code.dialect import DIALECTS
 from eqsat.backends.gpu.generated import Generated, Part
 from eqsat.backends.gpu.gpu_program import parts_of
 from eqsat.backends.gpu.verify import verify
-from eqsat.backends.loop_ir.index_maps import Affine
-from eqsat.backends.loop_ir.nest import Accumulate, Const, Load
+from eqsat.backends.loop_ir.index_maps import (
+    Affine,
+)
+from eqsat.backends.loop_ir.nest import (
+    Accumulate,
+    Const,
+    Load,
+)
 from eqsat.kernels.kernel import Kernel
 from eqsat.ops.transcendental import tanh
 

@@ -13,8 +13,10 @@ from planted import caught
 from programs import program_of
 
 from eqsat import ops
-from eqsat.backends.loop_ir.index_maps import Affine, LoopVar
-from eqsat.backends.loop_ir.lower import pieces_of
+from eqsat.backends.loop_ir.index_maps import (
+    Affine,
+    LoopVar,
+)
 from eqsat.backends.loop_ir.nest import (
     Accumulate,
     Buffer,
@@ -30,9 +32,21 @@ from eqsat.backends.loop_ir.nest import (
     Store,
     Within,
 )
-from eqsat.backends.loop_ir.pieces import Convolution, Loops, Pieces, Product
-from eqsat.backends.loop_ir.schedule import LoopTarget
-from eqsat.backends.loop_ir.verify import verify
+from eqsat.backends.loop_ir.pieces import (
+    Convolution,
+    Loops,
+    Pieces,
+    Product,
+)
+from eqsat.backends.loop_ir.verify import (
+    verify,
+)
+from eqsat.backends.to_loops.lower import (
+    pieces_of,
+)
+from eqsat.backends.to_loops.schedule import (
+    LoopTarget,
+)
 from eqsat.kernels.kernel import Kernel
 from eqsat.ops.position import add_at
 from eqsat.ops.transcendental import tanh

@@ -13,9 +13,19 @@ from programs import program_of
 
 import eqsat as eq
 from eqsat import ops
-from eqsat.backends.loop_ir.index_maps import Affine, Layout
-from eqsat.backends.loop_ir.nest import Accumulate, Load, Store
-from eqsat.backends.loop_ir.pieces import Loops, Product
+from eqsat.backends.loop_ir.index_maps import (
+    Affine,
+    Layout,
+)
+from eqsat.backends.loop_ir.nest import (
+    Accumulate,
+    Load,
+    Store,
+)
+from eqsat.backends.loop_ir.pieces import (
+    Loops,
+    Product,
+)
 from eqsat.backends.native.machine.memory import MemoryRef
 from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.machine.tuning import COMMON

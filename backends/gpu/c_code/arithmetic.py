@@ -8,7 +8,10 @@ import numpy as np
 
 from eqsat.terms import Op
 
-from ...loop_ir import DType, Unsupported
+from ...loop_ir import (
+    DType,
+    Unsupported,
+)
 from .dialect import Dialect, value_type
 from .special import literal
 

@@ -10,7 +10,10 @@ import numpy as np
 
 from eqsat.terms import BF16
 
-from ...loop_ir import DType, Unsupported
+from ...loop_ir import (
+    DType,
+    Unsupported,
+)
 
 SIMD = 32
 """Lanes that run in step."""

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from eqsat.terms import HALF
 
-from ...loop_ir import Compute, Const, Nest, Pass, Statement, operands
+from ...loop_ir import (
+    Compute,
+    Const,
+    Nest,
+    Pass,
+    Statement,
+    operands,
+)
 
 PLUS_ONE = "erf_plus_one"
 HALF_PLUS_ONE = "half_erf_plus_one"

@@ -7,7 +7,16 @@ from math import prod
 
 from eqsat.terms import HALF
 
-from ...loop_ir import Accumulate, DType, Kept, Load, LoopVar, Pass, Store, operands
+from ...loop_ir import (
+    Accumulate,
+    DType,
+    Kept,
+    Load,
+    LoopVar,
+    Pass,
+    Store,
+    operands,
+)
 from ..c_code import SIMD, value_type
 from .kernel_writer import JOINS, Reducing, of_pack
 from .maps import MAP_GROUP

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ...loop_ir import Gather, LoopVar, Statement, Store
+from ...loop_ir import (
+    Gather,
+    LoopVar,
+    Statement,
+    Store,
+)
 from ..c_code import SIMD
 from .kernel_writer import VECTOR, GpuKernelWriter, accesses
 

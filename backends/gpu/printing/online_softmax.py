@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...loop_ir import Accumulate, Compute, Keep, Kept, Nest, Pass, Statement, Store
+from ...loop_ir import (
+    Accumulate,
+    Compute,
+    Keep,
+    Kept,
+    Nest,
+    Pass,
+    Statement,
+    Store,
+)
 
 POWERS = "powers"
 """Of an :class:`Accumulate`: Σ e^(v - max v), where v equal to the greatest counts 1,

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...loop_ir import Accumulate, Nest
+from ...loop_ir import (
+    Accumulate,
+    Nest,
+)
 from ..c_code import Dialect
 from .contiguous_rows import ContiguousRows
 from .kernel_writer import GpuKernelWriter, Source

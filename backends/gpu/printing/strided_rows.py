@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ...loop_ir import Accumulate, Const, LoopVar, Pass, Statement, Store
+from ...loop_ir import (
+    Accumulate,
+    Const,
+    LoopVar,
+    Pass,
+    Statement,
+    Store,
+)
 from ..c_code import SIMD, number, value_type
 from .kernel_writer import JOINS, Reducing
 from .online_softmax import POWERS, online, recomputed

@@ -8,7 +8,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import Convolution
+from ...loop_ir import (
+    Convolution,
+)
 from ..loops import loop
 from ..machine import I64, least
 from ..products import GemmPlan, OwnCalls, ThreadPart, name_of, spans, tile

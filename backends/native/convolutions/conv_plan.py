@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from ...loop_ir import Convolution, Layout, Load, Loops, Nest, Piece, Store, Unsupported
+from ...loop_ir import (
+    Convolution,
+    Layout,
+    Load,
+    Loops,
+    Nest,
+    Piece,
+    Store,
+    Unsupported,
+)
 from ..loops import is_map
 from ..machine import COMMON, Host, MemoryRef
 from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile

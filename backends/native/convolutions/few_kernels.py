@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...loop_ir import Convolution
+from ...loop_ir import (
+    Convolution,
+)
 from ..machine import Host, Tuning
 from ..products import LINE, GemmPlan, padded, tile
 from . import padded_strips

@@ -4,7 +4,9 @@ in registers while the image, with zeros around it, and the kernels run past."""
 
 from __future__ import annotations
 
-from ...loop_ir import Convolution
+from ...loop_ir import (
+    Convolution,
+)
 from ..machine import Host
 from ..products import LINE, GemmPlan, padded, tile
 from .large_kernels import Turned

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...loop_ir import Convolution
+from ...loop_ir import (
+    Convolution,
+)
 from ..loops import loop
 from ..machine import I64, least
 from ..products import GemmPlan, ThreadPart, name_of, spans, tile

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...loop_ir import Convolution, Layout
+from ...loop_ir import (
+    Convolution,
+    Layout,
+)
 from ..machine import COMMON, Host
 from ..products import LINE, GemmPlan, height, padded, tile
 

@@ -3,7 +3,9 @@ places of the only row, with what each needs of an image in memory of a thread."
 
 from __future__ import annotations
 
-from ...loop_ir import Convolution
+from ...loop_ir import (
+    Convolution,
+)
 from ..machine import Host
 from ..products import padded, tile
 

@@ -8,7 +8,9 @@ from typing import Any, Self
 
 from llvmlite import ir
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..loops import loop
 from ..machine import (
     I64,

@@ -17,7 +17,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import Factoring, Unsupported
+from ...loop_ir import (
+    Factoring,
+    Unsupported,
+)
 from ..loops import PTR, loop
 from ..machine import COMMON, I64, Host, aligned, blas
 from ..math import F64, declared

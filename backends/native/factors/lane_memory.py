@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from ...loop_ir import Factoring
+from ...loop_ir import (
+    Factoring,
+)
 from ..loops import loop
 from ..machine import I8, I32, I64, constant
 from ..math import declared

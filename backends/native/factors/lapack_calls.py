@@ -11,7 +11,10 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ...loop_ir import Factoring, Unsupported
+from ...loop_ir import (
+    Factoring,
+    Unsupported,
+)
 from ..loops import PTR, loop
 from ..machine import I8, I64, Host, blas, register_type
 from ..math import declared

@@ -12,7 +12,13 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from ...loop_ir import ELIMINATIONS, Factoring, Layout
+from ...loop_ir import (
+    Factoring,
+    Layout,
+)
+from ...to_loops import (
+    ELIMINATIONS,
+)
 from ..machine import I8, I64, Host, least, register_type, widened
 from .lane_memory import At, Grid, LaneCode, LaneMemory
 

@@ -15,7 +15,14 @@ from llvmlite import ir
 
 from eqsat.terms import Op
 
-from ...loop_ir import REDUCTIONS, Accumulate, Const, DType, Joining, Unsupported
+from ...loop_ir import (
+    REDUCTIONS,
+    Accumulate,
+    Const,
+    DType,
+    Joining,
+    Unsupported,
+)
 from ..machine import I1, I32, Host, constant, lanes_of, register_type, widened
 from . import elementwise
 

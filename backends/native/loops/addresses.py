@@ -9,7 +9,10 @@ from operator import mul
 
 from llvmlite import ir
 
-from ...loop_ir import Affine, LoopVar
+from ...loop_ir import (
+    Affine,
+    LoopVar,
+)
 from ..machine import I8, I64, aligned, memory_type, splat
 from .nest_code import NestCode, Strand
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import Accumulate, Load, Pass
+from ...loop_ir import (
+    Accumulate,
+    Load,
+    Pass,
+)
 from ..machine import I1, I64, constant, lanes_of, least, register_type, splat, widened
 from ..math import declared
 from .accumulators import Cell, Context, NotesNan, Reducer, across, in_a_row, tree

@@ -13,7 +13,11 @@ from llvmlite import ir
 
 from eqsat.terms import BF16, Op
 
-from ...loop_ir import Compute, DType, Unsupported
+from ...loop_ir import (
+    Compute,
+    DType,
+    Unsupported,
+)
 from ..machine import (
     I1,
     I32,

@@ -11,7 +11,11 @@ from contextlib import ExitStack
 
 from llvmlite import ir
 
-from ...loop_ir import Gather, LoopVar, Nest
+from ...loop_ir import (
+    Gather,
+    LoopVar,
+    Nest,
+)
 from ..machine import I64, Host, least
 from ..math import VOID, declared
 from .addresses import Addresses

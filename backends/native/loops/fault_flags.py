@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType, Within
+from ...loop_ir import (
+    DType,
+    Within,
+)
 from ..machine import I1, I8, constant, lanes_of, register_type, widened
 from .accumulators import Context, Reducer, across
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from ...loop_ir import Affine, DType, Keep, LoopVar, Nest, Position, Store
+from ...loop_ir import (
+    Affine,
+    DType,
+    Keep,
+    LoopVar,
+    Nest,
+    Position,
+    Store,
+)
 from ..machine import Host
 from .accumulators import Cell
 from .counted_loops import divided

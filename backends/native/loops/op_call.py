@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..machine import Host, constant, lanes_of, register_type
 from ..math import declared
 

@@ -7,7 +7,12 @@ from contextlib import ExitStack
 
 from llvmlite import ir
 
-from ...loop_ir import Accumulate, LoopVar, Pass, Statement
+from ...loop_ir import (
+    Accumulate,
+    LoopVar,
+    Pass,
+    Statement,
+)
 from ..machine import COMMON, I8, I64, aligned, least, memory_type
 from .accumulators import reducer
 from .counted_loops import divided, end_of_steps, loop

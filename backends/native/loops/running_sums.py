@@ -6,7 +6,11 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType, Running, Unsupported
+from ...loop_ir import (
+    DType,
+    Running,
+    Unsupported,
+)
 from ..machine import I32, Host, constant, lanes_of, register_type, splat, widened
 from . import elementwise
 from .accumulators import Cell, Context

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..machine import constant, lanes_of, widened
 
 

@@ -18,7 +18,11 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from ...loop_ir import Load, Nest, Store
+from ...loop_ir import (
+    Load,
+    Nest,
+    Store,
+)
 from ..machine import I64, Host, least
 from .counted_loops import loop
 from .vector_shape import bytes_of, shape_of

@@ -7,7 +7,15 @@ from itertools import pairwise
 
 from llvmlite import ir
 
-from ...loop_ir import FAR, DType, Gather, Load, LoopVar, Statement, Store
+from ...loop_ir import (
+    FAR,
+    DType,
+    Gather,
+    Load,
+    LoopVar,
+    Statement,
+    Store,
+)
 from ..machine import (
     COMMON,
     I32,

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...loop_ir import Layout
+from ...loop_ir import (
+    Layout,
+)
 
 _ROOT = Path(np.__file__).parent
 LETTERS = {"float32": "s", "float64": "d"}

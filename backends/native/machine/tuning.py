@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...loop_ir import EPYC, LoopTuning, number
+from ...loop_ir import (
+    EPYC,
+    LoopTuning,
+    number,
+)
 
 XEON = "Intel Xeon (Emerald Rapids)"
 

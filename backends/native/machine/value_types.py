@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import DType, Unsupported
+from ...loop_ir import (
+    DType,
+    Unsupported,
+)
 from .processor import Host
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))

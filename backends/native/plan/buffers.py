@@ -14,7 +14,13 @@ from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
 
 from ...interpret import Array, evaluate
-from ...loop_ir import Layout, Unsupported, opened
+from ...loop_ir import (
+    Layout,
+    Unsupported,
+)
+from ...to_loops import (
+    opened,
+)
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh

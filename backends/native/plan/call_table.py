@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...loop_ir import Piece
+from ...loop_ir import (
+    Piece,
+)
 from ..machine import MemoryRef
 from ..products import Packing
 from .groups import Group

@@ -10,7 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ...loop_ir import Loops, Operand, Piece, Statement, Store
+from ...loop_ir import (
+    Loops,
+    Operand,
+    Piece,
+    Statement,
+    Store,
+)
 
 
 def joined(pieces: Sequence[Piece]) -> frozenset[Operand]:

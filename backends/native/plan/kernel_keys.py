@@ -15,7 +15,10 @@ from eqsat.kernels import Kernel, inner
 from eqsat.terms import SCALAR, Op, Term, Weak
 from eqsat.trace import RESULT
 
-from ...loop_ir import DType, Layout
+from ...loop_ir import (
+    DType,
+    Layout,
+)
 from ..machine import COMMON
 
 PLACES = frozenset("add subtract multiply divide maximum minimum".split())

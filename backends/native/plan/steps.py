@@ -16,13 +16,15 @@ from ...loop_ir import (
     Layout,
     Load,
     Loops,
-    LoopTarget,
     Nest,
     Operand,
     Piece,
     Pieces,
     Scatter,
     Unsupported,
+)
+from ...to_loops import (
+    LoopTarget,
     copy_of,
     pieces_of,
 )

@@ -7,7 +7,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import Contraction, Product
+from ...loop_ir import (
+    Contraction,
+    Product,
+)
 from ..loops import PTR
 from ..machine import I64, blas
 from ..math import declared

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...loop_ir import Affine, Buffer, Load, LoopVar, Mapped, Nest, Pass, operands
+from ...loop_ir import (
+    Affine,
+    Buffer,
+    Load,
+    LoopVar,
+    Mapped,
+    Nest,
+    Pass,
+    operands,
+)
 from ..loops import (
     PTR,
     Addresses,

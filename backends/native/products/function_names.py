@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..loops import PTR
 from ..machine import I1, I64
 

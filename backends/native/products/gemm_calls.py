@@ -10,7 +10,12 @@ from math import prod
 
 from llvmlite import ir
 
-from ...loop_ir import Contraction, DType, Mapped, Product
+from ...loop_ir import (
+    Contraction,
+    DType,
+    Mapped,
+    Product,
+)
 from ..loops import loop
 from ..machine import COMMON, I1, I64, Host, blas, least, memory_type, widened
 from ..math import declared

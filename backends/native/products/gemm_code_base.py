@@ -8,7 +8,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..loops import PTR
 from ..machine import (
     I32,

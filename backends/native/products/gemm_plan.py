@@ -13,7 +13,10 @@ import numpy as np
 from eqsat.kernels import packed
 from eqsat.terms import BF16
 
-from ...loop_ir import Layout, Product
+from ...loop_ir import (
+    Layout,
+    Product,
+)
 from ..machine import COMMON, Host, aligned, blas
 from .tiles import Panels, Tile, padded, spans, tile
 

@@ -16,7 +16,16 @@ from eqsat.kernels import Kernel, Program, View, inner, packed
 from eqsat.ops import cast_op, matmul_op
 from eqsat.terms import BF16, Term
 
-from ...loop_ir import Late, Layout, Unsupported, is_short, opened, source_of_pairs
+from ...loop_ir import (
+    Layout,
+    Unsupported,
+)
+from ...to_loops import (
+    Late,
+    is_short,
+    opened,
+    source_of_pairs,
+)
 from ..machine import Host
 
 
@@ -91,7 +100,13 @@ def _rows_of(kernel: Kernel, term: Term) -> int | None:
 def _can_compute(of: Late, host: Host) -> bool:
     """Whether there is code for it."""
     # Not where a program is on disk: what there is is known then.
-    from ...loop_ir import Operand, mapped, work
+    from ...loop_ir import (
+        Operand,
+    )
+    from ...to_loops import (
+        mapped,
+        work,
+    )
     from ..loops import check
     from . import gemm_plan
     from .computed_operand import nest_of

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ...loop_ir import DType
+from ...loop_ir import (
+    DType,
+)
 from ..loops import loop
 from ..machine import I64, least, memory_type
 from .gemm_code_base import FunctionCode

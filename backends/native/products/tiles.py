@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...loop_ir import Layout
+from ...loop_ir import (
+    Layout,
+)
 from ..machine import Host
 
 

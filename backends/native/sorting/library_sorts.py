@@ -15,7 +15,10 @@ from llvmlite import ir
 from eqsat.support import BackendError
 from eqsat.terms import BF16
 
-from ...loop_ir import DType, Ordering
+from ...loop_ir import (
+    DType,
+    Ordering,
+)
 from ..loops import PTR, bits_of, key, key_type, loaded, loop
 from ..machine import COMMON, I8, I32, I64, constant, splat, widened
 from ..math import declared

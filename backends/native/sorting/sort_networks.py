@@ -13,7 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...loop_ir import Network
+from ...loop_ir import (
+    Network,
+)
 from ..loops import bits_of, key, key_type, loaded, loop
 from ..machine import I32, I64, Host, widened
 

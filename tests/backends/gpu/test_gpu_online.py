@@ -18,7 +18,12 @@ from eqsat.backends.gpu import split_reductions
 from eqsat.backends.gpu.c_code.dialect import DIALECTS
 from eqsat.backends.gpu.gpu_program import Generated, parts_of
 from eqsat.backends.gpu.printing.online_softmax import POWERS, online
-from eqsat.backends.loop_ir.nest import Accumulate, Kept, Load, Nest
+from eqsat.backends.loop_ir.nest import (
+    Accumulate,
+    Kept,
+    Load,
+    Nest,
+)
 from eqsat.backends.numpy import interpret
 from eqsat.terms.type_rules import BF16
 from eqsat.trace.trace import trace

@@ -14,7 +14,9 @@ from programs import program_of
 import eqsat as eq
 from eqsat.backends.gpu.c_code.dialect import DIALECTS
 from eqsat.backends.gpu.gpu_program import parts_of
-from eqsat.backends.loop_ir.index_maps import Unsupported
+from eqsat.backends.loop_ir.index_maps import (
+    Unsupported,
+)
 from eqsat.kernels.program import Program
 from eqsat.terms.op import Op
 from eqsat.terms.term import postorder

@@ -6,7 +6,10 @@ from typing import get_args
 
 import pytest
 
-from eqsat.backends.loop_ir import Piece, Unsupported
+from eqsat.backends.loop_ir import (
+    Piece,
+    Unsupported,
+)
 from eqsat.backends.native.plan import groups, piece_kinds
 from eqsat.backends.native.products import Packing
 from eqsat.backends.native.writing import group_code

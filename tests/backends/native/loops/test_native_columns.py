@@ -16,7 +16,9 @@ from programs import program_of
 from sizes import examples
 
 import eqsat as eq
-from eqsat.backends.loop_ir import LoopTuning
+from eqsat.backends.loop_ir import (
+    LoopTuning,
+)
 from eqsat.backends.numpy import interpret
 from eqsat.support.options import Options
 from eqsat.testing import Computed, agreement

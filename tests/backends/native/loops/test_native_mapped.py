@@ -14,7 +14,11 @@ from programs import program_of
 from sizes import examples
 
 import eqsat as eq
-from eqsat.backends.loop_ir.index_maps import Affine, LoopVar, reshape_index
+from eqsat.backends.loop_ir.index_maps import (
+    Affine,
+    LoopVar,
+    reshape_index,
+)
 from eqsat.backends.native.lower import CompiledProgram, _layout
 from eqsat.backends.native.machine.processor import host
 

@@ -27,11 +27,17 @@ from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat import ops
-from eqsat.backends.loop_ir.lower import pieces_of
-from eqsat.backends.loop_ir.pieces import Loops
-from eqsat.backends.loop_ir.schedule import LoopTarget
+from eqsat.backends.loop_ir.pieces import (
+    Loops,
+)
 from eqsat.backends.native.loops.vector_shape import shape_of
 from eqsat.backends.native.machine.processor import host
+from eqsat.backends.to_loops.lower import (
+    pieces_of,
+)
+from eqsat.backends.to_loops.schedule import (
+    LoopTarget,
+)
 from eqsat.ops import add_at, set_at
 from eqsat.ops.position import take
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import eqsat.backends
-from eqsat.backends.loop_ir import LoopTuning
+from eqsat.backends.loop_ir import (
+    LoopTuning,
+)
 from eqsat.backends.native.machine import Host, Tuning, tuning
 
 ROOT = Path(next(iter(eqsat.backends.__path__)))

@@ -193,7 +193,9 @@ def test_lanes_take_small_matrices_of_a_batch() -> None:
     whole = machine.vector_bits // 64
 
     def lanes(n: int, k: int, batch: int) -> int:
-        from eqsat.backends.loop_ir.pieces import Factoring
+        from eqsat.backends.loop_ir.pieces import (
+            Factoring,
+        )
 
         piece = Factoring("lu_solve", (), np.dtype("f8"), (n, k), (batch,), ())
         return small_matrices.lanes_of(piece, machine)

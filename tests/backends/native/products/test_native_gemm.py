@@ -17,9 +17,15 @@ from programs import program_of
 from sizes import examples, seeds, some
 
 import eqsat as eq
-from eqsat.backends.loop_ir.index_maps import Layout
-from eqsat.backends.loop_ir.nest import Operand
-from eqsat.backends.loop_ir.pieces import Product
+from eqsat.backends.loop_ir.index_maps import (
+    Layout,
+)
+from eqsat.backends.loop_ir.nest import (
+    Operand,
+)
+from eqsat.backends.loop_ir.pieces import (
+    Product,
+)
 from eqsat.backends.native import program_record
 from eqsat.backends.native.function_code import text_of
 from eqsat.backends.native.lower import CompiledProgram, _layout

@@ -9,11 +9,20 @@ from eqsat.kernels import packed
 from eqsat.ops import argsort_op, sort_op
 from eqsat.terms import Op, Shape
 
-from .index_maps import Layout, Unsupported
-from .nest import FAULT, DType, Operand
-from .pieces import Network, Ordering
-from .roots import Root, RootWriter
-from .tuning import LOOPS
+from ..loop_ir import (
+    FAULT,
+    LOOPS,
+    DType,
+    Layout,
+    Network,
+    Operand,
+    Ordering,
+    Unsupported,
+)
+from .roots import (
+    Root,
+    RootWriter,
+)
 
 ORDERED = frozenset([sort_op, argsort_op])
 

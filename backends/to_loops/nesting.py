@@ -28,25 +28,48 @@ from eqsat.ops import set_at as set_at_op
 from eqsat.terms import HALF, Op, Shape, Term, Weak
 
 from ..interpret import evaluate
-from .hoisted_nests import Apart, has_parts
-from .index_maps import (
+from ..loop_ir import (
     Affine,
+    DType,
     Index,
     Layout,
+    Loops,
     LoopVar,
+    Operand,
+    Pieces,
     Split,
     Unsupported,
     address,
     covers,
 )
-from .narrow_products import is_short
-from .nest import DType, Operand
-from .pieces import Loops, Pieces
-from .roots import Root
-from .scattered_rows import add_at, set_at
-from .schedule import LoopTarget, schedule
-from .sorted_rows import ORDERED, order
-from .values import Conflict, Values, computed_dtype, matching
+from .hoisted_nests import (
+    Apart,
+    has_parts,
+)
+from .narrow_products import (
+    is_short,
+)
+from .roots import (
+    Root,
+)
+from .scattered_rows import (
+    add_at,
+    set_at,
+)
+from .schedule import (
+    LoopTarget,
+    schedule,
+)
+from .sorted_rows import (
+    ORDERED,
+    order,
+)
+from .values import (
+    Conflict,
+    Values,
+    computed_dtype,
+    matching,
+)
 
 PRODUCTS = ("float32", "float64")
 CONTRACTIONS = frozenset([matmul_op, conv2d_op])

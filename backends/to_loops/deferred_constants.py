@@ -8,7 +8,9 @@ from eqsat.ops import cast_op
 from eqsat.terms import BF16, CONSTANT, Term, Weak
 from eqsat.trace import primitives
 
-from .tuning import LOOPS
+from ..loop_ir import (
+    LOOPS,
+)
 
 
 @dataclass(frozen=True, eq=False)

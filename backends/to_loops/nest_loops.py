@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .index_maps import Affine, LoopVar
-from .value_graph import ValueGraph
-from .values import Values
+from ..loop_ir import (
+    Affine,
+    LoopVar,
+)
+from .value_graph import (
+    ValueGraph,
+)
+from .values import (
+    Values,
+)
 
 Placed = tuple[Any, Affine, int]
 """A store: memory, the address, the number of the value."""
@@ -39,7 +46,7 @@ class NestLoops:
     tail: tuple[LoopVar, ...]
     """What the results of a row run along."""
     vertical: bool = False
-    """As of :class:`.nest.Nest`."""
+    """As of :class:`..loop_ir.nest.Nest`."""
     is_map: bool = False
     """Whether nothing is reduced."""
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .coalesce import coalesced, spread_out
-from .index_maps import LoopVar, Unsupported
-from .joinings import joining_of
-from .nest import (
+from ..loop_ir import (
     FAULT,
+    LOOPS,
     Accumulate,
     Buffer,
     Compute,
@@ -21,6 +19,8 @@ from .nest import (
     Keep,
     Kept,
     Load,
+    LoopTuning,
+    LoopVar,
     Nest,
     Operand,
     Pass,
@@ -29,14 +29,35 @@ from .nest import (
     Scatter,
     Statement,
     Store,
+    Unsupported,
     Within,
+    weight,
 )
-from .nest_loops import NestLoops, Placed, Scattering, loops_of
-from .normal_cdf_gelu import normal_at_once
-from .op_costs import weight
-from .tuning import LOOPS, LoopTuning
-from .value_graph import ValueGraph, divide_once, graph_of
-from .values import KernelValue, Values
+from .coalesce import (
+    coalesced,
+    spread_out,
+)
+from .joinings import (
+    joining_of,
+)
+from .nest_loops import (
+    NestLoops,
+    Placed,
+    Scattering,
+    loops_of,
+)
+from .normal_cdf_gelu import (
+    normal_at_once,
+)
+from .value_graph import (
+    ValueGraph,
+    divide_once,
+    graph_of,
+)
+from .values import (
+    KernelValue,
+    Values,
+)
 
 
 @dataclass(frozen=True)

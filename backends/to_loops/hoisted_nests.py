@@ -11,8 +11,12 @@ from typing import Any, cast
 from eqsat.ops import add
 from eqsat.terms import HALF, Cost, Op, Term, postorder
 
-from .schedule import LoopTarget
-from .values import Values
+from .schedule import (
+    LoopTarget,
+)
+from .values import (
+    Values,
+)
 
 
 def cost_of(term: Term) -> Cost:

@@ -6,12 +6,26 @@ from collections.abc import Mapping
 
 from eqsat.terms import Term
 
-from .index_maps import Affine, Layout, LoopVar, Split, Unsupported
-from .nest import Compute, Const, Load, Operand
-from .op_costs import weight
-from .pieces import Mapped
-from .tuning import LOOPS
-from .values import WIDE, Conflict, KernelValue, Values
+from ..loop_ir import (
+    LOOPS,
+    WIDE,
+    Affine,
+    Compute,
+    Const,
+    Layout,
+    Load,
+    LoopVar,
+    Mapped,
+    Operand,
+    Split,
+    Unsupported,
+    weight,
+)
+from .values import (
+    Conflict,
+    KernelValue,
+    Values,
+)
 
 
 def mapped(

@@ -6,9 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .index_maps import Affine, LoopVar
-from .nest import Gather, Load, Nest, Pass, Position, Statement, Store, operands
-from .tuning import LOOPS
+from ..loop_ir import (
+    LOOPS,
+    Affine,
+    Gather,
+    Load,
+    LoopVar,
+    Nest,
+    Pass,
+    Position,
+    Statement,
+    Store,
+    operands,
+)
 
 
 def spread_out(nest: Nest) -> Nest:

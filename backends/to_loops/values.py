@@ -33,9 +33,15 @@ from eqsat.ops import (
 from eqsat.terms import HALF, Cost, Op, Shape, Term, Weak, limits
 
 from ..interpret import evaluate
-from .index_maps import (
+from ..loop_ir import (
+    FAR,
+    INDEX,
+    NEAR,
+    RUNNING,
+    WIDE,
     ZERO,
     Affine,
+    DType,
     Index,
     Layout,
     LoopVar,
@@ -48,8 +54,9 @@ from .index_maps import (
     spread,
     transpose_index,
 )
-from .narrow_products import is_short
-from .nest import FAR, INDEX, NEAR, RUNNING, WIDE, DType
+from .narrow_products import (
+    is_short,
+)
 
 MOST_PLACES = 32
 """Indices at which one nest computes a term, each with code of its own: neighbours that

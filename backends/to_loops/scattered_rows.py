@@ -8,13 +8,29 @@ from typing import cast
 
 from eqsat.terms import HALF, Op, Shape, Term, scalar
 
-from .index_maps import ZERO, Index, LoopVar, Split, address
-from .nest import Operand
-from .nest_loops import Scattering
-from .pieces import Loops
-from .roots import Root, RootWriter
-from .schedule import schedule
-from .values import Conflict, Values
+from ..loop_ir import (
+    ZERO,
+    Index,
+    Loops,
+    LoopVar,
+    Operand,
+    Split,
+    address,
+)
+from .nest_loops import (
+    Scattering,
+)
+from .roots import (
+    Root,
+    RootWriter,
+)
+from .schedule import (
+    schedule,
+)
+from .values import (
+    Conflict,
+    Values,
+)
 
 
 def add_at(nests: RootWriter, root: Root) -> None:

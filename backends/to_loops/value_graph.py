@@ -6,9 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from .index_maps import LoopVar
-from .nest import DType
-from .values import KernelValue
+from ..loop_ir import (
+    DType,
+    LoopVar,
+)
+from .values import (
+    KernelValue,
+)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,13 @@ from typing import Any
 
 from eqsat.terms import Shape
 
-from .index_maps import Layout
-from .nest import Operand
-from .pieces import Convolution, Window
-from .tuning import LOOPS
+from ..loop_ir import (
+    LOOPS,
+    Convolution,
+    Layout,
+    Operand,
+    Window,
+)
 
 
 def convolution(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from eqsat.ops import matmul_op
 from eqsat.terms import Term
 
-from .tuning import LOOPS
+from ..loop_ir import (
+    LOOPS,
+)
 
 
 def is_short(term: Term) -> bool:

@@ -14,8 +14,28 @@ from eqsat.ops import conv2d_op, matmul_op, reshape_op
 from eqsat.support import verifying
 from eqsat.terms import BF16, HALF, Op, Shape, Term
 
-from .computed_operands import mapped
-from .constant_values import fixed_terms, sums_of_nothing
+from ..loop_ir import (
+    FAULT,
+    WIDE,
+    DType,
+    Factoring,
+    Layout,
+    Loops,
+    Operand,
+    Pieces,
+    Product,
+    Split,
+    Unsupported,
+    address,
+    verify,
+)
+from .computed_operands import (
+    mapped,
+)
+from .constant_values import (
+    fixed_terms,
+    sums_of_nothing,
+)
 from .conv_memory import (
     convolution,
     has_whole_channels,
@@ -24,16 +44,28 @@ from .conv_memory import (
     is_result,
     is_turned,
 )
-from .deferred_constants import Late, source_of_pairs
-from .index_maps import Layout, Split, Unsupported, address
-from .narrow_products import is_short
-from .nest import FAULT, DType, Operand
-from .nesting import DECOMPOSITIONS, Nests
-from .pieces import Factoring, Loops, Pieces, Product
-from .roots import Root
-from .schedule import LoopTarget, schedule
-from .values import WIDE, Conflict, Values
-from .verify import verify
+from .deferred_constants import (
+    Late,
+    source_of_pairs,
+)
+from .narrow_products import (
+    is_short,
+)
+from .nesting import (
+    DECOMPOSITIONS,
+    Nests,
+)
+from .roots import (
+    Root,
+)
+from .schedule import (
+    LoopTarget,
+    schedule,
+)
+from .values import (
+    Conflict,
+    Values,
+)
 
 Lies = Callable[[Shape, Shape], bool]
 """Whether something can be read that has these strides, and this shape."""

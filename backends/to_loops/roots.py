@@ -8,10 +8,15 @@ from typing import Protocol
 
 from eqsat.terms import Shape, Term
 
-from .index_maps import Layout
-from .nest import DType, Operand
-from .pieces import Pieces
-from .schedule import LoopTarget
+from ..loop_ir import (
+    DType,
+    Layout,
+    Operand,
+    Pieces,
+)
+from .schedule import (
+    LoopTarget,
+)
 
 
 @dataclass(frozen=True)

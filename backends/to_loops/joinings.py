@@ -7,9 +7,20 @@ from functools import lru_cache
 from eqsat.terms import Op, Term
 from eqsat.trace import primitives, traced_over
 
-from .index_maps import Layout, Unsupported
-from .nest import Compute, Const, DType, Joining, Operand
-from .values import Conflict, KernelValue, Values
+from ..loop_ir import (
+    Compute,
+    Const,
+    DType,
+    Joining,
+    Layout,
+    Operand,
+    Unsupported,
+)
+from .values import (
+    Conflict,
+    KernelValue,
+    Values,
+)
 
 
 @lru_cache(maxsize=256)

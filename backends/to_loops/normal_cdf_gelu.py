@@ -7,8 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
-from .nest import CDF
-from .values import KernelValue
+from ..loop_ir import (
+    CDF,
+)
+from .values import (
+    KernelValue,
+)
 
 
 def normal_at_once(
