@@ -3,7 +3,7 @@ by ``mx.grad``, and errors where MLX withholds the values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import mlx.core as mx
@@ -32,6 +32,8 @@ class Hosted:
     def __init__(self, term: Term) -> None:
         self.op = cast(Op, term.op)
         self.attrs = self.op.attr_dict(term)
+        self.lower: Callable[[Program], Any]
+        """Compiles the derivative; set by what writes calls of this."""
 
     @property
     def reason(self) -> str:
@@ -90,8 +92,6 @@ class Hosted:
     ) -> list[Array]:
         """Derivatives by all ``arrays``, which are those of ``args``, of a scalar whose
         derivative by the result is ``cotangent``."""
-        from .lower import lower  # which writes calls of this
-
         graph, left = Graph(), iter(arrays)
         leaves: list[Term] = []
         values: list[Any] = []
@@ -104,7 +104,7 @@ class Hosted:
         moving = [i for i, x in enumerate(arrays) if is_float(x)]
         loss = total(y * Tracer(g), None, keepdims=False)
         _, *found = gradients(loss.term, [leaves[i] for i in moving])
-        run = lower(Program.of(found, [*leaves, g])).run
+        run = self.lower(Program.of(found, [*leaves, g])).run
         by = dict(zip(moving, run(*arrays, cotangent), strict=True))
         return [by.get(i, mx.zeros_like(x)) for i, x in enumerate(arrays)]
 

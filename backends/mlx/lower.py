@@ -87,6 +87,9 @@ def lower(program: Program, language: str | None = None) -> MLXProgram:
         _refuse_float64(program)
     writer = _Writer(with_sums(program) if language else program, language)
     source = writer.source()
+    for made in writer.namespace.values():
+        if isinstance(made, Hosted):
+            made.lower = lower
     scope = {**writer.namespace, "mx": mx, "ops": numpy_semantics}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
     run = bare = scope["program"]
