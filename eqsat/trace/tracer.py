@@ -225,8 +225,8 @@ class Tracer(Operators):
         }
         other = (
             "Write x for np.asarray(x), np.stack for np.array, and "
-            "np.zeros(shape, like=x) for an array to write to. eqsat has softmax, "
-            "logsumexp, solve_triangular and cho_solve"
+            "np.zeros(shape, like=x) for an array to write to. eqsat has eq.softmax, "
+            "eq.logsumexp, eq.solve_triangular and eq.cho_solve"
         )
         _refuse(
             self,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ def made(of: Sequence[str], make: Callable[[Path], None], end: str = "") -> Path
         os.utime(path)  # as the last that is removed
         return path
     FOLDER.mkdir(exist_ok=True)
-    part = path.with_name(f"part-{os.getpid()}-{path.name}")
+    part = path.with_name(f"part-{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
         make(part)
         part.replace(path)  # whole or not there, whoever else writes it

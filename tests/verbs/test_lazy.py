@@ -216,7 +216,7 @@ def test_values_are_read_only_and_copies_are_not() -> None:
 
 def test_items_are_not_assigned_and_in_place_operators_rebind() -> None:
     x = y = eq.array([1.0, 2.0])
-    with pytest.raises(eq.TraceError, match=r"changes an array in place.*\n.*np.where"):
+    with pytest.raises(eq.TraceError, match=r"change an array in place.*\n.*np.where"):
         x[0] = 3.0
     x += 1
     x *= 2

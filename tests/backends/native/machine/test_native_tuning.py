@@ -26,7 +26,8 @@ HOSTS = [
 
 def sources() -> str:
     """The code of the native backend and of loops, but for the tables."""
-    files = [*(ROOT / "native").rglob("*.py"), *(ROOT / "loop_ir").rglob("*.py")]
+    rooms = ("native", "loop_ir", "to_loops")
+    files = [f for room in rooms for f in (ROOT / room).rglob("*.py")]
     return "\n".join(f.read_text("utf-8") for f in files if f.name != "tuning.py")
 
 
