@@ -1,46 +1,5 @@
 """The conditions of rules (``where=``): facts when a rule rewrites, tests when it runs
 on arrays."""
 
-from eqsat.rulelang.condition import (
-    Fact,
-    Held,
-    at_least,
-    at_most,
-    before,
-    causal,
-    causal_bias,
-    constant,
-    equal,
-    hides_future,
-    length,
-    moderate,
-    nonzero,
-    normal,
-    not_half,
-    not_scalar,
-    positive_definite,
-    regular,
-    same_shape,
-)
-
-__all__ = [
-    "Fact",
-    "Held",
-    "at_least",
-    "at_most",
-    "before",
-    "causal",
-    "causal_bias",
-    "constant",
-    "equal",
-    "hides_future",
-    "length",
-    "moderate",
-    "nonzero",
-    "normal",
-    "not_half",
-    "not_scalar",
-    "positive_definite",
-    "regular",
-    "same_shape",
-]
+from eqsat.rulelang.condition import *  # noqa: F403
+from eqsat.rulelang.condition import __all__ as __all__

@@ -4,30 +4,7 @@ Nothing here needs a GPU or a library of one: the texts are made on any machine.
 with ``gpu_program.py``.
 """
 
-from .few_row_products import (
-    with_sums,
-)
-from .generated import (
-    Generated,
-    KernelOperand,
-    LibraryCall,
-    Part,
-)
-from .gpu_program import (
-    layouts_of,
-    parts_of,
-)
-from .minify import (
-    compact,
-)
-
-__all__ = [
-    "Generated",
-    "KernelOperand",
-    "LibraryCall",
-    "Part",
-    "compact",
-    "layouts_of",
-    "parts_of",
-    "with_sums",
-]
+from .few_row_products import with_sums
+from .generated import Generated, KernelOperand, LibraryCall, Part
+from .gpu_program import layouts_of, parts_of
+from .minify import compact

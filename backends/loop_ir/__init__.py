@@ -52,10 +52,7 @@ from .nest import (
     operands,
     variables,
 )
-from .op_costs import (
-    is_function,
-    weight,
-)
+from .op_costs import is_function, weight
 from .pieces import (
     Contraction,
     Convolution,
@@ -69,86 +66,6 @@ from .pieces import (
     Product,
     Window,
 )
-from .tuning import (
-    EPYC,
-    LOOPS,
-    LoopTuning,
-    number,
-)
-from .verify import (
-    broken_piece,
-    extent_of,
-    verify,
-)
-from .verify_nest import (
-    Extent,
-    broken_nest,
-)
-
-__all__ = [
-    "CDF",
-    "EPYC",
-    "FAR",
-    "FAULT",
-    "INDEX",
-    "LOOPS",
-    "NEAR",
-    "REDUCTIONS",
-    "RUNNING",
-    "WIDE",
-    "ZERO",
-    "Accumulate",
-    "Affine",
-    "Buffer",
-    "Compute",
-    "Const",
-    "Contraction",
-    "Convolution",
-    "DType",
-    "Extent",
-    "Factoring",
-    "Gather",
-    "Index",
-    "Joining",
-    "Keep",
-    "Kept",
-    "Layout",
-    "Load",
-    "LoopTuning",
-    "LoopVar",
-    "Loops",
-    "Mapped",
-    "Nest",
-    "Network",
-    "Operand",
-    "Ordering",
-    "Pass",
-    "Piece",
-    "Pieces",
-    "Position",
-    "Product",
-    "Running",
-    "Scatter",
-    "Split",
-    "Statement",
-    "Store",
-    "Unsupported",
-    "Window",
-    "Within",
-    "address",
-    "broadcast_index",
-    "broken_nest",
-    "broken_piece",
-    "covers",
-    "extent_of",
-    "is_function",
-    "number",
-    "operands",
-    "reshape_index",
-    "slice_index",
-    "spread",
-    "transpose_index",
-    "variables",
-    "verify",
-    "weight",
-]
+from .tuning import EPYC, LOOPS, LoopTuning, number
+from .verify import broken_piece, extent_of, verify
+from .verify_nest import Extent, broken_nest

@@ -16,8 +16,6 @@ from .device_costs import device_here, measure
 from .entry import MLXEntry, PlainEntry, entry
 from .lower import MLXProgram, lower, realises
 
-__all__ = ["MLXBackend", "MLXProgram", "backend", "lower", "to_mlx", "to_numpy"]
-
 
 @dataclass(frozen=True)
 class MLXBackend:

@@ -15,8 +15,6 @@ from .lower import NativeProgram
 from .machine import host
 from .runtime import NativeEntry, result_pool
 
-__all__ = ["NativeBackend", "NativeProgram", "backend"]
-
 
 @dataclass(frozen=True)
 class NativeBackend:

@@ -16,17 +16,6 @@ from ..interpret import evaluate, interpret
 from .emit import Names
 from .lower import NumpyProgram, lower, realises
 
-__all__ = [
-    "Names",
-    "NumpyBackend",
-    "NumpyProgram",
-    "backend",
-    "evaluate",
-    "interpret",
-    "lower",
-    "realises",
-]
-
 
 @dataclass(frozen=True)
 class NumpyBackend:

@@ -4,38 +4,9 @@ Knows which values a kernel needs and which pass computes each. Does not know wh
 they become. Start with ``lower.py``, then ``values.py``.
 """
 
-from .computed_operands import (
-    mapped,
-    work,
-)
-from .deferred_constants import (
-    Late,
-    opened,
-    source_of_pairs,
-)
-from .lower import (
-    copy_of,
-    pieces_of,
-)
-from .narrow_products import (
-    is_short,
-)
-from .nesting import (
-    ELIMINATIONS,
-)
-from .schedule import (
-    LoopTarget,
-)
-
-__all__ = [
-    "ELIMINATIONS",
-    "Late",
-    "LoopTarget",
-    "copy_of",
-    "is_short",
-    "mapped",
-    "opened",
-    "pieces_of",
-    "source_of_pairs",
-    "work",
-]
+from .computed_operands import mapped, work
+from .deferred_constants import Late, opened, source_of_pairs
+from .lower import copy_of, pieces_of
+from .narrow_products import is_short
+from .nesting import ELIMINATIONS
+from .schedule import LoopTarget

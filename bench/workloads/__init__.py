@@ -16,7 +16,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import ml_dtypes  # noqa: F401  (gives NumPy the dtype bfloat16)
+import ml_dtypes
 import numpy as np
 
 from eqsat.support.errors import EqsatError

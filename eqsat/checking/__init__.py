@@ -12,19 +12,9 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from eqsat.checking.check_rules import (
-        check,
-    )
-    from eqsat.checking.error_bounds import (
-        PRECISION,
-        Analysis,
-    )
-    from eqsat.checking.report import (
-        Finding,
-        Report,
-        show,
-        with_bar,
-    )
+    from eqsat.checking.check_rules import check
+    from eqsat.checking.error_bounds import PRECISION, Analysis
+    from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.sample_arrays import (
         INSIDE,
         LIMIT,
@@ -38,9 +28,7 @@ if TYPE_CHECKING:
         shuffled,
         values,
     )
-    from eqsat.checking.shrink import (
-        array_code,
-    )
+    from eqsat.checking.shrink import array_code
     from eqsat.checking.strategies import (
         NUMBERS,
         Case,
@@ -59,37 +47,3 @@ if TYPE_CHECKING:
     )
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "INSIDE",
-    "LIMIT",
-    "NUMBERS",
-    "PRECISION",
-    "SELDOM_UNUSUAL",
-    "UNDEFINED",
-    "VALUES",
-    "Analysis",
-    "Case",
-    "Finding",
-    "Pick",
-    "Report",
-    "Shape",
-    "array_code",
-    "attribute",
-    "bits_differ",
-    "broadcastable",
-    "check",
-    "far_apart",
-    "fitting_shapes",
-    "image_sizes",
-    "inside_domain",
-    "not_finite",
-    "one_of",
-    "place",
-    "shapes_of",
-    "show",
-    "shuffled",
-    "tolerance",
-    "values",
-    "with_bar",
-]

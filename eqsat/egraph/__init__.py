@@ -4,27 +4,11 @@ Knows how terms are inserted, rules are run, and e-classes are read as a snapsho
 not know what anything costs. Start with ``egraph.py``.
 """
 
-from eqsat.egraph.egraph import (
-    Engine,
-    open_engine,
-)
-from eqsat.egraph.ematch import (
-    Binding,
-    Matcher,
-    fuse,
-)
-from eqsat.egraph.guard_facts import (
-    Class,
-    holds,
-)
-from eqsat.egraph.insertion import (
-    Iteration,
-)
-from eqsat.egraph.normal_form import (
-    fusions,
-    normal_forms,
-    ops_of,
-)
+from eqsat.egraph.egraph import Engine, open_engine
+from eqsat.egraph.ematch import Binding, Matcher, fuse
+from eqsat.egraph.guard_facts import Class, holds
+from eqsat.egraph.insertion import Iteration
+from eqsat.egraph.normal_form import fusions, normal_forms, ops_of
 from eqsat.egraph.snapshot import (
     Budget,
     EGraph,
@@ -33,27 +17,4 @@ from eqsat.egraph.snapshot import (
     attr_values,
     engine_attrs,
 )
-from eqsat.egraph.verify import (
-    verify as verify_snapshot,
-)
-
-__all__ = [
-    "Binding",
-    "Budget",
-    "Class",
-    "EGraph",
-    "ENode",
-    "Engine",
-    "Inserted",
-    "Iteration",
-    "Matcher",
-    "attr_values",
-    "engine_attrs",
-    "fuse",
-    "fusions",
-    "holds",
-    "normal_forms",
-    "open_engine",
-    "ops_of",
-    "verify_snapshot",
-]
+from eqsat.egraph.verify import verify as verify_snapshot

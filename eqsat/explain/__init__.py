@@ -3,16 +3,5 @@
 Reads what the search left behind and changes nothing. Start with ``explanation.py``.
 """
 
-from eqsat.explain.explanation import (
-    Explanation,
-    explain,
-)
-from eqsat.explain.why_not import (
-    WhyNot,
-)
-
-__all__ = [
-    "Explanation",
-    "WhyNot",
-    "explain",
-]
+from eqsat.explain.explanation import Explanation, explain
+from eqsat.explain.why_not import WhyNot

@@ -4,9 +4,7 @@ Knows the cost model, the plan of memory, and what a backend must offer. Does no
 how a program is found. Start with ``program.py``; ``backend.py`` is the protocol.
 """
 
-from eqsat.kernels import (
-    calibrate,
-)
+from eqsat.kernels import calibrate
 from eqsat.kernels.backend import (
     Backend,
     Entry,
@@ -16,18 +14,8 @@ from eqsat.kernels.backend import (
     printer,
     release_memory,
 )
-from eqsat.kernels.calibrate import (
-    measure_cpu,
-    measured,
-    seconds,
-)
-from eqsat.kernels.cost_model import (
-    CPU,
-    CostModel,
-    Device,
-    nbytes,
-    read_bytes,
-)
+from eqsat.kernels.calibrate import measure_cpu, measured, seconds
+from eqsat.kernels.cost_model import CPU, CostModel, Device, nbytes, read_bytes
 from eqsat.kernels.fusion_state import (
     ATTENTION,
     CONTRACT,
@@ -46,68 +34,7 @@ from eqsat.kernels.fusion_state import (
     merged,
     refusal,
 )
-from eqsat.kernels.kernel import (
-    Kernel,
-    View,
-    body_over,
-    inner,
-    packed,
-    strides_of_view,
-)
-from eqsat.kernels.program import (
-    Program,
-    show_bytes,
-    show_type,
-)
-from eqsat.kernels.target import (
-    Target,
-)
-from eqsat.kernels.verify import (
-    verify as verify_program,
-)
-
-__all__ = [
-    "ATTENTION",
-    "CONTRACT",
-    "CPU",
-    "LEAF",
-    "LIBRARY",
-    "LIGHT",
-    "MAP",
-    "PLAIN",
-    "ROW",
-    "SQUEEZED",
-    "STORED",
-    "VIEW",
-    "Backend",
-    "CostModel",
-    "Device",
-    "Entry",
-    "Executable",
-    "Kernel",
-    "Program",
-    "State",
-    "Target",
-    "View",
-    "backend_named",
-    "body_over",
-    "calibrate",
-    "default_backend",
-    "hindrance",
-    "inner",
-    "join",
-    "measure_cpu",
-    "measured",
-    "merged",
-    "nbytes",
-    "packed",
-    "printer",
-    "read_bytes",
-    "refusal",
-    "release_memory",
-    "seconds",
-    "show_bytes",
-    "show_type",
-    "strides_of_view",
-    "verify_program",
-]
+from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
+from eqsat.kernels.program import Program, show_bytes, show_type
+from eqsat.kernels.target import Target
+from eqsat.kernels.verify import verify as verify_program

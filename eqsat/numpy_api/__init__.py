@@ -38,30 +38,3 @@ from eqsat.numpy_api.operands import (
 )
 from eqsat.numpy_api.operators import Operators
 from eqsat.numpy_api.ufuncs import call_ufunc
-
-__all__ = [
-    "ELSEWHERE",
-    "INSTEAD",
-    "SHOW",
-    "WRITE",
-    "Operators",
-    "Selected",
-    "are_of_numpy",
-    "array",
-    "call_function",
-    "call_ufunc",
-    "flat_places",
-    "getitem",
-    "is_mask",
-    "key_along",
-    "key_parts",
-    "name_of",
-    "operand",
-    "refuse_argument",
-    "refuse_function",
-    "refuse_subclass",
-    "row_of",
-    "supported_functions",
-    "values_in",
-    "where_under",
-]

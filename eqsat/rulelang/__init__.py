@@ -4,9 +4,7 @@ Knows what a rule says. Does not know what matches it: that is ``egraph``. Start
 ``rule.py``; ``ruleset.py`` reads files.
 """
 
-from eqsat.rulelang import (
-    egg_schema,
-)
+from eqsat.rulelang import egg_schema
 from eqsat.rulelang.condition import (
     LEAF_FACTS,
     Fact,
@@ -26,13 +24,8 @@ from eqsat.rulelang.condition import (
     regular,
     same_shape,
 )
-from eqsat.rulelang.egg_rules import (
-    rule_forms,
-)
-from eqsat.rulelang.instantiate import (
-    instantiate,
-    number_names,
-)
+from eqsat.rulelang.egg_rules import rule_forms
+from eqsat.rulelang.instantiate import instantiate, number_names
 from eqsat.rulelang.pattern import (
     Expr,
     Num,
@@ -52,76 +45,8 @@ from eqsat.rulelang.pattern_match import (
     match,
     substitute,
 )
-from eqsat.rulelang.recognition import (
-    of_casts,
-    recognition,
-)
-from eqsat.rulelang.rule import (
-    PHASES,
-    Rule,
-    rule,
-)
-from eqsat.rulelang.rule_sides import (
-    RuleTerms,
-    evaluate,
-    leaf_value,
-    trace_sides,
-)
-from eqsat.rulelang.ruleset import (
-    RuleSet,
-    load_rules,
-)
-from eqsat.rulelang.stock_rules import (
-    default_rules,
-)
-
-__all__ = [
-    "LEAF_FACTS",
-    "PHASES",
-    "Expr",
-    "Fact",
-    "Num",
-    "Pattern",
-    "PatternNode",
-    "PatternVar",
-    "Rule",
-    "RuleSet",
-    "RuleTerms",
-    "at_least",
-    "at_most",
-    "before",
-    "causal",
-    "causal_bias",
-    "default_rules",
-    "egg_schema",
-    "entry",
-    "equal",
-    "evaluate",
-    "evaluate_attribute",
-    "exprs",
-    "hides_future",
-    "instantiate",
-    "is_scalar",
-    "leaf_value",
-    "length",
-    "load_rules",
-    "match",
-    "moderate",
-    "nodes",
-    "normal",
-    "not_half",
-    "not_scalar",
-    "number_names",
-    "of_casts",
-    "own_exprs",
-    "positive_definite",
-    "recognition",
-    "regular",
-    "rule",
-    "rule_forms",
-    "same_shape",
-    "show",
-    "show_attribute",
-    "substitute",
-    "trace_sides",
-]
+from eqsat.rulelang.recognition import of_casts, recognition
+from eqsat.rulelang.rule import PHASES, Rule, rule
+from eqsat.rulelang.rule_sides import RuleTerms, evaluate, leaf_value, trace_sides
+from eqsat.rulelang.ruleset import RuleSet, load_rules
+from eqsat.rulelang.stock_rules import default_rules

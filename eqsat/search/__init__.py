@@ -4,38 +4,7 @@ Knows the order of the search and its budgets. Does not know how a program runs.
 with ``optimise.py``.
 """
 
-from eqsat.search.across_regions import (
-    constants_with,
-    graph_of,
-    opened_program,
-)
-from eqsat.search.optimise import (
-    Optimised,
-    optimise,
-)
-from eqsat.search.provenance import (
-    RegionOrigin,
-    Search,
-    TermOrigin,
-)
-from eqsat.search.regions import (
-    facts_of,
-    is_constant,
-    region_of,
-    split,
-)
-
-__all__ = [
-    "Optimised",
-    "RegionOrigin",
-    "Search",
-    "TermOrigin",
-    "constants_with",
-    "facts_of",
-    "graph_of",
-    "is_constant",
-    "opened_program",
-    "optimise",
-    "region_of",
-    "split",
-]
+from eqsat.search.across_regions import constants_with, graph_of, opened_program
+from eqsat.search.optimise import Optimised, optimise
+from eqsat.search.provenance import RegionOrigin, Search, TermOrigin
+from eqsat.search.regions import facts_of, is_constant, region_of, split

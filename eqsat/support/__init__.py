@@ -3,25 +3,10 @@
 Knows nothing of arrays as terms. Start with ``errors.py``.
 """
 
-from eqsat.support import (
-    disk_cache,
-    pytree,
-)
-from eqsat.support.disk_cache import (
-    base_folder,
-    is_on,
-)
-from eqsat.support.egglog_engine import (
-    bindings,
-    version,
-)
-from eqsat.support.error_interval import (
-    WIDE,
-    Array,
-    Ball,
-    Precision,
-    Range,
-)
+from eqsat.support import disk_cache, pytree
+from eqsat.support.disk_cache import base_folder, is_on
+from eqsat.support.egglog_engine import bindings, version
+from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
 from eqsat.support.errors import (
     BackendError,
     BoundsError,
@@ -44,66 +29,8 @@ from eqsat.support.errors import (
 )
 from eqsat.support.fallbacks import log_fallback
 from eqsat.support.lazy_room import lazy_room
-from eqsat.support.options import (
-    KINDS,
-    NUMERICS,
-    Options,
-)
-from eqsat.support.pytree import (
-    ArrayAt,
-    TreeNode,
-)
-from eqsat.support.user_dirs import (
-    user_folder,
-)
-from eqsat.support.verification import (
-    Broken,
-    refuse,
-    verifying,
-)
+from eqsat.support.options import KINDS, NUMERICS, Options
+from eqsat.support.pytree import ArrayAt, TreeNode
+from eqsat.support.user_dirs import user_folder
+from eqsat.support.verification import Broken, refuse, verifying
 from eqsat.support.wording import an, counted
-
-__all__ = [
-    "KINDS",
-    "NUMERICS",
-    "WIDE",
-    "Array",
-    "ArrayAt",
-    "BackendError",
-    "Ball",
-    "BoundsError",
-    "Broken",
-    "BudgetWarning",
-    "DTypeError",
-    "EngineError",
-    "EqsatError",
-    "OptionError",
-    "Options",
-    "Precision",
-    "Range",
-    "RecompileWarning",
-    "RuleError",
-    "ShapeError",
-    "SourceLine",
-    "TraceAttributeError",
-    "TraceError",
-    "TreeNode",
-    "VerifyError",
-    "an",
-    "at",
-    "base_folder",
-    "bindings",
-    "caller_line",
-    "counted",
-    "disk_cache",
-    "is_on",
-    "lazy_room",
-    "log_fallback",
-    "nearest",
-    "pytree",
-    "refuse",
-    "user_folder",
-    "verifying",
-    "version",
-    "warn",
-]

@@ -4,17 +4,8 @@ Knows what a term is and how its type follows from those of its arguments. Does 
 which ops there are. Start with ``term.py``, then ``op.py``.
 """
 
-from eqsat.terms.integer_range import (
-    limits,
-)
-from eqsat.terms.make_term import (
-    apply,
-    cast_to,
-    constant,
-    infer,
-    make,
-    scalar,
-)
+from eqsat.terms.integer_range import limits
+from eqsat.terms.make_term import apply, cast_to, constant, infer, make, scalar
 from eqsat.terms.op import (
     CONSTANT,
     EXACT,
@@ -37,24 +28,9 @@ from eqsat.terms.op import (
     annotation_name,
     normal_axes,
 )
-from eqsat.terms.op_factories import (
-    composite,
-    fused,
-    op,
-    pointwise,
-    weak_floats,
-)
-from eqsat.terms.promotion import (
-    common_dtype,
-)
-from eqsat.terms.signature import (
-    ELLIPSIS,
-    Axes,
-    Bindings,
-    Signature,
-    broadcast,
-    parse,
-)
+from eqsat.terms.op_factories import composite, fused, op, pointwise, weak_floats
+from eqsat.terms.promotion import common_dtype
+from eqsat.terms.signature import ELLIPSIS, Axes, Bindings, Signature, broadcast, parse
 from eqsat.terms.term import (
     DType,
     Graph,
@@ -85,85 +61,4 @@ from eqsat.terms.type_rules import (
     rounding,
     typing,
 )
-from eqsat.terms.view_types import (
-    Gathered,
-    Joined,
-    Padded,
-    Permuted,
-    Sliced,
-    ToShape,
-)
-
-__all__ = [
-    "BF16",
-    "BOOL",
-    "CONSTANT",
-    "ELLIPSIS",
-    "EXACT",
-    "FLAT",
-    "FLOAT_CODE",
-    "HALF",
-    "INPUT",
-    "LIBRARY",
-    "ONCE",
-    "SCALAR",
-    "AttrVar",
-    "Axes",
-    "Axis",
-    "Bindings",
-    "BySignature",
-    "Cost",
-    "Custom",
-    "DType",
-    "DTypeName",
-    "Fold",
-    "Gathered",
-    "Graph",
-    "Ints",
-    "Joined",
-    "Lowering",
-    "Op",
-    "Operator",
-    "Padded",
-    "Permuted",
-    "Pointwise",
-    "ReducedAxes",
-    "Shape",
-    "Signature",
-    "Sliced",
-    "Term",
-    "ToDType",
-    "ToShape",
-    "Traced",
-    "Type",
-    "TypeRule",
-    "Vjp",
-    "Weak",
-    "annotation_name",
-    "apply",
-    "attrs_key",
-    "broadcast",
-    "cast_to",
-    "common",
-    "common_dtype",
-    "composite",
-    "constant",
-    "decode",
-    "dtype_code",
-    "dtype_of_code",
-    "encode",
-    "fused",
-    "infer",
-    "is_float",
-    "limits",
-    "make",
-    "normal_axes",
-    "op",
-    "parse",
-    "pointwise",
-    "postorder",
-    "rounding",
-    "scalar",
-    "typing",
-    "weak_floats",
-]
+from eqsat.terms.view_types import Gathered, Joined, Padded, Permuted, Sliced, ToShape

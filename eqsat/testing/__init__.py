@@ -15,7 +15,7 @@ def test_my_layer(drawn):
 from eqsat.support import EqsatError
 
 try:
-    import hypothesis  # noqa: F401
+    import hypothesis
 except ImportError as error:
     raise EqsatError("eqsat.testing needs hypothesis: pip install hypothesis") from (
         error

@@ -15,11 +15,7 @@ from eqsat.trace.call_arguments import (
     never_written,
     to_numpy,
 )
-from eqsat.trace.expressions import (
-    define_op,
-    define_pointwise,
-    traced_over,
-)
+from eqsat.trace.expressions import define_op, define_pointwise, traced_over
 from eqsat.trace.kernel_body import (
     KERNEL,
     RESULT,
@@ -29,67 +25,8 @@ from eqsat.trace.kernel_body import (
     kernel_terms,
     label,
 )
-from eqsat.trace.lazy_graph import (
-    RECORDING,
-    Outline,
-    Recorded,
-    parts,
-    recorded_again,
-)
-from eqsat.trace.open_composites import (
-    body_of,
-    primitives,
-    rebuilt,
-)
-from eqsat.trace.reductions import (
-    in_pairs,
-    pairs_of,
-    reduction,
-)
-from eqsat.trace.trace import (
-    Spec,
-    Trace,
-    trace,
-)
-from eqsat.trace.tracer import (
-    VALUES,
-    Tracer,
-)
-
-__all__ = [
-    "KERNEL",
-    "RECORDING",
-    "RESULT",
-    "VALUES",
-    "Arguments",
-    "BodyStep",
-    "KernelBody",
-    "Leaf",
-    "Outline",
-    "Recorded",
-    "Spec",
-    "Trace",
-    "Tracer",
-    "argument_names",
-    "body_above",
-    "body_of",
-    "define_op",
-    "define_pointwise",
-    "dtype_of_array",
-    "flatten_arguments",
-    "in_pairs",
-    "is_array",
-    "is_mlx",
-    "kernel_terms",
-    "label",
-    "never_written",
-    "pairs_of",
-    "parts",
-    "primitives",
-    "rebuilt",
-    "recorded_again",
-    "reduction",
-    "to_numpy",
-    "trace",
-    "traced_over",
-]
+from eqsat.trace.lazy_graph import RECORDING, Outline, Recorded, parts, recorded_again
+from eqsat.trace.open_composites import body_of, primitives, rebuilt
+from eqsat.trace.reductions import in_pairs, pairs_of, reduction
+from eqsat.trace.trace import Spec, Trace, trace
+from eqsat.trace.tracer import VALUES, Tracer

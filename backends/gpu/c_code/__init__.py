@@ -10,34 +10,9 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .arithmetic import (
-        expression,
-    )
-    from .dialect import (
-        DIALECTS,
-        SIMD,
-        Dialect,
-        number,
-        value_type,
-    )
-    from .half_precision import (
-        near,
-    )
-    from .helpers import (
-        NEAR,
-        header_of,
-    )
+    from .arithmetic import expression
+    from .dialect import DIALECTS, SIMD, Dialect, number, value_type
+    from .half_precision import near
+    from .helpers import NEAR, header_of
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "DIALECTS",
-    "NEAR",
-    "SIMD",
-    "Dialect",
-    "expression",
-    "header_of",
-    "near",
-    "number",
-    "value_type",
-]

@@ -10,22 +10,8 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        products,
-    )
-    from .attention import (
-        Attention,
-        attending,
-    )
-    from .tensor_cores import (
-        HopperKernel,
-    )
+    from . import products
+    from .attention import Attention, attending
+    from .tensor_cores import HopperKernel
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "Attention",
-    "HopperKernel",
-    "attending",
-    "products",
-]

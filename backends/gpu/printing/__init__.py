@@ -11,24 +11,8 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .contiguous_rows import (
-        FEW_ROWS,
-    )
-    from .online_softmax import (
-        POWERS,
-        online,
-    )
-    from .print_nest import (
-        Source,
-        source_of,
-    )
+    from .contiguous_rows import FEW_ROWS
+    from .online_softmax import POWERS, online
+    from .print_nest import Source, source_of
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "FEW_ROWS",
-    "POWERS",
-    "Source",
-    "online",
-    "source_of",
-]

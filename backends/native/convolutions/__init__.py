@@ -10,34 +10,10 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        conv_plan,
-    )
-    from .large_kernel_calls import (
-        TurnedCalls,
-    )
-    from .slide_code import (
-        SlideBlock,
-        Slides,
-    )
-    from .taps_code import (
-        Taps,
-        TapsBlock,
-    )
-    from .window_code import (
-        Stencil,
-        Windows,
-    )
+    from . import conv_plan
+    from .large_kernel_calls import TurnedCalls
+    from .slide_code import SlideBlock, Slides
+    from .taps_code import Taps, TapsBlock
+    from .window_code import Stencil, Windows
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "SlideBlock",
-    "Slides",
-    "Stencil",
-    "Taps",
-    "TapsBlock",
-    "TurnedCalls",
-    "Windows",
-    "conv_plan",
-]

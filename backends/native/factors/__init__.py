@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        eig_svd_qr,
-        lapack_calls,
-    )
-    from .eig_svd_qr import (
-        Decompositions,
-    )
-    from .small_matrices import (
-        lanes_of,
-        write_matrices,
-    )
+    from . import eig_svd_qr, lapack_calls
+    from .eig_svd_qr import Decompositions
+    from .small_matrices import lanes_of, write_matrices
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "Decompositions",
-    "eig_svd_qr",
-    "lanes_of",
-    "lapack_calls",
-    "write_matrices",
-]

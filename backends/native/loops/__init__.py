@@ -10,72 +10,15 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        sweep_direction,
-    )
-    from .addresses import (
-        Addresses,
-        without,
-    )
-    from .counted_loops import (
-        end_of_steps,
-        loop,
-    )
-    from .emit_nest import (
-        emit_nest,
-    )
-    from .nest_code import (
-        PTR,
-        NestCode,
-        Strand,
-        begun,
-    )
-    from .prefetch import (
-        ask,
-    )
-    from .sort_keys import (
-        bits_of,
-        key,
-        key_type,
-        loaded,
-    )
-    from .statements import (
-        Statements,
-    )
-    from .vector_memory import (
-        VectorMemory,
-    )
-    from .vector_shape import (
-        check,
-        is_map,
-        lanes,
-        shape_of,
-        turned,
-    )
+    from . import sweep_direction
+    from .addresses import Addresses, without
+    from .counted_loops import end_of_steps, loop
+    from .emit_nest import emit_nest
+    from .nest_code import PTR, NestCode, Strand, begun
+    from .prefetch import ask
+    from .sort_keys import bits_of, key, key_type, loaded
+    from .statements import Statements
+    from .vector_memory import VectorMemory
+    from .vector_shape import check, is_map, lanes, shape_of, turned
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "PTR",
-    "Addresses",
-    "NestCode",
-    "Statements",
-    "Strand",
-    "VectorMemory",
-    "ask",
-    "begun",
-    "bits_of",
-    "check",
-    "emit_nest",
-    "end_of_steps",
-    "is_map",
-    "key",
-    "key_type",
-    "lanes",
-    "loaded",
-    "loop",
-    "shape_of",
-    "sweep_direction",
-    "turned",
-    "without",
-]

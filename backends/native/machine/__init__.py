@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        blas,
-    )
+    from . import blas
     from .c_layouts import (
         ALIGNED,
         C_CONTIGUOUS,
@@ -27,25 +25,10 @@ if TYPE_CHECKING:
         member_offset,
         words,
     )
-    from .memory import (
-        ALIGNMENT,
-        MemoryRef,
-        aligned,
-    )
-    from .objects import (
-        compiled,
-    )
-    from .processor import (
-        Host,
-        LoadedObject,
-        compile_ir,
-        host,
-        load,
-    )
-    from .tuning import (
-        COMMON,
-        Tuning,
-    )
+    from .memory import ALIGNMENT, MemoryRef, aligned
+    from .objects import compiled
+    from .processor import Host, LoadedObject, compile_ir, host, load
+    from .tuning import COMMON, Tuning
     from .value_types import (
         F32,
         I1,
@@ -65,45 +48,3 @@ if TYPE_CHECKING:
     )
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "ALIGNED",
-    "ALIGNMENT",
-    "COMMON",
-    "C_CONTIGUOUS",
-    "F32",
-    "I1",
-    "I8",
-    "I32",
-    "I64",
-    "OBJECTS",
-    "OWNDATA",
-    "WRITEABLE",
-    "Host",
-    "LoadedObject",
-    "MemoryRef",
-    "Objects",
-    "Tuning",
-    "aligned",
-    "blas",
-    "compile_ir",
-    "compiled",
-    "constant",
-    "each",
-    "every",
-    "expand",
-    "from_memory",
-    "host",
-    "is_as_expected",
-    "lanes_of",
-    "least",
-    "load",
-    "member_offset",
-    "memory_type",
-    "most",
-    "register_type",
-    "splat",
-    "to_memory",
-    "widened",
-    "words",
-]

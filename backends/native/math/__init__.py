@@ -45,28 +45,11 @@ from .libm_calls import per_lane
 from .power import power
 from .vector_values import AVX512, F64, I32, VOID, MathTarget, declared, emitter
 
-__all__ = [
-    "AVX512",
-    "BRANCHING",
-    "ERF32",
-    "ERFC32",
-    "F64",
-    "FUNCTIONS",
-    "I32",
-    "VOID",
-    "WRITERS",
-    "Emitter",
-    "MathTarget",
-    "coefficients",
-    "declared",
-    "per_lane",
-]
-
 Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
 
 BRANCHING = frozenset(
-    {"cos", "floor_divide", "fmod", "gammaln", "remainder", "sin", "tan"},
+    {"cos", "floor_divide", "fmod", "gammaln", "remainder", "sin", "tan"}
 )
 """Ops with a branch for rare arguments."""
 

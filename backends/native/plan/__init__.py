@@ -10,52 +10,12 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .buffers import (
-        Places,
-        strided,
-    )
-    from .call_table import (
-        PLACES,
-        calls_of,
-        table,
-    )
-    from .groups import (
-        PANELS,
-        TEMPORARY,
-        Group,
-        PlanStep,
-    )
-    from .piece_kinds import (
-        kind_of,
-        of_kind,
-    )
-    from .steps import (
-        Layered,
-    )
-    from .verify import (
-        verify_plan,
-    )
-    from .verify_code import (
-        verify_arena,
-        verify_table,
-    )
+    from .buffers import Places, strided
+    from .call_table import PLACES, calls_of, table
+    from .groups import PANELS, TEMPORARY, Group, PlanStep
+    from .piece_kinds import kind_of, of_kind
+    from .steps import Layered
+    from .verify import verify_plan
+    from .verify_code import verify_arena, verify_table
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "PANELS",
-    "PLACES",
-    "TEMPORARY",
-    "Group",
-    "Layered",
-    "Places",
-    "PlanStep",
-    "calls_of",
-    "kind_of",
-    "of_kind",
-    "strided",
-    "table",
-    "verify_arena",
-    "verify_plan",
-    "verify_table",
-]

@@ -11,88 +11,18 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        causal_columns,
-        gemm_plan,
-    )
-    from .blas_calls import (
-        BlasCalls,
-        Calls,
-    )
-    from .causal_columns import (
-        Reach,
-        reach_of,
-    )
-    from .function_names import (
-        name_of,
-        signature,
-    )
-    from .gemm_calls import (
-        OwnCalls,
-        ThreadPart,
-    )
-    from .gemm_code_base import (
-        FunctionCode,
-    )
-    from .gemm_plan import (
-        LINE,
-        GemmPlan,
-        Packing,
-        height,
-        parts_of,
-    )
-    from .late_constants import (
-        late,
-    )
-    from .mask_code import (
-        Reaches,
-    )
-    from .matvec_code import (
-        Vectors,
-        mask,
-    )
-    from .pack_code import (
-        Order,
-    )
-    from .tile_code import (
-        Pairs,
-        Tiles,
-    )
-    from .tiles import (
-        Panels,
-        padded,
-        spans,
-        tile,
-    )
+    from . import causal_columns, gemm_plan
+    from .blas_calls import BlasCalls, Calls
+    from .causal_columns import Reach, reach_of
+    from .function_names import name_of, signature
+    from .gemm_calls import OwnCalls, ThreadPart
+    from .gemm_code_base import FunctionCode
+    from .gemm_plan import LINE, GemmPlan, Packing, height, parts_of
+    from .late_constants import late
+    from .mask_code import Reaches
+    from .matvec_code import Vectors, mask
+    from .pack_code import Order
+    from .tile_code import Pairs, Tiles
+    from .tiles import Panels, padded, spans, tile
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "LINE",
-    "BlasCalls",
-    "Calls",
-    "FunctionCode",
-    "GemmPlan",
-    "Order",
-    "OwnCalls",
-    "Packing",
-    "Pairs",
-    "Panels",
-    "Reach",
-    "Reaches",
-    "ThreadPart",
-    "Tiles",
-    "Vectors",
-    "causal_columns",
-    "gemm_plan",
-    "height",
-    "late",
-    "mask",
-    "name_of",
-    "padded",
-    "parts_of",
-    "reach_of",
-    "signature",
-    "spans",
-    "tile",
-]

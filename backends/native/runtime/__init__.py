@@ -10,31 +10,12 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        result_pool,
-    )
-    from .entry import (
-        READ,
-        NativeEntry,
-        ProgramCode,
-    )
-    from .entry_code import (
-        ENTERING,
-        ENTERING_DECLARED,
-        ENTERING_PYTHON,
-        TYPES,
-    )
-    from .guard_code import (
-        guards,
-    )
-    from .guard_tables import (
-        NoVariantError,
-        Records,
-        variant,
-    )
-    from .result_pool import (
-        fresh,
-    )
+    from . import result_pool
+    from .entry import READ, NativeEntry, ProgramCode
+    from .entry_code import ENTERING, ENTERING_DECLARED, ENTERING_PYTHON, TYPES
+    from .guard_code import guards
+    from .guard_tables import NoVariantError, Records, variant
+    from .result_pool import fresh
     from .shared_runtime import (
         is_available,
         numpy_table,
@@ -42,38 +23,7 @@ if TYPE_CHECKING:
         python_imports,
         runtime,
     )
-    from .team import (
-        asked,
-        is_worth_sharing,
-        thread_limit,
-    )
-    from .work_sharing_code import (
-        MOST_PARTS,
-    )
+    from .team import asked, is_worth_sharing, thread_limit
+    from .work_sharing_code import MOST_PARTS
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "ENTERING",
-    "ENTERING_DECLARED",
-    "ENTERING_PYTHON",
-    "MOST_PARTS",
-    "READ",
-    "TYPES",
-    "NativeEntry",
-    "NoVariantError",
-    "ProgramCode",
-    "Records",
-    "asked",
-    "fresh",
-    "guards",
-    "is_available",
-    "is_worth_sharing",
-    "numpy_table",
-    "program_imports",
-    "python_imports",
-    "result_pool",
-    "runtime",
-    "thread_limit",
-    "variant",
-]

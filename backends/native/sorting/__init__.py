@@ -10,14 +10,6 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import (
-        library_sorts,
-        sort_networks,
-    )
+    from . import library_sorts, sort_networks
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "library_sorts",
-    "sort_networks",
-]

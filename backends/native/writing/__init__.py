@@ -11,32 +11,9 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .frame import (
-        Frame,
-        ModuleCode,
-        begun,
-        constant_words,
-    )
-    from .group_code import (
-        GroupCode,
-    )
-    from .pointers import (
-        Pointers,
-        arena_of,
-    )
-    from .shared_steps import (
-        SharedSteps,
-    )
+    from .frame import Frame, ModuleCode, begun, constant_words
+    from .group_code import GroupCode
+    from .pointers import Pointers, arena_of
+    from .shared_steps import SharedSteps
 
 __getattr__ = lazy_room(__name__, __file__)
-
-__all__ = [
-    "Frame",
-    "GroupCode",
-    "ModuleCode",
-    "Pointers",
-    "SharedSteps",
-    "arena_of",
-    "begun",
-    "constant_words",
-]

@@ -4,32 +4,6 @@ Knows cuts, covers, the integer program, and local search. Does not know rules o
 regions. Start with ``extract.py``.
 """
 
-from eqsat.search.extraction.bitset_graph import (
-    Dense,
-    bits,
-)
-from eqsat.search.extraction.cover import (
-    Cover,
-    CoverOption,
-    build,
-    cover,
-    inside,
-)
-from eqsat.search.extraction.multi_result import (
-    Joint,
-    together,
-    union,
-)
-
-__all__ = [
-    "Cover",
-    "CoverOption",
-    "Dense",
-    "Joint",
-    "bits",
-    "build",
-    "cover",
-    "inside",
-    "together",
-    "union",
-]
+from eqsat.search.extraction.bitset_graph import Dense, bits
+from eqsat.search.extraction.cover import Cover, CoverOption, build, cover, inside
+from eqsat.search.extraction.multi_result import Joint, together, union
