@@ -16,7 +16,6 @@ import numpy as np
 from eqsat.ops.contract import matmul, matmul_op, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
-from eqsat.ops.subscripts import Labels, of_lists, parse
 from eqsat.ops.support import (
     as_int,
     dtype_of,
@@ -28,6 +27,7 @@ from eqsat.ops.support import (
 )
 from eqsat.ops.view import matrix_transpose, permute, ravel, reshape, window
 from eqsat.support import ShapeError, at, caller_line
+from eqsat.terms import Labels, of_lists, parse_subscripts
 
 # -- public functions ------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
     if not is_traced(*operands):
         return in_float32(_einsum)(*operands, subscripts=subscripts, optimize=optimize)
     operands = tuple(x if is_traced(x) else np.asarray(x) for x in operands)
-    inputs, output = parse(subscripts, [rank(x) for x in operands])
+    inputs, output = parse_subscripts(subscripts, [rank(x) for x in operands])
     named = [Named(x, labels) for x, labels in zip(operands, inputs, strict=True)]
     return contract(named, output)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .emit_nest import emit_nest
     from .nest_code import PTR, NestCode, Strand, begun
     from .prefetch import ask
-    from .sort_keys import bits_of, key, key_type, loaded
     from .statements import Statements
     from .vector_memory import VectorMemory
     from .vector_shape import check, is_map, lanes, shape_of, turned

@@ -19,10 +19,11 @@ from ...loop_ir import (
     DType,
     Ordering,
 )
-from ..loops import PTR, bits_of, key, key_type, loaded, loop
+from ..loops import PTR, loop
 from ..machine import COMMON, I8, I32, I64, constant, splat, widened
 from ..math import declared
 from ..runtime import is_available, numpy_table
+from .sort_keys import bits_of, key, key_type, loaded
 
 _GET_FUNCTIONS = 365
 """Place of ``_PyDataType_GetArrFuncs`` in NumPy's table of C functions."""

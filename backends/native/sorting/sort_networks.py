@@ -2,7 +2,7 @@
 
 Batcher's odd-even merge sort, of 19 exchanges for 8 elements, 63 for 16, 191 for 32.
 Batcher 1968, Sorting networks and their applications. Elements are integers meanwhile
-(:mod:`..loops.sort_keys`), whose least and greatest are one instruction each.
+(:mod:`.sort_keys`), whose least and greatest are one instruction each.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from llvmlite import ir
 from ...loop_ir import (
     Network,
 )
-from ..loops import bits_of, key, key_type, loaded, loop
+from ..loops import loop
 from ..machine import I32, I64, Host, widened
+from .sort_keys import bits_of, key, key_type, loaded
 
 
 def exchanges(size: int) -> Iterator[tuple[int, int]]:

@@ -38,7 +38,9 @@ def _letters(axes: Any) -> str:
         ) from None
 
 
-def parse(text: str, ranks: Sequence[int | None]) -> tuple[list[Labels], Labels]:
+def parse_subscripts(
+    text: str, ranks: Sequence[int | None]
+) -> tuple[list[Labels], Labels]:
     """Names of the axes of every operand and of the result.
 
     An ellipsis stands for axes named ``"-1"``, ``"-2"``, … from its end, so that they

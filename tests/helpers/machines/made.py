@@ -16,7 +16,7 @@ from pathlib import Path
 from eqsat.backends.native.machine import processor
 from eqsat.support import disk_cache
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("EQSAT_TEST_CACHE") or ROOT / ".test_cache")
 MOST_BYTES = 1 << 30
 
