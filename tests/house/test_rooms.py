@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from arrows import House
+from arrows import House, Import
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUSE = House(ROOT)
@@ -48,8 +48,8 @@ def place(room: str) -> tuple[int, int] | None:
     return None
 
 
-def said(i: object) -> str:
-    return f"{getattr(i, 'source', '')}:{getattr(i, 'line', '')}"
+def said(i: Import) -> str:
+    return f"{i.source}:{i.line}"
 
 
 def test_every_room_has_its_place_in_the_line() -> None:
