@@ -27,6 +27,6 @@ from eqsat.trace.kernel_body import (
 )
 from eqsat.trace.lazy_graph import RECORDING, Outline, Recorded, parts, recorded_again
 from eqsat.trace.open_composites import body_of, primitives, rebuilt
-from eqsat.trace.reductions import in_pairs, pairs_of, reduction
+from eqsat.trace.reductions import pairs_of, reduction
 from eqsat.trace.trace import Spec, Trace, trace
 from eqsat.trace.tracer import VALUES, Tracer
