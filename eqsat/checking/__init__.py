@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from eqsat.checking.check_rules import check
     from eqsat.checking.error_bounds import PRECISION, Analysis
     from eqsat.checking.report import Finding, Report, show, with_bar
+    from eqsat.checking.rule_attributes import draw_attributes
+    from eqsat.checking.rule_shapes import draw_shapes, fitting_sizes
     from eqsat.checking.sample_arrays import (
         INSIDE,
         LIMIT,
@@ -29,14 +31,7 @@ if TYPE_CHECKING:
         values,
     )
     from eqsat.checking.shrink import array_code
-    from eqsat.checking.strategies import (
-        NUMBERS,
-        Case,
-        attribute,
-        image_sizes,
-        inside_domain,
-        shapes_of,
-    )
+    from eqsat.checking.strategies import NUMBERS, Case, inside_domain
     from eqsat.checking.verdict import (
         UNDEFINED,
         bits_differ,

@@ -9,20 +9,18 @@ where they are defined, or by more than its numerics class allows
 (:mod:`eqsat.checking.verdict`), and when the engine never matches it. A rule that
 passes is proved where its sides are one function of real numbers
 (:mod:`eqsat.checking.proof`), else tested. Lints (:mod:`eqsat.checking.lint`) warn of
-rules that are not worth their while. Draws are the same from run to run. Needs
-Hypothesis."""
+rules that are not worth their while. Draws are the same from run to run."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eqsat.checking.report import Finding, Lint, Report
 from eqsat.rulelang import Rule
-from eqsat.support import EqsatError, RuleError
+from eqsat.support import RuleError
 
 if TYPE_CHECKING:
     from eqsat.checking.strategies import Case
@@ -41,6 +39,9 @@ class _State:
     examples: int = 0
     worst: float = 0.0
     failed: tuple[Case, Outcome] | None = None
+    reached: set[str] = field(default_factory=set)
+    unreached: set[str] = field(default_factory=set)
+    outside: set[str] = field(default_factory=set)
 
 
 def check(
@@ -56,18 +57,12 @@ def check(
     rules.
 
     ``seed`` chooses the cases; ``progress`` is called after the test of each rule, and
-    again after its lints. Raises :class:`EqsatError` when Hypothesis is not installed.
+    again after its lints.
 
     >>> import eqsat as eq
     >>> print(eq.check(eq.default_rules()["times_one"])["times_one"].verdict)
     proved
     """
-    try:
-        import hypothesis  # noqa: F401
-    except ImportError as error:
-        raise EqsatError(
-            "checking rules needs hypothesis: pip install hypothesis"
-        ) from (error)
     given = [rules] if isinstance(rules, Rule) else list(rules)
     tell = progress or (lambda finding: None)
     found = []
@@ -138,6 +133,8 @@ def _proved(rule: Rule, found: Finding, seed: int) -> Finding:
     """The finding of a rule that passes its tests, with its proof if there is one."""
     from eqsat.checking.proof import prove
 
+    if found.unreached:
+        return found
     proof = prove(rule, seed)
     if proof is None:
         return found
@@ -161,66 +158,49 @@ def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
         s.worst,
         reason,
         column=rule.column,
+        reached=tuple(sorted(s.reached)),
+        unreached=() if reason else tuple(sorted(s.unreached)),
+        outside=() if reason else tuple(sorted(s.outside - s.reached)),
     )
 
 
 def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
     """Draw cases until one fails."""
-    import hypothesis
-    from hypothesis.errors import Unsatisfiable
-
-    from eqsat.checking.strategies import cases, inside_domain
+    from eqsat.checking.explore import explore
     from eqsat.checking.verdict import judge
 
-    class Stop(Exception):
-        pass
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
-    @hypothesis.given(cases(rule, itertools.count().__next__, examples))
-    def test(drawn: Case) -> None:
-        if state.failed is not None:
-            raise Stop
-        case = inside_domain(drawn)
-        hypothesis.assume(case is not None)
-        assert case is not None
+    def look(case: Case) -> bool:
         outcome = judge(case, numerics)
-        hypothesis.assume(outcome.reached)
+        if not outcome.reached:
+            return False
         state.examples += 1
         state.worst = max(state.worst, outcome.ulps)
         if outcome.reason:
             state.failed = case, outcome
-            raise Stop
+            raise StopIteration
+        return True
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            test()
-        except (Stop, Unsatisfiable):
-            return
+        found = explore(rule, examples, seed, look)
+    state.reached |= found.reached
+    state.unreached |= found.wanted
+    state.outside |= set(found.outside)
 
 
 def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:
     """The finding of a rule that failed, with its smallest case."""
     from eqsat.checking.shrink import as_code, shrink
-    from eqsat.checking.verdict import judge
+    from eqsat.checking.verdict import ONLY_FINITE, judge
 
     assert state.failed is not None
     case = shrink(state.failed[0], lambda c: bool(judge(c, numerics).reason))
     outcome = judge(case, numerics)
     code = as_code(case, outcome.reason, outcome.left, outcome.right)
-    found = _finding(rule, numerics, state, outcome.reason)
-    return replace(found, counterexample=code)
+    reason = outcome.reason
+    if numerics != "exact" and not case.finite:
+        reason = f"{reason}; {ONLY_FINITE}"
+    return replace(_finding(rule, numerics, state, reason), counterexample=code)
 
 
 __all__ = ["Finding", "Lint", "Report", "check"]

@@ -124,6 +124,8 @@ class Analysis:
                 if term.op in (multiply, divide, square):
                     exact = exact & _zero_operand(args)
                 error = np.where(exact, 0, error + n * p.tiny)
+            if term.op in _ARITHMETIC:
+                error = np.where(_is_exact(term.op, args, value, dtype), 0, error)
         self.range.intermediate(value, p.largest)
         error = np.where(np.isnan(error), np.inf, error)
         error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
@@ -183,6 +185,19 @@ def _weak(term: Term, values: list[Array]) -> list[Any]:
     return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
+def _is_exact(op: Op, args: list[Ball], value: Array, dtype: Any) -> Any:
+    """Where arithmetic does not round: its operands are exact numbers of few digits,
+    and the result is a number of the dtype. So halves stay halves: no rounding explains
+    that a ``floor`` differs there."""
+    few: Any = True
+    for a in args:
+        few = few & (a.error == 0) & (a.value.astype("f2") == a.value)
+    held = value.astype(dtype).astype(WIDE) == value
+    back = value * args[1].value == args[0].value if op is divide else True
+    return few & held & back
+
+
+_ARITHMETIC = (add, subtract, multiply, divide, square)
 _LARGER_AND_REST = frozenset(["logaddexp", "logaddexp2"])
 """Sums of the larger operand and of a logarithm, which may cancel."""
 

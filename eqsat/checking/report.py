@@ -57,6 +57,12 @@ class Finding:
     """The shapes that the proof covers."""
     lints: tuple[Lint, ...] = ()
     """What else there is to say of it."""
+    reached: tuple[str, ...] = ()
+    """The classes of arguments (:mod:`eqsat.checking.coverage`) that cases were in."""
+    unreached: tuple[str, ...] = ()
+    """Classes that the rule admits and no case was in: they forbid ``proved``."""
+    outside: tuple[str, ...] = ()
+    """Classes that the conditions or the left side of the rule leave out."""
 
     @property
     def place(self) -> str:

@@ -14,9 +14,10 @@ decides on which side of a pole an operand lies, a case says nothing about overf
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,16 @@ import numpy as np
 from eqsat.checking.error_bounds import PRECISION, Analysis, ulp
 from eqsat.checking.strategies import LIMIT, Case
 from eqsat.rulelang import RuleTerms, evaluate, instantiate, trace_sides
-from eqsat.support import WIDE, Array, Ball, EqsatError, Range, RuleError
+from eqsat.support import (
+    WIDE,
+    Array,
+    Ball,
+    DTypeError,
+    EqsatError,
+    Range,
+    RuleError,
+)
+from eqsat.terms import BOOL
 
 _CLASS = re.compile(r"approximate\((.+)\)")
 
@@ -76,6 +86,10 @@ def judge(case: Case, numerics: str) -> Outcome:
     except UNDEFINED as error:
         if not left_is_defined(case, args):
             return UNREACHED
+        if case.dtype == BOOL and isinstance(error, DTypeError):
+            return (
+                UNREACHED  # NumPy has no such op of bools; a match of them is no match
+            )
         why = str(error).splitlines()[0]
         return Outcome(f"the right side fails where the left does not: {why}")
     pairs = list(zip(traced.left, traced.right, strict=True))
@@ -111,16 +125,22 @@ def _compared(
     ulps = 0.0
     reason = ""
     floats = [i for i, a in enumerate(left) if a.dtype in PRECISION]
+    open_ = numerics == "fast" and not case.finite
     for i in range(len(left)):
         a, b = left[i], right[i]
         if a.shape != b.shape or a.dtype != b.dtype:
             reason = reason or f"the values differ in type: {_type(a)} and {_type(b)}"
-        elif i not in floats or numerics == "exact":
+        elif numerics == "exact" or (i not in floats and not open_):
             reason = reason or bits_differ(a, b)
         if i in floats and a.shape == b.shape and case.finite:
             ulps = max(ulps, ulp(a, b, a.dtype))
-    if not reason and numerics != "exact" and floats and case.finite:
-        reason = _rounding(case, traced, left, right, floats, tolerance(numerics))
+    if not reason and numerics != "exact" and floats:
+        if case.finite:
+            reason = _rounding(case, traced, left, right, floats, tolerance(numerics))
+        elif numerics != "fast":
+            reason = _beside_specials(
+                case, traced, left, right, floats, tolerance(numerics)
+            )
     return Outcome(reason, True, ulps, left, right)
 
 
@@ -154,11 +174,7 @@ def _rounding(
     tol: float,
 ) -> str:
     """Why floating results differ by more than rounding, or in being finite."""
-    dtype = case.dtype if case.dtype in LIMIT else np.dtype("f8")
-    span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
-    work = Analysis(traced.inputs, span)
-    balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
-    inside = span.inside and not span.pole and case.within(LIMIT[dtype])
+    balls, inside = _balls(case, traced, floats)
     for k, i in enumerate(floats):
         reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
         if not reason and inside:
@@ -166,6 +182,101 @@ def _rounding(
         if reason:
             return reason
     return ""
+
+
+def _balls(
+    case: Case, traced: RuleTerms, floats: Sequence[int]
+) -> tuple[list[Ball], bool]:
+    """The balls of both sides of each floating result, in turn, and whether all values
+    on the way stay in the working range."""
+    dtype = case.narrowest
+    span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
+    work = Analysis(traced.inputs, span)
+    balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
+    return balls, span.inside and not span.pole and case.within(LIMIT[dtype])
+
+
+def _beside_specials(
+    case: Case,
+    traced: RuleTerms,
+    left: Sequence[Array],
+    right: Sequence[Array],
+    floats: Sequence[int],
+    tol: float,
+) -> str:
+    """Why floating results differ for operands that hold NaN or infinities.
+
+    A result is NaN in the same elements where operands are NaN, and finite in the same
+    elements where they are infinite; what is finite agrees. A left side that makes NaN
+    of infinite operands may have more NaN on the right. Nothing is asked where
+    plain numbers in their place leave the working range, nor beside a sum of no terms.
+    Of a solution by factors whole matrices are compared: which elements of it a NaN
+    reaches depends on the order of elimination.
+    """
+    plain = _plain(case)
+    if any(not a.size for a in case.arrays.values()):
+        return ""
+    try:
+        _, inside = _balls(plain, trace_sides(plain.rule, plain.args()), floats)
+    except UNDEFINED:
+        return ""
+    if not inside:
+        return ""
+    balls, _ = _balls(case, traced, floats)
+    infinite = any(map(_holds_infinity, case.args()))
+    whole = not {"lu", "cholesky"}.isdisjoint(case.rule.ops(case.rule.left))
+    for k, i in enumerate(floats):
+        a, b = left[i].astype(WIDE), right[i].astype(WIDE)
+        reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
+        wrong = _lost(np.isfinite(a), np.isfinite(b), whole)
+        if not infinite:
+            wrong |= _lost(~np.isnan(a), ~np.isnan(b), whole)
+        elif np.isnan(a).any():
+            wrong &= ~np.isnan(b)
+        if wrong.any():
+            at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            what = "infinite" if infinite else "NaN"
+            pair = f"{left[i][at]} and {right[i][at]}{place(at)}"
+            reason = f"{pair}, where an operand is {what}"
+        if reason:
+            return reason
+    return ""
+
+
+def _holds_infinity(v: Any) -> bool:
+    held = np.asarray(v)
+    return held.dtype.kind not in "biu" and bool(np.isinf(held.astype(float)).any())
+
+
+def _lost(a: Array, b: Array, whole: bool) -> Array:
+    """Where one of two results alone is as it should be; of ``whole`` matrices, where
+    that is so of all elements."""
+    if whole and a.ndim > 1:
+        a, b = (
+            np.broadcast_to(v.all((-2, -1), keepdims=True), v.shape) for v in (a, b)
+        )
+    return np.asarray(a != b)
+
+
+ONLY_FINITE = (
+    'a rule that holds for finite numbers alone is of the class numerics="fast"'
+)
+
+
+def _plain(case: Case) -> Case:
+    """``case`` with 1 in place of what is not finite."""
+    with np.errstate(all="ignore"):
+        arrays = {
+            p: np.where(np.isfinite(case.rounded(p).astype(float)), a, 1)
+            if a.dtype.kind == "f"
+            else a
+            for p, a in case.arrays.items()
+        }
+    numbers = {
+        p: 1.0 if isinstance(v, float) and not math.isfinite(v) else v
+        for p, v in case.numbers.items()
+    }
+    return replace(case, arrays=arrays, numbers=numbers)
 
 
 def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:

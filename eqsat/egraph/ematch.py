@@ -119,6 +119,9 @@ class Matcher:
         found = bound | {var.name: cls}
         if not isinstance(dtype, Weak) and is_float(dtype):
             found.setdefault("dtype:", dtype)
+        if axes.rank and var.dtype != "bool":
+            if found.setdefault("named dtype:", dtype) != dtype:
+                return None
         for axis, size in zip(tail, shape[len(shape) - len(tail) :], strict=True):
             if axis == ELLIPSIS:
                 continue

@@ -60,6 +60,10 @@ class _Writer:
     """Numbers that must be what an expression is, whose parameters may follow."""
     axes: set[str] = field(default_factory=set)
     """Axes whose size a fact binds."""
+    named: str = ""
+    """The first array with named axes."""
+    others: list[str] = field(default_factory=list)
+    """The arrays before, of whatever axes."""
     tolerant: bool = False
     """Whether numbers are compared within the rounding of the dtype ``dt``."""
 
@@ -180,7 +184,24 @@ class _Writer:
                 self.facts.append(f"(float {v})")
             if self.tolerant:
                 self.facts.append(f"(= dt (dtype {v}))")
+        if var.dtype in ("any", "float"):
+            self.facts += self._one_dtype(var, v)
         self.facts += _axis_facts(var.axes, v, wanted, self.axes)
+
+    def _one_dtype(self, var: PatternVar, v: str) -> Iterator[str]:
+        """Facts that ``var`` has the dtype of the arrays before it. An array of any
+        rank may be a bare number, whose code is below 0."""
+        named = var.axes.rank > 0
+        if named and self.named:
+            yield f"(= (dtype {v}) (dtype {self.named}))"
+        elif self.rule.one_dtype:
+            for other in self.others:
+                yield (
+                    f"(= 0 (* (- (dtype {v}) (dtype {other})) "
+                    f"(max 0 (+ 1 (min (dtype {v}) (dtype {other}))))))"
+                )
+        self.named = self.named or (v if named else "")
+        self.others.append(v)
 
     def build(self, left: Sequence[Pattern], right: Sequence[Pattern]) -> list[str]:
         """Actions that build the right sides and join them with the left ones."""

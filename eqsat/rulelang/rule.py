@@ -126,6 +126,16 @@ class Rule:
         """The one dtype that its arrays have; None where they may have several."""
         return None if self.dtypes in ("float", "any") else np.dtype(self.dtypes)
 
+    @cached_property
+    def one_dtype(self) -> bool:
+        """Whether all its arrays must have one dtype, those of any rank too: a side
+        that lacks an array of the other side would else have another dtype."""
+        held = [
+            {p for root in side for p in nodes(root) if isinstance(p, PatternVar)}
+            for side in self.sides[:2]
+        ]
+        return held[0] != held[1]
+
     @property
     def is_fusion(self) -> bool:
         """Whether it runs in the phase ``fuse``: it adds one node to a saturated

@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.support.errors import OptionError
 from eqsat.support.wording import an
 
-NUMERICS = ("exact", "reassociate", "approximate")
+NUMERICS = ("exact", "reassociate", "approximate", "fast")
 """Numerics classes, from the strictest: an option admits its class and those before it.
 """
 EXTRACTORS = ("greedy", "exact")

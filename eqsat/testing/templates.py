@@ -12,14 +12,13 @@ import numpy as np
 from eqsat.checking import (
     NUMBERS,
     PRECISION,
-    SELDOM_UNUSUAL,
     Case,
     Shape,
-    attribute,
-    image_sizes,
+    draw_attributes,
+    draw_shapes,
+    fitting_sizes,
     inside_domain,
     one_of,
-    shapes_of,
 )
 from eqsat.ops import iota_op
 from eqsat.rulelang import (
@@ -90,17 +89,18 @@ class _Template:
         for p, kind in rule.numbers.items():
             if kind in ("float", "int"):
                 numbers[p] = one_of(b.pick, NUMBERS if kind == "float" else (1, 2, 3))
-        fixed = image_sizes(rule, numbers, b.pick)
+        rng = np.random.default_rng(b.pick(64))
+        fixed = fitting_sizes(rule, numbers, rng)
         if rule.dtype not in (None, b.dtype):
             return None
         param, x, batch = _bound(b, rule, fixed)
-        shapes = shapes_of(rule, b.pick, fixed, batch, SELDOM_UNUSUAL)
+        if batch is None:
+            batch = [int(n) for n in rng.permutation((2, 3, 5))[: b.pick(4)]]
+        shapes = draw_shapes(rule, rng, fixed, batch)
         dtype = b.dtype if b.dtype in PRECISION or rule.dtypes == "any" else F4
         if x is not None:
             shapes[param], dtype = b.shape(x), b.dtype_of(x)
-        for p, kind in rule.numbers.items():
-            if kind == "ints":
-                numbers[p] = attribute(rule, p, shapes, b.pick)
+        numbers |= draw_attributes(rule, rng, shapes, numbers)
         case = inside_domain(_drawn(b, rule, dtype, shapes, numbers))
         if case is None:
             return None

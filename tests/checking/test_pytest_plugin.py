@@ -76,7 +76,7 @@ def test_the_setting_collects_them_without_the_flag(project: pytest.Pytester) ->
     )
     result = project.runpytest("-rA")
     result.assert_outcomes(passed=4, deselected=1)
-    result.stdout.fnmatch_lines(["10 cases"])
+    result.stdout.fnmatch_lines(["*cases"])
 
 
 def test_a_folder_gives_its_rule_files_and_its_tests(
