@@ -103,5 +103,6 @@ def attention_of_hidden_future(q, kt, v, s, mask: "bool", f: float):
 @rule(f"{Q_KT_V}, , m n", where=lambda q, kt, v, s, mask: causal_bias(mask))
 def attention_of_causal_bias(q, kt, v, s, mask):
     """softmax(s q kᵀ + mask) v, where mask is 0 on and below the diagonal and -∞
-    above."""
+    above. What the mask hides is hidden whole: a NaN in a key, which the sum NaN - ∞
+    would show in every row, shows in the rows that see the key."""
     return softmax((q @ kt) * s + mask) @ v, attention_causal(q, kt.mT, v, s)

@@ -188,6 +188,17 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
     state.outside |= set(found.outside)
 
 
+def refutation(rule: Rule, examples: int, seed: int) -> str:
+    """Why ``rule`` is wrong, from drawn cases alone; empty where none shows it."""
+    state = _State()
+    for direction in rule.directions:
+        if state.failed is None:
+            _run(direction, rule.numerics, examples, seed, state)
+    if state.failed is not None:
+        return state.failed[1].reason
+    return "" if state.examples else "no drawn arguments reach its left side"
+
+
 def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:
     """The finding of a rule that failed, with its smallest case."""
     from eqsat.checking.shrink import as_code, shrink

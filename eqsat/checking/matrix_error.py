@@ -66,12 +66,16 @@ def _factor(
     return error
 
 
-def _solved(matrix: Array, change: Array, b_error: Array, x: Array) -> Array:
-    """The error of each column of a solution."""
+def _solved(
+    matrix: Array, change: Array, b_error: Array, x: Array, tiny: float
+) -> Array:
+    """The error of each column of a solution. Each of its n terms a row may lose
+    ``tiny``, where it is no normal number."""
     inverse = _inverse_norm(matrix)
     ratio = _moved(inverse, change)[..., None]
     size = np.max(np.abs(x), -2, initial=0)
-    off = np.max(b_error, -2, initial=0)
+    lost = 2 * matrix.shape[-1] * tiny * (1 + _norm(matrix))
+    off = np.max(b_error, -2, initial=0) + lost[..., None]
     columns = _scaled(ratio, size) + _scaled(2 * inverse[..., None], off)
     return np.broadcast_to(columns[..., None, :], x.shape)
 
@@ -91,7 +95,7 @@ def _solution(
         matrix, moved = matrix.mT, moved.mT
     b_error = args[1].error if len(args) > 1 else np.zeros((1, 1))
     change = np.where(np.isnan(_norm(moved)), np.inf, _norm(moved))
-    return _solved(matrix, change, b_error, value)
+    return _solved(matrix, change, b_error, value, p.tiny)
 
 
 def _cholesky(
@@ -121,7 +125,7 @@ def _triangular(
     if attrs["transposed"]:
         matrix, error = matrix.mT, error.mT
     change = _norm(error) + n * p.unit * _norm(matrix)
-    return _solved(matrix, change, b.error, value)
+    return _solved(matrix, change, b.error, value, p.tiny)
 
 
 BOUNDS = {

@@ -151,6 +151,10 @@ def show(report: Report, console: Console) -> None:
         if f.counterexample:
             code = f.counterexample
             console.print(code, markup=False, highlight=False, soft_wrap=True)
+    for f in report:
+        if f.unreached:
+            why = f"{f.place}: rule {f.rule!r}: not drawn: {', '.join(f.unreached)}"
+            console.print(f"\n{why}", markup=False, soft_wrap=True)
     warnings = [(f, lint) for f, lint in report.lints if f.verdict != "refused"]
     if warnings:
         console.print()

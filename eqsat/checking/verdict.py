@@ -210,6 +210,7 @@ def _beside_specials(
     elements where they are infinite; what is finite agrees. A left side that makes NaN
     of infinite operands may have more NaN on the right. Nothing is asked where
     plain numbers in their place leave the working range, nor beside a sum of no terms.
+    What a bias of -∞ hides may be hidden whole, NaN with it.
     Of a solution by factors whole matrices are compared: which elements of it a NaN
     reaches depends on the order of elimination.
     """
@@ -224,6 +225,7 @@ def _beside_specials(
         return ""
     balls, _ = _balls(case, traced, floats)
     infinite = any(map(_holds_infinity, case.args()))
+    hides = any(f.name == "causal bias" for f in case.rule.facts)
     whole = not {"lu", "cholesky"}.isdisjoint(case.rule.ops(case.rule.left))
     for k, i in enumerate(floats):
         a, b = left[i].astype(WIDE), right[i].astype(WIDE)
@@ -233,6 +235,8 @@ def _beside_specials(
             wrong |= _lost(~np.isnan(a), ~np.isnan(b), whole)
         elif np.isnan(a).any():
             wrong &= ~np.isnan(b)
+        if hides:
+            wrong &= ~np.isnan(a)
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             what = "infinite" if infinite else "NaN"

@@ -25,7 +25,7 @@ from eqsat.rulelang.condition import (
     same_shape,
 )
 from eqsat.rulelang.egg_rules import rule_forms
-from eqsat.rulelang.instantiate import instantiate, number_names
+from eqsat.rulelang.instantiate import axis_sizes, instantiate, number_names
 from eqsat.rulelang.pattern import (
     Expr,
     Num,
@@ -46,7 +46,7 @@ from eqsat.rulelang.pattern_match import (
     substitute,
 )
 from eqsat.rulelang.recognition import of_casts, recognition
-from eqsat.rulelang.rule import PHASES, Rule, rule
+from eqsat.rulelang.rule import PHASES, Rule, RulePatterns, rule
 from eqsat.rulelang.rule_sides import RuleTerms, evaluate, leaf_value, trace_sides
 from eqsat.rulelang.ruleset import RuleSet, load_rules
 from eqsat.rulelang.stock_rules import default_rules

@@ -238,7 +238,10 @@ MESSAGES = [
         lambda: eq.Options(deadline_s=-1),
         "deadline_s=-1: expected a number that is not ",
     ),
-    (lambda: eq.Options(numerics="fast"), "numerics='fast': expected one of 'exact', "),
+    (
+        lambda: eq.Options(numerics="loose"),
+        "numerics='loose': expected one of 'exact', ",
+    ),
     (lambda: eq.Options(extract="ilp"), "extract='ilp': expected one of 'greedy', "),
     (lambda: eq.Options(fusion=1), "fusion=1: expected True or False"),  # type: ignore[arg-type]
     (lambda: eq.Options(disable="x"), "disable='x': expected a set of rule names"),  # type: ignore[arg-type]
