@@ -196,8 +196,9 @@ def classes(case: Case) -> frozenset[str]:
         found |= {f"{p} {how}" for how in _number_classes(rule, p, value, shapes)}
     arrays = [p for p in rule.tensors if p not in rule.masks]
     found.add("an array of another dtype" if case.others else str(case.dtype))
-    for p in arrays:
-        found |= {f"{k} in {p}" for k in _values(case.rounded(p))}
+    with np.errstate(all="ignore"):
+        for p in arrays:
+            found |= {f"{k} in {p}" for k in _values(case.rounded(p))}
     return frozenset(found)
 
 

@@ -9,7 +9,7 @@ arguments that tell it apart, and it is *alive* when none is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,7 +167,7 @@ def _other_tuples(kind: str, value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]
         yield (*value[1:], value[0])
     for i, v in enumerate(value):
         for other in (v + 1, v - 1):
-            if kind != "Axis" or isinstance(other, int) and -4 < other < 0:
+            if kind != "Axis" or (isinstance(other, int) and -4 < other < 0):
                 yield (*value[:i], other, *value[i + 1 :])
 
 
@@ -218,7 +218,7 @@ def _value(p: Pattern, given: Any, names: Any, made: dict[Pattern, Any]) -> Any:
     return made[p]
 
 
-def _known(value: Any, names: Mapping[str, Any]) -> Any:
+def _known(value: Any, names: dict[str, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(evaluate_attribute(v, names) for v in value)
     return evaluate_attribute(value, names)
