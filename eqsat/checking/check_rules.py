@@ -42,6 +42,8 @@ class _State:
     reached: set[str] = field(default_factory=set)
     unreached: set[str] = field(default_factory=set)
     outside: set[str] = field(default_factory=set)
+    cases: list[Case] = field(default_factory=list)
+    """Cases for a proof: small ones that together are in every class reached."""
 
 
 def check(
@@ -126,16 +128,17 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
         return _counterexample(rule, numerics, state)
     if not state.examples:
         return _finding(rule, numerics, state, "no drawn arguments reach its left side")
-    return _proved(rule, _finding(rule, numerics, state), seed)
+    return _proved(rule, _finding(rule, numerics, state), state.cases, seed)
 
 
-def _proved(rule: Rule, found: Finding, seed: int) -> Finding:
+def _proved(rule: Rule, found: Finding, cases: list[Case], seed: int) -> Finding:
     """The finding of a rule that passes its tests, with its proof if there is one."""
     from eqsat.checking.proof import prove
 
     if found.unreached:
         return found
-    proof = prove(rule, seed)
+    one_way = [c for c in cases if c.rule.backwards == rule.backwards]
+    proof = prove(replace(rule, numerics=found.numerics), one_way, seed)
     if proof is None:
         return found
     return replace(
@@ -183,20 +186,23 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = explore(rule, examples, seed, look)
+    state.cases += found.spanning
     state.reached |= found.reached
     state.unreached |= found.wanted
     state.outside |= set(found.outside)
 
 
-def refutation(rule: Rule, examples: int, seed: int) -> str:
-    """Why ``rule`` is wrong, from drawn cases alone; empty where none shows it."""
+def refutation(rule: Rule, examples: int, seed: int) -> tuple[str, list[Case]]:
+    """Why ``rule`` is wrong, from drawn cases alone; empty where none shows it. Also
+    the cases that a proof should cover."""
     state = _State()
     for direction in rule.directions:
         if state.failed is None:
             _run(direction, rule.numerics, examples, seed, state)
     if state.failed is not None:
-        return state.failed[1].reason
-    return "" if state.examples else "no drawn arguments reach its left side"
+        return state.failed[1].reason, []
+    why = "" if state.examples else "no drawn arguments reach its left side"
+    return why, state.cases
 
 
 def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:

@@ -25,6 +25,8 @@ from eqsat.rulelang import PatternNode, Rule
 from eqsat.support import Array
 from eqsat.terms import broadcast
 
+Key = frozenset[str]
+MOST_CASES = 60
 TRIES = 15
 """Draws of a class after which it counts as outside the rule's domain when its left
 side, or its conditions, had no use for any of them."""
@@ -40,6 +42,8 @@ class Coverage:
     reached: set[str] = field(default_factory=set)
     cases: int = 0
     """Those whose left side had a value."""
+    shapes: dict[Key, Case] = field(default_factory=dict)
+    """The smallest case for each set of classes of shapes and attributes."""
 
     def __post_init__(self) -> None:
         self.admitted = frozenset(admitted(self.rule))
@@ -48,10 +52,26 @@ class Coverage:
         """A case of these classes was drawn."""
         self.drawn.update(classes & self.admitted)
 
-    def reach(self, classes: frozenset[str]) -> None:
+    def reach(self, case: Case, classes: frozenset[str]) -> None:
         """The left side had a value for a case of these classes."""
         self.cases += 1
         self.reached |= classes & self.admitted
+        key = frozenset(c for c in classes & self.admitted if " in " not in c)
+        if key not in self.shapes or _size(case) < _size(self.shapes[key]):
+            self.shapes[key] = case
+
+    @property
+    def spanning(self) -> list[Case]:
+        """Small cases that together are in all classes of shapes and attributes, and in
+        all pairs of these that were met."""
+        found: list[Case] = []
+        left = {pair for key in self.shapes for pair in _pairs_of(key)}
+        for key in sorted(self.shapes, key=lambda k: _size(self.shapes[k])):
+            new = left & _pairs_of(key)
+            if new and len(found) < MOST_CASES:
+                left -= new
+                found.append(self.shapes[key])
+        return found
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -63,6 +83,14 @@ class Coverage:
     def outside(self) -> tuple[str, ...]:
         """Classes of which many draws were made, all outside the rule's domain."""
         return tuple(sorted(self.admitted - self.reached - self.wanted))
+
+
+def _size(case: Case) -> int:
+    return sum(a.size for a in case.arrays.values())
+
+
+def _pairs_of(key: Key) -> set[tuple[str, str]]:
+    return set(itertools.combinations_with_replacement(sorted(key), 2))
 
 
 # -- what a rule admits ----------------------------------------------------------------

@@ -37,7 +37,7 @@ def explore(rule: Rule, examples: int, seed: int, look: Reached) -> Coverage:
                 continue
             kept = found if held is case else classes(held)
             if look(held):
-                coverage.reach(kept)
+                coverage.reach(held, kept)
     except StopIteration:
         pass
     return coverage

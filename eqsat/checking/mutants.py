@@ -15,6 +15,7 @@ from typing import Any
 
 from eqsat.checking.check_rules import refutation
 from eqsat.checking.proof import prove
+from eqsat.checking.strategies import Case
 from eqsat.rulelang import (
     Expr,
     Num,
@@ -68,19 +69,20 @@ def try_mutants(
 
 
 def _tried(rule: Rule, mutant: Rule, what: str, examples: int, seed: int) -> Mutant:
-    reason = refutation(mutant, examples, seed)
+    reason, cases = refutation(mutant, examples, seed)
     if not reason:
-        if _is_equivalent(rule, mutant, seed):
+        if _is_equivalent(rule, mutant, cases, seed):
             return Mutant(rule.name, what, "equivalent")
-        reason = refutation(mutant, MORE * examples, seed + 1)
+        reason, _ = refutation(mutant, MORE * examples, seed + 1)
     return Mutant(rule.name, what, "refused" if reason else "alive", reason)
 
 
-def _is_equivalent(rule: Rule, mutant: Rule, seed: int) -> bool:
+def _is_equivalent(rule: Rule, mutant: Rule, cases: Sequence[Case], seed: int) -> bool:
     if mutant.right == rule.right:
-        return prove(mutant, seed) is not None
+        return prove(mutant, cases, seed) is not None
     sides = RulePatterns(rule.right, mutant.right, rule.facts)
-    return prove(_rule(rule, sides), seed) is not None
+    same = _rule(rule, sides)
+    return prove(same, [replace(c, rule=same) for c in cases], seed) is not None
 
 
 def mutations(rule: Rule) -> Iterator[tuple[Rule, str]]:

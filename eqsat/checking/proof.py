@@ -28,15 +28,17 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.checking.bit_symbols import Symbols, symbols_of
 from eqsat.checking.field_semantics import evaluate
 from eqsat.checking.free_functions import Unprovable
 from eqsat.checking.prime_field import Field, FieldArray
-from eqsat.checking.strategies import Case, inside_domain, sample
+from eqsat.checking.strategies import Case, inside_domain, loose, sample
 from eqsat.checking.verdict import UNDEFINED
-from eqsat.rulelang import Expr, Rule, instantiate, number_names
-from eqsat.support import EqsatError
-from eqsat.terms import INPUT, Graph, Term, Weak, scalar
-from eqsat.trace import primitives
+from eqsat.ops import cast
+from eqsat.rulelang import Expr, Rule, exprs, instantiate, number_names
+from eqsat.support import Array
+from eqsat.terms import HALF, INPUT, Graph, Op, Term, Weak, is_float, scalar
+from eqsat.trace import Tracer, body_of, rebuilt
 
 RANKS = (2, 1, 3, 0)
 """Numbers of axes that ``...`` stands for, a drawn shape each."""
@@ -58,53 +60,150 @@ class Proof:
     """The shapes drawn."""
 
 
-def prove(rule: Rule, seed: int = 0) -> Proof | None:
-    """The proof of ``rule``, or None when none was found.
+def prove(
+    rule: Rule, cases: Sequence[Case] | None = None, seed: int = 0
+) -> Proof | None:
+    """The proof of ``rule`` for ``cases`` (:func:`default_cases` when there are none),
+    or None when one of them has none.
 
     None says that the sides differ as functions of uninterpreted functions, or hold
     something that has no meaning in a field. The rule may be right for all that.
     """
+    held = [c for c in cases or default_cases(rule, seed) if _of_numbers(c)]
+    if not held or not _enough_sizes(rule, held):
+        return None
+    try:
+        if rule.numerics == "exact":
+            return _exact(held)
+        full = (c for c in held if all(a.size for a in c.arrays.values()))
+        if rule.numerics != "fast" and not all(map(_same_reach, full)):
+            return None
+    except (*UNDEFINED, Unprovable):
+        return None
     for additive in (False, True):
-        proof = _proof(rule, seed, additive)
+        proof = _proof(held, seed, additive)
         if proof is not None:
             return proof
     return None
 
 
-def _proof(rule: Rule, seed: int, additive: bool) -> Proof | None:
-    error, shapes = 0.0, []
+def _proof(cases: Sequence[Case], seed: int, additive: bool) -> Proof | None:
+    """The proof of an identity of real numbers. A case with an empty array may have no
+    value in a field, as its mean has none."""
+    error, shown = 0.0, []
     rng = random.Random(seed)
-    for case in _cases(rule, seed):
+    for case in cases:
+        dtype = _of_numbers(case)
+        assert dtype is not None
         try:
-            sides = _Sides.of(case)
+            sides = _Sides.of(case, dtype)
             found = sides.error(rng, additive)
         except (*UNDEFINED, Unprovable):
-            return None
+            if all(a.size for a in case.arrays.values()):
+                return None
+            continue
         if found is None:
             return None
         error = max(error, found)
-        shapes.append(_shape(case))
+        shown.append(case)
     # Two attempts are made, and each may be wrong.
-    return Proof(2 * error, tuple(dict.fromkeys(shapes))) if shapes else None
+    return Proof(2 * error, _shapes(shown)) if shown else None
 
 
-def _cases(rule: Rule, seed: int) -> Iterator[Case]:
+def _shapes(cases: Sequence[Case]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_shape, cases)))
+
+
+def default_cases(rule: Rule, seed: int = 0) -> Iterator[Case]:
     """A case of each rank that reaches the left side."""
     for rank in RANKS:
         rng = np.random.default_rng((seed, rank))
         for _ in range(DRAWS):
             case = inside_domain(sample(rule, rng, rank))
-            if case is not None and _reached(case):
+            if case is not None and _of_numbers(case):
                 yield case
                 break
 
 
-def _reached(case: Case) -> bool:
+def _enough_sizes(rule: Rule, cases: Sequence[Case]) -> bool:
+    """Whether the cases have as many sizes of each axis as decide (see above)."""
+    for axis, degree in _degrees(rule).items():
+        sizes = {number_names(rule, c.args()).get(axis) for c in cases}
+        if len(sizes - {0}) < degree + 1:
+            return False
+    return True
+
+
+def _degrees(rule: Rule) -> dict[str, int]:
+    """For each axis whose size is a number of the rule, how often it is one."""
+    found: dict[str, int] = {}
+    for side in (*rule.left, *rule.right):
+        for e in exprs(side):
+            for name in e.names - rule.numbers.keys():
+                found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _symbols(case: Case, dtype: Kind) -> tuple[Symbols, list[Array], list[Array]]:
+    """Both sides of a case as arrays of symbols."""
+    sides, s = _Sides.of(case, dtype), Symbols()
+    numbers = {t: np.array(s.expression(e)) for t, e in sides.numbers.items()}
+    found = symbols_of([*sides.left, *sides.right], s, numbers)
+    n = len(sides.left)
+    return s, found[:n], found[n:]
+
+
+def _exact(cases: Sequence[Case]) -> Proof | None:
+    """The proof that both sides are the same bits."""
+    for case in cases:
+        for dtype in _kinds(case.rule):
+            if not _reached(case, dtype):
+                continue
+            _, left, right = _symbols(case, dtype)
+            for a, b in zip(left, right, strict=True):
+                if a.shape != b.shape or (a != b).any():
+                    return None
+    return Proof(0.0, _shapes(cases))
+
+
+def _same_reach(case: Case) -> bool:
+    """Whether NaN of the same operands reaches each element of both sides."""
+    dtype = _of_numbers(case)
+    assert dtype is not None
+    s, left, right = _symbols(case, dtype)
+    roots = _terms(case, case.rule.left, dtype)
+    floats = [is_float(t.dtype) for t in roots]
+    if any(
+        (a != b).any() for a, b, f in zip(left, right, floats, strict=True) if not f
+    ):
+        return False
+    return all(
+        a.shape == b.shape
+        and all(map(s.same_nan, a.ravel().tolist(), b.ravel().tolist()))
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def _reached(case: Case, dtype: Kind) -> bool:
+    """Whether the left side is defined."""
     try:
-        _terms(case, case.rule.left)
+        instantiate(case.rule, case.rule.left, _args(case, dtype))
     except UNDEFINED:
         return False
     return True
+
+
+def _of_numbers(case: Case) -> Kind | None:
+    """The dtype that real numbers are told in: float64, or int64 where the left side is
+    not defined for floats; None where it is for neither."""
+    rule = case.rule
+    first = rule.dtype or np.dtype("f8")
+    for d in (
+        (first, np.dtype("i8"), np.dtype("?")) if rule.dtypes == "any" else (first,)
+    ):
+        if _reached(case, (d, d)):
+            return d, d
+    return None
 
 
 def _shape(case: Case) -> str:
@@ -115,10 +214,13 @@ def _shape(case: Case) -> str:
 
 
 def _terms(
-    case: Case, side: Sequence[Any], numbers: dict[Term, Expr] | None = None
+    case: Case,
+    side: Sequence[Any],
+    dtype: Kind,
+    numbers: dict[Term, Expr] | None = None,
 ) -> list[Term]:
-    """The terms of a side over float64, or over int64 where it is not defined for
-    floats. ``numbers`` gets the terms of number expressions."""
+    """The terms of a side over arrays of ``dtype``. ``numbers`` gets the terms of
+    number expressions."""
     held = {} if numbers is None else numbers
 
     def expression(graph: Graph, e: Expr, names: Mapping[str, Any]) -> Term:
@@ -128,23 +230,50 @@ def _terms(
         held[term] = e
         return term
 
-    problem: Exception | None = None
-    first = case.rule.dtype or "f8"
-    for dtype in (first, "i8") if case.rule.dtypes == "any" else (first,):
-        args = [
-            case.numbers[p] if p in case.numbers else _typed(case.arrays[p], dtype)
-            for p in case.rule.params
-        ]
-        try:
-            return instantiate(case.rule, side, args, expression=expression)
-        except EqsatError as error:
-            problem = error
-    assert problem is not None
-    raise problem
+    return instantiate(case.rule, side, _args(case, dtype), expression=expression)
 
 
-def _typed(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    return array if array.dtype == bool else np.zeros(array.shape, dtype)
+def _args(case: Case, dtype: Kind) -> list[Any]:
+    """The numbers of a case, and arrays of its shapes."""
+    own = loose(case.rule)
+    return [
+        case.numbers[p]
+        if p in case.numbers
+        else np.zeros(
+            case.arrays[p].shape, bool if p in case.rule.masks else dtype[p in own]
+        )
+        for p in case.rule.params
+    ]
+
+
+def _kinds(rule: Rule) -> Iterator[Kind]:
+    """Dtypes that stand for all that the rule admits."""
+    if rule.dtype is not None:
+        yield rule.dtype, rule.dtype
+        return
+    for d in ("f8", "f2", *(("i8", "u1", "?") if rule.dtypes == "any" else ())):
+        yield np.dtype(d), np.dtype(d)
+    if loose(rule):
+        yield np.dtype("f4"), np.dtype("f8")
+
+
+Kind = tuple[np.dtype[Any], np.dtype[Any]]
+"""The dtype of arrays with named axes, and of the others that may have their own."""
+
+
+def _opened(term: Term) -> Term | None:
+    """The body of a composite; of half precision it is computed in float32 and rounded
+    once."""
+    op = term.op
+    assert isinstance(op, Op)
+    if op.body is None or term.dtype not in HALF:
+        return body_of(term)
+    wide = [
+        cast(Tracer(a), dtype="float32") if a.dtype in HALF else Tracer(a)
+        for a in term.args
+    ]
+    found: Tracer = cast(op.body(*wide, **op.attr_dict(term)), dtype=str(term.dtype))
+    return found.term
 
 
 @dataclass
@@ -157,11 +286,11 @@ class _Sides:
     numbers: dict[Term, Expr]
 
     @staticmethod
-    def of(case: Case) -> _Sides:
+    def of(case: Case, dtype: Kind) -> _Sides:
         numbers: dict[Term, Expr] = {}
         rule = case.rule
-        roots = _terms(case, [*rule.left, *rule.right], numbers)
-        opened = [primitives(t) for t in roots]
+        roots = _terms(case, [*rule.left, *rule.right], dtype, numbers)
+        opened = rebuilt(roots, {}, _opened)
         n = len(rule.left)
         return _Sides(case, opened[:n], opened[n:], numbers)
 

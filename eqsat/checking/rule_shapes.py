@@ -20,6 +20,8 @@ SIZES = (2, 3, 4, 5, 6, 7, 8)
 RANKS = (0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
 """How many axes ``...`` stands for, as often as they are drawn."""
 MOST_AXES = 8
+FEW_ELEMENTS = 100
+"""Of the named axes of one array: of more, most cases get smaller sizes."""
 MOST_ELEMENTS = 3000
 """Of one array: longer ``...`` are cut to fit."""
 STYLES = ("differ",) * 7 + ("equal", "equal", "pair", "unusual", "unusual", "unusual")
@@ -38,6 +40,8 @@ def draw_shapes(
     """
     inputs = rule.signature.inputs
     size = _sizes(named_axes(rule), rng, "" if batch is None else "differ")
+    if rng.integers(4) and _is_large(rule, size):
+        size = {a: int(rng.integers(min(n, 1), 4)) for a, n in size.items()}
     size |= fixed
     batch = _batch(rng) if batch is None else batch
     several = sum(a.variadic for a in inputs) > 1
@@ -63,6 +67,13 @@ def named_axes(rule: Rule) -> list[str]:
     """The names of axes in the signature of ``rule``."""
     tokens = [a for axes in rule.signature.inputs for a in axes.tokens]
     return [a for a in dict.fromkeys(tokens) if isinstance(a, str) and a != "..."]
+
+
+def _is_large(rule: Rule, size: Mapping[str, int]) -> bool:
+    """Whether the named axes of an array of ``rule`` have many elements."""
+    tokens = (a.tokens for a in rule.signature.inputs)
+    products = (math.prod(size.get(str(a), 1) for a in t) for t in tokens)
+    return max(products, default=0) > FEW_ELEMENTS
 
 
 def _sizes(names: Sequence[str], rng: Random, style: str) -> dict[str, int]:

@@ -19,7 +19,7 @@ from eqsat.checking.error_bounds import PRECISION
 from eqsat.checking.rule_attributes import draw_attributes, integers
 from eqsat.checking.rule_shapes import Random, draw_shapes, fitting_sizes
 from eqsat.checking.sample_arrays import FLOATS, INSIDE, LIMIT, PLAIN, VALUES, Shape
-from eqsat.rulelang import Rule
+from eqsat.rulelang import Expr, Rule
 from eqsat.support import Array
 from eqsat.terms import BF16, BOOL
 
@@ -111,10 +111,13 @@ class Case:
 
     def within(self, limit: float) -> bool:
         """Whether all numbers in the arrays are in the working range; the parameters
-        too, but where a rule has conditions, which may ask for others."""
+        too, but those of conditions, which may ask for others."""
         args = [self.rounded(p) for p in self.arrays]
-        if self.rule.where is None:
-            args += [np.asarray(v, float) for v in self.numbers.values()]
+        subjects = (s for fact in self.rule.facts for s in fact.subjects)
+        asked = {n for s in subjects if isinstance(s, Expr) for n in s.names}
+        args += [
+            np.asarray(v, float) for p, v in self.numbers.items() if p not in asked
+        ]
         return all(
             bool((np.abs(a.astype(float)) <= limit).all())
             for a in args

@@ -69,7 +69,7 @@ class Expr(AttrVar):
         return self._join("//", self, o)
 
     def __neg__(self) -> Expr:
-        return Expr("-", (0.0 if self.kind == "float" else 0, self), self.kind)
+        return Expr("-", (-0.0 if self.kind == "float" else 0, self), self.kind)
 
     def __index__(self) -> int:
         raise RuleError(
