@@ -6,13 +6,13 @@ Constant arrays count by their types and by the facts that rules ask of their va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
 from eqsat.kernels import CostModel
-from eqsat.rulelang import Rule, RuleSet, default_rules
+from eqsat.rulelang import OF_MASKS, Rule, RuleSet, default_rules
 from eqsat.search import facts_of, is_constant
 from eqsat.serialise import (
     NotPortableError,
@@ -73,7 +73,7 @@ def place_of(
         name = disk_cache.key(
             "program",
             encode_terms(roots, numbers),
-            canonical(list(_facts(roots))),
+            canonical(list(_facts(roots, OF_MASKS if rules is None else rules.asked))),
             _rules_key(rules),
             version(),
             canonical(replace(options, threads=0, backends={})),
@@ -88,13 +88,13 @@ def _arrays(roots: Sequence[Term]) -> list[int]:
     return [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
 
 
-def _facts(roots: Sequence[Term]) -> Iterator[tuple[str, ...]]:
+def _facts(roots: Sequence[Term], asked: Collection[str]) -> Iterator[tuple[str, ...]]:
     """What is known of the values of constants that others read."""
     constant = is_constant(roots)
     read = (a for t in postorder(roots) if not constant[t] for a in t.args)
     for a in dict.fromkeys(read):
         if constant[a]:
-            yield facts_of(a)
+            yield facts_of(a, asked)
 
 
 def _rules_key(rules: RuleSet | None) -> bytes:

@@ -159,7 +159,9 @@ def _canonical(value: Any) -> Any:
         return (kind.__qualname__, *held)
     if is_dataclass(value) and not isinstance(value, type):
         held = tuple(
-            (f.name, _canonical(getattr(value, f.name))) for f in fields(value)
+            (f.name, _canonical(getattr(value, f.name)))
+            for f in fields(value)
+            if f.compare
         )
         return (kind.__qualname__, *held)
     raise NotPortableError(f"{kind.__name__} in a key")

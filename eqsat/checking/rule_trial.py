@@ -146,7 +146,7 @@ def _leaves(case: Case) -> Callable[[str, Tracer], Tracer]:
     least: dict[str, float] = {}
     for fact in case.rule.facts:
         for s in fact.subjects:
-            if isinstance(s, PatternVar) and fact.name in _OF_CONSTANTS:
+            if isinstance(s, PatternVar) and fact.reads_constants:
                 known.add(s.name)
             elif isinstance(s, PatternVar) and (bound := _BOUND.fullmatch(fact.text)):
                 least[s.name] = max(least.get(s.name, 0.0), float(bound[1]))
@@ -164,8 +164,6 @@ def _leaves(case: Case) -> Callable[[str, Tracer], Tracer]:
 
 _BOUND = re.compile(r"\(>= \(lower \{0\}\) (\S+)\)")
 """The condition that an array has a lower bound, as the engine gets it."""
-_OF_CONSTANTS = ("constant", "causal", "causal bias", "hides the future")
-"""Conditions that only arrays known at compile time can meet."""
 
 
 # -- the engine at work ----------------------------------------------------------------

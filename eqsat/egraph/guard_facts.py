@@ -46,6 +46,13 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "vec-get": lambda values, i: values[i],
     "vec-of": lambda *values: values,
     "vec-append": lambda *parts: sum(parts, ()),
+    "/": operator.floordiv,
+    "%": operator.mod,
+    "guard": bool,
+    "not": operator.not_,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    **{f"bool-{head}": compare for head, compare in _COMPARE.items()},
 }
 
 

@@ -17,6 +17,7 @@ from eqsat.numpy_api import windows as windows
 from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
 from eqsat.numpy_api.functions import call_function, supported_functions
 from eqsat.numpy_api.indexing import (
+    extent_of,
     flat_places,
     getitem,
     is_mask,

@@ -15,7 +15,7 @@ from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, known_sizes, negative_axis
 from eqsat.support import ShapeError, TraceError, at, caller_line, counted
-from eqsat.terms import Traced
+from eqsat.terms import AttrVar, Traced
 
 _SAME_SIGNATURE = (
     "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "
@@ -111,12 +111,14 @@ def _shape(given: Any) -> dict[str, Any]:
     return {} if given is None else {"shape": sizes_of(given)}
 
 
-def sizes_of(given: Any) -> tuple[int, ...]:
-    """A shape as a tuple of ints; one int is a shape of one axis."""
+def sizes_of(given: Any) -> tuple[Any, ...]:
+    """A shape as a tuple of sizes; one size is a shape of one axis."""
+    if isinstance(given, AttrVar):
+        return (given,)
     try:
         return (operator.index(given),)
     except TypeError:
-        return tuple(operator.index(s) for s in given)
+        return tuple(s if isinstance(s, AttrVar) else operator.index(s) for s in given)
 
 
 @covers("reshape")

@@ -24,7 +24,7 @@ from eqsat.support import (
     caller_line,
     counted,
 )
-from eqsat.terms import Term, Traced, limits
+from eqsat.terms import AttrVar, Term, Traced, limits
 
 _WHOLE = slice(None)
 
@@ -84,7 +84,7 @@ def key_along(who: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 def _key(k: Any) -> Any:
     """One part of a key: an int, a slice, None, ``...``, an integer array or a mask."""
-    if k is None or k is Ellipsis or isinstance(k, slice):
+    if k is None or k is Ellipsis or isinstance(k, (slice, AttrVar)):
         return k
     if isinstance(k, Traced):
         return _traced_index(k)
@@ -179,16 +179,56 @@ def _basic(x: Any, parts: Sequence[Any]) -> tuple[Any, list[int]]:
             shape.append(1)
             continue
         axis = len(starts)
-        n = x.shape[axis]
-        row = row_of(k, n, axis)
-        if not isinstance(k, int):
-            shape.append(len(row))
+        start, size, step = extent_of(k, x.shape[axis], axis)
+        if not isinstance(k, (int, AttrVar)):
+            shape.append(size)
         if _is_array(k):
             waiting.append(len(shape) - 1)
-        starts.append(row.start)
-        sizes.append(len(row))
-        steps.append(row.step)
+        starts.append(start)
+        sizes.append(size)
+        steps.append(step)
     return ops.reshape(window(x, starts, sizes, steps), tuple(shape)), waiting
+
+
+def extent_of(k: Any, n: Any, axis: int) -> tuple[Any, Any, int]:
+    """Where what a part of a key takes of an axis of ``n`` starts, how many elements
+    it has and how far they are apart.
+
+    Where ``n`` is a symbol of a pattern, bounds count as lying inside the axis.
+    """
+    if not isinstance(n, AttrVar) and not _has_symbol(k):
+        row = row_of(k, n, axis)
+        return row.start, len(row), row.step
+    if not isinstance(k, slice):
+        return (0, n, 1) if _is_array(k) else (_row_of_symbols(k, n), 1, 1)
+    step = 1 if k.step is None else operator.index(k.step)
+    first, last = (0, n) if step > 0 else (n - 1, -1)
+    start = first if k.start is None else _counted(k.start, n)
+    stop = last if k.stop is None else _counted(k.stop, n)
+    count = stop - start if step > 0 else start - stop
+    symbol = next(s for s in (n, k.start, k.stop) if isinstance(s, AttrVar))
+    bounds = (start, stop) if step > 0 else (stop + 1, start + 1)
+    for low, high in ((0, bounds[0]), (0, count), (bounds[1], n)):
+        symbol.grant("<=", low, high)
+    return start, (count + abs(step) - 1) // abs(step), step
+
+
+def _row_of_symbols(k: Any, n: Any) -> Any:
+    i = _counted(k, n)
+    symbol = n if isinstance(n, AttrVar) else k
+    symbol.grant("<=", 0, i)
+    symbol.grant("<", i, n)
+    return i
+
+
+def _has_symbol(k: Any) -> bool:
+    parts = (k.start, k.stop) if isinstance(k, slice) else (k,)
+    return any(isinstance(p, AttrVar) for p in parts)
+
+
+def _counted(bound: Any, n: Any) -> Any:
+    """A bound of a slice, counted from the front."""
+    return bound + n if isinstance(bound, int) and bound < 0 else bound
 
 
 def row_of(k: Any, n: int, axis: int) -> range:

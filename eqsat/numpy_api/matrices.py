@@ -15,7 +15,7 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis, window
 from eqsat.support import ShapeError, at, caller_line
-from eqsat.terms import normal_axes
+from eqsat.terms import AttrVar, normal_axes
 
 # -- diagonals -------------------------------------------------------------------------
 
@@ -25,7 +25,8 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """a[..., i, i + offset], with the axis of i last."""
     x = ops.moveaxis(a, (axis1, axis2), (-2, -1))
     *lead, m, n = shape(x)
-    size = max(0, min(m, n - offset) if offset >= 0 else min(m + offset, n))
+    size = min(m, n - offset) if offset >= 0 else min(m + offset, n)
+    size = size if isinstance(size, AttrVar) else max(0, size)
     flat = ops.reshape(x, (*lead, m * n))
     start = offset if offset >= 0 else -offset * n
     return window(flat, (start,), (size,), (n + 1,))

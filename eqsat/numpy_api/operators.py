@@ -13,7 +13,7 @@ from eqsat.numpy_api.operands import operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
 from eqsat.ops import dtype_of
 from eqsat.support import DTypeError, TraceError, an, at, caller_line
-from eqsat.terms import Traced, dtype_code
+from eqsat.terms import AttrVar, Traced, dtype_code
 
 Method = Callable[..., Any]
 
@@ -231,8 +231,9 @@ class Operators(Traced):
         copy: bool = True,
     ) -> Any:
         """The values rounded to ``dtype``, which ``casting`` must allow."""
-        dtype_code(np.dtype(dtype))
-        own = dtype_of(self)
+        own = None if isinstance(dtype, AttrVar) else dtype_of(self)
+        if not isinstance(dtype, AttrVar):
+            dtype_code(np.dtype(dtype))
         if own is not None and not np.can_cast(own, dtype, casting):  # type: ignore[arg-type]
             raise DTypeError(
                 f"astype: {own} to {np.dtype(dtype)} is not casting={casting!r}"

@@ -17,6 +17,7 @@ from eqsat.terms import (
     EXACT,
     FLAT,
     ONCE,
+    AttrVar,
     DTypeName,
     Op,
     Pointwise,
@@ -272,6 +273,8 @@ def cast_op(x: Any, *, dtype: DTypeName) -> Any:
 
 def cast(x: Any, dtype: Any) -> Any:
     """``x`` as an array of ``dtype``; no operation when it is of that dtype already."""
+    if isinstance(dtype, AttrVar):
+        return x if getattr(x, "dtype", None) == dtype else cast_op(x, dtype=dtype)
     if is_traced(x) and dtype_of(x) == np.dtype(dtype):
         return x
     return cast_op(x, dtype=np.dtype(dtype).name)

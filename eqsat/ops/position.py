@@ -38,6 +38,7 @@ from eqsat.terms import (
     EXACT,
     FLAT,
     HALF,
+    AttrVar,
     Custom,
     DTypeName,
     Gathered,
@@ -387,12 +388,16 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     """An array of the shape and dtype of ``x`` that holds ``fill_value`` everywhere."""
     if not is_traced(x, fill_value):
         return np.full_like(x, fill_value, dtype=dtype, shape=shape)
-    dtype = dtype_of(x) if dtype is None else np.dtype(dtype)
-    if dtype is None:
-        raise TraceError("full_like: a pattern has no dtype; name one")
     like = x if isinstance(x, Traced) else fill_value
-    one = like.lift(cast_op, [fill_value], {"dtype": dtype.name})
-    return broadcast_to(one, sizes(x) if shape is None else shape)
+    if dtype is None:
+        dtype = getattr(x, "dtype", None) or dtype_of(x)
+    if not isinstance(dtype, AttrVar):
+        dtype = np.dtype(dtype)
+        if type(fill_value) is int and is_float(dtype):
+            fill_value = float(fill_value)
+        dtype = dtype.name
+    one = like.lift(cast_op, [fill_value], {"dtype": dtype})
+    return broadcast_to(one, known_sizes("full_like", x) if shape is None else shape)
 
 
 def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:

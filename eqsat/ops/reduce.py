@@ -269,7 +269,9 @@ def var(
         return mean(d, axis, keepdims=keepdims)
     shape = known_sizes("var", x)
     n = math.prod(shape[a] for a in normal_axes("var", axis, len(shape)))
-    return divide(sum(d, axis, keepdims=keepdims), n - ddof if n > ddof else 0)
+    if not isinstance(n, AttrVar):
+        n = builtins.max(n, ddof)
+    return divide(sum(d, axis, keepdims=keepdims), n - ddof)
 
 
 def std(

@@ -38,20 +38,26 @@ def sizes(x: Any) -> tuple[Any, ...] | None:
     if not isinstance(x, Traced):
         return tuple(np.shape(x))
     try:
-        return tuple(x.shape)  # type: ignore[attr-defined]
+        return tuple(x.known_shape)
     except (AttributeError, EqsatError):
         return None
 
 
 def known_sizes(who: str, x: Any) -> tuple[Any, ...]:
     """Shape of ``x``. Raises :class:`TraceError` for a pattern of unknown shape."""
-    shape = sizes(x)
-    if shape is None:
-        raise TraceError(
-            f"{who}: needs the shape of {x!r}, which a pattern does not have; write it "
-            f"with negative axes and keepdims=True{at(caller_line())}"
-        )
-    return shape
+    try:
+        return tuple(x.known_shape) if isinstance(x, Traced) else np.shape(x)
+    except EqsatError as error:
+        raise TraceError(f"{who}: {error}{at(caller_line())}") from None
+
+
+def known_rank(who: str, x: Any) -> int:
+    """Number of axes of ``x``. Raises :class:`TraceError` where a pattern's is not
+    known."""
+    try:
+        return int(x.ndim) if isinstance(x, Traced) else np.ndim(x)  # type: ignore[attr-defined]
+    except EqsatError as error:
+        raise TraceError(f"{who}: {error}{at(caller_line())}") from None
 
 
 def dtype_of(x: Any) -> np.dtype[Any] | None:
@@ -68,7 +74,9 @@ def negative_axis(who: str, axis: int, ndim: int | None) -> int:
         if axis < 0:
             return axis
         raise ShapeError(
-            f"{who}: a pattern of any rank needs a negative axis, got {axis}"
+            f"{who}: axis {axis} is counted from the front of a pattern whose number "
+            f"of axes is not fixed; write it negative, or name all axes in the "
+            f"signature in place of '...'"
         )
     if not -ndim <= axis < ndim:
         raise ShapeError(

@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.ops.support import (
     as_int,
     is_traced,
+    known_rank,
     known_sizes,
     negative_axis,
     node,
@@ -157,24 +158,30 @@ def reshape(x: Any, shape: Any) -> Any:
     new = _shape(shape)
     if not is_traced(x):
         return np.reshape(x, new)
+    if isinstance(new, AttrVar):
+        return reshape_op(x, shape=new)
     old = sizes(x)
     if any(not isinstance(s, AttrVar) and s < 0 for s in new):
         new = _inferred(known_sizes("reshape", x), new)
     return x if old == new else reshape_op(x, shape=new)
 
 
-def _shape(shape: Any) -> tuple[Any, ...]:
-    """A shape given as one size or several; a pattern's symbols stay as they are."""
+def _shape(shape: Any) -> Any:
+    """A shape given as one size or several; a pattern's symbols stay as they are, also
+    one that is a whole shape."""
+    if isinstance(shape, AttrVar) and shape.is_tuple:
+        return shape
     given = shape if isinstance(shape, Iterable) else (shape,)
     return tuple(s if isinstance(s, AttrVar) else operator.index(s) for s in given)
 
 
 def _inferred(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
     """``new`` with the size that is -1 filled in."""
-    if any(isinstance(s, AttrVar) for s in (*old, *new)):
-        raise TraceError(f"reshape: a pattern needs all sizes, got {new}")
     rest = math.prod(s for s in new if s != -1)
     whole = math.prod(old)
+    symbol = next((s for s in (*old, *new) if isinstance(s, AttrVar)), None)
+    if symbol is not None and new.count(-1) == 1:
+        return tuple(symbol.quotient(whole, rest) if s == -1 else s for s in new)
     if new.count(-1) > 1 or rest <= 0 or whole % rest:
         raise ShapeError(
             f"reshape: shape {old} of {counted(whole, 'element')} cannot become {new}"
@@ -233,8 +240,10 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     if not is_traced(x):
         return np.transpose(x, axes)
     ndim = rank(x)
+    if isinstance(axes, AttrVar):
+        return transpose_op(x, perm=axes)
     if axes is None:
-        axes = range(len(known_sizes("transpose", x)) - 1, -1, -1)
+        axes = range(known_rank("transpose", x) - 1, -1, -1)
     if ndim is not None and len(axes) != ndim:
         raise ShapeError(
             f"transpose: axes {tuple(axes)} for {ndim} dimensions{at(caller_line())}"
@@ -274,7 +283,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """``x`` with the axes ``source`` at the places ``destination``."""
     if not is_traced(x):
         return np.moveaxis(x, source, destination)
-    ndim = len(known_sizes("moveaxis", x))
+    ndim = known_rank("moveaxis", x)
     from_, to = (
         [
             negative_axis("moveaxis", a, ndim)
@@ -386,6 +395,9 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         return np.split(x, indices_or_sections, axis)
     n = known_sizes("split", x)[negative_axis("split", axis, rank(x))]
     count = as_int(indices_or_sections)
+    if isinstance(n, AttrVar) and count is not None:
+        each = n.quotient(n, count)
+        return _cut(x, axis, [*(i * each for i in range(count)), n])
     if count is not None and n % max(count, 1):
         raise ShapeError(
             f"split: array split of {n} in {count} does not result in an "
@@ -401,6 +413,8 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     k = negative_axis("split", axis, rank(x))
     n = known_sizes("split", x)[k]
     count = as_int(indices_or_sections)
+    if isinstance(n, AttrVar) and count is None:
+        return _cut(x, axis, [0, *indices_or_sections, n])
     if count is not None:
         if count < 1:
             raise ShapeError(
@@ -412,6 +426,14 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         cuts = [0, *(int(i) for i in indices_or_sections), n]
     ranges = [range(n)[a:b] for a, b in itertools.pairwise(cuts)]
     return [_part(x, k, r.start, r.start + len(r)) for r in ranges]
+
+
+def _cut(x: Any, axis: int, cuts: Sequence[Any]) -> list[Any]:
+    """``x`` cut at places of which some are symbols."""
+    k = negative_axis("split", axis, rank(x))
+    for a, b in itertools.pairwise(cuts):
+        cuts[-1].grant("<=", a, b)
+    return [_part(x, k, a, b) for a, b in itertools.pairwise(cuts)]
 
 
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:

@@ -7,12 +7,13 @@ Knows what a rule says. Does not know what matches it: that is ``egraph``. Start
 from eqsat.rulelang import egg_schema
 from eqsat.rulelang.condition import (
     LEAF_FACTS,
-    Fact,
+    OF_MASKS,
     at_least,
     at_most,
     before,
     causal,
     causal_bias,
+    domain,
     equal,
     hides_future,
     length,
@@ -20,19 +21,22 @@ from eqsat.rulelang.condition import (
     normal,
     not_half,
     not_scalar,
+    orthonormal,
+    positive,
     positive_definite,
     regular,
     same_shape,
+    symmetric,
 )
 from eqsat.rulelang.egg_rules import rule_forms
+from eqsat.rulelang.expression import Expr, entry
+from eqsat.rulelang.fact import Fact
 from eqsat.rulelang.instantiate import axis_sizes, instantiate, number_names
 from eqsat.rulelang.pattern import (
-    Expr,
     Num,
     Pattern,
     PatternNode,
     PatternVar,
-    entry,
     exprs,
     nodes,
     own_exprs,

@@ -1,21 +1,25 @@
 """Conditions of rules: facts when the rule rewrites, tests when it runs on arrays.
 
 A rule says ``where=lambda x, c: (nonzero(c), at_least(x, 0))``. Called with pattern
-values each condition is a fact about the e-graph; called with arrays it is a bool, and
-:meth:`Held.mend` bends a drawn array into the domain so that property tests reach it.
+values each condition is a fact about the e-graph, which knows how to test arrays, too;
+called with arrays it is a bool, and :meth:`Held.mend` bends a drawn array into the
+domain so that property tests reach it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from eqsat.rulelang.pattern import Expr, Pattern, as_pattern
+from eqsat.rulelang.expression import COMPARISONS, Expr
+from eqsat.rulelang.fact import AskedNumber, Fact, Held, compared, expression_of
+from eqsat.rulelang.pattern import Pattern
+from eqsat.rulelang.pattern_value import as_pattern
 from eqsat.support import RuleError
-from eqsat.terms import Traced, dtype_code
+from eqsat.terms import Traced, dtype_code, rounding
 
 HALF = np.dtype(np.float16)
 SMALL = 2.0**-14
@@ -24,37 +28,12 @@ TINY = 1e-30
 """A divisor of at least this size has a reciprocal that is a normal float32."""
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A condition on patterns; ``text`` has ``{0}``, ``{1}`` … for the e-graph's
-    variables."""
-
-    text: str
-    subjects: tuple[Pattern | Expr | int | float, ...]
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Held:
-    """A condition on arrays: whether it holds, and how to bend the arrays so that it
-    does."""
-
-    holds: bool
-    mend: Callable[[], None]
-    name: str
-
-    def __bool__(self) -> bool:
-        return self.holds
-
-
 def _subject(name: str, kind: str, value: Any) -> Pattern | Expr | int | float:
     """``value`` as what a fact says something of.
 
     ``kind``: ``array``, ``number``, ``size`` (an integer or a number) or ``ints``.
     """
+    value = expression_of(value)
     if isinstance(value, Expr):
         is_ints = value.kind == "ints"
         if kind == "array" or is_ints != (kind == "ints"):
@@ -89,23 +68,119 @@ def _condition(
     test: Callable[..., bool],
     mend: Callable[..., None],
     *values: Any,
+    constants: bool = False,
 ) -> Fact | Held:
-    """``kinds``: what each value is (:func:`_subject`), a word each."""
-    if any(isinstance(v, (Expr, Traced)) for v in values):
+    """``kinds``: what each value is (:func:`_subject`), a word each. ``constants``:
+    only arrays that are known at compile time can meet it."""
+    if any(isinstance(v, (Expr, AskedNumber, Traced)) for v in values):
         placed = zip(kinds.split(), values, strict=True)
-        return Fact(text, tuple(_subject(name, k, v) for k, v in placed), name)
+        subjects = tuple(_subject(name, k, v) for k, v in placed)
+        return Fact(text, subjects, name, "", test, mend, constants)
     return Held(bool(test(*values)), lambda: mend(*values), name)
+
+
+def _compared(name: str, symbol: str, a: Any, b: Any) -> Fact | Held:
+    """A comparison of sizes and numbers."""
+    values = (a, b)
+    if not any(isinstance(v, (Expr, AskedNumber, Traced)) for v in values):
+        holds = COMPARISONS[symbol](a, b)
+        return Held(bool(holds), _unbendable, name)
+    return replace(
+        compared(symbol, *(_subject(name, "size", v) for v in values)), name=name
+    )
 
 
 def _unbendable(*values: Any) -> None:
     """Nothing to bend: the caller draws again."""
 
 
-def nonzero(c: Any) -> Fact | Held:
-    """The number ``c`` is not 0."""
+def _of_elements(
+    name: str,
+    relation: str,
+    test: Callable[[Any], bool],
+    mend: Callable[[Any], None],
+    x: Any,
+) -> Fact | Held:
+    """A condition on the elements of an array that is known at compile time."""
+
+    def bend(v: Any) -> None:
+        if isinstance(v, np.ndarray) and v.size:
+            mend(v)
+
     return _condition(
-        "nonzero", "number", "(!= {0} 0.0)", lambda v: v != 0, _unbendable, c
+        name, "array", f"({relation} {{0}})", test, bend, x, constants=True
     )
+
+
+def nonzero(c: Any) -> Fact | Held:
+    """The number ``c`` is not 0; or all elements of the known array ``c`` are finite
+    and not 0."""
+    if not isinstance(c, Traced) and np.ndim(c) == 0:
+        return _compared("nonzero", "!=", c, 0)
+
+    def mend(v: Any) -> None:
+        v[~np.isfinite(v) | (v == 0)] = 1
+
+    return _of_elements("nonzero", "nonzero", _is_nonzero, mend, c)
+
+
+def _is_nonzero(v: Any) -> bool:
+    return bool(np.all(np.isfinite(v) & (np.asarray(v) != 0)))
+
+
+def positive(c: Any) -> Fact | Held:
+    """The number ``c`` is above 0; or all elements of the known array ``c`` are finite
+    and above 0."""
+    if not isinstance(c, Traced) and np.ndim(c) == 0:
+        return _compared("positive", ">", c, 0)
+
+    def mend(v: Any) -> None:
+        v[~np.isfinite(v) | (v == 0)] = 1
+        np.abs(v, out=v)
+
+    return _of_elements("positive", "positive", _is_positive, mend, c)
+
+
+def _is_positive(v: Any) -> bool:
+    return bool(np.all(np.isfinite(v) & (np.asarray(v) > 0)))
+
+
+def symmetric(a: Any) -> Fact | Held:
+    """The known matrices ``a`` (... n n) are finite and their own transposes."""
+    return _of_elements("symmetric", "symmetric", _is_symmetric, _mirror, a)
+
+
+def _is_symmetric(v: Any) -> bool:
+    v = np.asarray(v)
+    return _is_square(v) and bool(np.all(np.isfinite(v) & (v == v.mT)))
+
+
+def _mirror(v: Any) -> None:
+    if _is_square(v):
+        v[~np.isfinite(v)] = 1
+        v[...] = np.tril(v) + np.tril(v, -1).mT
+
+
+def orthonormal(a: Any) -> Fact | Held:
+    """The columns of the known matrices ``a`` (... m n) are orthonormal, up to the
+    rounding of their dtype: aᵀ a = 1."""
+
+    def mend(v: Any) -> None:
+        if v.ndim >= 2 and v.shape[-2] >= v.shape[-1]:
+            v[~np.isfinite(v)] = 1
+            wide = np.asarray(v, float) + np.eye(*v.shape[-2:])
+            v[...] = np.linalg.qr(wide)[0]
+
+    return _of_elements("orthonormal", "orthonormal", _is_orthonormal, mend, a)
+
+
+def _is_orthonormal(v: Any) -> bool:
+    v = np.asarray(v)
+    if v.ndim < 2 or v.dtype.kind in "biu":
+        return False
+    wide = np.asarray(v, float)
+    apart = np.abs(wide.mT @ wide - np.eye(v.shape[-1]))
+    return bool(np.all(apart <= 8 * max(v.shape[-2:]) * rounding(v.dtype)))
 
 
 def normal(c: Any) -> Fact | Held:
@@ -142,14 +217,8 @@ def not_half(x: Any) -> Fact | Held:
 
 def at_most(c: Any, limit: float) -> Fact | Held:
     """The number ``c`` is at most ``limit``."""
-    return _condition(
-        f"at most {limit:g}",
-        "number",
-        f"(<= {{0}} {float(limit)!r})",
-        lambda v: v <= limit,
-        _unbendable,
-        c,
-    )
+    whole = int(limit) if float(limit).is_integer() else limit
+    return _compared(f"at most {limit:g}", "<=", c, whole)
 
 
 def at_least(x: Any, limit: float) -> Fact | Held:
@@ -171,9 +240,7 @@ def at_least(x: Any, limit: float) -> Fact | Held:
 
 def equal(a: Any, b: Any) -> Fact | Held:
     """Two sizes or numbers are equal."""
-    return _condition(
-        "equal", "size size", "(= {0} {1})", lambda u, v: u == v, _unbendable, a, b
-    )
+    return _compared("equal", "==", a, b)
 
 
 def length(values: Any, n: int) -> Fact | Held:
@@ -210,9 +277,7 @@ def same_shape(x: Any, shape: Any) -> Fact | Held:
 def constant(x: Any) -> Fact | Held:
     """``x`` is known when the program is compiled. A matter of profit that arrays
     cannot show."""
-    return _condition(
-        "constant", "array", "(constant {0})", lambda v: True, _unbendable, x
-    )
+    return _of_elements("constant", "constant", lambda v: True, _unbendable, x)
 
 
 def before(a: Any, b: Any) -> Fact | Held:
@@ -229,40 +294,54 @@ def before(a: Any, b: Any) -> Fact | Held:
     )
 
 
-def regular(a: Any) -> Fact | Held:
-    """The matrices ``a`` (... n n) are far from singular. A domain of numbers that the
-    e-graph does not know: there a rule stands for all for which its left side has a
-    value."""
+def domain(condition: Any) -> Any:
+    """Arrays are drawn where ``condition`` holds, but it guards nothing: a rule is used
+    wherever its left side has a value, and there it must be true.
 
-    def is_regular(v: Any) -> bool:
-        v = np.asarray(v, float)
-        if not _is_moderate(v):
-            return False
-        return not v.size or bool(np.all(np.linalg.cond(v) < MOST_CONDITION))
+    ``domain(regular(a))`` suits a rule whose left side inverts ``a``.
+    """
+    if isinstance(condition, Fact):
+        return replace(condition, text="", truth="", is_domain=True)
+    if isinstance(condition, Held):
+        return condition
+    raise RuleError(f"domain({condition!r}): expected a condition")
+
+
+def regular(a: Any) -> Fact | Held:
+    """The known matrices ``a`` (... n n) are far from singular: no condition number is
+    above 1000."""
 
     def mend(v: Any) -> None:
         _dominant(v, lambda diagonal, size: np.where(diagonal < 0, -size, size))
 
-    return _condition("regular", "array", "(d1 {0})", is_regular, mend, a)
+    return _of_elements("regular", "regular", is_regular, mend, a)
+
+
+def is_regular(v: Any) -> bool:
+    """Whether matrices are square, far from singular, and of moderate size."""
+    v = np.asarray(v, float)
+    if not _is_moderate(v):
+        return False
+    return not v.size or bool(np.all(np.linalg.cond(v) < MOST_CONDITION))
 
 
 def positive_definite(a: Any) -> Fact | Held:
-    """The matrices ``a`` (... n n) are symmetric and positive definite, and far from
-    singular. A domain as that of :func:`regular`."""
-
-    def is_definite(v: Any) -> bool:
-        v = np.asarray(v, float)
-        if not _is_moderate(v) or not np.array_equal(v, v.mT):
-            return False
-        ends = np.linalg.eigvalsh(v) if v.size else np.ones((1, 1))
-        return bool(np.all(ends[..., 0] * MOST_CONDITION > ends[..., -1]))
+    """The known matrices ``a`` (... n n) are symmetric and positive definite, and far
+    from singular."""
 
     def mend(v: Any) -> None:
-        if isinstance(v, np.ndarray) and _is_square(v):
-            v[...] = np.tril(v) + np.tril(v, -1).mT
-            _dominant(v, lambda diagonal, size: size)
+        _mirror(v)
+        _dominant(v, lambda diagonal, size: size)
 
-    return _condition("positive definite", "array", "(d1 {0})", is_definite, mend, a)
+    return _of_elements("positive definite", "positive-definite", _is_definite, mend, a)
+
+
+def _is_definite(v: Any) -> bool:
+    v = np.asarray(v, float)
+    if not _is_moderate(v) or not np.array_equal(v, v.mT):
+        return False
+    ends = np.linalg.eigvalsh(v) if v.size else np.ones((1, 1))
+    return bool(np.all(ends[..., 0] * MOST_CONDITION > ends[..., -1]))
 
 
 MOST_CONDITION = 1e3
@@ -276,8 +355,8 @@ def _is_square(v: Any) -> bool:
 def _is_moderate(v: Any) -> bool:
     """Whether the matrices are square and the largest number of each is neither tiny
     nor huge."""
-    if not _is_square(v) or not v.size:
-        return _is_square(v)
+    if not _is_square(v) or not v.size or not np.all(np.isfinite(v)):
+        return _is_square(v) and not v.size
     largest = np.abs(v).max((-2, -1))
     return bool(np.all((largest >= 1e-3) & (largest <= 1e4)))
 
@@ -305,7 +384,7 @@ def causal(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = causal_mask(v.shape[-2], v.shape[-1])
 
-    return _condition("causal", "array", "(causal {0})", is_causal, mend, mask)
+    return _of_elements("causal", "causal", is_causal, mend, mask)
 
 
 def causal_bias(mask: Any) -> Fact | Held:
@@ -323,9 +402,7 @@ def causal_bias(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = wanted(v)
 
-    return _condition(
-        "causal bias", "array", "(causal-bias {0})", is_causal, mend, mask
-    )
+    return _of_elements("causal bias", "causal-bias", is_causal, mend, mask)
 
 
 def hides_future(mask: Any) -> Fact | Held:
@@ -339,9 +416,7 @@ def hides_future(mask: Any) -> Fact | Held:
         if isinstance(v, np.ndarray) and v.ndim >= 2:
             v[...] = ~causal_mask(v.shape[-2], v.shape[-1])
 
-    return _condition(
-        "hides the future", "array", "(hides-future {0})", hides, mend, mask
-    )
+    return _of_elements("hides the future", "hides-future", hides, mend, mask)
 
 
 def causal_mask(m: int, n: int) -> np.ndarray[Any, Any]:
@@ -349,12 +424,28 @@ def causal_mask(m: int, n: int) -> np.ndarray[Any, Any]:
     return np.tri(m, n, n - m, dtype=bool)
 
 
-LEAF_FACTS: dict[str, Callable[[np.ndarray[Any, Any]], bool]] = {
+Array = np.ndarray[Any, Any]
+LEAF_FACTS: dict[str, Callable[[Array], bool]] = {
     "causal": lambda v: v.dtype == bool and bool(causal(v)),
     "hides-future": lambda v: v.dtype == bool and bool(hides_future(v)),
     "causal-bias": lambda v: v.dtype.kind == "f" and bool(causal_bias(v)),
+    "nonzero": _is_nonzero,
+    "positive": _is_positive,
+    "symmetric": _is_symmetric,
+    "orthonormal": lambda v: _is_small(v) and _is_orthonormal(v),
+    "positive-definite": lambda v: _is_small(v) and _is_definite(v),
+    "regular": lambda v: _is_small(v) and is_regular(v),
 }
-"""Relations of the e-graph that are read off the values of constant arrays."""
+"""Relations of the e-graph that are read off the values of constant arrays, where a
+rule asks for them."""
+OF_MASKS = frozenset(("causal", "hides-future", "causal-bias"))
+"""Those that the stock rules ask."""
+MOST_ROWS = 512
+"""Of matrices that are factored to know a fact of them."""
+
+
+def _is_small(v: Array) -> bool:
+    return v.ndim >= 2 and max(v.shape[-2:]) <= MOST_ROWS and v.size <= MOST_ROWS**2
 
 
 def as_facts(conditions: Any, who: str) -> list[Fact]:
@@ -363,11 +454,14 @@ def as_facts(conditions: Any, who: str) -> list[Fact]:
         return []
     listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
     for c in listed:
-        if not isinstance(c, Fact):
+        if c is False:
+            raise RuleError(f"{who}: a condition of where= never holds")
+        if not isinstance(c, Fact) and c is not True:
             raise RuleError(
-                f"{who}: where= must return conditions of eqsat.condition, got {c!r}"
+                f"{who}: where= must return conditions of eqsat.condition or "
+                f"comparisons of sizes and numbers, got {c!r}"
             )
-    return list(listed)
+    return [c for c in listed if c is not True]
 
 
 __all__ = [
@@ -379,6 +473,7 @@ __all__ = [
     "causal",
     "causal_bias",
     "constant",
+    "domain",
     "equal",
     "hides_future",
     "length",
@@ -387,7 +482,10 @@ __all__ = [
     "normal",
     "not_half",
     "not_scalar",
+    "orthonormal",
+    "positive",
     "positive_definite",
     "regular",
     "same_shape",
+    "symmetric",
 ]

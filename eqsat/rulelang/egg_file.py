@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -30,7 +31,7 @@ from eqsat.rulelang.egg_parser import (
     TextPlace,
     wrong,
 )
-from eqsat.rulelang.pattern import ARITHMETIC, entry
+from eqsat.rulelang.expression import ARITHMETIC, COMPARISONS, entry
 from eqsat.rulelang.rule import Rule
 from eqsat.support import EqsatError, RuleError, ShapeError, counted, nearest
 from eqsat.terms import (
@@ -44,6 +45,14 @@ from eqsat.terms import (
 )
 from eqsat.terms import parse as parse_axes
 
+COMPARED = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+"""Conditions that compare sizes and numbers, as Python writes them."""
+JOINED: dict[str, Callable[..., Any]] = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "not": operator.invert,
+}
+"""Conditions of conditions."""
 Values = Mapping[str, Any]
 """What the parameters and the axes of a rule are: patterns, or arrays and numbers."""
 Build = Callable[[Values], Any]
@@ -208,17 +217,37 @@ class _Translation:
     # -- conditions --------------------------------------------------------------------
 
     def _condition(self, call: EggCall) -> Build:
+        if call.head in COMPARED or call.head in JOINED:
+            return self._compared(call)
         function = CONDITIONS.get(call.head.replace("_", "-"))
         if function is None:
-            hint = nearest(call.head, (*CONDITIONS, *SETTINGS))
-            if call.head == "=":
-                hint = "; numbers and sizes are compared by (equal a b)"
+            hint = nearest(call.head, (*CONDITIONS, *COMPARED, *JOINED, *SETTINGS))
             self._fail(call, f"no condition {call.head!r}{hint}")
+        if function is condition.domain:
+            (inner,) = self._words(call, "condition")
+            held = self._inner(inner)
+            return lambda values: condition.domain(held(values))
         wanted = inspect.signature(function).parameters
         words = self._words(call, *wanted)
         kinds = [annotation_name(p.annotation) for p in wanted.values()]
         args = [self._subject(w, k) for w, k in zip(words, kinds, strict=True)]
         return lambda values: function(*(a(values) for a in args))
+
+    def _compared(self, call: EggCall) -> Build:
+        """``(< a b)`` of sizes and numbers; ``(and …)``, ``(or …)`` and ``(not …)``."""
+        if call.head in COMPARED:
+            a, b = (self._number(w, "float")[0] for w in self._words(call, "a", "b"))
+            compare = COMPARISONS[COMPARED[call.head]]
+            return lambda values: compare(a(values), b(values))
+        names = ("condition",) if call.head == "not" else ("a", "b")
+        parts = [self._inner(w) for w in self._words(call, *names)]
+        join = JOINED[call.head]
+        return lambda values: join(*(part(values) for part in parts))
+
+    def _inner(self, e: Syntax) -> Build:
+        if not isinstance(e, EggCall):
+            self._fail(e, "expected a condition in brackets")
+        return self._condition(e)
 
     def _subject(self, e: Syntax, annotation: str) -> Build:
         """An argument of a condition; ``float`` and ``int`` are literals."""
@@ -333,8 +362,8 @@ class _Translation:
                 self._fail(i, "entries count from 0")
             attribute = self._read(values, "ints")
             return lambda known: entry(attribute(known), place), "int"
-        if e.head not in ("+", "-", "*", "/"):
-            self._fail(e, f"no arithmetic {e.head!r}; there are + - * / and vec-get")
+        if e.head not in ("+", "-", "*", "/", "%"):
+            self._fail(e, f"no arithmetic {e.head!r}; there are + - * / % and vec-get")
         (a, one), (b, two) = (self._number(x, kind) for x in self._words(e, "a", "b"))
         kind = "float" if "float" in (one, two) else "int"
         join = ARITHMETIC["//" if e.head == "/" and kind == "int" else e.head]

@@ -11,14 +11,13 @@ import numpy as np
 
 from eqsat.rulelang.condition import Fact
 from eqsat.rulelang.egg_schema import constructor, literal, number, text
+from eqsat.rulelang.expression import Expr, Number, solve
 from eqsat.rulelang.pattern import (
-    Expr,
     Num,
     Pattern,
     PatternNode,
     PatternVar,
     exprs,
-    solve,
 )
 from eqsat.rulelang.rule import Rule
 from eqsat.support import RuleError
@@ -161,7 +160,8 @@ class _Writer:
             checked |= float_guard
             self._guard_var(pattern, wanted, float_guard)
         for fact in self.rule.facts:
-            self.facts.append(fact.text.format(*self._subjects(fact)))
+            if fact.text:
+                self.facts.append(fact.text.format(*self._subjects(fact)))
 
     def _subjects(self, fact: Fact) -> Iterator[str]:
         kinds = {getattr(s, "kind", type(s).__name__) for s in fact.subjects}
@@ -186,6 +186,8 @@ class _Writer:
                 self.facts.append(f"(= dt (dtype {v}))")
         if var.dtype in ("any", "float"):
             self.facts += self._one_dtype(var, v)
+        if f"{var.name}.dtype" in wanted:
+            self.facts.append(f"(= t_{var.name} (dtype {v})) (>= t_{var.name} 0)")
         self.facts += _axis_facts(var.axes, v, wanted, self.axes)
 
     def _one_dtype(self, var: PatternVar, v: str) -> Iterator[str]:
@@ -300,8 +302,10 @@ def expression(e: Expr | int | float, kind: str) -> str:
         inside = f"(vec-get {_variable(values)} {i})"
     else:
         a, b = (expression(x, e.kind) for x in e.args)
-        head = "/" if e.head == "//" else e.head
-        inside = f"({head} {a} {b})"
+        inside = f"({'/' if e.head == '//' else e.head} {a} {b})"
+        if e.head in ("//", "%") and any(map(_may_be_negative, e.args)):
+            rest = f"(% (+ (% {a} {b}) {b}) {b})"  # the engine rounds towards 0
+            inside = rest if e.head == "%" else f"(/ (- {a} {rest}) {b})"
     return f"(to-f64 {inside})" if kind == "float" and e.kind == "int" else inside
 
 
@@ -310,7 +314,16 @@ def _number(name: str) -> Expr:
     return Expr(f"{name}?", (), "float")
 
 
+def _may_be_negative(e: Expr | Number) -> bool:
+    """Whether an integer of a rule may be below 0: sizes are not."""
+    if not isinstance(e, Expr):
+        return e < 0
+    return e.head in ("-", "entry") or any(map(_may_be_negative, e.args))
+
+
 def _variable(e: Expr) -> str:
+    if e.kind == "dtype":
+        return f"t_{e.head.removesuffix('.dtype')}"
     return f"c_{e.head}" if e.kind in ("float", "ints") else f"a_{e.head}"
 
 

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.rulelang.pattern import Expr, Num, Pattern, PatternVar
-from eqsat.rulelang.rule import Rule
-from eqsat.terms import INPUT, Graph, Term, apply, scalar
+from eqsat.rulelang.expression import Expr
+from eqsat.rulelang.fact import Fact
+from eqsat.rulelang.pattern import Num, Pattern, PatternVar
+from eqsat.terms import INPUT, Graph, Signature, Term, apply, scalar
+
+
+class Equation(Protocol):
+    """What is asked of a rule here."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Its two sides for arguments."""
+
+    @property
+    def signature(self) -> Signature:
+        """The axes of the arrays."""
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """All parameters in order."""
+
+    @property
+    def numbers(self) -> Mapping[str, str]:
+        """Parameters that are no arrays, with their kinds."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Parameters that are arrays."""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The conditions."""
+
 
 Expression = Callable[[Graph, Expr, Mapping[str, Any]], Term]
 """Makes a term of a number expression, given what its names stand for."""
 
 
 def instantiate(
-    rule: Rule,
+    rule: Equation,
     side: Sequence[Pattern],
     args: Sequence[Any],
     *,
@@ -58,15 +92,19 @@ def instantiate(
     return [build(p) for p in side]
 
 
-def number_names(rule: Rule, args: Sequence[Any]) -> dict[str, Any]:
+def number_names(rule: Equation, args: Sequence[Any]) -> dict[str, Any]:
     """What names in the number expressions of ``rule`` stand for: its parameters that
     are numbers, and sizes of axes of other names."""
     given = dict(zip(rule.params, args, strict=True))
-    shapes = {p: np.shape(v) for p, v in given.items() if p not in rule.numbers}
-    return axis_sizes(rule, shapes) | {p: given[p] for p in rule.numbers}
+    arrays = {p: np.asarray(given[p]) for p in rule.tensors}
+    return {
+        **axis_sizes(rule, {p: a.shape for p, a in arrays.items()}),
+        **{p: given[p] for p in rule.numbers},
+        **{f"{p}.dtype": a.dtype.name for p, a in arrays.items()},
+    }
 
 
-def axis_sizes(rule: Rule, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def axis_sizes(rule: Equation, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The sizes of the named axes of ``rule``. Raises :class:`ShapeError` when
     ``shapes`` do not fit its signature."""
     bound = rule.signature.bind([shapes[p] for p in rule.tensors], rule.name)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from eqsat.rulelang.expression import Expr, solve
 from eqsat.rulelang.pattern import (
-    Expr,
     Num,
     Pattern,
     PatternVar,
     exprs,
     nodes,
     own_exprs,
-    solve,
 )
 
 NAMES = ("left", "right")
@@ -66,7 +65,8 @@ def bound(side: Sequence[Pattern], numbers: Mapping[str, str]) -> set[str]:
     for root in side:
         for p in nodes(root):
             if isinstance(p, PatternVar):
-                found |= {p.name, *(a for a in p.axes.tokens if isinstance(a, str))}
+                axes = (a for a in p.axes.tokens if isinstance(a, str))
+                found |= {p.name, f"{p.name}.dtype", *axes}
             elif isinstance(p, Num):
                 computed += own_exprs(p)
             else:

@@ -1,136 +1,17 @@
 """Patterns: what a rule's function builds when it is called with pattern variables.
 
-A pattern is a term whose leaves are variables of unknown rank. The same function that
-computes on arrays builds it, because pattern values carry the same operators as traced
-arrays.
+A pattern is a term whose leaves are variables. :mod:`eqsat.rulelang.pattern_value` are
+the values that build one; what is known of its shape is in
+:mod:`eqsat.rulelang.pattern_shape`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from eqsat.numpy_api import Operators
-from eqsat.support import RuleError
-from eqsat.terms import BOOL, ELLIPSIS, AttrVar, Axes, DType, Op, is_float
-
-Number = int | float
-
-
-@dataclass(frozen=True)
-class Expr(AttrVar):
-    """Arithmetic over axis sizes and number parameters: ``name``, ``a*b``, ``1.0/n``.
-
-    ``kind`` is ``int``, ``float`` or ``ints`` (a whole tuple-valued attribute).
-    """
-
-    head: str
-    args: tuple[Expr | Number, ...] = ()
-    kind: str = "int"
-
-    def _join(self, op: str, a: Any, b: Any) -> Any:
-        if isinstance(a, PatternValue) or isinstance(b, PatternValue):
-            return NotImplemented
-        kinds = {x.kind if isinstance(x, Expr) else type(x).__name__ for x in (a, b)}
-        if "ints" in kinds:
-            raise RuleError(
-                f"{self}: a tuple parameter has no arithmetic; use a helper"
-            )
-        kind = "float" if "float" in kinds or op == "/" else "int"
-        return Expr(op, (a, b), kind)
-
-    def __add__(self, o: Any) -> Any:
-        return self._join("+", self, o)
-
-    def __radd__(self, o: Any) -> Any:
-        return self._join("+", o, self)
-
-    def __sub__(self, o: Any) -> Any:
-        return self._join("-", self, o)
-
-    def __rsub__(self, o: Any) -> Any:
-        return self._join("-", o, self)
-
-    def __mul__(self, o: Any) -> Any:
-        return self._join("*", self, o)
-
-    def __rmul__(self, o: Any) -> Any:
-        return self._join("*", o, self)
-
-    def __truediv__(self, o: Any) -> Any:
-        return self._join("/", self, o)
-
-    def __rtruediv__(self, o: Any) -> Any:
-        return self._join("/", o, self)
-
-    def __floordiv__(self, o: Any) -> Any:
-        return self._join("//", self, o)
-
-    def __neg__(self) -> Expr:
-        return Expr("-", (-0.0 if self.kind == "float" else 0, self), self.kind)
-
-    def __index__(self) -> int:
-        raise RuleError(
-            f"the size {self} of a pattern is not known when the rule is built"
-        )
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The variables in this expression."""
-        if not self.args:
-            return frozenset([self.head])
-        return frozenset().union(*(a.names for a in self.args if isinstance(a, Expr)))
-
-    def value(self, bound: Mapping[str, Number]) -> Number:
-        """The number this stands for under ``bound``."""
-        if not self.args:
-            return bound[self.head]
-        a, b = (x.value(bound) if isinstance(x, Expr) else x for x in self.args)
-        return ARITHMETIC[self.head](a, b)
-
-    def __str__(self) -> str:
-        if not self.args:
-            return self.head
-        a, b = self.args
-        return f"{a}[{b}]" if self.head == "entry" else f"({a} {self.head} {b})"
-
-
-ARITHMETIC: dict[str, Callable[[Any, Any], Number]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "entry": lambda a, b: a[b],
-}
-
-
-def solve(e: Expr, name: str, value: Expr) -> Expr | None:
-    """What ``name`` is where ``e`` is ``value``: of ``1.0 / a`` = k, a = ``1.0 / k``.
-    None unless ``e`` has ``name`` once, under + - * / alone."""
-    if not e.args:
-        return value if e.head == name else None
-    a, b = e.args
-    inside = [isinstance(x, Expr) and name in x.names for x in (a, b)]
-    if inside == [True, False] and isinstance(a, Expr):
-        opposite = {"+": "-", "-": "+", "*": "/", "/": "*"}.get(e.head)
-        return solve(a, name, Expr(opposite, (value, b), "float")) if opposite else None
-    if inside == [False, True] and isinstance(b, Expr):
-        rest = {
-            "+": ("-", (value, a)),
-            "-": ("-", (a, value)),
-            "*": ("/", (value, a)),
-            "/": ("/", (a, value)),
-        }.get(e.head)
-        return solve(b, name, Expr(*rest, "float")) if rest else None
-    return None
-
-
-def entry(values: tuple[int, ...] | Expr, i: int) -> Any:
-    """Entry ``i`` of a tuple-valued parameter, counted from the front."""
-    return Expr("entry", (values, i)) if isinstance(values, Expr) else values[i]
+from eqsat.rulelang.expression import Expr, Number
+from eqsat.rulelang.expression import entry as entry
+from eqsat.terms import BOOL, Axes, DType, Op, is_float
 
 
 class _Interned:
@@ -210,88 +91,6 @@ class PatternNode(_Interned):
 
 
 Pattern = PatternVar | Num | PatternNode
-
-
-class PatternValue(Operators):
-    """A pattern under construction, with the operators and methods of an array."""
-
-    __slots__ = ("pattern",)
-
-    def __init__(self, pattern: Pattern) -> None:
-        self.pattern = pattern
-
-    def lift(
-        self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]
-    ) -> PatternValue:
-        settled = op.settle(attrs, None)
-        return PatternValue(
-            PatternNode(op, tuple(as_pattern(a) for a in args), tuple(settled.values()))
-        )
-
-    @property
-    def shape(self) -> _Sizes:
-        """Sizes of a variable's named axes."""
-        if not isinstance(self.pattern, PatternVar):
-            raise RuleError(
-                f"{self}: only a variable has a shape in a rule, not an expression"
-            )
-        return _Sizes(self.pattern)
-
-    @property
-    def ndim(self) -> int:
-        sizes = self.shape
-        if sizes.var.axes.variadic:
-            raise RuleError(f"{self}: the rank of {sizes.var.axes} is not fixed")
-        return sizes.var.axes.rank
-
-    def __repr__(self) -> str:
-        return show(self.pattern)
-
-    def __bool__(self) -> bool:
-        raise RuleError(f"{self}: a rule cannot branch on the value of an array")
-
-
-class _Sizes:
-    def __init__(self, var: PatternVar) -> None:
-        self.var = var
-
-    def __getitem__(self, i: int) -> Expr | int:
-        axes = self.var.axes
-        tokens = axes.tokens
-        try:
-            token = tokens[i]
-        except IndexError:
-            token = ELLIPSIS
-        if token == ELLIPSIS or (axes.variadic and (i >= 0 or -i > len(axes.after))):
-            raise RuleError(f"{self.var.name}: axis {i} of {axes} is not named")
-        return token if isinstance(token, int) else Expr(token)
-
-    def __iter__(self) -> Iterator[Expr | int]:
-        if self.var.axes.variadic:
-            raise RuleError(
-                f"{self.var.name}: the rank of {self.var.axes} is not fixed"
-            )
-        return iter([self[i] for i in range(self.var.axes.rank)])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def as_pattern(value: Any) -> Pattern:
-    """A pattern from what a rule's function handles: pattern values, numbers,
-    expressions."""
-    if isinstance(value, PatternValue):
-        return value.pattern
-    if isinstance(value, Expr):
-        return Num(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RuleError(
-            f"a rule may use its parameters and numbers, not {type(value).__name__!r} "
-            f"{value!r:.60}"
-        )
-    if math.isnan(value):
-        raise RuleError("a rule may not use NaN, which equals nothing")
-    return Num(float(value))
 
 
 def nodes(pattern: Pattern) -> list[Pattern]:

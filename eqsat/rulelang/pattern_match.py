@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from eqsat.rulelang.expression import ARITHMETIC, Expr, Number
 from eqsat.rulelang.pattern import (
-    ARITHMETIC,
-    Expr,
     Num,
-    Number,
     Pattern,
     PatternNode,
     PatternVar,

@@ -22,19 +22,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.rulelang.condition import Fact, as_facts
+from eqsat.rulelang.condition import as_facts
+from eqsat.rulelang.expression import Expr, granted
+from eqsat.rulelang.fact import AskedNumber, Fact, asked, compared
 from eqsat.rulelang.match_binding import gap, used
 from eqsat.rulelang.pattern import (
-    Expr,
     Pattern,
     PatternNode,
-    PatternValue,
     PatternVar,
-    as_pattern,
     exprs,
     nodes,
     show,
 )
+from eqsat.rulelang.pattern_value import (
+    AskedArray,
+    PatternValue,
+    as_pattern,
+    with_lengths,
+)
+from eqsat.rulelang.rule_sides import held
 from eqsat.support import NUMERICS, EqsatError, RuleError, caller_line, counted
 from eqsat.terms import Signature, annotation_name, parse
 
@@ -87,6 +93,10 @@ class Rule:
     """Where it starts in its line, from 1; 0 when only the line is known."""
     backwards: bool = False
     """Whether this is the :attr:`reverse` of a rule."""
+
+    def __post_init__(self) -> None:
+        if self.where is not None:
+            self.where = Where(getattr(self.where, "function", self.where), self)
 
     @cached_property
     def sides(self) -> RulePatterns:
@@ -189,6 +199,20 @@ class Rule:
         return frozenset(found)
 
 
+@dataclass(frozen=True)
+class Where:
+    """The conditions of a rule. Called as their function is: for patterns it gives
+    facts, for arrays whether these hold (:func:`held`)."""
+
+    function: Callable[..., Any]
+    rule: Rule
+
+    def __call__(self, *values: Any) -> Any:
+        if any(isinstance(v, (PatternValue, AskedNumber)) for v in values):
+            return with_lengths(self.function)(*values)
+        return held(self.rule, values)
+
+
 def rule(
     signature: str,
     *,
@@ -204,12 +228,12 @@ def rule(
     ``signature``: the axes of the array parameters. A named axis is one size wherever
     it appears; the axes of ``...`` broadcast. ``where``: a function of the same
     parameters that returns conditions (:mod:`eqsat.rulelang.condition`). ``numerics``:
-    ``exact``, ``reassociate`` or ``approximate(tol)``; None lets the check of rules
-    infer one of the first two, and the rule counts as ``reassociate``. ``dtypes``:
-    ``float``, ``any``, or one floating dtype (:data:`DTYPES`). ``both_ways``: it
-    rewrites the right side to the left one too, which takes sides that bind the same
-    parameters. Raises :class:`RuleError` with file and line when the rule is not well
-    formed.
+    ``exact``, ``reassociate``, ``approximate(tol)`` or ``fast``; None lets the check of
+    rules infer one of the first two, and the rule counts as ``reassociate``.
+    ``dtypes``: ``float``, ``any``, or one floating dtype (:data:`DTYPES`).
+    ``both_ways``: it rewrites the right side to the left one too, which takes sides
+    that bind the same parameters. Raises :class:`RuleError` with file and line when
+    the rule is not well formed.
     """
 
     if not isinstance(signature, str):
@@ -276,7 +300,8 @@ def _build(r: Rule) -> RulePatterns:
             f"{len(r.tensors)} ({', '.join(r.tensors)})"
         )
     values = pattern_values(r)
-    sides = _called(r.function, values, who)
+    with granted() as taken:
+        sides = _called(r.function, values, who)
     if not isinstance(sides, tuple) or len(sides) != 2:
         raise RuleError(
             f"{who}: must return (left, right), returned {type(sides).__name__!r}"
@@ -290,7 +315,13 @@ def _build(r: Rule) -> RulePatterns:
             raise RuleError(
                 f"{who}: the left side is {show(root)}, expected an operation"
             )
-    facts = as_facts(_called(r.where, values, who), who) if r.where else []
+    facts = [compared(*comparison) for comparison in taken]
+    if r.where:
+        subjects = [
+            AskedArray(v.pattern) if isinstance(v, PatternValue) else asked(v)
+            for v in values
+        ]
+        facts += as_facts(_called(r.where, subjects, who), who)
     made = RulePatterns(left, right, tuple(facts))
     _check_bound(r, made, who)
     if r.is_fusion:
@@ -302,7 +333,7 @@ def _build(r: Rule) -> RulePatterns:
 
 def _called(function: Callable[..., Any], values: list[Any], who: str) -> Any:
     try:
-        return function(*values)
+        return with_lengths(function)(*values)
     except RuleError as error:
         raise RuleError(f"{who}: {error}") from None
     except EqsatError as error:

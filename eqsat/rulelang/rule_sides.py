@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rulelang.rule import Rule
+from eqsat.rulelang.condition import is_regular
+from eqsat.rulelang.expression import Expr
+from eqsat.rulelang.fact import Fact, Held
+from eqsat.rulelang.instantiate import Equation, instantiate, number_names
+from eqsat.rulelang.pattern import PatternNode, PatternVar
+from eqsat.support import EqsatError
 from eqsat.terms import (
     CONSTANT,
     INPUT,
@@ -33,7 +38,7 @@ class RuleTerms:
 
 
 def trace_sides(
-    rule: Rule,
+    rule: Equation,
     args: Sequence[Any],
     leaf: Callable[[str, Tracer], Tracer] = lambda param, value: value,
 ) -> RuleTerms:
@@ -93,7 +98,7 @@ def evaluate(roots: Iterable[Term], inputs: Sequence[Any]) -> list[Any]:
     return [np.asarray(values[t]) for t in outputs]
 
 
-def sides(rule: Rule, *args: Any) -> tuple[Any, Any]:
+def sides(rule: Equation, *args: Any) -> tuple[Any, Any]:
     """What both sides of ``rule`` compute of ``args``, through the ops' references.
 
     Arrays are taken as NumPy takes them, numbers and attributes as they are; the result
@@ -108,3 +113,51 @@ def sides(rule: Rule, *args: Any) -> tuple[Any, Any]:
         left = tuple(evaluate(traced.left, traced.inputs))
         right = tuple(evaluate(traced.right, traced.inputs))
     return (left[0], right[0]) if len(left) == len(right) == 1 else (left, right)
+
+
+# -- conditions of arrays --------------------------------------------------------------
+
+
+def held(rule: Equation, args: Sequence[Any]) -> tuple[Held, ...]:
+    """The conditions of ``rule`` for given arguments, each with what bends the arrays
+    so that it holds.
+
+    A domain (:func:`eqsat.condition.domain`) holds wherever the left side has a value.
+    """
+    return tuple(_held(rule, fact, args) for fact in rule.facts)
+
+
+def _held(rule: Equation, fact: Fact, args: Sequence[Any]) -> Held:
+    values = [_subject_value(rule, s, args) for s in fact.subjects]
+    with np.errstate(all="ignore"):
+        holds = bool(fact.test(*values))
+        if not holds and fact.is_domain:
+            of_matrices = fact.name in ("regular", "positive definite")
+            fits = not of_matrices or all(map(is_regular, values))
+            holds = fits and _left_has_value(rule, args)
+    return Held(holds, lambda: fact.mend(*values), fact.name)
+
+
+def _subject_value(rule: Equation, subject: Any, args: Sequence[Any]) -> Any:
+    given = dict(zip(rule.params, args, strict=True))
+    if isinstance(subject, PatternVar):
+        return given[subject.name]
+    if isinstance(subject, Expr):
+        known = {p: given[p] for p in rule.numbers}
+        return subject.value(
+            known if subject.names <= {*known} else number_names(rule, args)
+        )
+    if isinstance(subject, PatternNode):
+        arrays = [given[p] for p in rule.tensors]
+        return evaluate(instantiate(rule, [subject], args), arrays)[0]
+    return getattr(subject, "value", subject)
+
+
+def _left_has_value(rule: Equation, args: Sequence[Any]) -> bool:
+    """Whether the left side is finite everywhere."""
+    try:
+        traced = trace_sides(rule, args)
+        left = evaluate(traced.left, traced.inputs)
+    except (EqsatError, np.linalg.LinAlgError):
+        return False
+    return all(bool(np.all(np.isfinite(v))) for v in left)

@@ -9,10 +9,12 @@ import time
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from eqsat.rulelang.condition import LEAF_FACTS
 from eqsat.rulelang.egg_file import rule_of
 from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
 from eqsat.rulelang.egg_schema import constructors
@@ -36,6 +38,13 @@ class RuleSet:
                 raise RuleError(
                     f"{r.place}: rule {r.name!r} is already defined at {other.place}"
                 )
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Which of :data:`LEAF_FACTS` its rules ask of constant arrays."""
+        facts = (f for r in self.rules if r.where is not None for f in r.facts)
+        texts = " ".join(f.text for f in facts if f.reads_constants)
+        return frozenset(name for name in LEAF_FACTS if f"({name} {{" in texts)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)

@@ -140,7 +140,7 @@ def optimise(
         constant = is_constant(roots)
     budget = Budget.of(options.deadline_s, options.max_nodes)
     outside = varying(list(postorder(roots))) if options.regions else frozenset()
-    regions = split(roots, constant, not options.regions, outside)
+    regions = split(roots, constant, not options.regions, outside, rules.asked)
     pieces = _distinct(regions)
     clock.lap("regions")
     unchanged = Optimised(

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.rulelang import LEAF_FACTS
+from eqsat.rulelang import LEAF_FACTS, OF_MASKS
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, postorder
 
 LEAST, MOST = 24, 110
@@ -58,9 +58,11 @@ def split(
     constant: dict[Term, bool],
     whole: bool = False,
     outside: Collection[Term] = (),
+    asked: Collection[str] = tuple(LEAF_FACTS),
 ) -> list[Region]:
     """The regions of a program, in evaluation order. ``constant``: what
-    :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read.
+    :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read;
+    ``asked``: which of :data:`LEAF_FACTS` are read off constants.
     """
     order = [
         t
@@ -87,7 +89,7 @@ def split(
     later = set(wanted)
     for t in order:
         later.update(a for a in t.args if a in where and where[a] != where[t])
-    return [region_of(piece, later, constant, outside) for piece in pieces]
+    return [region_of(piece, later, constant, outside, asked) for piece in pieces]
 
 
 def _borders(
@@ -118,6 +120,7 @@ def region_of(
     later: set[Term],
     constant: Mapping[Term, bool],
     outside: Collection[Term] = (),
+    asked: Collection[str] = OF_MASKS,
 ) -> Region:
     """The region of the terms ``piece``; ``later`` holds those that are used outside,
     and ``outside`` numbers that may be others in equal regions."""
@@ -133,7 +136,7 @@ def region_of(
             if t.op is SCALAR and _is_plain(t) and t not in outside:
                 signature.append(("scalar", repr(t.attrs[0])))
             else:
-                known = facts_of(t) if constant[t] else ()
+                known = facts_of(t, asked) if constant[t] else ()
                 if known:
                     facts[len(leaves)] = known
                 signature.append(("leaf", t.type, constant[t], known))
@@ -166,14 +169,17 @@ def _is_plain(t: Term) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
-def facts_of(t: Term) -> tuple[str, ...]:
-    """Relations of :data:`LEAF_FACTS` that the value of a constant satisfies."""
-    if t.ndim < 2 or t.size > FACT_LIMIT:
+def facts_of(t: Term, asked: Collection[str]) -> tuple[str, ...]:
+    """Which of the ``asked`` relations of :data:`LEAF_FACTS` the value of a constant
+    satisfies."""
+    if not asked or t.size > FACT_LIMIT:
         return ()
     array = _value(t)
     if array is None:
         return ()
-    return tuple(name for name, test in LEAF_FACTS.items() if test(array))
+    return tuple(
+        name for name in LEAF_FACTS if name in asked and LEAF_FACTS[name](array)
+    )
 
 
 def _value(t: Term) -> np.ndarray[Any, Any] | None:

@@ -36,8 +36,9 @@ class Options:
     """Settings of one optimisation.
 
     ``numerics``: the loosest class of rules to use (``exact``, ``reassociate``,
-    ``approximate``). ``deadline_s``: seconds that saturation and extraction may take
-    together; the best program found by then is returned. They are counted in processor
+    ``approximate``, ``fast``: nothing is promised at NaN, ∞ and -0). ``deadline_s``:
+    seconds that saturation and extraction may take together; the best program found by
+    then is returned. They are counted in processor
     time of the thread that compiles, so that a busy machine changes neither the program
     nor the warnings; there the wait is longer. ``max_nodes``: size of one e-graph
     (e-nodes). ``extract``: ``greedy`` or ``exact`` (an integer program, for small

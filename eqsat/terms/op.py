@@ -91,6 +91,11 @@ class Traced:
 
     __slots__ = ()
 
+    @property
+    def known_shape(self) -> Any:
+        """What the catalogue takes for the shape; some show users another one."""
+        return self.shape  # type: ignore[attr-defined]
+
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """``op(*args, **attrs)`` as a value of this kind."""
         raise NotImplementedError
@@ -110,6 +115,19 @@ class AttrVar:
     """Base of values that stand for a static attribute in a rule's pattern."""
 
     __slots__ = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether it stands for several integers."""
+        return False
+
+    def quotient(self, whole: Any, part: Any) -> Any:
+        """``whole`` / ``part``, of sizes that divide."""
+        raise NotImplementedError
+
+    def grant(self, symbol: str, a: Any, b: Any) -> None:
+        """Take ``a symbol b`` of sizes for granted; ``symbol`` is a comparison."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +358,9 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
         axes = (axis,) if isinstance(axis, int) else axis
         if axes is None or any(a >= 0 for a in axes):
             raise ShapeError(
-                f"{who}: a pattern of any rank needs negative axes, got {axis}"
+                f"{who}: axis {axis} of a pattern whose number of axes is not fixed; "
+                f"write negative axes, or name all axes in the signature in place of "
+                f"'...'"
             )
         return tuple(sorted(axes))
     axes = (

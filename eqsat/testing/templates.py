@@ -43,8 +43,6 @@ OPERATORS = {
     "matmul": "{0} @ {1}",
 }
 REDUCTIONS = ("sum", "prod", "mean", "max", "min")
-VALUED = ("causal", "hides the future", "causal bias")
-"""Conditions that speak of the values of constants."""
 LIFTED = {
     "at least": "(np.abs({x}) + 0.5)",
     "regular": "({x} / (np.abs({x}) + 1.0) * {small} + np.eye({n}, dtype={x}.dtype))",
@@ -134,7 +132,7 @@ def _bound(
     b: Builder, rule: Rule, fixed: dict[str, int]
 ) -> tuple[str, str | None, Sequence[int] | None]:
     """A parameter and a value for it; its axes go into ``fixed``. Its batch too."""
-    given = _asked(rule, VALUED) | (_asked(rule, OF_MATRICES) if b.wild else set())
+    given = _of_constants(rule) | (_asked(rule, OF_MATRICES) if b.wild else set())
     names = [p for p in rule.tensors if p not in rule.masks and p not in given]
     axes = dict(zip(rule.tensors, rule.signature.inputs, strict=True))
     open_ = [p for p in names if axes[p].tokens and not fixed.keys() & axes[p].tokens]
@@ -176,6 +174,12 @@ def _sizes(rule: Rule, shapes: Mapping[str, Shape]) -> dict[str, int]:
     return found
 
 
+def _of_constants(rule: Rule) -> set[str]:
+    """Parameters that must be known at compile time."""
+    facts = [f for f in rule.facts if f.reads_constants and f.name != "constant"]
+    return {s.name for f in facts for s in f.subjects if isinstance(s, PatternVar)}
+
+
 def _asked(rule: Rule, conditions: Sequence[str]) -> set[str]:
     """Parameters that one of ``conditions`` speaks of."""
     facts = [f for f in rule.facts if f.name in conditions]
@@ -197,7 +201,7 @@ def _drawn(
 
 def _operand(b: Builder, case: Case, param: str) -> str:
     array = case.rounded(param)
-    if param in _asked(case.rule, VALUED):
+    if param in _of_constants(case.rule):
         return b.hold(array, fixed=True)
     beyond = b.wild and param in _asked(case.rule, OF_MATRICES)  # NaN has no factors
     if param in case.rule.masks or beyond:

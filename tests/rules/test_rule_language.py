@@ -359,8 +359,8 @@ def test_a_rule_is_used_where_its_conditions_hold(name: str) -> None:
 
 MISPLACED: dict[str, tuple[Callable[..., Any], str]] = {
     "array": (
-        lambda x, a, s: nonzero(x),
-        "'nonzero' takes a number parameter or a size, x is an array",
+        lambda x, a, s: at_most(x, 3),
+        "'at most 3' takes a number parameter or a size, x is an array",
     ),
     "number": (lambda x, a, s: at_least(a, 0), "takes an array, a is a number"),
     "attribute": (lambda x, a, s: equal(s, a), "or a size, s is an attribute"),
