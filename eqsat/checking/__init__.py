@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from eqsat.checking.check_rules import check
+    from eqsat.checking.check_rules import check, report_of, tested
     from eqsat.checking.error_bounds import PRECISION, Analysis
     from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.rule_attributes import draw_attributes

@@ -16,13 +16,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqsat.checking.report import Finding, Lint, Report
-from eqsat.rulelang import Rule
+from eqsat.rulelang import BrokenRule, Rule, RuleSet, failure
 from eqsat.support import RuleError
 
 if TYPE_CHECKING:
+    from eqsat.checking.lint import Linter
     from eqsat.checking.strategies import Case
     from eqsat.checking.verdict import Outcome
 
@@ -65,13 +66,56 @@ def check(
     >>> print(eq.check(eq.default_rules()["times_one"])["times_one"].verdict)
     proved
     """
-    given = [rules] if isinstance(rules, Rule) else list(rules)
+    given = RuleSet((rules,)) if isinstance(rules, Rule) else rules
+    given = given if isinstance(given, RuleSet) else RuleSet(tuple(given))
+    found = (tested(r, examples, seed) for r in given)
+    return report_of(given, found, seed=seed, lints=lints, progress=progress)
+
+
+def report_of(
+    rules: RuleSet,
+    found: Iterable[Finding],
+    *,
+    seed: int,
+    lints: bool,
+    progress: Callable[[Finding], None] | None,
+) -> Report:
+    """The report of ``rules`` whose tests ``found`` this, in their order: with lints,
+    the rules that cannot be built, and the ops of the same files."""
     tell = progress or (lambda finding: None)
-    found = []
-    for r in given:
-        found.append(_check_one(r, examples, seed))
-        tell(found[-1])
-    return Report(tuple(_linted(given, found, seed, tell) if lints else found))
+    seen = []
+    for f in found:
+        seen.append(f)
+        tell(f)
+    if lints:
+        seen = _linted(list(rules), seen, seed, tell)
+    from eqsat.checking.op_checks import check_op
+
+    of_ops = [n for op in rules.ops if (n := check_op(op, seed)) is not None]
+    return Report((*seen, *_broken(rules.broken), *of_ops))
+
+
+def tested(rule: Rule, examples: int, seed: int) -> Finding:
+    """What the tests and the proof of one rule find."""
+    return _survived(rule, _check_one, rule, examples, seed)
+
+
+def _survived(rule: Rule, task: Callable[..., Finding], *args: Any) -> Finding:
+    """What ``task`` finds of a rule. Where it fails itself the rule is refused, so that
+    the others are checked."""
+    try:
+        return task(*args)
+    except Exception as error:
+        reason = f"the check itself failed: {failure(error)}"
+        return _finding(rule, rule.numerics, _State(), reason)
+
+
+def _broken(rules: Iterable[BrokenRule]) -> list[Finding]:
+    """The findings of rules that cannot be built."""
+    return [
+        Finding(b.name, b.file, b.line, "", "refused", 0, 0.0, b.fault, column=b.column)
+        for b in rules
+    ]
 
 
 def _linted(
@@ -90,16 +134,23 @@ def _linted(
     made = []
     for r, f in zip(rules, found, strict=True):
         if f.verdict != "refused":
-            why = linter.dead(r)
-            kinds = [Lint("dead", why)] if why else linter.warnings(r)
-            f = replace(f, lints=tuple(kinds))
-            f = _never(f, why) if why else f
-            grown = linter.growing(r)
-            growing |= {grown[0].name: grown[1]} if grown else {}
+            f = _survived(r, _lints_of, linter, r, f, growing)
         made.append(f)
         tell(f)
     more = {f.rule: (*f.lints, growing[f.rule]) for f in made if f.rule in growing}
     return [replace(f, lints=more.get(f.rule, f.lints)) for f in made]
+
+
+def _lints_of(
+    linter: Linter, rule: Rule, found: Finding, growing: dict[str, Lint]
+) -> Finding:
+    """The finding of a rule with its lints; those of growth go into ``growing``."""
+    why = linter.dead(rule)
+    kinds = [Lint("dead", why)] if why else linter.warnings(rule)
+    found = replace(found, lints=tuple(kinds))
+    grown = linter.growing(rule)
+    growing |= {grown[0].name: grown[1]} if grown else {}
+    return _never(found, why) if why else found
 
 
 def _never(found: Finding, why: str) -> Finding:

@@ -8,7 +8,7 @@ bound. All but the first look at the stock rules as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -28,6 +28,7 @@ class Linter:
     stock: Iterable[Rule] = ()
     seed: int = 0
     _culprits: list[tuple[str, ...]] = field(default_factory=list)
+    _drawn: tuple[Rule, list[RuleProgram]] | None = None
 
     @cached_property
     def others(self) -> list[Rule]:
@@ -39,18 +40,26 @@ class Linter:
     def all(self) -> RuleSet:
         return RuleSet((*self.rules, *self.others))
 
+    def _programs(self, rule: Rule) -> list[RuleProgram]:
+        """The left side of ``rule`` as programs; kept for the lints of one rule."""
+        if self._drawn is None or self._drawn[0] is not rule:
+            self._drawn = rule, list(programs(rule, self.seed))
+        return self._drawn[1]
+
     def dead(self, rule: Rule) -> str:
         """Why ``rule`` never matches, empty when it does."""
-        normal = [r for r in self.all if r.phase == "canonicalise" and r is not rule]
-        rules, tried = RuleSet((*normal, rule)), 0
-        for program in programs(rule, self.seed):
-            tried += 1
+        others = frozenset(r.name for r in self.all if r.phase != "canonicalise")
+        others -= {rule.name}
+        found = self._programs(rule)
+        for program in found:
             try:
-                if rule.name in run(program, rules, rule.is_fusion).fired:
+                if rule.name in run(program, self.all, rule.is_fusion, others).fired:
                     return ""
-            except EqsatError:
-                return ""
-        if not tried:
+            except EqsatError as error:
+                said = str(error).split("\n")[0]
+                said = said.removeprefix(f"{rule.place}: rule {rule.name!r}: ")
+                return f"it breaks the search on its own left side: {said}"
+        if not found:
             return ""
         names = ", ".join(dict.fromkeys(f.name for f in rule.facts))
         why = f"; the engine may not see that its conditions hold ({names})"
@@ -97,26 +106,28 @@ class Linter:
         """The rules that ``rule`` follows from, as few as were found; none when it
         does not."""
         strict = _strictness(rule)
+        plain = rule.phase == "canonicalise"  # normal forms are made without it
         rest = [
             r
             for r in self.all
             if r is not rule
             and _strictness(r) <= strict
-            and (rule.phase != "canonicalise" or r.phase == "canonicalise")
+            and (not plain or r.phase == "canonicalise")
         ]
-        found = list(programs(rule, self.seed))
+        found = self._programs(rule)
         if not found or not self._reachable(rule, rest):
             return ()
-        if not all(_meets(p, rest, rule.is_fusion) is not None for p in found):
+        trial = _Trial(RuleSet(tuple(rest)) if plain else self.all, rule.is_fusion)
+        names = frozenset(r.name for r in rest)
+        if not all(trial.meets(p, names) is not None for p in found):
             return ()
-        fired = _meets(found[0], rest, rule.is_fusion) or ()
-        needed = list(fired)
+        fired = trial.meets(found[0], names) or ()
+        if trial.meets(found[0], frozenset(fired)) is not None:
+            names = frozenset(fired)
         for name in fired:
-            fewer = [r for r in rest if r.name != name]
-            if _meets(found[0], fewer, rule.is_fusion) is not None:
-                needed.remove(name)
-                rest = fewer
-        return tuple(needed)
+            if trial.meets(found[0], names - {name}) is not None:
+                names -= {name}
+        return tuple(n for n in fired if n in names)
 
     def _reachable(self, rule: Rule, rest: Sequence[Rule]) -> bool:
         """Whether the other rules can build the ops of the right side at all."""
@@ -129,15 +140,16 @@ class Linter:
         """Rules that grow the e-graph of the left side of ``rule`` without bound, and
         the first of them; None where there are none, or they are known by now."""
         own = {r.name for r in self.rules}
-        program = next(programs(rule, self.seed), None)
+        program = next(iter(self._programs(rule)), None)
         if program is None:
             return None
+        trial = _Trial(self.all)
         known = {c[0] for c in self._culprits}
-        rules = [r for r in self.all if r.name not in known and not r.is_fusion]
-        found = _growth(program, rules)
+        rest = frozenset(r.name for r in self.all if r.name not in known)
+        found = trial.growth(program, rest)
         if found is None:
             return None
-        names = _fewest(program, rules, found, own)
+        names = trial.fewest(program, found, own)
         if not own & set(names):
             return None
         names = tuple(sorted(names, key=lambda n: n not in own))
@@ -162,35 +174,42 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _meets(
-    program: RuleProgram, rules: Sequence[Rule], fusion: bool
-) -> tuple[str, ...] | None:
-    """The rules that fired on the way to the right side; None where it is not met."""
-    try:
-        found = run(program, RuleSet(tuple(rules)), fusion)
-    except EqsatError:
-        return None
-    return tuple(found.fired) if found.meets else None
+@dataclass(frozen=True)
+class _Trial:
+    """Some of the rules of a set at work; each is asked for by its name."""
 
+    rules: RuleSet
+    fusion: bool = False
 
-def _growth(program: RuleProgram, rules: Sequence[Rule]) -> Growth | None:
-    try:
-        return growth(program, RuleSet(tuple(rules)))
-    except EqsatError:
-        return None
+    def _but(self, names: Set[str]) -> frozenset[str]:
+        return frozenset(r.name for r in self.rules if r.name not in names)
 
+    def meets(self, program: RuleProgram, names: Set[str]) -> tuple[str, ...] | None:
+        """The rules that fired on the way to the right side; None where it is not
+        met."""
+        try:
+            found = run(program, self.rules, self.fusion, self._but(names))
+        except EqsatError:
+            return None
+        return tuple(found.fired) if found.meets else None
 
-def _fewest(
-    program: RuleProgram, rules: Sequence[Rule], found: Growth, own: set[str]
-) -> tuple[str, ...]:
-    """As few of the rules as still grow without bound, own rules rather than others."""
-    fired = sorted(found.fired, key=lambda n: n in own)
-    kept = [r for r in rules if r.name in fired]
-    for name in fired:
-        fewer = [r for r in kept if r.name != name]
-        if _growth(program, fewer) is not None:
-            kept = fewer
-    return tuple(r.name for r in kept)
+    def growth(self, program: RuleProgram, names: Set[str]) -> Growth | None:
+        """How the e-graph grows; None where it comes to an end."""
+        try:
+            return growth(program, self.rules, self._but(names))
+        except EqsatError:
+            return None
+
+    def fewest(
+        self, program: RuleProgram, found: Growth, own: Set[str]
+    ) -> tuple[str, ...]:
+        """As few of the rules as still grow without bound, own rules rather than
+        others."""
+        kept = frozenset(found.fired)
+        for name in sorted(found.fired, key=lambda n: n in own):
+            if self.growth(program, kept - {name}) is not None:
+                kept -= {name}
+        return tuple(r.name for r in self.rules if r.name in kept)
 
 
 # -- rules up to the names of their variables ------------------------------------------

@@ -64,6 +64,9 @@ class Finding:
     outside: tuple[str, ...] = ()
     """Classes that the conditions or the left side of the rule leave out."""
 
+    kind: str = "rule"
+    """``rule``, or ``op`` for the kernels and derivatives of an op."""
+
     @property
     def place(self) -> str:
         """``file:line``, and the column where it is known."""
@@ -146,7 +149,7 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(table)
     for f in report.refused:
-        why = f"\n{f.place}: rule {f.rule!r}: {f.reason}"
+        why = f"\n{f.place}: {f.kind} {f.rule!r}: {f.reason}"
         console.print(why, markup=False, soft_wrap=True)
         if f.counterexample:
             code = f.counterexample
@@ -159,7 +162,7 @@ def show(report: Report, console: Console) -> None:
     if warnings:
         console.print()
     for f, lint in warnings:
-        text = f"{f.place}: rule {f.rule!r}: {lint.kind}: {lint.text}"
+        text = f"{f.place}: {f.kind} {f.rule!r}: {lint.kind}: {lint.text}"
         console.print(text, markup=False, soft_wrap=True)
     console.print(f"\n{_counts(report, len(warnings))}", markup=False)
 
@@ -178,7 +181,10 @@ def _counts(report: Report, warnings: int) -> str:
     verdicts = [f.verdict for f in report]
     words = [f"{verdicts.count(v)} {v}" for v in COLOURS]
     more = f", {counted(warnings, 'warning')}" if warnings else ""
-    return f"{counted(len(verdicts), 'rule')}: {', '.join(words)}{more}"
+    ops = sum(f.kind == "op" for f in report)
+    what = counted(len(verdicts) - ops, "rule")
+    what += f" and {counted(ops, 'op')}" if ops else ""
+    return f"{what}: {', '.join(words)}{more}"
 
 
 def with_bar(run: Callable[[Callable[[Finding], None]], Report], steps: int) -> Report:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -179,14 +179,17 @@ class Run:
     """Whether the right side is in the class of the left one."""
 
 
-def run(program: RuleProgram, rules: RuleSet, fusion: bool) -> Run:
+def run(
+    program: RuleProgram, rules: RuleSet, fusion: bool, without: Set[str] = frozenset()
+) -> Run:
     """Saturate the left side with ``rules``, then look where the right side is.
 
     The right side itself is only brought to normal form, so that what is written one
-    way is found in another. ``fusion``: add the fusions among the rules. Raises
-    :class:`EngineError` when rules contradict each other.
+    way is found in another. ``fusion``: add the fusions among the rules. ``without``:
+    rules to leave out, by name; sets that differ in these alone share what is worked
+    out of them. Raises :class:`EngineError` when rules contradict each other.
     """
-    engine = open_engine(rules, program.ops)
+    engine = open_engine(rules, program.ops, without=without)
     engine.insert(program.start)
     budget = Budget(math.inf, MOST)
     engine.saturate(budget)
@@ -196,7 +199,8 @@ def run(program: RuleProgram, rules: RuleSet, fusion: bool) -> Run:
     graph = engine.read()
     if fusion:
         normal = normal_forms(rules)
-        entries = (normal(r) for r in rules if r.is_fusion)
+        fusions = (r for r in rules if r.is_fusion and r.name not in without)
+        entries = (normal(r) for r in fusions)
         fired |= fuse(graph, [(r, a[0], b[0]) for r, a, b in entries], budget)
     (found,) = graph.classes_of(program.whole)
     classes = dict(zip(program.whole.terms, found, strict=True))
@@ -227,9 +231,12 @@ class Growth:
     """E-nodes where the measurement stopped."""
 
 
-def growth(program: RuleProgram, rules: RuleSet) -> Growth | None:
-    """How ``rules`` grow the e-graph of a left side; None where they come to an end."""
-    engine = open_engine(rules, program.ops)
+def growth(
+    program: RuleProgram, rules: RuleSet, without: Set[str] = frozenset()
+) -> Growth | None:
+    """How ``rules`` grow the e-graph of a left side; None where they come to an end.
+    ``without`` as of :func:`run`."""
+    engine = open_engine(rules, program.ops, without=without)
     engine.insert(program.start)
     first = size = engine.size()
     for _ in range(ROUNDS):

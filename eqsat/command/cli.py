@@ -160,10 +160,22 @@ def _compiled(
 @click.option(
     "--lints/--no-lints", default=True, help="Whether to look for lints, the default."
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that test rules. The report is the same.",
+)
 @_as_json
 @_clean_errors
 def check(
-    files: tuple[str, ...], examples: int, seed: int, lints: bool, as_json: bool
+    files: tuple[str, ...],
+    examples: int,
+    seed: int,
+    lints: bool,
+    jobs: int,
+    as_json: bool,
 ) -> None:
     """Check the rules in FILEs, or in folders of them: compare both sides on drawn
     arguments, prove them equal where that is possible, and warn of rules that are
@@ -172,15 +184,14 @@ def check(
     Exits with status 1 when a rule is refused: when its sides differ, or when the
     optimiser can never use it.
     """
-    import eqsat as eq
-    from eqsat.checking import show, with_bar
+    from eqsat.checking import report_of, show, with_bar
+    from eqsat.command.rule_jobs import loaded, tested_in_order
 
-    rules = eq.load_rules(*files)
+    rules = loaded(files)
 
     def run(progress: Callable[[Finding], None] | None) -> Report:
-        return eq.check(
-            rules, examples=examples, seed=seed, lints=lints, progress=progress
-        )
+        with tested_in_order(rules, files, examples, seed, jobs) as found:
+            return report_of(rules, found, seed=seed, lints=lints, progress=progress)
 
     steps = len(rules) * (1 + lints)
     report = with_bar(run, steps) if sys.stderr.isatty() else run(None)

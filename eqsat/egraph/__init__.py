@@ -17,4 +17,5 @@ from eqsat.egraph.snapshot import (
     attr_values,
     engine_attrs,
 )
+from eqsat.egraph.verify import mistyped
 from eqsat.egraph.verify import verify as verify_snapshot

@@ -8,7 +8,7 @@ doubles at every residual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
@@ -16,13 +16,13 @@ from typing import Any
 
 from eqsat.egraph.engine_pool import Warm, opened, parsed
 from eqsat.egraph.insertion import Iteration, chunk, program_text, step_command
-from eqsat.egraph.normal_form import NormalForms, Seen, normal_forms
+from eqsat.egraph.normal_form import Entry, NormalForms, Seen, normal_forms
 from eqsat.egraph.read_back import seen_closely, snapshot_of
 from eqsat.egraph.snapshot import CHUNK, Budget, EGraph, Inserted
 from eqsat.egraph.table_rows import Reader
 from eqsat.egraph.vocabulary import Vocabulary
 from eqsat.rulelang import Pattern, PatternNode, Rule, RuleSet, egg_schema
-from eqsat.support import EngineError, bindings
+from eqsat.support import EngineError, RuleFailure, bindings
 from eqsat.terms import Op
 
 
@@ -40,6 +40,8 @@ class Engine:
     """Where ``egg`` is kept for the next graph."""
     first: frozenset[str]
     """The constructors that it began with."""
+    without: Set[str] = frozenset()
+    """Rules that are left out, by name."""
     fired: dict[str, int] = field(default_factory=dict)
     """Matches of each rule so far."""
     history: list[Inserted | Iteration] = field(default_factory=list)
@@ -90,18 +92,28 @@ class Engine:
         load: of 250 stock rules a transformer block needs 30.
         """
         seen = self._look()
-        forms: list[str] = []
+        before = len(self._loaded)
         for entry in self.normal.fitting(phase, seen.names):
             r = entry[0]
-            if r.label in self._loaded or not seen.admits(entry):
+            if r.label in self._loaded or r.name in self.without:
                 continue
-            forms += self.words.of_rule(entry, self.normal)
+            if not seen.admits(entry):
+                continue
+            self._load_rule(entry)
             self._loaded[r.label] = r
             self._active.add(phase)
             if len(entry[1]) > 1:
                 self._roots.setdefault(phase, []).append(_root_names(entry[1]))
-        if forms:
-            self._run([*self._parse(forms), _types()])
+        if len(self._loaded) > before:
+            self._run([_types()])
+
+    def _load_rule(self, entry: Entry) -> None:
+        """Tell the engine of a rule, by itself: it stops at the first that is wrong."""
+        r = entry[0]
+        try:
+            self.load(self.words.of_rule(entry, self.normal))
+        except Exception as error:  # what a rule holds may fail anywhere
+            raise RuleFailure(r.name, str(error)) from error
 
     def _look(self) -> Seen:
         """What is in the graph: its ops, and where it is small, how they are joined."""
@@ -163,8 +175,9 @@ class Engine:
 
     def _risky(self, phase: str) -> bool:
         """Whether one iteration might match more than a graph of this size can hold:
-        a rule matched often in the last one, or takes several nodes from anywhere."""
-        if self._matched.get(phase, 0) > CALM:
+        a rule matched often in the last one, other phases have made the graph large
+        since, or a rule takes several nodes from anywhere."""
+        if self._matched.get(phase, 0) > CALM or self.size() > SMALL:
             return True
         several = self._roots.get(phase, ())
         sizes = dict(self._sizes()) if several else {}
@@ -244,11 +257,13 @@ def open_engine(
     ops: Mapping[tuple[str, int], Op],
     signed: bool = False,
     keep: bool = False,
+    without: Set[str] = frozenset(),
 ) -> Engine:
     """An engine for terms of ``ops``.
 
     ``signed``: keep which rule built each node, which costs about half as much again.
     ``keep``: work in an engine that serves the next graph too, once this one is closed.
+    ``without``: rules to leave out, by name; normal forms are those of all ``rules``.
 
     Raises :class:`EngineError` when rules contradict each other (a class with two
     types).
@@ -256,9 +271,10 @@ def open_engine(
     words = Vocabulary(signed)
     forms = words.of_ops(ops)
     first = frozenset(words.constructors)
-    warm = opened(rules, forms, first) if keep and not signed else None
+    keep = keep and not signed and not without
+    warm = opened(rules, forms, first) if keep else None
     egg = bindings().EGraph() if warm is None else warm.egg
-    engine = Engine(rules, normal_forms(rules), words, egg, warm, first)
+    engine = Engine(rules, normal_forms(rules), words, egg, warm, first, without)
     engine.load(forms)
     return engine
 
@@ -296,4 +312,5 @@ def _explain(message: str, suspects: Sequence[str]) -> str:
 CALM = 256
 """Matches of a rule up to which the next iteration of its phase needs no bound."""
 SMALL = 1000
-"""E-nodes up to which a graph is looked at closely before rules are loaded."""
+"""E-nodes up to which a graph is looked at closely before rules are loaded, and an
+iteration needs no bound."""

@@ -4,6 +4,7 @@ it can match."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,11 +27,12 @@ from eqsat.rulelang import (
     own_exprs,
     rule_forms,
     substitute,
+    used,
 )
 from eqsat.terms import Axes, Op, Shape, dtype_code
 
 Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
-"""A rule with the normal forms of its two sides."""
+"""A rule with its two sides as the e-graph holds them."""
 
 
 Edge = tuple[str, int, str]
@@ -153,18 +155,17 @@ class NormalForms:
     """
 
     def __init__(self, rules: RuleSet) -> None:
-        self._oriented: dict[Op, list[Rule]] = {}
-        for r in rules:
-            if r.phase == "canonicalise" and _is_oriented(r):
-                root = r.left[0]
-                assert isinstance(root, PatternNode)
-                self._oriented.setdefault(root.op, []).append(r)
+        oriented = [r for r in rules if r.phase == "canonicalise" and _is_oriented(r)]
+        self._oriented = _by_root(r for r in oriented if r.dtype is None)
+        self._of_any = _by_root(r for r in oriented if r.dtypes == "any")
+        """Those that hold for integers and bools too."""
         self._by_phase: dict[str, list[Rule]] = {phase: [] for phase in PHASES}
         for r in rules:
             self._by_phase[r.phase] += r.directions
         self._fitting: dict[tuple[str, frozenset[str]], list[Entry]] = {}
         self._forms: dict[tuple[str, bool], list[str]] = {}
         self._done: dict[Pattern, Pattern] = {}
+        self._done_any: dict[Pattern, Pattern] = {}
         self._removed = frozenset(
             op.name
             for op, rs in self._oriented.items()
@@ -190,7 +191,8 @@ class NormalForms:
             if len(self._fitting) > 256:
                 self._fitting.clear()
             rules = self._by_phase[phase]
-            known = [self(r) for r in rules if self.fits(r, present)]
+            fit = (r for r in rules if self.fits(r, present))
+            known = [entry for r in fit for entry in self.entries(r)]
             self._fitting[phase, present] = known
         return known
 
@@ -204,11 +206,33 @@ class NormalForms:
 
     def __call__(self, r: Rule) -> Entry:
         """The rule with the normal forms of its left and right sides."""
+        return self.entries(r)[0]
+
+    def entries(self, r: Rule) -> list[Entry]:
+        """The rule as the engine gets it: in the normal form of floats and, where it
+        holds for integers and bools too, in theirs.
+
+        Where the normal form of a left side is a variable alone, or has lost one, the
+        rule stands as it was written: the graph holds that form too.
+        """
         if r.phase == "canonicalise":
-            return r, r.left, r.right
-        left = tuple(_normal(p, self._oriented, self._done) for p in r.left)
-        right = tuple(_normal(p, self._oriented, self._done) for p in r.right)
-        return r, left, right
+            return [(r, r.left, r.right)]
+        first = r, *self._sides(r, self._oriented, self._done)
+        if r.dtypes != "any":
+            return [first]
+        left, right = self._sides(r, self._of_any, self._done_any)
+        if left == first[1]:
+            return [first]
+        spelt = copy(r)
+        spelt.spelling = " (integers)"
+        return [first, (spelt, left, right)]
+
+    def _sides(
+        self, r: Rule, rules: Mapping[Op, Sequence[Rule]], done: dict[Pattern, Pattern]
+    ) -> tuple[Sequence[Pattern], Sequence[Pattern]]:
+        left = tuple(_normal(p, rules, done) for p in r.left)
+        right = tuple(_normal(p, rules, done) for p in r.right)
+        return (left if _matches(r, left) else r.left), right
 
 
 _NORMAL: dict[int, tuple[RuleSet, NormalForms]] = {}
@@ -229,6 +253,21 @@ def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Patt
     sides."""
     fitting = normal_forms(rules).fitting("fuse", frozenset(present))
     return [(r, left[0], right[0]) for r, left, right in fitting]
+
+
+def _by_root(rules: Iterable[Rule]) -> dict[Op, list[Rule]]:
+    found: dict[Op, list[Rule]] = {}
+    for r in rules:
+        root = r.left[0]
+        assert isinstance(root, PatternNode)
+        found.setdefault(root.op, []).append(r)
+    return found
+
+
+def _matches(r: Rule, left: Sequence[Pattern]) -> bool:
+    """Whether ``left`` binds what the rule's own left side binds."""
+    whole = all(isinstance(p, PatternNode) for p in left)
+    return whole and used(r.left).keys() <= used(left).keys()
 
 
 def _is_oriented(r: Rule) -> bool:

@@ -68,15 +68,15 @@ class Derivations:
             return
         normal = normal_forms(self.search.rules)
         for rule in self.search.rules[made.rule].directions:
-            _, left, right = normal(rule)
-            overlay = Overlay(self.matcher, rule, self.words, whole=True)
-            if len(left) == 1:
-                for match in overlay.at(left[0], made.cls):
-                    if self._builds(right[0], match, made):
+            for _, left, right in normal.entries(rule):
+                overlay = Overlay(self.matcher, rule, self.words, whole=True)
+                if len(left) == 1:
+                    for match in overlay.at(left[0], made.cls):
+                        if self._builds(right[0], match, made):
+                            yield match
+                for match in overlay.building(node, left, right):
+                    if any(self._builds(r, match, made) for r in right):
                         yield match
-            for match in overlay.building(node, left, right):
-                if any(self._builds(r, match, made) for r in right):
-                    yield match
 
     def _builds(self, right: Pattern, match: Partial, made: ENode) -> bool:
         """Whether the right side has ``made`` in it under a match."""

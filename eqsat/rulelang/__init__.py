@@ -5,6 +5,7 @@ Knows what a rule says. Does not know what matches it: that is ``egraph``. Start
 """
 
 from eqsat.rulelang import egg_schema
+from eqsat.rulelang.broken import BrokenRule, failure, warn_of
 from eqsat.rulelang.condition import (
     LEAF_FACTS,
     OF_MASKS,
@@ -32,6 +33,7 @@ from eqsat.rulelang.egg_rules import rule_forms
 from eqsat.rulelang.expression import Expr, entry
 from eqsat.rulelang.fact import Fact
 from eqsat.rulelang.instantiate import axis_sizes, instantiate, number_names
+from eqsat.rulelang.match_binding import used
 from eqsat.rulelang.pattern import (
     Num,
     Pattern,
@@ -53,4 +55,4 @@ from eqsat.rulelang.recognition import of_casts, recognition
 from eqsat.rulelang.rule import PHASES, Rule, RulePatterns, rule
 from eqsat.rulelang.rule_sides import RuleTerms, evaluate, leaf_value, trace_sides
 from eqsat.rulelang.ruleset import RuleSet, load_rules
-from eqsat.rulelang.stock_rules import default_rules
+from eqsat.rulelang.stock_rules import default_rules, own_rules

@@ -18,10 +18,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from eqsat.rulelang.broken import built, failure
 from eqsat.rulelang.condition import as_facts
 from eqsat.rulelang.expression import Expr, granted
 from eqsat.rulelang.fact import AskedNumber, Fact, asked, compared
@@ -93,6 +94,8 @@ class Rule:
     """Where it starts in its line, from 1; 0 when only the line is known."""
     backwards: bool = False
     """Whether this is the :attr:`reverse` of a rule."""
+    spelling: str = ""
+    """Which of several spellings of its left side this is; empty for the first."""
 
     def __post_init__(self) -> None:
         if self.where is not None:
@@ -177,7 +180,8 @@ class Rule:
     @property
     def label(self) -> str:
         """The name of this one rewrite; that of a reverse differs from the rule's."""
-        return f"{self.name} (backwards)" if self.backwards else self.name
+        way = " (backwards)" if self.backwards else ""
+        return f"{self.name}{way}{self.spelling}"
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
@@ -191,12 +195,13 @@ class Rule:
 
     def ops(self, side: tuple[Pattern, ...]) -> frozenset[str]:
         """Names of the ops in ``side``; bare numbers count as ``scalar``."""
-        found = set()
-        for root in side:
-            for p in nodes(root):
-                if isinstance(p, PatternNode):
-                    found.add(p.op.name)
-        return frozenset(found)
+        return _op_names(side)
+
+
+@functools.lru_cache(maxsize=4096)
+def _op_names(side: tuple[Pattern, ...]) -> frozenset[str]:
+    parts = (p for root in side for p in nodes(root))
+    return frozenset(p.op.name for p in parts if isinstance(p, PatternNode))
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,7 @@ def rule(
             f'{caller_line()}: a rule needs the axes of its arrays: @rule("m k, k n")'
         )
 
-    def define(function: Callable[..., Any]) -> Rule:
+    def defined(function: Callable[..., Any]) -> Rule:
         code = function.__code__
         made = Rule(
             name=name or function.__name__,
@@ -261,6 +266,12 @@ def rule(
         )
         made.sides  # noqa: B018  (builds it, so that what is wrong is said here)
         return made
+
+    def define(function: Callable[..., Any]) -> Rule:
+        code = function.__code__
+        place = code.co_filename, code.co_firstlineno
+        made = built(lambda: defined(function), name or function.__name__, *place)
+        return cast(Rule, made)  # or what stands for it in a file that goes on
 
     return define
 
@@ -338,6 +349,8 @@ def _called(function: Callable[..., Any], values: list[Any], who: str) -> Any:
         raise RuleError(f"{who}: {error}") from None
     except EqsatError as error:
         raise RuleError(f"{who}: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # a user's function may raise anything
+        raise RuleError(f"{who}: {failure(error)}") from error
 
 
 def pattern_values(r: Rule) -> list[Any]:

@@ -9,11 +9,12 @@ import time
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from eqsat.rulelang.broken import BrokenRule, built, setting_aside
 from eqsat.rulelang.condition import LEAF_FACTS
 from eqsat.rulelang.egg_file import rule_of
 from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
@@ -29,6 +30,10 @@ class RuleSet:
     """Rules in order, with unique names. ``+`` joins two sets."""
 
     rules: tuple[Rule, ...] = ()
+    broken: tuple[BrokenRule, ...] = ()
+    """Rules of the same files that cannot be built."""
+    ops: tuple[Op, ...] = ()
+    """Ops that the same files define."""
     _by_name: dict[str, Rule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +65,10 @@ class RuleSet:
 
     def __add__(self, other: RuleSet | Iterable[Rule]) -> RuleSet:
         more = [r for r in other if self._by_name.get(r.name) is not r]
-        return RuleSet((*self.rules, *more))
+        if not isinstance(other, RuleSet):
+            return RuleSet((*self.rules, *more), self.broken, self.ops)
+        broken, ops = (*self.broken, *other.broken), (*self.ops, *other.ops)
+        return RuleSet((*self.rules, *more), broken, ops)
 
 
 def load_rules(*paths: str | Path) -> RuleSet:
@@ -69,12 +77,21 @@ def load_rules(*paths: str | Path) -> RuleSet:
 
     A Python file is run as a module of its own, and the body of a composite that it
     defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text
-    (:mod:`eqsat.rulelang.egg_file`). Raises :class:`RuleError` that names the file when
-    it is missing, cannot be read, or holds no rule; nothing is kept of a file that
-    fails."""
+    (:mod:`eqsat.rulelang.egg_file`). A rule that cannot be built is set aside, in
+    ``broken`` of the set; a :class:`RuleWarning` on its line says why. Raises
+    :class:`RuleError` that names the file when it is missing, cannot be read, or holds
+    no rule that works; nothing is kept of a file that fails."""
     ops, modules = dict(Op.registry), set(sys.modules)
     try:
-        return RuleSet(tuple(r for f in _files(paths) for r in _load_file(f)))
+        files = [_load_file(f) for f in _files(paths)]
+        loaded = RuleSet(
+            tuple(r for rules, _ in files for r in rules),
+            tuple(b for _, broken in files for b in broken),
+            tuple(op for n, op in Op.registry.items() if _is_new(op, ops.get(n))),
+        )
+        for b in loaded.broken:
+            b.warn()
+        return loaded
     except BaseException:
         Op.registry.clear()
         Op.registry.update(ops)
@@ -105,16 +122,34 @@ def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
             )
 
 
-def _load_file(path: Path) -> list[Rule]:
+def _is_new(op: Op, before: Op | None) -> bool:
+    """Whether a rule file has defined ``op``."""
+    where = op.body or op.reference
+    names = [
+        where.__module__,
+        *(own.function.__module__ for own in op.lowerings.values()),
+    ]
+    return op is not before and any(str(n).startswith(_MODULE) for n in names)
+
+
+def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
+    """The rules of a file, and those that cannot be built."""
     if path.suffix not in _SUFFIXES:
         raise RuleError(f"rule file {str(path)!r}: expected a .py or an .egg file")
-    found = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
-    if not found:
+    known = dict(Op.registry)
+    with setting_aside() as aside:
+        rules = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
+    sound = [r for r in rules if isinstance(r, Rule)]
+    new = [o for n, o in Op.registry.items() if _is_new(o, known.get(n))]
+    own = any(o.lowerings or isinstance(o.vjp, tuple) for o in new)
+    if not sound and not aside and not own:
         raise RuleError(f"rule file {str(path)!r} defines no rule")
-    return found
+    if not sound and aside:
+        raise RuleError(aside[0].reason)
+    return sound, aside
 
 
-def _load_egg(path: Path) -> list[Rule]:
+def _load_egg(path: Path) -> list[Rule | BrokenRule]:
     """The rules of egglog text. One without ``:name`` is called by its place."""
     file = str(path.absolute())
     try:
@@ -122,7 +157,7 @@ def _load_egg(path: Path) -> list[Rule]:
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"rule file {str(path)!r}: expected UTF-8: {error}") from error
     ops = constructors()
-    rules: list[Rule] = []
+    rules: list[Rule | BrokenRule] = []
     lines: set[int] = set()
     for command in parse(file, text):
         place, ruleset = command.place, command.ruleset
@@ -135,7 +170,9 @@ def _load_egg(path: Path) -> list[Rule]:
             if place.line in lines:
                 name += f":{place.column}"
             lines.add(place.line)
-            rules.append(rule_of(file, command.name or name, command, ops))
+            name = command.name or name
+            make = partial(rule_of, file, name, command, ops)
+            rules.append(built(make, name, file, *place))
     return rules
 
 
@@ -152,7 +189,7 @@ class _TextLoader(SourceFileLoader):
         return code
 
 
-def _load_python(path: Path) -> list[Rule]:
+def _load_python(path: Path) -> list[Rule | BrokenRule]:
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
     name = f"{_MODULE}{path.stem}_{digest}"
     young = time.time() - path.stat().st_mtime < _YOUNG_S
@@ -169,11 +206,20 @@ def _load_python(path: Path) -> list[Rule]:
         line = caller_line_of(error, str(spec.origin))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     values = list(vars(module).values())
-    found = collect(values)
-    for op in dict.fromkeys(v for v in values if isinstance(v, Op)):
-        if is_recognised(op) and op.reference.__module__ == name:
-            found += recognition(op)
+    found: list[Rule | BrokenRule] = [*collect(values)]
+    for op in defined_ops(values, name):
+        if is_recognised(op):
+            code = op.reference.__code__
+            place = code.co_filename, code.co_firstlineno
+            body = built(partial(recognition, op), op.name, *place)
+            found += body if isinstance(body, list) else [body]
     return found
+
+
+def defined_ops(values: Iterable[Any], module: str) -> list[Op]:
+    """The ops among ``values`` that ``module`` defines, each once."""
+    ops = dict.fromkeys(v for v in values if isinstance(v, Op))
+    return [op for op in ops if op.reference.__module__ == module]
 
 
 def collect(values: Iterable[Any]) -> list[Rule]:

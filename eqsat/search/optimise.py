@@ -19,13 +19,15 @@ from eqsat.egraph import (
     attr_values,
     fuse,
     fusions,
+    mistyped,
     open_engine,
     verify_snapshot,
 )
 from eqsat.kernels import CostModel
-from eqsat.rulelang import RuleSet
+from eqsat.rulelang import RuleSet, own_rules
 from eqsat.search.across_regions import second_pass
 from eqsat.search.extraction import Cover, build, cover
+from eqsat.search.isolation import isolated
 from eqsat.search.loop_slices import varying
 from eqsat.search.provenance import (
     Origin,
@@ -127,9 +129,24 @@ def optimise(
 
     ``provenance``: also keep which rules built each node (half as much time again).
     Always returns a correct program: when the budget ends before anything was found,
-    the one that the user wrote. Raises :class:`EngineError` when rules contradict each
-    other.
+    the one that the user wrote. Rules of a user's that break the search are left out,
+    and a :class:`RuleWarning` names them.
     """
+
+    def search(some: RuleSet) -> Optimised:
+        return _optimised(roots, some, options, model, provenance)
+
+    return isolated(search, _admitted(rules, options))
+
+
+def _optimised(
+    roots: Sequence[Term],
+    rules: RuleSet,
+    options: Options,
+    model: CostModel,
+    provenance: bool,
+) -> Optimised:
+    """What :func:`optimise` gives, with ``rules`` as they are."""
     clock = _Clock()
     model = model.under(options)
     constant = is_constant(roots)
@@ -157,8 +174,7 @@ def optimise(
     if not pieces or not budget.left():
         unchanged.cut_short = _spent(budget, options)
         return unchanged
-    admitted = _admitted(rules, options)
-    engine = open_engine(admitted, _ops(pieces), provenance, keep=True)
+    engine = open_engine(rules, _ops(pieces), provenance, keep=True)
     clock.lap("rules")
     inserted = [_inserted(piece) for piece in pieces]
     for what in inserted:
@@ -182,14 +198,16 @@ def optimise(
         ran = {step.phase for step in engine.history if isinstance(step, Iteration)}
         if options.fusion and budget.left():
             ran.add("fuse")
-            named = fusions(admitted, {n.op.name for n in graph.nodes})
+            named = fusions(rules, {n.op.name for n in graph.nodes})
             read = len(graph.nodes)
             fired |= fuse(graph, named, budget)
             if verifying():
                 verify_snapshot(graph, "fuse", start=read)
+        if not verifying() and own_rules(rules) and (wrong := mistyped(graph)):
+            raise EngineError(_cannot_be(str(wrong.node), engine))
         clock.lap("fuse")
         work = _Work(graph, pieces, regions, outside, roots, model, options)
-        result = _cover_all(work, budget, admitted, ran, clock)
+        result = _cover_all(work, budget, rules, ran, clock)
     result.fired = fired
     result.baseline_cost_s = baseline
     result.cost_s = model.program(result.roots, is_constant(result.roots))
@@ -208,18 +226,26 @@ def optimise(
     return result
 
 
+_OF_RULES = ("saturate", "fuse")
+"""Stages in which rules build terms."""
+
+
 @contextmanager
 def _blamed_on_rules(engine: Engine) -> Iterator[None]:
     """The user's terms are sound: what does not fit now was built by a rule."""
     try:
         yield
     except (ShapeError, DTypeError, VerifyError) as error:
-        if isinstance(error, VerifyError) and error.stage != "saturate":
+        if isinstance(error, VerifyError) and error.stage not in _OF_RULES:
             raise
-        raise EngineError(
-            f"a rule built a term that cannot be: {str(error).splitlines()[0]}\n"
-            f"  rules that fired: {', '.join(sorted(engine.fired))}"
-        ) from error
+        raise EngineError(_cannot_be(str(error).splitlines()[0], engine)) from error
+
+
+def _cannot_be(what: str, engine: Engine) -> str:
+    return (
+        f"a rule built a term that cannot be: {what}\n"
+        f"  rules that fired: {', '.join(sorted(engine.fired))}"
+    )
 
 
 def _spent(budget: Budget, options: Options) -> str:

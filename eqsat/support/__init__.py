@@ -17,6 +17,8 @@ from eqsat.support.errors import (
     OptionError,
     RecompileWarning,
     RuleError,
+    RuleFailure,
+    RuleWarning,
     ShapeError,
     SourceLine,
     TraceAttributeError,

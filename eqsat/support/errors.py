@@ -45,6 +45,15 @@ class EngineError(EqsatError, RuntimeError):
     """The e-graph engine refused a command or found a contradiction."""
 
 
+class RuleFailure(EngineError):
+    """The engine cannot take a rule."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+        """Its name."""
+
+
 class OptionError(EqsatError, ValueError):
     """An option has a value that it cannot take."""
 
@@ -71,6 +80,10 @@ class VerifyError(EqsatError):
 
 class BudgetWarning(UserWarning):
     """A budget ran out: the program is correct, but a cheaper one may exist."""
+
+
+class RuleWarning(UserWarning):
+    """A rule does not work: it is set aside, and the other rules are used."""
 
 
 class RecompileWarning(UserWarning):

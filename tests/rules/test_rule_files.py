@@ -253,9 +253,7 @@ def test_two_rules_of_one_name_do_not_join(tmp_path: Path) -> None:
         eq.default_rules() + mine
 
 
-def test_rules_that_contradict_each_other_are_an_error_not_a_number(
-    tmp_path: Path,
-) -> None:
+def test_a_rule_that_contradicts_the_types_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         HEAD + '@rule("... n")\ndef sum_is_nothing(x):\n'
@@ -263,13 +261,14 @@ def test_rules_that_contradict_each_other_are_an_error_not_a_number(
     )
     rules = eq.default_rules() + eq.load_rules(path)
     x = np.ones((3, 4))
-    with pytest.raises(eq.EngineError, match="different shape or dtype") as caught:
-        eq.jit(lambda x: np.exp(x).sum(-1, keepdims=True), rules=rules)(x)
-    assert "sum_is_nothing" in str(caught.value)
+    fast = eq.jit(lambda x: np.exp(x).sum(-1, keepdims=True), rules=rules)
+    with pytest.warns(eq.RuleWarning, match="different shape or dtype") as caught:
+        assert fast(x).tolist() == [[4.0 * np.e]] * 3
+    assert "'sum_is_nothing'" in str(caught[0].message)
     assert eq.jit(lambda x: x.sum(-1))(x).tolist() == [4.0] * 3
 
 
-def test_a_rule_whose_right_side_cannot_be_is_an_error_of_the_rule() -> None:
+def test_a_rule_whose_right_side_cannot_be_is_left_out() -> None:
     """``m n`` does not say that x x exists; the user's line is not to blame."""
 
     @eq.rule("m n")
@@ -278,9 +277,10 @@ def test_a_rule_whose_right_side_cannot_be_is_an_error_of_the_rule() -> None:
         return x + x, x @ x
 
     rules = eq.default_rules() + eq.RuleSet((twice_is_square,))
-    with pytest.raises(eq.EngineError, match="built a term that cannot be") as caught:
-        eq.jit(lambda x: np.exp(x + x), rules=rules)(np.ones((3, 4)))
-    assert "twice_is_square" in str(caught.value)
+    fast = eq.jit(lambda x: np.exp(x + x), rules=rules)
+    with pytest.warns(eq.RuleWarning, match="built a term that cannot be") as caught:
+        assert np.allclose(fast(np.ones((3, 4))), np.exp(2))
+    assert "'twice_is_square'" in str(caught[0].message)
 
 
 def test_a_file_that_changed_at_once_is_read_again(tmp_path: Path) -> None:
