@@ -131,7 +131,7 @@ class Symbols:
         key = self.keys[x]
         return int(key[1]) if key[0] == "minus" else self.of("minus", x)
 
-    def _sign(self, x: int) -> tuple[bool, int]:
+    def sign(self, x: int) -> tuple[bool, int]:
         """Whether ``x`` is the negative of another symbol, and that one."""
         key = self.keys[x]
         if key[0] == "minus":
@@ -141,14 +141,14 @@ class Symbols:
             return True, self.number(-v)
         return False, x
 
-    def _signed(self, minus: bool, x: int) -> int:
+    def signed(self, minus: bool, x: int) -> int:
         return self.negative(x) if minus else x
 
     def add(self, x: int, y: int, floats: bool) -> int:
         """x + y."""
         if floats:
             for a, b in ((x, y), (y, x)):
-                if self.value(a) == 0 and self._sign(a)[0]:
+                if self.value(a) == 0 and self.sign(a)[0]:
                     return b
         if x == y:
             return self.multiply(x, self.number(2), floats)
@@ -156,20 +156,20 @@ class Symbols:
 
     def multiply(self, x: int, y: int, floats: bool) -> int:
         """x y."""
-        (a, x), (b, y) = self._sign(x), self._sign(y)
+        (a, x), (b, y) = self.sign(x), self.sign(y)
         if self.value(x) == 1 or self.value(y) == 1:
             found = y if self.value(x) == 1 else x
         else:
             found = self.of("multiply", *sorted((x, y)))
-        return self._signed(a != b, found)
+        return self.signed(a != b, found)
 
     def divide(self, x: int, y: int) -> int:
         """x / y of floats."""
-        (a, x), (b, y) = self._sign(x), self._sign(y)
+        (a, x), (b, y) = self.sign(x), self.sign(y)
         v = self.value(y)
         if v is not None and v and abs(math.log2(v)) in range(15):
-            return self._signed(a != b, self.multiply(x, self.number(1 / v), True))
-        return self._signed(a != b, self.of("divide", x, y))
+            return self.signed(a != b, self.multiply(x, self.number(1 / v), True))
+        return self.signed(a != b, self.of("divide", x, y))
 
     def invert(self, x: int) -> int:
         """not x."""
@@ -395,11 +395,13 @@ def _in_single(term: Term, s: Symbols) -> Callable[..., int]:
     table: Any = ARITHMETIC.get(name) or FLOATING.get(name)
     inner = table(s, True) if table else lambda *x: s.of(name, *x)
 
+    widen = _cast(half, single, s)
+
     def up(x: int) -> int:
         v = s.value(x)
         if v is not None and v == float(np.asarray(v, half)):
             return x
-        return s.of("cast-float", x, half, single)
+        return widen(x)
 
     down = _cast(single, half, s)
     return lambda *x: down(inner(*map(up, x)))
@@ -423,10 +425,10 @@ def _cast(old: DType, new: np.dtype[Any], s: Symbols) -> Callable[[int], int]:
     assert not isinstance(new, Weak)
 
     def cast(x: int) -> int:
+        minus, x = s.sign(x) if kind == "cast-float" else (False, x)
         key = s.keys[x]
-        if key[0] == kind and key[2] == new and _keeps(new, old):
-            return int(key[1])
-        return s.of(kind, x, old, new)
+        back = key[0] == kind and key[2] == new and _keeps(new, old)
+        return s.signed(minus, int(key[1]) if back else s.of(kind, x, old, new))
 
     return cast
 
@@ -450,7 +452,7 @@ ARITHMETIC: dict[str, Callable[[Symbols, bool], Callable[..., int]]] = {
 FLOATING: dict[str, Callable[[Symbols, bool], Callable[..., int]]] = {
     "divide": lambda s, f: s.divide,
     "reciprocal": lambda s, f: lambda x: s.divide(s.number(1), x),
-    "absolute": lambda s, f: lambda x: s.of("absolute", s._sign(x)[1]),
+    "absolute": lambda s, f: lambda x: s.of("absolute", s.sign(x)[1]),
 }
 
 

@@ -210,6 +210,13 @@ def _of_dtypes(rule: Rule) -> Iterator[str]:
     kinds = {k for d in dtypes for k in SPECIAL.get(d, ())}
     for p in arrays:
         yield from (f"{k} in {p}" for k in kinds)
+    if len(arrays) > 1:
+        yield from (f"all {k}" for k in TOGETHER if k in kinds)
+
+
+TOGETHER = ("NaN", "∞", "-∞", "0", "-0", "least", "greatest")
+"""Special values that all arrays hold at once, in every element: an infinity beside an
+equal one, or beside 0."""
 
 
 # -- what a case is in -----------------------------------------------------------------
@@ -225,8 +232,11 @@ def classes(case: Case) -> frozenset[str]:
     arrays = [p for p in rule.tensors if p not in rule.masks]
     found.add("an array of another dtype" if case.others else str(case.dtype))
     with np.errstate(all="ignore"):
-        for p in arrays:
-            found |= {f"{k} in {p}" for k in _values(case.rounded(p))}
+        held = [_values(case.rounded(p)) for p in arrays]
+    for p, kinds in zip(arrays, held, strict=True):
+        found |= {f"{k} in {p}" for k in kinds}
+    if len(arrays) > 1 and all(len(kinds) == 1 for kinds in held):
+        found |= {f"all {k}" for k in set.intersection(*map(set, held))}
     return frozenset(found)
 
 
@@ -363,8 +373,16 @@ def _reshape_classes(value: Shape, shapes: dict[str, Shape]) -> Iterator[str]:
             yield "splits an axis"
 
 
-def _values(array: Array) -> Iterator[str]:
-    """The classes of special values that an array holds."""
+def _values(array: Array) -> list[str]:
+    """The classes of special values that an array holds; alone where it holds no
+    other value."""
+    found = list(_special_values(array))
+    alone = not array.size or bool((array == array.ravel()[0]).all())
+    nan = found == ["NaN"] and bool(np.isnan(array.astype(float)).all())
+    return found if alone or nan else [*found, "others"]
+
+
+def _special_values(array: Array) -> Iterator[str]:
     known = SPECIAL.get(array.dtype)
     if known is None or not array.size:
         return

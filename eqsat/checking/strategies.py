@@ -200,8 +200,8 @@ def _with_specials(
 ) -> dict[str, Array]:
     """``arrays`` with special values of one class or of several, in one of them or in
     all, in every element or in some."""
-    one = rng.choice(list(arrays)) if arrays and rng.integers(2) else None
-    mixed, share = rng.integers(3) == 0, float(rng.choice((0.15, 0.5, 1.0)))
+    one = rng.choice(list(arrays)) if arrays and rng.integers(3) == 0 else None
+    mixed, share = rng.integers(4) == 0, float(rng.choice((0.2, 0.5, 1.0, 1.0)))
     chosen = float(rng.random())
     found = {}
     for p, array in arrays.items():

@@ -301,7 +301,9 @@ def domain(condition: Any) -> Any:
     ``domain(regular(a))`` suits a rule whose left side inverts ``a``.
     """
     if isinstance(condition, Fact):
-        return replace(condition, text="", truth="", is_domain=True)
+        return replace(
+            condition, text="", truth="", reads_constants=False, is_domain=True
+        )
     if isinstance(condition, Held):
         return condition
     raise RuleError(f"domain({condition!r}): expected a condition")

@@ -99,7 +99,7 @@ def test_a_broken_rule_file_is_an_error_that_names_the_line(
     )
     result = pytester.runpytest("broken.py", "--eqsat")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*broken.py:5: NameError*"])
+    result.stdout.fnmatch_lines(["*broken.py:3: rule 'f': NameError*"])
 
 
 def test_it_imports_nothing_of_eqsat_before_a_rule_file(tmp_path: Path) -> None:

@@ -235,11 +235,9 @@ def test_loading_a_file_takes_the_bodies_of_its_composites(tmp_path: Path) -> No
 def test_a_body_that_is_no_rule(tmp_path: Path, line: str, said: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(f"{FILE}\n\n{line}")
-    before = dict(Op.registry)
-    with pytest.raises(eq.RuleError) as caught:
-        eq.load_rules(file)
-    assert str(caught.value) == said.format(file=file)
-    assert Op.registry == before
+    with pytest.warns(eq.RuleWarning) as caught:
+        assert [r.name for r in eq.load_rules(file)] == ["squareplus"]
+    assert str(caught[0].message).startswith(said.format(file=file))
     unrecognised = line.replace('")\n', '", recognised=False)\n', 1)
     file.write_text(f"{FILE}\n\n{unrecognised}")
     assert [r.name for r in eq.load_rules(file)] == ["squareplus"]
