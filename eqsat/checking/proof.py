@@ -44,7 +44,7 @@ RANKS = (2, 1, 3, 0)
 """Numbers of axes that ``...`` stands for, a drawn shape each."""
 DRAWS = 6
 """Cases that are drawn for each until one reaches the left side."""
-ENOUGH = 1e-30
+ENOUGH = 5e-31
 """Trials are repeated until their agreement by chance is less likely than this."""
 MOST_TRIALS = 6
 
