@@ -19,7 +19,7 @@ import numpy as np
 
 from eqsat.checking.rule_attributes import roles
 from eqsat.checking.rule_shapes import named_axes
-from eqsat.checking.sample_arrays import Shape
+from eqsat.checking.sample_arrays import LIMIT, Shape
 from eqsat.checking.strategies import SPECIAL, Case, dtypes_of, loose
 from eqsat.rulelang import PatternNode, Rule
 from eqsat.support import Array
@@ -77,12 +77,18 @@ class Coverage:
     def wanted(self) -> frozenset[str]:
         """Classes that no case reached, and that may still be in the domain."""
         open_ = self.admitted - self.reached
-        return frozenset(c for c in open_ if self.drawn[c] < TRIES)
+        return frozenset(c for c in open_ if self.drawn[c] < _tries(c))
 
     @property
     def outside(self) -> tuple[str, ...]:
         """Classes of which many draws were made, all outside the rule's domain."""
         return tuple(sorted(self.admitted - self.reached - self.wanted))
+
+
+def _tries(name: str) -> int:
+    """The draws after which a class counts as outside. Conditions change values on
+    purpose, so a few tell."""
+    return 4 if " in " in name or name.startswith("all ") else TRIES
 
 
 def _size(case: Case) -> int:
@@ -112,7 +118,37 @@ def admitted(rule: Rule) -> Iterator[str]:
         yield from (f"{a} < {b}", f"{a} = {b}", f"{a} > {b}")
     for p, kind in rule.numbers.items():
         yield from _of_number(rule, p, kind)
+    yield from _of_pairs(rule)
     yield from _of_dtypes(rule)
+
+
+def _of_pairs(rule: Rule) -> Iterator[str]:
+    """Two parameters at once that are no special case of what they stand for."""
+    plain = [f"{p} {how}" for p, how in _generic(rule) if how]
+    yield from (" and ".join(pair) for pair in itertools.combinations(plain, 2))
+
+
+def _generic(rule: Rule) -> Iterator[tuple[str, str]]:
+    for p, kind in rule.numbers.items():
+        if kind != "float":
+            role = _role(rule, p)[0]
+            yield p, "> 1" if kind == "int" else GENERIC.get(role, "")
+
+
+GENERIC = {
+    "axes": "is another axis",
+    "one axis": "is another axis",
+    "perm": "is not its own inverse",
+    "starts": "starts inside",
+    "sizes": "of 2 or more",
+    "steps": "of 2 or more",
+    "low": "of 2 or more",
+    "high": "of 2 or more",
+    "stride": "of 2 or more",
+    "padding": "of 1",
+    "dilation": "of 2 or more",
+}
+"""For each kind of attribute the class that is no special case."""
 
 
 def _variadic(rule: Rule) -> list[str]:
@@ -134,8 +170,8 @@ def _of_number(rule: Rule, p: str, kind: str) -> Iterator[str]:
         return
     role, limit = _role(rule, p)
     if kind == "int":
-        ends = ("-1", "-2", "-3") if role == "axis" else ("0", "1", "2")
-        yield from (f"{p} = {n}" for n in ends)
+        axis = ("= -1", "= -2", "= -3")
+        yield from (f"{p} {n}" for n in (axis if role == "axis" else INTEGER))
         return
     for words, least in CLASSES.get(role, CLASSES["axes"]):
         if limit is None or least <= limit:
@@ -162,6 +198,7 @@ def _fixed_rank(rule: Rule, node: PatternNode) -> int | None:
     return max((axes.rank for axes in rule.signature.inputs), default=0)
 
 
+INTEGER = ("= 0", "= 1", "> 1")
 ONE_AXIS = ("argmax", "argmin", "sort", "argsort", "accumulate")
 CLASSES: dict[str, tuple[tuple[str, int], ...]] = {
     "axes": (
@@ -208,15 +245,22 @@ def _of_dtypes(rule: Rule) -> Iterator[str]:
     if loose(rule):
         yield "an array of another dtype"
     kinds = {k for d in dtypes for k in SPECIAL.get(d, ())}
-    for p in arrays:
-        yield from (f"{k} in {p}" for k in kinds)
+    for p, axes in zip(rule.tensors, rule.signature.inputs, strict=True):
+        if p in arrays:
+            several = kinds if axes.tokens else kinds - {*MIXED}
+            yield from (f"{k} in {p}" for k in several)
+        if p in arrays and axes.tokens and "NaN" in kinds:
+            yield from (f"{k} among plain numbers in {p}" for k in AMONG)
     if len(arrays) > 1:
         yield from (f"all {k}" for k in TOGETHER if k in kinds)
 
 
-TOGETHER = ("NaN", "∞", "-∞", "0", "-0", "least", "greatest")
+AMONG = ("NaN", "an infinity")
+"""Values that stand in one array among numbers of the working range."""
+MIXED = ("infinities", "poles", "beside 1", "near the end", "both ends")
+TOGETHER = ("NaN", "∞", "-∞", "0", "-0", "least", "greatest", *MIXED)
 """Special values that all arrays hold at once, in every element: an infinity beside an
-equal one, or beside 0."""
+equal one or beside 0, numbers that are nearly equal. Of the last, several."""
 
 
 # -- what a case is in -----------------------------------------------------------------
@@ -229,14 +273,17 @@ def classes(case: Case) -> frozenset[str]:
     found = {*_of_batch(rule, shapes), *_of_sizes(rule, shapes)}
     for p, value in case.numbers.items():
         found |= {f"{p} {how}" for how in _number_classes(rule, p, value, shapes)}
+    found |= {c for c in _of_pairs(rule) if set(c.split(" and ")) <= found}
     arrays = [p for p in rule.tensors if p not in rule.masks]
     found.add("an array of another dtype" if case.others else str(case.dtype))
     with np.errstate(all="ignore"):
-        held = [_values(case.rounded(p)) for p in arrays]
+        held = [list(_values(case.rounded(p))) for p in arrays]
     for p, kinds in zip(arrays, held, strict=True):
         found |= {f"{k} in {p}" for k in kinds}
-    if len(arrays) > 1 and all(len(kinds) == 1 for kinds in held):
-        found |= {f"all {k}" for k in set.intersection(*map(set, held))}
+    found |= {*_among_plain(case, arrays)}
+    if len(arrays) > 1:
+        rounded = [case.rounded(p) for p in arrays]
+        found |= {f"all {k}" for k in TOGETHER if _all_are(rounded, k)}
     return frozenset(found)
 
 
@@ -284,7 +331,7 @@ def _number_classes(
 ) -> Iterator[str]:
     kind = rule.numbers[p]
     if kind == "int":
-        yield f"= {value}"
+        yield f"= {value}" if value < 2 else "> 1"
     elif kind == "float":
         yield from _float_classes(value)
     else:
@@ -373,16 +420,44 @@ def _reshape_classes(value: Shape, shapes: dict[str, Shape]) -> Iterator[str]:
             yield "splits an axis"
 
 
-def _values(array: Array) -> list[str]:
-    """The classes of special values that an array holds; alone where it holds no
-    other value."""
-    found = list(_special_values(array))
-    alone = not array.size or bool((array == array.ravel()[0]).all())
-    nan = found == ["NaN"] and bool(np.isnan(array.astype(float)).all())
-    return found if alone or nan else [*found, "others"]
+def _among_plain(case: Case, arrays: Sequence[str]) -> Iterator[str]:
+    """The arrays that alone hold NaN, or infinities, among plain numbers."""
+    held = {p: case.rounded(p) for p in arrays}
+    floats = {p: a.astype(float) for p, a in held.items() if a.dtype.kind not in "biu"}
+    odd = {p: ~np.isfinite(x) for p, x in floats.items()}
+    limit = LIMIT[case.narrowest]
+    if sum(map(bool, map(np.any, odd.values()))) != 1:
+        return
+    if any((np.abs(x[~odd[p]]) > limit).any() for p, x in floats.items()):
+        return
+    (p,) = (p for p, where in odd.items() if where.any())
+    nan = np.isnan(floats[p][odd[p]])
+    if not odd[p].all() and (nan.all() or not nan.any()):
+        yield f"{AMONG[0 if nan.all() else 1]} among plain numbers in {p}"
 
 
-def _special_values(array: Array) -> Iterator[str]:
+def _all_are(arrays: Sequence[Array], kind: str) -> bool:
+    """Whether all elements of ``arrays`` are special values of a kind."""
+    met: set[float] = set()
+    for a in arrays:
+        values = SPECIAL.get(a.dtype, {}).get(kind)
+        if values is None or not a.size:
+            return False
+        x = a if a.dtype.kind in "iu" else a.astype(float)
+        if kind == "NaN":
+            right = np.isnan(x)
+        else:
+            right = np.isin(x, values)
+            if kind in ("0", "-0") and x.dtype.kind == "f":
+                right = right & (np.signbit(x) == (kind == "-0"))
+        if not right.all():
+            return False
+        met |= {*x.ravel().tolist()}
+    return kind not in MIXED or len(met) > 1
+
+
+def _values(array: Array) -> Iterator[str]:
+    """The classes of special values that an array holds."""
     known = SPECIAL.get(array.dtype)
     if known is None or not array.size:
         return
@@ -396,6 +471,9 @@ def _special_values(array: Array) -> Iterator[str]:
     yield from (["NaN"] if np.isnan(x).any() else [])
     yield from (["∞"] if (x == np.inf).any() else [])
     yield from (["-∞"] if (x == -np.inf).any() else [])
+    infinities = bool((x == np.inf).any() and (x == -np.inf).any())
+    yield from (["infinities"] if infinities else [])
+    yield from (["poles"] if np.isinf(x).any() and (x == 0).any() else [])
     zero = x == 0
     yield from (["0"] if (zero & ~np.signbit(x)).any() else [])
     yield from (["-0"] if (zero & np.signbit(x)).any() else [])

@@ -31,6 +31,7 @@ def monotone(f: Callable[[Array], Any], x: Ball, value: Array, span: Range) -> A
     low, high = _at(f, x.value - x.error), _at(f, x.value + x.error)
     error = np.maximum(np.abs(value - low), np.abs(high - value))
     lost = np.isfinite(x.value) & np.isfinite(x.error) & ~np.isfinite(error)
+    lost &= ~(np.isnan(low) & np.isnan(high) & np.isnan(value))  # outside for certain
     if (lost & (np.isnan(low) | np.isnan(high) | (low == -np.inf))).any():
         span.pole = True
     return np.where(x.error == 0, 0, np.where(np.isnan(error), np.inf, error))
@@ -87,6 +88,28 @@ def _divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
         span.pole = True
     error = (a.error + _times(value, b.error)) / np.where(room > 0, room, np.nan)
     return np.where((a.error == 0) & (b.error == 0), 0, error)
+
+
+def _quotient(args: list[Ball], span: Range, whole: Any) -> tuple[Array, Array]:
+    """The whole part of a quotient, and how far it may be off: not at all away from
+    whole numbers."""
+    a, b = args
+    exact = a.value / b.value
+    off = _divide(args, exact, span)
+    return whole(exact), np.abs(whole(exact + off) - whole(exact - off))
+
+
+def _floor_divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+    return _quotient(args, span, np.floor)[1]
+
+
+def _rest(whole: Any) -> Rule:
+    def rule(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+        a, b = args
+        count, jump = _quotient(args, span, whole)
+        return a.error + _times(count, b.error) + _times(jump, np.abs(b.value))
+
+    return rule
 
 
 def _reciprocal(args: list[Ball], value: Array, span: Range, *rest: Any) -> Any:
@@ -241,6 +264,9 @@ PROPAGATE: dict[str, Rule] = {
     "multiply": _multiply,
     "square": _square,
     "divide": _divide,
+    "floor_divide": _floor_divide,
+    "remainder": _rest(np.floor),
+    "fmod": _rest(np.trunc),
     "reciprocal": _reciprocal,
     "sqrt": _sqrt,
     "rsqrt": _root_below,

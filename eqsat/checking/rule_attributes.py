@@ -42,8 +42,9 @@ def roles(rule: Rule) -> dict[str, tuple[PatternNode, str]]:
         for p in nodes(side):
             if isinstance(p, PatternNode):
                 for attr, value in zip(p.op.attrs, p.attrs, strict=True):
-                    if isinstance(value, Expr) and value.head in rule.numbers:
-                        found.setdefault(value.head, (p, attr))
+                    for v in value if isinstance(value, tuple) else (value,):
+                        if isinstance(v, Expr) and v.head in rule.numbers:
+                            found.setdefault(v.head, (p, attr))
     return found
 
 
@@ -52,20 +53,27 @@ def draw_attributes(
 ) -> dict[str, Ints]:
     """Values of the parameters of ``rule`` that hold several integers."""
     wanted = [p for p, kind in rule.numbers.items() if kind == "ints"]
-    if not wanted:
-        return {}
+    single = [p for p, kind in rule.numbers.items() if kind == "int"]
     found: dict[str, Any] = {}
     for node, _ in roles(rule).values():
         given = dict(zip(node.op.attrs, node.attrs, strict=True))
         open_ = {a: v.head for a, v in given.items() if _is_open(v, wanted, found)}
-        if not open_:
+        entries = [
+            (a, i, v.head)
+            for a, values in given.items()
+            if isinstance(values, tuple) and node.op.name in DRAWN
+            for i, v in enumerate(values)
+            if _is_open(v, single, found)
+        ]
+        if not open_ and not entries:
             continue
         shape = operand_shape(rule, node, shapes, {**numbers, **found})
         made = DRAWN.get(node.op.name, _axes)(rng, shape, _lengths(given, found))
-        for attr, param in open_.items():
-            found[param] = made[attr] if isinstance(made, dict) else made
+        parts = made if isinstance(made, dict) else dict.fromkeys(given, made)
+        found |= {param: parts[a] for a, param in open_.items()}
+        found |= {p: parts[a][i] for a, i, p in entries if i < len(parts[a])}
     shape = max(shapes.values(), key=len, default=())
-    return {p: found[p] if p in found else _axes(rng, shape, None) for p in wanted}
+    return {p: _axes(rng, shape, None) for p in wanted if p not in found} | found
 
 
 def _is_open(value: Any, wanted: list[str], found: Mapping[str, Any]) -> bool:

@@ -40,13 +40,15 @@ def _special_floats(dtype: np.dtype[Any]) -> dict[str, tuple[float, ...]]:
         "NaN": (np.nan,),
         "∞": (np.inf,),
         "-∞": (-np.inf,),
+        "infinities": (np.inf, -np.inf),
+        "poles": (np.inf, -np.inf, 0.0, -0.0),
         "0": (0.0,),
         "-0": (-0.0,),
         "denormal": (tiny, -tiny, 3 * tiny),
         "huge": (largest, -largest, largest / 2, -largest / 3),
         "half": (0.5, -0.5, 1.5, -1.5, 2.5, 3.5, -2.5),
         "whole": (1.0, -1.0, 2.0, 3.0, -4.0, 8.0),
-        "beside 1": (one, -one, 2 - one, one + 1),
+        "beside 1": (1.0, one, 2 - one),
     }
 
 
@@ -56,7 +58,8 @@ SPECIAL = {d: _special_floats(d) for d in FLOATS} | {
         "1": (1,),
         "least": (np.iinfo(d).min,),
         "greatest": (np.iinfo(d).max,),
-        "near an end": (np.iinfo(d).max - 1, np.iinfo(d).min + 1),
+        "near the end": (np.iinfo(d).max, np.iinfo(d).max - 1),
+        "both ends": (np.iinfo(d).max, np.iinfo(d).min),
         "few": (1, 2, 3) if np.iinfo(d).min == 0 else (-1, 2, -3, 3),
     }
     for d in INTEGERS

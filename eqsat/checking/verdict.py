@@ -34,7 +34,7 @@ from eqsat.support import (
     Range,
     RuleError,
 )
-from eqsat.terms import BOOL
+from eqsat.terms import BOOL, Op
 
 _CLASS = re.compile(r"approximate\((.+)\)")
 
@@ -207,9 +207,10 @@ def _beside_specials(
     """Why floating results differ for operands that hold NaN or infinities.
 
     A result is NaN in the same elements where operands are NaN, and finite in the same
-    elements where they are infinite; what is finite agrees. A left side that makes NaN
-    of infinite operands may have more NaN on the right. Nothing is asked where
-    plain numbers in their place leave the working range, nor beside a sum of no terms.
+    elements where they are infinite; what is finite agrees. A left side that mixes
+    elements and makes NaN of infinite ones may have more NaN on the right. Nothing is
+    asked where plain numbers in their place leave the working range, nor beside a sum
+    of no terms.
     What a bias of -∞ hides may be hidden whole, NaN with it.
     Of a solution by factors whole matrices are compared: which elements of it a NaN
     reaches depends on the order of elimination.
@@ -225,6 +226,8 @@ def _beside_specials(
         return ""
     balls, _ = _balls(case, traced, floats)
     infinite = any(map(_holds_infinity, case.args()))
+    kinds = {Op.registry[name].kind for name in case.rule.ops(case.rule.left)}
+    mixes = not kinds <= {"pointwise", "view"}
     hides = any(f.name == "causal bias" for f in case.rule.facts)
     whole = not {"lu", "cholesky"}.isdisjoint(case.rule.ops(case.rule.left))
     for k, i in enumerate(floats):
@@ -233,7 +236,7 @@ def _beside_specials(
         wrong = _lost(np.isfinite(a), np.isfinite(b), whole)
         if not infinite:
             wrong |= _lost(~np.isnan(a), ~np.isnan(b), whole)
-        elif np.isnan(a).any():
+        elif mixes and np.isnan(a).any():
             wrong &= ~np.isnan(b)
         if hides:
             wrong &= ~np.isnan(a)

@@ -84,7 +84,7 @@ def chosen(rng: random.Random, a: Made, b: Made) -> Made:
 
 def values(dtype: np.dtype[Any]) -> list[np.ndarray[Any, Any]]:
     """All pairs of special values and of a few others."""
-    if dtype == bool:
+    if dtype.kind == "b":
         held: list[Any] = [False, True]
     else:
         held = [v for vs in SPECIAL[dtype].values() for v in vs]
