@@ -203,6 +203,8 @@ def _with_specials(
 ) -> dict[str, Array]:
     """``arrays`` with special values of one class or of several, in one of them or in
     all, in every element or in some."""
+    if rng.integers(4) == 0:
+        return _with_one_special(case, rng, arrays)
     one = rng.choice(list(arrays)) if arrays and rng.integers(3) == 0 else None
     mixed, share = rng.integers(4) == 0, float(rng.choice((0.2, 0.5, 1.0, 1.0)))
     chosen = float(rng.random())
@@ -216,6 +218,22 @@ def _with_specials(
         values = np.array([v for n in names for v in classes[n]], array.dtype)
         here = rng.uniform(0, 1, array.shape) < share
         found[p] = np.where(here, rng.choice(values, array.shape), array)
+    return found
+
+
+def _with_one_special(
+    case: Case, rng: Random, arrays: Mapping[str, Array]
+) -> dict[str, Array]:
+    """``arrays`` of plain numbers, and NaN or infinities in one of them."""
+    floats = [p for p in arrays if case.dtype_of(p) in FLOATS]
+    found = dict(arrays)
+    for p in floats:
+        found[p] = VALUES["uniform"](rng, arrays[p].shape, case.dtype_of(p))
+    if floats:
+        p = floats[int(rng.integers(len(floats)))]
+        value = (np.nan, np.nan, np.inf, -np.inf)[int(rng.integers(4))]
+        here = rng.uniform(0, 1, arrays[p].shape) < 0.3
+        found[p] = np.where(here, value, found[p])
     return found
 
 

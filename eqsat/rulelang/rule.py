@@ -141,8 +141,13 @@ class Rule:
 
     @cached_property
     def one_dtype(self) -> bool:
-        """Whether all its arrays must have one dtype, those of any rank too: a side
-        that lacks an array of the other side would else have another dtype."""
+        """Whether all its arrays must have one dtype, those of any rank too.
+
+        A side that lacks an array of the other side would else have another dtype; of
+        an exact rule a step would round, of integers it would wrap, elsewhere.
+        """
+        if self.numerics == "exact" or self.dtypes == "any":
+            return True
         held = [
             {p for root in side for p in nodes(root) if isinstance(p, PatternVar)}
             for side in self.sides[:2]
