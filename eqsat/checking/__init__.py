@@ -12,28 +12,31 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
+    from eqsat.checking.bounds import PRECISION, Analysis
     from eqsat.checking.check_rules import check, report_of, tested
-    from eqsat.checking.error_bounds import PRECISION, Analysis
-    from eqsat.checking.report import Finding, Report, show, with_bar
-    from eqsat.checking.rule_attributes import draw_attributes
-    from eqsat.checking.rule_shapes import draw_shapes, fitting_sizes
-    from eqsat.checking.sample_arrays import (
+    from eqsat.checking.draws import (
         INSIDE,
         LIMIT,
+        NUMBERS,
         SELDOM_UNUSUAL,
+        UNDEFINED,
         VALUES,
+        Case,
         Pick,
         Shape,
         broadcastable,
+        draw_attributes,
+        draw_shapes,
         fitting_shapes,
+        fitting_sizes,
+        inside_domain,
         one_of,
         shuffled,
         values,
     )
+    from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.shrink import array_code
-    from eqsat.checking.strategies import NUMBERS, Case, inside_domain
     from eqsat.checking.verdict import (
-        UNDEFINED,
         bits_differ,
         far_apart,
         not_finite,

@@ -7,8 +7,8 @@
 A rule is refused when a drawn case shows that its sides differ in shape, in dtype, in
 where they are defined, or by more than its numerics class allows
 (:mod:`eqsat.checking.verdict`), and when the engine never matches it. A rule that
-passes is proved where its sides are one function of real numbers
-(:mod:`eqsat.checking.proof`), else tested. Lints (:mod:`eqsat.checking.lint`) warn of
+passes is proved where its sides are one function of real numbers, or the same bits
+(:mod:`eqsat.checking.proofs`), else tested. Lints (:mod:`eqsat.checking.lint`) warn of
 rules that are not worth their while. Draws are the same from run to run."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from eqsat.rulelang import BrokenRule, Rule, RuleSet, failure
 from eqsat.support import RuleError
 
 if TYPE_CHECKING:
+    from eqsat.checking.draws import Case
     from eqsat.checking.lint import Linter
-    from eqsat.checking.strategies import Case
     from eqsat.checking.verdict import Outcome
 
 EXAMPLES = 100
@@ -184,7 +184,7 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
 
 def _proved(rule: Rule, found: Finding, cases: list[Case], seed: int) -> Finding:
     """The finding of a rule that passes its tests, with its proof if there is one."""
-    from eqsat.checking.proof import prove
+    from eqsat.checking.proofs import prove
 
     if found.unreached:
         return found
@@ -220,7 +220,7 @@ def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
 
 def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
     """Draw cases until one fails."""
-    from eqsat.checking.explore import explore
+    from eqsat.checking.draws import explore
     from eqsat.checking.verdict import judge
 
     def look(case: Case) -> bool:

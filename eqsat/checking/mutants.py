@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.checking.check_rules import refutation
-from eqsat.checking.proof import prove
-from eqsat.checking.strategies import Case
+from eqsat.checking.draws import Case
+from eqsat.checking.proofs import prove
 from eqsat.rulelang import (
     Expr,
     Num,

@@ -1,7 +1,7 @@
 """The check of ops that a file defines: NumPy kernels, prices and derivatives.
 
 A kernel (:meth:`Op.lowering`) fills what the reference computes, up to the errors that
-:mod:`eqsat.checking.error_bounds` explains, for arrays of every layout. A derivative
+:mod:`eqsat.checking.bounds` explains, for arrays of every layout. A derivative
 (:attr:`Op.vjp`) is what central differences in float64 say.
 """
 
@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.error_bounds import PRECISION, Analysis, ulp
+from eqsat.checking.bounds import PRECISION, Analysis, ulp
+from eqsat.checking.draws import (
+    FLOATS,
+    LIMIT,
+    UNDEFINED,
+    VALUES,
+    fitting_shapes,
+    values,
+)
 from eqsat.checking.report import Finding, Lint
-from eqsat.checking.sample_arrays import FLOATS, LIMIT, VALUES, fitting_shapes, values
-from eqsat.checking.verdict import UNDEFINED, bits_differ, far_apart, not_finite
+from eqsat.checking.verdict import bits_differ, far_apart, not_finite
 from eqsat.rulelang import evaluate, failure
 from eqsat.support import Array, Range
 from eqsat.terms import BOOL, INPUT, Axes, Graph, Op, Term, annotation_name

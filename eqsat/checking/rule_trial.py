@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.checking.strategies import Case, inside_domain, sample
-from eqsat.checking.verdict import UNDEFINED
+from eqsat.checking.draws import UNDEFINED, Case, inside_domain, sample
 from eqsat.egraph import Budget, EGraph, Inserted, fuse, normal_forms, open_engine
 from eqsat.ops import exp
 from eqsat.rulelang import PatternVar, Rule, RuleSet, trace_sides

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.strategies import Case, inside_domain
+from eqsat.checking.draws import Case, inside_domain
 from eqsat.rulelang import Rule, default_rules
 from eqsat.support import Array
 from eqsat.terms import BF16

@@ -2,7 +2,7 @@
 
 ``exact``: bit for bit, NaN equal to NaN, +0 apart from -0, whatever the values.
 ``reassociate``: where both sides are finite they differ by no more than the running
-error bounds of the two sides together (:mod:`eqsat.checking.error_bounds`).
+error bounds of the two sides together (:mod:`eqsat.checking.bounds.error_bounds`).
 ``approximate(tol)``: by ``tol`` max(1, \\|x\\|) more. For the last two, inside the
 working range neither side is infinite or NaN where the other is finite.
 
@@ -22,15 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.error_bounds import PRECISION, Analysis, ulp
-from eqsat.checking.strategies import LIMIT, Case
+from eqsat.checking.bounds import PRECISION, Analysis, ulp
+from eqsat.checking.draws import LIMIT, UNDEFINED, Case
 from eqsat.rulelang import RuleTerms, evaluate, instantiate, trace_sides
 from eqsat.support import (
     WIDE,
     Array,
     Ball,
     DTypeError,
-    EqsatError,
     Range,
     RuleError,
 )
@@ -69,10 +68,6 @@ def tolerance(numerics: str) -> float:
         raise RuleError(
             f"numerics={numerics!r}: expected a tolerance, such as approximate(1e-6)"
         ) from None
-
-
-UNDEFINED = (EqsatError, ValueError, TypeError, IndexError, ZeroDivisionError)
-"""What a side raises for arguments outside its domain."""
 
 
 def judge(case: Case, numerics: str) -> Outcome:

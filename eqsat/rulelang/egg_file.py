@@ -113,11 +113,11 @@ class _Translation:
         settings = [c for c in conditions if c.head in SETTINGS]
         for call in settings:
             self._setting(call)
-        left = self._side(self.source.left)
+        left = _side(self._term, self.source.left)
         self.on_left = False
         for call in settings:
             self._check_setting(call)
-        right = self._side(self.source.right)
+        right = _side(self._term, self.source.right)
         tests = [self._condition(c) for c in conditions if c not in settings]
         made = self._made(left, right, tests)
         try:
@@ -263,12 +263,6 @@ class _Translation:
         return self._number(e, "float")[0]
 
     # -- terms -------------------------------------------------------------------------
-
-    def _side(self, e: Syntax) -> Build:
-        if isinstance(e, EggCall) and e.head == RESULTS:
-            terms = [self._term(a) for a in e.args]
-            return lambda values: tuple(t(values) for t in terms)
-        return self._term(e)
 
     def _term(self, e: Syntax) -> Build:
         """An array, or a bare number."""
@@ -425,6 +419,14 @@ def _fixed(parts: Sequence[Build]) -> tuple[int, ...]:
         return tuple(part({}) for part in parts)
     except KeyError:
         raise ShapeError("axes are literal numbers") from None
+
+
+def _side(term: Callable[[Syntax], Build], e: Syntax) -> Build:
+    """One result or several."""
+    if isinstance(e, EggCall) and e.head == RESULTS:
+        terms = [term(a) for a in e.args]
+        return lambda values: tuple(t(values) for t in terms)
+    return term(e)
 
 
 def _constant(value: Any) -> Build:

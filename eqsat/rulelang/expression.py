@@ -15,33 +15,14 @@ from eqsat.terms import AttrVar, Traced
 Number = int | float
 
 
-@dataclass(frozen=True, repr=False)
-class Expr(AttrVar):
-    """Arithmetic over axis sizes and number parameters: ``name``, ``a*b``, ``1.0/n``.
+class Arithmetic(AttrVar):
+    """The operators of an expression; ``_join`` makes the result of one."""
 
-    ``kind`` is ``int``, ``float``, ``ints`` (a whole tuple-valued attribute) or
-    ``dtype`` (that of a variable). Equal sums and products of integers are written in
-    one way, so that they are one expression.
-    """
-
-    head: str
-    args: tuple[Expr | Number, ...] = ()
-    kind: str = "int"
+    __slots__ = ()
+    kind: str
 
     def _join(self, op: str, a: Any, b: Any) -> Any:
-        if isinstance(a, Traced) or isinstance(b, Traced):
-            return NotImplemented
-        kinds = {x.kind if isinstance(x, Expr) else type(x).__name__ for x in (a, b)}
-        if "ints" in kinds:
-            raise RuleError(
-                f"{self}: a tuple parameter has no arithmetic; use a helper"
-            )
-        kind = "float" if "float" in kinds or op == "/" else "int"
-        if kind == "int" and op in ("+", "-", "*"):
-            return written(polynomial(Expr(op, (a, b))), named(a, b))
-        if kind == "int" and op == "//" and b == 1:
-            return a
-        return Expr(op, (a, b), kind)
+        raise NotImplementedError
 
     def __add__(self, o: Any) -> Any:
         return self._join("+", self, o)
@@ -82,8 +63,37 @@ class Expr(AttrVar):
     def __divmod__(self, o: Any) -> Any:
         return self // o, self % o
 
-    def __neg__(self) -> Expr:
-        return Expr("-", (-0.0 if self.kind == "float" else 0, self), self.kind)
+    def __neg__(self) -> Any:
+        return self._join("-", -0.0 if self.kind == "float" else 0, self)
+
+
+@dataclass(frozen=True, repr=False)
+class Expr(Arithmetic):
+    """Arithmetic over axis sizes and number parameters: ``name``, ``a*b``, ``1.0/n``.
+
+    ``kind`` is ``int``, ``float``, ``ints`` (a whole tuple-valued attribute) or
+    ``dtype`` (that of a variable). Equal sums and products of integers are written in
+    one way, so that they are one expression.
+    """
+
+    head: str
+    args: tuple[Expr | Number, ...] = ()
+    kind: str = "int"
+
+    def _join(self, op: str, a: Any, b: Any) -> Any:
+        if isinstance(a, Traced) or isinstance(b, Traced):
+            return NotImplemented
+        kinds = {x.kind if isinstance(x, Expr) else type(x).__name__ for x in (a, b)}
+        if "ints" in kinds:
+            raise RuleError(
+                f"{self}: a tuple parameter has no arithmetic; use a helper"
+            )
+        kind = "float" if "float" in kinds or op == "/" else "int"
+        if kind == "int" and op in ("+", "-", "*"):
+            return written(polynomial(Expr(op, (a, b))), named(a, b))
+        if kind == "int" and op == "//" and b == 1:
+            return a
+        return Expr(op, (a, b), kind)
 
     def __lt__(self, o: Any) -> bool:
         return self._before(o) < 0

@@ -1,7 +1,7 @@
 """Whether two computations agree, under a numerics class.
 
 No tolerance is chosen: a floating result may differ by the running error bounds
-(:mod:`eqsat.checking.error_bounds`) of the terms that the two computations are made of,
+(:mod:`eqsat.checking.bounds`) of the terms that the two computations are made of,
 and an integer or a bool not at all. Elements of which the bounds say nothing, because
 rounding alone decides them, are counted as undecided."""
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from sizes import is_whole
 
-from eqsat.checking.bit_symbols import STRICT, Symbols, symbols_of
-from eqsat.checking.strategies import SPECIAL
-from eqsat.checking.verdict import UNDEFINED, bits_differ
+from eqsat.checking.draws import UNDEFINED
+from eqsat.checking.draws.cases import SPECIAL
+from eqsat.checking.proofs.bit_symbols import STRICT, Symbols, symbols_of
+from eqsat.checking.verdict import bits_differ
 from eqsat.ops import (
     absolute,
     add,

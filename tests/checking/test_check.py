@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sizes import is_whole
 
 import eqsat as eq
-from eqsat.checking.error_bounds import Analysis
+from eqsat.checking.bounds.error_bounds import Analysis
 from eqsat.command.cli import main
 from eqsat.ops import exp, log1p, sin
 from eqsat.rulelang.rule_sides import sides, trace_sides

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import eqsat as eq
-from eqsat.checking import strategies
-from eqsat.checking.coverage import Coverage, admitted, classes
-from eqsat.checking.explore import explore
-from eqsat.checking.strategies import Case, sample
-from eqsat.checking.verdict import UNDEFINED
+from eqsat.checking.draws import UNDEFINED
+from eqsat.checking.draws import cases as strategies
+from eqsat.checking.draws.cases import Case, sample
+from eqsat.checking.draws.coverage import Coverage, admitted, classes
+from eqsat.checking.draws.explore import explore
 from eqsat.ops import (
     conv2d,
     exp,

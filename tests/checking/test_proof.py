@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import eqsat as eq
-from eqsat.checking.explore import explore
-from eqsat.checking.field_semantics import LOGIC, REAL
-from eqsat.checking.free_functions import FreeFunctions, LogPairs, Unprovable
-from eqsat.checking.prime_field import Field, FieldArray, is_prime, random_prime
-from eqsat.checking.proof import prove
-from eqsat.checking.quotient_bound import LEAST, QuotientBound
-from eqsat.checking.strategies import Case
+from eqsat.checking.draws.cases import Case
+from eqsat.checking.draws.explore import explore
+from eqsat.checking.proofs.field_semantics import LOGIC, REAL
+from eqsat.checking.proofs.free_functions import FreeFunctions, LogPairs, Unprovable
+from eqsat.checking.proofs.prime_field import Field, FieldArray, is_prime, random_prime
+from eqsat.checking.proofs.proof import prove
+from eqsat.checking.proofs.quotient_bound import LEAST, QuotientBound
 from eqsat.checking.verdict import left_is_defined
 from eqsat.ops import (
     absolute,

@@ -15,7 +15,7 @@ from natives import run_in_child
 from sizes import examples
 
 import eqsat as eq
-from eqsat.checking.error_bounds import Analysis
+from eqsat.checking.bounds.error_bounds import Analysis
 from eqsat.support.error_interval import Range
 from eqsat.terms.signature import broadcast, parse
 from eqsat.terms.term import postorder

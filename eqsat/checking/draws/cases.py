@@ -1,9 +1,8 @@
 """Arguments of a rule: drawn as programs hold them, and bent into its domain.
 
-Shapes are those of :mod:`eqsat.checking.rule_shapes`, attributes those of
-:mod:`eqsat.checking.rule_attributes`, plain values those of
-:mod:`eqsat.checking.sample_arrays`. Special values (NaN, infinities, signed zeros,
-denormals, halves, the ends of integers) stand alone among plain ones, or mixed.
+Shapes are those of ``rule_shapes.py``, attributes those of ``rule_attributes.py``,
+plain values those of ``sample_arrays.py``. Special values (NaN, infinities, signed
+zeros, denormals, halves, the ends of integers) stand alone among plain ones, or mixed.
 """
 
 from __future__ import annotations
@@ -15,12 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.error_bounds import PRECISION
-from eqsat.checking.rule_attributes import draw_attributes, integers
-from eqsat.checking.rule_shapes import Random, draw_shapes, fitting_sizes
-from eqsat.checking.sample_arrays import FLOATS, INSIDE, LIMIT, PLAIN, VALUES, Shape
+from eqsat.checking.bounds import PRECISION
+from eqsat.checking.draws.rule_attributes import draw_attributes, integers
+from eqsat.checking.draws.rule_shapes import Random, draw_shapes, fitting_sizes
+from eqsat.checking.draws.sample_arrays import (
+    FLOATS,
+    INSIDE,
+    LIMIT,
+    PLAIN,
+    VALUES,
+    Shape,
+)
 from eqsat.rulelang import Expr, Rule
-from eqsat.support import Array
+from eqsat.support import Array, EqsatError
 from eqsat.terms import BF16, BOOL
 
 INTEGERS = tuple(np.dtype(t) for t in ("i4", "i8", "u1", "i1", "i2", "u2", "u4", "u8"))
@@ -30,6 +36,10 @@ FILLS = (float("-inf"), -1e30, 1e30, -0.0, float("inf"), float("nan"))
 """Numbers outside it, which programs hold now and then and conditions may ask for."""
 KINDS = (PLAIN, INSIDE, ("uniform",), PLAIN, ("large",), INSIDE)
 """What the arrays of a case are drawn from."""
+
+
+UNDEFINED = (EqsatError, ValueError, TypeError, IndexError, ZeroDivisionError)
+"""What a side raises for arguments outside its domain."""
 
 
 def _special_floats(dtype: np.dtype[Any]) -> dict[str, tuple[float, ...]]:

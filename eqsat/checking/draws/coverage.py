@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.rule_attributes import roles
-from eqsat.checking.rule_shapes import named_axes
-from eqsat.checking.sample_arrays import LIMIT, Shape
-from eqsat.checking.strategies import SPECIAL, Case, dtypes_of, loose
+from eqsat.checking.draws.cases import SPECIAL, Case, dtypes_of, loose
+from eqsat.checking.draws.rule_attributes import roles
+from eqsat.checking.draws.rule_shapes import named_axes
+from eqsat.checking.draws.sample_arrays import LIMIT, Shape
 from eqsat.rulelang import PatternNode, Rule
 from eqsat.support import Array
 from eqsat.terms import broadcast

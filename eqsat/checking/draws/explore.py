@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.coverage import Coverage, classes
-from eqsat.checking.strategies import Case, inside_domain, sample
+from eqsat.checking.draws.cases import Case, inside_domain, sample
+from eqsat.checking.draws.coverage import Coverage, classes
 from eqsat.rulelang import Rule
 
 AMONG = 3

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from eqsat.checking.error_bounds import PRECISION
+from eqsat.checking.bounds import PRECISION
 from eqsat.support import Array
 from eqsat.terms import BF16, BOOL, Axes
 

@@ -1,5 +1,5 @@
 """How the errors of a matrix show in its factorisations and in solutions, for
-:mod:`eqsat.checking.error_rules`.
+:mod:`eqsat.checking.bounds.error_rules`.
 
 All is to first order and by norms: a change E of the matrix A moves the solution x of
 A x = b by up to ‖A⁻¹‖ ‖E‖ ‖x‖, and rounding is a change of about n u ‖L‖ ‖U‖. Where

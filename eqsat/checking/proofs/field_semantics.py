@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.free_functions import Unprovable
-from eqsat.checking.prime_field import Field, FieldArray, as_objects
-from eqsat.checking.quotient_bound import ATOM, QuotientBound
+from eqsat.checking.proofs.free_functions import Unprovable
+from eqsat.checking.proofs.prime_field import Field, FieldArray, as_objects
+from eqsat.checking.proofs.quotient_bound import ATOM, QuotientBound
 from eqsat.ops import MOVES, iota_op, take_op
 from eqsat.support import Array
 from eqsat.terms import (

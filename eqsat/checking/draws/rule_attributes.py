@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.rule_shapes import Random
-from eqsat.checking.sample_arrays import Shape
+from eqsat.checking.draws.rule_shapes import Random
+from eqsat.checking.draws.sample_arrays import Shape
 from eqsat.rulelang import Expr, PatternNode, PatternVar, Rule, instantiate, nodes
 from eqsat.support import EqsatError
 

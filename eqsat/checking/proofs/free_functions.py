@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.checking.quotient_bound import QuotientBound
+from eqsat.checking.proofs.quotient_bound import QuotientBound
 
 
 class Unprovable(Exception):

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.free_functions import (
+from eqsat.checking.proofs.free_functions import (
     FreeFunctions,
     LogPairs,
     Unprovable,
     inverse,
 )
-from eqsat.checking.quotient_bound import ATOM, LEAST, QuotientBound
+from eqsat.checking.proofs.quotient_bound import ATOM, LEAST, QuotientBound
 from eqsat.support import Array
 
 WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)

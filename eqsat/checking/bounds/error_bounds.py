@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.error_rules import PROPAGATE, monotone
+from eqsat.checking.bounds.error_rules import PROPAGATE, monotone
 from eqsat.ops import (
     MOVES,
     add,

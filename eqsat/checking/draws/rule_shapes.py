@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat.checking.sample_arrays import Shape
+from eqsat.checking.draws.sample_arrays import Shape
 from eqsat.rulelang import Expr, PatternNode, PatternVar, Rule, exprs, nodes
 
 Random = Any

@@ -2,11 +2,10 @@
 
 Both sides are opened down to primitives for drawn shapes. Where they become the same
 term, nothing is left to prove. Otherwise they are evaluated at random points of random
-prime fields (:mod:`eqsat.checking.prime_field`), in which every op is the polynomial or
-the quotient that it is, or an uninterpreted function
-(:mod:`eqsat.checking.field_semantics`). When the two sides agree there, they are the
-same rational function of the arguments and of those functions, but for a probability
-that :attr:`Proof.error` bounds.
+prime fields (``prime_field.py``), in which every op is the polynomial or the quotient
+that it is, or an uninterpreted function (``field_semantics.py``). When the two sides
+agree there, they are the same rational function of the arguments and of those
+functions, but for a probability that :attr:`Proof.error` bounds.
 
 What is proved is an identity of real numbers, wherever both sides are defined, for the
 shapes drawn (:attr:`Proof.shapes`): named axes of pairwise distinct sizes of at least
@@ -28,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.bit_symbols import Symbols, symbols_of
-from eqsat.checking.field_semantics import evaluate
-from eqsat.checking.free_functions import Unprovable
-from eqsat.checking.prime_field import Field, FieldArray
-from eqsat.checking.strategies import Case, inside_domain, loose, sample
-from eqsat.checking.verdict import UNDEFINED
+from eqsat.checking.draws import UNDEFINED, Case, inside_domain, loose, sample
+from eqsat.checking.proofs.bit_symbols import Symbols, symbols_of
+from eqsat.checking.proofs.field_semantics import evaluate
+from eqsat.checking.proofs.free_functions import Unprovable
+from eqsat.checking.proofs.nan_flow import NanFlow
+from eqsat.checking.proofs.prime_field import Field, FieldArray
 from eqsat.ops import cast
 from eqsat.rulelang import Expr, Rule, exprs, instantiate, number_names
 from eqsat.support import Array
@@ -171,6 +170,7 @@ def _same_reach(case: Case) -> bool:
     dtype = _of_numbers(case)
     assert dtype is not None
     s, left, right = _symbols(case, dtype)
+    flow = NanFlow(s)
     roots = _terms(case, case.rule.left, dtype)
     floats = [is_float(t.dtype) for t in roots]
     if any(
@@ -179,7 +179,7 @@ def _same_reach(case: Case) -> bool:
         return False
     return all(
         a.shape == b.shape
-        and all(map(s.same_nan, a.ravel().tolist(), b.ravel().tolist()))
+        and all(map(flow.same_nan, a.ravel().tolist(), b.ravel().tolist()))
         for a, b in zip(left, right, strict=True)
     )
 

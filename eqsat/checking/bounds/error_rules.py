@@ -1,5 +1,5 @@
 """How the errors of operands show in a result, op by op: the table of
-:mod:`eqsat.checking.error_bounds`.
+:mod:`eqsat.checking.bounds.error_bounds`.
 
 Every entry takes the operands as balls, the exact value, the working range, the
 attributes and the precision of sums, and gives a bound on the change of the value
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking import matrix_error
+from eqsat.checking.bounds import matrix_error
 from eqsat.support import WIDE, Array, Ball, Precision, Range
 from eqsat.terms import Op
 

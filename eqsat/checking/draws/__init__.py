@@ -1,0 +1,31 @@
+"""Arguments for a rule, drawn as programs hold them.
+
+Knows shapes, attributes, special values, and the classes that a rule admits. Does not
+know when its two sides agree. Start with ``cases.py``.
+"""
+
+from eqsat.checking.draws.cases import (
+    NUMBERS,
+    UNDEFINED,
+    Case,
+    inside_domain,
+    loose,
+    sample,
+)
+from eqsat.checking.draws.explore import explore
+from eqsat.checking.draws.rule_attributes import draw_attributes
+from eqsat.checking.draws.rule_shapes import draw_shapes, fitting_sizes
+from eqsat.checking.draws.sample_arrays import (
+    FLOATS,
+    INSIDE,
+    LIMIT,
+    SELDOM_UNUSUAL,
+    VALUES,
+    Pick,
+    Shape,
+    broadcastable,
+    fitting_shapes,
+    one_of,
+    shuffled,
+    values,
+)
