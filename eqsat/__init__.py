@@ -13,6 +13,7 @@ backend runs it.
 
 from contextlib import suppress
 
+from eqsat import random
 from eqsat.can_fuse import CanFuse, can_fuse
 from eqsat.checking import Finding, Report, check
 from eqsat.explain import Explanation, WhyNot
@@ -57,6 +58,7 @@ from eqsat.support import (
     RuleError,
     RuleWarning,
     ShapeError,
+    StaleWarning,
     TraceError,
     VerifyError,
     bindings,
@@ -96,6 +98,7 @@ __all__ = [
     "RuleWarning",
     "ShapeError",
     "Spec",
+    "StaleWarning",
     "TraceError",
     "VerifyError",
     "WhyNot",
@@ -121,6 +124,7 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "lora",
+    "random",
     "recognition",
     "release_memory",
     "relu",

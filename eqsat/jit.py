@@ -44,12 +44,23 @@ from eqsat.support import (
     verifying,
     warn,
 )
-from eqsat.trace import Arguments, Spec, Trace, Tracer, flatten_arguments, trace
+from eqsat.trace import (
+    Arguments,
+    Spec,
+    Trace,
+    Tracer,
+    flatten_arguments,
+    trace,
+    unwatched,
+)
 
 _MOST = 1024
 """Programs of one function that are kept, the latest ones: each takes some 100 KB."""
 _MANY_FLOATS = 8
 """Values of one float argument that are compiled before a warning."""
+_MANY_CHANGES = 8
+"""Programs that were made since a name outside of the function changed, before a
+warning."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -102,6 +113,7 @@ class Jit(pytree.Made):
         self._lowered: dict[Any, Lowered] = {}
         self._frozen: Counter[Any] = Counter()
         self._floats: dict[str, set[float]] = {}
+        self._changes: Counter[str] = Counter()
         self._lock = threading.RLock()
         make = getattr(self.backend, "entry", None)
         self._entry: Entry | None = make(self._call) if make is not None else None
@@ -137,10 +149,11 @@ class Jit(pytree.Made):
                     f"argument {leaf.path} is a Spec, which has no data; use lower() "
                     f"or explain(){at(caller_line())}"
                 )
-        low, call = self._find(call)
-        if self._entry is not None:
-            self._entry.learn(call, low.trace, low.executable)
-        return low.trace.unflatten(low.executable(*call.arrays))
+        with unwatched():
+            low, call = self._find(call)
+            if self._entry is not None:
+                self._entry.learn(call, low.trace, low.executable)
+            return low.trace.unflatten(low.executable(*call.arrays))
 
     def _meet_mlx(self, sibling: Jit) -> None:
         """Have the entry of ``sibling`` tried before Python."""
@@ -182,6 +195,8 @@ class Jit(pytree.Made):
                     self._frozen[plain] += call.key not in self._lowered
             low = self._lowered.get(call.key)
             if low is None or not low.trace.is_current():
+                if low is not None:
+                    self._note_changed(low.trace)
                 self._note_floats(call)
                 with _collection_paused():
                     low = self._lower(call)
@@ -202,6 +217,21 @@ class Jit(pytree.Made):
                     f"program. Pass a NumPy scalar instead, such as np.float32({path})",
                     RecompileWarning,
                 )
+
+    def _note_changed(self, traced: Trace) -> None:
+        """Warn of a name outside of the function that is another one each time."""
+        changed = traced.outside.changed()
+        if changed is None:
+            return
+        written, line = changed
+        self._changes[written] += 1
+        if self._changes[written] == _MANY_CHANGES:
+            warn(
+                f"eqsat: {self.name!r} was compiled again {_MANY_CHANGES} times, since "
+                f"{written} changed. Pass it as an argument, a number as a NumPy scalar"
+                f"{at(line)}",
+                RecompileWarning,
+            )
 
     def _keep(self, key: Any, low: Lowered) -> None:
         """Keep a program, in the place of the oldest one where there are many."""
@@ -232,7 +262,7 @@ class Jit(pytree.Made):
 
     def _lower(self, call: Arguments) -> Lowered:
         start = time.perf_counter()
-        traced = trace(self.fn, call)
+        traced = trace(self.fn, call, watching=True)
         phases = {"trace": time.perf_counter() - start}
         model = self.backend.model
         start = time.perf_counter()

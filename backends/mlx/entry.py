@@ -68,7 +68,7 @@ class PlainEntry:
     """
 
     def __init__(self, slow: Callable[..., Any]) -> None:
-        known: dict[Any, list[tuple[tuple[Any, ...], Callable[..., Any]]]] = {}
+        known: dict[Any, list[tuple[Trace, tuple[Any, ...], Callable[..., Any]]]] = {}
         array = mx.array
 
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -79,12 +79,13 @@ class PlainEntry:
                 if type(a) is not array:
                     return self.slow(*args)
                 shapes.append(a.shape)
-            for dtypes, run in known.get(tuple(shapes), ()):
+            for trace, dtypes, run in known.get(tuple(shapes), ()):
                 for a, dtype in zip(args, dtypes):  # noqa: B905  (as many as shapes)
                     if a.dtype != dtype:
                         break
                 else:
-                    return run(*args)
+                    if trace.is_current():
+                        return run(*args)
             return self.slow(*args)
 
         self.known, self.function, self.slow = known, function, slow
@@ -94,14 +95,14 @@ class PlainEntry:
         self.slow = fallback
 
     def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
-        """Note what serves calls like ``call``, if they can be told by their arrays
-        alone: none nested or constant, and nothing closed over that may change."""
+        """Note what serves calls like ``call``, if they can be told by their arrays:
+        none nested or constant."""
         assert isinstance(call.structure, TreeNode)
         positional, named = call.structure.children
         assert isinstance(positional, TreeNode) and isinstance(named, TreeNode)
         plain = all(c == ArrayAt() for c in positional.children) and not named.children
         arrays = [leaf.value for leaf in call.leaves]
-        if not plain or call.owner is not None or trace.probes or not arrays:
+        if not plain or call.owner is not None or not arrays:
             return
         if any(leaf.constant for leaf in call.leaves):
             return
@@ -109,13 +110,12 @@ class PlainEntry:
             return
         alike = self.known.setdefault(tuple(a.shape for a in arrays), [])
         dtypes = tuple(a.dtype for a in arrays)
-        if any(d == dtypes for d, _ in alike):
-            return
+        alike[:] = [known for known in alike if known[1] != dtypes]
         run, unflatten = program.run, trace.unflatten
         if trace.out_tree == ArrayAt():
-            alike.append((dtypes, lambda *xs: run(*xs)[0]))
+            alike.append((trace, dtypes, lambda *xs: run(*xs)[0]))
         else:
-            alike.append((dtypes, lambda *xs: unflatten(run(*xs))))
+            alike.append((trace, dtypes, lambda *xs: unflatten(run(*xs))))
 
 
 def entry(slow: Callable[..., Any]) -> MLXEntry | PlainEntry:

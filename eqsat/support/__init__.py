@@ -21,6 +21,7 @@ from eqsat.support.errors import (
     RuleWarning,
     ShapeError,
     SourceLine,
+    StaleWarning,
     TraceAttributeError,
     TraceError,
     VerifyError,

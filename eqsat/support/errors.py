@@ -90,6 +90,10 @@ class RecompileWarning(UserWarning):
     """A number that changes from call to call is compiled in again and again."""
 
 
+class StaleWarning(UserWarning):
+    """A program keeps a value that was read when it was made, and that may change."""
+
+
 class CacheWarning(UserWarning):
     """The disk cache is not used: others could put code there."""
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import OrderedDict, defaultdict
+from array import array
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -212,7 +213,7 @@ def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None
     Equal for as long as nothing is assigned: arrays and what else cannot be looked into
     count by identity.
     """
-    if held_by(value) is None:
+    if held_by(value) is None and type(value) not in CONTENT:
         return None
     held: list[Any] = []
     return Attributes(_attributes(value, is_array, held, {}), tuple(held))
@@ -229,7 +230,7 @@ def _attributes(
     items = None if is_array(v) else held_by(v)
     if items is None:
         held.append(v)
-        return id(v)
+        return (id(v), CONTENT[kind](v)) if kind in CONTENT else id(v)
     if id(v) in seen:
         return "again", seen[id(v)]
     seen[id(v)] = len(seen)
@@ -275,6 +276,13 @@ def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     return held or None
 
 
+CONTENT: dict[type, Callable[[Any], Hashable]] = {
+    set: lambda v: frozenset((type(x), _key(x)) for x in v),
+    bytearray: bytes,
+    deque: lambda v: tuple((type(x), repr(x)) for x in v),
+    array: lambda v: v.tobytes(),
+}
+"""Types of Python's own whose objects change and hold no attributes; what they hold."""
 _PARTS = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
 
 

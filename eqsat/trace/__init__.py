@@ -15,7 +15,9 @@ from eqsat.trace.call_arguments import (
     never_written,
     to_numpy,
 )
+from eqsat.trace.contents import Contents
 from eqsat.trace.expressions import define_op, define_pointwise, traced_over
+from eqsat.trace.hidden_state import unwatched
 from eqsat.trace.kernel_body import (
     KERNEL,
     RESULT,
@@ -27,6 +29,7 @@ from eqsat.trace.kernel_body import (
 )
 from eqsat.trace.lazy_graph import RECORDING, Outline, Recorded, parts, recorded_again
 from eqsat.trace.open_composites import body_of, primitives, rebuilt
+from eqsat.trace.outside import MISSING, Outside, OutsideName
 from eqsat.trace.reductions import pairs_of, reduction
 from eqsat.trace.trace import Spec, Trace, trace
 from eqsat.trace.tracer import VALUES, Tracer

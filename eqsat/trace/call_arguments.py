@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import mmap
 import operator
 import sys
 from collections.abc import (
@@ -79,8 +80,8 @@ class Arguments:
         """Whether one of the arrays is of MLX."""
         return any(is_mlx(leaf.value) for leaf in self.leaves)
 
-    def floats(self) -> Iterator[pytree.Found]:
-        """The Python floats in the arguments, which are part of the program."""
+    def statics(self) -> Iterator[pytree.Found]:
+        """What is no array in the arguments, and part of the program."""
         assert isinstance(self.structure, pytree.TreeNode)
         parts = [
             c
@@ -88,7 +89,11 @@ class Arguments:
             for c in cast(pytree.TreeNode, s).children
         ]
         for name, part in zip(self.names, parts, strict=True):
-            yield from (f for f in pytree.statics(part, name) if type(f.value) is float)
+            yield from pytree.statics(part, name)
+
+    def floats(self) -> Iterator[pytree.Found]:
+        """The Python floats among these."""
+        return (f for f in self.statics() if type(f.value) is float)
 
     def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
         """The arguments by position and by name, with each array changed."""
@@ -272,13 +277,15 @@ def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
 
 def never_written(array: Any) -> bool:
     """Whether ``array``, all arrays that it is a view of, and the memory that they lie
-    in are read-only."""
+    in are read-only. A file that is mapped is not: others may write to it."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False
         array = array.base
     while isinstance(array, memoryview):
         array = array.obj
+    if isinstance(array, mmap.mmap):
+        return False
     try:
         return array is None or memoryview(array).readonly
     except TypeError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,11 @@ from eqsat.trace.call_arguments import (
     dtype_of_array,
     flatten_arguments,
     is_array,
-    never_written,
     to_numpy,
 )
+from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.hidden_state import watched
+from eqsat.trace.outside import Outside
 from eqsat.trace.tracer import Tracer
 
 __all__ = [
@@ -56,20 +57,21 @@ class Trace:
     out_tree: pytree.Structure
     constants: list[Any]
     """Arguments that are constant, kept alive for as long as their ``id`` counts."""
-    probes: list[tuple[np.ndarray[Any, Any], bytes]]
-    """A few elements of every array that the program uses and that can be written to,
-    and what they held."""
+    contents: list[Contents]
+    """Every array that the program was made of and that can change, and what it
+    held."""
+    outside: Outside
+    """What the function read outside of its arguments."""
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
         """What the function returns, with ``arrays`` in the places of ``outputs``."""
         return pytree.unflatten(self.out_tree, arrays)
 
     def is_current(self) -> bool:
-        """Whether the arrays that the function closes over hold what they held.
-
-        Up to 64 elements of each are compared: all of a small one.
-        """
-        return all(now.tobytes() == before for now, before in self.probes)
+        """Whether all that the program was made of is what it was: arrays, and names
+        outside of the function."""
+        current = all(c.is_current() for c in self.contents)
+        return current and self.outside.changed() is None
 
 
 def trace(
@@ -78,6 +80,7 @@ def trace(
     kwargs: Mapping[str, Any] | None = None,
     *,
     constants: Collection[str | int] = (),
+    watching: bool = False,
 ) -> Trace:
     """Run ``fn(*args, **kwargs)`` on stand-ins for its arrays and record what it does.
 
@@ -86,7 +89,8 @@ def trace(
     ``constants``, arrays that nobody can write to, and arrays that ``fn`` closes over
     become constants. Numbers, strings and None are part of the program. An exception of
     ``fn`` passes through. What :func:`flatten_arguments` made may stand for the
-    arguments.
+    arguments. ``watching``: the trace is to be used again, so that what ``fn`` reads
+    outside of its arguments is noted, and hidden state is refused (:func:`.watched`).
 
     Raises :class:`TraceError` for what cannot be recorded and :class:`DTypeError` for
     dtypes that are not supported, with the argument or the user's line.
@@ -104,7 +108,12 @@ def trace(
         for leaf in args.leaves
     ]
     positional, named = pytree.unflatten(args.structure, stand_ins)
-    result = fn(*positional, **named)
+    outside = Outside()
+    if watching:
+        with watched(fn, args.statics()) as outside:
+            result = fn(*positional, **named)
+    else:
+        result = fn(*positional, **named)
     _check_arguments(args, (positional, named), stand_ins)
     found, out_tree = pytree.flatten(result, is_array, "result")
     _check_plain(out_tree)
@@ -113,11 +122,14 @@ def trace(
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
     fixed = [leaf.value for leaf in args.leaves if leaf.constant]
-    kept = {id(a) for a in fixed}
-    others = [a for k, a in used.items() if k not in kept and a.size]
-    probes = [_probe(a) for a in others if not never_written(a)]
-    held = [(p, p.tobytes()) for p in probes]
-    return Trace(graph, inputs, names, outputs, out_tree, fixed, held)
+    declared = {id(leaf.value) for leaf in args.leaves if leaf.declared}
+    del result, found
+    contents = [
+        c
+        for k, c in used.held.items()
+        if k not in declared and not (k in used and c.is_private(holders=1))
+    ]
+    return Trace(graph, inputs, names, outputs, out_tree, fixed, contents, outside)
 
 
 def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
@@ -182,42 +194,21 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held: dict[int, tuple[int, SourceLine | None]] = {}
+        self.held: dict[int, Contents] = {}
+        """Those that can change."""
+        self._lines: dict[int, SourceLine | None] = {}
 
     def __setitem__(self, key: int, array: np.ndarray[Any, Any]) -> None:
-        if key not in self and not never_written(array):
-            self._held[key] = _digest(array), caller_line()
+        if key not in self and array.size and not is_immutable(array):
+            self.held[key], self._lines[key] = Contents(array), caller_line()
         super().__setitem__(key, array)
 
     def check(self) -> None:
         """Raise :class:`TraceError` when an array has changed since."""
-        for key, (before, line) in self._held.items():
-            if _digest(self[key]) != before:
+        for key, contents in self.held.items():
+            if not contents.is_current():
                 raise TraceError(
                     f"an array of shape {self[key].shape} was changed in place after "
                     "the program used it as a constant\n"
-                    f"  make a copy there: x.copy(){at(line)}"
+                    f"  make a copy there: x.copy(){at(self._lines[key])}"
                 )
-
-
-def _probe(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view of at most 64 elements, spread over all of ``array``."""
-    room = 64
-    steps: list[slice | EllipsisType] = [...]  # a view, also of what has no axes
-    for n in array.shape:
-        count = min(n, room)
-        room //= count
-        steps.append(slice(None, None, -(-n // count)))
-    return array[tuple(steps)]
-
-
-_WHOLE, _SAMPLE = 16_384, 4096
-"""Elements of a constant up to which all are compared, and how many of more are."""
-
-
-def _digest(array: np.ndarray[Any, Any]) -> int:
-    step = 1 if array.size <= _WHOLE else -(-array.size // _SAMPLE)
-    flags = array.flags
-    if flags.c_contiguous or flags.f_contiguous:  # five times as fast as .flat
-        return hash(array.reshape(-1, order="A")[::step].tobytes())
-    return hash(array.flat[::step].tobytes())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         each,
         every,
         expand,
+        has_versions,
         is_as_expected,
         member_offset,
         words,

@@ -45,8 +45,9 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 kind", "i64 count", "ptr object", "ptr data", "i64 need"),
         *("i64 mask", "ptr strides", "i64 thawed"),
     ),
-    # Bytes that must be what they were when the function was traced.
-    "Probe": ("ptr at", "i64 nbytes", "ptr held"),
+    # Bytes that must be what they were when the function was traced: those at "held",
+    # or those of a checksum, where that is null.
+    "Probe": ("ptr at", "i64 nbytes", "ptr held", "i64 checksum"),
     "Output": ("ptr dtype", "i64 ndim", "ptr shape", "i64 nbytes"),
 }
 """Records of eight-byte words, and the fields of each in order."""
@@ -57,6 +58,7 @@ OBJECTS: Objects = {
     "Tuple": {"size": ("i64", 16), "items": ("at", 24)},
     "List": {"size": ("i64", 16), "items": ("ptr", 24)},
     "Float": {"bits": ("i64", 16)},
+    "Dict": {"version": ("i64", 24)},
     "Ordered": {
         "first": ("ptr", dict.__basicsize__),
         "places": ("i64", dict.__basicsize__ + 24),
@@ -235,6 +237,20 @@ def member_offset(descriptor: MemberDescriptorType) -> int:
     if _read_at(member, "Member", "type") not in (_OBJECT, _OBJECT_EX):
         raise ValueError(f"{descriptor} is no object")
     return _read_at(member, "Member", "offset")
+
+
+@functools.cache
+def has_versions() -> bool:
+    """Whether each change of a dictionary gives it another version, as in CPython
+    3.11 and 3.12, and nothing else does."""
+    d: dict[str, object] = {"a": 1}
+    seen = [_read(d, "Dict", "version")]
+    d["a"], d["b"] = 2, 3
+    seen.append(_read(d, "Dict", "version"))
+    again = d["a"], d.get("c"), len(d), list(d), _read(d, "Dict", "version")
+    del d["b"]
+    seen += [_read(d, "Dict", "version"), _read({}, "Dict", "version")]
+    return len({*seen}) == 4 and again[-1] == seen[1]
 
 
 def _live_objects() -> Iterator[Any]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.trace import Arguments, Leaf, Trace, never_written
+from eqsat.trace import Arguments, Leaf, Trace
 
 from ..machine import ALIGNED, C_CONTIGUOUS, words
 from .guard_tables import KIND, NoVariantError, Records, Variant, variant
@@ -85,7 +85,7 @@ class _Compiled:
             need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
             strides=records.at(array.strides) if strided else 0,
             # A read-only array is a constant, with a program of its own.
-            thawed=not never_written(array),
+            thawed=_is_written(array),
         )
 
     def program(
@@ -106,6 +106,15 @@ class _Compiled:
             "threads": code.threads,
             "release": code.release,
         }
+
+
+def _is_written(array: Any) -> bool:
+    """Whether one may write to an array, or to one that it is a view of."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False
 
 
 def _output(
@@ -148,7 +157,7 @@ def _layout(value: Any) -> Hashable:
     if type(value) not in READ:
         return (type(value),)
     flags = value.flags
-    return flags.aligned, flags.c_contiguous or value.strides, never_written(value)
+    return flags.aligned, flags.c_contiguous or value.strides, _is_written(value)
 
 
 class _MethodDef(ctypes.Structure):

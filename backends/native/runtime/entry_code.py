@@ -45,6 +45,7 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare i32 @memcmp(ptr, ptr, i64)
 declare ptr @llvm.ptrmask.p0.i64(ptr, i64)
+declare <16 x i32> @llvm.fshl.v16i32(<16 x i32>, <16 x i32>, <16 x i32>)
 """
 """What every entry refers to, beside its own."""
 
@@ -63,16 +64,94 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @team_run(ptr, ptr, i64)
 """
 
-_PROBES = every(
-    "@probes_hold(ptr %v)",
-    """
-  %offset = mul i64 %i, 24
-  %probe = getelementptr i8, ptr %all, i64 %offset
+_CHECKSUM = """
+define internal <16 x i32> @turned(<16 x i32> %x, <16 x i32> %bits) alwaysinline {
+  %y = call <16 x i32> @llvm.fshl.v16i32(<16 x i32> %x, <16 x i32> %x, <16 x i32> %bits)
+  ret <16 x i32> %y
+}
+; A checksum of bytes: another one for each change of one word, and with a chance of
+; 2^-64 the same for others.
+define i64 @checksum(ptr %at, i64 %nbytes) {
+  %whole = and i64 %nbytes, -128
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %a = phi <16 x i32> [zeroinitializer, %0], [%a2, %one]
+  %b = phi <16 x i32> [zeroinitializer, %0], [%b2, %one]
+  %done = icmp eq i64 %i, %whole
+  br i1 %done, label %lanes, label %one
+one:
+  %p = getelementptr i8, ptr %at, i64 %i
+  %q = getelementptr i8, ptr %p, i64 64
+  %x = load <16 x i32>, ptr %p, align 1
+  %y = load <16 x i32>, ptr %q, align 1
+  %ax = xor <16 x i32> %a, %x
+  %by = xor <16 x i32> %b, %y
+  %a1 = mul <16 x i32> %ax, splat (i32 -1640531535)
+  %b1 = mul <16 x i32> %by, splat (i32 -2048144777)
+  %a2 = call <16 x i32> @turned(<16 x i32> %a1, <16 x i32> splat (i32 13))
+  %b2 = call <16 x i32> @turned(<16 x i32> %b1, <16 x i32> splat (i32 15))
+  %i1 = add i64 %i, 128
+  br label %next
+lanes:
+  %room = alloca [32 x i32], align 64
+  %second = getelementptr i8, ptr %room, i64 64
+  store <16 x i32> %a, ptr %room
+  store <16 x i32> %b, ptr %second
+  %start = call i64 @checksum_words(ptr %room, i64 128, i64 %nbytes)
+  %rest = getelementptr i8, ptr %at, i64 %whole
+  %left = sub i64 %nbytes, %whole
+  %r = call i64 @checksum_words(ptr %rest, i64 %left, i64 %start)
+  ret i64 %r
+}
+
+; Byte by byte, from a start.
+define internal i64 @checksum_words(ptr %at, i64 %nbytes, i64 %start) {
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one]
+  %h = phi i64 [%start, %0], [%h2, %one]
+  %done = icmp eq i64 %i, %nbytes
+  br i1 %done, label %end, label %one
+one:
+  %p = getelementptr i8, ptr %at, i64 %i
+  %byte = load i8, ptr %p
+  %wide = zext i8 %byte to i64
+  %x = xor i64 %h, %wide
+  %h1 = mul i64 %x, -7046029254386353131
+  %high = lshr i64 %h1, 29
+  %h2 = xor i64 %h1, %high
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret i64 %h
+}
+"""
+
+_PROBES = """
+; Whether bytes are what they were.
+define internal i1 @probe_holds(ptr %probe) {
   %now = get Probe.at, %probe
   %nbytes = get Probe.nbytes, %probe
   %held = get Probe.held, %probe
+  %large = icmp eq ptr %held, null
+  br i1 %large, label %sum, label %compare
+sum:
+  %c = call i64 @checksum(ptr %now, i64 %nbytes)
+  %wanted = get Probe.checksum, %probe
+  %alike = icmp eq i64 %c, %wanted
+  ret i1 %alike
+compare:
   %r = call i32 @memcmp(ptr %now, ptr %held, i64 %nbytes)
-  %ok = icmp eq i32 %r, 0""",
+  %same = icmp eq i32 %r, 0
+  ret i1 %same
+}
+""" + every(
+    "@probes_hold(ptr %v)",
+    """
+  %offset = mul i64 %i, 32
+  %probe = getelementptr i8, ptr %all, i64 %offset
+  %ok = call i1 @probe_holds(ptr %probe)""",
     """
   %n = get Variant.probes, %v
   %all = get Variant.probe, %v""",
@@ -359,7 +438,7 @@ python:
 """
 
 
-ENTERING = "\n".join((_PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
+ENTERING = "\n".join((_CHECKSUM, _PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
 """``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
 ``@refused`` where Python has to."""
 ENTRY_IR = expand(

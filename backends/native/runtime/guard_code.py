@@ -10,6 +10,7 @@ from ..machine import WRITEABLE, every
 KINDS = (
     *("array", "same", "float", "equal", "tuple", "list", "dict", "constant"),
     *("record", "instance", "scalar", "ordered", "fields", "slots", "both"),
+    *("names", "attributes", "absent"),
 )
 """Kinds of nodes, by their number."""
 
@@ -195,7 +196,63 @@ _MEMBERS = every(
   %ok = call i1 @match_set(ptr %at, ptr %found, ptr %member)""",
 )
 
+_NAMES = (
+    every(
+        "@match_each(ptr %at, ptr %found, ptr %dict, ptr %keys, i64 %n)",
+        """
+  %p = getelementptr ptr, ptr %keys, i64 %i
+  %key = load ptr, ptr %p
+  %value = call ptr @PyDict_GetItem(ptr %dict, ptr %key)
+  %ok = call i1 @match_named(ptr %at, ptr %found, ptr %value)""",
+    )
+    + """
+; Whether the keys of a dictionary stand for what they did: one node for each follows.
+; They do for as long as the dictionary has the version that it had then.
+define internal i1 @match_names(ptr %node, ptr %at, ptr %found, ptr %dict) {
+  %keys = get Node.data, %node
+  %n = get Node.count, %node
+  %known = get Node.mask, %node
+  %versions = get Node.need, %node
+  %version = get Dict.version, %dict
+  %same = icmp eq i64 %version, %known
+  br i1 %same, label %skip, label %look
+skip:
+  %nodes = load ptr, ptr %at
+  %nbytes = mul i64 %n, 64
+  %after = getelementptr i8, ptr %nodes, i64 %nbytes
+  store ptr %after, ptr %at
+  ret i1 true
+look:
+  %ok = call i1 @match_each(ptr %at, ptr %found, ptr %dict, ptr %keys, i64 %n)
+  br i1 %ok, label %note, label %no
+note:
+  %kept = and i64 %version, %versions
+  %place = getelementptr i8, ptr %node, i64 40  ; Node.mask
+  store i64 %kept, ptr %place
+  ret i1 true
+no:
+  ret i1 false
+}
+"""
+)
+
 _CONTAINERS = """
+; As match_set, of a name that may have to be absent.
+define internal i1 @match_named(ptr %at, ptr %found, ptr %x) {
+  %missing = icmp eq ptr %x, null
+  br i1 %missing, label %absent, label %there
+there:
+  %ok = call i1 @match(ptr %at, ptr %found, ptr %x)
+  ret i1 %ok
+absent:
+  %node = load ptr, ptr %at
+  %after = getelementptr i8, ptr %node, i64 64
+  store ptr %after, ptr %at
+  %kind = get Node.kind, %node
+  %wanted = icmp eq i64 %kind, 17
+  ret i1 %wanted
+}
+
 ; As match, of what may be missing.
 define internal i1 @match_set(ptr %at, ptr %found, ptr %x) {
   %missing = icmp eq ptr %x, null
@@ -293,7 +350,7 @@ define internal i1 @match(ptr %at, ptr %found, ptr %x) {
     i64 4, label %tuple i64 5, label %list i64 6, label %dict i64 7, label %constant
     i64 8, label %record i64 9, label %instance i64 10, label %scalar
     i64 11, label %ordered i64 12, label %fields i64 13, label %slots
-    i64 14, label %both ]
+    i64 14, label %both i64 15, label %names i64 16, label %object_names ]
 array:
   %fits = call i1 @match_array(ptr %node, ptr %x)
   br i1 %fits, label %keep, label %no
@@ -370,6 +427,20 @@ both:
 second:
   %b2 = call i1 @match(ptr %at, ptr %found, ptr %x)
   ret i1 %b2
+names:
+  %is_space = icmp eq ptr %x, %object
+  br i1 %is_space, label %named, label %no
+named:
+  %nm = call i1 @match_names(ptr %node, ptr %at, ptr %found, ptr %x)
+  ret i1 %nm
+object_names:
+  %own = call ptr @PyObject_GenericGetDict(ptr %x)
+  %without = icmp eq ptr %own, null
+  br i1 %without, label %forget, label %named_in
+named_in:
+  %on = call i1 @match_names(ptr %node, ptr %at, ptr %found, ptr %own)
+  call void @Py_DecRef(ptr %own)
+  ret i1 %on
 constant:
   %c = call i1 @match_constant(ptr %node, ptr %x)
   ret i1 %c
@@ -399,7 +470,9 @@ no:
 def guards(arrays: str) -> str:
     """``match``, ``match_items`` and ``equal``, with the ``match_array`` of the text
     ``arrays``: ``i1 (ptr node, ptr object)``."""
-    return _VALUES + _WORDS + arrays + _CONSTANT + _ITEMS + _MEMBERS + _CONTAINERS
+    return (
+        _VALUES + _WORDS + arrays + _CONSTANT + _ITEMS + _MEMBERS + _NAMES + _CONTAINERS
+    )
 
 
 GUARDS = guards(_ARRAYS)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -22,10 +24,20 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from eqsat.support import pytree
-from eqsat.trace import Arguments, Leaf, Trace, is_array
+from eqsat.trace import (
+    MISSING,
+    Arguments,
+    Contents,
+    Leaf,
+    Outside,
+    OutsideName,
+    Trace,
+    is_array,
+)
 
-from ..machine import member_offset, words
+from ..machine import has_versions, member_offset, words
 from .guard_code import KINDS
+from .shared_runtime import objects
 
 _MOST_WORDS = 4096
 """Room on the stack for one call, in eight-byte words: arrays in, twice out, and
@@ -103,8 +115,15 @@ def variant(
     if call.owner is not None:
         guards.owners.append(call.owner.held[0])
         _unchanged(guards.owners[-1], call.owner)
-    inside = [w for owner in guards.owners for w in guards.held(owner, set())]
-    probes = [w for now, held in trace.probes for w in _probe(now, held, records)]
+    spaces = guards.outside(trace.outside)
+    inside = [w for _, guard in spaces for w in guard]
+    inside += [w for owner in guards.owners for w in guards.held(owner, set())]
+    looked_at = [*(space for space, _ in spaces), *guards.owners]
+    arrays = {id(c.array): c for c in trace.contents}
+    arrays |= {k: c for k, (c, *_) in trace.outside.arrays.items()}
+    probes = [w for c in arrays.values() for w in _probe(c, records)]
+    if not trace.is_current():  # it changed while the program was made
+        raise NoVariantError
     if room > _MOST_WORDS:
         raise NoVariantError
     records.keep += [program, trace]
@@ -118,10 +137,10 @@ def variant(
             nkw=len(named.children),
             kwnames=records.at([records.key(k) for k in named.keys]),
             nodes=records.at(nodes),
-            held=len(guards.owners),
-            objects=records.at([records.own(owner) for owner in guards.owners]),
+            held=len(looked_at),
+            objects=records.at([records.own(x) for x in looked_at]),
             inside=records.at(inside),
-            probes=len(probes) // 3,
+            probes=len(probes) // 4,
             probe=records.at(probes),
             leaves=len(call.arrays),
             pack=pack,
@@ -271,6 +290,8 @@ class Guards:
         kind = type(value)
         if kind in (float, int, str):
             return self._value(value)
+        if kind in pytree.CONTENT:
+            raise NoVariantError
         items = None if is_array(value) else pytree.held_by(value)
         if items is None or id(value) in seen:
             return self._same(value)
@@ -286,6 +307,57 @@ class Guards:
         for _, child in items:
             node += self.held(child, seen)
         return node
+
+    def outside(self, outside: Outside) -> list[tuple[Any, list[int]]]:
+        """The guards of what a function reads outside of its arguments, and the objects
+        to look at: dictionaries, cells, functions, and objects."""
+        found: list[tuple[Any, list[int]]] = []
+        by_space: dict[tuple[int, str], list[OutsideName]] = defaultdict(list)
+        for name in outside.names.values():
+            by_space[id(name.space), name.kind].append(name)
+        for names in by_space.values():
+            node = self._names(names)
+            for name in names:
+                node += self._named(name.value)
+            found.append((names[0].space, node))
+        found += [
+            (h.value, self.held(h.value, set())) for h in outside.objects.values()
+        ]
+        return found
+
+    def _names(self, names: Sequence[OutsideName]) -> list[int]:
+        """The guard around what some names stand for in one space."""
+        space, kind = names[0].space, names[0].kind
+        keys = [n.name for n in names]
+        if kind == "attribute" and not _is_plain(space):
+            raise NoVariantError
+        if kind in ("dict", "attribute"):
+            return words(
+                "Node",
+                kind=KIND["names" if kind == "dict" else "attributes"],
+                count=len(keys),
+                object=self.records.own(space),
+                data=self.records.at([self.records.key(k) for k in keys]),
+                need=-has_versions(),
+            )
+        if kind == "slot":
+            return self._members("slots", space, keys)
+        places = [_place_of(space, n.value) for n in names]
+        return words(
+            "Node",
+            kind=KIND["slots"],
+            count=len(places),
+            object=self.records.own(space),
+            data=self.records.at(places),
+        )
+
+    def _named(self, value: Any) -> list[int]:
+        """The guard of what a name stands for: a number or a text, or an object."""
+        if value is MISSING:
+            return words("Node", kind=KIND["absent"])
+        if type(value) in (float, int, str):
+            return self._value(value)
+        return self._same(value)
 
     def _object(self, value: Any, names: Sequence[str]) -> list[int]:
         """The guard of an object, which those of what it holds follow."""
@@ -327,21 +399,48 @@ def _unchanged(value: Any, then: pytree.Attributes) -> None:
         raise NoVariantError
 
 
-def _probe(now: np.ndarray[Any, Any], held: bytes, records: Records) -> list[int]:
-    """Runs of bytes of the array, and what they held."""
+def _probe(contents: Contents, records: Records) -> list[int]:
+    """Runs of bytes of the array, and what they held; the checksum of a large one.
+    Raises :class:`NoVariantError` for a large one that does not lie in one run."""
+    array, held = contents.array, contents.held
+    records.keep.append(array)
+    if not isinstance(held, bytes):
+        flags = array.flags
+        if not (flags.c_contiguous or flags.f_contiguous):
+            raise NoVariantError
+        place = array.ctypes.data, array.nbytes
+        return [*place, 0, _checksum()(*place)]
     kept = ctypes.create_string_buffer(held, len(held))
-    records.keep += [now, kept]
-    start, size = ctypes.addressof(kept), now.itemsize
-    steps = np.indices(now.shape).reshape(now.ndim, now.size).T
-    places = steps @ np.array(now.strides, np.int64) if now.ndim else [0]
+    records.keep.append(kept)
+    start, size = ctypes.addressof(kept), array.itemsize
+    if array.flags.c_contiguous:
+        return [array.ctypes.data, len(held), start, 0]
+    steps = np.indices(array.shape).reshape(array.ndim, array.size).T
     runs: list[int] = []
-    for i, place in enumerate(places):
-        at = now.ctypes.data + int(place)
-        if runs and at == runs[-3] + runs[-2]:
-            runs[-2] += size
+    for i, place_of in enumerate(steps @ np.array(array.strides, np.int64)):
+        at = array.ctypes.data + int(place_of)
+        if runs and at == runs[-4] + runs[-3]:
+            runs[-3] += size
         else:
-            runs += [at, size, start + i * size]
+            runs += [at, size, start + i * size, 0]
     return runs
+
+
+@functools.cache
+def _checksum() -> Any:
+    """The checksum of bytes: ``(address, count)``."""
+    kind = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int64)
+    return kind(objects().address("checksum"))
+
+
+def _place_of(holder: Any, member: Any) -> int:
+    """Where a cell or a function holds a member, from its start (bytes)."""
+    size = type(holder).__basicsize__
+    held = ctypes.string_at(id(holder), size)
+    for place in range(16, size - 7, 8):
+        if int.from_bytes(held[place : place + 8], sys.byteorder) == id(member):
+            return place
+    raise NoVariantError
 
 
 def _parameters(call: Arguments) -> tuple[pytree.TreeNode, pytree.TreeNode]:

@@ -24,7 +24,15 @@ from .work_sharing_code import SHARING_FUNCTIONS
 
 _TEAM = ("team_run", "team_forget", "team_workers", *SHARING_FUNCTIONS)
 _HANDLER = ("handler_malloc", "handler_calloc", "handler_realloc", "handler_free")
-_OBJECTS = ("entry", "new_array", "pool_release", "pool_kept", "pool_limit", *_HANDLER)
+_OBJECTS = (
+    "entry",
+    "checksum",
+    "new_array",
+    "pool_release",
+    "pool_kept",
+    "pool_limit",
+    *_HANDLER,
+)
 _NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
 """Places in NumPy's table of C functions, which never move."""
 

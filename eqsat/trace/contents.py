@@ -1,0 +1,56 @@
+"""What arrays held when a program was made of them, and whether they still do."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+
+WHOLE = 1 << 16
+"""Bytes of an array that are kept to compare; of a larger one a checksum is."""
+
+
+class Contents:
+    """An array and what it held. All of it counts: no element is left out."""
+
+    __slots__ = ("array", "held")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.held = _held(array)
+
+    def is_current(self) -> bool:
+        """Whether the array holds the same bits."""
+        return _held(self.array) == self.held
+
+    def is_private(self, holders: int) -> bool:
+        """Whether nobody can reach the array but this object and so many holders: it
+        was made in a function that has returned."""
+        array: Any = self.array
+        known = holders + 3  # this object, the name above, the argument below
+        while isinstance(array, np.ndarray):
+            if sys.getrefcount(array) > known:
+                return False
+            array, known = array.base, 3  # the array that shows it, and as above
+        return array is None
+
+
+def _held(array: np.ndarray[Any, Any]) -> bytes | tuple[int, int]:
+    if array.nbytes <= WHOLE:
+        return array.tobytes()
+    flat = array.ravel(order="K").view(np.uint8)
+    words = flat[: flat.size & -8].view(np.uint64)
+    return zlib.crc32(flat.data), int(np.bitwise_xor.reduce(words))
+
+
+def is_immutable(array: Any) -> bool:
+    """Whether nobody can change ``array``: it shows ``bytes``, read-only."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    while isinstance(array, memoryview):
+        array = array.obj
+    return type(array) is bytes

@@ -1,0 +1,469 @@
+"""What a function reads outside of its arguments, and whether it has changed.
+
+The bytecode of a function tells which names of modules, closures, classes and objects
+it may read; functions that it may call are read as well. :class:`Outside` is what they
+held before the trace.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from eqsat.support import SourceLine, pytree
+from eqsat.trace.call_arguments import is_array
+from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.random_state import has_state, owner_of, state_of
+
+MISSING: Final[Any] = object()
+"""Stands for the value of a name that is not there."""
+_PLAIN = (bool, int, float, str, type(None))
+_WRITERS = frozenset("append add extend insert discard update".split())
+"""Methods that write to a container and read nothing of it."""
+
+
+class OutsideName(NamedTuple):
+    """One name, where it is looked up, and what it stood for."""
+
+    space: Any
+    """A dictionary (``kind`` "dict"), a cell ("cell"), an object ("attribute" of its
+    dictionary, "slot") or a function ("function")."""
+    kind: str
+    name: str
+    value: Any
+    written: str
+    """How one writes it: ``Cfg.lr``."""
+    line: SourceLine
+
+    def now(self) -> Any:
+        """What it stands for now; :data:`MISSING` where it is not there."""
+        if self.kind == "dict":
+            return self.space.get(self.name, MISSING)
+        if self.kind == "attribute":
+            return vars(self.space).get(self.name, MISSING)
+        if self.kind == "cell":
+            return _in_cell(self.space)
+        return getattr(self.space, self.name, MISSING)
+
+    def is_current(self) -> bool:
+        """Whether it stands for the same object, or for an equal number or text."""
+        now, then = self.now(), self.value
+        if now is then:
+            return True
+        kind = type(then)
+        return kind in _PLAIN and type(now) is kind and repr(now) == repr(then)
+
+
+class HeldObject(NamedTuple):
+    """An object that a function reads as a whole, and what it held."""
+
+    value: Any
+    attributes: pytree.Attributes
+    written: str
+    line: SourceLine
+
+    def is_current(self) -> bool:
+        """Whether it holds the same."""
+        return pytree.attributes(self.value, is_array) == self.attributes
+
+
+class Stateful(NamedTuple):
+    """An object with a state that drawing from it changes: a random generator."""
+
+    value: Any
+    written: str
+    line: SourceLine | None
+
+
+@dataclass(eq=False)
+class Outside:
+    """What a function read outside of its arguments, as it was before the trace."""
+
+    names: dict[tuple[int, str, str], OutsideName] = field(default_factory=dict)
+    objects: dict[int, HeldObject] = field(default_factory=dict)
+    arrays: dict[int, tuple[Contents, str, SourceLine]] = field(default_factory=dict)
+    stateful: dict[int, Stateful] = field(default_factory=dict)
+    unknown: dict[str, SourceLine] = field(default_factory=dict)
+    """What nothing can watch, as one writes it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.objects or self.arrays)
+
+    def changed(self) -> tuple[str, SourceLine] | None:
+        """What has changed and where it is read; None where nothing has."""
+        for name in self.names.values():
+            if not name.is_current():
+                return name.written, name.line
+        for held in self.objects.values():
+            if not held.is_current():
+                return held.written, held.line
+        for contents, written, line in self.arrays.values():
+            if not contents.is_current():
+                return written, line
+        return None
+
+
+# -- reading bytecode ------------------------------------------------------------------
+
+
+class _Read(NamedTuple):
+    """A name in bytecode, and the attributes that are asked of it."""
+
+    kind: str
+    name: str
+    attributes: tuple[str, ...]
+    line: int
+    stored: bool
+    """Whether an attribute of it is set, which reads nothing."""
+
+
+_ROOTS = {
+    **{op: "global" for op in ("LOAD_GLOBAL", "LOAD_NAME")},
+    **{op: "free" for op in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")},
+}
+_NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "PUSH_NULL", "NOP"})
+
+
+@functools.lru_cache(maxsize=4096)
+def _reads(code: CodeType) -> tuple[_Read, ...]:
+    """The names that the code reads, attributes as far as they are written out."""
+    found: list[_Read] = []
+    open_: _Read | None = None
+    line = code.co_firstlineno
+    for step in dis.get_instructions(code):
+        line = step.starts_line or line
+        op = step.opname
+        if op in _NOTHING:
+            continue
+        if open_ is not None:
+            if op in ("LOAD_ATTR", "LOAD_METHOD"):
+                asked = (*open_.attributes, str(step.argval))
+                open_ = open_._replace(attributes=asked)
+                continue
+            found.append(open_._replace(stored=op in ("STORE_ATTR", "DELETE_ATTR")))
+            open_ = None
+        if op in _ROOTS:
+            open_ = _Read(_ROOTS[op], str(step.argval), (), line, False)
+    return tuple(dict.fromkeys(found))
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return (*{sysconfig.get_path(n) for n in names}, "<frozen ", "<__array_function__")
+
+
+_PACKAGES = frozenset({"eqsat", "numpy", "scipy", "mlx"})
+_LIBRARIES = _PACKAGES | sys.stdlib_module_names - {"__main__"}
+
+
+def _is_library(module: object, file: str = "") -> bool:
+    """Whether code or a module is of a library, whose names nobody changes."""
+    top = str(module).partition(".")[0]
+    return top in _LIBRARIES or file.startswith(_library_folders())
+
+
+def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
+    """Whether the code, with the globals ``names``, is the user's own."""
+    return not _is_library(names.get("__name__", ""), code.co_filename)
+
+
+def _is_users_module(value: ModuleType) -> bool:
+    file = getattr(value, "__file__", None) or ""
+    return not _is_library(value.__name__, file)
+
+
+def _is_users_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None) or ""
+    return not _is_library(kind.__module__, file)
+
+
+def _in_cell(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _dictionary(kind: type) -> dict[str, Any]:
+    """The dictionary behind ``vars`` of a class."""
+    found: dict[str, Any] = gc.get_referents(vars(kind))[0]
+    return found
+
+
+# -- finding what is read --------------------------------------------------------------
+
+
+class NameReader:
+    """Notes what functions read. ``outside`` is what was found."""
+
+    def __init__(self) -> None:
+        self.outside = Outside()
+        self.codes: dict[int, CodeType] = {}
+        """Code that was read, or need not be, by its ``id``."""
+        self._seen: set[Any] = set()
+        self._line = SourceLine("<unknown>", 0)
+
+    def function(self, f: FunctionType, first: Any = MISSING) -> None:
+        """Note what ``f`` reads, called with ``first`` as its first argument where that
+        is known."""
+        code = f.__code__
+        key = f, id(first)
+        if key in self._seen or not is_of_user(code, f.__globals__):
+            return
+        self._seen.add(key)
+        self._line = SourceLine(code.co_filename, code.co_firstlineno)
+        self._note(f, "function", "__code__", code, f.__name__)
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = getattr(f, name)
+            if held is not None:
+                self._note(f, "function", name, held, f"{f.__name__}.{name}")
+                self.whole(held, f"{f.__name__}.{name}")
+        cells = dict(zip(code.co_freevars, f.__closure__ or (), strict=True))
+        bound = {}
+        if first is not MISSING and code.co_argcount:
+            bound[code.co_varnames[0]] = first
+        self.code(code, f.__globals__, cells, bound)
+
+    def code(
+        self,
+        code: CodeType,
+        names: dict[str, Any],
+        cells: Mapping[str, CellType],
+        bound: Mapping[str, Any],
+    ) -> None:
+        """Note what code reads: of its globals ``names``, of ``cells`` around it, and
+        of local names whose values are known."""
+        self.codes[id(code)] = code
+        for read in _reads(code):
+            self._line = SourceLine(code.co_filename, read.line)
+            value = MISSING
+            if read.kind == "global":
+                if read.name in names:  # else it is one of Python's own
+                    value = self._name(names, read.name, read.name)
+            elif read.name in bound:
+                value = bound[read.name]
+            elif read.name in cells:
+                cell = cells[read.name]
+                value = _in_cell(cell)
+                self._note(cell, "cell", read.name, value, read.name)
+            if value is not MISSING:
+                self._follow(value, read)
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                self.code(inner, names, cells, bound)
+
+    def _follow(self, value: Any, read: _Read) -> None:
+        """Note the attributes that are read of ``value``, one after the other."""
+        written, owner = read.name, MISSING
+        for name in read.attributes:
+            if isinstance(value, ModuleType):
+                own = vars(value)
+                if _is_users_module(value):
+                    found = self._name(own, name, f"{written}.{name}")
+                else:
+                    found = own.get(name, MISSING)
+            elif isinstance(value, type):
+                found = self._of_class(value, name, f"{written}.{name}")
+                if isinstance(found, classmethod):
+                    owner = value
+                if isinstance(found, (staticmethod, classmethod)):
+                    found = found.__func__
+            elif not _is_users_class(type(value)) or isinstance(value, FunctionType):
+                if has_state(owner_of(value)):
+                    self.whole(value, f"{written}.{name}")
+                elif name not in _WRITERS:
+                    self.whole(value, written)
+                return
+            else:
+                owner, found = value, self._of_object(value, name, f"{written}.{name}")
+            if found is MISSING:
+                return
+            value, written = found, f"{written}.{name}"
+        if isinstance(value, FunctionType) and owner is not MISSING:
+            self.function(value, owner)
+        elif not read.stored:
+            self.whole(value, written)
+
+    def _of_class(self, kind: type, name: str, written: str) -> Any:
+        """What a class or a base of it has under a name, as it is written there."""
+        for base in kind.__mro__:
+            own = vars(base)
+            if _is_users_class(base):
+                self._name(_dictionary(base), name, written)
+            if name in own:
+                return own[name]
+        if _is_users_class(type(kind)):  # whose properties are those of the class
+            self.outside.unknown.setdefault(written, self._line)
+        return MISSING
+
+    def _of_object(self, value: Any, name: str, written: str) -> Any:
+        """What an object of a class of the user has under a name: a value, or a
+        function that is called with the object."""
+        kind = type(value)
+        there = next((vars(b)[name] for b in kind.__mro__ if name in vars(b)), MISSING)
+        if isinstance(kind.__getattribute__, FunctionType):
+            self.outside.unknown.setdefault(written, self._line)
+            return MISSING
+        if isinstance(there, MemberDescriptorType):
+            found = getattr(value, name, MISSING)
+            self._note(value, "slot", name, found, written)
+            return found
+        asked = there.fget if isinstance(there, property) else None
+        asked = getattr(there, "func", None) if asked is None else asked
+        if isinstance(asked, FunctionType):  # of a property, or a cached one
+            self._of_class(kind, name, written)
+            self.function(asked, value)
+            if isinstance(there, property):
+                return MISSING
+        elif hasattr(type(there), "__set__"):
+            if _is_users_class(type(there)):
+                self.outside.unknown.setdefault(written, self._line)
+            else:  # a field of a named tuple, the value of an Enum
+                self.whole(value, written.rpartition(".")[0])
+            return MISSING
+        own = getattr(value, "__dict__", None)
+        if type(own) is dict:
+            found = own.get(name, MISSING)
+            self._note(value, "attribute", name, found, written)
+            if found is not MISSING:
+                return found
+        if there is MISSING:
+            more = getattr(kind, "__getattr__", None)
+            if isinstance(more, FunctionType):
+                self.function(more, value)
+            return MISSING
+        self._of_class(kind, name, written)
+        if isinstance(there, staticmethod):
+            self.whole(there.__func__, written)
+            return MISSING
+        if isinstance(there, classmethod):
+            self.whole(MethodType(there.__func__, kind), written)
+            return MISSING
+        return there
+
+    def _name(self, space: dict[str, Any], name: str, written: str) -> Any:
+        value = space.get(name, MISSING)
+        self._note(space, "dict", name, value, written)
+        return value
+
+    def _note(self, space: Any, kind: str, name: str, value: Any, written: str) -> None:
+        noted = OutsideName(space, kind, name, value, written, self._line)
+        self.outside.names.setdefault((id(space), kind, name), noted)
+
+    def whole(self, value: Any, written: str) -> None:
+        """Note all that can be read of a value, and what functions in it read."""
+        key = "whole", id(value)
+        if isinstance(value, _PLAIN) or key in self._seen:
+            return
+        self._seen.add(key)
+        state = owner_of(value)
+        if has_state(state):
+            noted = Stateful(state, written, self._line)
+            self.outside.stateful.setdefault(id(state), noted)
+        elif isinstance(value, np.ndarray):
+            if not is_immutable(value):
+                noted_array = Contents(value), written, self._line
+                self.outside.arrays.setdefault(id(value), noted_array)
+        elif isinstance(value, FunctionType):
+            self.function(value)
+        elif isinstance(value, MethodType):
+            self.callable(value)
+        elif isinstance(value, pytree.Made):
+            self.callable(value.fn)
+        elif isinstance(value, type):
+            self._class(value, written)
+        elif isinstance(value, ModuleType):
+            self._module(value, written)
+        elif type(value).__module__.partition(".")[0] in _PACKAGES or is_array(value):
+            return
+        else:
+            self._object(value, written)
+
+    def callable(self, fn: Callable[..., Any]) -> None:
+        """Note what a function reads, or a method, or an object that is called."""
+        while isinstance(fn, pytree.Made):
+            fn = fn.fn
+        if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):
+            self.function(fn.__func__, fn.__self__)
+        elif isinstance(fn, FunctionType):
+            self.function(fn)
+        else:
+            self.whole(fn, getattr(fn, "__name__", type(fn).__name__))
+
+    def _class(self, kind: type, written: str) -> None:
+        """Note what stands in a class of the user, and what its methods read."""
+        for base in filter(_is_users_class, kind.__mro__):
+            for name, value in list(vars(base).items()):
+                functions = [*_functions_of(getattr(value, "__func__", value))]
+                for f in functions:
+                    self.function(f)
+                if functions or _is_data(value):
+                    self._name(_dictionary(base), name, f"{written}.{name}")
+                if _is_data(value):
+                    self.whole(value, f"{written}.{name}")
+
+    def _module(self, module: ModuleType, written: str) -> None:
+        if _is_users_module(module):
+            for name, value in list(vars(module).items()):
+                if not name.startswith("__") and _is_data(value):
+                    self._name(vars(module), name, f"{written}.{name}")
+                    self.whole(value, f"{written}.{name}")
+
+    def _object(self, value: Any, written: str) -> None:
+        """Note what an object or a container holds."""
+        line = self._line
+        if isinstance(value, functools._lru_cache_wrapper):
+            self.whole(value.__wrapped__, written)
+        if _is_users_class(type(value)):
+            self._class(type(value), type(value).__name__)
+        self._line = line
+        attributes = pytree.attributes(value, is_array)
+        if attributes is None:
+            return
+        self.outside.objects.setdefault(
+            id(value), HeldObject(value, attributes, written, line)
+        )
+        for held in attributes.held:
+            if held is not value:
+                self._line = line
+                self._part(held, written)
+
+    def _part(self, held: Any, written: str) -> None:
+        """Note what is read of a part of an object that is noted."""
+        state = owner_of(held)
+        if has_state(state) and state_of(state) is None:
+            return  # nobody knows whether it is asked
+        if pytree.held_by(held) is None or isinstance(held, pytree.Made):
+            self.whole(held, written)
+        elif _is_users_class(type(held)):
+            self._class(type(held), type(held).__name__)
+
+
+def _is_data(value: Any) -> bool:
+    kinds = (*_PLAIN, list, tuple, dict, set, np.ndarray, np.generic, complex)
+    return isinstance(value, kinds)
+
+
+def _functions_of(value: Any) -> Iterator[FunctionType]:
+    """The functions behind what stands in the body of a class."""
+    for f in (value, getattr(value, "fget", None), getattr(value, "func", None)):
+        if isinstance(f, FunctionType):
+            yield f

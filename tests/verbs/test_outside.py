@@ -1,0 +1,258 @@
+"""What a function reads outside of its arguments counts: when it changes, the program
+is made again. Each case is run beside the function itself."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+X = np.arange(1.0, 5.0)
+BACKENDS = ["native", "numpy", "mlx"]
+
+CLASS = "class C:\n    a = 2.0\n    def g(self, x): return x * self.a\n"
+BELOW = CLASS + "class D(C): pass\n"
+OBJECT = "class C:\n    def __init__(self): self.a = 2.0\n"
+METHODS = OBJECT + (
+    "    def g(self, x): return self.h(x)\n"
+    "    def h(self, x): return x * self.a + k\n"
+    "    def __call__(self, x): return [x * v for v in [self.a]][0]\n"
+    "    @property\n    def twice(self): return 2 * self.a\n"
+    "    @classmethod\n    def c(cls, x): return x * cls.b\n"
+    "    @staticmethod\n    def s(x): return x * k\n"
+    "    b = 3.0\n"
+    "k = 1.0\no = C()"
+)
+SLOTS = "class C:\n    __slots__ = ('a',)\no = C()\no.a = 2.0"
+DATA = "@dataclass\nclass C:\n    a: float = 2.0\no = C()"
+CLOSURE = (
+    "def make():\n    a = 2.0\n"
+    "    def put(v):\n        nonlocal a\n        a = v\n"
+    "    def g(x): return x * a\n    return g, put\n"
+    "g, put = make()"
+)
+WRAPPED = (
+    "def twice(f):\n    @functools.wraps(f)\n"
+    "    def g(x): return f(x) * 2\n    return g\n"
+    "@twice\ndef h(x): return x * k\nk = 2.0"
+)
+BIG = "w = np.zeros((300, 300))"
+"""What is defined, what the function returns, and changes one after the other."""
+CASES: dict[str, tuple[str, str, list[str]]] = {
+    "number": ("k = 2.0", "x * k", ["k = 3.0", "k = 3", "k = -0.0", "k = 0.0"]),
+    "choice": ("k = True", "x if k else -x", ["k = False", "k = 0.5"]),
+    "text": ("k = 'a'", "x if k == 'a' else -x", ["k = 'b'"]),
+    "tuple": ("k = 1.0, 2.0", "x * k[1]", ["k = 1.0, 3.0"]),
+    "list": (
+        "k = [1.0, 2.0]",
+        "x * k[1]",
+        ["k[1] = 3.0", "k = [0, 9]", "k.insert(0, 4)"],
+    ),
+    "dict": ("k = {'a': 1.0}", "x * k['a']", ["k['a'] = 3.0", "k = {'a': 5.0}"]),
+    "nested": ("k = {'a': [{'b': 1.0}]}", "x * k['a'][0]['b']", ["k['a'][0]['b'] = 7"]),
+    "set": ("k = {1, 2}", "x * len(k)", ["k.add(3)", "k.clear()"]),
+    "bytes": ("k = bytearray(b'a')", "x * k[0]", ["k[0] = 7"]),
+    "deque": ("k = collections.deque([1.0])", "x * k[0]", ["k[0] = 7"]),
+    "numpy": ("k = np.float32(2)", "x * k", ["k = np.float32(3)"]),
+    "dtype": ("k = 'f4'", "x.astype(k)", ["k = np.dtype('f8')", "k = np.int32"]),
+    "new global": ("def k(): return 'a' in globals()", "-x if k() else x", ["k = dir"]),
+    "alias": ("k = [2.0]\nl = {'k': k}", "x * l['k'][0]", ["k[0] = 4.0"]),
+    "class": (CLASS, "x * C.a", ["C.a = 3.0", "C.a = [4.0][0]"]),
+    "base": (BELOW, "x * D.a", ["C.a = 3.0", "D.a = 4.0", "del D.a"]),
+    "local class": (CLASS, "(lambda c: x * c.a)(C)", ["C.a = 3.0"]),
+    "made inside": (CLASS, "C().g(x)", ["C.a = 3.0", "C.g = lambda self, x: -x"]),
+    "object": (OBJECT + "o = C()", "x * o.a", ["o.a = 3.0", "o = C()"]),
+    "hides class": (CLASS + "o = C()", "x * o.a", ["o.a = 3.0", "C.a = 5", "del o.a"]),
+    "getattr": (OBJECT + "o = C()", "x * getattr(o, 'a')", ["o.a = 3.0"]),
+    "vars": (OBJECT + "o = C()", "x * vars(o)['a']", ["o.a = 3.0"]),
+    "enum": (
+        "class E(enum.Enum):\n    a = 2.0\n    b = 3.0\nk = E.a",
+        "x * k.value * (-1 if k is E.b else 1)",
+        ["k = E.b"],
+    ),
+    "named tuple": (
+        "T = collections.namedtuple('T', 'a w')\nk = T(2.0, [3.0])",
+        "x * k.a * k.w[0]",
+        ["k = T(4.0, [5.0])", "k.w[0] = 6.0"],
+    ),
+    "slots": (SLOTS, "x * o.a", ["o.a = 3.0"]),
+    "dataclass": (DATA, "x * o.a", ["o.a = 3.0", "o = C(4.0)"]),
+    "namespace": ("o = SimpleNamespace(a=2.0)", "x * o.a", ["o.a = 3.0"]),
+    "method": (METHODS, "o.g(x)", ["o.a = 3.0", "k = 5.0", "C.h = lambda s, x: x"]),
+    "called": (METHODS, "o(x)", ["o.a = 3.0", "C.__call__ = lambda s, x: -x"]),
+    "property": (METHODS, "x * o.twice", ["o.a = 3.0", "C.twice = 4.0"]),
+    "classmethod": (METHODS, "C.c(x)", ["C.b = 5.0"]),
+    "of object": (METHODS, "o.c(x) + o.s(x)", ["C.b = 5.0", "k = 7.0"]),
+    "bound": (METHODS + "\nm = o.g", "m(x)", ["o.a = 3.0", "k = 2.0", "m = C().g"]),
+    "closure": (CLOSURE, "g(x)", ["put(3.0)", "g, put = make()"]),
+    "default": (
+        "def g(x, k=[2.0]): return x * k[0]",
+        "g(x)",
+        ["g.__defaults__[0][0] = 4.0", "g.__defaults__ = ([5.0],)"],
+    ),
+    "keyword": (
+        "def g(x, *, k=2.0): return x * k",
+        "g(x)",
+        ["g.__kwdefaults__['k'] = 4.0", "g.__kwdefaults__ = {'k': 6.0}"],
+    ),
+    "module": ("import outside_case as m", "x * m.a", ["m.a = 3.0"]),
+    "module's": ("import outside_case as m", "m.g(x)", ["m.a = 4.0", "m.g = abs"]),
+    "whole module": ("import outside_case as m", "x * getattr(m, 'a')", ["m.a = 3.0"]),
+    "array": ("w = np.ones(4)", "x + w", ["w[2] = 5", "w = np.zeros(4)", "w *= -0.0"]),
+    "one of many": (BIG, "x.sum() + w", ["w[173, 211] = 1", "w.flat[-1] = 2"]),
+    "steps": (
+        BIG + "\nv = w[::3, 1::2]",
+        "x.sum() + v",
+        ["w[3, 5] = 1", "v[0, 0] = 9"],
+    ),
+    "element": (BIG, "x * float(w[7, 9])", ["w[7, 9] = 1"]),
+    "in a dict": ("k = {'w': [np.ones(4)]}", "x + k['w'][0]", ["k['w'][0][1] = 3"]),
+    "of an object": (OBJECT + "o = C()\no.w = np.ones(4)", "x + o.w", ["o.w[3] = 9"]),
+    "helper": (
+        "def h(x): return x * k\nk = 2.0",
+        "h(x)",
+        ["k = 3.0", "def h(x): return x + k", "k = 4.0"],
+    ),
+    "its code": (
+        "def h(x): return x",
+        "h(x)",
+        ["h.__code__ = (lambda x: -x).__code__"],
+    ),
+    "two deep": (
+        "def g(x): return x * k\ndef h(x): return g(x)\nk = 2.0",
+        "h(x)",
+        ["k = 3.0", "g = np.sin"],
+    ),
+    "decorated": (WRAPPED, "h(x)", ["k = 3.0"]),
+    "cached": (
+        "@functools.lru_cache\ndef h(n): return n\nk = 2.0",
+        "x * h(2) * k",
+        ["k = 3.0"],
+    ),
+    "partial": (
+        "def g(k, x): return x * k * l\nl = 1.0\nh = functools.partial(g, 2.0)",
+        "h(x)",
+        ["l = 3.0", "h = functools.partial(g, 4.0)"],
+    ),
+    "table": (
+        "k = 2.0\nt = {'h': lambda x: x * k}",
+        "t['h'](x)",
+        ["k = 3.0", "t['h'] = abs"],
+    ),
+    "inner": ("k = 2.0", "(lambda y: [y * k for _ in range(1)][0])(x)", ["k = 3.0"]),
+    "jitted": ("k = 2.0\nh = eq.jit(lambda x: x * k)", "h(x)", ["k = 3.0"]),
+    "gradient": ("k = 2.0\nh = eq.grad(lambda x: (x * k).sum())", "h(x)", ["k = 3.0"]),
+    "callback": (
+        "k = 2.0\ndef h(x): return x * k",
+        "np.apply_along_axis(h, 0, x) if type(x) is np.ndarray else h(x)",
+        ["k = 3.0"],
+    ),
+}
+
+
+def case(setup: str, returned: str) -> dict[str, Any]:
+    """Names after ``setup``, and the function ``f``."""
+    names: dict[str, Any] = {"__name__": "outside_cases", "eq": eq, "np": np}
+    before = (
+        "import collections, enum, functools\nfrom dataclasses import dataclass\n"
+        "from types import SimpleNamespace"
+    )
+    exec(f"{before}\n{setup}\ndef f(x): return {returned}\n", names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ModuleType("outside_case")
+    exec("a = 2.0\ndef g(x): return x * a", vars(made))
+    monkeypatch.setitem(sys.modules, "outside_case", made)
+    monkeypatch.setitem(sys.modules, "outside_cases", ModuleType("outside_cases"))
+
+
+def same(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_outside_is_seen(name: str, backend: str) -> None:
+    setup, returned, changes = CASES[name]
+    names = case(setup, returned)
+    jitted = eq.jit(names["f"], backend=backend, options=eq.Options(numerics="exact"))
+    for change in ["", *changes]:
+        exec(change, names)
+        for _ in range(3):  # by Python, and by machine code
+            assert same(jitted(X), names["f"](X)), change
+
+
+@pytest.mark.parametrize(
+    "name", ["number", "dict", "class", "object", "array", "helper"]
+)
+def test_methods_and_what_is_called_read_names_too(name: str) -> None:
+    setup, returned, changes = CASES[name]
+    names = case(setup, returned)
+    exec("class M:\n    def __call__(self, x): return f(x)\n    m = __call__", names)
+    one = names["M"]()
+    for jitted in (eq.jit(one), eq.jit(one.m), eq.jit(lambda x, g: g(x))):
+        fn = () if jitted.name != "<lambda>" else (names["f"],)
+        for change in ["", *changes]:
+            exec(change, names)
+            for _ in range(2):
+                assert same(jitted(X, *fn), names["f"](X)), change
+
+
+@pytest.mark.parametrize(
+    "setup, returned, change",
+    [
+        ("k = 2.0\nn = 1", "x * k", "n = 2"),
+        ("k = 2.0", "x * k", "k = float('2')"),
+        ("k = float('nan')", "x * k", "k = float('nan')"),
+        (CLASS, "x * C.a", "C.unread = 3"),
+        (OBJECT + "o = C()", "x * o.a", "o.step = 1"),
+        ("w = np.ones(4)", "x + w", "w[1] = 1"),
+        ("log = []", "(log.append(1), x)[1]", "log.append(2)"),
+        ("k = {'a': 2.0}", "x * k['a']", "k['a'] = float('2')"),
+    ],
+)
+def test_what_is_not_read_makes_no_program(
+    setup: str, returned: str, change: str
+) -> None:
+    names = case(setup, returned)
+    jitted = eq.jit(names["f"])
+    jitted(X)
+    before = jitted.lower(X)
+    exec(change, names)
+    assert jitted.lower(X) is before
+
+
+def test_what_a_function_changes_itself_is_right_and_told() -> None:
+    names = case("n = [0.0]\ndef g(x):\n    n[0] += 1\n    return x * n[0]", "g(x)")
+    jitted = eq.jit(names["f"])
+    with pytest.warns(eq.RecompileWarning, match="made again|since n changed"):
+        for i in range(1, 12):
+            assert same(jitted(X), X * i)
+
+
+@pytest.mark.parametrize(
+    "setup, returned, name",
+    [
+        ("import os", "x * len(os.environ['PATH'])", "os.environ"),
+        ("import os", "x * len(os.getenv('PATH'))", "os.environ"),
+        ("class D:\n    def __get__(s, o, c): return 2.0\n    def __set__(s, o, v): 0\n"
+         "class C:\n    a = D()\no = C()", "x * o.a", "o.a"),
+        ("class C:\n    def __getattribute__(s, n): return 2.0\no = C()", "x * o.a",
+         "o.a"),
+        ("class M(type):\n    @property\n    def a(cls): return 2.0\n"
+         "class C(metaclass=M): pass", "x * C.a", "C.a"),
+    ],
+)  # fmt: skip
+def test_what_nothing_can_watch_is_named(setup: str, returned: str, name: str) -> None:
+    names = case(setup, returned)
+    with pytest.warns(eq.StaleWarning, match=f"'f' reads {name}, and nothing tells"):
+        eq.jit(names["f"])(X)
