@@ -202,8 +202,7 @@ def _beside_specials(
 ) -> str:
     """Why floating results differ for operands that hold NaN or infinities.
 
-    A result is NaN in the same elements where operands are NaN, and finite in the same
-    elements where they are infinite; what is finite agrees. A left side that mixes
+    Both sides are finite in the same elements, and what is finite agrees. A left side that mixes
     elements and makes NaN of infinite ones may have more NaN on the right. Nothing is
     asked where plain numbers in their place leave the working range, nor beside a sum
     of no terms.
@@ -230,9 +229,7 @@ def _beside_specials(
         a, b = left[i].astype(WIDE), right[i].astype(WIDE)
         reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
         wrong = _lost(np.isfinite(a), np.isfinite(b), whole)
-        if not infinite:
-            wrong |= _lost(~np.isnan(a), ~np.isnan(b), whole)
-        elif mixes and np.isnan(a).any():
+        if infinite and mixes and np.isnan(a).any():
             wrong &= ~np.isnan(b)
         if hides:
             wrong &= ~np.isnan(a)
