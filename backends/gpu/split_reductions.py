@@ -74,8 +74,8 @@ def in_steps(nest: Nest) -> tuple[Nest, ...] | None:
         *(Buffer(f"row{i}", s.dtype) for i, s in enumerate(kept)),
     )
     first = _first(once, only, sums, chunk)
-    second = _second(once, rest, sums, chunk, kept)
-    steps = [first, second, *(_last(once, p, sums, kept) for p in written)]
+    combined = _combination_of_parts(once, rest, sums, chunk, kept)
+    steps = [first, combined, *(_last(once, p, sums, kept) for p in written)]
     return tuple(_with_buffers(n, memory) for n in steps)
 
 
@@ -124,7 +124,7 @@ def _first(nest: Nest, only: Pass, sums: Sequence[Accumulate], chunk: LoopVar) -
     )
 
 
-def _second(
+def _combination_of_parts(
     nest: Nest,
     rest: Sequence[Pass],
     sums: Sequence[Accumulate],

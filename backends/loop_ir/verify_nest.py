@@ -174,32 +174,34 @@ class _Scope:
             yield self._of(s, rule, _names(at), _names(around))
         for fault in RULES[type(s)](self, s, [known[a] for a in operands(s)]):
             yield self._of(s, *fault)
-        near = frozenset(at).union(*(self.follows[a] for a in operands(s)))
+        varying = frozenset(at).union(*(self.follows[a] for a in operands(s)))
         if isinstance(s, (Keep, Store)):
-            yield from self._written(s, near)
+            yield from self._written(s, varying)
             return
         if s.target in made and not isinstance(s, Const):
             yield self._of(s, "a value is made once", "again", "once in a pass")
         made[s.target] = s.dtype
-        self.follows[s.target] = self._near(s, near)
+        self.follows[s.target] = self._varying(s, varying)
 
-    def _near(self, s: Statement, near: frozenset[LoopVar]) -> frozenset[LoopVar]:
+    def _varying(self, s: Statement, varying: frozenset[LoopVar]) -> frozenset[LoopVar]:
         """The variables that what ``s`` makes changes with, where those of its operands
-        are ``near``."""
+        are ``varying``."""
         if isinstance(s, (Kept, Running)):
-            return near | set(self.loops)
+            return varying | set(self.loops)
         if isinstance(s, Accumulate):
             chunk = [v for v in self.nest.grid if v == self.nest.chunk]
-            return (near - set(self.loops)).union(chunk)
-        return near
+            return (varying - set(self.loops)).union(chunk)
+        return varying
 
-    def _written(self, s: Keep | Store, near: frozenset[LoopVar]) -> Iterator[Broken]:
+    def _written(
+        self, s: Keep | Store, varying: frozenset[LoopVar]
+    ) -> Iterator[Broken]:
         """Points of the loops that write different values write different elements."""
         if type(s) is not Store:
             return
-        if any(v.size > 1 for v in near - set(s.at.variables)):
+        if any(v.size > 1 for v in varying - set(s.at.variables)):
             rule = "what a value changes with, its address does too"
-            yield self._of(s, rule, _names(s.at.variables), _names(near))
+            yield self._of(s, rule, _names(s.at.variables), _names(varying))
         span = 0
         for v, c in sorted(s.at.terms, key=lambda t: abs(t[1])):
             if abs(c) <= span:

@@ -158,7 +158,7 @@ class KernelWriter:
             own = self._own_product(term)
             if own is not None:
                 return own
-        if op.name == "nextafter" and term.dtype in HALF and self.wide:
+        if op.in_own_dtype and term.dtype in HALF and self.wide:
             return self._in_half(term)
         text = spell.expression(self._call(term, self.value))
         if op is cast_op and term.dtype in HALF and self.wide:

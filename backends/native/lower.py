@@ -31,7 +31,7 @@ from .function_library import function
 from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
 from .numpy_fallback import Python, python_part
 from .plan import Places, strided
-from .products import late
+from .products import deferred
 from .program_record import Record
 from .runtime import (
     READ,
@@ -93,7 +93,7 @@ class CompiledProgram:
         self.host, self.threads, self.exact = host, threads, exact
         self.parts: list[Native | Python] = []
         self.arena_bytes, self.fault = 0, -1
-        self.late: tuple[int, ...] = ()
+        self.deferred: tuple[int, ...] = ()
         name = program_record.name_of(program, layouts, host, threads, exact)
         if name is None or not self._recall(name):
             self._write(name)
@@ -108,8 +108,8 @@ class CompiledProgram:
             library = _loaded(found.code, uses_blas, found.functions, self.host)
         except BackendError:
             return False
-        self.late = found.late
-        self.places = Places(self.program, self.layouts, self.late)
+        self.deferred = found.deferred
+        self.places = Places(self.program, self.layouts, self.deferred)
         for table in found.arrays:
             self.places.constant(table)
         for number, panels in program_record.panels_of(found.packed):
@@ -121,8 +121,8 @@ class CompiledProgram:
 
     def _write(self, name: str | None) -> None:
         """Generate the code, and keep it when it is all of the program."""
-        self.late = late(self.program, self.host)
-        self.places = Places(self.program, self.layouts, self.late)
+        self.deferred = deferred(self.program, self.host)
+        self.places = Places(self.program, self.layouts, self.deferred)
         known = len(self.places.constants)
         written = self._generated(self.places)
         if self.places.fault is not None:
@@ -190,7 +190,7 @@ class CompiledProgram:
             program_record.of_panels(self.places.packed),
             tuple(functions),
             self._unread,
-            self.late,
+            self.deferred,
         )
         program_record.keep(name, made)
 
@@ -199,7 +199,7 @@ class CompiledProgram:
         """The kernels as people read them, and the LLVM IR of all that is native. Both
         are made again: to keep them would take more memory than the program does."""
         texts = []
-        for w in self._generated(Places(self.program, self.layouts, self.late)):
+        for w in self._generated(Places(self.program, self.layouts, self.deferred)):
             if isinstance(w, tuple):
                 kernel, reason = w
                 texts.append(f"; {kernel.name} runs as NumPy: {reason}")

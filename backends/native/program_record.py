@@ -49,7 +49,7 @@ class Record:
     """What the code calls of :mod:`.products.function_names`."""
     unread: tuple[int, ...] = ()
     """Pointers of constants that are read in panels only."""
-    late: tuple[int, ...] = ()
+    deferred: tuple[int, ...] = ()
     """Folded terms that products compute, by their positions."""
 
     @property

@@ -45,12 +45,10 @@ def statements(call: NumpyCall, namespace: dict[str, Any]) -> list[str]:
     lines = rule(call) if rule else None
     if lines is not None:
         return lines
-    if node.name == "conv2d" and node.dtype not in HALF:
-        namespace["conv2d"] = conv2d
-        return [f"conv2d({', '.join([*call.args, call.out, *_attrs(call)])})"]
-    if node.name == "sigmoid" and node.dtype not in HALF:
-        namespace["sigmoid"] = sigmoid
-        return [f"sigmoid({call.args[0]}, {call.out})"]
+    if node.name in _FUNCTIONS and node.dtype not in HALF:
+        namespace[node.name] = _FUNCTIONS[node.name]
+        args = [*call.args, call.out, *_attrs(call)]
+        return [f"{node.name}({', '.join(args)})"]
     ufunc = _ufunc(node.op, node, namespace)
     if ufunc is not None:
         return [f"{ufunc}({', '.join(call.args)}, out={call.out})"]
@@ -140,14 +138,13 @@ def _attrs(call: NumpyCall) -> list[str]:
 
 def view(node: BodyNode, arg: str, shape: Sequence[str]) -> str:
     """The expression of a view of ``arg``; ``shape`` is that of the result."""
-    if node.name == "reshape":
-        return f"{arg}.reshape({dims(shape)})"
-    if node.name == "broadcast_to":
-        return f"np.broadcast_to({arg}, {dims(shape)})"
-    if node.name == "transpose":
-        return transposed(arg, len(node.shape), node.attrs["perm"])
-    if node.name != "slice":
+    spell = _VIEWS.get(node.name)
+    if spell is None:
         raise BackendError(f"{node.name}: no view that NumPy spells")
+    return spell(node, arg, shape)
+
+
+def _slice(node: BodyNode, arg: str, shape: Sequence[str]) -> str:
     parts = [
         _part(start, size, step)
         for start, size, step in zip(
@@ -285,6 +282,16 @@ def _pad(call: NumpyCall) -> list[str]:
     ]
 
 
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"conv2d": conv2d, "sigmoid": sigmoid}
+"""Functions of this backend. Half precision does not go through them."""
+_VIEWS: dict[str, Callable[[BodyNode, str, Sequence[str]], str]] = {
+    "reshape": lambda node, arg, shape: f"{arg}.reshape({dims(shape)})",
+    "broadcast_to": lambda node, arg, shape: f"np.broadcast_to({arg}, {dims(shape)})",
+    "transpose": lambda node, arg, shape: transposed(
+        arg, len(node.shape), node.attrs["perm"]
+    ),
+    "slice": _slice,
+}
 _RULES: dict[str, Callable[[NumpyCall], list[str] | None]] = {
     "cast": _cast,
     "copy": _copy,

@@ -41,7 +41,7 @@ def convolution(
         line = (1, prod(image))
         window = Window(line, (1, 1), line, (1, 1), (0, 0), (1, 1))
     (x_o, x_c, *_), (out_n, out_o, *_) = of_x.strides, of_out.strides
-    turned = is_turned(*shapes)
+    turned = kernels_are_columns(*shapes)
     return Convolution(
         operands[1],
         operands[0],
@@ -59,7 +59,7 @@ def convolution(
     )
 
 
-def is_turned(images: Shape, kernels: Shape, result: Shape) -> bool:
+def kernels_are_columns(images: Shape, kernels: Shape, result: Shape) -> bool:
     """Whether kernels are large, and lie in few places."""
     area, places = prod(kernels[2:]), prod(result[2:])
     enough = images[0] * places >= LOOPS.turned_places

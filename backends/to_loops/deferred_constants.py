@@ -14,7 +14,7 @@ from ..loop_ir import (
 
 
 @dataclass(frozen=True, eq=False)
-class Late:
+class DeferredConstant:
     """A constant that a product computes."""
 
     term: Term
@@ -23,7 +23,7 @@ class Late:
     """What it is made of: constants, and small parts that are computed beforehand."""
 
 
-def opened(term: Term) -> Late:
+def opened(term: Term) -> DeferredConstant:
     """What the constant ``term`` is made of."""
     whole = primitives(term)
     leaves: dict[Term, None] = {}
@@ -40,10 +40,10 @@ def opened(term: Term) -> Late:
                 leaves[a] = None
             else:
                 stack.append(a)
-    return Late(whole, tuple(leaves))
+    return DeferredConstant(whole, tuple(leaves))
 
 
-def source_of_pairs(of: Late) -> Term | None:
+def source_of_pairs(of: DeferredConstant) -> Term | None:
     """The bfloat16 that are the whole of a constant in float32."""
     (source, *others) = of.leaves
     is_cast = of.term.op is cast_op and of.term.args == (source,)

@@ -31,7 +31,7 @@ def has_parts(term: Term) -> bool:
 
 
 @dataclass(frozen=True)
-class Apart:
+class HoistedNests:
     """What is computed apart, for a target, beside what is in memory."""
 
     target: LoopTarget

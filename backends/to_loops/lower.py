@@ -42,10 +42,10 @@ from .conv_memory import (
     is_image,
     is_kernel,
     is_result,
-    is_turned,
+    kernels_are_columns,
 )
 from .deferred_constants import (
-    Late,
+    DeferredConstant,
     source_of_pairs,
 )
 from .narrow_products import (
@@ -75,15 +75,15 @@ def pieces_of(
     kernel: Kernel,
     target: LoopTarget,
     layouts: Mapping[Term, Layout] | None = None,
-    late: Mapping[Term, Late] | None = None,
+    deferred: Mapping[Term, DeferredConstant] | None = None,
     numbers: Mapping[Term, DType] | None = None,
 ) -> Pieces:
     """The pieces of ``kernel``, whose inputs lie in memory as ``layouts`` says, packed
-    by default; ``late`` ones are right operands of products, which compute them, and
-    ``numbers`` bare ones that are read from memory, in a dtype.
+    by default. Products compute the ``deferred`` ones, which are their right operands.
+    ``numbers`` are bare ones that are read from memory, in a dtype.
     Raises :class:`Unsupported`."""
     layouts = layouts or {}
-    made = _Lowering(kernel, target, layouts, late or {}, numbers or {}).run()
+    made = _Lowering(kernel, target, layouts, deferred or {}, numbers or {}).run()
     if verifying():
         verify(made, kernel, layouts)
     return made
@@ -108,17 +108,17 @@ class _Lowering(Nests):
         kernel: Kernel,
         target: LoopTarget,
         layouts: Mapping[Term, Layout],
-        late: Mapping[Term, Late],
+        deferred: Mapping[Term, DeferredConstant],
         numbers: Mapping[Term, DType],
     ) -> None:
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op is matmul_op and not is_short(t)}
         rows |= {prod(t.shape[2:]) for t in terms if t.op is conv2d_op}
         super().__init__(replace(target, rows=frozenset(rows)), len(terms) == 1)
-        self.kernel, self.late = kernel, late
+        self.kernel, self.deferred = kernel, deferred
         self.users.update(a for t in terms for a in set(t.args))
-        own = (a for of in late.values() for a in of.leaves)
-        for t in (*(t for t in kernel.inputs if t not in late), *own):
+        own = (a for of in deferred.values() for a in of.leaves)
+        for t in (*(t for t in kernel.inputs if t not in deferred), *own):
             layout = layouts.get(t) or Layout(packed(t.shape))
             self.memory[t] = Operand("array", t, cast("DType", t.dtype)), layout
         for t, dtype in numbers.items():
@@ -160,15 +160,15 @@ class _Lowering(Nests):
         m, n, k = term.shape[-2], term.shape[-1], x.shape[-1]
         of_x = self._matrix(x, (*batch, m, k), root.out.dtype)
         found = None
-        if y in self.late and self._is_paired(self.late[y], of_x, m, k):
-            (source,) = self.late[y].leaves
+        if y in self.deferred and self._is_paired(self.deferred[y], of_x, m, k):
+            (source,) = self.deferred[y].leaves
             of_y = self._matrix(source, (*batch, k, n), root.out.dtype)
-        elif y in self.late:
-            found = mapped(self.late[y].term, self.memory, self.target.exact)
+        elif y in self.deferred:
+            found = mapped(self.deferred[y].term, self.memory, self.target.exact)
             if found is None:
                 raise Unsupported("a right operand that products cannot compute")
             zero = (0,) * len(batch)
-            of_y = Operand("late", y, root.out.dtype), Layout((*zero, n, 1))
+            of_y = Operand("deferred", y, root.out.dtype), Layout((*zero, n, 1))
         else:
             of_y = self._matrix(y, (*batch, k, n), root.out.dtype)
         self.out.pieces.append(
@@ -185,7 +185,7 @@ class _Lowering(Nests):
         )
 
     def _is_paired(
-        self, of: Late, x: tuple[Operand, Layout], rows: int, size: int
+        self, of: DeferredConstant, x: tuple[Operand, Layout], rows: int, size: int
     ) -> bool:
         """Whether a product reads the bfloat16 that a constant is made of."""
         if not self.target.pairs or source_of_pairs(of) is None:
@@ -203,7 +203,7 @@ class _Lowering(Nests):
         dtype = root.out.dtype
         attrs = cast(Op, term.op).attr_dict(term)
         of_x = self._images(x, attrs["groups"], dtype)
-        turned = is_turned(x.shape, w.shape, term.shape)
+        turned = kernels_are_columns(x.shape, w.shape, term.shape)
         lies = has_whole_channels if turned else is_kernel
         of_w = self._operand(w, w.shape, dtype, lies)
         if of_w[0].dtype != dtype:

@@ -43,7 +43,7 @@ from ..loop_ir import (
     covers,
 )
 from .hoisted_nests import (
-    Apart,
+    HoistedNests,
     has_parts,
 )
 from .narrow_products import (
@@ -131,7 +131,7 @@ class Nests:
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
-        self.apart = Apart(target, self.memory)
+        self.hoisted = HoistedNests(target, self.memory)
         self.users: Counter[Term] = Counter()
         """How many terms of the kernel read each."""
         self.numbers: dict[tuple[Term, DType], Operand] = {}
@@ -253,7 +253,7 @@ class Nests:
         """A nest that writes ``roots``; what it needs in memory comes before it."""
         while True:
             roots, values, indices = self._values(roots)
-            apart = self.apart.terms(values, [r.term for r in roots])
+            apart = self.hoisted.terms(values, [r.term for r in roots])
             if not apart:
                 break
             for term in apart:
@@ -388,10 +388,10 @@ class Nests:
         """A reduction, in two steps where it has few rows and many elements."""
         term = root.term
         whole = term.args[0].size
-        if not self.apart.is_parted(term, term.size, whole) or not has_parts(term):
+        if not self.hoisted.is_parted(term, term.size, whole) or not has_parts(term):
             self.nest([root])
             return
-        ends = self.apart.ends(term)
+        ends = self.hoisted.ends(term)
         chunk = LoopVar("chunk", 3 if ends else self.target.tuning.parts)
         parts = self.temporary(root.out.dtype, term.size * chunk.size)
         _, values, (index,) = self._values([root])

@@ -73,8 +73,8 @@ def _with_last(shape: Shape, axis: int) -> Shape:
 def _is_short(size: int, along: int, across: int) -> bool:
     """Whether a network reads, or writes, elements of rows that lie so far apart."""
     is_whole = (along, across) == (1, size) and size & size - 1 == 0
-    is_near = across == 1 or is_whole
-    return size <= (LOOPS.network_row if is_near else LOOPS.network_row_apart)
+    fits_second_cache = across == 1 or is_whole
+    return size <= (LOOPS.network_row if fits_second_cache else LOOPS.network_row_apart)
 
 
 def _network(root: Root, axis: int, x: Operand, at: Layout) -> Network | None:

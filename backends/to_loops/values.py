@@ -314,9 +314,9 @@ class Values:
         assert found is not None
         low, high = found
         narrow = np.iinfo(NEAR)
-        is_near = narrow.min <= low and high <= narrow.max
-        is_near = is_near and size * max(abs(stride), 1) < FAR
-        dtype = NEAR if is_near else INDEX
+        fits_second_cache = narrow.min <= low and high <= narrow.max
+        fits_second_cache = fits_second_cache and size * max(abs(stride), 1) < FAR
+        dtype = NEAR if fits_second_cache else INDEX
         i = self.numbered.cast(self.value(indices, index), dtype)
         if low < -size or high >= size:
             i = self.numbered.within(i, max(low, -size), size)
@@ -370,8 +370,8 @@ class Values:
         met = [computed_dtype(a) for a in term.args if not isinstance(a.dtype, Weak)]
         if not met or op.lowerings:
             raise Conflict(term)
-        if op.name == "nextafter" and term.dtype in HALF:
-            raise Unsupported("nextafter in float32 of numbers that are not")
+        if op.in_own_dtype and term.dtype in HALF:
+            raise Unsupported(f"{op.name} in float32 of numbers that are not")
         values = []
         for a in term.args:
             if isinstance(a.dtype, Weak) and a not in self.memory:

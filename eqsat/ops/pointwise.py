@@ -216,16 +216,18 @@ for _name, _flops, _vjp, _doc in (
         (None, _where_zero),
         "0 for x < 0, y for x = 0, 1 for x > 0.",
     ),
-    (
-        "nextafter",
-        2,
-        "write x, from which it differs by one rounding",
-        "The number next to x in the direction of y.",
-    ),
     ("gcd", 20, FLAT, "The greatest common divisor, of integers."),
     ("lcm", 24, FLAT, "The least common multiple, of integers."),
 ):
     pointwise(_name, getattr(np, _name), flops=_flops, doc=_doc, vjp=_vjp)
+pointwise(
+    "nextafter",
+    np.nextafter,
+    flops=2,
+    in_own_dtype=True,
+    doc="The number next to x in the direction of y.",
+    vjp="write x, from which it differs by one rounding",
+)
 pointwise("signbit", np.signbit, dtype=bool, doc="Whether x is negative, or -0.0.")
 pointwise(
     "bitwise_count", np.bitwise_count, dtype=np.uint8, doc="Ones of |x| in binary."

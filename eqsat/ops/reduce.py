@@ -8,6 +8,7 @@ in float32.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from typing import Any
 
@@ -51,6 +52,7 @@ from eqsat.terms import (
 )
 
 _INDEX = np.dtype(np.int64)
+_reduction = functools.partial(op, kind="reduce", flops=per_input(1))
 
 # -- derivatives -----------------------------------------------------------------------
 
@@ -92,11 +94,9 @@ def products_before(x: Any) -> Any:
 # -- nodes -----------------------------------------------------------------------------
 
 
-@op(
+@_reduction(
     ReducedAxes(),
-    kind="reduce",
     name="sum",
-    flops=per_input(1),
     join=add,
     identity=0,
     roundings=ONCE,
@@ -108,11 +108,9 @@ def sum_op(x: Any, *, axis: Axis) -> Any:
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(),
-    kind="reduce",
     name="prod",
-    flops=per_input(1),
     join=multiply,
     identity=1,
     roundings=ONCE,
@@ -124,12 +122,10 @@ def prod_op(x: Any, *, axis: Axis) -> Any:
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(),
-    kind="reduce",
     name="mean",
     promotion="float",
-    flops=per_input(1),
     join=add,
     identity=0,
     roundings=2 * ONCE,
@@ -142,11 +138,9 @@ def mean_op(x: Any, *, axis: Axis) -> Any:
     return total / math.prod(x.shape[a] for a in axis)
 
 
-@op(
+@_reduction(
     ReducedAxes(nonempty=True),
-    kind="reduce",
     name="max",
-    flops=per_input(1),
     join=maximum,
     identity=-math.inf,
     roundings=EXACT,
@@ -157,11 +151,9 @@ def max_op(x: Any, *, axis: Axis) -> Any:
     return np.maximum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(nonempty=True),
-    kind="reduce",
     name="min",
-    flops=per_input(1),
     join=minimum,
     identity=math.inf,
     roundings=EXACT,
@@ -172,11 +164,9 @@ def min_op(x: Any, *, axis: Axis) -> Any:
     return np.minimum.reduce(x, axis=axis, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(BOOL),
-    kind="reduce",
     name="any",
-    flops=per_input(1),
     join=logical_or,
     identity=0,
     vjp=FLAT,
@@ -186,11 +176,9 @@ def any_op(x: Any, *, axis: Axis) -> Any:
     return np.any(x, axis=axis, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(BOOL),
-    kind="reduce",
     name="all",
-    flops=per_input(1),
     join=logical_and,
     identity=1,
     vjp=FLAT,
@@ -200,9 +188,8 @@ def all_op(x: Any, *, axis: Axis) -> Any:
     return np.all(x, axis=axis, keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(_INDEX, nonempty=True),
-    kind="reduce",
     name="argmax",
     flops=per_input(2),
     identity=-math.inf,
@@ -213,9 +200,8 @@ def argmax_op(x: Any, *, axis: Axis) -> Any:
     return np.argmax(x, axis=axis[0], keepdims=True)
 
 
-@op(
+@_reduction(
     ReducedAxes(_INDEX, nonempty=True),
-    kind="reduce",
     name="argmin",
     flops=per_input(2),
     identity=math.inf,

@@ -176,6 +176,9 @@ class Op:
     largest or least number of a dtype."""
     scale: tuple[float, float] | None = None
     """Where the op multiplies by a fraction: what is above and below its line."""
+    in_own_dtype: bool = False
+    """Whether the op is about the numbers of its dtype. Half precision is then not
+    computed in float32."""
     doc: str = ""
     recognised: bool = True
     """Whether the body of this composite is also a rule that finds it."""

@@ -57,24 +57,21 @@ def op(
     derivatives, see :attr:`Op.vjp`.
     """
 
-    def define(reference: Callable[..., Any]) -> Op:
-        return _make_op(
-            reference,
-            signature,
-            kind,
-            name=name,
-            flops=flops,
-            promotion=promotion,
-            dtype=dtype,
-            ufunc=ufunc,
-            variadic=variadic,
-            roundings=roundings,
-            join=join,
-            identity=identity,
-            vjp=vjp,
-        )
-
-    return define
+    return functools.partial(
+        _make_op,
+        signature=signature,
+        kind=kind,
+        name=name,
+        flops=flops,
+        promotion=promotion,
+        dtype=dtype,
+        ufunc=ufunc,
+        variadic=variadic,
+        roundings=roundings,
+        join=join,
+        identity=identity,
+        vjp=vjp,
+    )
 
 
 def composite(
@@ -111,23 +108,8 @@ def composite(
     return define
 
 
-def fused(
-    signature: str | TypeRule,
-    *,
-    promotion: str = "float",
-    choices: Mapping[str, tuple[Any, ...]] | None = None,
-    recognised: bool = True,
-    check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
-) -> Callable[[Callable[..., Any]], Op]:
-    """A composite that users do not write: a named fusion, chosen by cost."""
-    return composite(
-        signature,
-        promotion=promotion,
-        choices=choices,
-        kind="fused",
-        recognised=recognised,
-        check=check,
-    )
+fused = functools.partial(composite, kind="fused")
+"""A composite that users do not write: a named fusion, chosen by cost."""
 
 
 def pointwise(
@@ -143,12 +125,13 @@ def pointwise(
     roundings: float = LIBRARY,
     scale: tuple[float, float] | None = None,
     special: str = "",
+    in_own_dtype: bool = False,
     vjp: Vjps = None,
 ) -> Op:
     """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
-    element; ``roundings``, ``scale``, ``special``: see :class:`Op`; ``vjp`` as of
-    :func:`op`. A
-    ``dtype`` without fractions has derivative 0, and a ``scale`` is one."""
+    element; ``roundings``, ``scale``, ``special``, ``in_own_dtype``: see :class:`Op`;
+    ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative 0, and a
+    ``scale`` is one."""
     if dtype is not None and np.dtype(dtype).kind in "biu":
         vjp, roundings = FLAT, EXACT
     if scale is not None and vjp is None:
@@ -171,6 +154,7 @@ def pointwise(
         roundings=roundings,
         scale=scale,
         special=special,
+        in_own_dtype=in_own_dtype,
         doc=doc,
         vjp=_rules(vjp),
     )

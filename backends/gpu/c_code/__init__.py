@@ -12,7 +12,7 @@ from eqsat.support import lazy_room
 if TYPE_CHECKING:
     from .arithmetic import expression
     from .dialect import DIALECTS, SIMD, Dialect, number, value_type
-    from .half_precision import near
+    from .half_precision import fuse_erf
     from .helpers import NEAR, header_of
 
 __getattr__ = lazy_room(__name__, __file__)

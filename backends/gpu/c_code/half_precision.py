@@ -21,7 +21,7 @@ PLUS_ONE = "erf_plus_one"
 HALF_PLUS_ONE = "half_erf_plus_one"
 
 
-def near(nest: Nest) -> Nest:
+def fuse_erf(nest: Nest) -> Nest:
     """``nest`` with ``1 + erf x``, and half of it in a GELU, as one op each, where
     all that is written is of half precision."""
     if not all(b.dtype in HALF for b in nest.buffers if b.written):

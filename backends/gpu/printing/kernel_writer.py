@@ -29,7 +29,7 @@ from ...loop_ir import (
     Store,
     Unsupported,
 )
-from ..c_code import NEAR, Dialect, expression, header_of, near, number, value_type
+from ..c_code import NEAR, Dialect, expression, fuse_erf, header_of, number, value_type
 from .offset_arrays import for_slices
 from .online_softmax import POWERS
 
@@ -121,7 +121,7 @@ class GpuKernelWriter:
 
     def __init__(self, nest: Nest, sizes: Sequence[int], dialect: Dialect) -> None:
         self.sizes, self.dialect = sizes, dialect
-        self.take(near(nest))
+        self.take(fuse_erf(nest))
         nest = self.nest
         self.out = Lines()
         self.index: dict[LoopVar, str] = {}

@@ -11,7 +11,9 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from . import conv_plan
-    from .large_kernel_calls import TurnedCalls
+    from .conv_calls import ImageCalls
+    from .large_kernel_calls import LargeKernelCalls
+    from .large_kernels import ImageBlocks
     from .slide_code import SlideBlock, Slides
     from .taps_code import Taps, TapsBlock
     from .window_code import Stencil, Windows

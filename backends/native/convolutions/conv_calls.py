@@ -13,7 +13,7 @@ from ...loop_ir import (
 )
 from ..loops import loop
 from ..machine import I64, least
-from ..products import GemmPlan, OwnCalls, ThreadPart, name_of, spans, tile
+from ..products import GemmPlan, OwnCalls, ThreadPart, Values, name_of, spans, tile
 from . import conv_plan, few_kernels, padded_strips
 
 
@@ -50,25 +50,34 @@ class Strip:
     """Places of each row."""
 
 
-class ImageCalls(OwnCalls):
-    """Products and convolutions by generated code."""
+def share_of(
+    b: ir.IRBuilder, total: int, part: ThreadPart
+) -> tuple[ir.Value, ir.Value]:
+    """Those of so many rows, or places, that a part has."""
+    if part.columns == 1:
+        return I64(0), I64(total)
+    low = b.mul(part.column, I64(total))
+    count = I64(part.columns)
+    return b.sdiv(low, count), b.sdiv(b.add(low, I64(total)), count)
 
-    def convolution(
-        self,
-        p: Convolution,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+
+class ImageCalls:
+    """Convolutions by generated code, image by image."""
+
+    def __init__(self, calls: OwnCalls) -> None:
+        self.calls, self.b, self.host = calls, calls.b, calls.host
+
+    def write(
+        self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
-        """A part of a convolution, with memory of this thread."""
+        """A part of a convolution."""
         x, y, out = pointers
-        x = self.element(p, 0, x, part.batch, part.first)
-        y = self.element(p, 1, y, part.batch)
-        out = self.element(p, 2, out, part.batch, part.first)
+        x = self.calls.element(p, 0, x, part.batch, part.first)
+        y = self.calls.element(p, 1, y, part.batch)
+        out = self.calls.element(p, 2, out, part.batch, part.first)
         ways = {"stencil": self._stencil, "slide": self._slide}
         write = ways.get(how.kind, self._windows)
-        write(p, how, (x, y, out), part, scratch)
+        write(p, how, (x, y, out), part)
 
     def places(
         self, p: Convolution, how: GemmPlan, part: ThreadPart
@@ -76,11 +85,11 @@ class ImageCalls(OwnCalls):
         """The first place of a part, and that behind its last one."""
         if how.kind in ("stencil", "slide"):
             if padded_strips.are_of_columns(p):
-                return self._share(p.window.places[1], part)
-            low, high = self._share(p.window.places[0], part)
+                return share_of(self.b, p.window.places[1], part)
+            low, high = share_of(self.b, p.window.places[0], part)
             across = I64(p.window.places[1])
             return self.b.mul(low, across), self.b.mul(high, across)
-        ranges = list(self._ranges(p, part.column, part.columns))
+        ranges = list(self.calls.ranges(p, part.column, part.columns))
         return ranges[0][0], ranges[-1][1] if len(ranges) == 1 else self._end(ranges)
 
     def _end(self, ranges: Sequence[tuple[ir.Value, ir.Value, int]]) -> ir.Value:
@@ -94,12 +103,7 @@ class ImageCalls(OwnCalls):
     # -- panels ------------------------------------------------------------------------
 
     def _windows(
-        self,
-        p: Convolution,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         x, y, out = pointers
         b, area, each = self.b, p.window.area, conv_plan.channels(p)
@@ -108,29 +112,29 @@ class ImageCalls(OwnCalls):
             (*columns, conv_plan.is_read_as_it_lies(p, self.host, s.columns))
             for s, columns in zip(
                 spans(p.sizes[1], shape),
-                self._ranges(p, part.column, part.columns),
+                self.calls.ranges(p, part.column, part.columns),
                 strict=True,
             )
         ]
         with loop(b, I64(0), I64(p.channels), each) as channel:
             count = least(b, b.sub(I64(p.channels), channel), each)
             size = b.mul(count, I64(area))
-            images = self._at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
-            kernels = self._at(p.dtype, x, (channel, area))
+            images = self.calls.at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
+            kernels = self.calls.at(p.dtype, x, (channel, area))
             adds = b.icmp_signed(">", channel, I64(0))
             for low, high, vectors, as_it_lies in ranges:
                 with b.if_then(b.icmp_signed("<", low, high)):
                     columns = b.sub(high, low)
                     wide = vectors * shape.lanes
                     if as_it_lies:
-                        panel = self._at(p.dtype, images, (low, 1))
+                        panel = self.calls.at(p.dtype, images, (low, 1))
                         lies = I64(p.at[1].strides[-2]), I64(wide)
                     else:
-                        panel, lies = scratch, (I64(wide), b.mul(size, I64(wide)))
+                        panel, lies = part.scratch, (I64(wide), b.mul(size, I64(wide)))
                     under = Under(panel, lies, vectors, columns, size, adds)
                     if not as_it_lies:
                         self._gather(p, images, count, low, under)
-                    to = self._at(p.dtype, out, (low, 1))
+                    to = self.calls.at(p.dtype, out, (low, 1))
                     self._multiply(p, how, kernels, part.count, under, to)
 
     def _gather(
@@ -144,7 +148,7 @@ class ImageCalls(OwnCalls):
         """So many channels of images, from place ``low`` on, into a panel."""
         w, (channel, row) = p.window, p.at[1].strides[-2:]
         name = name_of("gather", p.dtype, f"{p.y.dtype.name}_{w.stride[1]}")
-        self._function(
+        self.calls.call(
             name,
             [
                 *(images, channel, row, *w.image, w.places[1], p.sizes[1]),
@@ -169,37 +173,23 @@ class ImageCalls(OwnCalls):
         name = name_of("tiles", p.dtype, f"{how.height}x{under.vectors}")
         with loop(b, I64(0), rows, step) as row:
             count = least(b, b.sub(rows, row), step)
-            a = self._at(p.dtype, kernels, (row, apart))
-            c = self._at(p.dtype, to, (row, lead))
+            a = self.calls.at(p.dtype, kernels, (row, apart))
+            c = self.calls.at(p.dtype, to, (row, lead))
             args = [a, apart, under.panel, *under.lies, c, lead]
-            self._function(name, [*args, under.size, count, under.columns, under.adds])
+            self.calls.call(name, [*args, under.size, count, under.columns, under.adds])
 
     # -- images with zeros around them -------------------------------------------------
 
-    def _share(self, total: int, part: ThreadPart) -> tuple[ir.Value, ir.Value]:
-        """Those of so many rows, or places, that a part has."""
-        b = self.b
-        if part.columns == 1:
-            return I64(0), I64(total)
-        low = b.mul(part.column, I64(total))
-        count = I64(part.columns)
-        return b.sdiv(low, count), b.sdiv(b.add(low, I64(total)), count)
-
     def _strip(
-        self,
-        p: Convolution,
-        y: ir.Value,
-        out: ir.Value,
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Convolution, y: ir.Value, out: ir.Value, part: ThreadPart
     ) -> Strip:
-        """What a part reads of an image, brought into ``scratch``."""
+        """What a part reads of an image, brought into its scratch memory."""
         b, w = self.b, p.window
         top, left = (I64(0), I64(w.places[0])), (I64(0), I64(w.places[1]))
         if padded_strips.are_of_columns(p):
-            left = self._share(w.places[1], part)
+            left = share_of(self.b, w.places[1], part)
         else:
-            top = self._share(w.places[0], part)
+            top = share_of(self.b, w.places[0], part)
         rows, across = b.sub(top[1], top[0]), b.sub(left[1], left[0])
         (sh, sw), reach = w.stride, (w.kernel[0] - 1) * w.dilation[0] + 1
         apart = padded_strips.longest(p, self.host, part.columns)
@@ -208,41 +198,31 @@ class ImageCalls(OwnCalls):
         before = b.sub(I64(w.padding[1]), b.mul(left[0], I64(sw)))
         name = name_of("border", p.dtype, p.y.dtype.name)
         with loop(b, I64(0), I64(p.channels), 1) as c:
-            image = self._at(p.y.dtype, y, (c, p.at[1].strides[-2]))
+            image = self.calls.at(p.y.dtype, y, (c, p.at[1].strides[-2]))
             plane = padded_strips.plane(p, self.host, part.columns)
-            room = self._at(p.dtype, scratch, (c, plane))
+            room = self.calls.at(p.dtype, part.scratch, (c, plane))
             args = [image, p.at[1].strides[-1], *w.image, room, apart]
-            self._function(name, [*args, first, under, before])
-        to = self._at(p.dtype, out, (top[0], w.places[1]), (left[0], 1))
-        return Strip(scratch, apart, to, rows, across)
+            self.calls.call(name, [*args, first, under, before])
+        to = self.calls.at(p.dtype, out, (top[0], w.places[1]), (left[0], 1))
+        return Strip(part.scratch, apart, to, rows, across)
 
     def _stencil(
-        self,
-        p: Convolution,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         x, y, out = pointers
-        of = self._strip(p, y, out, part, scratch)
+        of = self._strip(p, y, out, part)
         name = name_of("stencil", p.dtype, conv_plan.stencil(p, how))
         lead, apart = (p.at[which].strides[-2] for which in (2, 0))
         with loop(self.b, I64(0), part.count, 1) as k:
-            kernel = self._at(p.dtype, x, (k, apart))
-            to = self._at(p.dtype, of.out, (k, lead))
-            self._function(name, [of.image, of.apart, kernel, to, of.across, of.rows])
+            kernel = self.calls.at(p.dtype, x, (k, apart))
+            to = self.calls.at(p.dtype, of.out, (k, lead))
+            self.calls.call(name, [of.image, of.apart, kernel, to, of.across, of.rows])
 
     def _slide(
-        self,
-        p: Convolution,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         x, y, out = pointers
-        of, way = self._strip(p, y, out, part, scratch), few_kernels.way(p, self.host)
+        of, way = self._strip(p, y, out, part), few_kernels.way(p, self.host)
         b, (sh, sw), across = self.b, p.window.stride, p.window.places[1]
         sums = few_kernels.sums(p, way, self.host, part.columns)
         in_image, in_kernel = sums.apart
@@ -255,18 +235,18 @@ class ImageCalls(OwnCalls):
             kernel: ir.Value, image: ir.Value, to: ir.Value, os: int, wide: Any
         ) -> None:
             args = [image, in_image, sums.down, kernel, in_kernel, *sizes, *row]
-            self._function(name, [*args, to, os, wide])
+            self.calls.call(name, [*args, to, os, wide])
 
         with loop(b, I64(0), part.count, 1) as k:
-            kernel = self._at(p.dtype, x, (k, apart))
-            top = self._at(p.dtype, of.out, (k, lead))
+            kernel = self.calls.at(p.dtype, x, (k, apart))
+            top = self.calls.at(p.dtype, of.out, (k, lead))
             # Past the end the last rows, or places, again.
             step = way.block.rows
             if not way.is_cut:
                 with loop(b, I64(0), of.rows, step) as i:
                     r = least(b, i, b.sub(of.rows, I64(step)))
-                    image = self._at(p.dtype, of.image, (r, sh * of.apart))
-                    to = self._at(p.dtype, top, (r, across))
+                    image = self.calls.at(p.dtype, of.image, (r, sh * of.apart))
+                    to = self.calls.at(p.dtype, top, (r, across))
                     block(kernel, image, to, across, of.across)
             else:
                 wide = sums.columns
@@ -275,6 +255,6 @@ class ImageCalls(OwnCalls):
                     with loop(b, I64(0), of.across, step) as i:
                         s = least(b, i, b.sub(of.across, I64(step)))
                         at = (r, sh * of.apart), (s, sw)
-                        image = self._at(p.dtype, of.image, *at)
-                        to = self._at(p.dtype, top, (r, across), (s, 1))
+                        image = self.calls.at(p.dtype, of.image, *at)
+                        to = self.calls.at(p.dtype, top, (r, across), (s, 1))
                         block(kernel, image, to, wide, wide)

@@ -9,7 +9,7 @@ from ...loop_ir import (
 )
 from ..machine import Host
 from ..products import LINE, GemmPlan, padded, tile
-from .large_kernels import Turned
+from .large_kernels import ImageBlocks
 from .taps_code import TapsBlock
 
 
@@ -67,7 +67,7 @@ def memory(p: Convolution, host: Host) -> tuple[int, int]:
     return padded(image, LINE), p.sizes[0] * p.sizes[1] * lanes * size
 
 
-def plan(p: Turned, host: Host, threads: int) -> tuple[GemmPlan, int]:
+def plan(p: ImageBlocks, host: Host, threads: int) -> tuple[GemmPlan, int]:
     """How ``p`` is computed, and how many kernels each part has."""
     kernels, _ = blocks(p, host)
     parts = -(-threads // (p.batch[0] * p.batch[1]))

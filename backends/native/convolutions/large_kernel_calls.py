@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...loop_ir import (
-    Convolution,
-)
 from ..loops import loop
 from ..machine import I64, least
-from ..products import GemmPlan, ThreadPart, name_of, spans, tile
+from ..products import GemmPlan, OwnCalls, ThreadPart, Values, name_of, spans, tile
 from . import few_places, large_kernels
-from .conv_calls import ImageCalls
-from .large_kernels import ImageBatch, Turned
+from .conv_calls import share_of
+from .large_kernels import ImageBatch, ImageBlocks
 
 
 @dataclass(frozen=True)
@@ -44,98 +41,95 @@ class Inner:
     """Elements of each."""
 
 
-class TurnedCalls(ImageCalls):
-    """Products and convolutions by generated code, with those of large kernels."""
+class LargeKernelCalls:
+    """Convolutions by large kernels, by generated code."""
 
-    def convolution(
-        self,
-        p: Convolution,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+    def __init__(self, calls: OwnCalls) -> None:
+        self.calls, self.b, self.host = calls, calls.b, calls.host
+
+    def write(
+        self, p: ImageBlocks, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
-        """A part of a convolution, with memory of this thread."""
-        if isinstance(p, Turned):
-            write = self._taps if how.kind == "taps" else self._turned
-            write(p, how, pointers, part, scratch)
-        else:
-            super().convolution(p, how, pointers, part, scratch)
+        """A part of a convolution."""
+        write = self._taps if how.kind == "taps" else self._product
+        write(p, how, pointers, part)
 
-    def _turned(
-        self,
-        p: Turned,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+    def _product(
+        self, p: ImageBlocks, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         b, of, area = self.b, large_kernels.stretch(p, self.host), p.window.area
         x, y, out = (
-            self.element(p, i, pointer, part.batch)
+            self.calls.element(p, i, pointer, part.batch)
             for i, pointer in enumerate(pointers)
         )
         rows = self._rows_of(p, part)
         of_panels, of_strip, _ = large_kernels.memory(p, self.host)
-        strip = self.moved(scratch, of_panels)
-        sums, lead = self.moved(strip, of_strip), of.sums
-        if p.lies:
+        strip = self.calls.moved(part.scratch, of_panels)
+        sums, lead = self.calls.moved(strip, of_strip), of.sums
+        if p.sums_in_place:
             sums, lead = out, p.steps[1]
         with loop(b, I64(0), I64(p.channels), of.channels) as channel:
             count = least(b, b.sub(I64(p.channels), channel), of.channels)
             with loop(b, I64(0), I64(area), of.size) as low:
                 size = least(b, b.sub(I64(area), low), of.size)
                 inner = Inner(channel, count, low, size)
-                self._columns(p, of, x, scratch, inner)
+                self._columns(p, of, x, part.scratch, inner)
                 adds = b.icmp_signed(">", b.add(channel, low), I64(0))
                 with loop(b, I64(0), rows.images, of.images) as image:
                     images = least(b, b.sub(rows.images, image), of.images)
-                    under = self._at(p.y.dtype, y, (image, p.steps[0]))
+                    under = self.calls.at(p.y.dtype, y, (image, p.steps[0]))
                     some = PatchRows(images, rows.low, rows.places, rows.each)
-                    self._under(p, of, under, strip, inner, some)
-                    to = self._at(p.dtype, sums, (b.mul(image, rows.each), lead))
+                    self._gather(p, of, under, strip, inner, some)
+                    to = self.calls.at(p.dtype, sums, (b.mul(image, rows.each), lead))
                     total = b.mul(images, rows.each)
-                    ways = (strip, scratch, to)
+                    ways = (strip, part.scratch, to)
                     self._by_tiles(p, of, how, ways, inner, (total, lead, adds))
-        if not p.lies:
-            self._back(p, lead, sums, out, rows)
+        if not p.sums_in_place:
+            self._scatter(p, lead, sums, out, rows)
 
-    def _rows_of(self, p: Turned, part: ThreadPart) -> PatchRows:
+    def _rows_of(self, p: ImageBlocks, part: ThreadPart) -> PatchRows:
         """The rows of a part: of a block of images, and some rows of places."""
         b, wide = self.b, p.window.places[1]
         block = b.sdiv(part.batch, I64(p.batch[1]))
         images = least(b, b.sub(I64(p.images), b.mul(block, I64(p.each))), p.each)
-        low, places = self._share(p.window.places[0], part)
+        low, places = share_of(self.b, p.window.places[0], part)
         places = b.sub(places, low)
         return PatchRows(images, low, places, b.mul(places, I64(wide)))
 
-    def _kernels(self, p: Turned) -> Iterator[tuple[ir.Value, ir.Value, int]]:
+    def _kernels(self, p: ImageBlocks) -> Iterator[tuple[ir.Value, ir.Value, int]]:
         """Kernels by widths of tiles: from, to, vectors."""
         for s in spans(p.sizes[0], tile(self.host, p.dtype)):
             yield I64(s.first), I64(s.first + s.columns), s.vectors
 
     def _columns(
-        self, p: Turned, of: ImageBatch, x: ir.Value, panels: ir.Value, inner: Inner
+        self,
+        p: ImageBlocks,
+        of: ImageBatch,
+        x: ir.Value,
+        panels: ir.Value,
+        inner: Inner,
     ) -> None:
         """A stretch of the kernels brought into panels."""
         b, lanes = self.b, tile(self.host, p.dtype).lanes
         lead, apart = p.at[0].strides[-2:]
         name = name_of("turn", p.dtype, p.x.dtype.name)
         with loop(b, I64(0), inner.channels, 1) as c:
-            source = self._at(
+            source = self.calls.at(
                 p.dtype, x, (b.add(inner.channel, c), apart), (inner.low, 1)
             )
             for low, high, vectors in self._kernels(p):
                 wide = vectors * lanes
                 with loop(b, low, high, wide) as j:
-                    k = self._at(p.dtype, source, (j, lead))
-                    to = self._at(p.dtype, panels, (j, of.inner), (c, of.size * wide))
+                    k = self.calls.at(p.dtype, source, (j, lead))
+                    to = self.calls.at(
+                        p.dtype, panels, (j, of.inner), (c, of.size * wide)
+                    )
                     count = least(b, b.sub(high, j), wide)
-                    self._function(name, [k, lead, to, wide, inner.size, count])
+                    self.calls.call(name, [k, lead, to, wide, inner.size, count])
 
-    def _under(
+    def _gather(
         self,
-        p: Turned,
+        p: ImageBlocks,
         of: ImageBatch,
         images: ir.Value,
         strip: ir.Value,
@@ -148,9 +142,9 @@ class TurnedCalls(ImageCalls):
         name = name_of("gather", p.dtype, f"{p.y.dtype.name}_{w.dilation[1]}")
         above = b.sub(I64(w.padding[0]), b.mul(rows.low, I64(w.stride[0])))
         with loop(b, I64(0), inner.channels, 1) as c:
-            image = self._at(p.y.dtype, images, (b.add(inner.channel, c), channel))
-            to = self._at(p.dtype, strip, (c, of.size))
-            self._function(
+            image = self.calls.at(p.y.dtype, images, (b.add(inner.channel, c), channel))
+            to = self.calls.at(p.dtype, strip, (c, of.size))
+            self.calls.call(
                 name,
                 [
                     *(image, p.steps[0], row, *w.image, w.kernel[1], w.area),
@@ -162,7 +156,7 @@ class TurnedCalls(ImageCalls):
 
     def _by_tiles(
         self,
-        p: Turned,
+        p: ImageBlocks,
         of: ImageBatch,
         how: GemmPlan,
         ways: tuple[ir.Value, ir.Value, ir.Value],
@@ -175,67 +169,62 @@ class TurnedCalls(ImageCalls):
         size = b.mul(inner.channels, inner.size)
         for low, high, vectors in self._kernels(p):
             wide = vectors * lanes
-            panel = self._at(p.dtype, panels, (low, of.inner))
-            c = self._at(p.dtype, to, (low, 1))
+            panel = self.calls.at(p.dtype, panels, (low, of.inner))
+            c = self.calls.at(p.dtype, to, (low, 1))
             name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
             args = [strip, of.wide, panel, wide, wide * of.inner, c, lead]
-            self._function(name, [*args, size, rows, b.sub(high, low), adds])
+            self.calls.call(name, [*args, size, rows, b.sub(high, low), adds])
 
-    def _back(
-        self, p: Turned, lead: int, sums: ir.Value, out: ir.Value, rows: PatchRows
+    def _scatter(
+        self, p: ImageBlocks, lead: int, sums: ir.Value, out: ir.Value, rows: PatchRows
     ) -> None:
         """Sums to where the result lies."""
         b, name = self.b, name_of("back", p.dtype, p.dtype.name)
         with loop(b, I64(0), rows.images, 1) as image:
-            x = self._at(p.dtype, sums, (b.mul(image, rows.each), lead))
+            x = self.calls.at(p.dtype, sums, (b.mul(image, rows.each), lead))
             first = (rows.low, p.window.places[1])
-            to = self._at(p.dtype, out, (image, p.steps[1]), first)
+            to = self.calls.at(p.dtype, out, (image, p.steps[1]), first)
             apart = p.at[2].strides[-2]
-            self._function(name, [x, lead, to, apart, p.sizes[0], rows.each])
+            self.calls.call(name, [x, lead, to, apart, p.sizes[0], rows.each])
 
     # -- few images --------------------------------------------------------------------
 
     def _taps(
-        self,
-        p: Turned,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: ImageBlocks, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         b, w, host = self.b, p.window, self.host
-        x = self.element(p, 0, pointers[0], part.batch, part.first)
-        y = self.element(p, 1, pointers[1], part.batch)
-        out = self.element(p, 2, pointers[2], part.batch, part.first)
-        sums = self.moved(scratch, few_places.memory(p, host)[0])
+        x = self.calls.element(p, 0, pointers[0], part.batch, part.first)
+        y = self.calls.element(p, 1, pointers[1], part.batch)
+        out = self.calls.element(p, 2, pointers[2], part.batch, part.first)
+        sums = self.calls.moved(part.scratch, few_places.memory(p, host)[0])
         each, across = few_places.band(p, host), few_places.line(p, host)
         with (
             loop(b, I64(0), I64(p.channels), 1) as channel,
             loop(b, I64(0), I64(w.kernel[0]), each) as row,
         ):
             rows = least(b, b.sub(I64(w.kernel[0]), row), each)
-            image = self._at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
+            image = self.calls.at(p.y.dtype, y, (channel, p.at[1].strides[-2]))
             first = b.sub(b.mul(row, I64(w.dilation[0])), I64(w.padding[0]))
             more = b.mul(b.sub(rows, I64(1)), I64(w.dilation[0]))
-            self._function(
+            self.calls.call(
                 name_of("border", p.dtype, p.y.dtype.name),
                 [
-                    *(image, p.at[1].strides[-1], *w.image, scratch, across),
+                    *(image, p.at[1].strides[-1], *w.image, part.scratch, across),
                     *(first, b.add(more, I64(few_places.lines(p, 1))), w.padding[1]),
                 ],
             )
-            kernels = self._at(
+            kernels = self.calls.at(
                 p.dtype, x, (channel, p.at[0].strides[-1]), (row, w.kernel[1])
             )
             adds = b.icmp_signed(">", b.add(channel, row), I64(0))
-            ways = scratch, kernels, sums
+            ways = part.scratch, kernels, sums
             self._blocks_of_kernels(p, how.height, ways, (part.count, rows, adds))
         args = [sums, out, p.at[2].strides[-2], part.count, p.sizes[1]]
-        self._function(name_of("fold", p.dtype), args)
+        self.calls.call(name_of("fold", p.dtype), args)
 
     def _blocks_of_kernels(
         self,
-        p: Turned,
+        p: ImageBlocks,
         each: int,
         ways: tuple[ir.Value, ir.Value, ir.Value],
         counts: tuple[ir.Value, ir.Value, ir.Value],
@@ -253,7 +242,7 @@ class TurnedCalls(ImageCalls):
 
     def _block_of_kernels(
         self,
-        p: Turned,
+        p: ImageBlocks,
         kernels: int,
         ways: tuple[ir.Value, ir.Value, ir.Value],
         first: ir.Value,
@@ -263,13 +252,13 @@ class TurnedCalls(ImageCalls):
         (image, x, sums), w, n = ways, p.window, p.sizes[1]
         lead, lanes = p.at[0].strides[-2], tile(self.host, p.dtype).lanes
         across, each = few_places.line(p, self.host), few_places.blocks(p, self.host)[1]
-        x = self._at(p.dtype, x, (first, lead))
-        sums = self._at(p.dtype, sums, (first, n * lanes))
+        x = self.calls.at(p.dtype, x, (first, lead))
+        sums = self.calls.at(p.dtype, sums, (first, n * lanes))
         for i in range(0, w.places[0], each):
             of = few_places.block(p, kernels, min(each, w.places[0] - i))
             size = p.dtype.itemsize
-            under = self.moved(image, i * w.stride[0] * across * size)
-            to = self.moved(sums, i * w.places[1] * lanes * size)
+            under = self.calls.moved(image, i * w.stride[0] * across * size)
+            to = self.calls.moved(sums, i * w.places[1] * lanes * size)
             steps = w.dilation[0] * across, w.stride[0] * across
             args = [under, *steps, x, lead, rows, w.kernel[1], to, n, adds]
-            self._function(name_of("taps", p.dtype, of), args)
+            self.calls.call(name_of("taps", p.dtype, of), args)

@@ -17,7 +17,7 @@ from ..products import LINE, GemmPlan, height, padded, tile
 
 
 @dataclass(frozen=True)
-class Turned(Convolution):
+class ImageBlocks(Convolution):
     """A convolution with blocks of images as its first batch axis."""
 
     images: int = 0
@@ -32,7 +32,7 @@ class Turned(Convolution):
         return read, made
 
     @property
-    def lies(self) -> bool:
+    def sums_in_place(self) -> bool:
         """Whether sums can be kept where the result lies: as rows of kernels."""
         return self.sizes[1] == 1 and self.at[2].strides[-2] == 1
 
@@ -56,7 +56,7 @@ class ImageBatch:
         return self.channels * self.size
 
 
-def in_blocks(p: Convolution, threads: int) -> tuple[Turned, int]:
+def in_blocks(p: Convolution, threads: int) -> tuple[ImageBlocks, int]:
     """``p`` with as many blocks of images as it has parts, and into how many parts the
     rows of places of each block are cut."""
     (images, groups), (m, n, _) = p.batch, p.sizes
@@ -70,7 +70,7 @@ def in_blocks(p: Convolution, threads: int) -> tuple[Turned, int]:
     return of_images(p, each), columns
 
 
-def of_images(p: Convolution, each: int) -> Turned:
+def of_images(p: Convolution, each: int) -> ImageBlocks:
     """``p`` with blocks of so many images."""
     images, groups = p.batch
     x, *moved = p.at
@@ -78,12 +78,12 @@ def of_images(p: Convolution, each: int) -> Turned:
         Layout((each * at.strides[0], *at.strides[1:]), at.offset) for at in moved
     )
     batch, at = (-(-images // each), groups), (x, read, made)
-    return Turned(
+    return ImageBlocks(
         *(p.x, p.y, p.out, p.dtype, p.sizes, batch, at, p.window, True), images, each
     )
 
 
-def stretch(p: Turned, host: Host) -> ImageBatch:
+def stretch(p: ImageBlocks, host: Host) -> ImageBatch:
     """What of ``p`` is multiplied at once."""
     lanes = tile(host, p.dtype).lanes
     m, n, _ = p.sizes
@@ -97,17 +97,17 @@ def stretch(p: Turned, host: Host) -> ImageBatch:
     return ImageBatch(channels, size, min(images, p.each), wide, padded(m, lanes))
 
 
-def memory(p: Turned, host: Host) -> tuple[int, int, int]:
+def memory(p: ImageBlocks, host: Host) -> tuple[int, int, int]:
     """Bytes of panels, of rows under kernels and of sums."""
     of, (m, n, _) = stretch(p, host), p.sizes
     panels = of.inner * padded(m, tile(host, p.dtype).lanes)
-    sums = 0 if p.lies else p.each * n * of.sums
+    sums = 0 if p.sums_in_place else p.each * n * of.sums
     parts = (panels, of.images * n * of.wide, sums)
     found = [padded(e * p.dtype.itemsize, LINE) for e in parts]
     return found[0], found[1], found[2]
 
 
-def plan(p: Turned, host: Host) -> GemmPlan:
+def plan(p: ImageBlocks, host: Host) -> GemmPlan:
     """How ``p`` is computed."""
     rows = p.each * p.sizes[1]
     tall = height(rows, tile(host, p.dtype))

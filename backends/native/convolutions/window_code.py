@@ -190,11 +190,11 @@ class Windows(FunctionCode):
         ramp = ir.Constant(
             ir.VectorType(I32, lanes), [I32(first + n) for n in range(lanes)]
         )
-        low, high = (self._near(i, first) for i in (low, high))
+        low, high = (self._clamped(i, first) for i in (low, high))
         above = b.icmp_signed(">=", ramp, splat(b, low, lanes))
         return b.and_(above, b.icmp_signed("<", ramp, splat(b, high, lanes)))
 
-    def _near(self, i: ir.Value, first: int) -> ir.Value:
+    def _clamped(self, i: ir.Value, first: int) -> ir.Value:
         """``i``, or a bound of lanes that count from ``first``, in 32 bits."""
         i = most(self.b, least(self.b, i, first + self.lanes), I64(first))
         return self.b.trunc(i, I32)

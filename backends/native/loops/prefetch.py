@@ -26,8 +26,8 @@ from .nest_code import PTR, NestCode, Strand
 from .vector_shape import (
     at_once,
     bytes_of,
-    is_far,
-    is_near,
+    exceeds_caches,
+    fits_second_cache,
     is_wide,
     panel_of,
     read_bytes,
@@ -59,7 +59,9 @@ def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]
     sizes = [b.dtype.itemsize for b in nest.buffers]
     if nest.vertical:
         wide, panel = is_wide(nest), panel_of(nest)
-        ahead = COMMON.near_ahead_bytes if is_near(nest) else COMMON.ahead_bytes
+        ahead = (
+            COMMON.near_ahead_bytes if fits_second_cache(nest) else COMMON.ahead_bytes
+        )
         if wide and read_bytes(nest) <= COMMON.first_cache_bytes:
             return
         turns = at_once(nest, c.host) if wide else 1
@@ -89,13 +91,13 @@ def _distances(c: NestCode, p: Pass, var: LoopVar) -> Iterator[tuple[Load, int]]
     elif len(bodies) == 1:
         large = [s for s in loads if bytes_of(s, nest) > COMMON.second_cache_bytes]
         if any(isinstance(s, Accumulate) for s in p.body):
-            asks = len(large) == 1 or (is_far(nest) and nest.threads == 1)
+            asks = len(large) == 1 or (exceeds_caches(nest) and nest.threads == 1)
             asks |= len(large) > 1 and not c.host.tuning.foresees_reads
         else:
-            asks = is_far(nest)
+            asks = exceeds_caches(nest)
         if asks:
             yield from ((s, COMMON.ahead_bytes // len(large)) for s in large)
-        elif is_near(nest) and len(p.body) <= COMMON.bare_statements:
+        elif fits_second_cache(nest) and len(p.body) <= COMMON.bare_statements:
             many = [s for s in loads if bytes_of(s, nest) > COMMON.first_cache_bytes]
             yield from ((s, COMMON.near_ahead_bytes) for s in many)
 

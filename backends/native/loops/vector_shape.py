@@ -90,7 +90,7 @@ def is_wide(nest: Nest) -> bool:
     return bool(sums(nest)) and plain and not stores and enough and beside
 
 
-def turned(nest: Nest, host: Host) -> Nest:
+def with_lane_axis(nest: Nest, host: Host) -> Nest:
     """The nest with lanes along its rows, where these are reduced, many, and shorter
     than a vector: distances of points in a plane, norms of quaternions. Also where
     functions of much work would run for single elements at the end of a short row, and
@@ -210,21 +210,23 @@ def at_once(nest: Nest, host: Host) -> int:
     (first, *others), few = sums(nest), host.tuning.rows_at_once
     if others:
         return few
-    if first.op in ("max", "min") and not is_near(nest):
+    if first.op in ("max", "min") and not fits_second_cache(nest):
         return host.tuning.far_extremes_at_once[nest.threads > 1]
-    if is_far(nest):
+    if exceeds_caches(nest):
         several = host.tuning.far_sums_at_once if nest.threads > 1 else few
         return 1 if host.tuning.foresees_reads else several
-    in_order = nest.grid[-1].size % host.tuning.in_order_width == 0 and is_near(nest)
+    in_order = nest.grid[
+        -1
+    ].size % host.tuning.in_order_width == 0 and fits_second_cache(nest)
     return 1 if first.op == "sum" and in_order else few
 
 
-def is_near(nest: Nest) -> bool:
+def fits_second_cache(nest: Nest) -> bool:
     """Whether what is read fits the second cache."""
     return read_bytes(nest) <= COMMON.second_cache_bytes
 
 
-def is_far(nest: Nest) -> bool:
+def exceeds_caches(nest: Nest) -> bool:
     """Whether no cache holds what is read."""
     return read_bytes(nest) > COMMON.far_bytes
 

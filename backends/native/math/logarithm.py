@@ -194,7 +194,7 @@ def _twice_power_of_minus(u: EmittedValue, m: EmittedValue) -> EmittedValue:
     return (m.bits - u.bits + two).floats
 
 
-def _apart(
+def _larger_and_distance(
     x: EmittedValue, y: EmittedValue
 ) -> tuple[EmittedValue, EmittedValue, EmittedValue]:
     """The larger, minus the distance of the other, and what that lacks, being rounded:
@@ -212,7 +212,7 @@ def logaddexp(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     The error is relative to the sum of both parts' magnitudes. 58 / 72 flop, 0 / 1
     division.
     """
-    larger, down, rest = _apart(x, y)
+    larger, down, rest = _larger_and_distance(x, y)
     ratio = exp(down)
     u = fast_two_sum(x.constant(1.0), ratio.times_plus(rest, ratio))
     return larger + sum_of_logs(*log_of_sum(*u))
@@ -220,7 +220,7 @@ def logaddexp(x: EmittedValue, y: EmittedValue) -> EmittedValue:
 
 def logaddexp2(x: EmittedValue, y: EmittedValue) -> EmittedValue:
     """log₂(2ˣ + 2ʸ), as :func:`logaddexp`. 62 / 76 flop, 0 / 1 division."""
-    larger, down, rest = _apart(x, y)
+    larger, down, rest = _larger_and_distance(x, y)
     ratio = exp2(down)
     ratio = (ratio * c.LN2_64[0]).times_plus(rest, ratio)
     u = fast_two_sum(x.constant(1.0), ratio)

@@ -96,7 +96,7 @@ def _far(x: EmittedValue, name: str, near: EmittedValue) -> EmittedValue:
     return call_lanes(name, abs(x) >= _reach(x), near, x)
 
 
-def _turned(angle: Angle, ahead: int) -> tuple[EmittedValue, EmittedValue]:
+def _shifted_sine(angle: Angle, ahead: int) -> tuple[EmittedValue, EmittedValue]:
     """sin(|x| + ahead π/2), and the bit of the sign that x would give."""
     quadrant = angle.quadrant + ahead
     odd = (quadrant & 1).differs(0)
@@ -107,13 +107,13 @@ def _turned(angle: Angle, ahead: int) -> tuple[EmittedValue, EmittedValue]:
 
 def sin(x: EmittedValue) -> EmittedValue:
     """sin x. 35 / 50 flop and a branch."""
-    value, flip = _turned(_reduced(abs(x)), 0)
+    value, flip = _shifted_sine(_reduced(abs(x)), 0)
     return _far(x, "sin", (value.bits ^ flip ^ x.sign_bit).floats)
 
 
 def cos(x: EmittedValue) -> EmittedValue:
     """cos x. 34 / 49 flop and a branch."""
-    value, flip = _turned(_reduced(abs(x)), 1)
+    value, flip = _shifted_sine(_reduced(abs(x)), 1)
     return _far(x, "cos", (value.bits ^ flip).floats)
 
 

@@ -44,10 +44,10 @@ class Places:
         self,
         program: Program,
         layouts: Sequence[Layout],
-        late: Sequence[int] = (),
+        deferred: Sequence[int] = (),
     ) -> None:
         self.program = program
-        self.late = {program.folded[i]: opened(program.folded[i]) for i in late}
+        self.deferred = {program.folded[i]: opened(program.folded[i]) for i in deferred}
         """Constants that products compute."""
         self.of: dict[Term, Place] = {}
         self.constants: list[Array] = []
@@ -57,8 +57,8 @@ class Places:
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
             self.of[t] = Place(MemoryRef(i), layout)
-        folded = (t for t in program.folded if t not in self.late)
-        leaves = (a for of in self.late.values() for a in of.leaves)
+        folded = (t for t in program.folded if t not in self.deferred)
+        leaves = (a for of in self.deferred.values() for a in of.leaves)
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
         values = evaluate(tuple(fixed), {})
         for t in fixed:
@@ -83,7 +83,7 @@ class Places:
         values = evaluate(terms, {})
         for t in terms:
             self.constant(np.array(values[t], cast("np.dtype[Any]", t.dtype)), t)
-            del self.late[t]
+            del self.deferred[t]
 
     def panels(self, number: int, panels: Panels) -> Place:
         """The place of the constant with this pointer, in panels."""

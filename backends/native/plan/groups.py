@@ -93,7 +93,9 @@ def with_range(step: PlanStep) -> PlanStep:
 def reached(steps: Sequence[PlanStep]) -> bool:
     """Whether the products around a softmax can leave out columns."""
     plans = (s.plan for s in (steps[0], steps[2]))
-    return all(p is not None and p.kind == "tiles" and p.order != "late" for p in plans)
+    return all(
+        p is not None and p.kind == "tiles" and p.order != "deferred" for p in plans
+    )
 
 
 Begun = tuple[int, Iterable[Group]]

@@ -43,8 +43,8 @@ Place = tuple[int, Affine]
 
 
 def with_copies(made: Pieces, host: Host) -> Pieces:
-    """``made``, whose nests are :func:`~..loops.vector_shape.turned`, with such copies
-    before the nests that read them."""
+    """``made`` with such copies before the nests that read them. The nests have been
+    through :func:`~..loops.vector_shape.with_lane_axis`."""
     pieces: list[Piece] = []
     temporaries = list(made.temporaries)
     for p in made.pieces:
@@ -66,7 +66,7 @@ def _copied(p: Loops, temporaries: list[tuple[DType, int]]) -> list[Loops]:
     if nest.chunk is not None or nest.ordered or nest.ranged or is_small:
         return [p]
     found: dict[DType, dict[Place, LoopVar]] = {}
-    for load, lane in _apart(nest):
+    for load, lane in _strided_loads(nest):
         found.setdefault(load.dtype, {})[load.buffer, load.at] = lane
     copies: list[Loops] = []
     homes: dict[Place, Place] = {}
@@ -111,13 +111,13 @@ def _beside(nest: Nest, host: Host) -> Nest | None:
     few = along[-1].size < host.tuning.turned_vectors * lanes(side, host)
     if row > host.tuning.turned_row or few:
         return None
-    far = {load.at for load, _ in _apart(side)}
+    far = {load.at for load, _ in _strided_loads(side)}
     loads = [s.at for s in nest.statements() if isinstance(s, Load)]
     near = all(at in far or at.coefficient(along[-1]) in (0, 1) for at in loads)
     return side if near and far and nest.elements >= host.tuning.copy_elements else None
 
 
-def _apart(nest: Nest) -> list[tuple[Load, LoopVar]]:
+def _strided_loads(nest: Nest) -> list[tuple[Load, LoopVar]]:
     """Loads that vectors make from far apart, each element many times, and the variable
     that lanes run along."""
     found: list[tuple[Load, LoopVar]] = []

@@ -29,7 +29,7 @@ from ...to_loops import (
     pieces_of,
 )
 from ..convolutions import conv_plan
-from ..loops import check, turned
+from ..loops import check, with_lane_axis
 from ..machine import COMMON, Host, MemoryRef
 from ..products import gemm_plan
 from ..sorting import library_sorts
@@ -95,7 +95,7 @@ class Layered(Grouping):
                 self.parts += self._kernel(kernel)
             except Unsupported as why:
                 self.reasons[kernel] = str(why)
-                places.settle([t for t in places.late if t in kernel.inputs])
+                places.settle([t for t in places.deferred if t in kernel.inputs])
                 self.parts.append(kernel)
             self.ends.append((kernel, len(self.parts)))
         for i in sorted(places.copied):
@@ -137,22 +137,26 @@ class Layered(Grouping):
     def _opened(self, kernel: Kernel) -> _Opened:
         """What ``kernel`` is made of: the same as that of an earlier one that differs
         in where its operands lie."""
-        late = {t: of for t, of in self.places.late.items() if t in kernel.inputs}
+        deferred = {
+            t: of for t, of in self.places.deferred.items() if t in kernel.inputs
+        }
         layouts = {
             t: Layout(self.places.of[t].layout.strides)
             for t in kernel.inputs
-            if t not in late
+            if t not in deferred
         }
-        numbers = {} if late else self.numbers.read(kernel)
-        key = None if late else key_of(kernel, layouts, numbers)
+        numbers = {} if deferred else self.numbers.read(kernel)
+        key = None if deferred else key_of(kernel, layouts, numbers)
         if key is not None and key in self.opened:
             return self.opened[key]
         has_halves = any(t.dtype in HALF for t in kernel.inputs)
         halves = has_halves and gemm_plan.is_better(self.host)
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs)
-        made = pieces_of(kernel, target, layouts, late, numbers)
-        turns = [self._turned(p) if isinstance(p, Loops) else p for p in made.pieces]
+        made = pieces_of(kernel, target, layouts, deferred, numbers)
+        turns = [
+            self._vectorized(p) if isinstance(p, Loops) else p for p in made.pieces
+        ]
         made = with_copies(replace(made, pieces=turns), self.host)
         pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
         parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
@@ -170,11 +174,11 @@ class Layered(Grouping):
             self.opened[key] = found
         return found
 
-    def _turned(self, p: Loops) -> Loops:
+    def _vectorized(self, p: Loops) -> Loops:
         """``p`` with lanes along what suits this machine. Raises
         :class:`Unsupported`."""
         check(p.nest, self.host)
-        return replace(p, nest=turned(p.nest, self.host))
+        return replace(p, nest=with_lane_axis(p.nest, self.host))
 
     def _is_short(self, kernel: Kernel, o: Operand) -> bool:
         """Whether a result is not written past caches, whole vectors at a time."""
@@ -186,7 +190,7 @@ class Layered(Grouping):
 
         def where(o: Operand) -> MemoryRef:
             if o.kind == "array":
-                i = known.inputs.get(o.key)  # what a late one is made of has none
+                i = known.inputs.get(o.key)  # what a deferred one is made of has none
                 term: Term = o.key if i is None else kernel.term.args[i]
                 return self._start(term, o.dtype)
             if o.kind == "result":

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from . import causal_columns, gemm_plan
     from .blas_calls import BlasCalls, Calls
     from .causal_columns import Reach, reach_of
+    from .deferred_choice import deferred
     from .function_names import name_of, signature
-    from .gemm_calls import OwnCalls, ThreadPart
+    from .gemm_calls import OwnCalls, ThreadPart, Values
     from .gemm_code_base import FunctionCode
     from .gemm_plan import LINE, GemmPlan, Packing, height, parts_of
-    from .late_constants import late
     from .mask_code import Reaches
     from .matvec_code import Vectors, mask
     from .pack_code import Order

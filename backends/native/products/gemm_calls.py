@@ -27,6 +27,8 @@ from .function_names import name_of, signature
 from .gemm_plan import GemmPlan
 from .tiles import Panels, padded, spans, tile
 
+Values = Sequence[ir.Value]
+
 
 @dataclass(frozen=True)
 class ThreadPart:
@@ -41,6 +43,8 @@ class ThreadPart:
     """Which part of the columns."""
     columns: int
     """How many such parts there are."""
+    scratch: ir.Value
+    """Memory of this thread alone."""
     width: ir.Value | None = None
     """Columns that are wanted, where that is known."""
     inner: ir.Value | None = None
@@ -59,37 +63,32 @@ class OwnCalls(Calls):
         """Those of right operands that are computed."""
 
     def product(
-        self,
-        p: Product,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
-        """A part of a product, with memory of this thread."""
+        """A part of a product."""
         x, *right, out = pointers
         x = self.element(p, 0, x, part.batch, part.first)
         out = self.element(p, 2, out, part.batch, part.first)
         if how.kind == "rows":
-            self._few(p, (x, *right, out), part)
+            self._few_rows(p, (x, *right, out), part)
             return
-        if how.order == "late":
-            self._late(p, how, (x, *right, out), part, scratch)
+        if how.order == "deferred":
+            self._deferred(p, how, (x, *right, out), part)
             return
         y = self.element(p, 1, right[0], part.batch)
         if how.kind in ("tiles", "pairs"):
-            self._tiles(p, how, (x, y, out), part, scratch)
+            self._tiles(p, how, (x, y, out), part)
         elif how.is_column:
             self._by_column(p, how, (x, y, out), part)
         else:
             self._by_row(p, how, (x, y, out), part)
 
-    def _function(self, name: str, args: Sequence[ir.Value | int | bool]) -> None:
+    def call(self, name: str, args: Sequence[ir.Value | int | bool]) -> None:
         self.names.add(name)
         given = [a if isinstance(a, ir.Value) else I64(a) for a in args]
         self.b.call(declared(self.b, name, signature(name)), given)
 
-    def _at(
+    def at(
         self, dtype: DType, pointer: ir.Value, *terms: tuple[ir.Value, int]
     ) -> ir.Value:
         """``pointer`` moved by a sum of elements."""
@@ -101,21 +100,21 @@ class OwnCalls(Calls):
     # -- a matrix by a vector ----------------------------------------------------------
 
     def _by_column(
-        self, p: Product, how: GemmPlan, pointers: Sequence[ir.Value], part: ThreadPart
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         m, _, k = p.sizes
         x, y, out = pointers
         lead = blas.matrix(p.at[0], m, k).leading
         step = p.at[1].strides[-2]
-        name = name_of(how.kind, p.dtype, _distance(p))
+        name = name_of(how.kind, p.dtype, _locality(p))
         if how.kind == "line":
-            self._function(name, [y, step, x, lead, out, k, part.count])
+            self.call(name, [y, step, x, lead, out, k, part.count])
         else:
             apart = p.at[2].strides[-2]
-            self._function(name, [x, lead, y, out, apart, k, part.count])
+            self.call(name, [x, lead, y, out, apart, k, part.count])
 
     def _by_row(
-        self, p: Product, how: GemmPlan, pointers: Sequence[ir.Value], part: ThreadPart
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         _, n, k = p.sizes
         x, y, out = pointers
@@ -123,15 +122,15 @@ class OwnCalls(Calls):
         each = padded(-(-n // part.columns), gemm_plan.LINE)
         low = self.b.mul(part.column, I64(each))
         count = least(self.b, self.b.sub(I64(n), low), each)
-        out = self._at(p.dtype, out, (low, 1))
-        name = name_of(how.kind, p.dtype, _distance(p))
+        out = self.at(p.dtype, out, (low, 1))
+        name = name_of(how.kind, p.dtype, _locality(p))
         if how.kind == "line":
             step = p.at[0].strides[-1]
-            y = self._at(p.dtype, y, (low, 1))
-            self._function(name, [x, step, y, lead, out, k, count])
+            y = self.at(p.dtype, y, (low, 1))
+            self.call(name, [x, step, y, lead, out, k, count])
         else:
-            y = self._at(p.dtype, y, (low, lead))
-            self._function(name, [y, lead, x, out, 1, k, count])
+            y = self.at(p.dtype, y, (low, lead))
+            self.call(name, [y, lead, x, out, 1, k, count])
 
     # -- right operands that are computed ----------------------------------------------
 
@@ -146,42 +145,37 @@ class OwnCalls(Calls):
             self.mapped[key] = found
         return found
 
-    def _few(self, p: Product, pointers: Sequence[ir.Value], part: ThreadPart) -> None:
+    def _few_rows(self, p: Product, pointers: Values, part: ThreadPart) -> None:
         """Few rows: each element of the right operand is computed once."""
         m, n, _ = p.sizes
         x, *leaves, out = pointers
         each = padded(-(-n // part.columns), gemm_plan.LINE)
         low = self.b.mul(part.column, I64(each))
         high = least(self.b, self.b.add(low, I64(each)), n)
-        leads = (self._apart(p, which) for which in (0, 2))
+        leads = (self._row_stride(p, which) for which in (0, 2))
         x_lead, out_lead = (I64(lead) for lead in leads)
         line = self._mapped(p, "line", m)
         self.b.call(line, [*leaves, x, x_lead, out, out_lead, low, high])
 
-    def _apart(self, p: Product, which: int) -> int:
+    def _row_stride(self, p: Product, which: int) -> int:
         """Elements from row to row of an operand."""
         return p.at[which].strides[-2] if p.sizes[0] > 1 else 0
 
-    def _late(
-        self,
-        p: Product,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+    def _deferred(
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         """A panel at a time, part by part: computed, and multiplied."""
         b, n = self.b, p.sizes[1]
         x, *leaves, out = pointers
-        lanes, lead = tile(self.host, p.dtype).lanes, self._apart(p, 2)
-        panel = self.moved(scratch, how.bytes - gemm_plan.part_bytes(p, self.host))
+        lanes, lead = tile(self.host, p.dtype).lanes, self._row_stride(p, 2)
+        panel = self.moved(part.scratch, how.bytes - gemm_plan.part_bytes(p, self.host))
         assert p.mapped is not None
         rows = len(p.mapped.rows)
         fill = self._mapped(p, "fill")
-        ranges = list(self._ranges(p, part.column, part.columns))
+        ranges = list(self.ranges(p, part.column, part.columns))
         with self._blocks(p) as (start, size, adds):
             moves = gemm_plan.is_moved(p)
-            a, apart = self._left(p, x, start, size, part, scratch, moves)
+            a, apart = self._left_block(p, x, start, size, part, moves)
             blocks = [b.sdiv(i, I64(rows)) for i in (start, b.add(start, size))]
             for low, high, vectors in ranges:
                 wide = vectors * lanes
@@ -190,19 +184,18 @@ class OwnCalls(Calls):
                     end = least(b, b.add(j, I64(wide)), high)
                     self._clear_end(p, panel, wide, size, b.sub(end, j))
                     b.call(fill, [*leaves, panel, I64(wide), *blocks, j, end])
-                    c = self._at(p.dtype, out, (j, 1))
+                    c = self.at(p.dtype, out, (j, 1))
                     args = [a, apart, panel, wide, 0, c, lead or n]
                     args += [size, part.count, b.sub(end, j), adds]
-                    self._function(name, args)
+                    self.call(name, args)
 
-    def _left(
+    def _left_block(
         self,
         p: Product,
         x: ir.Value,
         start: ir.Value,
         size: ir.Value,
         part: ThreadPart,
-        scratch: ir.Value,
         moves: bool,
     ) -> tuple[ir.Value, int]:
         """A block of the left operand as tiles read it, and what its rows are
@@ -210,16 +203,16 @@ class OwnCalls(Calls):
         m, _, k = p.sizes
         of_x = blas.matrix(p.at[0], m, k)
         step = of_x.leading if of_x.is_transposed else 1
-        a = self._at(p.x.dtype, x, (start, step))
+        a = self.at(p.x.dtype, x, (start, step))
         if not moves:
             return a, of_x.leading
         apart = gemm_plan.block_row(p, self.host)
         name = name_of(
             "turn" if of_x.is_transposed else "copy", p.dtype, p.x.dtype.name
         )
-        args = [a, of_x.leading, scratch, apart, part.count, size]
-        self._function(name, args)
-        return scratch, apart
+        args = [a, of_x.leading, part.scratch, apart, part.count, size]
+        self.call(name, args)
+        return part.scratch, apart
 
     # -- masks -------------------------------------------------------------------------
 
@@ -247,11 +240,11 @@ class OwnCalls(Calls):
                 i, r = b.srem(r, I64(v.size)), b.sdiv(r, I64(v.size))
                 at = self.moved(at, b.mul(i, I64(of.mask.at.coefficient(v))))
             at = self.moved(at, of.mask.at.offset)
-            self._function(name_of("reach", p.dtype), [at, size, limit])
+            self.call(name_of("reach", p.dtype), [at, size, limit])
         values = self.element(p, 1, values, batch)
         apart = p.at[1].strides[-2]
         args = [values, apart, size, columns, limit]
-        self._function(name_of("finite", p.dtype), args)
+        self.call(name_of("finite", p.dtype), args)
         lanes = tile(self.host, p.dtype).lanes
         whole = b.mul(
             b.sdiv(b.add(b.load(limit), I64(lanes - 1)), I64(lanes)), I64(lanes)
@@ -261,41 +254,36 @@ class OwnCalls(Calls):
     # -- tiles -------------------------------------------------------------------------
 
     def _tiles(
-        self,
-        p: Product,
-        how: GemmPlan,
-        pointers: Sequence[ir.Value],
-        part: ThreadPart,
-        scratch: ir.Value,
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         m, n, k = p.sizes
         x, y, out = pointers
         lead = p.at[2].strides[-2] if m > 1 else n
-        ranges = list(self._ranges(p, part.column, part.columns))
+        ranges = list(self.ranges(p, part.column, part.columns))
         if how.order == "own":
             room = how.bytes - gemm_plan.panel_bytes(p, self.host)
-            panels = self.moved(scratch, room)
+            panels = self.moved(part.scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
         moves = gemm_plan.is_moved(p) and how.kind == "tiles"
         kind = p.y.dtype if how.kind == "pairs" else p.dtype
         with self._blocks(p, part.inner) as (start, size, adds):
-            a, apart = self._left(p, x, start, size, part, scratch, moves)
+            a, apart = self._left_block(p, x, start, size, part, moves)
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
                 if how.order:
-                    panel = self._at(kind, y, (low, k), (start, wide))
+                    panel = self.at(kind, y, (low, k), (start, wide))
                     step, each = wide, wide * k
                 else:
                     step, each = blas.matrix(p.at[1], k, n).leading, wide
-                    panel = self._at(p.dtype, y, (low, 1), (start, step))
-                c = self._at(p.dtype, out, (low, 1))
+                    panel = self.at(p.dtype, y, (low, 1), (start, step))
+                c = self.at(p.dtype, out, (low, 1))
                 if part.width is not None:
                     high = least(self.b, high, part.width)
                 columns = self.b.sub(high, low)
                 args = [a, apart, panel, step, each, c, lead]
                 name = name_of(how.kind, p.dtype, f"{how.height}x{vectors}")
-                self._function(name, [*args, size, part.count, columns, adds])
+                self.call(name, [*args, size, part.count, columns, adds])
 
     @contextmanager
     def _blocks(
@@ -312,7 +300,7 @@ class OwnCalls(Calls):
             size = least(self.b, self.b.sub(end, start), step)
             yield start, size, self.b.icmp_signed(">", start, I64(0))
 
-    def _ranges(
+    def ranges(
         self, p: Contraction, part: ir.Value, parts: int
     ) -> Iterator[tuple[ir.Value, ir.Value, int]]:
         """The columns of a part, by widths of tiles: from, to, vectors."""
@@ -343,7 +331,7 @@ class OwnCalls(Calls):
         b = self.b
         batch, units = prod(of.kept), gemm_plan.units(p, self.host)
         which, unit = b.sdiv(unit, I64(units)), b.srem(unit, I64(units))
-        out = self._at(p.dtype, out, (which, of.elements // batch))
+        out = self.at(p.dtype, out, (which, of.elements // batch))
         y = self.element(replace(p, batch=of.kept), 1, y, which)
         self._fill(p, y, out, unit, units)
 
@@ -356,28 +344,28 @@ class OwnCalls(Calls):
         of_y = blas.matrix(p.at[1], k, p.sizes[1])
         if of_y.is_transposed:
             name = name_of("turn", p.dtype, p.y.dtype.name)
-            for low, high, vectors in self._ranges(p, unit, units):
+            for low, high, vectors in self.ranges(p, unit, units):
                 wide = vectors * lanes
                 with loop(b, low, high, wide) as j:
-                    x = self._at(p.y.dtype, y, (j, of_y.leading))
-                    to = self._at(p.dtype, out, (j, k))
+                    x = self.at(p.y.dtype, y, (j, of_y.leading))
+                    to = self.at(p.dtype, out, (j, k))
                     count = least(b, b.sub(high, j), wide)
                     self._clear_end(p, to, wide, I64(k), count)
-                    self._function(name, [x, of_y.leading, to, wide, k, count])
+                    self.call(name, [x, of_y.leading, to, wide, k, count])
             return
         name = name_of("copy", p.dtype, p.y.dtype.name)
         start, rows = I64(0), I64(k)
         if units > 1:
             start = b.mul(unit, I64(COMMON.copied_rows))
             rows = least(b, b.sub(rows, start), COMMON.copied_rows)
-        for low, high, vectors in self._ranges(p, I64(0), 1):
+        for low, high, vectors in self.ranges(p, I64(0), 1):
             wide = vectors * lanes
             with loop(b, low, high, wide) as j:
-                x = self._at(p.y.dtype, y, (start, of_y.leading), (j, 1))
-                to = self._at(p.dtype, out, (j, k), (start, wide))
+                x = self.at(p.y.dtype, y, (start, of_y.leading), (j, 1))
+                to = self.at(p.dtype, out, (j, k), (start, wide))
                 count = least(b, b.sub(high, j), wide)
                 self._clear_end(p, to, wide, rows, count)
-                self._function(name, [x, of_y.leading, to, wide, rows, count])
+                self.call(name, [x, of_y.leading, to, wide, rows, count])
 
     def _clear_end(
         self,
@@ -398,11 +386,11 @@ class OwnCalls(Calls):
         ends = b.icmp_signed("<", count, I64(wide))
         with b.if_then(ends), loop(b, I64(0), rows, 1) as r:
             start = b.add(b.mul(r, I64(wide)), I64(wide - lanes))
-            to = self._at(p.dtype, panel, (start, 1))
+            to = self.at(p.dtype, panel, (start, 1))
             b.store(zeros, to, align=p.dtype.itemsize)
 
 
-def _distance(p: Product) -> str:
+def _locality(p: Product) -> str:
     """``far`` where no second cache holds a matrix that a vector is multiplied by."""
     m, n, k = p.sizes
     size = prod(p.batch) * max(m, n) * k * p.dtype.itemsize

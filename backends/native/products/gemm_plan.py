@@ -34,9 +34,9 @@ class GemmPlan:
     """``tiles``, or ``pairs`` of bfloat16, by a vector ``line`` or ``dots``, or
     ``rows``: a few, by a matrix that is computed."""
     order: str = ""
-    """How the right operand comes to lie in panels: not at all (it is read as it lies),
-    ``done`` beforehand, ``own``: by each thread, for what it computes, or ``late``: it
-    is computed, a part at a time."""
+    """How the right operand is packed into panels. Empty: it is read where it lies.
+    ``done``: beforehand. ``own``: each thread packs what it reads. ``deferred``: each
+    thread computes it, a part at a time."""
     bytes: int = 0
     """Memory that each thread needs (bytes)."""
     height: int = 0
@@ -142,7 +142,7 @@ def _of_mapped(p: Product, host: Host, panel: int) -> GemmPlan:
     most = min(panel, m)
     room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
     room = aligned(room) + part_bytes(p, host)
-    return GemmPlan("tiles", "late", room, height(most, tile(host, p.dtype)))
+    return GemmPlan("tiles", "deferred", room, height(most, tile(host, p.dtype)))
 
 
 def part_bytes(p: Product, host: Host) -> int:

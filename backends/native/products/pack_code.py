@@ -76,12 +76,12 @@ class Order(FunctionCode):
             column = b.add(c, least(self.b, I64(n), top))
             place = self.at(x, self.times(column, xs), r, kind=kind)
             square.append(self.read(place, lanes, source))
-        for n, value in enumerate(turned(b, square)):
+        for n, value in enumerate(transposed(b, square)):
             row = b.add(r, I64(n))
             self.store(value, self.at(out, self.times(row, os), c), kept)
 
 
-def turned(b: ir.IRBuilder, square: Sequence[ir.Value]) -> list[ir.Value]:
+def transposed(b: ir.IRBuilder, square: Sequence[ir.Value]) -> list[ir.Value]:
     """The transpose of as many vectors as they have lanes, a power of two: squares of
     two, four, … change their corners."""
     rows, lanes = list(square), len(square)

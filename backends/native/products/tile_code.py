@@ -48,12 +48,16 @@ class Tiles(FunctionCode):
                 lines = self._rows(line, a_s, height, top, self.element)
                 place = self.at(c, self.times(i, cs), j)
                 places = self._rows(place, cs, height, top, self.kind)
-                ahead = self._ahead(panel, next_panel, (top, height), size, vectors)
+                prefetched = self._prefetch_address(
+                    panel, next_panel, (top, height), size, vectors
+                )
                 with self.carried(I64(0), size, chunk, []) as n:
                     more = [self.at(line, n, kind=self.element) for line in lines]
                     y = self.at(panel, self.times(n, bs), kind=self.element)
                     count = least(self.b, chunk, self.b.sub(size, n))
-                    ask = self.at(ahead, self.times(n, self.lanes), kind=self.element)
+                    ask = self.at(
+                        prefetched, self.times(n, self.lanes), kind=self.element
+                    )
                     sums = self._sums(more, y, bs, count, vectors, ask)
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
@@ -93,9 +97,9 @@ class Tiles(FunctionCode):
         step: ir.Value,
         size: ir.Value,
         vectors: int,
-        ahead: ir.Value,
+        prefetched: ir.Value,
     ) -> list[ir.Value]:
-        state = [self.zero] * (len(lines) * vectors) + [panel, ahead]
+        state = [self.zero] * (len(lines) * vectors) + [panel, prefetched]
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         with self.carried(I64(0), size, self.pace, state) as n:
             row, ask = state[-2:]
@@ -124,7 +128,7 @@ class Tiles(FunctionCode):
     def _added(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         return self.times_plus(x, y, z)
 
-    def _ahead(
+    def _prefetch_address(
         self,
         panel: ir.Value,
         apart: ir.Value,

@@ -46,7 +46,7 @@ def key(b: ir.IRBuilder, bits: Any, dtype: DType, one_zero: bool = False) -> Any
     if one_zero:
         zero = b.icmp_unsigned("==", size, number(0))
         bits = b.select(zero, number(0), bits)
-    found = _turned(b, bits, width)
+    found = _negatives_flipped(b, bits, width)
     is_nan = b.icmp_signed(">", size, number(_infinity(dtype)))
     return b.select(is_nan, number(most), found)
 
@@ -56,10 +56,10 @@ def bits_of(b: ir.IRBuilder, found: Any, dtype: DType) -> Any:
     width = 8 * dtype.itemsize
     if dtype.kind == "u":
         return b.xor(found, constant(key_type(dtype), lanes_of(found), 1 << width - 1))
-    return _turned(b, found, width) if is_float(dtype) else found
+    return _negatives_flipped(b, found, width) if is_float(dtype) else found
 
 
-def _turned(b: ir.IRBuilder, bits: Any, width: int) -> Any:
+def _negatives_flipped(b: ir.IRBuilder, bits: Any, width: int) -> Any:
     """Negative numbers the other way round: their bits but the sign."""
     kind, lanes = ir.IntType(width), lanes_of(bits)
     sign = b.ashr(bits, constant(kind, lanes, width - 1))

@@ -18,12 +18,12 @@ from ...loop_ir import (
     Ordering,
     Product,
 )
-from ..convolutions import TurnedCalls
+from ..convolutions import ImageBlocks, ImageCalls, LargeKernelCalls
 from ..factors import Decompositions, lanes_of, write_matrices
 from ..loops import emit_nest, loop, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
 from ..plan import Group, PlanStep, of_kind
-from ..products import BlasCalls, Packing, ThreadPart
+from ..products import BlasCalls, OwnCalls, Packing, ThreadPart, Values
 from ..sorting import library_sorts, sort_networks
 from .frame import ModuleCode
 from .pointers import Pointers
@@ -55,7 +55,9 @@ class GroupCode:
         self.code, self.b, self.pointers = code, code.b, pointers
         self.blas = BlasCalls(code.b, code.module)
         self.factors = Decompositions(code.b, code.module)
-        self.own = TurnedCalls(code.b, code.module, code.host)
+        self.own = OwnCalls(code.b, code.module, code.host)
+        self.images = ImageCalls(self.own)
+        self.large_kernels = LargeKernelCalls(self.own)
         self.functions: dict[Nest, ir.Function] = {}
 
     def write(self, g: Group, span: Span, units: int) -> None:
@@ -131,11 +133,12 @@ class GroupCode:
             count = b.select(b.icmp_signed("<", rest, count), rest, count)
         row = b.add(b.mul(batch, I64(m)), first)
         private = self.pointers.private(g, row)
-        where = ThreadPart(batch, first, count, column, g.columns)
+        scratch = self.pointers.of_thread()
+        where = ThreadPart(batch, first, count, column, g.columns, scratch)
         wanted: tuple[ir.Value, ...] = ()
         if isinstance(product, Convolution) and others:
             assert step.plan is not None
-            wanted = self.own.places(product, step.plan, where)
+            wanted = self.images.places(product, step.plan, where)
         parts = dict[int, ThreadPart]()
         if g.reach is not None:
             of = self.pointers.of(g.reach.memory), self.pointers.of(g.reach.values)
@@ -145,11 +148,7 @@ class GroupCode:
         return RowPanel(g.rows, row, where, private, wanted, parts)
 
     def _nest_rows(
-        self,
-        s: PlanStep,
-        memory: Sequence[ir.Value],
-        part: ThreadPart,
-        panel: RowPanel,
+        self, s: PlanStep, memory: Values, part: ThreadPart, panel: RowPanel
     ) -> None:
         assert isinstance(s.piece, Loops)
         b, nest = self.b, s.piece.nest
@@ -159,29 +158,22 @@ class GroupCode:
         self._call(nest, memory, start, stop, *(panel.wanted if nest.ranged else ()))
 
     def _product_rows(
-        self,
-        s: PlanStep,
-        memory: Sequence[ir.Value],
-        part: ThreadPart,
-        panel: RowPanel,
+        self, s: PlanStep, memory: Values, part: ThreadPart, panel: RowPanel
     ) -> None:
         assert isinstance(s.piece, Product)
         if s.plan is None:
             self.blas.product(s.piece, memory, part.batch, part.first, part.count)
             return
-        scratch = self.pointers.of_thread()
-        self.own.product(s.piece, s.plan, memory, part, scratch)
+        self.own.product(s.piece, s.plan, memory, part)
 
     def _convolution_rows(
-        self,
-        s: PlanStep,
-        memory: Sequence[ir.Value],
-        part: ThreadPart,
-        panel: RowPanel,
+        self, s: PlanStep, memory: Values, part: ThreadPart, panel: RowPanel
     ) -> None:
         assert isinstance(s.piece, Convolution) and s.plan is not None
-        scratch = self.pointers.of_thread()
-        self.own.convolution(s.piece, s.plan, memory, part, scratch)
+        if isinstance(s.piece, ImageBlocks):
+            self.large_kernels.write(s.piece, s.plan, memory, part)
+        else:
+            self.images.write(s.piece, s.plan, memory, part)
 
     # -- operands, calls ---------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def test_constants_stay_in_few_bits(bits: int, rows: int) -> None:
     x = rng.standard_normal((rows, 512)).astype(F32)
     made = compiled(nibbles if bits == 4 else by_groups, x, constants)
     held = sum(a.nbytes for a in made.places.constants)
-    assert made.late == (0,) and held < 1.3 * sum(a.nbytes for a in constants)
+    assert made.deferred == (0,) and held < 1.3 * sum(a.nbytes for a in constants)
 
 
 @pytest.mark.parametrize("m", [1, 4, 6, 50])
@@ -91,7 +91,7 @@ def test_integers_shifted_before_they_are_floats(m: int) -> None:
     x = rng.standard_normal((m, 64)).astype(F32)
     made = compiled(whole, x, constants)
     (got,) = made.run([x])
-    assert made.late == (0,)
+    assert made.deferred == (0,)
     right(whole, x, constants, got)
 
 
@@ -106,7 +106,7 @@ def test_halves_are_read_as_they_are_for_few_rows(m: int, kind: str) -> None:
     y = rng.standard_normal((96, 50)).astype(half)
     made = compiled(lambda x, y: x @ y.astype(np.float32), x, [y])
     (got,) = made.run([x])
-    assert made.late == ((0,) if m <= 16 else ())
+    assert made.deferred == ((0,) if m <= 16 else ())
     bound = 97 * UNIT * (np.abs(x) @ np.abs(y.astype(np.float64)))
     near(got, x.astype(np.float64) @ y.astype(np.float64), bound)
 
@@ -122,7 +122,7 @@ def test_what_else_reads_a_constant_keeps_it_whole() -> None:
         made = compiled(f, x, [q])
         want = f(x, q)
         got = made.run([x])
-        assert made.late == ()
+        assert made.deferred == ()
         for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
             np.testing.assert_allclose(a, b, 1e-5, 1e-4)
 
@@ -149,7 +149,7 @@ def test_programs_from_disk_compute_their_own_constants(kept: list[str]) -> None
         constants = quantised(rng, 4, 2, 32, 40)
         x = rng.standard_normal((6, 64)).astype(F32)
         made = compiled(nibbles, x, constants)
-        assert made.late == (0,)
+        assert made.deferred == (0,)
         (got,) = made.run([x])
         right(nibbles, x, constants, got)
     assert len(kept) == 1

@@ -21,7 +21,7 @@ from ...loop_ir import (
     Unsupported,
 )
 from ...to_loops import (
-    Late,
+    DeferredConstant,
     is_short,
     opened,
     source_of_pairs,
@@ -29,7 +29,7 @@ from ...to_loops import (
 from ..machine import Host
 
 
-def late(program: Program, host: Host) -> tuple[int, ...]:
+def deferred(program: Program, host: Host) -> tuple[int, ...]:
     """The positions in ``program.folded`` of what products are to compute."""
     found = []
     for i, t in enumerate(program.folded):
@@ -97,7 +97,7 @@ def _rows_of(kernel: Kernel, term: Term) -> int | None:
     return most
 
 
-def _can_compute(of: Late, host: Host) -> bool:
+def _can_compute(of: DeferredConstant, host: Host) -> bool:
     """Whether there is code for it."""
     # Not where a program is on disk: what there is is known then.
     from ...loop_ir import (
