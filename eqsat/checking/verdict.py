@@ -202,11 +202,10 @@ def _beside_specials(
 ) -> str:
     """Why floating results differ for operands that hold NaN or infinities.
 
-    Both sides are finite in the same elements, and what is finite agrees. A left side that mixes
-    elements and makes NaN of infinite ones may have more NaN on the right. Nothing is
-    asked where plain numbers in their place leave the working range, nor beside a sum
-    of no terms.
-    What a bias of -∞ hides may be hidden whole, NaN with it.
+    Both sides are finite in the same elements, and what is finite agrees. A left side
+    that mixes elements and makes NaN of infinite ones may have more NaN on the right.
+    Nothing is asked where plain numbers in their place leave the working range, nor
+    beside a sum of no terms. What a bias of -∞ hides may be hidden whole, NaN with it.
     Of a solution by factors whole matrices are compared: which elements of it a NaN
     reaches depends on the order of elimination.
     """
