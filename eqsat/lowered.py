@@ -17,7 +17,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.search import Optimised, optimise
-from eqsat.support import BackendError, Options
+from eqsat.support import BackendError, Options, once
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
@@ -48,13 +48,13 @@ class Lowered:
         """The rules in use."""
         return default_rules() if self.rule_set is None else self.rule_set
 
-    @functools.cached_property
+    @once
     def optimised(self) -> Optimised:
         """How the terms were found. Searches again when an earlier process found
         them."""
         return self._found_again() if self.search is None else self.search
 
-    @functools.cached_property
+    @once
     def executable(self) -> Executable:
         """The program, compiled by its backend."""
         return self.backend.lower(self.program, self.options)

@@ -170,7 +170,6 @@ def _rounding(
 ) -> str:
     """Why floating results differ by more than rounding, or in being finite."""
     balls, inside = _balls(case, traced, floats)
-    inside = inside and all(a.size for a in case.arrays.values())
     for k, i in enumerate(floats):
         reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
         if not reason and inside:
@@ -189,7 +188,9 @@ def _balls(
     span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
     work = Analysis(traced.inputs, span)
     balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
-    return balls, span.inside and not span.pole and case.within(LIMIT[dtype])
+    empty = any(not a.size for a in case.arrays.values())
+    inside = span.inside and not span.pole and not (empty and span.divided_by_zero)
+    return balls, inside and case.within(LIMIT[dtype])
 
 
 def _beside_specials(

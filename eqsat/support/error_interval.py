@@ -37,6 +37,7 @@ class Range:
     narrow: bool = False
     """Whether intermediate values count too, as in float16."""
     inside: bool = True
+    divided_by_zero: bool = False
     pole: bool = False
     """Whether rounding decides on which side of a pole or of the edge of a domain an
     operand lies: the exact value is then not what a computation need give."""
@@ -51,6 +52,7 @@ class Range:
 
     def divisor(self, x: Array) -> None:
         """``x`` is divided by: its reciprocal is in the range, or it is 0."""
+        self.divided_by_zero |= bool((x == 0).any())
         size = np.abs(x[np.isfinite(x) & (x != 0)])
         if size.size and size.min() * self.limit < 1:
             self.inside = False

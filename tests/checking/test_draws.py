@@ -87,7 +87,7 @@ def convolved(x: Any, w: Any, r: Ints, p: Ints, d: Ints, g: int) -> Any:
         (reshaped, "..., ...", ["s splits an axis", "y has fewer axes"]),
         (product, "m k, k n", ["m = n", "k = 0", "m > k", "NaN in x"]),
         (halved, "...", ["a is NaN", "a = -∞", "float16", "denormal in x"]),
-        (convolved, "b i h v, o j p q", ["r of unequal entries", "h = 1", "g = 2"]),
+        (convolved, "b i h v, o j p q", ["r of unequal entries", "h = 1", "g > 1"]),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )

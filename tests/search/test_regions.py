@@ -32,7 +32,7 @@ def draw(*shape: int) -> np.ndarray:
 
 def pieces_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Region]:
     roots = trace(f, args, **kwargs).outputs
-    return split(roots, is_constant(roots))
+    return split(roots, is_constant(roots), asked=eq.default_rules().asked)
 
 
 def own(region: Region) -> list[Term]:

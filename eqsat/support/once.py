@@ -1,0 +1,45 @@
+"""A property that is computed once, also when several threads ask for it at the same
+time.
+
+``functools.cached_property`` has one lock for all objects of a class in Python 3.11,
+and none from 3.12 on, where each thread may get a value of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """A property whose function runs once for each object. Other threads wait for it; a
+    child of a fork does not wait for a thread of its parent."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.guard = name, f"_{name}_guard"
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> once[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        held = instance.__dict__
+        process, lock = held.setdefault(self.guard, (os.getpid(), threading.RLock()))
+        if process != os.getpid():
+            lock = threading.RLock()
+            held[self.guard] = os.getpid(), lock
+        with lock:
+            if self.name not in held:
+                held[self.name] = self.function(instance)
+        return held[self.name]

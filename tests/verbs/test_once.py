@@ -1,0 +1,66 @@
+"""A property that several threads ask for at once is computed once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from eqsat.support import once
+
+
+class Slow:
+    def __init__(self) -> None:
+        self.made: list[object] = []
+
+    @once
+    def value(self) -> object:
+        """Takes its time."""
+        self.made.append(object())
+        time.sleep(0.01)
+        return self.made[-1]
+
+
+def test_threads_get_one_value() -> None:
+    slow, seen = Slow(), []
+    threads = [
+        threading.Thread(target=lambda: seen.append(slow.value)) for _ in range(16)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert seen == slow.made * 16
+    assert Slow.value.__doc__ == "Takes its time."
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_does_not_wait_for_a_thread_of_its_parent() -> None:
+    slow = Slow()
+    inside, leave = threading.Event(), threading.Event()
+
+    def function(self: Slow) -> object:
+        inside.set()
+        leave.wait(10)
+        return object()
+
+    other = once(function)
+    other.__set_name__(Slow, "other")
+    thread = threading.Thread(target=lambda: other.__get__(slow))
+    thread.start()
+    inside.wait(10)
+    child = os.fork()
+    if not child:
+        leave.set()
+        os._exit(0 if other.__get__(slow) is not None else 1)
+    deadline = time.monotonic() + 20
+    status = (0, 0)
+    while status[0] == 0 and time.monotonic() < deadline:
+        status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    leave.set()
+    thread.join()
+    assert status == (child, 0)
