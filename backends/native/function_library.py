@@ -3,14 +3,12 @@ it was made before."""
 
 from __future__ import annotations
 
-import functools
-
-from eqsat.support import disk_cache
+from eqsat.support import cached_once, disk_cache
 
 from .machine import Host, LoadedObject, compile_ir, load
 
 
-@functools.cache
+@cached_once
 def function(name: str, host: Host) -> LoadedObject:
     """The function of that name in memory, as :mod:`.products.function_names` names
     it."""

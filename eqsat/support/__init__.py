@@ -32,7 +32,7 @@ from eqsat.support.errors import (
 )
 from eqsat.support.fallbacks import log_fallback
 from eqsat.support.lazy_room import lazy_room
-from eqsat.support.once import once
+from eqsat.support.once import cached_once, once
 from eqsat.support.options import KINDS, NUMERICS, Options
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.user_dirs import user_folder

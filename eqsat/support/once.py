@@ -7,6 +7,7 @@ and none from 3.12 on, where each thread may get a value of its own.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -43,3 +44,26 @@ class once(Generic[T]):
             if self.name not in held:
                 held[self.name] = self.function(instance)
         return held[self.name]
+
+
+def cached_once(function: Callable[..., T]) -> Callable[..., T]:
+    """``functools.cache``, but that the function runs once for each set of arguments:
+    others wait, so that no value is made that nobody keeps. Machine code needs this:
+    what another object links to must live as long as it."""
+    kept: dict[tuple[Any, ...], T] = {}
+    state = [(os.getpid(), threading.RLock())]
+
+    @functools.wraps(function)
+    def get(*args: Any) -> T:
+        if args in kept:
+            return kept[args]
+        process, lock = state[0]
+        if process != os.getpid():  # the thread that held it does not live on
+            lock = threading.RLock()
+            state[0] = os.getpid(), lock
+        with lock:
+            if args not in kept:
+                kept[args] = function(*args)
+            return kept[args]
+
+    return get

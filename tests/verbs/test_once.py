@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from eqsat.support import once
+from eqsat.support import cached_once, once
 
 
 class Slow:
@@ -34,6 +34,27 @@ def test_threads_get_one_value() -> None:
         t.join()
     assert seen == slow.made * 16
     assert Slow.value.__doc__ == "Takes its time."
+
+
+def test_a_cache_makes_one_value_for_each_argument() -> None:
+    made: list[int] = []
+
+    @cached_once
+    def value(n: int) -> object:
+        made.append(n)
+        time.sleep(0.01)
+        return object()
+
+    seen: list[tuple[int, object]] = []
+    threads = [
+        threading.Thread(target=lambda n=n: seen.append((n, value(n))))
+        for n in [1, 2] * 8
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(made) == [1, 2] and len(set(seen)) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
