@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         shuffled,
         values,
     )
+    from eqsat.checking.mutants import try_mutants
     from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.shrink import array_code
     from eqsat.checking.verdict import (

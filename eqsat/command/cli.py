@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eqsat.checking import Finding, Report
     from eqsat.demo.report import Record
     from eqsat.jit import Jit
+    from eqsat.rulelang import Rule
     from eqsat.trace import Spec
 
 DTYPES = {
@@ -167,6 +168,11 @@ def _compiled(
     show_default=True,
     help="Processes that test rules. The report is the same.",
 )
+@click.option(
+    "--mutants",
+    is_flag=True,
+    help="Break each rule in many ways instead, and report what passes.",
+)
 @_as_json
 @_clean_errors
 def check(
@@ -175,6 +181,7 @@ def check(
     seed: int,
     lints: bool,
     jobs: int,
+    mutants: bool,
     as_json: bool,
 ) -> None:
     """Check the rules in FILEs, or in folders of them: compare both sides on drawn
@@ -188,6 +195,9 @@ def check(
     from eqsat.command.rule_jobs import loaded, tested_in_order
 
     rules = loaded(files)
+    if mutants:
+        _show_mutants(rules, examples, seed, as_json)
+        return
 
     def run(progress: Callable[[Finding], None] | None) -> Report:
         with tested_in_order(rules, files, examples, seed, jobs) as found:
@@ -203,6 +213,24 @@ def check(
         show(report, Console())
     if not report.ok:
         sys.exit(1)
+
+
+def _show_mutants(
+    rules: Iterable[Rule], examples: int, seed: int, as_json: bool
+) -> None:
+    """Print the broken rules that pass, and how many fare how."""
+    from eqsat.checking import try_mutants
+
+    found = try_mutants(rules, examples, seed)
+    if as_json:
+        click.echo(json.dumps([asdict(m) for m in found], indent=1))
+        return
+    for m in found:
+        if m.fate != "refused":
+            click.echo(f"{m.rule}: {m.fate}: {m.change}")
+    fates = [m.fate for m in found]
+    counts = (f"{fates.count(f)} {f}" for f in ("refused", "equivalent", "alive"))
+    click.echo(f"{counted(len(found), 'mutant')}: {', '.join(counts)}")
 
 
 @main.command()

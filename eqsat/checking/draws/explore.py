@@ -17,7 +17,7 @@ from eqsat.rulelang import Rule
 
 AMONG = 3
 """Draws that a case is chosen from."""
-MORE = 400
+MORE = 1200
 """Draws for the classes that are left, for a rule of many classes twice as many."""
 
 Reached = Callable[[Case], bool]

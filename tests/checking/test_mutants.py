@@ -1,0 +1,60 @@
+"""Rules broken on purpose are refused, or they are the rule in other words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import eqsat as eq
+from eqsat.checking.mutants import mutations, try_mutants
+from eqsat.command.cli import main
+
+STOCK = list(eq.default_rules())
+
+
+def test_mutants_of_stock_rules_are_refused_or_equivalent() -> None:
+    found = try_mutants(STOCK[::24], examples=60, most=12)
+    assert len(found) > 60
+    assert {m.fate for m in found} <= {"refused", "equivalent"}
+
+
+def test_changes_are_those_that_people_make() -> None:
+    changes = {what for r in STOCK for _, what in mutations(r)}
+    for word in (
+        *("exchanged", "left out", "minus before", "without the condition"),
+        *("is subtract", "is mean", "axis of", "perm of", "starts of", "is -1"),
+    ):
+        assert any(word in c for c in changes), word
+
+
+FILE = '''
+from eqsat import rule
+from eqsat.ops import exp
+
+
+@rule("..., ...")
+def product_of_exponentials(x, y):
+    """eˣ eʸ = e^(x + y)."""
+    return exp(x) * exp(y), exp(x + y)
+'''
+
+
+def test_the_command_prints_what_passes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FILE)
+    done = CliRunner().invoke(main, ["check", str(file), "--mutants"])
+    assert done.exit_code == 0, done.output
+    assert "0 equivalent, 0 alive" in done.output
+
+
+@pytest.mark.slow
+def test_all_mutants_of_stock_rules() -> None:
+    found = try_mutants(STOCK, examples=60)
+    alive = {f"{m.rule}: {m.change}" for m in found if m.fate == "alive"}
+    assert alive <= ALIVE.keys(), alive - ALIVE.keys()
+
+
+ALIVE: dict[str, str] = {}
+"""Mutants that no draw refutes and no proof covers, and why they are right."""
