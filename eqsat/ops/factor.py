@@ -190,10 +190,23 @@ def _pivots(f: Any) -> Any:
     return np.diagonal(np.asarray(f)[..., :-1, :], axis1=-2, axis2=-1)
 
 
+def _check_exchanges(who: str, f: Array) -> None:
+    """The last row of each factorisation says which rows are exchanged: LAPACK would
+    write outside of its arrays for others."""
+    rows, n = f[..., -1, :], f.shape[-1]
+    right = (rows >= 0) & (rows < n) & (rows == np.floor(rows))
+    if not right.all():
+        raise np.linalg.LinAlgError(
+            f"{who}: the factors are not those of lu: a row is exchanged with row "
+            f"{rows[~right][0]}, expected 0 to {n - 1}"
+        )
+
+
 def _lu_solve(f: Any, b: Any, transposed: bool, who: str = "solve") -> Array:
     f, b = np.asarray(f), np.asarray(b)
     if (_pivots(f) == 0).any():
         refuse_singular(who, _pivots(f))
+    _check_exchanges(who, f)
     batch = np.broadcast_shapes(f.shape[:-2], b.shape[:-2])
     out = np.empty((*batch, *b.shape[-2:]), b.dtype)
     f, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (f, b))
