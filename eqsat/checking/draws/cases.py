@@ -261,7 +261,7 @@ def inside_domain(case: Case) -> Case | None:
         for _ in range(2):
             try:
                 held = rule.where(*tried)
-            except (ArithmeticError, IndexError):  # a size that is 0, an entry too many
+            except (ArithmeticError, IndexError, np.linalg.LinAlgError):
                 break
             conditions = held if isinstance(held, tuple) else (held,)
             if all(conditions):
