@@ -90,7 +90,7 @@ class Symbols:
 
     def number(self, value: float) -> int:
         """The symbol of a number; -0 is another than 0."""
-        v = float(value)
+        v = value if abs(value) > 2**53 else float(value)  # integers of 64 bits
         return self.of("number", v, math.copysign(1, v)) if v == v else self.of("NaN")
 
     def value(self, s: int) -> float | None:
@@ -102,9 +102,9 @@ class Symbols:
 
     def negative(self, x: int) -> int:
         """-x."""
-        if (v := self.value(x)) is not None:
-            return self.number(-v)
         key = self.keys[x]
+        if key[0] == "number":
+            return self.number(-key[1])
         return int(key[1]) if key[0] == "minus" else self.of("minus", x)
 
     def sign(self, x: int) -> tuple[bool, int]:
