@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from sizes import is_whole
 
 from eqsat.checking.draws import UNDEFINED
-from eqsat.checking.draws.cases import SPECIAL
-from eqsat.checking.proofs.bit_symbols import STRICT, Symbols, symbols_of
+from eqsat.checking.draws.cases import FLOATS, INTEGERS, SPECIAL
+from eqsat.checking.proofs.bit_symbols import STRICT, Symbols, _keeps, symbols_of
 from eqsat.checking.verdict import bits_differ
 from eqsat.ops import (
     absolute,
@@ -140,6 +141,34 @@ def test_what_is_called_strict_is_nan_where_an_operand_is(name: str) -> None:
                 assert np.isnan(op.reference(*map(np.float64, args))), args
 
 
+ALL = (*FLOATS, *INTEGERS, np.dtype("?"))
+
+
+@pytest.mark.parametrize("wide", ALL, ids=str)
+@pytest.mark.parametrize("narrow", ALL, ids=str)
+def test_what_a_cast_keeps_comes_back(narrow: Any, wide: Any) -> None:
+    """All values of narrow dtypes, and those with few or many bits of wide ones."""
+    ones = [2**k - 1 for k in range(1, 64)] + [2**k + 1 for k in range(1, 64)]
+    if narrow.itemsize <= 2:
+        x = np.arange(256**narrow.itemsize).astype(f"u{narrow.itemsize}")
+        x = x.view(narrow) if narrow.kind != "b" else x > 0
+    elif narrow.kind in "iu":
+        x = np.array([v for v in ones if v <= np.iinfo(narrow).max], narrow)
+    else:
+        near = np.array(ones, narrow)
+        x = np.concatenate([near, 1 / near, -near / 3, [np.inf, np.nan, 0, -0.0]])
+        x = x.astype(narrow)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        back = x.astype(wide).astype(narrow)
+        differs = bits_differ(x, back)
+    assert not (_keeps(narrow, wide) and differs)
+
+
+def whole(x: Any) -> Any:
+    return cast(x, dtype="int64")
+
+
 FALSE = {
     "zero added": lambda x, y: (x + 0.0, x),
     "associates": lambda x, y: ((x + y) + y, x + (y + y)),
@@ -152,8 +181,21 @@ FALSE = {
     "larger": lambda x, y: (maximum(x, y), maximum(y, x)),
     "root of square": lambda x, y: (sqrt(square(x)), absolute(x)),
     "selected": lambda x, y: (where(x > y, x, y), where(y < x, y, x)),
+    "many bits": lambda x, y: (whole(x) + 2**60, whole(x) + (2**60 + 1)),
+    "rounded integers": lambda x, y: (
+        cast(cast(whole(x), dtype="float64"), dtype="int64"),
+        whole(x),
+    ),
     "narrowed": lambda x, y: (cast(cast(x, dtype="float16"), dtype="float64"), x + y),
 }
+
+
+def test_what_is_the_same_bits_has_one_symbol() -> None:
+    same: tuple[Made, Made] = (lambda x, y: x < y), (lambda x, y: y > x)
+    graph, s = Graph(sources=False), Symbols()
+    leaves = [graph.node(INPUT, (), (i,), (np.dtype("f8"), (1,))) for i in range(2)]
+    a, b = symbols_of([f(*map(Tracer, leaves)).term for f in same], s)
+    assert a == b
 
 
 @pytest.mark.parametrize("name", FALSE)

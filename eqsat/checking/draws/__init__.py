@@ -8,6 +8,7 @@ from eqsat.checking.draws.cases import (
     NUMBERS,
     UNDEFINED,
     Case,
+    dtypes_of,
     inside_domain,
     loose,
     sample,

@@ -67,7 +67,7 @@ STRICT = frozenset(
     "reciprocal rsqrt absolute exp exp2 expm1 log log2 log10 log1p sigmoid tanh sinh "
     "cosh sin cos tan arcsin arccos arctan arcsinh arccosh arctanh cbrt erf erfc floor "
     "ceil trunc rint sign maximum minimum logaddexp logaddexp2 deg2rad rad2deg degrees "
-    "radians sum mean prod max min dot".split()
+    "radians sum mean prod max min dot window".split()
 )
 """Ops whose result is NaN wherever an operand is, whatever the others are."""
 
@@ -96,7 +96,7 @@ class Symbols:
     def value(self, s: int) -> float | None:
         """The number that a symbol is, if it is one."""
         key = self.keys[s]
-        return float(key[1]) if key[0] == "number" else None
+        return key[1] if key[0] == "number" else None
 
     # -- arithmetic --------------------------------------------------------------------
 
@@ -263,9 +263,9 @@ def _combine(term: Term, s: Symbols) -> Callable[..., int]:
         return ARITHMETIC[name](s, floats)
     if same and floats and name in ("divide", "reciprocal", "absolute"):
         return FLOATING[name](s, floats)
-    if name in ("greater", "greater_equal"):
-        other = {"greater": "less", "greater_equal": "less_equal"}[name]
-        return lambda x, y: s.of(other, y, x)
+    if name in GREATER:
+        turned = (GREATER[name], *(() if same else map(str, reversed(dtypes))))
+        return lambda x, y: s.of(*turned, y, x)
     if name in BITS and (bool_ or name.startswith("bitwise")) and same:
         return lambda *x: s.bits(BITS[name], *x)
     if name == "invert" or (name == "logical_not" and bool_):
@@ -278,6 +278,7 @@ def _combine(term: Term, s: Symbols) -> Callable[..., int]:
     return lambda *x: s.of(*label, *x)
 
 
+GREATER = {"greater": "less", "greater_equal": "less_equal"}
 MOVING = frozenset(["maximum", "minimum"])
 """Ops that give one of their operands."""
 
@@ -332,8 +333,9 @@ def _keeps(narrow: np.dtype[Any], wide: DType) -> bool:
     if isinstance(wide, Weak):
         return False
     if BF16 in (narrow, wide):
-        return narrow == BF16 and wide in (np.dtype("f4"), np.dtype("f8"))
-    return bool(np.can_cast(narrow, wide, "safe"))
+        return narrow in (BF16, BOOL) and wide in (np.dtype("f4"), np.dtype("f8"), BF16)
+    long = narrow.kind in "iu" and narrow.itemsize == 8  # NumPy calls float64 safe
+    return bool(np.can_cast(narrow, wide, "safe")) and not (long and wide.kind == "f")
 
 
 ARITHMETIC: dict[str, Callable[[Symbols, bool], Callable[..., int]]] = {
@@ -405,6 +407,6 @@ def _convolution(
             left : left + dilation[1] * (q - 1) + 1 : dilation[1],
         ]
         found[n, c, r, k] = s.of(
-            "dot", (*window.ravel().tolist(), *w[c].ravel().tolist())
+            "window", (*window.ravel().tolist(), *w[c].ravel().tolist())
         )
     return found

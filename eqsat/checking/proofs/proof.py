@@ -27,7 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.draws import UNDEFINED, Case, inside_domain, loose, sample
+from eqsat.checking.draws import (
+    UNDEFINED,
+    Case,
+    dtypes_of,
+    inside_domain,
+    loose,
+    sample,
+)
 from eqsat.checking.proofs.bit_symbols import Symbols, symbols_of
 from eqsat.checking.proofs.field_semantics import evaluate
 from eqsat.checking.proofs.free_functions import Unprovable
@@ -143,13 +150,15 @@ def _degrees(rule: Rule) -> dict[str, int]:
     return found
 
 
-def _symbols(case: Case, dtype: Kind) -> tuple[Symbols, list[Array], list[Array]]:
-    """Both sides of a case as arrays of symbols."""
+def _symbols(
+    case: Case, dtype: Kind
+) -> tuple[_Sides, Symbols, list[Array], list[Array]]:
+    """Both sides of a case, and as arrays of symbols."""
     sides, s = _Sides.of(case, dtype), Symbols()
     numbers = {t: np.array(s.expression(e)) for t, e in sides.numbers.items()}
     found = symbols_of([*sides.left, *sides.right], s, numbers)
     n = len(sides.left)
-    return s, found[:n], found[n:]
+    return sides, s, found[:n], found[n:]
 
 
 def _exact(cases: Sequence[Case]) -> Proof | None:
@@ -158,7 +167,9 @@ def _exact(cases: Sequence[Case]) -> Proof | None:
         for dtype in _kinds(case.rule):
             if not _reached(case, dtype):
                 continue
-            _, left, right = _symbols(case, dtype)
+            sides, _, left, right = _symbols(case, dtype)
+            if [t.dtype for t in sides.left] != [t.dtype for t in sides.right]:
+                return None
             for a, b in zip(left, right, strict=True):
                 if a.shape != b.shape or (a != b).any():
                     return None
@@ -169,10 +180,9 @@ def _same_reach(case: Case) -> bool:
     """Whether NaN of the same operands reaches each element of both sides."""
     dtype = _of_numbers(case)
     assert dtype is not None
-    s, left, right = _symbols(case, dtype)
+    sides, s, left, right = _symbols(case, dtype)
     flow = NanFlow(s)
-    roots = _terms(case, case.rule.left, dtype)
-    floats = [is_float(t.dtype) for t in roots]
+    floats = [is_float(t.dtype) for t in sides.left]
     if any(
         (a != b).any() for a, b, f in zip(left, right, floats, strict=True) if not f
     ):
@@ -251,8 +261,11 @@ def _kinds(rule: Rule) -> Iterator[Kind]:
     if rule.dtype is not None:
         yield rule.dtype, rule.dtype
         return
-    for d in ("f8", "f2", *(("i8", "u1", "?") if rule.dtypes == "any" else ())):
-        yield np.dtype(d), np.dtype(d)
+    ops = [Op.registry[n] for n in {*rule.ops(rule.left), *rule.ops(rule.right)}]
+    casts = any(op.name == "cast" or op.body is not None for op in ops)
+    names = ("f8", "f2", *(("i8", "u1", "?") if rule.dtypes == "any" else ()))
+    for d in dtypes_of(rule) if casts else map(np.dtype, names):
+        yield d, d
     if loose(rule):
         yield np.dtype("f4"), np.dtype("f8")
 
