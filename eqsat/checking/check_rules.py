@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -219,8 +220,9 @@ def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
 
 
 def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
-    """Draw cases until one fails."""
+    """Draw cases until one fails, then look at those whose sizes decide the rule."""
     from eqsat.checking.draws import explore
+    from eqsat.checking.proofs import deciding
     from eqsat.checking.verdict import judge
 
     def look(case: Case) -> bool:
@@ -237,6 +239,11 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = explore(rule, examples, seed, look)
+        decision = deciding(replace(rule, numerics=numerics), found.spanning)
+        if state.failed is None:
+            with suppress(StopIteration):
+                for case in decision.cases:
+                    look(case)
     state.cases += found.spanning
     state.reached |= found.reached
     state.unreached |= found.wanted

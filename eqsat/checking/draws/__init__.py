@@ -14,8 +14,8 @@ from eqsat.checking.draws.cases import (
     sample,
 )
 from eqsat.checking.draws.explore import explore
-from eqsat.checking.draws.rule_attributes import draw_attributes
-from eqsat.checking.draws.rule_shapes import draw_shapes, fitting_sizes
+from eqsat.checking.draws.rule_attributes import draw_attributes, roles
+from eqsat.checking.draws.rule_shapes import draw_shapes, fitting_sizes, named_axes
 from eqsat.checking.draws.sample_arrays import (
     FLOATS,
     INSIDE,

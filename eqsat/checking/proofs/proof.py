@@ -7,11 +7,14 @@ that it is, or an uninterpreted function (``field_semantics.py``). When the two 
 agree there, they are the same rational function of the arguments and of those
 functions, but for a probability that :attr:`Proof.error` bounds.
 
-What is proved is an identity of real numbers, wherever both sides are defined, for the
-shapes drawn (:attr:`Proof.shapes`): named axes of pairwise distinct sizes of at least
-two, but where a convolution or a number of groups fixes them, and no axis to three for
-``...``. It says nothing of rounding, overflow, NaN or the wrapping of integers, which
-the tests look at, and no condition of the rule is used.
+What is proved holds wherever both sides are defined, and no condition of the rule is
+used. Under ``exact`` it is the same bits, by symbols of elements (``bit_symbols.py``).
+Under the other classes it is an identity of real numbers; but for ``fast``, NaN of the
+same operands also reaches the same elements (``nan_flow.py``). Overflow, infinities and
+the wrapping of integers are looked at by the tests alone.
+
+It is proved for cases of all classes of shapes and attributes that the rule admits
+(:attr:`Proof.shapes`), and for sizes that decide all others (``deciding_sizes.py``).
 
 J. T. Schwartz, Fast probabilistic algorithms for verification of polynomial identities,
 J. ACM 27, 1980.
@@ -27,24 +30,16 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.draws import (
-    UNDEFINED,
-    Case,
-    dtypes_of,
-    inside_domain,
-    loose,
-    sample,
-)
+from eqsat.checking.draws import UNDEFINED, Case, inside_domain, sample
 from eqsat.checking.proofs.bit_symbols import Symbols, symbols_of
+from eqsat.checking.proofs.deciding_sizes import deciding
 from eqsat.checking.proofs.field_semantics import evaluate
 from eqsat.checking.proofs.free_functions import Unprovable
 from eqsat.checking.proofs.nan_flow import NanFlow
 from eqsat.checking.proofs.prime_field import Field, FieldArray
-from eqsat.ops import cast
-from eqsat.rulelang import Expr, Rule, exprs, instantiate, number_names
+from eqsat.checking.proofs.sides import Kind, Sides, kinds, of_numbers, reached
 from eqsat.support import Array
-from eqsat.terms import HALF, INPUT, Graph, Op, Term, Weak, is_float, scalar
-from eqsat.trace import Tracer, body_of, rebuilt
+from eqsat.terms import INPUT, Term, is_float
 
 RANKS = (2, 1, 3, 0)
 """Numbers of axes that ``...`` stands for, a drawn shape each."""
@@ -57,13 +52,13 @@ MOST_TRIALS = 6
 
 @dataclass(frozen=True)
 class Proof:
-    """That a rule is an identity of real numbers for the shapes drawn."""
+    """That a rule is an identity of real numbers or of bits."""
 
     error: float
     """How likely it is at most that the rule is none; 0 where the sides are the same
     term."""
     shapes: tuple[str, ...]
-    """The shapes drawn."""
+    """Shapes and attributes of the cases that were proved one by one."""
 
 
 def prove(
@@ -75,8 +70,10 @@ def prove(
     None says that the sides differ as functions of uninterpreted functions, or hold
     something that has no meaning in a field. The rule may be right for all that.
     """
-    held = [c for c in cases or default_cases(rule, seed) if _of_numbers(c)]
-    if not held or not _enough_sizes(rule, held):
+    held = [c for c in cases or default_cases(rule, seed) if of_numbers(c)]
+    decision = deciding(rule, held)
+    held += decision.cases
+    if not held or not decision.whole:
         return None
     try:
         if rule.numerics == "exact":
@@ -99,11 +96,11 @@ def _proof(cases: Sequence[Case], seed: int, additive: bool) -> Proof | None:
     error, shown = 0.0, []
     rng = random.Random(seed)
     for case in cases:
-        dtype = _of_numbers(case)
+        dtype = of_numbers(case)
         assert dtype is not None
         try:
-            sides = _Sides.of(case, dtype)
-            found = sides.error(rng, additive)
+            sides = Sides.of(case, dtype)
+            found = _error(sides, rng, additive)
         except (*UNDEFINED, Unprovable):
             if all(a.size for a in case.arrays.values()):
                 return None
@@ -126,35 +123,16 @@ def default_cases(rule: Rule, seed: int = 0) -> Iterator[Case]:
         rng = np.random.default_rng((seed, rank))
         for _ in range(DRAWS):
             case = inside_domain(sample(rule, rng, rank))
-            if case is not None and _of_numbers(case):
+            if case is not None and of_numbers(case):
                 yield case
                 break
 
 
-def _enough_sizes(rule: Rule, cases: Sequence[Case]) -> bool:
-    """Whether the cases have as many sizes of each axis as decide (see above)."""
-    for axis, degree in _degrees(rule).items():
-        sizes = {number_names(rule, c.args()).get(axis) for c in cases}
-        if len(sizes - {0}) < degree + 1:
-            return False
-    return True
-
-
-def _degrees(rule: Rule) -> dict[str, int]:
-    """For each axis whose size is a number of the rule, how often it is one."""
-    found: dict[str, int] = {}
-    for side in (*rule.left, *rule.right):
-        for e in exprs(side):
-            for name in e.names - rule.numbers.keys():
-                found[name] = found.get(name, 0) + 1
-    return found
-
-
 def _symbols(
     case: Case, dtype: Kind
-) -> tuple[_Sides, Symbols, list[Array], list[Array]]:
+) -> tuple[Sides, Symbols, list[Array], list[Array]]:
     """Both sides of a case, and as arrays of symbols."""
-    sides, s = _Sides.of(case, dtype), Symbols()
+    sides, s = Sides.of(case, dtype), Symbols()
     numbers = {t: np.array(s.expression(e)) for t, e in sides.numbers.items()}
     found = symbols_of([*sides.left, *sides.right], s, numbers)
     n = len(sides.left)
@@ -164,8 +142,8 @@ def _symbols(
 def _exact(cases: Sequence[Case]) -> Proof | None:
     """The proof that both sides are the same bits."""
     for case in cases:
-        for dtype in _kinds(case.rule):
-            if not _reached(case, dtype):
+        for dtype in kinds(case.rule):
+            if not reached(case, dtype):
                 continue
             sides, _, left, right = _symbols(case, dtype)
             if [t.dtype for t in sides.left] != [t.dtype for t in sides.right]:
@@ -178,7 +156,7 @@ def _exact(cases: Sequence[Case]) -> Proof | None:
 
 def _same_reach(case: Case) -> bool:
     """Whether NaN of the same operands reaches each element of both sides."""
-    dtype = _of_numbers(case)
+    dtype = of_numbers(case)
     assert dtype is not None
     sides, s, left, right = _symbols(case, dtype)
     flow = NanFlow(s)
@@ -194,28 +172,6 @@ def _same_reach(case: Case) -> bool:
     )
 
 
-def _reached(case: Case, dtype: Kind) -> bool:
-    """Whether the left side is defined."""
-    try:
-        instantiate(case.rule, case.rule.left, _args(case, dtype))
-    except UNDEFINED:
-        return False
-    return True
-
-
-def _of_numbers(case: Case) -> Kind | None:
-    """The dtype that real numbers are told in: float64, or int64 where the left side is
-    not defined for floats; None where it is for neither."""
-    rule = case.rule
-    first = rule.dtype or np.dtype("f8")
-    for d in (
-        (first, np.dtype("i8"), np.dtype("?")) if rule.dtypes == "any" else (first,)
-    ):
-        if _reached(case, (d, d)):
-            return d, d
-    return None
-
-
 def _shape(case: Case) -> str:
     sizes = {p: "×".join(map(str, a.shape)) for p, a in case.arrays.items()}
     words = [f"{p} {s or 'scalar'}" for p, s in sizes.items()]
@@ -223,129 +179,45 @@ def _shape(case: Case) -> str:
     return ", ".join(words)
 
 
-def _terms(
-    case: Case,
-    side: Sequence[Any],
-    dtype: Kind,
-    numbers: dict[Term, Expr] | None = None,
-) -> list[Term]:
-    """The terms of a side over arrays of ``dtype``. ``numbers`` gets the terms of
-    number expressions."""
-    held = {} if numbers is None else numbers
-
-    def expression(graph: Graph, e: Expr, names: Mapping[str, Any]) -> Term:
-        if e.kind == "int":
-            return scalar(graph, float(e.value(names)))
-        term = graph.node(INPUT, (), (str(e),), (Weak.FLOAT, ()))
-        held[term] = e
-        return term
-
-    return instantiate(case.rule, side, _args(case, dtype), expression=expression)
+def _error(sides: Sides, rng: random.Random, additive: bool) -> float | None:
+    """How likely the sides differ although all trials agree; None when one does
+    not, or when the trials do not say enough."""
+    if sides.left == sides.right:
+        return 0.0
+    error = 1.0
+    for _ in range(MOST_TRIALS):
+        doubt = _trial(sides, Field.drawn(rng, additive))
+        if doubt is None:
+            return None
+        error *= doubt
+        if error < ENOUGH:
+            return error
+    return None
 
 
-def _args(case: Case, dtype: Kind) -> list[Any]:
-    """The numbers of a case, and arrays of its shapes."""
-    own = loose(case.rule)
-    return [
-        case.numbers[p]
-        if p in case.numbers
-        else np.zeros(
-            case.arrays[p].shape, bool if p in case.rule.masks else dtype[p in own]
-        )
-        for p in case.rule.params
-    ]
+def _trial(sides: Sides, f: Field) -> float | None:
+    leaves = _leaves(sides, f)
+    values = evaluate([*sides.left, *sides.right], leaves, f)
+    n = len(sides.left)
+    doubt = 0.0
+    for a, b in zip(values[:n], values[n:], strict=True):
+        if a.array.shape != b.array.shape or (a.array != b.array).any():
+            return None
+        doubt = max(doubt, a.size.coincide(b.size))
+    return doubt + f.free.doubt()
 
 
-def _kinds(rule: Rule) -> Iterator[Kind]:
-    """Dtypes that stand for all that the rule admits."""
-    if rule.dtype is not None:
-        yield rule.dtype, rule.dtype
-        return
-    ops = [Op.registry[n] for n in {*rule.ops(rule.left), *rule.ops(rule.right)}]
-    casts = any(op.name == "cast" or op.body is not None for op in ops)
-    names = ("f8", "f2", *(("i8", "u1", "?") if rule.dtypes == "any" else ()))
-    for d in dtypes_of(rule) if casts else map(np.dtype, names):
-        yield d, d
-    if loose(rule):
-        yield np.dtype("f4"), np.dtype("f8")
-
-
-Kind = tuple[np.dtype[Any], np.dtype[Any]]
-"""The dtype of arrays with named axes, and of the others that may have their own."""
-
-
-def _opened(term: Term) -> Term | None:
-    """The body of a composite; of half precision it is computed in float32 and rounded
-    once."""
-    op = term.op
-    assert isinstance(op, Op)
-    if op.body is None or term.dtype not in HALF:
-        return body_of(term)
-    wide = [
-        cast(Tracer(a), dtype="float32") if a.dtype in HALF else Tracer(a)
-        for a in term.args
-    ]
-    found: Tracer = cast(op.body(*wide, **op.attr_dict(term)), dtype=str(term.dtype))
-    return found.term
-
-
-@dataclass
-class _Sides:
-    """Both sides of a case as primitives over the same leaves."""
-
-    case: Case
-    left: list[Term]
-    right: list[Term]
-    numbers: dict[Term, Expr]
-
-    @staticmethod
-    def of(case: Case, dtype: Kind) -> _Sides:
-        numbers: dict[Term, Expr] = {}
-        rule = case.rule
-        roots = _terms(case, [*rule.left, *rule.right], dtype, numbers)
-        opened = rebuilt(roots, {}, _opened)
-        n = len(rule.left)
-        return _Sides(case, opened[:n], opened[n:], numbers)
-
-    def error(self, rng: random.Random, additive: bool) -> float | None:
-        """How likely the sides differ although all trials agree; None when one does
-        not, or when the trials do not say enough."""
-        if self.left == self.right:
-            return 0.0
-        error = 1.0
-        for _ in range(MOST_TRIALS):
-            doubt = self._trial(Field.drawn(rng, additive))
-            if doubt is None:
-                return None
-            error *= doubt
-            if error < ENOUGH:
-                return error
-        return None
-
-    def _trial(self, f: Field) -> float | None:
-        leaves = self._leaves(f)
-        values = evaluate([*self.left, *self.right], leaves, f)
-        n = len(self.left)
-        doubt = 0.0
-        for a, b in zip(values[:n], values[n:], strict=True):
-            if a.array.shape != b.array.shape or (a.array != b.array).any():
-                return None
-            doubt = max(doubt, a.size.coincide(b.size))
-        return doubt + f.free.doubt()
-
-    def _leaves(self, f: Field) -> dict[Term, FieldArray]:
-        """Variables in the places of arrays and of number parameters."""
-        case = self.case
-        names = number_names(case.rule, case.args())
-        names |= {
-            p: f.variable(()) for p, k in case.rule.numbers.items() if k == "float"
-        }
-        values = {t: _number(f, e, names) for t, e in self.numbers.items()}
-        graph = self.left[0].graph
-        for t in graph.terms:
-            if t.op is INPUT and t not in values:
-                values[t] = f.variable(t.shape)
-        return values
+def _leaves(sides: Sides, f: Field) -> dict[Term, FieldArray]:
+    """Variables in the places of arrays and of number parameters."""
+    case = sides.case
+    names = number_names(case.rule, case.args())
+    names |= {p: f.variable(()) for p, k in case.rule.numbers.items() if k == "float"}
+    values = {t: _number(f, e, names) for t, e in sides.numbers.items()}
+    graph = sides.left[0].graph
+    for t in graph.terms:
+        if t.op is INPUT and t not in values:
+            values[t] = f.variable(t.shape)
+    return values
 
 
 def _number(f: Field, e: Expr | float, names: Mapping[str, Any]) -> FieldArray:

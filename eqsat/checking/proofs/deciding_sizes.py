@@ -1,0 +1,489 @@
+"""Sizes of axes that decide a rule: when it holds for these, it holds for all.
+
+Drawn cases are small. What is true of them alone is refused by more cases, whose sizes
+follow from the rule:
+
+- *Long enough.* Slices, pads, steps and shapes that are told by numbers cut an axis in
+  parts. Once an axis is longer than these numbers together, a longer one has the same
+  parts in the same order. A product of s sums tells at most s places of an axis apart,
+  and the result one more. So sizes are above the numbers and the sums together.
+- *Enough of them.* Over axes so long, where all other elements of an axis are equal,
+  each side is a quotient of polynomials in the size, whose degrees
+  (``size_degrees.py``) are bounded. So is every difference of arguments
+  of functions. A polynomial of degree d that is 0 at d + 1 sizes is 0 at all; of
+  several axes, at all combinations of so many sizes each.
+- *All remainders.* ``n // 3``, and steps of 3, make a polynomial for each remainder of
+  n by 3, and each is decided by itself. Remainders that no case in reach has are left
+  out: a condition of the rule does not admit them.
+
+Axes of ``...`` are long in every array, but where they are 1, and count as one axis. Of
+attributes and integers the claim is as wide as the cases: those that
+:attr:`Proof.shapes` lists, which are in every class that the rule admits. An identity
+that applies a permutation k times in all is decided by a cycle of more than k axes.
+Numbers in the body of a composite that follow from sizes are taken as they come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.checking.draws import Case, inside_domain, named_axes, roles, sample
+from eqsat.checking.proofs.free_functions import Unprovable
+from eqsat.checking.proofs.sides import Sides, of_numbers
+from eqsat.checking.proofs.size_degrees import (
+    Labels,
+    SizeDegree,
+    SizesOfTerms,
+    of_number,
+)
+from eqsat.rulelang import Expr, PatternNode, PatternVar, Rule, exprs, nodes
+from eqsat.support import Array
+from eqsat.terms import INPUT, Term
+
+ROWS = "..."
+"""The axes of ``...``, as one axis."""
+MOST_CASES = 300
+"""A rule that more cases decide has no proof."""
+FEW = 12
+"""Sizes of each axis that such a rule is tested for."""
+DRAWS = 6
+"""Cases that are drawn until one is in the domain of such a rule."""
+MOST_ELEMENTS = 3000
+"""Of one array in such a case."""
+PRIME = 2**31 - 1
+PLACES = frozenset("starts sizes steps low high shape stride padding dilation".split())
+"""Attributes that tell places of an axis."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Which sizes of an axis decide a rule."""
+
+    least: int
+    degree: int = 0
+    period: int = 1
+
+    @property
+    def sizes(self) -> range:
+        """The fewest sizes that may do."""
+        return range(self.least, self.least + self.period * (self.degree + 1))
+
+
+def sizes_needed(rule: Rule, case: Case) -> dict[str, Needed]:
+    """For each axis whose size is more than a length, the sizes that decide ``rule``
+    when its attributes are those of ``case``; ``...`` are all axes of ``...``.
+
+    Raises :class:`Unprovable` for what is no polynomial in sizes.
+    """
+    dtype = of_numbers(case)
+    assert dtype is not None
+    sides = Sides.of(case, dtype, whole=False)
+    same = sides.left == sides.right
+    sums: Counter[str] = Counter()
+    if same or rule.numerics == "exact":
+        degree = _most(d.num + d.den + d.by for d in _degrees_of(rule))
+    else:
+        found = _of_terms(sides)
+        degree, sums = found.num, found.sums
+    periods, long = _periods(rule, case), _places(rule)
+    axes = {*degree, *periods} | ({*named_axes(rule), ROWS} if long else set())
+    return {
+        a: Needed(1 + long + sums[a], degree[a], periods.get(a, 1))
+        for a in sorted(axes & _all_axes(rule, case))
+    }
+
+
+def _most(degrees: Iterable[Counter[str]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for d in degrees:
+        found |= d
+    return found
+
+
+def _all_axes(rule: Rule, case: Case) -> set[str]:
+    """The axes of a case that may have another size, and its integers."""
+    own = {*named_axes(rule)} - rule.numbers.keys()
+    if any(n != 1 for p in case.arrays for n, a in _axes(case, p) if a == ROWS):
+        own.add(ROWS)
+    return own | {*_integers(rule)}
+
+
+def _integers(rule: Rule) -> list[str]:
+    """Integers of a rule that are no attributes."""
+    return [p for p, k in rule.numbers.items() if k == "int" and p not in roles(rule)]
+
+
+def _names(rule: Rule) -> list[str]:
+    """What integers in numbers of a rule are made of: sizes, and its own integers."""
+    sizes = [a for a in named_axes(rule) if a not in rule.numbers]
+    return [*sizes, *_integers(rule)]
+
+
+def _degrees_of(rule: Rule) -> Iterator[SizeDegree]:
+    names = _names(rule)
+    for side in (*rule.left, *rule.right):
+        yield from (of_number(e, names) for e in exprs(side))
+
+
+def _of_terms(sides: Sides) -> SizeDegree:
+    """What the terms of both sides need."""
+    names = _names(sides.case.rule)
+    numbers = {t: of_number(e, names) for t, e in sides.numbers.items()}
+    first, kinds = _leaves(sides), 1
+    for _ in range(2):
+        work = SizesOfTerms(dict(first), numbers, kinds)
+        found = work.needed(sides.left, sides.right)
+        kinds = max(found.sums.values(), default=0) + 2
+    met = [*(frozenset().union(*v) for v in first.values()), *work.totals]
+    met += [frozenset([a]) for d in numbers.values() for a in d.num + d.den + d.by]
+    return replace(found, num=_one_of_each(found.num, met))
+
+
+def _one_of_each(degrees: Counter[str], met: Sequence[Labels]) -> Counter[str]:
+    """``degrees`` of one among axes that arrays have, and that sums go along, together:
+    their elements are those of one axis."""
+    seen: dict[tuple[Labels, ...], str] = {}
+    for a in sorted(degrees):
+        seen.setdefault(tuple(m for m in met if a in m), a)
+    return Counter({a: degrees[a] for a in seen.values()})
+
+
+def _leaves(sides: Sides) -> dict[Term, tuple[Labels, ...]]:
+    """The axes of the arrays."""
+    case = sides.case
+    arrays = [p for p in case.rule.params if p in case.arrays]
+    found: dict[Term, tuple[Labels, ...]] = {}
+    for t in sides.left[0].graph.terms:
+        if t.op is INPUT and t not in sides.numbers:
+            place: Any = t.attrs[0]
+            axes = [a for _, a in _axes(case, arrays[place])]
+            found[t] = tuple(frozenset([a] if a else []) for a in axes)
+    return found
+
+
+def _axes(case: Case, param: str) -> list[tuple[int, str]]:
+    """The dimensions of an array, each with its axis; none where the size is fixed."""
+    axes = case.rule.signature.inputs[case.rule.tensors.index(param)]
+    shape = case.arrays[param].shape
+    rows = len(shape) - axes.rank if axes.variadic else 0
+    names = (*axes.before, *(ROWS,) * rows, *axes.after)
+    return [
+        (n, a if isinstance(a, str) else "") for n, a in zip(shape, names, strict=True)
+    ]
+
+
+# -- numbers that a rule tells ---------------------------------------------------------
+
+
+def _places(rule: Rule) -> int:
+    """How far the numbers reach, together, that tell places of an axis."""
+    return sum(map(abs, _literals(rule)))
+
+
+def _literals(rule: Rule) -> Iterator[int]:
+    for side in (*rule.left, *rule.right):
+        for p in nodes(side):
+            if not isinstance(p, PatternNode):
+                continue
+            for attr, value in zip(p.op.attrs, p.attrs, strict=True):
+                if attr in PLACES:
+                    yield from _numbers_in(value)
+
+
+def _numbers_in(value: Any) -> Iterator[int]:
+    """Numbers above 1 in an attribute or an expression."""
+    if isinstance(value, tuple):
+        for v in value:
+            yield from _numbers_in(v)
+    elif isinstance(value, Expr):
+        if value.head != "entry":
+            yield from _numbers_in(value.args)
+    elif isinstance(value, int) and abs(value) > 1:
+        yield value
+
+
+def _periods(rule: Rule, case: Case) -> dict[str, int]:
+    """What sizes are divided by in integers."""
+    found: dict[str, int] = {}
+    for side in (*rule.left, *rule.right):
+        for e in exprs(side):
+            for d in _divisions(e):
+                by = d.args[1]
+                n = by.value(case.numbers) if isinstance(by, Expr) else by
+                for a in d.names - rule.numbers.keys():
+                    found[a] = math.lcm(found.get(a, 1), max(abs(int(n)), 1))
+    return found
+
+
+def _divisions(e: Expr | float | tuple[Any, ...]) -> Iterator[Expr]:
+    if isinstance(e, Expr):
+        if e.head in ("//", "%"):
+            yield e
+        for a in e.args:
+            yield from _divisions(a)
+
+
+# -- cases -----------------------------------------------------------------------------
+
+
+def deciding(rule: Rule, cases: Sequence[Case]) -> Decision:
+    """Cases of sizes that decide ``rule``, beside small ones of all its classes."""
+    held = [c for c in cases if of_numbers(c)] or _longer(rule)
+    whole, found = _long_cycles(rule, held), list[Case]()
+    for base in _bases(rule, held):
+        try:
+            needed = sizes_needed(rule, base)
+        except Unprovable:
+            whole = False
+            continue
+        if needed:
+            more = _grid(base, needed)
+            whole &= more is not None
+            found += _lines(base, needed) if more is None else more
+    return Decision(tuple(found), whole)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Cases that a rule must hold for, and whether it then holds for all sizes."""
+
+    cases: tuple[Case, ...]
+    whole: bool
+
+
+def _bases(rule: Rule, cases: Sequence[Case]) -> Iterator[Case]:
+    """The smallest case without empty arrays for each choice of one axis that arrays
+    are reduced along; one with axes of ``...`` where there is one."""
+    params = [p for p, (_, attr) in roles(rule).items() if attr == "axis"]
+    best: dict[Any, tuple[Any, Case]] = {}
+    for c in cases:
+        axes = [_axes(c, p) for p in c.arrays]
+        sizes = [n for held in axes for n, _ in held]
+        if 0 in sizes:
+            continue
+        rows = any(n > 1 for held in axes for n, a in held if a == ROWS)
+        names = [a for _, a in max(axes, key=len, default=[])]
+        chosen = [_entries(c.numbers[p]) for p in params]
+        key = tuple(
+            names[at[0]] if at and len(names) >= -at[0] else "" for at in chosen
+        )
+        rank = (
+            sum(map(len, chosen)),
+            not rows,
+            sizes.count(1),
+            sum(a.size for a in c.arrays.values()),
+        )
+        if key not in best or rank < best[key][0]:
+            best[key] = rank, c
+    return (c for _, c in best.values())
+
+
+def _entries(value: Any) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, tuple) else (value,)
+
+
+def _long_cycles(rule: Rule, cases: Sequence[Case]) -> bool:
+    """Whether a case has a cycle of more axes than a permutation is applied times."""
+    for p, (_, attr) in roles(rule).items():
+        if attr == "perm":
+            uses = [max(_uses(p, s) for s in side) for side in (rule.left, rule.right)]
+            longest = max((_cycle(c.numbers[p]) for c in cases), default=0)
+            most = max(len(a.shape) for c in cases for a in c.arrays.values())
+            if longest <= sum(uses) and (longest < most or _is_open(rule)):
+                return False
+    return True
+
+
+def _is_open(rule: Rule) -> bool:
+    return any(axes.variadic for axes in rule.signature.inputs)
+
+
+def _uses(param: str, side: Any) -> int:
+    """How often a parameter is applied at most, one after the other."""
+    found: dict[Any, int] = {}
+    for p in nodes(side):
+        if isinstance(p, PatternNode):
+            names = {n for v in p.attrs for e in _expressions(v) for n in e.names}
+            inside = max((found[a] for a in p.args), default=0)
+            found[p] = inside + (param in names)
+        else:
+            found[p] = 0
+    return found[side]
+
+
+def _expressions(value: Any) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _expressions(v)
+
+
+def _cycle(perm: Sequence[int]) -> int:
+    """The length of the longest cycle of a permutation of negative axes."""
+    n, found = len(perm), 0
+    for start in range(n):
+        at, length = perm[start] + n, 1
+        while at != start and length <= n:
+            at, length = perm[at] + n, length + 1
+        found = max(found, length)
+    return found
+
+
+def _longer(rule: Rule) -> list[Case]:
+    """A case whose axes are longer than the numbers that cut them."""
+    sizes = {a: 2 + _places(rule) + i for i, a in enumerate(named_axes(rule))}
+    drawn = (sample(rule, np.random.default_rng(i), i % 2) for i in range(DRAWS))
+    found = (_of_sizes(case, sizes) for case in drawn)
+    return [c for c in found if c is not None][:1]
+
+
+def _lines(base: Case, needed: Mapping[str, Needed]) -> list[Case]:
+    """Cases in which one axis alone is as long as it must be."""
+    points = ({a: k} for a, n in needed.items() for k in n.sizes[:FEW])
+    return [c for p in points if (c := _of_sizes(base, p)) is not None]
+
+
+def _grid(base: Case, needed: Mapping[str, Needed]) -> list[Case] | None:
+    """Cases of sizes on which no polynomial of these degrees is 0 but 0 itself, for
+    each combination of remainders."""
+    for width in (1, 2, 4):
+        spans = [
+            range(n.least, n.least + width * len(n.sizes)) for n in needed.values()
+        ]
+        if math.prod(map(len, spans)) > 4 * MOST_CASES:
+            return None
+        groups: dict[tuple[int, ...], _Unisolvent] = {}
+        for point in itertools.product(*spans):
+            key = tuple(
+                p % n.period for p, n in zip(point, needed.values(), strict=True)
+            )
+            group = groups.setdefault(key, _Unisolvent([*needed.values()]))
+            if not group.full:
+                case = _of_sizes(base, dict(zip(needed, point, strict=True)))
+                if case is not None:
+                    group.add(point, case)
+        held = [g for g in groups.values() if g.cases]
+        if held and all(g.full for g in held):
+            found = [c for g in held for c in g.cases]
+            return found if len(found) <= MOST_CASES else None
+    return None
+
+
+class _Unisolvent:
+    """Points whose monomials are independent, and the cases of these sizes."""
+
+    def __init__(self, needed: Sequence[Needed]) -> None:
+        self.powers = [*itertools.product(*(range(n.degree + 1) for n in needed))]
+        self.rows: list[tuple[int, list[int]]] = []
+        self.cases: list[Case] = []
+
+    @property
+    def full(self) -> bool:
+        return len(self.rows) == len(self.powers)
+
+    def add(self, point: Iterable[int], case: Case) -> None:
+        """Keep a point that is independent of the others."""
+        at = [*point]
+        row = [math.prod(map(pow, at, powers)) % PRIME for powers in self.powers]
+        for lead, held in self.rows:
+            if k := row[lead]:
+                row = [(v - k * h) % PRIME for v, h in zip(row, held, strict=True)]
+        first = next((i for i, v in enumerate(row) if v), None)
+        if first is not None:
+            over = pow(row[first], -1, PRIME)
+            self.rows.append((first, [v * over % PRIME for v in row]))
+            self.cases.append(case)
+
+
+def _of_sizes(base: Case, sizes: Mapping[str, int]) -> Case | None:
+    """``base`` with other sizes, and other axes as its left side asks for; None where
+    the rule admits none."""
+    numbers = {**base.numbers, **{p: n for p, n in sizes.items() if p in base.numbers}}
+    for others in _others(base, sizes):
+        shapes = {p: _resized(base, p, {**others, **sizes}) for p in base.arrays}
+        if max(map(math.prod, shapes.values()), default=0) > MOST_ELEMENTS:
+            continue
+        arrays = {p: _filled(base.arrays[p], s) for p, s in shapes.items()}
+        case = replace(base, arrays=arrays, numbers=numbers, others={})
+        if (dtypes := of_numbers(case)) is not None:
+            bent = inside_domain(replace(case, dtype=dtypes[0]))
+            if bent is not None and bent.numbers == numbers:
+                return bent
+    return None
+
+
+def _others(base: Case, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes of the axes that are free: their own, then such as fit a convolution, then
+    a longer one."""
+    own = {a: n for p in base.arrays for n, a in _axes(base, p) if a and a != ROWS}
+    free = [a for a in own if a not in sizes]
+    yield {}
+    fitted = _of_convolutions(base, {**own, **sizes})
+    if fitted:
+        yield {a: n for a, n in fitted.items() if a in free}
+    else:
+        top = max(sizes.values(), default=1)
+        for a in free:
+            yield from ({a: n} for n in range(1, top + 2))
+
+
+def _of_convolutions(base: Case, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of images and channels that fit kernels of these sizes."""
+    found: dict[str, int] = {}
+    for p in (p for side in base.rule.left for p in nodes(side)):
+        if not isinstance(p, PatternNode) or not p.op.name.startswith("conv2d"):
+            continue
+        tokens = [t for t in map(_four_axes, p.args[:2]) if t]
+        if len(tokens) < 2:
+            continue
+        (_, i, *image), (o, j, *kernel) = tokens
+        given = dict(zip(p.op.attrs, p.attrs, strict=True))
+        attrs = {k: _value(v, base.numbers) for k, v in given.items()}
+        found |= {i: sizes.get(j, 1) * attrs["groups"], o: 2 * attrs["groups"]}
+        for a, k, d in zip(image, kernel, attrs["dilation"], strict=True):
+            found[a] = d * (sizes.get(k, 1) - 1) + 2
+    return found
+
+
+def _value(value: Any, numbers: Mapping[str, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value(v, numbers) for v in value)
+    return value.value(numbers) if isinstance(value, Expr) else value
+
+
+def _four_axes(p: Any) -> list[str]:
+    """The axes of an image or a kernel in a pattern."""
+    held = (q.axes.tokens for q in nodes(p) if isinstance(q, PatternVar))
+    return next(([*map(str, t)] for t in held if len(t) == 4), [])
+
+
+def _resized(base: Case, param: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an array with other sizes of its axes."""
+    rank = base.arrays[param].ndim
+    return tuple(
+        sizes[a] + (rank - i) % 3
+        if a == ROWS and a in sizes and n != 1
+        else sizes.get(a, n)
+        if a != ROWS
+        else n
+        for i, (n, a) in enumerate(_axes(base, param))
+    )
+
+
+def _filled(like: Array, shape: Sequence[int]) -> Array:
+    """An array of a shape, of numbers or of bools as another is."""
+    rng = np.random.default_rng(0)
+    if like.dtype.kind == "b":
+        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+    return np.asarray(rng.uniform(0.5, 1.5, shape)).astype(like.dtype)
+
+
+__all__ = ["Decision", "Needed", "deciding", "sizes_needed"]
