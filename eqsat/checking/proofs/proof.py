@@ -38,6 +38,7 @@ from eqsat.checking.proofs.free_functions import Unprovable
 from eqsat.checking.proofs.nan_flow import NanFlow
 from eqsat.checking.proofs.prime_field import Field, FieldArray
 from eqsat.checking.proofs.sides import Kind, Sides, kinds, of_numbers, reached
+from eqsat.rulelang import Expr, Rule, number_names
 from eqsat.support import Array
 from eqsat.terms import INPUT, Term, is_float
 
@@ -64,8 +65,8 @@ class Proof:
 def prove(
     rule: Rule, cases: Sequence[Case] | None = None, seed: int = 0
 ) -> Proof | None:
-    """The proof of ``rule`` for ``cases`` (:func:`default_cases` when there are none),
-    or None when one of them has none.
+    """The proof of ``rule`` for ``cases`` (:func:`default_cases` when there are none)
+    and for the sizes that decide it; None when one of them has none.
 
     None says that the sides differ as functions of uninterpreted functions, or hold
     something that has no meaning in a field. The rule may be right for all that.
