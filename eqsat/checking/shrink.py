@@ -75,17 +75,19 @@ def _shapes(case: Case) -> Iterator[Case]:
         largest = max(case.arrays[p].shape[i] for p, i in where)
         for size in sorted({1, 2, largest // 2, largest - 1}):
             if 0 < size < largest:
-                yield _cut(case, where, size)
+                yield _cut(case, where, slice(size))
+        if largest > 1:
+            yield _cut(case, where, slice(largest // 2, None))
     for p, a in axes.items():
         array = case.arrays[p]
         if a.variadic and array.ndim > a.rank and not a.before and array.shape[0]:
             yield case.with_array(p, array[0])
 
 
-def _cut(case: Case, where: list[tuple[str, int]], size: int) -> Case:
+def _cut(case: Case, where: list[tuple[str, int]], part: slice) -> Case:
     arrays = dict(case.arrays)
     for p, i in where:
-        index = (slice(None),) * i + (slice(0, size),)
+        index = (slice(None),) * i + (part,)
         arrays[p] = np.asarray(arrays[p][index])
     return replace(case, arrays=arrays)
 

@@ -8,7 +8,7 @@ zeros, denormals, halves, the ends of integers) stand alone among plain ones, or
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,12 @@ import numpy as np
 
 from eqsat.checking.bounds import PRECISION
 from eqsat.checking.draws.rule_attributes import draw_attributes, integers
-from eqsat.checking.draws.rule_shapes import Random, draw_shapes, fitting_sizes
+from eqsat.checking.draws.rule_shapes import (
+    Random,
+    draw_shapes,
+    fitting_sizes,
+    named_axes,
+)
 from eqsat.checking.draws.sample_arrays import (
     FLOATS,
     INSIDE,
@@ -46,6 +51,9 @@ def _special_floats(dtype: np.dtype[Any]) -> dict[str, tuple[float, ...]]:
     p = PRECISION[dtype]
     tiny, largest = float(2 * p.tiny) or 5e-324, float(p.largest)
     one = 1 + 2 * float(p.unit)
+    # Rounded to a shorter dtype and then to these, 1 + unit is another number.
+    shorter = (float(o.unit) for o in PRECISION.values() if o.unit > p.unit)
+    ties = (1 + u * (1 + 2 * float(p.unit) / u) for u in shorter)
     return {
         "NaN": (np.nan,),
         "∞": (np.inf,),
@@ -54,11 +62,11 @@ def _special_floats(dtype: np.dtype[Any]) -> dict[str, tuple[float, ...]]:
         "poles": (np.inf, -np.inf, 0.0, -0.0),
         "0": (0.0,),
         "-0": (-0.0,),
-        "denormal": (tiny, -tiny, 3 * tiny),
-        "huge": (largest, -largest, largest / 2, -largest / 3),
+        "denormal": (tiny, -tiny, 3 * tiny, 7 * tiny, 12 * tiny, 36 * tiny),
+        "huge": (largest, -largest, largest / 2, -largest / 3, largest / 4 * 3),
         "half": (0.5, -0.5, 1.5, -1.5, 2.5, 3.5, -2.5),
         "whole": (1.0, -1.0, 2.0, 3.0, -4.0, 8.0),
-        "beside 1": (1.0, one, 2 - one),
+        "beside 1": (1.0, one, 2 - one, *ties),
     }
 
 
@@ -174,6 +182,53 @@ def sample(rule: Rule, rng: Random, rank: int | None = None) -> Case:
     if not plain and rng.integers(4) < often:
         arrays = _with_specials(case, rng, arrays)
     return replace(case, arrays=arrays)
+
+
+GRID = 1500
+"""Elements of an array that holds special values beside all others."""
+MODEST = ("NaN", "∞", "-∞", "0", "-0", "half", "whole")
+"""Special values inside the working range, or that every class says something of."""
+
+
+def special_case(
+    rule: Rule, rng: Random, dtype: np.dtype[Any], kinds: Container[str], elements: int
+) -> Case:
+    """A case of special values alone: arrays of some elements, each drawn by itself
+    among ``kinds``. Of many elements, each value of an array stands beside each of the
+    others."""
+    numbers: dict[str, Any] = {
+        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
+    }
+    numbers |= integers(rule, rng)
+    inputs = rule.signature.inputs
+    open_ = any(axes.variadic for axes in inputs)
+    rank = max((axes.rank for axes in inputs), default=1)
+    size = 2 if open_ else int(elements ** (1 / max(rank, 1)))
+    fixed = dict.fromkeys(named_axes(rule), max(size, 1))
+    shapes = draw_shapes(rule, rng, fixed | fitting_sizes(rule, numbers, rng), [])
+    row = max(elements // 2**rank, 1)
+    shapes = {p: _with_row(rule, p, s, row) for p, s in shapes.items()}
+    numbers |= draw_attributes(rule, rng, shapes, numbers)
+    case = Case(rule, dtype, {}, numbers)
+    arrays = {p: _special(case, rng, p, shapes[p], kinds) for p in rule.tensors}
+    return replace(case, arrays=arrays)
+
+
+def _with_row(rule: Rule, param: str, shape: Shape, row: int) -> Shape:
+    axes = rule.signature.inputs[rule.tensors.index(param)]
+    at = len(axes.before)
+    return (*shape[:at], row, *shape[at:]) if axes.variadic else shape
+
+
+def _special(
+    case: Case, rng: Random, param: str, shape: Shape, kinds: Container[str]
+) -> Array:
+    dtype = case.dtype_of(param)
+    if dtype == BOOL:
+        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+    values = [v for k, vs in SPECIAL[dtype].items() if k in kinds for v in vs]
+    wide = dtype if dtype.kind in "iu" else np.dtype("f8")
+    return np.asarray(rng.choice(np.array([*dict.fromkeys(values)], wide), shape))
 
 
 def loose(rule: Rule) -> list[str]:

@@ -11,12 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.draws.cases import Case, inside_domain, sample
-from eqsat.checking.draws.coverage import Coverage, classes
+from eqsat.checking.draws.cases import (
+    GRID,
+    MODEST,
+    SPECIAL,
+    Case,
+    dtypes_of,
+    inside_domain,
+    sample,
+    special_case,
+)
+from eqsat.checking.draws.coverage import TOGETHER, Coverage, classes
+from eqsat.checking.draws.sample_arrays import FLOATS
 from eqsat.rulelang import Rule
 
 AMONG = 3
 """Draws that a case is chosen from."""
+FEW = 6
+"""Elements of an array that holds one special value alone."""
 MORE = 1200
 """Draws for the classes that are left, for a rule of many classes twice as many."""
 
@@ -43,6 +55,21 @@ def explore(rule: Rule, examples: int, seed: int, look: Reached) -> Coverage:
     return coverage
 
 
+def _special(rule: Rule, rng: Any) -> Iterator[Case]:
+    """Special values of all kinds side by side, of each dtype; then of one kind in all
+    arrays."""
+    exact = rule.numerics == "exact" or rule.infers
+    dtypes = dtypes_of(rule)
+    for dtype in dtypes if rule.numerics != "fast" else ():
+        if exact or dtype not in FLOATS:
+            yield special_case(rule, rng, dtype, SPECIAL.get(dtype, ()), GRID)
+        if dtype in FLOATS:
+            yield special_case(rule, rng, dtype, MODEST, GRID)
+    for kind in TOGETHER:
+        for dtype in [d for d in dtypes if kind in SPECIAL.get(d, ())][:1]:
+            yield special_case(rule, rng, dtype, (kind,), FEW)
+
+
 def _cases(
     rule: Rule, coverage: Coverage, rng: Any, examples: int
 ) -> Iterator[tuple[Case, frozenset[str]]]:
@@ -50,6 +77,8 @@ def _cases(
         case = sample(rule, rng)
         return case, classes(case)
 
+    for case in _special(rule, rng):
+        yield case, classes(case)
     for _ in range(MORE):
         if coverage.cases >= examples:
             break

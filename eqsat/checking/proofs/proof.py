@@ -14,7 +14,7 @@ same operands also reaches the same elements (``nan_flow.py``). Overflow, infini
 the wrapping of integers are looked at by the tests alone.
 
 It is proved for cases of all classes of shapes and attributes that the rule admits
-(:attr:`Proof.shapes`), and for sizes that decide all others (``deciding_sizes.py``).
+(:attr:`Proof.shapes`), and for sizes that decide all others (``needed_sizes.py``).
 
 J. T. Schwartz, Fast probabilistic algorithms for verification of polynomial identities,
 J. ACM 27, 1980.
