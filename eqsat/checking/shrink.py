@@ -73,11 +73,11 @@ def _shapes(case: Case) -> Iterator[Case]:
                     places.setdefault(token, []).append((p, i))
     for where in places.values():
         largest = max(case.arrays[p].shape[i] for p, i in where)
-        for size in sorted({1, 2, largest // 2, largest - 1}):
-            if 0 < size < largest:
-                yield _cut(case, where, slice(size))
-        if largest > 1:
-            yield _cut(case, where, slice(largest // 2, None))
+        half = largest // 2
+        parts = [*map(slice, (1, 2, half)), slice(half, None), slice(largest - 1)]
+        for part in parts if largest > 1 else ():
+            if 0 < len(range(largest)[part]) < largest:
+                yield _cut(case, where, part)
     for p, a in axes.items():
         array = case.arrays[p]
         if a.variadic and array.ndim > a.rank and not a.before and array.shape[0]:

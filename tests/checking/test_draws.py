@@ -15,15 +15,19 @@ from eqsat.checking.draws.cases import Case, sample
 from eqsat.checking.draws.coverage import Coverage, admitted, classes
 from eqsat.checking.draws.explore import explore
 from eqsat.ops import (
+    absolute,
+    cast,
     conv2d,
     exp,
     fmax,
     isfinite,
     isnan,
+    logical_or,
     maximum,
     minimum,
     pad_op,
     power,
+    sqrt,
     sum,
     where,
 )
@@ -161,3 +165,43 @@ def test_what_holds_for_finite_numbers_alone_is_refused(name: str) -> None:
     ]
     assert found[0].verdict == "refused" and 'class numerics="fast"' in found[0].reason
     assert found[1].verdict != "refused", found[1].reason
+
+
+def doubled(x: Any, dtypes: Any) -> Any:
+    for d in dtypes:
+        x = cast(x, dtype=d)
+    return x
+
+
+SIDE_BY_SIDE = {
+    "infinities cancel": (
+        "..., ...",
+        lambda x, y: (isnan(x + y), logical_or(isnan(x), isnan(y))),
+    ),
+    "0 times infinity": (
+        "..., ...",
+        lambda x, y: (isnan(x * y), logical_or(isnan(x), isnan(y))),
+    ),
+    "both overflow": ("..., ...", lambda x, y: (x * 2.0 < y * 2.0, x < y)),
+    "one overflows": ("m n, m n", lambda x, y: (x + y - y == x, x == x)),
+    "rounded twice": (
+        "...",
+        lambda x: (doubled(x, ("float32", "float16")), doubled(x, ("float16",))),
+    ),
+    "overflows in a root": ("...", lambda x: (sqrt(x * x), absolute(x))),
+    "underflows twice": ("...", lambda x: (x / 8.0 / 8.0, x / 64.0)),
+    "sign of a sum": ("..., ...", lambda x, y: (-(x + y), -x - y)),
+    "sign of a product": ("n, n", lambda x, y: (x * y + 0.0, x * y)),
+    "quotient of halves": ("..., ...", lambda x, y: (x / y, x * (1.0 / y))),
+}
+"""Equal but for two special values side by side, or near a tie."""
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_special_values_stand_beside_all_others(name: str) -> None:
+    signature, sides = SIDE_BY_SIDE[name]
+    rule = eq.rule(signature, name=name, numerics="exact")(sides)
+    for seed in range(4):
+        found = eq.check(rule, lints=False, seed=seed)[name]
+        assert found.verdict == "refused", seed
+        assert max(map(len, found.counterexample.splitlines())) < 200

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking.draws import Case, inside_domain, named_axes, roles, sample
+from eqsat.checking.draws import (
+    UNDEFINED,
+    Case,
+    inside_domain,
+    named_axes,
+    roles,
+    sample,
+)
 from eqsat.checking.proofs.free_functions import Unprovable
 from eqsat.checking.proofs.needed_sizes import (
     ROWS,
@@ -44,7 +51,7 @@ def deciding(rule: Rule, cases: Sequence[Case]) -> Decision:
     for base in _bases(rule, held):
         try:
             needed = sizes_needed(rule, base)
-        except Unprovable:
+        except (*UNDEFINED, Unprovable):
             whole = False
             continue
         if needed:
