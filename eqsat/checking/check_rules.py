@@ -239,7 +239,9 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = explore(rule, examples, seed, look)
-        decision = deciding(replace(rule, numerics=numerics), found.spanning)
+        own = rule.numerics == numerics
+        judged = rule if own else replace(rule, numerics=numerics)
+        decision = deciding(judged, found.spanning)
         if state.failed is None:
             with suppress(StopIteration):
                 for case in decision.cases:
