@@ -170,10 +170,7 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
         return _finding(rule, rule.numerics, _State(), str(error))
     classes = INFERRED if rule.infers else (rule.numerics,)
     for numerics in classes:
-        state = _State()
-        for direction in rule.directions:
-            if state.failed is None:
-                _run(direction, numerics, examples, seed, state)
+        state = _drawn(rule, numerics, examples, seed)
         if state.failed is None:
             break
     if state.failed is not None:
@@ -219,6 +216,15 @@ def _finding(rule: Rule, numerics: str, s: _State, reason: str = "") -> Finding:
     )
 
 
+def _drawn(rule: Rule, numerics: str, examples: int, seed: int) -> _State:
+    """What cases of both directions of a rule show, up to the first that fails."""
+    state = _State()
+    for direction in rule.directions:
+        if state.failed is None:
+            _run(direction, numerics, examples, seed, state)
+    return state
+
+
 def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
     """Draw cases until one fails, then look at those whose sizes decide the rule."""
     from eqsat.checking.draws import explore
@@ -255,10 +261,7 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
 def refutation(rule: Rule, examples: int, seed: int) -> tuple[str, list[Case]]:
     """Why ``rule`` is wrong, from drawn cases alone; empty where none shows it. Also
     the cases that a proof should cover."""
-    state = _State()
-    for direction in rule.directions:
-        if state.failed is None:
-            _run(direction, rule.numerics, examples, seed, state)
+    state = _drawn(rule, rule.numerics, examples, seed)
     if state.failed is not None:
         return state.failed[1].reason, []
     why = "" if state.examples else "no drawn arguments reach its left side"

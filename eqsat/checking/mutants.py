@@ -25,7 +25,7 @@ from eqsat.rulelang import (
     Rule,
     RulePatterns,
     axis_sizes,
-    evaluate_attribute,
+    known_value,
     nodes,
 )
 from eqsat.terms import Op
@@ -96,6 +96,8 @@ def mutations(rule: Rule) -> Iterator[tuple[Rule, str]]:
                 sides = RulePatterns(rule.left, right, rule.facts)
                 yield _rule(rule, sides), what
     for i, fact in enumerate(rule.facts):
+        if fact.is_domain:  # it guards nothing
+            continue
         kept = (*rule.facts[:i], *rule.facts[i + 1 :])
         sides = RulePatterns(rule.left, rule.right, kept)
         made = replace(_rule(rule, sides), where=_without(rule, i))
@@ -151,8 +153,8 @@ def _other_attributes(op: Op, attr: str, kind: str, value: Any) -> Iterator[Any]
             yield from (value + 1, value - 1)
     elif attr in op.choices:
         yield from (c for c in op.choices[attr] if c != value)
-    elif isinstance(value, bool):
-        yield not value
+    elif kind in ("bool", "Bool"):
+        yield type(value)(not value)
     elif isinstance(value, int):
         yield from (value + 1, value - 1)
     elif isinstance(value, float):
@@ -212,18 +214,12 @@ def _value(p: Pattern, given: Any, names: Any, made: dict[Pattern, Any]) -> Any:
         if isinstance(p, PatternVar):
             made[p] = given[p.name]
         elif isinstance(p, Num):
-            made[p] = float(_known(p.value, names))
+            made[p] = float(known_value(p.value, names))
         else:
             args = [_value(a, given, names, made) for a in p.args]
-            known = [_known(a, names) for a in p.attrs]
+            known = [known_value(a, names) for a in p.attrs]
             made[p] = p.op(*args, **dict(zip(p.op.attrs, known, strict=True)))
     return made[p]
-
-
-def _known(value: Any, names: dict[str, Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(evaluate_attribute(v, names) for v in value)
-    return evaluate_attribute(value, names)
 
 
 def _without(rule: Rule, i: int) -> Callable[..., Any]:

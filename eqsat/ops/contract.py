@@ -106,7 +106,7 @@ def _conv_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
     stride, padding, dilation = attrs["stride"], attrs["padding"], attrs["dilation"]
     rows = zip(x[2:], w[2:], padding, dilation, strict=True)
     room = [n + 2 * p - d * (k - 1) - 1 for n, k, p, d in rows]
-    if min(*room, *padding) < 0 or min(*stride, *dilation) < 1:
+    if min(*room, *padding) < 0 or min(*stride, *dilation, *w[2:]) < 1:
         raise ShapeError(
             f"{who}: a kernel of {w[2:]} does not fit in an image of {x[2:]} with "
             f"stride {stride}, padding {padding} and dilation {dilation}"
@@ -174,7 +174,8 @@ def conv2d(
     """Convolution of images n c h w with kernels o c/groups i j, as :data:`conv2d_op`.
 
     ``stride``, ``padding`` and ``dilation`` are one int, or one for h and one for w.
-    Raises :class:`ShapeError` when channels do not fit, or a kernel exceeds its image.
+    Raises :class:`ShapeError` when channels do not fit, or a kernel is empty or exceeds
+    its image.
     """
     attrs = {
         "stride": _pair(stride),

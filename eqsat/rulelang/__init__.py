@@ -32,7 +32,12 @@ from eqsat.rulelang.condition import (
 from eqsat.rulelang.egg_rules import rule_forms
 from eqsat.rulelang.expression import Expr, entry
 from eqsat.rulelang.fact import Fact
-from eqsat.rulelang.instantiate import axis_sizes, instantiate, number_names
+from eqsat.rulelang.instantiate import (
+    axis_sizes,
+    instantiate,
+    known_value,
+    number_names,
+)
 from eqsat.rulelang.match_binding import used
 from eqsat.rulelang.pattern import (
     Num,

@@ -84,8 +84,8 @@ def instantiate(
         if isinstance(p, Num):
             if expression is not None and isinstance(p.value, Expr):
                 return expression(graph, p.value, names)
-            return scalar(graph, float(_known(p.value, names)))
-        values = [_known(a, names) for a in p.attrs]
+            return scalar(graph, float(known_value(p.value, names)))
+        values = [known_value(a, names) for a in p.attrs]
         attrs = dict(zip(p.op.attrs, values, strict=True))
         return apply(p.op, graph, [build(a) for a in p.args], attrs)
 
@@ -111,9 +111,10 @@ def axis_sizes(rule: Equation, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     return {k: v for k, v in bound.items() if isinstance(v, int)}
 
 
-def _known(value: Any, names: Mapping[str, Any]) -> Any:
+def known_value(value: Any, names: Mapping[str, Any]) -> Any:
+    """A number or an attribute of a pattern, given what its names stand for."""
     if isinstance(value, Expr):
         return value.value(names)
     if isinstance(value, tuple):
-        return tuple(_known(v, names) for v in value)
+        return tuple(known_value(v, names) for v in value)
     return value

@@ -12,6 +12,7 @@ from eqsat.checking.mutants import mutations, try_mutants
 from eqsat.command.cli import main
 
 STOCK = list(eq.default_rules())
+PARTS = 16
 
 
 def test_mutants_of_stock_rules_are_refused_or_equivalent() -> None:
@@ -52,11 +53,21 @@ def test_the_command_prints_what_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_mutants_of_stock_rules() -> None:
-    found = try_mutants(STOCK, examples=60)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_mutants_of_stock_rules(part: int) -> None:
+    found = try_mutants(STOCK[part::PARTS], examples=60)
     alive = {f"{m.rule}: {m.change}" for m in found if m.fate == "alive"}
     assert alive <= ALIVE.keys(), alive - ALIVE.keys()
 
 
-ALIVE: dict[str, str] = {}
-"""Mutants that no draw refutes and no proof covers, and why they are right."""
+ALIVE = {
+    "log_determinant_of_transpose: minus before lu": "|det -a| is |det a|",
+    "log_determinant_of_inverse: minus before lu": "|det -a| is |det a|",
+    "log_of_absolute_determinant: minus before lu": "|det -a| is |det a|",
+    "solution_by_product_of_factors: minus before cholesky": "(-l)(-l)ᵀ is l lᵀ",
+    "log_of_determinant: log is log2": "of a sign: 0 of 1, NaN of -1, -∞ of 0",
+    "log_of_determinant: minus before log": "0 of a sign 1, NaN of -1; -∞ + ∞ is NaN",
+    "log_of_determinant: add is subtract": "0 of a sign 1, NaN of -1; -∞ + ∞ is NaN",
+}
+"""Mutants that no draw refutes and no proof covers, and why they are right: beside
+NaN and ∞ a class promises that neither side is finite, and no more."""

@@ -84,6 +84,12 @@ ERRORS: list[
         "does not fit",
     ),
     (
+        lambda x, w: ops.conv2d(x, w, padding=2, dilation=2),
+        [(1, 3, 4, 4), (2, 3, 0, 3)],
+        ShapeError,
+        "a kernel of (0, 3) does not fit",
+    ),
+    (
         lambda x, c: ops.rope(x, c, c),
         [(2, 3), (2, 3)],
         ShapeError,

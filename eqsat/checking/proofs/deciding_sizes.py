@@ -27,7 +27,7 @@ from eqsat.checking.proofs.needed_sizes import (
     sizes_needed,
 )
 from eqsat.checking.proofs.sides import of_numbers
-from eqsat.rulelang import Expr, PatternNode, PatternVar, Rule, nodes
+from eqsat.rulelang import Expr, PatternNode, PatternVar, Rule, known_value, nodes
 from eqsat.support import Array
 
 MOST_CASES = 300
@@ -71,7 +71,7 @@ class Decision:
 
 def _bases(rule: Rule, cases: Sequence[Case]) -> Iterator[Case]:
     """The smallest case without empty arrays for each choice of one axis that arrays
-    are reduced along; one with axes of ``...`` where there is one."""
+    are reduced along; one with one axis of ``...`` where there is one."""
     params = [p for p, (_, attr) in roles(rule).items() if attr == "axis"]
     best: dict[Any, tuple[Any, Case]] = {}
     for c in cases:
@@ -79,7 +79,7 @@ def _bases(rule: Rule, cases: Sequence[Case]) -> Iterator[Case]:
         sizes = [n for held in axes for n, _ in held]
         if 0 in sizes:
             continue
-        rows = any(n > 1 for held in axes for n, a in held if a == ROWS)
+        rows = max(sum(n > 1 and a == ROWS for n, a in held) for held in axes or [[]])
         names = [a for _, a in max(axes, key=len, default=[])]
         chosen = [_entries(c.numbers[p]) for p in params]
         key = tuple(
@@ -87,7 +87,7 @@ def _bases(rule: Rule, cases: Sequence[Case]) -> Iterator[Case]:
         )
         rank = (
             sum(map(len, chosen)),
-            not rows,
+            abs(rows - 1),
             sizes.count(1),
             sum(a.size for a in c.arrays.values()),
         )
@@ -282,17 +282,11 @@ def _of_convolutions(base: Case, sizes: Mapping[str, int]) -> dict[str, int]:
             continue
         (_, i, *image), (o, j, *kernel) = tokens
         given = dict(zip(p.op.attrs, p.attrs, strict=True))
-        attrs = {k: _value(v, base.numbers) for k, v in given.items()}
+        attrs = {k: known_value(v, base.numbers) for k, v in given.items()}
         found |= {i: sizes.get(j, 1) * attrs["groups"], o: 2 * attrs["groups"]}
         for a, k, d in zip(image, kernel, attrs["dilation"], strict=True):
             found[a] = d * (sizes.get(k, 1) - 1) + 2
     return found
-
-
-def _value(value: Any, numbers: Mapping[str, Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_value(v, numbers) for v in value)
-    return value.value(numbers) if isinstance(value, Expr) else value
 
 
 def _four_axes(p: Any) -> list[str]:
