@@ -107,7 +107,7 @@ from eqsat.testing import random_program
 from eqsat.trace import trace
 
 reached, held = set(), set()
-for i in range(1200):
+for i in range(2000):
     program = random_program(i)
     outputs = trace(program.function, program.inputs).outputs
     reached |= {t.op.name for t in postorder(outputs)}
