@@ -55,17 +55,18 @@ def parts_of(
     dialect: Dialect,
     layouts: Mapping[Term, Layout],
     bodies: Sequence[Term] | None = None,
+    exact: bool = False,
 ) -> list[Part]:
     """What computes ``kernel``, whose inputs lie as ``layouts`` says, or packed.
 
     ``bodies``: its results, in which composites that the library has are closed; in
-    primitives by default. Raises :class:`Unsupported` where none of it would be
-    generated.
+    primitives by default. With ``exact`` each operation rounds as it is written.
+    Raises :class:`Unsupported` where none of it would be generated.
     """
     if any(t.size == 0 for t in (*kernel.inputs, *kernel.results)):
         raise Unsupported("an array without elements")
     bodies = kernel.bodies if bodies is None else bodies
-    found = list(_Parting(kernel, dialect, layouts, bodies).run())
+    found = list(_Parting(kernel, dialect, layouts, bodies, exact).run())
     if not any(isinstance(p, Generated) for p in found):
         raise Unsupported("calls of a library")
     if verifying():
@@ -83,8 +84,10 @@ class _Parting:
         dialect: Dialect,
         layouts: Mapping[Term, Layout],
         bodies: Sequence[Term],
+        exact: bool,
     ) -> None:
         self.kernel, self.dialect, self.bodies = kernel, dialect, bodies
+        self.exact = exact
         self.layouts = dict(layouts)
         self.leaves = [t for t in kernel.term.args if not isinstance(t.dtype, Weak)]
         self.temporaries = 0
@@ -135,9 +138,10 @@ class _Parting:
         layouts: Mapping[Term, Layout],
     ) -> Iterator[Generated]:
         layouts = layouts or self.layouts
-        pieces = pieces_of(kernel, LoopTarget(), layouts)
+        target = LoopTarget(exact=self.exact)
+        pieces = pieces_of(kernel, target, layouts)
         if _has_long_rows(pieces):
-            pieces = pieces_of(kernel, LoopTarget(threads=8), layouts)
+            pieces = pieces_of(kernel, replace(target, threads=8), layouts)
         first = self.temporaries
         self.temporaries += len(pieces.temporaries)
         written: set[KernelOperand] = set()

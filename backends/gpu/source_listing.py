@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat.kernels import Kernel, Program, inner, show_type
+from eqsat.kernels import Kernel, Program, decided, inner, show_type
 
 from ..loop_ir import (
     Unsupported,
@@ -27,14 +27,15 @@ def listing(program: Program, dialect: Dialect) -> str:
     """The functions that bodies call, then each kernel: what it computes, its loops,
     and its body. What a library computes is named."""
     program = with_sums(program)
-    views = layouts_of(program)
+    views, written = layouts_of(program), decided(program)
     texts: list[str] = []
     bodies = ""
     for kernel in program.kernels:
         layouts = {t: views[t][1] for t in kernel.inputs if t in views}
         texts.append("\n".join(f"// {line}" for line in _title(kernel)))
         try:
-            parts = parts_of(kernel, dialect, layouts)
+            exact = kernel.term in written
+            parts = parts_of(kernel, dialect, layouts, exact=exact)
         except Unsupported as reason:
             texts[-1] += f"\n// by MLX: {reason}"
             continue

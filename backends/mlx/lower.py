@@ -10,7 +10,17 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from eqsat.kernels import MAP, ROW, Device, Kernel, Program, View, inner, show_type
+from eqsat.kernels import (
+    MAP,
+    ROW,
+    Device,
+    Kernel,
+    Program,
+    View,
+    decided,
+    inner,
+    show_type,
+)
 from eqsat.support import log_fallback
 from eqsat.terms import CONSTANT, Op, Term
 
@@ -138,6 +148,7 @@ class _Writer:
     def __post_init__(self) -> None:
         self.called = self.program.names
         self.views = layouts_of(self.program) if self.language else {}
+        self.decided = decided(self.program) if self.language else frozenset()
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.reasons: dict[str, str] = {}
@@ -228,7 +239,8 @@ class _Writer:
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
             bodies = opened(step, writer.is_attention, self._blocks)
             try:
-                parts = parts_of(step, DIALECTS[self.language], layouts, bodies)
+                dialect, exact = DIALECTS[self.language], step.term in self.decided
+                parts = parts_of(step, dialect, layouts, bodies, exact)
                 return self._parts(step, bodies, parts, writer)
             except Unsupported as why:
                 self._note(step, "calls of MLX", str(why))

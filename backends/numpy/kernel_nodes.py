@@ -89,14 +89,15 @@ def leaf(shape: Shape, dtype: np.dtype[Any]) -> BodyNode:
     return BodyNode(None, (), {}, shape, dtype)
 
 
-def body_of(kernel: Kernel) -> NodeBody:
-    """The body of ``kernel`` in nodes, halves widened where the references do so."""
-    return _Opening(kernel).body()
+def body_of(kernel: Kernel, exact: bool = False) -> NodeBody:
+    """The body of ``kernel`` in nodes, halves widened where the references do so. With
+    ``exact`` they are rounded after each op."""
+    return _Opening(kernel, exact).body()
 
 
 class _Opening:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, exact: bool) -> None:
+        self.kernel, self.exact = kernel, exact
         self.terms = inner(kernel.bodies, kernel.term.args)
         self.widened = _is_widened(self.terms)
         self.leaves: dict[Term, BodyNode] = {}
@@ -112,7 +113,9 @@ class _Opening:
         fixed = self._fixed()
         for t in self.terms:
             if t not in fixed:
-                self.made[t] = self._node(t, [self._value(a, fixed) for a in t.args])
+                self.made[t] = self._node(
+                    t, [self._operand(t, a, fixed) for a in t.args]
+                )
         roots = [self._value(b, fixed) for b in self.kernel.bodies]
         return self._rooted(roots)
 
@@ -187,6 +190,24 @@ class _Opening:
                 self.constants[node] = value
                 self.made[term] = node
         return self.made[term]
+
+    def _operand(self, user: Term, term: Term, fixed: set[Term]) -> BodyNode | float:
+        """The value of ``term`` for ``user``, rounded where that is asked for."""
+        value = self._value(term, fixed)
+        if not self.exact or not self.widened:
+            return value
+        if isinstance(value, BodyNode):
+            if term.dtype not in HALF or value.op is None:
+                return value
+            half = self._cast(value, cast("np.dtype[Any]", term.dtype))
+            return self._cast(half, WIDE)
+        types = (a.dtype for a in user.args if a.dtype in HALF)
+        half_of = next(types, None)
+        return (
+            value
+            if half_of is None
+            else float(np.asarray(value, cast("np.dtype[Any]", half_of)))
+        )
 
     def _node(self, term: Term, args: Sequence[BodyNode | float]) -> BodyNode:
         op = cast(Op, term.op)

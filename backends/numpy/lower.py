@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, View, show_bytes, show_type
+from eqsat.kernels import Kernel, Program, View, decided, show_bytes, show_type
 from eqsat.terms import CONSTANT, Op, Term
 from eqsat.trace import KERNEL, label
 
@@ -61,6 +61,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         called = self.called = self.program.names
+        self.decided = decided(self.program)
         self.names = Names({*RESERVED, *called.values()})
         fixed = [*self.program.constants, *self.program.folded]
         values = evaluate(fixed, {})
@@ -128,7 +129,7 @@ class _Writer:
             attrs = kernel.op.attr_dict(kernel.term)
             args = [self._argument(t) for t in kernel.term.args]
             return [*made, own_call(own, args, attrs, kernel.name)]
-        body = body_of(kernel)
+        body = body_of(kernel, kernel.term in self.decided)
         operand = self.program.plan.in_place.get(kernel.term)
         plan = schedule(body, None if operand is None else body.leaves[operand])
         known = {n: self._constant(v) for n, v in body.constants.items()}

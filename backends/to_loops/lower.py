@@ -114,7 +114,9 @@ class _Lowering(Nests):
         terms = inner(kernel.bodies, kernel.term.args)
         rows = {t.shape[-1] for t in terms if t.op is matmul_op and not is_short(t)}
         rows |= {prod(t.shape[2:]) for t in terms if t.op is conv2d_op}
-        super().__init__(replace(target, rows=frozenset(rows)), len(terms) == 1)
+        super().__init__(
+            replace(target, rows=frozenset(rows)), len(terms) == 1 or target.exact
+        )
         self.kernel, self.deferred = kernel, deferred
         self.users.update(a for t in terms for a in set(t.args))
         own = (a for of in deferred.values() for a in of.leaves)

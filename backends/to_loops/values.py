@@ -127,6 +127,11 @@ class NumberedValues:
             return self.add(KernelValue(f"round_{dtype.name}", wide, (value,)))
         return value
 
+    def rounded(self, value: int, half: DType) -> int:
+        """``value`` as it is after it was in memory."""
+        known = self.values[value].op in ("load", f"round_{half.name}")
+        return value if known else self.cast(value, half)
+
 
 class Values:
     """The values of one nest. Raises :class:`Conflict` and :class:`Split` when the nest
@@ -143,8 +148,9 @@ class Values:
         """Terms in memory: what a load of each reads, and its layout."""
         self.splits = splits
         self.rounds = rounds
-        """Whether numbers that halves meet are halves too: in a single op of NumPy, but
-        not in a kernel of several, which computes in float32."""
+        """Whether halves are rounded after each op, and numbers that they meet are
+        halves too: in a single op of NumPy, but not in a kernel of several, which
+        computes in float32 where no decision depends on it."""
         self.most = most
         """How many times as often as it has elements a pointwise op may be computed,
         light ones and others; None where that does not matter."""
@@ -381,7 +387,10 @@ class Values:
                     number = float(cast("DType", term.dtype).type(number))
                 values.append(self.numbered.number(number, dtype))
             else:
-                values.append(self.value(a, broadcast_index(index, a.shape)))
+                number = self.value(a, broadcast_index(index, a.shape))
+                if self.rounds and a.dtype in HALF:
+                    number = self.numbered.rounded(number, cast("DType", a.dtype))
+                values.append(number)
         if op is cast_op:
             return self.numbered.cast(values[0], cast("DType", term.dtype))
         if op is power and computed_dtype(term).kind in "iu":

@@ -63,6 +63,10 @@ class Matcher:
             for bound in self._node(pattern, node, {}):
                 yield node.cls, bound
 
+    def found(self, pattern: Pattern) -> bool:
+        """Whether ``pattern`` matches a class."""
+        return any(True for _ in self.matches(pattern))
+
     def _class(self, pattern: Pattern, cls: int, bound: Binding) -> Iterator[Binding]:
         if isinstance(pattern, PatternVar):
             found = self.variable(pattern, cls, bound)

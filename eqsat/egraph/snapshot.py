@@ -88,6 +88,26 @@ class EGraph:
             self.written.setdefault(found[t], i)
         return [found[t] for t in what.terms]
 
+    def append(self, what: Inserted) -> list[int]:
+        """Add terms, each as a class of its own, which no rule has seen; their
+        classes."""
+        found: dict[Term, int] = {}
+        for t in what.terms:
+            c = found[t] = len(self.classes)
+            self.types.append(t.type)
+            self.classes.append([])
+            leaf, op = what.leaves.get(t), t.op
+            assert isinstance(op, Op)
+            self.constant.append(leaf in what.constants or op is SCALAR)
+            if leaf is not None:
+                node = ENode(c, INPUT, (leaf,), (), "")
+            else:
+                attrs = t.attrs if op is SCALAR else engine_attrs(op, t.attrs)
+                node = ENode(c, op, attrs, tuple(found[a] for a in t.args), "")
+            self.written[c] = len(self.nodes)
+            self.add(node)
+        return list(found.values())
+
     def complete(self) -> None:
         """Fill ``classes``, and what follows from children: missing types and
         constants."""

@@ -93,6 +93,7 @@ remainder = pointwise(
     "remainder",
     np.remainder,
     flops=7,
+    decides=True,
     doc="x - y ⌊x / y⌋, of the sign of y.",
     vjp=(_same, lambda g, x, y, z: -g * floor_divide(x, y)),
 )
@@ -100,6 +101,7 @@ fmod = _exact(
     "fmod",
     np.fmod,
     flops=7,
+    decides=True,
     doc="x - y trunc(x / y), of the sign of x.",
     vjp=(_same, lambda g, x, y, z: -g * trunc(divide(x, y))),
 )
@@ -116,6 +118,7 @@ copysign: Op = _exact(
     "copysign",
     np.copysign,
     flops=2,
+    decides=True,
     doc="|x| with the sign of y.",
     vjp=(lambda g, x, y, z: g * copysign(sign(x), y) * sign(x), None),
 )
@@ -175,9 +178,13 @@ equal = pointwise("equal", np.equal, dtype=bool, commutative=True, doc="x = y.")
 not_equal = pointwise(
     "not_equal", np.not_equal, dtype=bool, commutative=True, doc="x ≠ y."
 )
-isnan = pointwise("isnan", np.isnan, dtype=bool, doc="Whether x is NaN.")
-isinf = pointwise("isinf", np.isinf, dtype=bool, doc="Whether x is +∞ or -∞.")
-isfinite = pointwise("isfinite", np.isfinite, dtype=bool, doc="Whether x is finite.")
+isnan = pointwise("isnan", np.isnan, dtype=bool, decides=False, doc="Whether x is NaN.")
+isinf = pointwise(
+    "isinf", np.isinf, dtype=bool, decides=False, doc="Whether x is +∞ or -∞."
+)
+isfinite = pointwise(
+    "isfinite", np.isfinite, dtype=bool, decides=False, doc="Whether x is finite."
+)
 logical_and = pointwise(
     "logical_and", np.logical_and, dtype=bool, commutative=True, doc="x ≠ 0 and y ≠ 0."
 )
@@ -219,7 +226,9 @@ for _name, _flops, _vjp, _doc in (
     ("gcd", 20, FLAT, "The greatest common divisor, of integers."),
     ("lcm", 24, FLAT, "The least common multiple, of integers."),
 ):
-    pointwise(_name, getattr(np, _name), flops=_flops, doc=_doc, vjp=_vjp)
+    decides = True if _name == "heaviside" else None
+    _f = getattr(np, _name)
+    pointwise(_name, _f, flops=_flops, decides=decides, doc=_doc, vjp=_vjp)
 pointwise(
     "nextafter",
     np.nextafter,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.egraph import Budget, EGraph, ENode, engine_attrs
+from eqsat.egraph import Budget, EGraph
 from eqsat.kernels import CostModel
 from eqsat.search.extraction import Cover, CoverOption, build, cover, inside
-from eqsat.search.regions import Region, is_constant, region_of
-from eqsat.terms import INPUT, SCALAR, Op, Term, postorder
+from eqsat.search.regions import Region, inserted, is_constant, region_of
+from eqsat.terms import INPUT, SCALAR, Term, postorder
 from eqsat.trace import KERNEL, RESULT, KernelBody
 
 GAIN = 1e-6
@@ -51,13 +51,15 @@ def second_pass(
     budget: Budget,
     exact: bool,
     where: Mapping[Term, int],
+    joined: Collection[int] = (),
     outside: Collection[Term] = (),
 ) -> Second:
     """The program again, covered by other groups. ``where``: the region of each kernel
-    and view, by its number in evaluation order; ``outside``: terms of no region."""
+    and view, or the stretch of small ones, by its number in evaluation order;
+    ``joined``: stretches of several; ``outside``: terms of no region."""
     constant = is_constant(roots)
     opened, owner = opened_program(roots, constant, outside)
-    groups = _groups(opened, where)
+    groups = _groups(opened, where, joined)
     regions = _regions(roots, groups, opened, constant, outside)
     known: dict[tuple[object, ...], Cover | None] = {}
     final: dict[Term, Term] = {}
@@ -116,11 +118,13 @@ def opened_program(
 
 
 def _groups(
-    opened: Mapping[Term, list[Term]], where: Mapping[Term, int]
+    opened: Mapping[Term, list[Term]],
+    where: Mapping[Term, int],
+    joined: Collection[int],
 ) -> list[_Group]:
     """The second half of each region with the first half of the next, so that groups
     repeat where regions do. A region of which one kernel is more than half stays whole:
-    a group ends after it if a border lies within already.
+    a group ends after it if a border lies within already. So does what is alone.
 
     What an earlier group gives is not computed again; what is inside a kernel there may
     be inside one here too.
@@ -143,11 +147,12 @@ def _groups(
     for region in sorted(by_region):
         kernels = by_region[region]
         half = sum(len(opened[t]) for k in kernels for t in k) / 2
-        groups[-1].has_border = bool(groups[-1].closed)
+        groups[-1].has_border = bool(groups[-1].closed) or region in joined
         done, is_cut = 0, False
         for kernel in kernels:
-            if done >= half and not is_cut:
+            if done >= half and not is_cut and len(by_region) > 1:
                 end()
+                groups[-1].has_border = region in joined
                 is_cut = True
             group = groups[-1]
             for t in kernel:
@@ -203,23 +208,8 @@ def _covered(
 
 def graph_of(region: Region) -> tuple[EGraph, list[int]]:
     """An e-graph in which each term is a class of its own."""
-    place = {t: i for i, t in enumerate(region.terms)}
-    number = {t: i for i, t in enumerate(region.leaves)}
-    graph = EGraph([t.type for t in region.terms], [], [], [])
-    for t, c in place.items():
-        graph.classes.append([])
-        op = t.op
-        assert isinstance(op, Op)
-        leaf = number.get(t)
-        graph.constant.append(leaf in region.constants or op is SCALAR)
-        if leaf is not None:
-            graph.add(ENode(c, INPUT, (leaf,), (), ""))
-        elif op is SCALAR:
-            graph.add(ENode(c, op, t.attrs, (), ""))
-        else:
-            attrs = engine_attrs(op, t.attrs)
-            graph.add(ENode(c, op, attrs, tuple(place[a] for a in t.args), ""))
-    return graph, list(place.values())
+    graph = EGraph([], [], [], [])
+    return graph, graph.append(inserted(region))
 
 
 def _keep(

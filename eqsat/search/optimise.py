@@ -38,8 +38,16 @@ from eqsat.search.provenance import (
     nodes_of,
     rules_behind,
 )
-from eqsat.search.regions import Region, is_constant, split
+from eqsat.search.regions import (
+    Region,
+    inserted,
+    is_constant,
+    ops_in,
+    split,
+    stretches,
+)
 from eqsat.search.unstack import unstacked
+from eqsat.search.written_values import written
 from eqsat.support import (
     DTypeError,
     EngineError,
@@ -49,7 +57,7 @@ from eqsat.support import (
     VerifyError,
     verifying,
 )
-from eqsat.terms import SCALAR, Op, Term, postorder
+from eqsat.terms import Term, postorder
 
 HURRY_S = 1e-4
 """Seconds for each term of a region to be covered in one pass: measured."""
@@ -151,18 +159,20 @@ def _optimised(
     model = model.under(options)
     constant = is_constant(roots)
     baseline = model.program(roots, constant)
-    written = roots
+    given = roots
     if options.fusion and options.admits("reassociate"):
-        roots = unstacked(written)
+        roots = unstacked(given)
         constant = is_constant(roots)
     budget = Budget.of(options.deadline_s, options.max_nodes)
     outside = varying(list(postorder(roots))) if options.regions else frozenset()
-    regions = split(roots, constant, not options.regions, outside, rules.asked)
+    kept = _kept(roots, constant, rules, options)
+    regions = split(roots, constant, not options.regions, outside, rules.asked, kept)
     pieces = _distinct(regions)
+    free = [p for p in pieces if not p.sample.is_written]
     clock.lap("regions")
     unchanged = Optimised(
-        list(written),
-        lambda: _own_origins(written),
+        list(given),
+        lambda: _own_origins(given),
         {},
         baseline,
         baseline,
@@ -174,10 +184,11 @@ def _optimised(
     if not pieces or not budget.left():
         unchanged.cut_short = _spent(budget, options)
         return unchanged
-    engine = open_engine(rules, _ops(pieces), provenance, keep=True)
+    ops = ops_in(p.sample for p in free)
+    engine = open_engine(rules, ops, provenance, keep=True)
     clock.lap("rules")
-    inserted = [_inserted(piece) for piece in pieces]
-    for what in inserted:
+    searched = [_inserted(piece) for piece in free]
+    for what in searched:
         engine.insert(what)
     clock.lap("insert")
     search = budget.part(SATURATING)
@@ -186,8 +197,11 @@ def _optimised(
     clock.lap("saturate")
     with _blamed_on_rules(engine):
         graph = engine.read()
-        for piece, classes in zip(pieces, graph.classes_of(*inserted), strict=True):
+        for piece, classes in zip(free, graph.classes_of(*searched), strict=True):
             piece.classes = classes
+        for piece in pieces:
+            if piece.sample.is_written:
+                piece.classes = graph.append(_inserted(piece))
         engine.close()
         if verifying():
             verify_snapshot(
@@ -224,6 +238,19 @@ def _optimised(
         unchanged.search = replace(result.search, won=False)
         return unchanged
     return result
+
+
+def _kept(
+    roots: Sequence[Term],
+    constant: dict[Term, bool],
+    rules: RuleSet,
+    options: Options,
+) -> frozenset[Term]:
+    """Terms that are computed as they were written, since decisions depend on them."""
+    if not options.admits("reassociate") or options.admits("fast"):
+        return frozenset()
+    terms = [t for t in postorder(roots) if not constant[t]]
+    return written(terms, constant, rules)
 
 
 _OF_RULES = ("saturate", "fuse")
@@ -294,26 +321,8 @@ def _distinct(regions: Sequence[Region]) -> list[_Piece]:
     return pieces
 
 
-def _ops(pieces: Sequence[_Piece]) -> dict[tuple[str, int], Op]:
-    found: dict[tuple[str, int], Op] = {}
-    for piece in pieces:
-        leaves = set(piece.sample.leaves)
-        for t in piece.sample.terms:
-            if t not in leaves and t.op is not SCALAR:
-                assert isinstance(t.op, Op)
-                found[t.op.name, len(t.args)] = t.op
-    return dict(sorted(found.items()))
-
-
 def _inserted(piece: _Piece) -> Inserted:
-    region, first = piece.sample, piece.first_leaf
-    return Inserted(
-        region.terms,
-        {t: first + i for i, t in enumerate(region.leaves)},
-        frozenset(first + i for i in region.constants),
-        {first + i: names for i, names in region.facts.items()},
-        piece.base,
-    )
+    return inserted(piece.sample, piece.first_leaf, piece.base)
 
 
 def _weights(graph: EGraph, model: CostModel) -> list[float]:
@@ -451,9 +460,11 @@ def _shifted(work: _Work, built: _Built, budget: Budget) -> _Built:
     if len(work.regions) == 1 or not work.options.fusion or not budget.left():
         return built
     exact = work.options.numerics == "exact"
-    number = {id(region): i for i, region in enumerate(work.regions)}
+    number, joined = stretches(work.regions)
     where = {t: number[id(p[0].region)] for t, p in built.places.items()}
-    again = second_pass(built.roots, work.model, budget, exact, where, work.outside)
+    again = second_pass(
+        built.roots, work.model, budget, exact, where, joined, work.outside
+    )
     places = {
         t: tuple(p for part in parts for p in built.places.get(part, ()))
         for t, parts in again.parts.items()

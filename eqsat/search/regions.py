@@ -8,13 +8,14 @@ weights it uses, so the layers of a deep network collapse to a handful of region
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
+from eqsat.egraph import Inserted
 from eqsat.rulelang import LEAF_FACTS, OF_MASKS
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, postorder
 
@@ -43,6 +44,8 @@ class Region:
     """Terms that are used outside."""
     key: tuple[Any, ...]
     """Equal for regions that differ only in which leaves they use."""
+    is_written: bool = False
+    """Whether it is computed as it was written."""
 
 
 def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
@@ -59,16 +62,22 @@ def split(
     whole: bool = False,
     outside: Collection[Term] = (),
     asked: Collection[str] = tuple(LEAF_FACTS),
+    written: Collection[Term] = (),
 ) -> list[Region]:
     """The regions of a program, in evaluation order. ``constant``: what
     :func:`is_constant` says; ``outside``: terms that are leaves wherever they are read;
-    ``asked``: which of :data:`LEAF_FACTS` are read off constants.
+    ``asked``: which of :data:`LEAF_FACTS` are read off constants; ``written``: terms
+    that are computed as they were written, in regions of their own.
     """
-    order = [
-        t
-        for t in postorder(roots)
-        if not (constant[t] or t.op is INPUT or t in outside)
-    ]
+    levels = _levels(
+        [
+            t
+            for t in postorder(roots)
+            if not (constant[t] or t.op is INPUT or t in outside)
+        ],
+        written,
+    )
+    order = [t for level in levels for t in level]
     if not order:
         return []
     last: dict[Term, int] = {}
@@ -77,7 +86,11 @@ def split(
         for a in t.args:
             last[a] = i
     wanted = {r for r in roots if r in place}
-    borders = [len(order) - 1] if whole else _borders(order, place, last, wanted)
+    borders: list[int] = []
+    for level in levels:
+        start = place[level[0]]
+        span = range(start, start + len(level))
+        borders += span[-1:] if whole else _borders(span, order, place, last, wanted)
     where: dict[Term, int] = {}
     start = 0
     pieces: list[list[Term]] = []
@@ -89,16 +102,54 @@ def split(
     later = set(wanted)
     for t in order:
         later.update(a for a in t.args if a in where and where[a] != where[t])
-    return [region_of(piece, later, constant, outside, asked) for piece in pieces]
+    return [
+        region_of(p, later, constant, outside, asked, p[0] in written) for p in pieces
+    ]
+
+
+def stretches(regions: Sequence[Region]) -> tuple[dict[int, int], frozenset[int]]:
+    """The stretch of each region, by its ``id``, and the stretches of several regions:
+    neighbours of which one is computed as it was written, and that are no more together
+    than a region may be."""
+    number: dict[int, int] = {}
+    sizes: list[int] = []
+    joined: set[int] = set()
+    last = False
+    for r in regions:
+        n = len(r.terms)
+        fits = bool(sizes) and sizes[-1] + n <= MOST and (last or r.is_written)
+        if fits:
+            sizes[-1] += n
+            joined.add(len(sizes) - 1)
+        else:
+            sizes.append(n)
+        number[id(r)] = len(sizes) - 1
+        last = r.is_written
+    return number, frozenset(joined)
+
+
+def _levels(order: Sequence[Term], written: Collection[Term]) -> list[list[Term]]:
+    """Terms in runs, in turn such as are ``written`` and others, each after the runs
+    that it reads."""
+    level: dict[Term, int] = {}
+    runs: dict[int, list[Term]] = {}
+    for t in order:
+        mine = int(t in written)
+        below = [level[a] + (level[a] + mine) % 2 for a in t.args if a in level]
+        level[t] = max(below, default=mine)
+        runs.setdefault(level[t], []).append(t)
+    return [runs[k] for k in sorted(runs)]
 
 
 def _borders(
+    span: range,
     order: Sequence[Term],
     place: dict[Term, int],
     last: dict[Term, int],
     wanted: set[Term],
 ) -> list[int]:
-    """Places after which to cut, chosen where the fewest values are live."""
+    """Places of ``span`` after which to cut, chosen where the fewest values are
+    live."""
     n = len(order)
     change = [0] * (n + 1)
     for t, i in place.items():
@@ -106,13 +157,13 @@ def _borders(
         change[n if t in wanted else last.get(t, i)] -= 1
     live = list(np.cumsum(change))
     borders = []
-    start = 0
-    while n - start > MOST:
+    start, end = span.start, span.stop
+    while end - start > MOST:
         window = range(start + LEAST - 1, start + MOST)
         k = min(window, key=lambda i: (live[i], -i))
         borders.append(k)
         start = k + 1
-    return [*borders, n - 1]
+    return [*borders, end - 1]
 
 
 def region_of(
@@ -121,6 +172,7 @@ def region_of(
     constant: Mapping[Term, bool],
     outside: Collection[Term] = (),
     asked: Collection[str] = OF_MASKS,
+    is_written: bool = False,
 ) -> Region:
     """The region of the terms ``piece``; ``later`` holds those that are used outside,
     and ``outside`` numbers that may be others in equal regions."""
@@ -154,8 +206,32 @@ def region_of(
         numbers,
         facts,
         [t for t in piece if t in later],
-        tuple(signature),
+        (is_written, *signature),
+        is_written,
     )
+
+
+def inserted(region: Region, first_leaf: int = 0, base: int = 0) -> Inserted:
+    """A region as terms to insert, whose leaves are numbered from ``first_leaf`` on."""
+    return Inserted(
+        region.terms,
+        {t: first_leaf + i for i, t in enumerate(region.leaves)},
+        frozenset(first_leaf + i for i in region.constants),
+        {first_leaf + i: names for i, names in region.facts.items()},
+        base,
+    )
+
+
+def ops_in(regions: Iterable[Region]) -> dict[tuple[str, int], Op]:
+    """The ops of some regions, by name and number of arguments."""
+    found: dict[tuple[str, int], Op] = {}
+    for region in regions:
+        leaves = set(region.leaves)
+        for t in region.terms:
+            if t not in leaves and t.op is not SCALAR:
+                assert isinstance(t.op, Op)
+                found[t.op.name, len(t.args)] = t.op
+    return dict(sorted(found.items()))
 
 
 def _is_plain(t: Term) -> bool:

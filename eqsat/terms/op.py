@@ -176,6 +176,10 @@ class Op:
     largest or least number of a dtype."""
     scale: tuple[float, float] | None = None
     """Where the op multiplies by a fraction: what is above and below its line."""
+    decides: bool | None = None
+    """Whether the result jumps where an operand moves by a rounding, as comparisons and
+    roundings do. None where it does if it has no fraction, or if its derivative is 0
+    everywhere."""
     in_own_dtype: bool = False
     """Whether the op is about the numbers of its dtype. Half precision is then not
     computed in float32."""

@@ -125,13 +125,14 @@ def pointwise(
     roundings: float = LIBRARY,
     scale: tuple[float, float] | None = None,
     special: str = "",
+    decides: bool | None = None,
     in_own_dtype: bool = False,
     vjp: Vjps = None,
 ) -> Op:
     """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
-    element; ``roundings``, ``scale``, ``special``, ``in_own_dtype``: see :class:`Op`;
-    ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative 0, and a
-    ``scale`` is one."""
+    element; ``roundings``, ``scale``, ``special``, ``decides``, ``in_own_dtype``: see
+    :class:`Op`; ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative
+    0, and a ``scale`` is one."""
     if dtype is not None and np.dtype(dtype).kind in "biu":
         vjp, roundings = FLAT, EXACT
     if scale is not None and vjp is None:
@@ -154,6 +155,7 @@ def pointwise(
         roundings=roundings,
         scale=scale,
         special=special,
+        decides=decides,
         in_own_dtype=in_own_dtype,
         doc=doc,
         vjp=_rules(vjp),

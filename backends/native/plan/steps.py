@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program
+from eqsat.kernels import Kernel, Program, decided
 from eqsat.terms import HALF, SCALAR, Term
 
 from ...loop_ir import (
@@ -77,6 +77,8 @@ class Layered(Grouping):
             tuning=host.tuning,
             normal=not exact,
         )
+        self.decided = decided(program)
+        """Kernels that round as they are written."""
         self.parts: list[Group | Kernel] = []
         """Groups, and kernels that only Python runs."""
         self.ends: list[tuple[Kernel, int]] = []
@@ -145,14 +147,16 @@ class Layered(Grouping):
             for t in kernel.inputs
             if t not in deferred
         }
-        numbers = {} if deferred else self.numbers.read(kernel)
-        key = None if deferred else key_of(kernel, layouts, numbers)
+        exact = self.target.exact or kernel.term in self.decided
+        # Bare numbers that are read from memory are not rounded to halves there.
+        numbers = {} if deferred or exact else self.numbers.read(kernel)
+        key = None if deferred else (exact, key_of(kernel, layouts, numbers))
         if key is not None and key in self.opened:
             return self.opened[key]
         has_halves = any(t.dtype in HALF for t in kernel.inputs)
         halves = has_halves and gemm_plan.is_better(self.host)
         pairs = halves and self.host.has_bfloat_pairs
-        target = replace(self.target, halves=halves, pairs=pairs)
+        target = replace(self.target, halves=halves, pairs=pairs, exact=exact)
         made = pieces_of(kernel, target, layouts, deferred, numbers)
         turns = [
             self._vectorized(p) if isinstance(p, Loops) else p for p in made.pieces

@@ -1,0 +1,127 @@
+"""Decisions: ops that jump, and what flows into them.
+
+A comparison, a rounding, a position of the largest jumps where its operand moves by a
+rounding. What it is computed from should be what the user wrote, bit for bit, as far as
+a backend promises bits: through elementwise ops and those that round nothing, up to
+sums, products and other functions of many elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eqsat.kernels.kernel import Kernel, View
+from eqsat.kernels.program import Program
+from eqsat.terms import EXACT, FLAT, HALF, SCALAR, Op, Term, Weak, is_float, postorder
+from eqsat.trace import body_of
+
+
+def decides(t: Term) -> bool:
+    """Whether ``t`` jumps where a floating operand moves by a rounding."""
+    op = t.op
+    floats = [a for a in t.args if a.op is not SCALAR and _is_float(a)]
+    if not isinstance(op, Op) or not floats:
+        return False
+    if op.decides is not None:
+        return op.decides
+    from_half = op.name == "cast" and floats[0].dtype in HALF and t.dtype not in HALF
+    return from_half or not _is_float(t) or op.vjp == FLAT
+
+
+def _is_float(t: Term) -> bool:
+    return t.dtype is Weak.FLOAT or (
+        not isinstance(t.dtype, Weak) and is_float(t.dtype)
+    )
+
+
+def zones(terms: Sequence[Term]) -> list[list[Term]]:
+    """The decisions among ``terms``, which are given arguments first, with what they
+    are computed from: a list for all that hang together."""
+    inside: set[Term] = set()
+    for t in reversed(terms):
+        if t in inside or decides(t):
+            inside.add(t)
+            inside.update(a for a in t.args if _passes(a))
+    group: dict[Term, list[Term]] = {}
+    for t in terms:
+        if t not in inside:
+            continue
+        group[t] = mine = [t]
+        for a in t.args:
+            other = group.get(a, mine)
+            if other is not mine:
+                small, large = sorted((mine, other), key=len)
+                large += small
+                group.update(dict.fromkeys(small, large))
+                mine = large
+    distinct = {id(g): g for g in group.values()}
+    return [sorted(g, key=lambda t: t.id) for g in distinct.values()]
+
+
+def _passes(t: Term) -> bool:
+    """Whether each element of ``t`` is computed of few others, or rounds nothing."""
+    op = t.op
+    if not isinstance(op, Op) or not t.args or not _is_float(t):
+        return False
+    if op.body is not None:
+        return _is_pointwise(t)
+    return op.kind in ("pointwise", "view") or op.roundings == EXACT
+
+
+def _is_pointwise(t: Term) -> bool:
+    """Whether a composite is made of pointwise ops alone."""
+    body = body_of(t)
+    assert body is not None
+    own = {*postorder([body])} - {*postorder(t.args)}
+    return all(
+        isinstance(u.op, Op) and (u.op.kind == "pointwise" or u.op is SCALAR)
+        for u in own
+    )
+
+
+def rounds(t: Term) -> bool:
+    """Whether ``t``, which a decision is computed from, rounds."""
+    return not decides(t) and isinstance(t.op, Op) and t.op.roundings != EXACT
+
+
+# -- in programs -----------------------------------------------------------------------
+
+
+def decided(program: Program) -> frozenset[Term]:
+    """The kernels, by their terms, whose divisions and roundings to half precision flow
+    into decisions."""
+    todo = [t for k in program.kernels for t in _inner(k) if decides(t)]
+    body_of_value = {
+        r: b for k in program.kernels for r, b in zip(k.results, k.bodies, strict=True)
+    }
+    body_of_value |= {s.term: s.base for s in program.steps if isinstance(s, View)}
+    shown: set[Term] = set()
+    seen = set(todo)
+    while todo:
+        t = todo.pop()
+        if decides(t):
+            shown.update(a for a in t.args if a.dtype in HALF)
+        for a in t.args if _passes(t) or decides(t) else ():
+            a = body_of_value.get(a, a)
+            if a not in seen:
+                seen.add(a)
+                todo.append(a)
+    telling = {
+        t for t in seen | shown if _passes(t) and (_is_quotient(t) or t.dtype in HALF)
+    } | shown
+    return frozenset(
+        k.term for k in program.kernels if not telling.isdisjoint(_inner(k))
+    )
+
+
+def _is_quotient(t: Term) -> bool:
+    return isinstance(t.op, Op) and t.op.name == "divide"
+
+
+def _inner(kernel: Kernel) -> Iterator[Term]:
+    """The terms that a kernel computes."""
+    read = {*kernel.term.args}
+    return (t for t in postorder(kernel.bodies) if t not in read)
+
+
+__all__ = ["decided", "decides", "rounds", "zones"]

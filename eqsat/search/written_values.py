@@ -1,0 +1,82 @@
+"""What flows into decisions keeps the values that the user wrote.
+
+Rules of the class ``reassociate`` move a value by its rounding, so that a decision upon
+it (:mod:`eqsat.kernels.decisions`) is not that of NumPy: ``x * 3 / 3 == x``. What one
+is computed from is computed as it was written, where such a rule would change it; all
+else is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eqsat.egraph import Budget, EGraph, Matcher, normal_forms, open_engine
+from eqsat.kernels import rounds, zones
+from eqsat.rulelang import PHASES, RuleSet
+from eqsat.search.regions import inserted, ops_in, region_of
+from eqsat.terms import Term
+
+BUDGET_S, MAX_NODES = 0.2, 5000
+"""Of the search for other spellings of what a decision is computed from. One that
+is not done counts as changed."""
+
+
+def written(
+    terms: Sequence[Term], constant: Mapping[Term, bool], rules: RuleSet
+) -> frozenset[Term]:
+    """Those of ``terms`` that are computed as they were written: the zones that a rule
+    would change."""
+    found = (z for z in zones(terms) if _is_changed(z, constant, rules))
+    return frozenset(t for zone in found for t in zone)
+
+
+def _is_changed(
+    zone: Sequence[Term], constant: Mapping[Term, bool], rules: RuleSet
+) -> bool:
+    """Whether a rule that may round otherwise matches within ``zone``, or within what
+    exact rules make of it."""
+    if not any(map(rounds, zone)):
+        return False
+    graph = _spellings(zone, constant, _exact(rules))
+    if graph is None:
+        return True
+    matcher = Matcher(graph)
+    present = frozenset(op.name for op in matcher.by_op)
+    forms = normal_forms(rules)
+    for phase in PHASES:
+        for rule, left, _ in forms.fitting(phase, present) if phase != "fuse" else ():
+            sides = (left[0], rule.left[0])
+            if rule.numerics != "exact" and any(map(matcher.found, sides)):
+                return True
+    return False
+
+
+def _spellings(
+    zone: Sequence[Term], constant: Mapping[Term, bool], rules: RuleSet
+) -> EGraph | None:
+    """``zone`` with all that ``rules`` make of it; None where that takes too long."""
+    region = region_of(zone, set(), constant, asked=())
+    budget = Budget.of(BUDGET_S, MAX_NODES)
+    engine = open_engine(rules, ops_in([region]), keep=True)
+    engine.insert(inserted(region))
+    engine.saturate(budget)
+    graph = None if budget.spent else engine.read()
+    engine.close()
+    return graph
+
+
+_EXACT: dict[int, tuple[RuleSet, RuleSet]] = {}
+
+
+def _exact(rules: RuleSet) -> RuleSet:
+    """The exact ones of ``rules``; the same object for the same question."""
+    known = _EXACT.get(id(rules))
+    if known is None or known[0] is not rules:
+        if len(_EXACT) > 16:
+            _EXACT.clear()
+        exact = (r for r in rules if r.numerics == "exact" and r.phase != "fuse")
+        known = _EXACT[id(rules)] = (rules, RuleSet(tuple(exact)))
+    return known[1]
+
+
+__all__ = ["written"]
