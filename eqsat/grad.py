@@ -46,9 +46,20 @@ def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -
     is a jitted function, so forward and backward are one program, and it can be called
     in traced functions and be differentiated again.
 
-    Where a function has no derivative: ``abs``, ``relu`` and ``hypot`` have 0 at 0;
-    ``maximum``, ``minimum``, ``max`` and ``min`` share it equally between equals;
-    rounding and comparison have 0 everywhere.
+    Where a function has no derivative: ``abs``, ``relu``, ``hypot`` and norms have 0 at
+    0, as has ``std`` of equal values, and √ of what is written as a sum of squares;
+    ``maximum``, ``minimum``, ``max`` and ``min`` share it equally between equals, as
+    does ``logaddexp`` between equal infinities; rounding and comparison have 0
+    everywhere. √x has ∞ at 0.
+
+    What a select does not choose (``where``, ``select``, ``clip``, ``maximum``,
+    ``relu``, ``max``, ``sum(..., where=)``, a write under a mask) has 0, be the slope
+    behind it infinite or NaN: ``np.where(x > 0, np.sqrt(x), 0)`` has 0 at 0. This holds
+    through functions of elements, broadcasting, reductions, views, ``take``, running
+    sums, sorting, softmax and normalisations. A product of matrices, a convolution and
+    a factorisation mix elements: what lies before them counts, unless all of their
+    result is hidden by one condition. An index, a slice and a product with 0
+    choose nothing: ``np.sqrt(x)[1:]`` has NaN at x[0] = 0, ``np.sqrt(x[1:])`` has 0.
 
     Raises :class:`TraceError` for an operation without a derivative,
     :class:`ShapeError` and :class:`DTypeError` for a loss that is no floating number,

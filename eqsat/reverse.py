@@ -12,8 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.cotangent import Cotangent, carried, summed
 from eqsat.kernels import inner
-from eqsat.ops import broadcast_to, cast, full_like, reshape_op, sum_to
+from eqsat.ops import (
+    broadcast_to,
+    cast,
+    equal,
+    full_like,
+    reshape_op,
+    sum_to,
+    where,
+)
+from eqsat.power_sum import is_norm
 from eqsat.support import TraceError, at
 from eqsat.terms import HALF, SCALAR, Op, Shape, Term, Vjp, cast_to, is_float, postorder
 from eqsat.trace import Tracer, body_of, pairs_of, rebuilt
@@ -85,45 +95,59 @@ def _pulled_back(root: Term, leaves: Collection[Term]) -> dict[Term, Any]:
     broadcasts to the leaf, or a number."""
     order = list(postorder([root]))
     needed = _above(leaves, order)
-    waiting: dict[Term, Any] = {root: 1.0}
+    waiting: dict[Term, list[Cotangent]] = {root: [Cotangent(1.0)]}
     ends = set(leaves)
     with root.graph.lines() as now:
         for term in reversed(order):
             if term not in needed or term in ends or term not in waiting:
                 continue
             now(term)
-            g = waiting.pop(term)
+            given = summed(waiting.pop(term), term)
             for i, arg in enumerate(term.args):
-                part = _part(term, i, g) if arg in needed else None
+                part = _part(term, i, given) if arg in needed else None
                 if part is not None:
-                    part = _fitted(part, arg, term)
-                    waiting[arg] = waiting[arg] + part if arg in waiting else part
-    return {t: waiting[t] for t in ends if t in waiting}
+                    waiting.setdefault(arg, []).append(part)
+        return {t: summed(waiting[t], t).settled(t) for t in ends if t in waiting}
 
 
-def _part(term: Term, i: int, g: Any) -> Any:
+def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
     """What argument ``i`` of ``term`` adds to its derivative; None for nothing."""
     op = _op(term)
     rules: Any = op.vjp or "define it with vjp=, or as a composite of other ops"
     found = rules
     if not isinstance(rules, str):
         rule = rules[0 if op.variadic else i]
-        found = None if rule is None else _applied(rule, term, i, g)
+        given = _arrived(given, term, i)
+        found = None if rule is None else _applied(rule, term, i, given.value)
     if isinstance(found, str):
         raise TraceError(
             f"grad: {op.name} has no derivative\n  {found}{at(term.source)}"
         )
-    return found
+    part = None if found is None else given.passed(found, term)
+    return None if part is None else _fitted(part, term, i)
+
+
+def _arrived(given: Cotangent, term: Term, i: int) -> Cotangent:
+    """The derivative by ``term`` as a rule takes it, with the masks of argument ``i``
+    where elements do not match by position."""
+    op = _op(term)
+    if op.kind == "pointwise":
+        return given
+    masks = carried(given.masks, term, i)
+    if op.kind == "reduce":
+        return Cotangent(given.value, masks, given.pending)
+    g = given.settled(term)
+    is_number = isinstance(g, float) and op is reshape_op  # on the way from a loss
+    return Cotangent(g if is_number else _whole(g, term), masks)
 
 
 def _applied(rule: Vjp, term: Term, i: int, g: Any) -> Any:
     op = _op(term)
-    is_number = isinstance(g, float) and op is reshape_op  # on the way from a loss
-    if op.kind not in ("pointwise", "reduce") and not is_number:
-        g = _whole(g, term)
     args = [t.attrs[0] if t.op is SCALAR else Tracer(t) for t in term.args]
     attrs = op.attr_dict(term) | ({"which": i} if op.variadic else {})
     result = Tracer(term)
+    if is_norm(term):
+        return g * where(equal(result, 0.0), 0.0, rule(1.0, *args, result, **attrs))
     if op.body is None or term.dtype not in HALF:
         return rule(g, *args, result, **attrs)
     wide = [a if isinstance(a, (int, float)) else _widened(a) for a in (g, *args)]
@@ -137,7 +161,15 @@ def _whole(g: Any, like: Term) -> Any:
     return broadcast_to(_narrowed(g, like), like.shape)
 
 
-def _fitted(part: Any, arg: Term, term: Term) -> Any:
+def _fitted(part: Cotangent, term: Term, i: int) -> Cotangent:
+    """What argument ``i`` adds to its derivative, in its shape and dtype."""
+    arg = term.args[i]
+    if _op(term).kind == "pointwise" and arg.shape != term.shape:
+        part = Cotangent(part.settled(term), carried(part.masks, term, i))
+    return part._replace(value=_added_up(part.value, arg, term))
+
+
+def _added_up(part: Any, arg: Term, term: Term) -> Any:
     """``part`` of ``term`` for ``arg``: summed where ``arg`` was broadcast, multiplied
     where the part was to be broadcast there too."""
     shape = () if isinstance(part, float) else part.shape

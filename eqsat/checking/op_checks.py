@@ -26,9 +26,10 @@ from eqsat.checking.draws import (
 )
 from eqsat.checking.report import Finding, Lint
 from eqsat.checking.verdict import bits_differ, far_apart, not_finite
+from eqsat.ops import where
 from eqsat.rulelang import evaluate, failure
 from eqsat.support import Array, Range
-from eqsat.terms import BOOL, INPUT, Axes, Graph, Op, Term, annotation_name
+from eqsat.terms import BOOL, INPUT, Axes, Graph, OnlyWhere, Op, Term, annotation_name
 from eqsat.trace import Tracer
 
 SIZES = (None, None, 0, 1, 33)
@@ -295,6 +296,8 @@ def _pulled(op: Op, call: DrawnCall, rule: Any, i: int, g: Array, way: Array) ->
     result = op(*rest, **call.attrs)
     which = {"which": i} if op.variadic else {}
     part = rule(first, *rest, result, **call.attrs, **which)
+    if isinstance(part, OnlyWhere):
+        part = part.part if part.is_zero else where(part.condition, part.part, 0.0)
     if isinstance(part, Tracer):
         (part,) = evaluate([part.term], args)
     return float(np.sum(np.broadcast_to(part, way.shape) * way))

@@ -23,7 +23,7 @@ from eqsat.ops.reduce import max, sum
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.transcendental import erf, exp, log, log1p, sigmoid, tanh
 from eqsat.ops.view import concatenate, expand_dims, reshape, window
-from eqsat.terms import BOOL, Axis, Bindings, ReducedAxes, composite
+from eqsat.terms import BOOL, Axis, Bindings, OnlyWhere, ReducedAxes, composite
 
 # -- activations -----------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ from eqsat.terms import BOOL, Axis, Bindings, ReducedAxes, composite
 @composite(
     "... -> ...",
     promotion="common",
-    vjp=lambda g, x, y: where(greater(x, 0.0), g, 0.0),
+    vjp=lambda g, x, y: OnlyWhere(greater(x, 0.0), g),
 )
 def relu(x: Any) -> Any:
     """max(x, 0), of the dtype of x: bools stay as they are."""

@@ -19,6 +19,7 @@ from eqsat.terms import (
     ONCE,
     AttrVar,
     DTypeName,
+    OnlyWhere,
     Op,
     Pointwise,
     ToDType,
@@ -40,25 +41,33 @@ def _same(g: Any, *_: Any) -> Any:
 def _where_more(g: Any, x: Any, y: Any, z: Any) -> Any:
     """g where x > y, half of it where they are equal."""
     g = _typed(g, z)
-    return where(greater(x, y), g, where(equal(x, y), g * 0.5, 0.0))
+    part = where(greater(x, y), g, where(equal(x, y), g * 0.5, 0.0))
+    return OnlyWhere(logical_not(less(x, y)), part, is_zero=True)
+
+
+def _where_less(g: Any, x: Any, y: Any, z: Any) -> Any:
+    """g where x < y, half of it where they are equal."""
+    g = _typed(g, z)
+    part = where(less(x, y), g, where(equal(x, y), g * 0.5, 0.0))
+    return OnlyWhere(logical_not(greater(x, y)), part, is_zero=True)
 
 
 def _where_same(g: Any, x: Any, z: Any, y: Any) -> Any:
     """g where the result z is x, half of it where it is y too."""
     g = _typed(g, z)
-    return where(equal(x, z), where(equal(y, z), g * 0.5, g), 0.0)
+    return OnlyWhere(equal(x, z), where(equal(y, z), g * 0.5, g))
 
 
 def _where_zero(g: Any, x: Any, y: Any, z: Any) -> Any:
-    return where(equal(x, 0.0), _typed(g, z), 0.0)
+    return OnlyWhere(equal(x, 0.0), g)
 
 
 def _where_true(g: Any, c: Any, x: Any, y: Any, z: Any) -> Any:
-    return where(c, _typed(g, z), 0.0)
+    return OnlyWhere(c, g)
 
 
 def _where_false(g: Any, c: Any, x: Any, y: Any, z: Any) -> Any:
-    return where(c, 0.0, _typed(g, z))
+    return OnlyWhere(logical_not(c), g)
 
 
 def _typed(g: Any, like: Any) -> Any:
@@ -134,7 +143,7 @@ minimum = _exact(
     np.minimum,
     commutative=True,
     doc="The smaller of x and y; NaN if either is.",
-    vjp=(lambda g, x, y, z: _where_more(g, y, x, z), _where_more),
+    vjp=(_where_less, lambda g, x, y, z: _where_less(g, y, x, z)),
 )
 fmax = _exact(
     "fmax",

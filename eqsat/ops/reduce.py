@@ -19,7 +19,10 @@ from eqsat.ops.pointwise import (
     cast,
     divide,
     equal,
+    greater,
+    less,
     logical_and,
+    logical_not,
     logical_or,
     maximum,
     minimum,
@@ -45,6 +48,7 @@ from eqsat.terms import (
     ONCE,
     AttrVar,
     Axis,
+    OnlyWhere,
     Op,
     ReducedAxes,
     normal_axes,
@@ -63,6 +67,16 @@ def _by_sum(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
 
 def _by_mean(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     return g / builtins.max(math.prod(x.shape[a] for a in axis), 1)
+
+
+def _by_max(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    part = _by_extreme(g, x, y, axis)
+    return OnlyWhere(logical_not(less(x, y)), part, is_zero=True)
+
+
+def _by_min(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    part = _by_extreme(g, x, y, axis)
+    return OnlyWhere(logical_not(greater(x, y)), part, is_zero=True)
 
 
 def _by_extreme(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
@@ -144,7 +158,7 @@ def mean_op(x: Any, *, axis: Axis) -> Any:
     join=maximum,
     identity=-math.inf,
     roundings=EXACT,
-    vjp=_by_extreme,
+    vjp=_by_max,
 )
 def max_op(x: Any, *, axis: Axis) -> Any:
     """The largest element over the axes, kept with size 1; NaN if there is one."""
@@ -157,7 +171,7 @@ def max_op(x: Any, *, axis: Axis) -> Any:
     join=minimum,
     identity=math.inf,
     roundings=EXACT,
-    vjp=_by_extreme,
+    vjp=_by_min,
 )
 def min_op(x: Any, *, axis: Axis) -> Any:
     """The smallest element over the axes, kept with size 1; NaN if there is one."""

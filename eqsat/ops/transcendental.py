@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ops.pointwise import equal, where
+from eqsat.ops.pointwise import equal, isinf, logical_and, where
 from eqsat.ops.support import in_float32, is_traced
 from eqsat.terms import LIBRARY, ONCE, Op, pointwise
 
@@ -19,11 +19,11 @@ from eqsat.terms import LIBRARY, ONCE, Op, pointwise
 
 
 def _power_by_base(g: Any, x: Any, y: Any, z: Any) -> Any:
-    """g y xʸ⁻¹, and 0 where y is 0, at x = 0 too."""
+    """g y xʸ⁻¹, and 0 where x and y are 0."""
     if not is_traced(y):
         return None if y == 0 else g * (y * (x if y == 2 else power(x, y - 1)))
-    less = where(equal(y, 0.0), 1.0, y - 1.0)
-    return g * (y * power(x, less))
+    base = where(logical_and(equal(x, 0.0), equal(y, 0.0)), 1.0, x)
+    return g * (y * power(base, y - 1.0))
 
 
 def _power_by_exponent(g: Any, x: Any, y: Any, z: Any) -> Any:
@@ -32,19 +32,16 @@ def _power_by_exponent(g: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def _by_first(g: Any, x: Any, y: Any, z: Any) -> Any:
-    return g * sigmoid(x - y)
-
-
-def _by_second(g: Any, x: Any, y: Any, z: Any) -> Any:
-    return g * sigmoid(y - x)
+    return g * sigmoid(_apart(x, y))
 
 
 def _by_first_of_two(g: Any, x: Any, y: Any, z: Any) -> Any:
-    return g * sigmoid((x - y) * math.log(2))
+    return g * sigmoid(_apart(x, y) * math.log(2))
 
 
-def _by_second_of_two(g: Any, x: Any, y: Any, z: Any) -> Any:
-    return g * sigmoid((y - x) * math.log(2))
+def _apart(x: Any, y: Any) -> Any:
+    """x - y, and 0 where they are equal and infinite."""
+    return where(logical_and(equal(x, y), isinf(x)), 0.0, x - y)
 
 
 def _by_leg(g: Any, x: Any, y: Any, z: Any) -> Any:
@@ -92,14 +89,14 @@ logaddexp = pointwise(
     commutative=True,
     flops=24,
     doc="ln(eˣ + eʸ).",
-    vjp=(_by_first, _by_second),
+    vjp=(_by_first, lambda g, x, y, z: _by_first(g, y, x, z)),
 )
 pointwise(
     "logaddexp2",
     np.logaddexp2,
     flops=24,
     doc="log₂(2ˣ + 2ʸ).",
-    vjp=(_by_first_of_two, _by_second_of_two),
+    vjp=(_by_first_of_two, lambda g, x, y, z: _by_first_of_two(g, y, x, z)),
 )
 pointwise(
     "float_power",

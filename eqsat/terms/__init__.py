@@ -22,6 +22,7 @@ from eqsat.terms.op import (
     Fold,
     Ints,
     Lowering,
+    OnlyWhere,
     Op,
     Traced,
     Vjp,

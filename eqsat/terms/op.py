@@ -33,7 +33,8 @@ HALF = frozenset([np.dtype("f2"), BF16])
 """Dtypes whose sums are computed in float32."""
 Vjp = Callable[..., Any]
 """A rule for one argument: ``vjp(g, *args, result, **attrs)`` is the derivative of a
-loss by it, where ``g`` is that by the result. None stands for 0."""
+loss by it, where ``g`` is that by the result. None stands for 0, and a
+:class:`OnlyWhere` for 0 in some places."""
 FLAT: tuple[()] = ()
 """The rules of an op whose derivative is 0 wherever it has one."""
 
@@ -75,6 +76,21 @@ class Lowering(NamedTuple):
     seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None
     """What one evaluation costs (s), of argument types, attributes and the result's
     type; None for what the cost model says."""
+
+
+class OnlyWhere(NamedTuple):
+    """What a :data:`Vjp` gives of an argument whose elements count only in some places.
+
+    In the others the derivative is 0, also by what the argument was computed from, be
+    that infinite or NaN.
+    """
+
+    condition: Any
+    """Where elements count; of bools, broadcasts with the argument."""
+    part: Any
+    """The derivative where they do."""
+    is_zero: bool = False
+    """Whether ``part`` is 0 in the other places."""
 
 
 class Fold(NamedTuple):

@@ -100,6 +100,12 @@ def test_a_power_of_zero_has_no_nan() -> None:
     dx, dy = gradient(lambda x, y: (x**y).sum(), [x, y], 0, 1)
     np.testing.assert_array_equal(dx, [0, 0, 0])
     np.testing.assert_allclose(dy, [0, 0, np.log(2)])
+    by_x = eq.grad(lambda x, y: (x**y).sum()).fn
+    x, y = np.array([2.0, 3.0, np.inf]), np.zeros(3)
+    (dx,) = gradient(lambda x, y: (x**y).sum(), [x, y], 0)
+    np.testing.assert_array_equal(dx, 0)
+    (mixed,) = gradient(lambda x, y: by_x(x, y).sum(), [x[:2], y[:2]], 1)
+    np.testing.assert_allclose(mixed, [1 / 2, 1 / 3])
 
 
 @quick
