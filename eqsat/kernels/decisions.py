@@ -19,13 +19,21 @@ from eqsat.trace import body_of
 def decides(t: Term) -> bool:
     """Whether ``t`` jumps where a floating operand moves by a rounding."""
     op = t.op
-    floats = [a for a in t.args if a.op is not SCALAR and _is_float(a)]
-    if not isinstance(op, Op) or not floats:
+    if not isinstance(op, Op) or not _of_floats(t):
         return False
     if op.decides is not None:
         return op.decides
-    from_half = op.name == "cast" and floats[0].dtype in HALF and t.dtype not in HALF
-    return from_half or not _is_float(t) or op.vjp == FLAT
+    return not _is_float(t) or op.vjp == FLAT
+
+
+def _of_floats(t: Term) -> bool:
+    return any(a.op is not SCALAR and _is_float(a) for a in t.args)
+
+
+def _is_widened(t: Term) -> bool:
+    """Whether ``t`` is a half in a wider dtype, in which its rounding shows."""
+    wide = t.dtype not in HALF and isinstance(t.op, Op) and t.op.name == "cast"
+    return wide and t.args[0].dtype in HALF
 
 
 def _is_float(t: Term) -> bool:
@@ -89,8 +97,9 @@ def rounds(t: Term) -> bool:
 
 def decided(program: Program) -> frozenset[Term]:
     """The kernels, by their terms, whose divisions and roundings to half precision flow
-    into decisions."""
-    todo = [t for k in program.kernels for t in _inner(k) if decides(t)]
+    into decisions, or whose halves are read in a wider dtype."""
+    inner = [t for k in program.kernels for t in _inner(k)]
+    todo = [t for t in inner if decides(t) or _is_widened(t)]
     body_of_value = {
         r: b for k in program.kernels for r, b in zip(k.results, k.bodies, strict=True)
     }
@@ -99,9 +108,10 @@ def decided(program: Program) -> frozenset[Term]:
     seen = set(todo)
     while todo:
         t = todo.pop()
-        if decides(t):
+        ends = decides(t) or _is_widened(t)
+        if ends:
             shown.update(a for a in t.args if a.dtype in HALF)
-        for a in t.args if _passes(t) or decides(t) else ():
+        for a in t.args if _passes(t) or ends else ():
             a = body_of_value.get(a, a)
             if a not in seen:
                 seen.add(a)
