@@ -86,7 +86,7 @@ def value_and_grad(
 
     >>> import numpy as np
     >>> value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
-    (array(5.), array([2., 4.]))
+    (np.float64(5.0), array([2., 4.]))
     """
     if fn is None:
         return functools.partial(value_and_grad, argnums=argnums, **how)

@@ -274,6 +274,9 @@ def _compute(c: _Scope, s: Compute, args: Sequence[DType]) -> Iterator[Fault]:
     if len(args) != count and not (op is not None and op.variadic):
         yield "arity", len(args), count
         return
+    for i in op.truths if op is not None else ():
+        if args[i] != BOOL:
+            yield "a truth value is bool", args[i], BOOL
     expected: Any = s.dtype if s.op == "cast" else args[0]
     if op is not None and s.op not in OWN:
         try:
@@ -317,7 +320,7 @@ def _accumulate(c: _Scope, s: Accumulate, args: Sequence[DType]) -> Iterator[Fau
             yield "it keeps a position", s.position, "a value"
         yield from _same(s.dtype, args[-1])
     else:
-        yield from _same(s.dtype, BOOL if s.op in ("any", "all") else args[0])
+        yield from _same(s.dtype, args[0])
     if not c.loops:
         yield "a reduction runs over loops", c.loops, "one or more"
 

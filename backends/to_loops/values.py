@@ -460,15 +460,13 @@ class RowReductions:
                 KernelValue("position", INDEX, at=below[a + len(below)])
             )
             return self.numbered.add(KernelValue(name, INDEX, (x, at), over=self.row))
-        if name in ("any", "all"):
-            x = self.numbered.cast(x, np.dtype(bool))
         return self._total(term, name, x, prod(sizes))
 
     def _single(self, term: Term, name: str, x: int) -> int:
         """A reduction over one element."""
         if name in ("argmax", "argmin"):
             return self.numbered.number(0, INDEX)
-        return self.numbered.cast(x, np.dtype(bool)) if name in ("any", "all") else x
+        return x
 
     def _join(self, term: Term, name: str, outer: frozenset[LoopVar]) -> int:
         """A reduction of the parts that another nest has reduced."""

@@ -30,6 +30,7 @@ from eqsat.numpy_api.operands import (
     ELSEWHERE,
     INSTEAD,
     array,
+    chosen,
     name_of,
     operand,
     refuse_argument,

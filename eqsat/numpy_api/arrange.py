@@ -14,8 +14,8 @@ from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, known_sizes, negative_axis
-from eqsat.support import ShapeError, TraceError, at, caller_line, counted
-from eqsat.terms import AttrVar, Traced
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.terms import AttrVar, Traced, Weak, common_dtype
 
 _SAME_SIGNATURE = (
     "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "
@@ -221,8 +221,13 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
             f"{counted(len(condlist), 'condition')}"
             f"{at(caller_line())}"
         )
-    chosen = default
-    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+    if any(dtype_of(c) != np.dtype(bool) for c in condlist if type(c) is not bool):
+        raise DTypeError(f"np.select: a condition is not bool{at(caller_line())}")
+    choices = [array(c) for c in (*choicelist, default)]
+    known = [dtype_of(c) or Weak(type(c)) for c in choices]
+    dtype = common_dtype("np.select", "common", known)
+    chosen, *rest = (ops.cast(c, dtype) for c in reversed(choices))
+    for condition, choice in zip(reversed(condlist), rest, strict=True):
         chosen = ops.where(condition, choice, chosen)
     return chosen
 
@@ -231,17 +236,39 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 @covers("concatenate")
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Any:
+def concatenate(
+    arrays: Sequence[Any],
+    axis: int | None = 0,
+    dtype: Any = None,
+    casting: str = "same_kind",
+) -> Any:
     """The arrays one after the other."""
-    joined = ops.concatenate([array(a) for a in arrays], axis)
-    return joined if dtype is None else ops.cast(joined, dtype)
+    return ops.concatenate(_parts("np.concatenate", arrays, dtype, casting), axis)
 
 
 @covers("stack")
-def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Any:
+def stack(
+    arrays: Sequence[Any],
+    axis: int = 0,
+    dtype: Any = None,
+    casting: str = "same_kind",
+) -> Any:
     """The arrays along a new axis."""
-    joined = ops.stack([array(a) for a in arrays], axis)
-    return joined if dtype is None else ops.cast(joined, dtype)
+    return ops.stack(_parts("np.stack", arrays, dtype, casting), axis)
+
+
+def _parts(name: str, arrays: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
+    """What is to be joined, in ``dtype``, which ``casting`` must allow."""
+    parts = [array(a) for a in arrays]
+    if dtype is None:
+        return parts
+    for own in map(dtype_of, parts):
+        if own is not None and not np.can_cast(own, dtype, casting):  # type: ignore[arg-type]
+            raise DTypeError(
+                f"{name}: {own} to {np.dtype(dtype)} is not casting={casting!r}"
+                f"{at(caller_line())}"
+            )
+    return [ops.cast(a, dtype) for a in parts]
 
 
 @covers("vstack")

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from eqsat.support import TraceError, an, at, caller_line
+from eqsat.support import DTypeError, TraceError, an, at, caller_line
 from eqsat.terms import AttrVar, Traced
 
+_BOOL = np.dtype(bool)
 _PLAIN = (np.ndarray, np.memmap)
 _HINTS = {
     "MaskedArray": "fill it first: x.filled(value)",
@@ -69,6 +70,24 @@ def strong(value: Any) -> Any:
     """``value`` as functions take it that are no ufuncs: a bare number counts as an
     array of int64 or float64."""
     return value if isinstance(value, Traced) else array(np.asanyarray(value))
+
+
+def chosen(name: str, where: Any) -> Any:
+    """The argument ``where`` of a function as bool: an array must be that, numbers and
+    lists of them are true where they are not 0.
+
+    Raises :class:`DTypeError` for other arrays, as NumPy does.
+    """
+    if not isinstance(where, (np.ndarray, Traced)):
+        return np.asarray(where, bool)
+    dtype = getattr(where, "dtype", _BOOL)
+    number = isinstance(where, Traced) and where.known_shape == ()
+    if dtype != _BOOL and not number:
+        raise DTypeError(
+            f"{name}: where has dtype {dtype}, expected bool\n  write where != 0"
+            f"{at(caller_line())}"
+        )
+    return array(where)
 
 
 def refuse_subclass(kind: type, what: str) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.indexing import getitem
-from eqsat.numpy_api.operands import array, strong
+from eqsat.numpy_api.operands import array, chosen, strong
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, floating, negative_axis, rank
-from eqsat.support import TraceError, at, caller_line
-from eqsat.terms import Traced, normal_axes
+from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.terms import HALF, Traced, normal_axes
 
 _BOOL = np.dtype(bool)
+_INDEX = np.dtype(np.int64)
 Reduction = Callable[..., Any]
 
 covers("argmax")(ops.argmax)
@@ -52,7 +53,7 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
                     f"np.{name}: where= needs initial=, the result if no element is "
                     f"chosen{at(caller_line())}"
                 )
-            a = ops.where(array(where), a, _as(other, dtype_of(a)))
+            a = ops.where(chosen(f"np.{name}", where), a, _as(other, dtype_of(a)))
         if initial is not None and neutral is None and 0 in shape(a):
             left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
             return ops.broadcast_to(_as(initial, own), left)
@@ -106,9 +107,27 @@ def _takes(other: Reduction) -> Callable[[Reduction], Reduction]:
     return enter
 
 
+def _sum_dtype(a: Any, dtype: Any) -> Any:
+    """The dtype in which NumPy adds up to take a mean."""
+    own = dtype_of(a)
+    if dtype is not None or own is None:
+        return dtype
+    return np.dtype("f4") if own in HALF else dtype_of(floating(a, None))
+
+
+def _over(x: Any, n: Any, dtype: Any) -> Any:
+    """x / n, rounded to ``dtype``."""
+    own = dtype_of(x)
+    n = n if own is None or own.kind in "biu" else ops.cast(n, own)
+    y = x / n
+    return y if dtype is None else ops.cast(y, dtype)
+
+
 def _count(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements count, int64."""
-    mask = ops.broadcast_to(array(where), shape(a))
+    """How many elements count, int64: as NumPy the sum of ``where`` as integers, so
+    that 2 counts twice and 0.5 not at all."""
+    with np.errstate(invalid="ignore"):
+        mask = ops.broadcast_to(cast(strong(where), _INDEX), shape(a))
     return ops.sum(mask, axis=axis, keepdims=keepdims)
 
 
@@ -123,9 +142,10 @@ def mean(
     """Σ a / n over the elements where ``where`` holds."""
     if where is True:
         return ops.mean(a, axis=axis, dtype=dtype, keepdims=keepdims)
-    a = floating(array(a), dtype)
-    y = total(a, axis=axis, keepdims=keepdims, where=where)
-    return y / ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
+    a = array(a)
+    found = dtype_of(floating(a, dtype))
+    y = total(a, axis, _sum_dtype(a, dtype), keepdims, where=where)
+    return _over(y, _count(a, where, axis, keepdims), found)
 
 
 @covers("var")
@@ -143,13 +163,15 @@ def var(
     ddof = ddof or correction
     if where is True and mean is None:
         return ops.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    a = floating(array(a), dtype)
-    middle = _mean(a, axis, keepdims=True, where=where) if mean is None else mean
+    a = array(a)
+    found, wide = dtype_of(floating(a, dtype)), _sum_dtype(a, dtype)
+    a = a if dtype is not None or wide is None else ops.cast(a, wide)
+    middle = _mean(a, axis, wide, keepdims=True, where=where) if mean is None else mean
     # Before squaring: the derivative of the square of a NaN that does not count is NaN.
-    d = ops.where(array(where), a - middle, 0.0)
-    squares = ops.sum(ops.square(d), axis=axis, keepdims=keepdims)
-    n = ops.cast(_count(a, where, axis, keepdims), dtype_of(a))
-    return squares / ops.maximum(n - ddof, 0)
+    d = ops.where(chosen("np.var", where), a - middle, 0)
+    squares = ops.sum(ops.square(d), axis, wide, keepdims)
+    n = ops.maximum(_count(a, where, axis, keepdims) - ddof, 0)
+    return _over(squares, n, found)
 
 
 _mean = mean
@@ -159,7 +181,7 @@ _mean = mean
 @_takes(var)
 def std(a: Any, **options: Any) -> Any:
     """The square root of :func:`var`."""
-    return ops.sqrt(var(a, **options))
+    return ops.root(var(a, **options), options.get("dtype"))
 
 
 @covers("average")
@@ -307,7 +329,19 @@ def _where_numbers(a: Any, where: Any) -> Any:
     if not is_floating(a):
         return where
     numbers = ops.logical_not(ops.isnan(a))
-    return numbers if where is True else ops.logical_and(numbers, array(where))
+    if where is True:
+        return numbers
+    return ops.logical_and(numbers, chosen("where", where))
+
+
+def _check_inexact(name: str, a: Any, options: dict[str, Any]) -> None:
+    """Raise :class:`DTypeError` for means of floats in a dtype of integers."""
+    dtype = options.get("dtype")
+    if dtype is not None and is_floating(array(a)) and np.dtype(dtype).kind in "biu":
+        raise DTypeError(
+            f"{name}: dtype={np.dtype(dtype)} of {dtype_of(a)}, expected a floating "
+            f"one{at(caller_line())}"
+        )
 
 
 @covers("nansum")
@@ -352,6 +386,7 @@ def _nan_extreme(
 @_takes(mean)
 def nanmean(a: Any, where: Any = True, **options: Any) -> Any:
     """The mean of the elements that are not NaN."""
+    _check_inexact("np.nanmean", a, options)
     return mean(a, where=_where_numbers(a, where), **options)
 
 
@@ -362,6 +397,7 @@ def nanvar(a: Any, where: Any = True, **options: Any) -> Any:
     ``ddof``."""
     if not is_floating(array(a)):
         return var(a, where=where, **options)
+    _check_inexact("np.nanvar", a, options)
     where = _where_numbers(a, where)
     y = var(a, where=where, **options)
     freedom = options.get("ddof", 0) or options.get("correction", 0)
@@ -373,4 +409,4 @@ def nanvar(a: Any, where: Any = True, **options: Any) -> Any:
 @_takes(var)
 def nanstd(a: Any, **options: Any) -> Any:
     """The square root of :func:`nanvar`."""
-    return ops.sqrt(nanvar(a, **options))
+    return ops.root(nanvar(a, **options), options.get("dtype"))

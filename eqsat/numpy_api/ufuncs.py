@@ -10,7 +10,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
 from eqsat.numpy_api.special import SCIPY
-from eqsat.numpy_api.statistics import REDUCTIONS, cast
+from eqsat.numpy_api.statistics import REDUCTIONS, cast, product, total
 from eqsat.ops import dtype_of
 from eqsat.support import DTypeError, TraceError, at, caller_line
 from eqsat.terms import Op, Traced
@@ -128,7 +128,14 @@ def _reduce(
     for k in options:
         if k not in ("axis", "dtype", "keepdims", "initial", "where"):
             refuse_argument(f"{name}.reduce", k)
-    if (dtype := options.pop("dtype", None)) is not None:
+    dtype = options.pop("dtype", None)
+    if handler in (total, product):
+        options["dtype"] = dtype
+    elif dtype is not None:
+        if ufunc.__name__.startswith("logical") and np.dtype(dtype) != bool:
+            raise DTypeError(
+                f"{name}.reduce: no loop for dtype={np.dtype(dtype)}{at(caller_line())}"
+            )
         x = cast(x, dtype)
     return handler(x, **({"axis": 0} | options))
 
@@ -143,8 +150,6 @@ def _accumulate(
     for k in options:
         if k not in ("axis", "dtype"):
             refuse_argument(f"{name}.accumulate", k)
-    if (dtype := options.pop("dtype", None)) is not None:
-        x = cast(x, dtype)
     return ops.accumulate(ufunc.__name__, x, **options)
 
 

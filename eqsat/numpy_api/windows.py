@@ -14,7 +14,8 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis
-from eqsat.support import ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.terms import is_float
 
 _MANY = 64
 """Terms of a sum, and arrays to be joined, up to which these are written out."""
@@ -191,6 +192,8 @@ def cov(
             f"most two axes{at(caller_line())}"
         )
     dtype = np.dtype(dtype or np.result_type(float, *(dtype_of(v) for v in found)))
+    if not is_float(dtype):
+        raise DTypeError(f"np.cov: dtype={dtype} is no floating one{at(caller_line())}")
     rows = []
     for v in found:
         v = (

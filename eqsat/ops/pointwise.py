@@ -194,20 +194,20 @@ isinf = pointwise(
 isfinite = pointwise(
     "isfinite", np.isfinite, dtype=bool, decides=False, doc="Whether x is finite."
 )
-logical_and = pointwise(
-    "logical_and", np.logical_and, dtype=bool, commutative=True, doc="x ≠ 0 and y ≠ 0."
+_logical = partial(pointwise, dtype=bool, of_truths=True)
+logical_and = _logical(
+    "logical_and", np.logical_and, commutative=True, doc="x ≠ 0 and y ≠ 0."
 )
-logical_or = pointwise(
-    "logical_or", np.logical_or, dtype=bool, commutative=True, doc="x ≠ 0 or y ≠ 0."
+logical_or = _logical(
+    "logical_or", np.logical_or, commutative=True, doc="x ≠ 0 or y ≠ 0."
 )
-logical_xor = pointwise(
+logical_xor = _logical(
     "logical_xor",
     np.logical_xor,
-    dtype=bool,
     commutative=True,
     doc="Whether one of x, y is ≠ 0.",
 )
-logical_not = pointwise("logical_not", np.logical_not, dtype=bool, doc="x = 0.")
+logical_not = _logical("logical_not", np.logical_not, doc="x = 0.")
 bitwise_and = pointwise(
     "bitwise_and", np.bitwise_and, commutative=True, doc="x & y, of integers.", vjp=FLAT
 )

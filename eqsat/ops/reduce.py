@@ -40,7 +40,7 @@ from eqsat.ops.support import (
 )
 from eqsat.ops.transcendental import sqrt
 from eqsat.ops.view import flip, permute, reshape, window
-from eqsat.support import TraceError
+from eqsat.support import DTypeError, TraceError, at, caller_line
 from eqsat.terms import (
     BOOL,
     EXACT,
@@ -51,6 +51,7 @@ from eqsat.terms import (
     OnlyWhere,
     Op,
     ReducedAxes,
+    is_float,
     normal_axes,
     op,
 )
@@ -185,7 +186,7 @@ def min_op(x: Any, *, axis: Axis) -> Any:
     identity=0,
     vjp=FLAT,
 )
-def any_op(x: Any, *, axis: Axis) -> Any:
+def any_op(x: bool, *, axis: Axis) -> Any:
     """Whether an element over the axes, kept with size 1, is not 0."""
     return np.any(x, axis=axis, keepdims=True)
 
@@ -197,7 +198,7 @@ def any_op(x: Any, *, axis: Axis) -> Any:
     identity=1,
     vjp=FLAT,
 )
-def all_op(x: Any, *, axis: Axis) -> Any:
+def all_op(x: bool, *, axis: Axis) -> Any:
     """Whether all elements over the axes, kept with size 1, are not 0."""
     return np.all(x, axis=axis, keepdims=True)
 
@@ -244,10 +245,14 @@ def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) ->
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    """Σ x / n over ``axis``, all axes by default. Integers give float64."""
+    """Σ x / n over ``axis``, all axes by default. Integers give float64; with an
+    integer ``dtype`` the sum and its quotient are cut to it."""
     if not is_traced(x):
         return _wide(np.mean, dtype)(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _reduced(mean_op, floating(x, dtype), axis, keepdims)
+    if dtype is None or np.dtype(dtype).kind not in "biu":
+        return _reduced(mean_op, floating(x, dtype), axis, keepdims)
+    total = sum(x, axis, dtype, keepdims)
+    return cast(divide(total, _count("mean", x, axis)), dtype)
 
 
 def var(
@@ -258,20 +263,21 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
 ) -> Any:
-    """Σ (x - mean)² / (n - ddof) over ``axis``, all by default; float64 of integers."""
+    """Σ (x - mean)² / (n - ddof) over ``axis``, all by default; float64 of integers.
+    Sums and quotients are of ``dtype``, differences of that and the dtype of x."""
     if not is_traced(x):
         fn = _wide(np.var, dtype)
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    x = floating(x, dtype)
-    d = subtract(x, mean(x, axis, keepdims=True))
+    x = floating(x, None) if dtype is None else x
+    d = subtract(x, mean(x, axis, dtype, keepdims=True))
     d = multiply(d, d)
     if not ddof:
-        return mean(d, axis, keepdims=keepdims)
-    shape = known_sizes("var", x)
-    n = math.prod(shape[a] for a in normal_axes("var", axis, len(shape)))
+        return mean(d, axis, dtype, keepdims=keepdims)
+    n = _count("var", x, axis)
     if not isinstance(n, AttrVar):
         n = builtins.max(n, ddof)
-    return divide(sum(d, axis, keepdims=keepdims), n - ddof)
+    y = divide(sum(d, axis, dtype, keepdims), n - ddof)
+    return y if dtype is None else cast(y, dtype)
 
 
 def std(
@@ -286,7 +292,21 @@ def std(
     if not is_traced(x):
         fn = _wide(np.std, dtype)
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    return sqrt(var(x, axis, dtype, ddof=ddof, keepdims=keepdims))
+    return root(var(x, axis, dtype, ddof=ddof, keepdims=keepdims), dtype)
+
+
+def root(x: Any, dtype: Any = None) -> Any:
+    """√x of a variance, of ``dtype``. Raises :class:`DTypeError` for arrays of
+    integers, whose roots NumPy writes to no integers; a number is cut to one."""
+    y = sqrt(x)
+    if dtype is None or is_float(np.dtype(dtype)):
+        return y
+    if x.shape:
+        raise DTypeError(
+            f"std: roots of {x.dtype} are no {x.dtype}\n  write "
+            f"np.sqrt(np.var(x, axis, dtype=...)).astype(...){at(caller_line())}"
+        )
+    return cast(y, dtype)
 
 
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -344,6 +364,12 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 def _wide(function: Any, dtype: Any) -> Any:
     return function if dtype is not None else in_float32(function)
+
+
+def _count(name: str, x: Any, axis: Any) -> Any:
+    """How many elements of ``x`` become one."""
+    shape = known_sizes(name, x)
+    return math.prod(shape[a] for a in normal_axes(name, axis, len(shape)))
 
 
 def _reduced(node: Op, x: Any, axis: Any, keepdims: bool) -> Any:

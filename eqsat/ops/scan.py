@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ops.pointwise import cast
 from eqsat.ops.position import iota, pad, take
 from eqsat.ops.reduce import counting, products_before
 from eqsat.ops.support import in_float32, is_traced, negative_axis, per_input, rank
@@ -96,6 +97,8 @@ def accumulate(ufunc: str, x: Any, axis: int = 0, dtype: Any = None) -> Any:
     """
     if ufunc in ("add", "multiply"):
         x = counting(x, dtype)
+    elif dtype is not None:
+        x = cast(x, dtype)
     k = negative_axis(f"np.{ufunc}.accumulate", axis, rank(x))
     return accumulate_op(x, ufunc=ufunc, axis=k)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.support import DTypeError, at, caller_line
 from eqsat.terms.op import CONSTANT, SCALAR, Op
 from eqsat.terms.promotion import (
     beyond,
@@ -24,6 +25,7 @@ _COMPARISONS = frozenset(
     (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 )
 _U8 = np.dtype("u8")
+_BOOL = np.dtype(bool)
 
 
 def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
@@ -50,6 +52,12 @@ def make(op: Op, graph: Graph, args: Sequence[Term], attrs: Mapping[str, Any]) -
 def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
     """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are
     kept."""
+    for i in op.truths:
+        if types[i][0] != _BOOL:
+            raise DTypeError(
+                f"{op.name}: argument {i} is a truth value, expected bool, got "
+                f"{types[i][0]}{at(caller_line())}"
+            )
     type_ = op.type_rule.infer(op.name, types, dict(zip(op.attrs, attrs, strict=True)))
     dtype_code(type_[0])
     return type_
@@ -78,11 +86,12 @@ def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
 
 def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
     """Arguments as terms of the dtypes in which ``op`` computes."""
+    args = [_truth(graph, a) if i in op.truths else a for i, a in enumerate(args)]
     known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
     if op.ufunc in _COMPARISONS:
         args = [beyond(a, known) for a in args]
         known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
-    if op.promotion == "first" or not args:
+    if op.promotion == "first" or len(op.own) >= len(args):
         return [_as_term(graph, a, None) for a in args]
     wanted = _wanted(op, tuple(known))
     for a, w in zip(args, wanted, strict=True):
@@ -124,6 +133,16 @@ def _wanted(op: Op, known: tuple[DType, ...]) -> list[np.dtype[Any] | None]:
     counted = [d for i, d in enumerate(known) if i not in op.own]
     dtype = common_dtype(op.name, op.promotion, counted)
     return [None if i in op.own else dtype for i in range(len(known))]
+
+
+def _truth(graph: Graph, value: Any) -> Any:
+    """``value`` as bool, true where it is not 0."""
+    if isinstance(value, Term):
+        known = value.op is SCALAR
+        return scalar(graph, bool(value.attrs[0])) if known else cast_to(value, _BOOL)
+    if isinstance(value, (int, float)):
+        return scalar(graph, bool(value))
+    return cast_to(constant(graph, np.asarray(value)), _BOOL)
 
 
 def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:

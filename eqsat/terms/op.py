@@ -177,6 +177,9 @@ class Op:
     float64), ``first`` (each for itself)."""
     own: frozenset[int] = frozenset()
     """Arguments, masks and integers, that keep their own dtype and do not count."""
+    truths: frozenset[int] = frozenset()
+    """Those of :attr:`own` that are truth values: they are made bool, true where they
+    are not 0."""
     flops: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None
     """Floating operations of one evaluation (flop)."""
     flops_each: float = 0.0

@@ -50,11 +50,11 @@ def op(
 
     ``signature`` is an axis signature or a type rule. Positional parameters of the
     reference are arrays; keyword-only ones are static attributes, whose annotation is
-    their kind. An array annotated ``bool`` or ``int`` is a mask or integers that keep
-    their own dtype. ``flops`` is a number per output element or an expression over the
-    axes (``"2*m*k*n"``; ``...`` counts as ``batch``). ``roundings``,
-    ``join``, ``identity``: see :class:`Op`. ``vjp`` are the rules of
-    derivatives, see :attr:`Op.vjp`.
+    their kind. An array annotated ``bool`` is truth values, any that is not 0 is true;
+    one annotated ``int`` is integers that keep their own dtype. ``flops`` is a number
+    per output element or an expression over the axes (``"2*m*k*n"``; ``...`` counts as
+    ``batch``). ``roundings``, ``join``, ``identity``: see :class:`Op`. ``vjp`` are the
+    rules of derivatives, see :attr:`Op.vjp`.
     """
 
     return functools.partial(
@@ -127,12 +127,14 @@ def pointwise(
     special: str = "",
     decides: bool | None = None,
     in_own_dtype: bool = False,
+    of_truths: bool = False,
     vjp: Vjps = None,
 ) -> Op:
     """Make a pointwise op. ``reference`` is a ufunc or a function; ``flops`` is flop an
-    element; ``roundings``, ``scale``, ``special``, ``decides``, ``in_own_dtype``: see
-    :class:`Op`; ``vjp`` as of :func:`op`. A ``dtype`` without fractions has derivative
-    0, and a ``scale`` is one."""
+    element; ``of_truths`` says that its arguments are truth values; ``roundings``,
+    ``scale``, ``special``, ``decides``, ``in_own_dtype``: see :class:`Op`; ``vjp`` as
+    of :func:`op`. A ``dtype`` without fractions has derivative 0, and a ``scale`` is
+    one."""
     if dtype is not None and np.dtype(dtype).kind in "biu":
         vjp, roundings = FLAT, EXACT
     if scale is not None and vjp is None:
@@ -150,6 +152,8 @@ def pointwise(
         ufunc=ufunc,
         commutative=commutative,
         promotion=promotion or ("ufunc" if ufunc is not None else "float"),
+        own=frozenset(range(count if of_truths else 0)),
+        truths=frozenset(range(count if of_truths else 0)),
         flops=_flops(flops, None),
         flops_each=flops,
         roundings=roundings,
@@ -232,11 +236,9 @@ def _make_op(
     result = np.dtype(dtype) if dtype is not None else None
     sig = parse(signature) if isinstance(signature, str) else None
     names = tuple(p.name for p in arrays)
-    own = frozenset(
-        i
-        for i, p in enumerate(arrays)
-        if annotation_name(p.annotation) in ("bool", "int")
-    )
+    kinds = [annotation_name(p.annotation) for p in arrays]
+    truths = frozenset(i for i, kind in enumerate(kinds) if kind == "bool")
+    own = truths.union(i for i, kind in enumerate(kinds) if kind == "int")
     rule = signature
     if isinstance(rule, str):
         rule = BySignature(parse(rule), result, names, own, check)
@@ -260,6 +262,7 @@ def _make_op(
         variadic=variadic,
         promotion=promotion,
         own=own,
+        truths=truths,
         flops=_flops(flops, sig),
         flops_each=flops if isinstance(flops, (int, float)) else 0.0,
         roundings=EXACT if kind == "view" else roundings,

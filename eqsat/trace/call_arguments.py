@@ -106,7 +106,9 @@ class Arguments:
         Constants count by ``id``, which holds for as long as they are alive.
         """
         types = tuple(
-            ("constant", id(leaf.value)) if leaf.constant else (leaf.dtype, leaf.shape)
+            ("constant", id(leaf.value))
+            if leaf.constant
+            else (leaf.dtype, leaf.shape, isinstance(leaf.value, np.generic))
             for leaf in self.leaves
         )
         return self.structure, types, self.owner

@@ -13,6 +13,7 @@ from eqsat import ops
 from eqsat.numpy_api import (
     Selected,
     call_ufunc,
+    chosen,
     flat_places,
     getitem,
     is_mask,
@@ -39,6 +40,8 @@ def fitted(
         raise TraceError(
             f"{how}: y is neither an array nor a number{at(caller_line())}"
         )
+    if type(value) is int and x.dtype.kind in "iu":
+        value = _held(x, value, how)
     value = value if is_traced(value) else np.asarray(value)
     if not np.can_cast(value.dtype, x.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(
@@ -61,6 +64,14 @@ def fitted(
         )
     value = ops.cast(ops.reshape(value, own), x.dtype)
     return value if own == tuple(shape) else ops.broadcast_to(value, tuple(shape))
+
+
+def _held(x: Any, value: Any, how: str) -> Any:
+    """Python numbers as integers of the dtype of ``x``, which must have them."""
+    try:
+        return np.asarray(value, x.dtype)
+    except (OverflowError, ValueError) as error:
+        raise DTypeError(f"{how}: {error}{at(caller_line())}") from error
 
 
 def like(x: Any, array: np.ndarray[Any, Any]) -> Any:
@@ -120,6 +131,8 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
     how = "x[...] = y"
     if isinstance(value, Selected):
         return value.written(x, key)
+    if type(value) in (int, float, list, tuple, range) and x.dtype.kind in "iu":
+        value = _held(x, value, how)
     keys = key if isinstance(key, tuple) else (key,)
     masks = [k for k in keys if _is_traced_mask(k)]
     if masks or (len(keys) == 1 and is_mask(keys[0]) and keys[0].ndim):
@@ -203,6 +216,10 @@ def _scattered(x: Any, key: tuple[Any, ...], value: Any, how: str) -> Any:
     return ops.reshape(ops.take(both, source, 0), x.shape)
 
 
+_KINDS = {"b": 0, "i": 1, "u": 1}
+"""Kinds of dtypes by what they hold; floats come last."""
+
+
 def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     """``np.add.at(x, indices, values)``, and that of ``np.subtract``."""
     how = f"{name_of(ufunc)}.at"
@@ -217,9 +234,13 @@ def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
         )
     shape = (*indices.shape, *x.shape[1:])
     (value,) = values
-    if not is_traced(value):
-        value = np.asarray(value).astype(x.dtype)  # as NumPy, which truncates
-    value = fitted(x, value, shape, how, "same_kind")
+    value = value if is_traced(value) else np.asarray(value)
+    if _KINDS.get(value.dtype.kind, 2) > _KINDS.get(x.dtype.kind, 2):
+        raise DTypeError(
+            f"{how}: each step would cut a number of {value.dtype} to {x.dtype}\n"
+            f"  write y.astype({x.dtype.name!r}){at(caller_line())}"
+        )
+    value = fitted(x, value, shape, how)
     added = ops.add_at(value, indices, axis=-len(x.shape), size=x.shape[0])
     write(x, x + added if ufunc is np.add else x - added, how)
 
@@ -234,7 +255,9 @@ def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
         refuse_argument(name_of(ufunc), "out")
     value = fitted(out, value, out.shape, how, kwargs.get("casting", "same_kind"))
     where = kwargs.get("where", True)
-    write(out, value if where is True else ops.where(where, value, out), how)
+    if where is not True:
+        value = ops.where(chosen(how, where), value, out)
+    write(out, value, how)
     return out
 
 
@@ -247,8 +270,9 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
         )
     check(dst, how)
     value = fitted(dst, src, dst.shape, how, casting)  # type: ignore[attr-defined]
-    new = value if where is True else ops.where(where, value, dst)
-    write(dst, new, how)
+    if where is not True:
+        value = ops.where(chosen(how, where), value, dst)
+    write(dst, value, how)
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:

@@ -202,6 +202,6 @@ class Outline:
             for op, args, attrs, type_, graph.line in rows:
                 made.append(graph.node(op, [at(a) for a in args], attrs, type_))
             graph.line = None
-            return tuple(Tracer(at(r)) for r in roots)
+            return tuple(Tracer(at(r), True) for r in roots)
 
         return lazy_arrays

@@ -62,9 +62,17 @@ class Trace:
     held."""
     outside: Outside
     """What the function read outside of its arguments."""
+    numbers: tuple[bool, ...]
+    """For each output whether NumPy gives one of its numbers, and no array."""
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
-        """What the function returns, with ``arrays`` in the places of ``outputs``."""
+        """What the function returns, with ``arrays`` in the places of ``outputs``; an
+        array of NumPy gives its number where one is wanted."""
+        if any(self.numbers):
+            arrays = (
+                a[()] if is_number and type(a) is np.ndarray else a
+                for a, is_number in zip(arrays, self.numbers, strict=True)
+            )
         return pytree.unflatten(self.out_tree, arrays)
 
     def is_current(self) -> bool:
@@ -104,7 +112,11 @@ def trace(
     used = graph.arrays = _Constants()
     inputs: list[Term] = []
     stand_ins = [
-        Tracer.argument(_leaf_term(graph, leaf, inputs), leaf.path)
+        Tracer.argument(
+            _leaf_term(graph, leaf, inputs),
+            leaf.path,
+            not isinstance(leaf.value, np.generic),
+        )
         for leaf in args.leaves
     ]
     positional, named = pytree.unflatten(args.structure, stand_ins)
@@ -118,6 +130,7 @@ def trace(
     found, out_tree = pytree.flatten(result, is_array, "result")
     _check_plain(out_tree)
     outputs = [_output_term(graph, f.path, f.value) for f in found]
+    numbers = tuple(map(_is_number, (f.value for f in found)))
     used.check()
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
@@ -129,7 +142,9 @@ def trace(
         for k, c in used.held.items()
         if k not in declared and not (k in used and c.is_private(holders=1))
     ]
-    return Trace(graph, inputs, names, outputs, out_tree, fixed, contents, outside)
+    return Trace(
+        graph, inputs, names, outputs, out_tree, fixed, contents, outside, numbers
+    )
 
 
 def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
@@ -157,6 +172,13 @@ def _output_term(graph: Graph, path: str, value: Any) -> Term:
     if isinstance(value, np.ndarray):
         refuse_subclass(type(value), path)
     return constant(graph, to_numpy(value))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether NumPy has one of its numbers for a result."""
+    if isinstance(value, Tracer):
+        return not (value.has_value or value.is_array)
+    return isinstance(value, np.generic)
 
 
 def _check_arguments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
@@ -15,6 +16,19 @@ from eqsat.terms import Graph, Op, Shape, Term, apply, is_float
 from eqsat.trace import aliasing, in_place
 
 _IN_PLACE = frozenset("byteswap partition put resize setfield setflags".split())
+_ARRAYS: frozenset[Any] = frozenset(
+    (
+        *(np.where, np.select, np.broadcast_to, np.copy, np.tensordot, np.cov),
+        *(np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.astype),
+        *(np.isin, np.roll, np.tile, np.moveaxis, np.permute_dims),
+        np.linalg.tensordot,
+    )
+)
+"""What gives arrays without axes where most functions give numbers."""
+_AS_GIVEN: frozenset[Any] = frozenset(
+    (np.reshape, np.squeeze, np.transpose, np.real, np.imag)
+)
+"""What gives a number of a number, and an array of an array."""
 _FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
 """What makes arrays of one value."""
 VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
@@ -42,6 +56,22 @@ def _unknown(what: str, advice: str) -> Callable[..., Any]:
     return refuse
 
 
+def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that gives a number of a number, and an array of an array."""
+
+    @wraps(method)
+    def alike(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = method(self, *args, **kwargs)
+        found.is_array = self.is_array
+        return found
+
+    return alike
+
+
+def _has_ellipsis(key: Any) -> bool:
+    return any(k is ... for k in (key if isinstance(key, tuple) else (key,)))
+
+
 def _filled(
     like: Any, function: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -57,22 +87,24 @@ class Tracer(Operators):
     memory (:mod:`eqsat.trace.aliasing`).
     """
 
-    __slots__ = ("__weakref__", "memory", "path", "term")
+    __slots__ = ("__weakref__", "is_array", "memory", "path", "term")
 
     has_value: ClassVar[bool] = False
     """Whether the values can be asked for."""
 
-    def __init__(self, term: Term) -> None:
+    def __init__(self, term: Term, is_array: bool = False) -> None:
         self.term = term
+        self.is_array = is_array or bool(term.shape)
+        """Whether NumPy has an array here, and not one of its numbers."""
         self.memory: aliasing.SharedMemory | None = None
         """What it shares with its views; None without any."""
         self.path: tuple[aliasing.ArrayView, ...] = ()
         """How it shows the owner of its memory."""
 
     @classmethod
-    def argument(cls, term: Term, called: str) -> Tracer:
+    def argument(cls, term: Term, called: str, is_array: bool = True) -> Tracer:
         """An array of the caller, to which nothing can be written."""
-        made = cls(term)
+        made = cls(term, is_array)
         aliasing.shared(made, called)
         return made
 
@@ -124,9 +156,15 @@ class Tracer(Operators):
             known = self.has_value or key.has_value
             if not known and self.shape[: key.ndim] == key.shape:
                 return Selected(Tracer(self.term), Tracer(key.term))
-        if self.has_value or not aliasing.is_basic(key):
+        if self.has_value:
             return getitem(self, key)
-        return aliasing.shown(self, aliasing.part(self, key), aliasing.view_at, key)
+        basic = aliasing.is_basic(key)
+        found = aliasing.part(self, key) if basic else getitem(self, key)
+        if not found.shape:  # NumPy copies a number, and shows an array for ``...``
+            return Tracer(found.term, _has_ellipsis(key))
+        if not basic:
+            return found
+        return aliasing.shown(self, found, aliasing.view_at, key)
 
     def __repr__(self) -> str:
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"
@@ -135,7 +173,7 @@ class Tracer(Operators):
         return repr(self)
 
     def __copy__(self) -> Tracer:
-        return self if self.has_value else type(self)(self.term)
+        return self if self.has_value else type(self)(self.term, self.is_array)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
         return self.__copy__()
@@ -153,6 +191,11 @@ class Tracer(Operators):
         its own."""
         if self.has_value:
             return found
+        if isinstance(found, Tracer) and not found.shape:
+            found = type(found)(found.term, function in _ARRAYS)
+            if function in _AS_GIVEN:
+                found.is_array = self.is_array
+            return found
         if function in aliasing.VIEWS and args and args[0] is self:
             how = function, args[1:], kwargs
             if isinstance(found, Tracer):
@@ -167,6 +210,8 @@ class Tracer(Operators):
             return type(found)(found.term)
         return found
 
+    copy = _array_of_array(Operators.copy)
+    astype = _array_of_array(Operators.astype)
     changed = in_place.changed
     __setitem__ = in_place.set_item
     fill = in_place.fill

@@ -105,10 +105,10 @@ def with_bias(x, w, b):  # type: ignore[no-untyped-def]
     return x @ w + b, (x @ w + b) * 1.0
 
 
-@rule("..., ...")
-def masked(x, mask: bool):  # type: ignore[no-untyped-def]
+@rule("...")
+def masked(mask: bool):  # type: ignore[no-untyped-def]
     """Of a mask."""
-    return where(mask, x, 0.0), x * 1.0
+    return ~~mask, mask
 
 
 @rule("..., ...", where=lambda x, w: constant(w))
@@ -216,7 +216,7 @@ CASES = {
     "not square": alone("shape", np.exp, (X,), square_only),
     "bias of another size": alone("shape", ffn, (X, W, B[:1]), with_bias),
     "bias of rank 2": alone("rank", ffn, (X, W, X[:, :32]), with_bias),
-    "mask of floats": alone("dtype", lambda x: np.where(x, x, 0.0), (X,), masked),
+    "mask of integers": alone("dtype", lambda x: ~~x, (X.astype(int),), masked),
     "integers": alone("dtype", lambda x: x * (x + x), (X.astype(int),), distributes),
     "two values for x": Case(
         "variable", lambda x, y: x / (1 + np.exp(-y)), (X, X + 1), "silu_of_quotient"

@@ -24,7 +24,7 @@ _COMPARE = {
     "equal": "==",
     "not_equal": "!=",
 }
-_LOGIC = {"logical_and": "&&", "logical_or": "||"}
+_LOGIC = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
 _FLOAT = {
     **{n: f"({{0}} {s} {{1}})" for n, s in _INFIX.items()},
     "divide": "({0} / {1})",
@@ -119,12 +119,9 @@ def expression(
     if op in _COMPARE:
         return f"({args[0]} {_COMPARE[op]} {args[1]})"
     if op in _LOGIC:
-        x, y = (_truth(a, of) for a in args)
-        return f"({x} {_LOGIC[op]} {y})"
-    if op == "logical_xor":
-        return f"({_truth(args[0], of)} != {_truth(args[1], of)})"
+        return f"({args[0]} {_LOGIC[op]} {args[1]})"
     if op == "logical_not":
-        return f"(!{_truth(args[0], of)})"
+        return f"(!{args[0]})"
     row = Op.registry.get(op)
     if row is not None and row.scale is not None and of.kind == "f":
         return f"({args[0]} * {literal(row.factor(of))})"
@@ -135,13 +132,9 @@ def expression(
     return form.replace("{T}", value_type(of)).format(*args)
 
 
-def _truth(text: str, of: DType) -> str:
-    return text if of == np.dtype(bool) else f"({text} != 0)"
-
-
 def _cast(text: str, of: DType, dtype: DType) -> str:
     if dtype == np.dtype(bool):
-        return _truth(text, of)
+        return f"({text} != 0)"
     if of.kind == "f" and dtype.kind in "iu":
         if dtype.itemsize == 8:
             raise Unsupported("float to 64-bit integers on a GPU")

@@ -77,9 +77,6 @@ def computed(
 ) -> ir.Value:
     """What ``s`` computes of ``args``; ``op``: what stands in for its op."""
     of = dtypes[s.args[-1]]
-    if s.op == "where" and dtypes[s.args[0]] != np.dtype(bool):
-        mask = emit(b, "cast", args[:1], dtypes[s.args[0]], np.dtype(bool), host)
-        args = [mask, *args[1:]]
     return emit(b, op or s.op, args, of, s.dtype, host)
 
 
@@ -215,20 +212,8 @@ def _where(c: OpCall) -> ir.Value:
     return c.b.select(*c.args)
 
 
-def _truth(c: OpCall, x: ir.Value) -> ir.Value:
-    if c.of == np.dtype(bool):
-        return x
-    if c.is_float:
-        return c.b.fcmp_unordered("!=", x, c.number(0.0))
-    return c.b.icmp_unsigned("!=", x, c.number(0))
-
-
 def _logical(name: str) -> Emit:
-    def emit_logical(c: OpCall) -> ir.Value:
-        x, y = (_truth(c, a) for a in c.args)
-        return getattr(c.b, name)(x, y)
-
-    return emit_logical
+    return lambda c: getattr(c.b, name)(*c.args)
 
 
 def _divisor_scale(c: OpCall) -> ir.Value:
@@ -340,10 +325,10 @@ def _rules() -> dict[tuple[str, str], Emit]:
             rules[name, kind] = _compare(sign)
     for kind in "fib":
         rules["where", kind] = _where
-        rules["logical_and", kind] = _logical("and_")
-        rules["logical_or", kind] = _logical("or_")
-        rules["logical_xor", kind] = _logical("xor")
-        rules["logical_not", kind] = lambda c: c.b.not_(_truth(c, c.args[0]))
+    rules["logical_and", "b"] = _logical("and_")
+    rules["logical_or", "b"] = _logical("or_")
+    rules["logical_xor", "b"] = _logical("xor")
+    rules["logical_not", "b"] = _logical("not_")
     for name in ("floor", "ceil", "trunc", "rint"):
         rules[name, "i"] = rules[name, "b"] = lambda c: c.args[0]
     return rules

@@ -48,7 +48,12 @@ RECORDS: dict[str, tuple[str, ...]] = {
     # Bytes that must be what they were when the function was traced: those at "held",
     # or those of a checksum, where that is null.
     "Probe": ("ptr at", "i64 nbytes", "ptr held", "i64 checksum"),
-    "Output": ("ptr dtype", "i64 ndim", "ptr shape", "i64 nbytes"),
+    # Where a number is wanted of an array without axes, "kind" is not null. Where the
+    # program writes into the number itself, "make" of that type makes it.
+    "Output": (
+        *("ptr dtype", "i64 ndim", "ptr shape", "i64 nbytes"),
+        *("ptr kind", "ptr make"),
+    ),
 }
 """Records of eight-byte words, and the fields of each in order."""
 

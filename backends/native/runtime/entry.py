@@ -23,6 +23,8 @@ from .shared_runtime import is_available, objects
 
 READ = (np.ndarray, np.memmap)
 """Types of arrays that programs read; they are alike in this."""
+_TP_ALLOC = 47
+"""``Py_tp_alloc`` of Python's stable interface."""
 MOST_VARIANTS = 64
 """Programs of one function that are tried without Python; the latest ones."""
 
@@ -64,8 +66,8 @@ class Learnable(Protocol):
 class _Compiled:
     """Of arrays of NumPy and :class:`ProgramCode`."""
 
-    def __init__(self, strided: Sequence[bool]) -> None:
-        self.strided = iter(strided)
+    def __init__(self, strided: Sequence[bool], numbers: Sequence[bool]) -> None:
+        self.strided, self.numbers = iter(strided), numbers
 
     def array(self, leaf: Leaf, records: Records) -> list[int]:
         array, strided = leaf.value, next(self.strided)
@@ -93,7 +95,9 @@ class _Compiled:
     ) -> tuple[str, dict[str, int]]:
         code = program
         outputs = [
-            w for dtype, shape in code.outputs for w in _output(dtype, shape, records)
+            w
+            for (dtype, shape), number in zip(code.outputs, self.numbers, strict=True)
+            for w in _output(dtype, shape, number, records)
         ]
         return "Variant", {
             "outputs": len(code.outputs),
@@ -118,7 +122,7 @@ def _is_written(array: Any) -> bool:
 
 
 def _output(
-    dtype: np.dtype[Any], shape: tuple[int, ...], records: Records
+    dtype: np.dtype[Any], shape: tuple[int, ...], number: bool, records: Records
 ) -> list[int]:
     return words(
         "Output",
@@ -126,7 +130,19 @@ def _output(
         ndim=len(shape),
         shape=records.at(shape),
         nbytes=dtype.itemsize * prod(shape),
+        kind=records.own(dtype.type) if number else 0,
+        make=_maker(dtype.type) if number else 0,
     )
+
+
+def _maker(kind: Any) -> int:
+    """The function of C that makes an object of a type of numbers, into which a program
+    may write; 0 for bools, of which there are two objects, and where none is known."""
+    if kind is np.bool_ or not _is_scalar(kind):
+        return 0
+    slot = ctypes.pythonapi.PyType_GetSlot
+    slot.restype, slot.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
+    return slot(kind, _TP_ALLOC) or 0
 
 
 @functools.cache
@@ -147,7 +163,7 @@ def variant_of(call: Arguments, trace: Trace, code: ProgramCode) -> Variant | No
     strided = code.strided or (False,) * arrays
     room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
     try:
-        return variant(call, trace, room, code, _Compiled(strided))
+        return variant(call, trace, room, code, _Compiled(strided, trace.numbers))
     except NoVariantError:
         return None
 

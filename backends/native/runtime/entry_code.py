@@ -60,6 +60,7 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare i32 @PyTraceMalloc_Track(i32, i64, i64)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+declare ptr @PyArray_Return(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @team_run(ptr, ptr, i64)
 """
@@ -234,7 +235,8 @@ _DATA = each(  # where the elements of arrays lie
 )
 
 _RUN = """
-; New arrays for the results; false, and none of them, when there is no memory.
+; New arrays and numbers for the results, which have a word that is odd; false, and none
+; of them, when there is no memory.
 define internal i1 @new_outputs(ptr %v, ptr %outs) {
   %n = get Variant.outputs, %v
   %all = get Variant.output, %v
@@ -244,8 +246,19 @@ next:
   %done = icmp eq i64 %i, %n
   br i1 %done, label %yes, label %one
 one:
-  %offset = mul i64 %i, 32
+  %offset = mul i64 %i, 48
   %o = getelementptr i8, ptr %all, i64 %offset
+  %q = getelementptr ptr, ptr %outs, i64 %i
+  %make = get Output.make, %o
+  %whole = icmp eq ptr %make, null
+  br i1 %whole, label %array, label %value
+value:
+  %kind = get Output.kind, %o
+  %x = call ptr %make(ptr %kind, i64 0)
+  %odd = getelementptr i8, ptr %x, i64 1
+  %lost = icmp eq ptr %x, null
+  br i1 %lost, label %no, label %kept
+array:
   %dtype = get Output.dtype, %o
   %ndim = get Output.ndim, %o
   %shape = get Output.shape, %o
@@ -254,8 +267,8 @@ one:
   %failed = icmp eq ptr %a, null
   br i1 %failed, label %no, label %kept
 kept:
-  %q = getelementptr ptr, ptr %outs, i64 %i
-  store ptr %a, ptr %q
+  %made = phi ptr [%odd, %value], [%a, %array]
+  store ptr %made, ptr %q
   %i1 = add i64 %i, 1
   br label %next
 yes:
@@ -278,10 +291,56 @@ many:
   ret void
 }
 
+; The outputs as objects of Python: numbers in the place of arrays that stand for one,
+; words that are even. False, and none of them, when there is no memory.
+define internal i1 @numbers(ptr %v, ptr %outs, i64 %n) {
+  %all = get Variant.output, %v
+  br label %next
+next:
+  %i = phi i64 [0, %0], [%i1, %one], [%i1, %even], [%i1, %turn]
+  %done = icmp eq i64 %i, %n
+  br i1 %done, label %yes, label %one
+one:
+  %offset = mul i64 %i, 48
+  %o = getelementptr i8, ptr %all, i64 %offset
+  %kind = get Output.kind, %o
+  %i1 = add i64 %i, 1
+  %array = icmp eq ptr %kind, null
+  br i1 %array, label %next, label %look
+look:
+  %p = getelementptr ptr, ptr %outs, i64 %i
+  %a = load ptr, ptr %p
+  %make = get Output.make, %o
+  %whole = icmp eq ptr %make, null
+  br i1 %whole, label %turn, label %even
+even:
+  %y = call ptr @llvm.ptrmask.p0.i64(ptr %a, i64 -2)
+  store ptr %y, ptr %p
+  br label %next
+turn:
+  %x = call ptr @PyArray_Return(ptr %a)  ; takes the array over
+  store ptr %x, ptr %p
+  %failed = icmp eq ptr %x, null
+  br i1 %failed, label %no, label %next
+yes:
+  ret i1 true
+no:
+  call void @count_all(ptr %outs, i64 %i, ptr @Py_DecRef)
+  %later = getelementptr ptr, ptr %outs, i64 %i1
+  %rest = sub i64 %n, %i1
+  call void @count_all(ptr %later, i64 %rest, ptr @Py_DecRef)
+  ret i1 false
+}
+
 ; What the function returns; takes the outputs over.
 define internal ptr @packed(ptr %v, ptr %outs) {
   %pack = get Variant.pack, %v
   %n = get Variant.outputs, %v
+  %made = call i1 @numbers(ptr %v, ptr %outs, i64 %n)
+  br i1 %made, label %start, label %nothing
+nothing:
+  ret ptr null
+start:
   %single = icmp eq i64 %pack, 0
   br i1 %single, label %first, label %many
 first:

@@ -33,7 +33,7 @@ _OBJECTS = (
     "pool_limit",
     *_HANDLER,
 )
-_NEW_FROM_DESCR, _ARRAY_TYPE = 94, 2
+_NEW_FROM_DESCR, _RETURN, _ARRAY_TYPE = 94, 76, 2
 """Places in NumPy's table of C functions, which never move."""
 
 
@@ -158,6 +158,7 @@ def _imports() -> dict[str, int]:
     found["PyArray_Type"] = id(np.ndarray)
     found["MemoryMap_Type"] = id(np.memmap)
     found["PyArray_NewFromDescr"] = numpy_table()[_NEW_FROM_DESCR]
+    found["PyArray_Return"] = numpy_table()[_RETURN]
     return found
 
 

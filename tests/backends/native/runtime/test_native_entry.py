@@ -483,7 +483,7 @@ def test_no_memory_is_an_error_and_leaves_nothing() -> None:
         with pytest.raises(MemoryError):
             entry.function(X)
     assert abs(sys.getrefcount(np.dtype("f4")) - before) < 500
-    small = ProgramCode(1, kinds[:1], arena_bytes=2**60)
+    small = ProgramCode(1, kinds[:1] * 2, arena_bytes=2**60)
     entry.add(0, variant_of(call, trace(f, call), small) or pytest.fail())
     with pytest.raises(MemoryError):
         entry.function(X)

@@ -1,0 +1,122 @@
+"""Results without axes are numbers of NumPy where NumPy gives these, else arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+X = np.arange(1.0, 7).reshape(2, 3)
+S, Z = np.float64(2.5), np.array(2.5)
+BACKENDS = ["numpy", "native"]
+
+EXPRESSIONS = """
+z; s; z+1; -z; z*2.0; z+z; abs(z); +z; +s; z**2; z**.5; z//1; z<1; ~(z>1); (z>1)&(z>2);
+divmod(z, 2); np.exp(z); np.positive(z); np.logical_not(z); np.modf(z); np.fmax(z, 1);
+z.T; s.T; z.transpose(); s.transpose(); z.reshape(()); s.reshape(()); z.copy();
+s.copy(); z.astype('f4'); s.astype('f4'); z.astype('f8'); s.astype('f8'); z.squeeze();
+s.squeeze(); z[()]; s[()]; z[...]; s[...]; z.real; s.real; z.imag; s.imag; z.clip(0, 1);
+s.round(); np.copy(s); np.reshape(s, ()); np.squeeze(s); np.transpose(s); np.real(z);
+np.imag(s); np.squeeze(x[:1, :1]); x[:1, :1].squeeze(); x[:1, :1].reshape(());
+np.full_like(z, s); np.where(s>1, s, 3); np.where(z>1, z, 3); np.select([z>1], [z], 0);
+np.zeros_like(z); np.broadcast_to(s, ()); np.ones_like(s); np.add(z, 1, out=z.copy());
+np.astype(z, 'f4'); x[0, 1]; x[0][1]; x[0, 1, ...]; x[..., 0, 1];
+x[np.array(0), np.array(1)]; x[np.argmax(x[:, 0]), 0]; x[..., np.argmax(x[:, 0]), 0];
+np.take(x, 0); x.take(1); x.sum(); x.max(); x.mean(); x.std(); np.var(x); np.prod(x);
+np.any(x); x.all(); np.ptp(x); np.argmax(x); x.argmin(); np.count_nonzero(x);
+np.median(x); np.quantile(x, .3); np.nansum(x); np.nanmean(x); np.nanmax(x);
+np.average(x, weights=x, returned=True); np.sum(x, axis=(0, 1)); np.add.reduce(x[0]);
+np.maximum.reduce(x, None); np.sum(z); np.max(s); z.mean(); np.sum(z, keepdims=True);
+x.sum(keepdims=True).squeeze(); np.dot(x[0], x[0]); x[0] @ x[0]; np.vdot(x, x);
+np.inner(x[0], x[0]); np.trace(x); np.einsum('ij->', x); np.einsum('i,i->', x[0], x[0]);
+np.tensordot(x, x); np.cov(x[0]); np.corrcoef(x[0]); np.linalg.norm(x);
+np.linalg.det(x[:, :2]); np.interp(z, x[0], x[0]); np.linalg.slogdet(x[:, :2]);
+np.searchsorted(x[0], z); np.isin(z, x); np.isclose(z, 1); np.nan_to_num(z);
+np.round(z); np.sinc(z); np.polyval(x[0], z); np.trapezoid(x[0]);
+np.moveaxis(z, (), ()); np.roll(z, 1); np.flip(z); np.permute_dims(z); np.dot(s, 2);
+np.sum(x)*z; np.float32(3); np.array(3.); (x.sum(), x, z);
+{'a': x.sum(), 'b': [x[0, 0]]}; x.astype('f4').sum(); x.astype('i1').max();
+x.astype('f2').max(); x.astype('u8').sum()
+"""
+
+
+def types(value: Any) -> Any:
+    """The types of a result and of what it holds."""
+    if isinstance(value, dict):
+        return {k: types(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [types(v) for v in value]
+    return type(value), value.dtype, value.shape
+
+
+def leaves(value: Any) -> list[Any]:
+    held = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, (dict, list, tuple)):
+        return [value]
+    return [leaf for v in held for leaf in leaves(v)]
+
+
+def function(text: str) -> Callable[..., Any]:
+    f: Callable[..., Any] = eval(f"lambda x, s, z: {text}", {"np": np})
+    return f
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("text", [t.strip() for t in EXPRESSIONS.split(";")])
+def test_a_number_where_numpy_gives_one(text: str, backend: str) -> None:
+    f = function(text)
+    g, expected = eq.jit(f, backend), f(X, S, Z)
+    for _ in range(3):  # the first call compiles; the others are machine code
+        found = g(X, S, Z)
+        assert types(found) == types(expected)
+        for a, b in zip(leaves(found), leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_argument_is_what_it_is_in_each_call(backend: str) -> None:
+    f = eq.jit(lambda a: a.T, backend)
+    for given in (S, Z, S, Z, S):
+        assert type(f(given)) is type(given)
+
+
+def test_bools_are_those_of_numpy() -> None:
+    f = eq.jit(lambda x: ((x > 0).all(), (x > 9).any()), "native")
+    for _ in range(3):
+        yes, no = f(X)
+        assert yes is np.True_ and no is np.False_
+
+
+def test_numbers_are_let_go() -> None:
+    f = eq.jit(lambda x: (x.sum(), x.max(), x * 2, (x > 0).all()), "native")
+    f(X)
+    first = f(X)
+    assert [sys.getrefcount(first[i]) for i in range(3)] == [2, 2, 2]
+    before = sys.getrefcount(np.float64), sys.getrefcount(np.True_)
+    kept = [f(X) for _ in range(1000)]
+    assert {(float(a), float(b)) for a, b, _, _ in kept} == {(21.0, 6.0)}
+    del kept
+    after = sys.getrefcount(np.float64), sys.getrefcount(np.True_)
+    assert all(abs(a - b) < 100 for a, b in zip(before, after, strict=True))
+
+
+def test_a_call_that_fails_leaves_nothing() -> None:
+    f = eq.jit(lambda x, i: (x[i], x.sum()), "native")
+    at = np.array(2)
+    assert f(X[0], at) == (3.0, 6.0) and f(X[0], at) == (3.0, 6.0)
+    before = sys.getrefcount(np.float64)
+    for _ in range(300):
+        with pytest.raises(IndexError):
+            f(X[0], np.array(7))
+    assert abs(sys.getrefcount(np.float64) - before) < 50
+
+
+def test_values_of_lazy_arrays_stay_arrays() -> None:
+    total = eq.array(X).sum()
+    assert type(total.eval()) is np.ndarray
+    assert type(eq.evaluate(total * 2)) is np.ndarray
