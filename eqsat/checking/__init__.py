@@ -1,4 +1,4 @@
-"""The check of rules: property tests, proofs and lints.
+"""The check of rules and ops: property tests, proofs and lints.
 
 Knows how to draw arguments for a rule and when its two sides agree. Never rewrites
 anything. Its files load when first used, since most need Hypothesis. Start with

@@ -9,7 +9,10 @@ where they are defined, or by more than its numerics class allows
 (:mod:`eqsat.checking.verdict`), and when the engine never matches it. A rule that
 passes is proved where its sides are one function of real numbers, or the same bits
 (:mod:`eqsat.checking.proofs`), else tested. Lints (:mod:`eqsat.checking.lint`) warn of
-rules that are not worth their while. Draws are the same from run to run."""
+rules that are not worth their while. Draws are the same from run to run.
+
+The ops that the same files define are run on every backend that is here
+(:mod:`eqsat.checking.op_checks`)."""
 
 from __future__ import annotations
 
@@ -60,8 +63,8 @@ def check(
     prove it where that is possible, and look for lints among these rules and the stock
     rules.
 
-    ``seed`` chooses the cases; ``progress`` is called after the test of each rule, and
-    again after its lints.
+    ``seed`` chooses the cases; ``progress`` is called after the test of each rule,
+    again after its lints, and after the test of each op.
 
     >>> import eqsat as eq
     >>> print(eq.check(eq.default_rules()["times_one"])["times_one"].verdict)
@@ -92,7 +95,12 @@ def report_of(
         seen = _linted(list(rules), seen, seed, tell)
     from eqsat.checking.op_checks import check_op
 
-    of_ops = [n for op in rules.ops if (n := check_op(op, seed)) is not None]
+    of_ops = []
+    for op in rules.ops:
+        found_of_op = check_op(op, seed)
+        if found_of_op is not None:
+            of_ops.append(found_of_op)
+            tell(found_of_op)
     return Report((*seen, *_broken(rules.broken), *of_ops))
 
 

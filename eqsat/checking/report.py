@@ -21,7 +21,7 @@ class Lint:
     """A warning about a rule."""
 
     kind: str
-    """``dead``, ``duplicate``, ``derivable`` or ``growth``."""
+    """``dead``, ``duplicate``, ``derivable``, ``growth``; of an op ``not run``."""
     text: str
     """One sentence."""
     rules: tuple[str, ...] = ()

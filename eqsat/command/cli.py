@@ -186,10 +186,12 @@ def check(
 ) -> None:
     """Check the rules in FILEs, or in folders of them: compare both sides on drawn
     arguments, prove them equal where that is possible, and warn of rules that are
-    doubles of others, follow from them, or feed each other without end.
+    doubles of others, follow from them, or feed each other without end. Run the ops
+    that FILEs define on every backend that is here, and compare their derivatives with
+    central differences.
 
-    Exits with status 1 when a rule is refused: when its sides differ, or when the
-    optimiser can never use it.
+    Exits with status 1 when a rule or an op is refused: when its sides differ, when
+    the optimiser can never use it, or when a program computes something else.
     """
     from eqsat.checking import report_of, show, with_bar
     from eqsat.command.rule_jobs import loaded, tested_in_order
@@ -203,7 +205,7 @@ def check(
         with tested_in_order(rules, files, examples, seed, jobs) as found:
             return report_of(rules, found, seed=seed, lints=lints, progress=progress)
 
-    steps = len(rules) * (1 + lints)
+    steps = len(rules) * (1 + lints) + sum(op.fold is None for op in rules.ops)
     report = with_bar(run, steps) if sys.stderr.isatty() else run(None)
     if as_json:
         click.echo(report.to_json())

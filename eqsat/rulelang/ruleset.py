@@ -22,7 +22,7 @@ from eqsat.rulelang.egg_schema import constructors
 from eqsat.rulelang.recognition import is_recognised, recognition
 from eqsat.rulelang.rule import PHASES, Rule
 from eqsat.support import RuleError, nearest
-from eqsat.terms import Op
+from eqsat.terms import BySignature, Op
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,12 @@ def _is_new(op: Op, before: Op | None) -> bool:
     return op is not before and any(str(n).startswith(_MODULE) for n in names)
 
 
+def _is_more_than_its_body(op: Op) -> bool:
+    """Whether its author says of an op what a check can compare with something else."""
+    by_body = op.body is not None and isinstance(op.type_rule, BySignature)
+    return not by_body or bool(op.lowerings) or isinstance(op.vjp, tuple)
+
+
 def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
     """The rules of a file, and those that cannot be built."""
     if path.suffix not in _SUFFIXES:
@@ -141,7 +147,7 @@ def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
         rules = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
     sound = [r for r in rules if isinstance(r, Rule)]
     new = [o for n, o in Op.registry.items() if _is_new(o, known.get(n))]
-    own = any(o.lowerings or isinstance(o.vjp, tuple) for o in new)
+    own = any(map(_is_more_than_its_body, new))
     if not sound and not aside and not own:
         raise RuleError(f"rule file {str(path)!r} defines no rule")
     if not sound and aside:

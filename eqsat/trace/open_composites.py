@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from eqsat.terms import Op, Term
+from eqsat.terms import Op, Term, Weak, cast_to
 from eqsat.trace.tracer import Tracer
 
 
 def body_of(term: Term) -> Term | None:
-    """The body of a composite applied to its arguments; None for a primitive."""
+    """The body of a composite applied to its arguments, in the dtype that the composite
+    has; None for a primitive."""
     op = term.op
     assert isinstance(op, Op)
     if op.body is None:
         return None
     out = op.body(*(Tracer(a) for a in term.args), **op.attr_dict(term))
     assert isinstance(out, Tracer)
-    return out.term
+    if isinstance(term.dtype, Weak):
+        return out.term
+    return cast_to(out.term, term.dtype)
 
 
 def primitives(

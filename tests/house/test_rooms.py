@@ -15,8 +15,8 @@ HOUSE = House(ROOT)
 
 LINE = (
     "support terms ops numpy_api trace rulelang egraph kernels search/extraction "
-    "search explain checking/bounds checking/draws checking/proofs checking condition "
-    "define op serialise program_store lowered jit cotangent power_sum reverse grad "
+    "search explain condition define op serialise program_store lowered jit cotangent "
+    "power_sum reverse checking/bounds checking/draws checking/proofs checking grad "
     "lazy can_fuse random __init__ testing demo command __main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""

@@ -287,6 +287,24 @@ def test_two_arguments_and_numbers_meet(backend: str) -> None:
     assert_near(f(x, y), x * y.astype(float) + 3.0 * x, np.dtype(np.float32))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2"])
+def test_a_body_of_another_dtype_is_cast_to_that_of_the_op(
+    backend: str, dtype: str
+) -> None:
+    @composite("..., ... -> ...", promotion="common", recognised=False)
+    def one_more(x: Any, y: Any) -> Any:
+        """x y + 1: of bools an integer."""
+        return x * y + np.ones((), x.dtype) * 1 + np.int64(0)
+
+    x, y = (np.array(v).astype(dtype) for v in ([1, 0, 1], [1, 1, 0]))
+    for f in (one_more, lambda x, y: one_more(x + x, y) == one_more(x, y)):
+        found = np.asarray(eq.jit(f, backend=backend_or_skip(backend))(x, y))
+        want = np.asarray(f(x, y))
+        assert found.dtype == want.dtype
+        np.testing.assert_array_equal(found, want)
+
+
 # -- gradients -------------------------------------------------------------------------
 
 STEPS = {"inside", "any_below", "first_largest", "opaque_squares"}

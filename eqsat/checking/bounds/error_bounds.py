@@ -39,6 +39,7 @@ from eqsat.terms import (
     CONSTANT,
     HALF,
     INPUT,
+    LIBRARY,
     SCALAR,
     DType,
     Op,
@@ -65,6 +66,9 @@ class Analysis:
 
     inputs: Sequence[Any]
     range: Range
+    coarse: bool = False
+    """Whether functions round their operands first, and give 0 for what is below the
+    least normal number, as MLX's do: its ``exp`` is 63 ulp off at 90."""
     known: dict[Term, Ball] = field(default_factory=dict)
 
     def balls(self, roots: Iterable[Term]) -> list[Ball]:
@@ -98,6 +102,8 @@ class Analysis:
             return self.ball(body)
         dtype = _computed_in(term)
         args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
+        if self._is_coarse(term.op):
+            args = [_off_by_a_unit(a, dtype) for a in args]
         value = _value(term, args)
         if term.op in MOVES and not is_float(term.dtype):
             return Ball(value, _propagated(term, args, value, self.range))
@@ -105,6 +111,9 @@ class Analysis:
             return Ball(value, _decision_error(term.op.name, args, value))
         error = _propagated(term, args, value, self.range)
         return self._rounded(term, args, value, error, dtype)
+
+    def _is_coarse(self, op: Op) -> bool:
+        return self.coarse and op.kind == "pointwise" and op.roundings >= LIBRARY
 
     def _rounded(
         self, term: Term, args: list[Ball], value: Array, error: Array, dtype: Any
@@ -123,7 +132,8 @@ class Analysis:
                 exact = (value == 0) & (error == 0)
                 if term.op in (multiply, divide, square):
                     exact = exact & _zero_operand(args)
-                error = np.where(exact, 0, error + n * p.tiny)
+                least = p.tiny / p.unit if self._is_coarse(term.op) else p.tiny
+                error = np.where(exact, 0, error + n * least)
             if term.op in _ARITHMETIC:
                 error = np.where(_is_exact(term.op, args, value, dtype), 0, error)
         self.range.intermediate(value, p.largest)
@@ -159,6 +169,12 @@ def _as_operand(ball: Ball, dtype: DType, wanted: Any) -> Ball:
         off = np.where(short, 0, PRECISION[F8].unit * np.abs(ball.value))
     else:
         off = np.abs(ball.value.astype(wanted).astype(WIDE) - ball.value)
+    return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
+
+
+def _off_by_a_unit(ball: Ball, dtype: Any) -> Ball:
+    """An operand that is rounded once more."""
+    off = PRECISION[dtype].unit * np.abs(ball.value)
     return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
 
 

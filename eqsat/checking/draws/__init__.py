@@ -5,7 +5,9 @@ know when its two sides agree. Start with ``cases.py``.
 """
 
 from eqsat.checking.draws.cases import (
+    INTEGERS,
     NUMBERS,
+    SPECIAL,
     UNDEFINED,
     Case,
     dtypes_of,
