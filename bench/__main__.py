@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from bench.compiling.compile import compile_models
+from bench.compiling.user_rules import user_rules
 from bench.devices.gpu import gpu
 from bench.devices.recording import recording
 from bench.extraction.instances import extraction
@@ -37,6 +38,7 @@ for command in (
     random_programs,
     recording,
     ulp,
+    user_rules,
 ):
     main.add_command(command)
 

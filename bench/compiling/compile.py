@@ -19,12 +19,14 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 import eqsat as eq
+from bench.compiling import many_rules
 from bench.compiling.models import MODELS
 from bench.reports import Record, machine, write
 from eqsat.search.regions import is_constant
@@ -45,17 +47,26 @@ TARGETS_S = {
     "heat_250": 2.0,
     "adam_250": 2.0,
 }
-MEDIANS = ("first_s", "first_cpu_s", "code_s", "code_cpu_s", "again_s")
+MEDIANS = (
+    "first_s",
+    "first_cpu_s",
+    "code_s",
+    "code_cpu_s",
+    "again_s",
+    "again_cpu_s",
+)
 KIB = 1024
 
 
-def measured(name: str) -> Record:
-    """One model compiled in this process, the first thing it does."""
+def measured(name: str, own: int | None = None) -> Record:
+    """One model compiled in this process, the first thing it does; with ``own`` rules
+    of a user's beside the stock ones, that are loaded before."""
     model = MODELS[name]()
+    rules = None if own is None else _loaded(own)
     before = _resident_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BudgetWarning)
-        compiled, again, third = (eq.jit(model.function) for _ in range(3))
+        compiled, again, third = (eq.jit(model.function, rules=rules) for _ in range(3))
         start, cpu = time.perf_counter(), time.process_time()
         low = compiled.lower(*model.arguments)
         first_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu
@@ -64,9 +75,9 @@ def measured(name: str) -> Record:
         _ = low.executable
         code_s, code_cpu_s = time.perf_counter() - start, time.process_time() - cpu
         again.lower(*model.arguments)  # loads what the first came to need
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         third.lower(*model.arguments)
-        again_s = time.perf_counter() - start
+        again_s, again_cpu_s = time.perf_counter() - start, time.process_time() - cpu
     roots, done = low.trace.outputs, low.optimised
     constant = is_constant(roots)
     return {
@@ -75,6 +86,7 @@ def measured(name: str) -> Record:
         "code_s": code_s,
         "code_cpu_s": code_cpu_s,
         "again_s": again_s,
+        "again_cpu_s": again_cpu_s,
         "phases_s": dict(low.seconds),
         "search_bytes": after - before,  # at most: drawing may have peaked higher
         "ops": sum(not constant[t] and t.op is not INPUT for t in postorder(roots)),
@@ -83,9 +95,21 @@ def measured(name: str) -> Record:
         "e_nodes": done.nodes,
         "regions": done.regions,
         "distinct_regions": done.distinct_regions,
+        "cost_s": done.cost_s,
         "cost_to_written": done.cost_s / done.baseline_cost_s,
         "cut_short": done.cut_short,
     }
+
+
+def _loaded(own: int) -> eq.RuleSet:
+    """The stock rules and so many others."""
+    stock = eq.default_rules()
+    if not own:
+        return stock
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "own.py"
+        path.write_text(many_rules.text(own), encoding="utf-8")
+        return stock + eq.load_rules(path)
 
 
 def _peak_bytes() -> int:
@@ -104,8 +128,10 @@ def _resident_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def _in_a_process(name: str) -> Record:
+def in_a_process(name: str, own: int | None = None) -> Record:
+    """One model compiled in a new process."""
     command = [sys.executable, "-m", "bench", "compile", "--one", name]
+    command += [] if own is None else ["--own", str(own)]
     environ = {**os.environ, "EQSAT_CACHE": "0"}  # cold: nothing comes from disk
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=environ
@@ -140,18 +166,23 @@ def median_of(name: str, records: Sequence[Record]) -> Record:
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Results as JSON."
 )
 @click.option("--one", type=click.Choice(list(MODELS)), hidden=True)
+@click.option("--own", type=int, hidden=True)
 def compile_models(
-    names: Sequence[str], repeats: int, out: Path | None, one: str | None
+    names: Sequence[str],
+    repeats: int,
+    out: Path | None,
+    one: str | None,
+    own: int | None,
 ) -> None:
     """Compile models from nothing; all of them, or those named."""
     if one is not None:
-        click.echo(json.dumps(measured(one)))
+        click.echo(json.dumps(measured(one, own)))
         return
     found: dict[str, list[Record]] = {name: [] for name in names or MODELS}
     jobs = [name for _ in range(repeats) for name in found]  # interleaved
     with click.progressbar(jobs, label="compiles", file=sys.stderr) as bar:
         for name in bar:
-            found[name].append(_in_a_process(name))
+            found[name].append(in_a_process(name))
     records = [median_of(name, runs) for name, runs in found.items()]
     Console(width=120).print(_table(records))
     if out is not None:

@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eqsat.checking.draws import UNDEFINED, Case, inside_domain, sample
-from eqsat.egraph import Budget, EGraph, Inserted, fuse, normal_forms, open_engine
+from eqsat.egraph import (
+    Budget,
+    EGraph,
+    Inserted,
+    canonicalise,
+    fuse,
+    normal_forms,
+    open_engine,
+    saturate,
+)
 from eqsat.ops import exp
 from eqsat.rulelang import PatternVar, Rule, RuleSet, trace_sides
 from eqsat.search import is_constant, split
@@ -191,10 +200,10 @@ def run(
     engine = open_engine(rules, program.ops, without=without)
     engine.insert(program.start)
     budget = Budget(math.inf, MOST)
-    engine.saturate(budget)
+    saturate(engine, budget)
     fired = dict(engine.fired)
     engine.insert(program.whole)
-    engine.canonicalise(Budget(math.inf, 2 * MOST))
+    canonicalise(engine, Budget(math.inf, 2 * MOST))
     graph = engine.read()
     if fusion:
         normal = normal_forms(rules)
@@ -239,7 +248,7 @@ def growth(
     engine.insert(program.start)
     first = size = engine.size()
     for _ in range(ROUNDS):
-        engine.saturate(Budget(math.inf, MOST))
+        saturate(engine, Budget(math.inf, MOST))
         last, size = size, engine.size()
         if size == last:
             return None

@@ -1,7 +1,7 @@
 """Terms and rules in egglog, and what comes back.
 
 Knows how terms are inserted, rules are run, and e-classes are read as a snapshot. Does
-not know what anything costs. Start with ``egraph.py``.
+not know what anything costs. Start with ``egraph.py``, then ``schedule.py``.
 """
 
 from eqsat.egraph.egraph import Engine, open_engine
@@ -9,6 +9,7 @@ from eqsat.egraph.ematch import Binding, Matcher, fuse
 from eqsat.egraph.guard_facts import Class, holds
 from eqsat.egraph.insertion import Iteration
 from eqsat.egraph.normal_form import fusions, normal_forms, ops_of
+from eqsat.egraph.schedule import canonicalise, extend, saturate
 from eqsat.egraph.snapshot import (
     Budget,
     EGraph,

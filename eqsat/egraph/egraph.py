@@ -18,7 +18,7 @@ from eqsat.egraph.engine_pool import Warm, opened, parsed
 from eqsat.egraph.insertion import Iteration, chunk, program_text, step_command
 from eqsat.egraph.normal_form import Entry, NormalForms, Seen, normal_forms
 from eqsat.egraph.read_back import seen_closely, snapshot_of
-from eqsat.egraph.snapshot import CHUNK, Budget, EGraph, Inserted
+from eqsat.egraph.snapshot import CHUNK, EGraph, Inserted
 from eqsat.egraph.table_rows import Reader
 from eqsat.egraph.vocabulary import Vocabulary
 from eqsat.rulelang import Pattern, PatternNode, Rule, RuleSet, egg_schema
@@ -53,12 +53,15 @@ class Engine:
     _loaded: dict[str, Rule] = field(default_factory=dict)
     """Rewrites that the engine knows, by label."""
     _roots: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
-    """By phase: the constructors of left sides of several roots."""
+    """By ruleset: the constructors of left sides of several roots."""
     _matched: dict[str, int] = field(default_factory=dict)
     _active: set[str] = field(default_factory=set)
-    """Phases that have rules."""
+    """Rulesets that have rules."""
+    _copies: int = 0
+    """Copies of ``egg`` begun before steps that may be undone."""
     _seen: Seen | None = None
-    _most: int = 5000
+    most: int = 5000
+    """Matches of a rule beyond which it sits out a risky step."""
 
     @cached_property
     def _reader(self) -> Reader:
@@ -71,7 +74,7 @@ class Engine:
     def close(self) -> None:
         """Give the engine back; the graph is gone then."""
         if self.warm is not None:
-            self.warm.close(self._learnt, self.first)
+            self.warm.close(self._learnt, self.first, self._copies)
             self.warm = None
 
     def _parse(self, forms: Iterable[str]) -> list[Any]:
@@ -85,27 +88,30 @@ class Engine:
                 commands += parsed(self.egg, form)
         return commands
 
-    def _wake(self, phase: str) -> None:
-        """Load the rules of a phase that can match by now.
+    def wake(self, phase: str, own: bool) -> bool:
+        """Load the rules of a phase that can match by now; whether it has any.
 
         Most rules never can match a given program, and a rule costs 0.1 to 0.7 ms to
         load: of 250 stock rules a transformer block needs 30.
         """
-        seen = self._look()
+        seen, name = self._look(), egg_schema.ruleset(phase, own)
         before = len(self._loaded)
         for entry in self.normal.fitting(phase, seen.names):
             r = entry[0]
             if r.label in self._loaded or r.name in self.without:
                 continue
+            if own != (r.name in self.normal.own):
+                continue
             if not seen.admits(entry):
                 continue
             self._load_rule(entry)
             self._loaded[r.label] = r
-            self._active.add(phase)
+            self._active.add(name)
             if len(entry[1]) > 1:
-                self._roots.setdefault(phase, []).append(_root_names(entry[1]))
+                self._roots.setdefault(name, []).append(_root_names(entry[1]))
         if len(self._loaded) > before:
             self._run([_types()])
+        return name in self._active
 
     def _load_rule(self, entry: Entry) -> None:
         """Tell the engine of a rule, by itself: it stops at the first that is wrong."""
@@ -119,7 +125,9 @@ class Engine:
         """What is in the graph: its ops, and where it is small, how they are joined."""
         if self._seen is None:
             sizes = dict(self._sizes())
-            names = {n for n, size in sizes.items() if size}
+            names = {
+                n for n, size in sizes.items() if size
+            } & self.words.constructors.keys()
             ops = frozenset(self.words.constructors[n][0].name for n in names)
             self._seen = Seen(names, ops)
             if sum(sizes.values()) <= SMALL:
@@ -163,28 +171,41 @@ class Engine:
 
     # -- running -----------------------------------------------------------------------
 
-    def step(self, phase: str) -> bool:
+    def step(self, step: Iteration) -> bool:
         """One iteration of a phase, then types. Whether anything changed."""
-        step = Iteration(phase, self._most if self._risky(phase) else None)
         self.history.append(step)
-        changed = self._advance(step_command(bindings(), _span(), step), phase)
+        changed = self._advance(step_command(bindings(), _span(), step), step.ruleset)
         if changed:
             self._advance(_types())
             self._seen = None
         return changed
 
-    def _risky(self, phase: str) -> bool:
+    def attempt(self, step: Iteration, most: int) -> bool | None:
+        """A step that is undone if it leaves more than so many e-nodes: None then."""
+        matched, fired = dict(self._matched), dict(self.fired)
+        self._run([bindings().Push(1)])
+        self._copies += 1
+        changed = self.step(step)
+        if self.size() <= most:
+            return changed
+        self._run([bindings().Pop(_span(), 1)])
+        self._copies -= 1
+        self.history.pop()
+        self._matched, self.fired, self._seen = matched, fired, None
+        return None
+
+    def is_risky(self, ruleset: str) -> bool:
         """Whether one iteration might match more than a graph of this size can hold:
         a rule matched often in the last one, other phases have made the graph large
         since, or a rule takes several nodes from anywhere."""
-        if self._matched.get(phase, 0) > CALM or self.size() > SMALL:
+        if self._matched.get(ruleset, 0) > CALM or self.size() > SMALL:
             return True
-        several = self._roots.get(phase, ())
+        several = self._roots.get(ruleset, ())
         sizes = dict(self._sizes()) if several else {}
         tuples = (prod(sizes.get(name, 0) for name in names) for names in several)
-        return max(tuples, default=0) > self._most
+        return max(tuples, default=0) > self.most
 
-    def _advance(self, schedule: Any, phase: str = "") -> bool:
+    def _advance(self, schedule: Any, ruleset: str = "") -> bool:
         (output,) = self._run([schedule])
         report = output.report
         matches = report.num_matches_per_rule
@@ -193,7 +214,7 @@ class Engine:
                 name = self._loaded[label].name
                 self.fired[name] = self.fired.get(name, 0) + n
         most = max(matches.values(), default=0)
-        self._matched[phase] = max(most, self._matched.get(phase, 0))
+        self._matched[ruleset] = max(most, self._matched.get(ruleset, 0))
         return bool(report.updated)
 
     def _sizes(self) -> list[tuple[str, int]]:
@@ -204,40 +225,10 @@ class Engine:
         """Number of e-nodes."""
         return sum(n for _, n in self._sizes())
 
-    def saturate(self, budget: Budget) -> None:
-        """All phases but fusion, each bounded in iterations, the whole in time and
-        size."""
-        self._most = max(100, budget.max_nodes // 8)
-        self._rounds(budget, 3, (("canonicalise", 3), ("recognise", 1)))
-        self._rounds(
-            budget,
-            3,
-            (("algebra", 1), ("user", 1), ("canonicalise", 2), ("recognise", 2)),
-        )
-        self._rounds(budget, 1, (("merge", 1),))
-
-    def canonicalise(self, budget: Budget) -> None:
-        """The phase of normal forms alone."""
-        self._rounds(budget, 3, (("canonicalise", 3),))
-
-    def _rounds(
-        self, budget: Budget, rounds: int, phases: Sequence[tuple[str, int]]
-    ) -> None:
-        for _ in range(rounds):
-            changed = False
-            for phase, times in phases:
-                for _ in range(times):
-                    if budget.spent or not budget.left():
-                        return
-                    self._wake(phase)
-                    if phase not in self._active or not self.step(phase):
-                        break
-                    changed = True
-                    if self.size() > budget.max_nodes:
-                        budget.spent = "nodes"
-                        return
-            if not changed:
-                return
+    def classes(self) -> int:
+        """Number of classes."""
+        (out,) = self._run([bindings().PrintSize(_span(), "type")])
+        return int(out.size)
 
     # -- reading -----------------------------------------------------------------------
 

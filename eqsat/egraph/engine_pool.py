@@ -64,11 +64,11 @@ class Warm:
         self.loaded.update(new)
         self.egg.run_program(bindings().Push(1))
 
-    def close(self, learnt: Iterable[str], ops: Set[str]) -> None:
-        """Drop the copy. ``learnt``: what was loaded into it for a program of
-        ``ops``."""
+    def close(self, learnt: Iterable[str], ops: Set[str], copies: int = 0) -> None:
+        """Drop the copy, and ``copies`` of it. ``learnt``: what was loaded into it for
+        a program of ``ops``."""
         b = bindings()
-        self.egg.run_program(b.Pop(b.RustSpan("", 0, 0), 1))
+        self.egg.run_program(b.Pop(b.RustSpan("", 0, 0), 1 + copies))
         forms = tuple(learnt)
         if forms:
             self._learnt.append((ops, forms))

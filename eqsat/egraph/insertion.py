@@ -18,18 +18,24 @@ class Iteration(NamedTuple):
     phase: str
     most: int | None
     """A rule with more matches sits it out; None for no bound."""
+    own: bool = False
+    """Whether the rules are a user's own."""
+
+    @property
+    def ruleset(self) -> str:
+        """The engine's name for the rules."""
+        return egg_schema.ruleset(self.phase, self.own)
 
 
 def step_command(b: Any, span: Any, step: Iteration) -> Any:
     """The command that runs ``step``."""
-    ruleset = f"_{step.phase}"
     if step.most is None:
-        return b.RunSchedule(b.Run(span, b.RunConfig(ruleset, None)))
+        return b.RunSchedule(b.Run(span, b.RunConfig(step.ruleset, None)))
     limit = [b.Var(span, ":match-limit"), b.Lit(span, b.Int(step.most))]
     name = b.Var(span, "bounded")
     parts = [
         b.Call(span, "let-scheduler", [name, b.Call(span, "back-off", limit)]),
-        b.Call(span, "run-with", [name, b.Var(span, ruleset)]),
+        b.Call(span, "run-with", [name, b.Var(span, step.ruleset)]),
     ]
     return b.UserDefined(span, "run-schedule", parts)
 
@@ -37,9 +43,9 @@ def step_command(b: Any, span: Any, step: Iteration) -> Any:
 def step_text(step: Iteration) -> str:
     """The same as text."""
     if step.most is None:
-        return f"(run _{step.phase} 1)"
+        return f"(run {step.ruleset} 1)"
     back_off = f"(let-scheduler bounded (back-off :match-limit {step.most}))"
-    return f"(run-schedule {back_off} (run-with bounded _{step.phase}))"
+    return f"(run-schedule {back_off} (run-with bounded {step.ruleset}))"
 
 
 def chunk(b: Any, span: Any, what: Inserted, start: int) -> tuple[list[Any], list[Any]]:

@@ -25,6 +25,7 @@ from eqsat.rulelang import (
     match,
     nodes,
     own_exprs,
+    own_rules,
     rule_forms,
     substitute,
     used,
@@ -172,6 +173,11 @@ class NormalForms:
             if any(op.name not in r.ops(r.right) for r in rs)
         )
         self._lasting: dict[str, frozenset[str]] = {}
+        self.own = frozenset(
+            r.name for r in own_rules(rules) if r.phase != "canonicalise"
+        )
+        """Names of the rules that wait until the stock ones are done: a user's, but for
+        normal forms."""
 
     def fits(self, r: Rule, present: Set[str]) -> bool:
         """Whether the ops of the left side that no normal form removes are all
@@ -199,9 +205,10 @@ class NormalForms:
     def forms(self, entry: Entry, signed: bool) -> list[str]:
         """A rewrite as the engine reads it (:func:`rule_forms`)."""
         key = entry[0].label, signed
+        own = entry[0].name in self.own
         known = self._forms.get(key)
         if known is None:
-            known = self._forms[key] = rule_forms(*entry, signed)
+            known = self._forms[key] = rule_forms(*entry, signed, own)
         return known
 
     def __call__(self, r: Rule) -> Entry:

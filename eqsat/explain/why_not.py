@@ -186,6 +186,13 @@ class Question:
         if search.won and any(built & part.used for part in search.parts):
             text = f"it matched {times}, and built a view or a constant that is used"
             return WhyNot(rule.name, "winner", text)
+        if not built and self.done.own_cost_s is not None:
+            price = _compared(self.done.own_cost_s, self.done.cost_s)
+            text = (
+                f"it matched {times}, but lost: the best program found with the rules "
+                f"that do not come with eqsat costs {price}"
+            )
+            return WhyNot(rule.name, "cost", text)
         if not built:
             text = f"it matched {times}, and built nothing that was not there"
             if all(isinstance(r, PatternVar) for r in rule.right):

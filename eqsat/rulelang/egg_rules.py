@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.rulelang.condition import Fact
-from eqsat.rulelang.egg_schema import constructor, literal, number, text
+from eqsat.rulelang.egg_schema import constructor, literal, number, ruleset, text
 from eqsat.rulelang.expression import Expr, Number, solve
 from eqsat.rulelang.pattern import (
     Num,
@@ -25,11 +25,16 @@ from eqsat.terms import Axes, dtype_code
 
 
 def rule_forms(
-    rule: Rule, left: Sequence[Pattern], right: Sequence[Pattern], signed: bool = False
+    rule: Rule,
+    left: Sequence[Pattern],
+    right: Sequence[Pattern],
+    signed: bool = False,
+    own: bool = False,
 ) -> list[str]:
     """One rule as an egglog ``(rule …)`` whose name is its label, after its literals.
 
     ``signed``: every node that it builds is entered in its table of provenance.
+    ``own``: it runs with the user's own rules of its phase.
     """
     writer = _Writer(rule, signed)
     for root in left:
@@ -40,7 +45,7 @@ def rule_forms(
     return [
         *known,
         f"(rule ({' '.join(writer.facts)})\n  ({' '.join(writer.build(left, right))})\n"
-        f"  :ruleset _{rule.phase} :name {text(rule.label)})\n",
+        f"  :ruleset {ruleset(rule.phase, own)} :name {text(rule.label)})\n",
     ]
 
 

@@ -44,6 +44,14 @@ _TOLERANCES = [
     f"(set (tolerance {dtype_code(d)}) {rounding(d)})"
     for d in (Weak.FLOAT, np.dtype("f2"), BF16, np.dtype("f4"), np.dtype("f8"))
 ]
+
+
+def ruleset(phase: str, own: bool) -> str:
+    """The engine's name for the rules of a phase: the stock ones, or a user's
+    ``own``."""
+    return f"_own_{phase}" if own else f"_{phase}"
+
+
 _PRELUDE = f"""
 (sort Dims (Vec i64))
 (sort T)
@@ -65,7 +73,7 @@ _PRELUDE = f"""
 (relation constant (T))
 {NEWLINE.join(f"(relation {name} (T))" for name in LEAF_FACTS)}
 (ruleset _types)
-{NEWLINE.join(f"(ruleset _{phase})" for phase in PHASES)}
+{NEWLINE.join(f"(ruleset {ruleset(p, o)})" for p in PHASES for o in (False, True))}
 {NEWLINE.join(_TOLERANCES)}
 (rule ((= e (Scalar c))) ((set (type e) (vec-of -1)) (set (lower e) c))
  :ruleset _types :name "type-scalar")

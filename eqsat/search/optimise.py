@@ -4,10 +4,10 @@ extraction."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from eqsat.egraph import (
@@ -17,10 +17,13 @@ from eqsat.egraph import (
     Inserted,
     Iteration,
     attr_values,
+    extend,
     fuse,
     fusions,
     mistyped,
+    normal_forms,
     open_engine,
+    saturate,
     verify_snapshot,
 )
 from eqsat.kernels import CostModel
@@ -91,6 +94,9 @@ class Optimised:
     """What extraction took each kernel for (s)."""
     dump: Callable[[], str] = lambda: ""
     """The e-graph as egglog text."""
+    own_cost_s: float | None = None
+    """What the best program found with a user's own rules costs (s), where the stock
+    rules alone found the cheaper one."""
     search: Search | None = None
     """What it went through; None when there was nothing to search."""
 
@@ -137,14 +143,25 @@ def optimise(
 
     ``provenance``: also keep which rules built each node (half as much time again).
     Always returns a correct program: when the budget ends before anything was found,
-    the one that the user wrote. Rules of a user's that break the search are left out,
-    and a :class:`RuleWarning` names them.
+    the one that the user wrote; and where there are rules of a user's, never one that
+    is dearer than what the stock rules among ``rules`` find alone. Rules of a user's
+    that break the search are left out, and a :class:`RuleWarning` names them.
     """
 
-    def search(some: RuleSet) -> Optimised:
-        return _optimised(roots, some, options, model, provenance)
+    budget = Budget.of(options.deadline_s, options.max_nodes)
 
-    return isolated(search, _admitted(rules, options))
+    def search(some: RuleSet, seconds: float = options.deadline_s) -> Optimised:
+        part = Budget.of(seconds, options.max_nodes)
+        return _optimised(roots, some, options, model, provenance, part)
+
+    admitted = _admitted(rules, options)
+    if not any(r.phase == "canonicalise" for r in own_rules(admitted)):
+        return isolated(search, admitted)
+    # Those are in force from the start, so that the stock rules need a search apart.
+    first = search(_stock(admitted))
+    if not budget.left():
+        return first
+    return _better(first, isolated(partial(search, seconds=budget.seconds), admitted))
 
 
 def _optimised(
@@ -153,6 +170,7 @@ def _optimised(
     options: Options,
     model: CostModel,
     provenance: bool,
+    budget: Budget,
 ) -> Optimised:
     """What :func:`optimise` gives, with ``rules`` as they are."""
     clock = _Clock()
@@ -163,7 +181,6 @@ def _optimised(
     if options.fusion and options.admits("reassociate"):
         roots = unstacked(given)
         constant = is_constant(roots)
-    budget = Budget.of(options.deadline_s, options.max_nodes)
     outside = varying(list(postorder(roots))) if options.regions else frozenset()
     kept = _kept(roots, constant, rules, options)
     regions = split(roots, constant, not options.regions, outside, rules.asked, kept)
@@ -191,43 +208,11 @@ def _optimised(
     for what in searched:
         engine.insert(what)
     clock.lap("insert")
-    search = budget.part(SATURATING)
-    engine.saturate(search)
-    budget.spent = search.spent
-    clock.lap("saturate")
-    with _blamed_on_rules(engine):
-        graph = engine.read()
-        for piece, classes in zip(free, graph.classes_of(*searched), strict=True):
-            piece.classes = classes
-        for piece in pieces:
-            if piece.sample.is_written:
-                piece.classes = graph.append(_inserted(piece))
-        engine.close()
-        if verifying():
-            verify_snapshot(
-                graph, "saturate", [(p.sample.terms, p.classes) for p in pieces]
-            )
-        clock.lap("read")
-        fired = dict(engine.fired)
-        ran = {step.phase for step in engine.history if isinstance(step, Iteration)}
-        if options.fusion and budget.left():
-            ran.add("fuse")
-            named = fusions(rules, {n.op.name for n in graph.nodes})
-            read = len(graph.nodes)
-            fired |= fuse(graph, named, budget)
-            if verifying():
-                verify_snapshot(graph, "fuse", start=read)
-        if not verifying() and own_rules(rules) and (wrong := mistyped(graph)):
-            raise EngineError(_cannot_be(str(wrong.node), engine))
-        clock.lap("fuse")
-        work = _Work(graph, pieces, regions, outside, roots, model, options)
-        result = _cover_all(work, budget, rules, ran, clock)
-    result.fired = fired
+    job = _Job(pieces, searched, regions, outside, roots, rules, model, options)
+    result = _searched(job, engine, budget, clock)
     result.baseline_cost_s = baseline
-    result.cost_s = model.program(result.roots, is_constant(result.roots))
     result.cut_short = _spent(budget, options)
     result.regions, result.distinct_regions = len(regions), len(pieces)
-    result.classes, result.nodes = len(graph.classes), len(graph.nodes)
     result.phases_s = clock.phases
     result.dump = engine.dump()
     if result.cost_s > baseline:
@@ -251,6 +236,105 @@ def _kept(
         return frozenset()
     terms = [t for t in postorder(roots) if not constant[t]]
     return written(terms, constant, rules)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one search is about."""
+
+    pieces: Sequence[_Piece]
+    searched: Sequence[Inserted]
+    """The pieces that rules may change, as they went into the engine."""
+    regions: Sequence[Region]
+    """In evaluation order."""
+    outside: Collection[Term]
+    """Terms that are leaves of all regions."""
+    roots: Sequence[Term]
+    rules: RuleSet
+    model: CostModel
+    options: Options
+
+
+def _searched(job: _Job, engine: Engine, budget: Budget, clock: _Clock) -> Optimised:
+    """The cheapest program that the stock rules find, or what a user's own rules find
+    after them where that costs no more."""
+    own = normal_forms(job.rules).own
+    with _blamed_on_rules(engine):
+        part = budget.part(SATURATING)
+        saturate(engine, part, own=False)
+        budget.spent = part.spent
+        clock.lap("saturate")
+        graph, fired = _read(job, engine, budget, clock, own)
+        best = _covered(job, engine, graph, fired, budget, clock)
+        if own and budget.left():
+            part = budget.part(SATURATING)
+            changed = extend(engine, part)
+            budget.spent = budget.spent or part.spent
+            clock.lap("saturate")
+            graph, fired = _read(job, engine, budget, clock, frozenset())
+            if changed or own & fired.keys():
+                found = _covered(job, engine, graph, fired, budget, clock)
+                best = _better(best, found)
+    engine.close()
+    return best
+
+
+def _better(stock: Optimised, own: Optimised) -> Optimised:
+    """What a user's own rules found, unless the stock rules found a cheaper program."""
+    if own.cost_s <= stock.cost_s:
+        return own
+    stock.fired, stock.own_cost_s = own.fired, own.cost_s
+    return stock
+
+
+def _read(
+    job: _Job, engine: Engine, budget: Budget, clock: _Clock, without: Set[str]
+) -> tuple[EGraph, dict[str, int]]:
+    """What the engine holds, with what fusions build but those ``without``; matches of
+    each rule."""
+    graph = engine.read()
+    found = iter(graph.classes_of(*job.searched))
+    for piece in job.pieces:
+        kept = piece.sample.is_written
+        piece.classes = graph.append(_inserted(piece)) if kept else next(found)
+    if verifying():
+        verify_snapshot(
+            graph, "saturate", [(p.sample.terms, p.classes) for p in job.pieces]
+        )
+    clock.lap("read")
+    fired = dict(engine.fired)
+    if job.options.fusion and budget.left():
+        named = fusions(job.rules, {n.op.name for n in graph.nodes})
+        read = len(graph.nodes)
+        fired |= fuse(graph, [f for f in named if f[0].name not in without], budget)
+        if verifying():
+            verify_snapshot(graph, "fuse", start=read)
+    if not verifying() and own_rules(job.rules) and (wrong := mistyped(graph)):
+        raise EngineError(_cannot_be(str(wrong.node), engine))
+    clock.lap("fuse")
+    return graph, fired
+
+
+def _covered(
+    job: _Job,
+    engine: Engine,
+    graph: EGraph,
+    fired: dict[str, int],
+    budget: Budget,
+    clock: _Clock,
+) -> Optimised:
+    """The cheapest program found in ``graph``."""
+    ran = {step.phase for step in engine.history if isinstance(step, Iteration)}
+    if job.options.fusion and budget.left():
+        ran.add("fuse")
+    work = _Work(
+        graph, job.pieces, job.regions, job.outside, job.roots, job.model, job.options
+    )
+    result = _cover_all(work, budget, job.rules, ran, clock)
+    result.fired = fired
+    result.cost_s = job.model.program(result.roots, is_constant(result.roots))
+    result.classes, result.nodes = len(graph.classes), len(graph.nodes)
+    return result
 
 
 _OF_RULES = ("saturate", "fuse")
@@ -281,6 +365,21 @@ def _spent(budget: Budget, options: Options) -> str:
     if budget.spent == "nodes":
         return f"the e-graph reached max_nodes={options.max_nodes}"
     return ""
+
+
+_STOCK: dict[int, tuple[RuleSet, RuleSet]] = {}
+
+
+def _stock(rules: RuleSet) -> RuleSet:
+    """The stock rules among ``rules``; the same object for the same rules."""
+    known = _STOCK.get(id(rules))
+    if known is None or known[0] is not rules:
+        own = set(own_rules(rules))
+        if len(_STOCK) > 32:
+            _STOCK.clear()
+        stock = RuleSet(tuple(r for r in rules if r not in own))
+        known = _STOCK[id(rules)] = rules, stock
+    return known[1]
 
 
 _ADMITTED: dict[tuple[int, str, frozenset[str]], tuple[RuleSet, RuleSet]] = {}

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eqsat.egraph import Budget, EGraph, Matcher, normal_forms, open_engine
+from eqsat.egraph import (
+    Budget,
+    EGraph,
+    Matcher,
+    normal_forms,
+    open_engine,
+    saturate,
+)
 from eqsat.kernels import rounds, zones
 from eqsat.rulelang import PHASES, RuleSet
 from eqsat.search.regions import inserted, ops_in, region_of
 from eqsat.terms import Term
 
-BUDGET_S, MAX_NODES = 0.2, 5000
+BUDGET_S, MAX_NODES = 0.2, 1000
 """Of the search for other spellings of what a decision is computed from. One that
 is not done counts as changed."""
 
@@ -59,7 +66,7 @@ def _spellings(
     budget = Budget.of(BUDGET_S, MAX_NODES)
     engine = open_engine(rules, ops_in([region]), keep=True)
     engine.insert(inserted(region))
-    engine.saturate(budget)
+    saturate(engine, budget)
     graph = None if budget.spent else engine.read()
     engine.close()
     return graph

@@ -41,8 +41,9 @@ class Options:
     then is returned. They are counted in processor
     time of the thread that compiles, so that a busy machine changes neither the program
     nor the warnings; there the wait is longer. ``max_nodes``: size of one e-graph
-    (e-nodes). ``extract``: ``greedy`` or ``exact`` (an integer program, for small
-    graphs). ``regions``: split long programs and optimise each distinct piece once.
+    (e-nodes); a user's own rules may enlarge any by an 800th of it. ``extract``:
+    ``greedy`` or ``exact`` (an integer program, for small graphs).
+    ``regions``: split long programs and optimise each distinct piece once.
     ``fusion``: let a kernel hold more than one op. ``disable``: names of rules and of
     rule files (``attention.py``) to leave out. ``kinds``: kinds of kernels of several
     ops (``map``, ``row``, ``contract``, ``attention``). ``least_elements``: size of the

@@ -57,7 +57,7 @@ def saturated(
             traced.outputs, rules or default_rules(), options, CostModel(), True
         )
     assert seen, "nothing to optimise"
-    ((graph, pieces),) = seen
+    graph, pieces = seen[-1]  # with the rules of a user's too
     terms: dict[int, Term] = {}
     for piece in pieces:
         for i, t in enumerate(piece.sample.leaves):

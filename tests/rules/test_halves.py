@@ -15,7 +15,7 @@ from scipy.special import erf, expit
 
 import eqsat as eq
 from eqsat.checking.rule_trial import programs
-from eqsat.egraph import open_engine
+from eqsat.egraph import open_engine, saturate
 from eqsat.egraph.snapshot import Budget
 from eqsat.terms.type_rules import BF16
 
@@ -230,6 +230,6 @@ def test_rules_of_halves_load_where_they_can_match() -> None:
     (program, *_) = programs(eq.default_rules()["softmax_of_bfloat16"])
     engine = open_engine(eq.default_rules(), program.ops)
     engine.insert(program.start)
-    engine.saturate(Budget(math.inf, 2000))
+    saturate(engine, Budget(math.inf, 2000))
     found = re.findall(r':name "(\w+_of_b?float16)"', engine.dump()())
     assert found == ["softmax_of_bfloat16"]

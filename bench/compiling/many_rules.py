@@ -41,7 +41,15 @@ def text(most: int = 500) -> str:
     """A file of ``most`` rules: of each group some, in turn."""
     groups = [
         list(g)
-        for g in (views(), functions(), joins(), products(), choices(), numbers())
+        for g in (
+            views(),
+            functions(),
+            joins(),
+            products(),
+            choices(),
+            numbers(),
+            same(),
+        )
     ]
     rows = [row for group in groups for row in group]
     step = len(rows) / most
@@ -169,6 +177,25 @@ def choices() -> Iterator[Made]:
     for g in JOINS[:4]:
         sides = f"where(c, {g}(x, z), {g}(y, z)), {g}(where(c, x, y), z)"
         yield "..., ..., ..., ...", "c: bool, x, y, z", sides, BOTH
+
+
+def same() -> Iterator[Made]:
+    """What says the same in more words, without an end."""
+    for of in ("x + y", "x * y", "x - y", "maximum(x, y)"):
+        yield "..., ...", "x, y", f"{of}, ({of}) * 1.0", ""
+        yield "..., ...", "x, y", f"{of}, ({of}) + 0.0", ""
+        yield "..., ...", "x, y", f"{of}, -(-({of}))", ""
+    twice = "matrix_transpose(matrix_transpose({}))"
+    for signature, params, of in (
+        ("... m k, k n", "x, y", "x @ y"),
+        ("m n, m n", "x, y", "x + y"),
+        ("m n, m n", "x, y", "x * y"),
+    ):
+        yield signature, params, f"{of}, {twice.format(of)}", ""
+    yield "... m k, k n", "x, y", "x @ y, (x * 1.0) @ y", ""
+    yield "... m k, k n", "x, y", "x @ y, x @ (y + 0.0)", ""
+    for f in UNARY:
+        yield "...", "x", f"{f}(x), {f}(x) * 1.0 + 0.0", ""
 
 
 def numbers() -> Iterator[Made]:
