@@ -12,6 +12,7 @@ from bench.extraction.instances import extraction
 from bench.extraction.random_dags import random_dags
 from bench.extraction.random_programs import random_programs
 from bench.mathematics.ulp import minimax, ulp
+from bench.npbench.run import npbench
 from bench.processes.limits import limits
 from bench.reports.plot import plot
 from bench.reports.table import table
@@ -34,6 +35,7 @@ for command in (
     extraction,
     gpu,
     minimax,
+    npbench,
     random_dags,
     random_programs,
     recording,

@@ -1,0 +1,84 @@
+"""``python -m bench npbench PATH``: the NumPy programs of a checkout of NPBench, as
+they are, by eqsat beside NumPy and Numba, one thread each.
+
+Each runs in a process of its own at its preset S. Loops are traced step by step, so a
+program that takes longer than ``--seconds`` to compile and to run is tried again with
+its integers divided by 2, 4, …; the table says so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.processes.pool import ROOT, environment
+from bench.reports import Record, machine, write
+
+SCALES = (1, 2, 4, 8, 16, 32)
+
+
+def record_of(path: Path, name: str, limit_s: float) -> Record:
+    """The record of a program, at the largest size that ends within the limit."""
+    found: Record = {}
+    for scale in SCALES:
+        command = [sys.executable, "-m", "bench.npbench.one"]
+        try:
+            done = subprocess.run(
+                [*command, str(path.resolve()), name, str(scale)],
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                cwd=ROOT,
+                env=environment(1),
+            )
+        except subprocess.TimeoutExpired:
+            found = {"name": name, "scale": scale, "why": f"more than {limit_s:g} s"}
+            continue
+        lines = done.stdout.splitlines()
+        if done.returncode or not lines:
+            last = (done.stderr.splitlines() or ["it printed nothing"])[-1]
+            return {"name": name, "scale": scale, "why": f"the process ended: {last}"}
+        return dict(json.loads(lines[-1]))
+    return found
+
+
+@click.command("npbench")
+@click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("names", nargs=-1)
+@click.option("--seconds", default=60.0, help="Limit of each program at each size.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Results as JSON."
+)
+def npbench(path: Path, names: Sequence[str], seconds: float, out: Path | None) -> None:
+    """Run the programs of the checkout of NPBench at PATH, or those named."""
+    every = sorted(p.stem for p in path.joinpath("bench_info").glob("*.json"))
+    chosen = names or every
+    records = []
+    with click.progressbar(chosen, label="programs", file=sys.stderr) as bar:
+        for name in bar:
+            records.append(record_of(path, name, seconds))
+    Console(width=120).print(_table(records))
+    right = sum(not r["why"] for r in records)
+    click.echo(f"{right} of {len(records)} programs give NumPy's results")
+    if out is not None:
+        write(out, {**machine(), "seconds": seconds, "programs": records})
+
+
+def _table(records: Sequence[Record]) -> Table:
+    table = Table()
+    for name in ("program", "sizes", "NumPy", "Numba", "eqsat", "first call", ""):
+        table.add_column(name, justify="left" if name in ("program", "") else "right")
+    for r in records:
+        times = (r.get(k) for k in ("numpy_s", "numba_s", "eqsat_s", "first_s"))
+        shown = ["" if t is None else f"{t * 1e3:.3g} ms" for t in times]
+        size = "S" if r["scale"] == 1 else f"S / {r['scale']}"
+        why = r["why"].splitlines()
+        table.add_row(r["name"], size, *shown, why[0] if why else "")
+    return table
