@@ -25,7 +25,7 @@ ENOUGH_S = 0.5
 MOST_CALLS = 20
 
 
-class NumpyProgram:
+class ScienceProgram:
     """A program with the arguments of its preset S, integers divided by ``scale``."""
 
     def __init__(self, path: Path, name: str, scale: int) -> None:
@@ -85,7 +85,7 @@ def called(f: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     return [*results, *(a for a in args if isinstance(a, np.ndarray))]
 
 
-def seconds(f: Callable[..., Any], program: NumpyProgram) -> float:
+def seconds(f: Callable[..., Any], program: ScienceProgram) -> float:
     """Seconds of a call: the median of several."""
     times: list[float] = []
     while sum(times) < ENOUGH_S and len(times) < MOST_CALLS:
@@ -100,7 +100,7 @@ def record(path: Path, name: str, scale: int) -> Record:
     """The record of a program: what eqsat makes of it, and how long calls take."""
     import eqsat as eq
 
-    program = NumpyProgram(path, name, scale)
+    program = ScienceProgram(path, name, scale)
     plain = program.function("numpy")
     found: Record = {"name": name, "scale": scale, "why": ""}
     want = called(plain, program.arguments())
@@ -121,7 +121,7 @@ def record(path: Path, name: str, scale: int) -> Record:
     return found
 
 
-def _by_numba(program: NumpyProgram) -> float | None:
+def _by_numba(program: ScienceProgram) -> float | None:
     """Seconds by NPBench's own version for Numba; None where there is none."""
     try:
         f = program.function("numba_n")
