@@ -148,7 +148,7 @@ class _Writer:
     def __post_init__(self) -> None:
         self.called = self.program.names
         self.views = layouts_of(self.program) if self.language else {}
-        self.decided = decided(self.program) if self.language else frozenset()
+        self.decided = decided(self.program)
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.reasons: dict[str, str] = {}
@@ -230,6 +230,7 @@ class _Writer:
             self.namespace,
             self.language,
             self.products,
+            step.term in self.decided,
         )
         if self.language:
             own = self._by_mlx(step, new())

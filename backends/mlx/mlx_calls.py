@@ -74,6 +74,8 @@ class KernelWriter:
         self.tables = KnownValues(self.leaves, names, namespace)
         self.wide = False
         """Whether halves are computed in float32."""
+        self.rounds = False
+        """Whether they are rounded after each call all the same."""
         self.uses = uses_of(self.roots, self.leaves)
 
     def lines(self) -> list[str]:
@@ -162,9 +164,16 @@ class KernelWriter:
             return self._in_half(term)
         text = spell.expression(self._call(term, self.value))
         if op is cast_op and term.dtype in HALF and self.wide:
-            narrow = spell.cast_text(self.value(term.args[0]), term.dtype)
-            return spell.cast_text(narrow, WIDE)
-        return text
+            return self._rounded(self.value(term.args[0]), term)
+        return self._rounded(text, term) if self._is_rounded(term) else text
+
+    def _is_rounded(self, term: Term) -> bool:
+        return self.rounds and self.wide and term.dtype in HALF
+
+    def _rounded(self, text: str, term: Term) -> str:
+        """``text`` in float32, rounded to the half that ``term`` is."""
+        half = cast("np.dtype[Any]", term.dtype)
+        return spell.cast_text(spell.cast_text(text, half), WIDE)
 
     def _widened(self, term: Term, text: str) -> str:
         """``text``, of the dtype of ``term``, as it is computed with."""
@@ -182,10 +191,14 @@ class KernelWriter:
     def _call(self, term: Term, value: Callable[[Term], str]) -> spell.MLXCall:
         args = []
         met = next((self.dtype(a) for a in term.args if self.dtype(a)), None)
+        halves = (a.dtype for a in term.args if self._is_rounded(a))
+        half = cast("np.dtype[Any] | None", next(halves, None))
         for a in term.args:
             text = value(a)
             if isinstance(a.dtype, Weak) and met is not None and "table" not in text:
-                text = spell.number(cast(float, evaluate([a], {})[a]), met)
+                number = cast(float, evaluate([a], {})[a])
+                number = number if half is None else float(half.type(number))
+                text = spell.number(number, met)
             args.append(text)
         dtype = self.dtype(term) or np.dtype(np.float64)
         dtypes = tuple(self.dtype(a) for a in term.args)
@@ -286,11 +299,13 @@ def kernel_writer(
     namespace: dict[str, Any],
     language: str,
     products: Products,
+    exact: bool,
 ) -> KernelWriter:
     """A writer of ``kernel``. float16 and bfloat16 are computed in float32, unless one
-    call rounds its own result."""
+    call rounds its own result; with ``exact`` they are rounded after each call."""
     writer = KernelWriter(kernel, called, names, namespace, language, products)
     library = kernel.kind not in (MAP, ROW)
+    writer.rounds = exact
     writer.wide = not (language and library) and not is_one_call(writer)
     return writer
 

@@ -23,6 +23,8 @@ from eqsat.terms import (
     Op,
     Pointwise,
     ToDType,
+    Weak,
+    common_dtype,
     op,
     pointwise,
     weak_floats,
@@ -319,5 +321,10 @@ def clip(
         held = np.iinfo(known)
         low = None if type(low) is int and low <= held.min else low
         high = None if type(high) is int and high >= held.max else high
+    met = [dtype_of(b) for b in (low, high) if b is not None]
+    if known not in (None, BF16) and len(met) == 2 and met != [None, None]:
+        bounds = zip(met, (low, high), strict=True)
+        kinds = [Weak(type(b)) if d is None else d for d, b in bounds]
+        x = cast(x, common_dtype("clip", "common", [known, *kinds]))  # all at once
     y = x if low is None else maximum(x, low)
     return y if high is None else minimum(y, high)

@@ -94,6 +94,12 @@ def test_decisions_are_numpys_on_mlx(name: str) -> None:
     same(RECOMPUTED[name], *arrays("f4"), backend="mlx")
 
 
+@pytest.mark.parametrize("name", ["chain", "compared", "floor"])
+def test_halves_are_rounded_before_decisions_on_mlx(name: str) -> None:
+    pytest.importorskip("mlx.core")
+    same(HALVES[name], *arrays("f2"), backend="mlx")
+
+
 def test_fast_numerics_decide_upon_what_rules_make() -> None:
     x, y = arrays("f8")
     low = eq.jit(RECOMPUTED["equal"], options=eq.Options(numerics="fast")).lower(x, y)
