@@ -9,6 +9,7 @@ else is free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from eqsat.egraph import (
     Budget,
@@ -20,7 +21,7 @@ from eqsat.egraph import (
 )
 from eqsat.kernels import rounds, zones
 from eqsat.rulelang import PHASES, RuleSet
-from eqsat.search.regions import inserted, ops_in, region_of
+from eqsat.search.regions import Region, inserted, ops_in, region_of
 from eqsat.terms import Term
 
 BUDGET_S, MAX_NODES = 0.2, 1000
@@ -33,18 +34,23 @@ def written(
 ) -> frozenset[Term]:
     """Those of ``terms`` that are computed as they were written: the zones that a rule
     would change."""
-    found = (z for z in zones(terms) if _is_changed(z, constant, rules))
-    return frozenset(t for zone in found for t in zone)
+    found: list[Term] = []
+    known: dict[tuple[Any, ...], bool] = {}
+    for zone in zones(terms):
+        if not any(map(rounds, zone)):
+            continue
+        region = region_of(zone, set(), constant, asked=())
+        if region.key not in known:
+            known[region.key] = _is_changed(region, rules)
+        if known[region.key]:
+            found += zone
+    return frozenset(found)
 
 
-def _is_changed(
-    zone: Sequence[Term], constant: Mapping[Term, bool], rules: RuleSet
-) -> bool:
+def _is_changed(zone: Region, rules: RuleSet) -> bool:
     """Whether a rule that may round otherwise matches within ``zone``, or within what
     exact rules make of it."""
-    if not any(map(rounds, zone)):
-        return False
-    graph = _spellings(zone, constant, _exact(rules))
+    graph = _spellings(zone, _exact(rules))
     if graph is None:
         return True
     matcher = Matcher(graph)
@@ -58,14 +64,13 @@ def _is_changed(
     return False
 
 
-def _spellings(
-    zone: Sequence[Term], constant: Mapping[Term, bool], rules: RuleSet
-) -> EGraph | None:
-    """``zone`` with all that ``rules`` make of it; None where that takes too long."""
-    region = region_of(zone, set(), constant, asked=())
+def _spellings(zone: Region, rules: RuleSet) -> EGraph | None:
+    """``zone`` with all that ``rules`` make of it; None where that is too much."""
+    if len(zone.terms) > MAX_NODES:
+        return None
     budget = Budget.of(BUDGET_S, MAX_NODES)
-    engine = open_engine(rules, ops_in([region]), keep=True)
-    engine.insert(inserted(region))
+    engine = open_engine(rules, ops_in([zone]), keep=True)
+    engine.insert(inserted(zone))
     saturate(engine, budget)
     graph = None if budget.spent else engine.read()
     engine.close()
