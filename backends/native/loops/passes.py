@@ -78,9 +78,11 @@ class Passes:
         b, row = self.code.b, self.statements.row
         quick = {t: row[t] for t in reducers}
         before = b.block
+        self.code.bases = {}  # addresses of the loops that are done
         with b.if_then(any_nan(self.code, found), likely=False):
             self._reduce(p, block)
             after = b.block
+        self.code.bases = {}
         for t, value in quick.items():
             either = b.phi(value.type)
             either.add_incoming(value, before)
