@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.kernels import CPU, CostModel, Device, Program, measure_cpu, measured
+from eqsat.kernels import (
+    CPU,
+    CostModel,
+    Device,
+    Program,
+    Target,
+    measure_cpu,
+    measured,
+)
 from eqsat.support import Options
 from eqsat.terms import Op
 
@@ -27,7 +36,10 @@ class NativeBackend:
         """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
         device = replace(CPU, launch_s=3e-7)
         return CostModel(
-            measured(self.name, device), backend=self.name, others=("numpy",)
+            measured(self.name, device),
+            Target(longest_row=sys.maxsize),  # rows are loops
+            backend=self.name,
+            others=("numpy",),
         )
 
     def measure(self, progress: Callable[[str], None]) -> Device:

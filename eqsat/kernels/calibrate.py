@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels.cost_model import Device
-from eqsat.support import OptionError, user_folder
+from eqsat.support import (
+    OptionError,
+    UntrustedError,
+    trusted_folder,
+    user_folder,
+    warn_untrusted,
+)
 
 Array = np.ndarray[Any, Any]
 SIZES = tuple(1 << k for k in range(14, 27, 2))
@@ -51,19 +57,40 @@ def measured(backend: str, default: Device) -> Device:
 
     Raises :class:`OptionError` that names the file when it cannot be understood.
     """
-    file = device_file()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError:
+    text = _kept()
+    if text is None:
         return default
     try:
         found = json.loads(text).get(machine(), {}).get(backend)
         return default if found is None else _device(found)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _WRONG as error:
         raise OptionError(
-            f"{file}: not what `eqsat calibrate` writes ({error}); remove it with "
-            f"`eqsat calibrate --reset`"
+            f"{device_file()}: not what `eqsat calibrate` writes ({error}); remove it "
+            f"with `eqsat calibrate --reset`"
         ) from error
+
+
+_WRONG = ValueError, TypeError, LookupError, AttributeError, RecursionError
+"""What a file raises that somebody else wrote; the last one nested too deep."""
+
+
+def _kept() -> bytes | None:
+    """What the file of measured devices holds; None where there is none to be read, or
+    others can change it."""
+    try:
+        file = device_file()
+    except RuntimeError:  # a user without a home folder
+        return None
+    if not os.path.exists(file):
+        return None
+    try:
+        with trusted_folder(file.parent) as folder:
+            return folder.read(file.name)[0]
+    except UntrustedError as error:
+        warn_untrusted(str(file), error, "EQSAT_CONFIG_DIR")
+    except OSError:
+        pass
+    return None
 
 
 def _device(kept: dict[str, Any]) -> Device:
@@ -71,23 +98,32 @@ def _device(kept: dict[str, Any]) -> Device:
         (float("inf") if a is None else float(a), float(b))
         for a, b in kept["bandwidths"]
     )
-    known = {f.name for f in fields(Device)}
-    plain = {k: v for k, v in kept.items() if k in known}
-    return Device(**plain | {"bandwidths": rooms})
+    known = {f.name for f in fields(Device)} - {"name", "bandwidths"}
+    numbers = {k: float(v) for k, v in kept.items() if k in known}
+    found = Device(str(kept["name"]), bandwidths=rooms, **numbers)
+    rates = found.flops_per_s, found.map_flops_per_s, *(rate for _, rate in rooms)
+    times = found.launch_s, found.step_s, found.view_s
+    if not rooms or not all(0 < a < float("inf") for a in rates):
+        raise ValueError("a rate is no positive number")
+    if not all(0 <= a < float("inf") for a in times):
+        raise ValueError("a time is no positive number")
+    return found
 
 
 def keep(backend: str, device: Device) -> Path:
-    """Write a measured device; the file."""
+    """Write a measured device; the file. Raises :class:`OptionError` where it cannot be
+    written."""
     file = device_file()
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = {}
-    known.setdefault(machine(), {})[backend] = record(device)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    part.replace(file)
+        known = json.loads(_kept() or b"{}")
+        known.setdefault(machine(), {})[backend] = record(device)
+    except _WRONG:
+        known = {machine(): {backend: record(device)}}
+    try:
+        with trusted_folder(file.parent, make=True) as folder:
+            folder.write(file.name, json.dumps(known, indent=1).encode())
+    except OSError as error:
+        raise OptionError(f"cannot write {file}: {error}") from error
     return file
 
 

@@ -35,6 +35,11 @@ from eqsat.support.lazy_room import lazy_room
 from eqsat.support.once import cached_once, once
 from eqsat.support.options import KINDS, NUMERICS, Options
 from eqsat.support.pytree import ArrayAt, TreeNode
+from eqsat.support.trusted_files import (
+    UntrustedError,
+    trusted_folder,
+    warn_untrusted,
+)
 from eqsat.support.user_dirs import user_folder
 from eqsat.support.verification import Broken, refuse, verifying
 from eqsat.support.wording import an, counted

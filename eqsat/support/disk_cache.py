@@ -1,10 +1,15 @@
 """What was found out before, on disk: bytes by key, kept between processes.
 
 An entry is one file, written beside its place and then moved there, so that a reader
-finds a whole one or none, whoever else writes and whenever a writer is killed. What
-does not match its own checksum counts as missing and is removed. ``EQSAT_CACHE=0``
-turns the cache off, ``EQSAT_CACHE_DIR`` names another folder, ``EQSAT_CACHE_BYTES``
-bounds its size.
+finds a whole one or none, whoever else writes and whenever a writer is killed. It is
+not forced to the disk: what a loss of power cuts short does not match its checksum. The
+checksum is over the name, too, and the name follows from the program, the CPU and the
+versions: an entry under the name of another does not match, either. What does not match
+counts as missing and is removed. Files that another user can change are not used
+(:mod:`.trusted_files`). What is not named as an entry is never touched.
+
+``EQSAT_CACHE=0`` turns the cache off, ``EQSAT_CACHE_DIR`` names another folder,
+``EQSAT_CACHE_BYTES`` bounds its size.
 """
 
 from __future__ import annotations
@@ -13,27 +18,35 @@ import hashlib
 import importlib.util
 import itertools
 import os
-import stat
+import platform
+import re
 import sys
 import time
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
-from eqsat.support.errors import CacheWarning
+from eqsat.support.trusted_files import (
+    PARTS,
+    TrustedFolder,
+    UntrustedError,
+    trusted_folder,
+    warn_untrusted,
+)
 from eqsat.support.user_dirs import user_folder
 
+Found = TypeVar("Found")
 MOST_BYTES = 1 << 29
 """Size of the cache (bytes) unless ``EQSAT_CACHE_BYTES`` says otherwise."""
-_MAGIC = b"eqsat\x00\x01\n"
+_MAGIC = b"eqsat\x00\x02\n"
 _DIGEST = 32
-_PART = "part-"
-"""How the names of files begin that are being written."""
+_ENTRY = re.compile("[a-z]+-[0-9a-f]{64}")
+"""Names of entries. No other files are listed or removed."""
 _STALE_S = 3600.0
-"""Age of such a file (s) after which its writer must have died."""
+"""Age of a file that is being written (s) after which its writer must have died."""
 _TOUCH_S = 600.0
 """Age of an entry (s) after which a use of it counts as a new one."""
 _OFTEN = 64
@@ -77,104 +90,100 @@ def key(kind: str, *parts: bytes | str) -> str:
 
 def get(name: str) -> bytes | None:
     """The entry that :func:`key` names, or None."""
-    folder = _folder()
-    if folder is None:
-        return None
-    path = os.path.join(folder, name)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-            age = time.time() - os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return None
-    start = len(_MAGIC) + _DIGEST
-    payload = data[start:]
-    if data[:start] != _MAGIC + hashlib.sha256(payload).digest():
-        drop(name)
-        return None
-    if age > _TOUCH_S:
-        with suppress(OSError):
-            os.utime(path)
-    return payload
+    return _in_folder(lambda folder: _read(folder, name))
 
 
 def put(name: str, payload: bytes) -> None:
     """Keep an entry. Where the folder cannot be written to, nothing is kept."""
-    folder = _folder(make=True)
-    if folder is None:
-        return
-    part = os.path.join(folder, f"{_PART}{os.getpid()}-{next(_writes)}-{name[-16:]}")
-    try:
-        with open(part, "xb") as file:
-            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-        os.replace(part, os.path.join(folder, name))
-    except OSError:
-        with suppress(OSError):
-            os.unlink(part)
-        return
-    if next(_kept) % _OFTEN == 0:
-        trim(folder)
+    _in_folder(lambda folder: _write(folder, name, payload), make=True)
 
 
 def drop(name: str) -> None:
     """Forget an entry, whose content turned out to be of no use."""
-    folder = _folder()
-    if folder is not None:
-        with suppress(OSError):
-            os.unlink(os.path.join(folder, name))
+    _in_folder(lambda folder: folder.remove(name))
 
 
-_writes = itertools.count()
-_kept = itertools.count()
-
-
-def trim(folder: str, most: int | None = None) -> None:
+def trim(most: int | None = None) -> None:
     """Remove the entries that were not used for longest until a tenth less than
     ``most`` bytes are left, and what dead writers left."""
-    most = most_bytes() if most is None else most
-    found = []
-    for entry in _files(folder):
-        with suppress(OSError):
-            state = entry.stat()
-            if entry.name.startswith(_PART):
-                if time.time() - state.st_mtime > _STALE_S:
-                    os.unlink(entry.path)
-            else:
-                found.append((state.st_mtime, entry.path, state.st_size))
-    total = sum(size for *_, size in found)
-    if total <= most:
-        return
-    for _, path, size in sorted(found):
-        if total <= most - most // 10:
-            break
-        with suppress(OSError):
-            os.unlink(path)
-        total -= size
+    _in_folder(lambda folder: _trim(folder, most_bytes() if most is None else most))
 
 
 def info() -> Info:
     """What is kept, and where."""
-    folder = _folder()
-    kinds: dict[str, tuple[int, int]] = {}
-    for entry in _files(folder) if folder else ():
-        if entry.name.startswith(_PART):
-            continue
-        with suppress(OSError):
-            kind = entry.name.partition("-")[0]
-            count, size = kinds.get(kind, (0, 0))
-            kinds[kind] = count + 1, size + entry.stat().st_size
-    ordered = dict(sorted(kinds.items()))
-    return Info(Path(folder) if folder else None, ordered, most_bytes())
+    path, kinds = _in_folder(lambda f: (Path(f.path), _kinds(f))) or (None, {})
+    return Info(path, kinds, most_bytes())
 
 
 def clear() -> int:
-    """Remove all entries; how many there were."""
-    folder = _folder()
-    count = 0
-    for entry in _files(folder) if folder else ():
+    """Remove all entries; how many there were. Other files in the folder stay."""
+    return _in_folder(_clear) or 0
+
+
+def _read(folder: TrustedFolder, name: str) -> bytes | None:
+    data, state = folder.read(name)
+    start = len(_MAGIC) + _DIGEST
+    payload = data[start:]
+    if data[:start] != _head(name, payload):
+        folder.remove(name)
+        return None
+    if time.time() - state.st_mtime > _TOUCH_S:
         with suppress(OSError):
-            os.unlink(entry.path)
-            count += 1
+            folder.touch(name)
+    return payload
+
+
+def _write(folder: TrustedFolder, name: str, payload: bytes) -> None:
+    folder.write(name, _head(name, payload) + payload)
+    if next(_kept) % _OFTEN == 0:
+        _trim(folder, most_bytes())
+
+
+_kept = itertools.count()
+
+
+def _head(name: str, payload: bytes) -> bytes:
+    """What an entry begins with: it holds the payload, and under this name alone."""
+    return _MAGIC + hashlib.sha256(b"%s\0%s" % (name.encode(), payload)).digest()
+
+
+def _trim(folder: TrustedFolder, most: int) -> None:
+    found = []
+    for name, state in folder.own_files():
+        if _ENTRY.fullmatch(name):
+            found.append((state.st_mtime, name, state.st_size))
+        elif PARTS.fullmatch(name) and time.time() - state.st_mtime > _STALE_S:
+            with suppress(OSError):
+                folder.remove(name)
+    total = sum(size for *_, size in found)
+    if total <= most:
+        return
+    for _, name, size in sorted(found):
+        if total <= most - most // 10:
+            break
+        with suppress(OSError):
+            folder.remove(name)
+        total -= size
+
+
+def _kinds(folder: TrustedFolder) -> dict[str, tuple[int, int]]:
+    kinds: dict[str, tuple[int, int]] = {}
+    for name, state in folder.own_files():
+        if _ENTRY.fullmatch(name):
+            kind = name.partition("-")[0]
+            count, size = kinds.get(kind, (0, 0))
+            kinds[kind] = count + 1, size + state.st_size
+    return dict(sorted(kinds.items()))
+
+
+def _clear(folder: TrustedFolder) -> int:
+    count = 0
+    for name, _ in list(folder.own_files()):
+        is_entry = _ENTRY.fullmatch(name) is not None
+        if is_entry or PARTS.fullmatch(name):
+            with suppress(OSError):
+                folder.remove(name)
+                count += is_entry
     return count
 
 
@@ -192,14 +201,6 @@ def base_folder() -> Path:
     return user_folder("cache", "EQSAT_CACHE_DIR")
 
 
-def _files(folder: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            yield from found
-    except OSError:
-        return
-
-
 # -- the folder ------------------------------------------------------------------------
 
 
@@ -208,50 +209,25 @@ def is_on() -> bool:
     return os.environ.get("EQSAT_CACHE") != "0"
 
 
-def _folder(make: bool = False) -> str | None:
-    """The folder of entries, if there is one that can be trusted."""
+def _in_folder(
+    work: Callable[[TrustedFolder], Found], make: bool = False
+) -> Found | None:
+    """What ``work`` finds in the folder of entries; None where there is none or the
+    system refuses. What others can change is not used, and named once."""
     if not is_on():
         return None
-    return _trusted(os.environ.get("EQSAT_CACHE_DIR"), make)
-
-
-_known: dict[str | None, str] = {}
-_refused: set[str] = set()
-
-
-def _trusted(chosen: str | None, make: bool) -> str | None:
-    known = _known.get(chosen)
-    if known is not None:
-        return known
     try:
-        folder = os.path.join(base_folder(), "compiled")
-        if make:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        state = os.stat(folder)
-    except (OSError, RuntimeError):
+        path = base_folder() / "compiled"
+    except RuntimeError:  # a user without a home folder
         return None
-    if not _is_own(state):
-        if folder not in _refused:
-            _refused.add(folder)
-            warnings.warn(
-                f"eqsat: the cache {folder} is not used: others can write to it; give "
-                f"it to yourself with mode 0700, or set EQSAT_CACHE_DIR",
-                CacheWarning,
-                stacklevel=2,
-            )
-        return None
-    _known[chosen] = folder
-    return folder
-
-
-def _is_own(state: os.stat_result) -> bool:
-    """Whether a folder is this user's and nobody else can write to it: what lies there
-    is run."""
-    if not stat.S_ISDIR(state.st_mode):
-        return False
-    if not hasattr(os, "geteuid"):
-        return True
-    return state.st_uid == os.geteuid() and not state.st_mode & 0o022
+    try:
+        with trusted_folder(path, make) as folder:
+            return work(folder)
+    except UntrustedError as error:
+        warn_untrusted(f"the cache {path}", error, "EQSAT_CACHE_DIR")
+    except OSError:
+        pass
+    return None
 
 
 # -- versions --------------------------------------------------------------------------
@@ -260,10 +236,12 @@ def _is_own(state: os.stat_result) -> bool:
 @lru_cache(maxsize=1)
 def _versions() -> bytes:
     """What differs wherever other code or other rules would be found."""
-    numpy = sys.modules.get("numpy")
+    ours, numpy = sys.modules.get("eqsat"), sys.modules.get("numpy")
     words = [
         sys.version,
         sys.platform,
+        platform.machine(),
+        str(getattr(ours, "__version__", "")),
         sys.byteorder,
         str(getattr(numpy, "__version__", "")),
         *_sources(),
@@ -281,7 +259,7 @@ def _sources() -> Iterable[str]:
 
 
 def _states(folder: str, name: str) -> Iterator[str]:
-    for entry in _files(folder):
+    for entry in os.scandir(folder):
         if entry.name.startswith((".", "__pycache__")):
             continue
         inside = f"{name}/{entry.name}"

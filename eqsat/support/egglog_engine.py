@@ -18,11 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.support.errors import EngineError
+from eqsat.support.once import cached_once
 
 
-@lru_cache(maxsize=1)
 def bindings() -> Any:
     """The module ``egglog.bindings``, loaded without running the package around it."""
+    return _bindings_of(os.getpid())
+
+
+@cached_once
+def _bindings_of(process: int) -> Any:
+    """Loaded once for a process: objects of one copy are none of another."""
     loaded = sys.modules.get("egglog.bindings")
     if loaded is not None and not _orphaned:
         return loaded
@@ -75,7 +81,6 @@ def _after_fork() -> None:
     needs another copy of it."""
     global _orphaned
     _orphaned = _orphaned or "egglog.bindings" in sys.modules
-    bindings.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -95,7 +95,7 @@ class StaleWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """The disk cache is not used: others could put code there."""
+    """The disk cache or a file of the user's is not used: others can change it."""
 
 
 class SourceLine(NamedTuple):

@@ -22,6 +22,9 @@ from typing import Any, NamedTuple, cast
 from eqsat.support.errors import TraceError, at, caller_line
 from eqsat.support.wording import an
 
+MOST_DEPTH = 128
+"""Containers in containers. Python compares and hashes structures by recursion."""
+
 
 class Found(NamedTuple):
     """One array and where it was: ``x['w'][0]``."""
@@ -74,17 +77,21 @@ _ARRAY = ArrayAt()
 
 
 def flatten(
-    value: Any, is_array: Callable[[Any], bool], path: str = ""
+    value: Any,
+    is_array: Callable[[Any], bool],
+    path: str = "",
+    most_depth: int = MOST_DEPTH,
 ) -> tuple[list[Found], Structure]:
     """The arrays in ``value``, depth first, and the structure around them.
 
     ``path`` is the name of ``value`` in error messages. Raises :class:`TraceError` for
-    a container that holds itself and for a static value that is not hashable.
+    a container that holds itself, for more than ``most_depth`` containers in each
+    other, and for a static value that is not hashable.
     """
     if is_array(value):
         return [Found(path, value)], _ARRAY
     found: list[Found] = []
-    return found, _walk(value, path, is_array, found, [])
+    return found, _walk(value, path, is_array, found, [], most_depth)
 
 
 def _walk(
@@ -93,6 +100,7 @@ def _walk(
     is_array: Callable[[Any], bool],
     found: list[Found],
     open_: list[int],
+    most: int,
 ) -> Structure:
     """The structure of ``value``, whose arrays go to ``found``; ``open_`` are the
     containers around it. (A function inside ``flatten`` that calls itself is a cycle,
@@ -105,9 +113,12 @@ def _walk(
         return _static(value, where, is_array)
     if id(value) in open_:
         raise TraceError(f"{where or 'the value'} contains itself{at(caller_line())}")
+    if len(open_) == most:
+        raise _too_deep(where)
     open_.append(id(value))
     children = tuple(
-        _walk(child, where + step, is_array, found, open_) for _, step, child in parts
+        _walk(child, where + step, is_array, found, open_, most)
+        for _, step, child in parts
     )
     open_.pop()
     keys = tuple(key for key, _, _ in parts)
@@ -118,6 +129,14 @@ def _walk(
     types = () if named else tuple(map(type, keys))
     held, assigned = _beside_items(value, is_array)
     return TreeNode(type(value), keys, children, extra, held, assigned, types)
+
+
+def _too_deep(where: str) -> TraceError:
+    short = where if len(where) <= 40 else f"{where[:40]}…"
+    return TraceError(
+        f"{short or 'the value'} is nested too deep: at most {MOST_DEPTH} containers "
+        f"in each other; put what lies in it into one array{at(caller_line())}"
+    )
 
 
 def _beside_items(
@@ -187,9 +206,12 @@ def _own(value: Any) -> list[str]:
 
 
 def _step(kind: type, key: Hashable) -> str:
-    return (
-        f"[{key!r}]" if issubclass(kind, (dict, list)) or kind is tuple else f".{key}"
-    )
+    if not issubclass(kind, (dict, list)) and kind is not tuple:
+        return f".{key}"
+    try:
+        return f"[{key!r}]"
+    except RecursionError as error:
+        raise _too_deep(f"a key of a {kind.__name__!r}") from error
 
 
 class Made:
@@ -216,29 +238,44 @@ def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None
     if held_by(value) is None and type(value) not in CONTENT:
         return None
     held: list[Any] = []
-    return Attributes(_attributes(value, is_array, held, {}), tuple(held))
+    try:
+        return Attributes(_attributes(value, is_array, held, {}), tuple(held))
+    except RecursionError as error:  # of what sets and queues of Python's own hold
+        raise _too_deep(type(value).__name__) from error
 
 
 def _attributes(
-    v: Any, is_array: Callable[[Any], bool], held: list[Any], seen: dict[int, int]
-) -> Hashable:
-    kind = type(v)
-    if kind in (bool, int, str, type(None)):
-        return kind, v
-    if kind is float:
-        return kind, repr(v)
-    items = None if is_array(v) else held_by(v)
-    if items is None:
+    value: Any,
+    is_array: Callable[[Any], bool],
+    held: list[Any],
+    seen: dict[int, int],
+) -> tuple[Hashable, ...]:
+    """One entry for each object, each before what it holds. (Neither nested nor
+    recursive: lists may be linked to any length.)"""
+    found: list[Hashable] = []
+    ahead = [value]
+    while ahead:
+        v = ahead.pop()
+        kind = type(v)
+        if kind in (bool, int, str, type(None)):
+            found.append((kind, v))
+            continue
+        if kind is float:
+            found.append((kind, repr(v)))
+            continue
+        items = None if is_array(v) else held_by(v)
+        if id(v) in seen:
+            found.append(("again", seen[id(v)]))
+            continue
         held.append(v)
-        return (id(v), CONTENT[kind](v)) if kind in CONTENT else id(v)
-    if id(v) in seen:
-        return "again", seen[id(v)]
-    seen[id(v)] = len(seen)
-    held.append(v)
-    children = tuple(
-        (key, _attributes(child, is_array, held, seen)) for key, child in items
-    )
-    return kind, None if is_value(v) else id(v), children
+        if items is None:
+            found.append((id(v), CONTENT[kind](v)) if kind in CONTENT else id(v))
+            continue
+        seen[id(v)] = len(seen)
+        keys = tuple(key for key, _ in items)
+        found.append((kind, None if is_value(v) else id(v), keys))
+        ahead += [child for _, child in reversed(items)]
+    return tuple(found)
 
 
 def is_value(value: Any) -> bool:
@@ -310,6 +347,8 @@ def _static(value: Any, where: str, is_array: Callable[[Any], bool]) -> Static:
         hash(key)
     except TraceError:
         raise
+    except RecursionError as error:
+        raise _too_deep(where) from error
     except TypeError:
         raise TraceError(
             f"{where or 'the value'} is {an(repr(type(value).__name__))}, neither an "

@@ -185,7 +185,8 @@ def _check_arguments(
     given: Arguments, passed: Any, stand_ins: Sequence[Tracer]
 ) -> None:
     """Refuse a function that replaced a part of its arguments."""
-    found, structure = pytree.flatten(passed, is_array)
+    most = pytree.MOST_DEPTH + 2  # arguments by position and by name, and both
+    found, structure = pytree.flatten(passed, is_array, most_depth=most)
     if structure != given.structure:
         raise TraceError(
             "the function changed an argument; the caller would not see it\n"

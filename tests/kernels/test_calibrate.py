@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,17 @@ from click.testing import CliRunner
 import eqsat as eq
 from eqsat.backends.numpy import NumpyBackend
 from eqsat.command.cli import main
-from eqsat.kernels.calibrate import device_file, forget, keep, measure_cpu, measured
+from eqsat.kernels.calibrate import (
+    device_file,
+    forget,
+    keep,
+    machine,
+    measure_cpu,
+    measured,
+    record,
+)
 from eqsat.kernels.cost_model import CPU, Device
+from eqsat.support.errors import CacheWarning
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +42,37 @@ def test_what_is_kept_is_used_until_it_is_forgotten() -> None:
 
 
 def test_a_file_that_is_not_ours_is_named() -> None:
-    for text in ("{", "[]", '{"%s": {"numpy": {"name": 1}}}'):
-        from eqsat.kernels.calibrate import machine
-
-        device_file().write_text(text.replace("%s", machine()), encoding="utf-8")
+    plain = record(CPU)
+    wrong = [{"name": 1}, [], 3, plain | {"bandwidths": []}, plain | {"launch_s": "x"}]
+    wrong += [plain | {"flops_per_s": bad} for bad in (0, -1.0, math.inf, math.nan)]
+    here = [json.dumps({machine(): {"numpy": w}}) for w in wrong]
+    deep = ["[" * n + "]" * n for n in (900, 100_000)]
+    deep += ['{"a":' * 100_000 + "1" + "}" * 100_000, '{"a": ' + deep[1] + "}"]
+    for text in ("{", "", "[]", "3", "\ud800", *deep, *here):
+        device_file().write_bytes(text.encode(errors="surrogatepass"))
         with pytest.raises(eq.OptionError) as caught:
             measured("numpy", CPU)
         assert str(device_file()) in str(caught.value)
+        keep("numpy", CPU)
+        assert measured("numpy", CPU) == CPU
+
+
+def test_a_file_that_others_can_change_is_not_used(tmp_path: Path) -> None:
+    slow = replace(CPU, name="slow")
+    keep("numpy", slow)
+    assert device_file().stat().st_mode & 0o777 == 0o600
+    device_file().chmod(0o666)
+    with pytest.warns(CacheWarning, match="devices.json is not used: others can"):
+        assert measured("numpy", CPU) == CPU
+    assert measured("numpy", CPU) == CPU
+    device_file().chmod(0o600)
+    tmp_path.chmod(0o777)
+    with pytest.warns(CacheWarning, match=f"{tmp_path}: it has mode 0777"):
+        assert measured("numpy", CPU) == CPU
+    with pytest.raises(eq.OptionError, match=f"cannot write {device_file()}: "):
+        keep("numpy", slow)
+    tmp_path.chmod(0o700)
+    assert measured("numpy", CPU) == slow
 
 
 @pytest.mark.slow

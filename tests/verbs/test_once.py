@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -85,3 +87,28 @@ def test_a_child_does_not_wait_for_a_thread_of_its_parent() -> None:
     leave.set()
     thread.join()
     assert status == (child, 0)
+
+
+_COPIES = """
+import os, threading
+import numpy as np, eqsat as eq
+from eqsat.support import bindings
+eq.jit(lambda x: x + 1)(np.ones(3))
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    found, start = [], threading.Barrier(8)
+    def find():
+        start.wait()
+        found.append(bindings())
+    threads = [threading.Thread(target=find) for _ in range(8)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    os._exit(len(set(map(id, found))) - 1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_threads_of_a_child_share_one_copy_of_the_engine() -> None:
+    subprocess.run([sys.executable, "-c", _COPIES], check=True)

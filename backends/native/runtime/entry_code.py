@@ -19,7 +19,7 @@ ENTERING_PYTHON = (
 """Functions of Python that every entry calls."""
 PYTHON = (
     *ENTERING_PYTHON,
-    *("PyTuple_New", "PyErr_NoMemory", "PyTraceMalloc_Track", "PyType_IsSubtype"),
+    *("PyTuple_New", "PyErr_Format", "PyTraceMalloc_Track", "PyType_IsSubtype"),
     *("PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 """Functions of Python that the code calls."""
@@ -53,9 +53,11 @@ _DECLARED = """
 @nothing = internal constant [96 x i8] zeroinitializer, align 8
 @PyArray_Type = external global i8
 @MemoryMap_Type = external global i8
+@MemoryError = external global i8
+@no_memory = internal constant [31 x i8] c"eqsat: no memory for %zd bytes\\00"
 declare i32 @PyType_IsSubtype(ptr, ptr)
 declare ptr @PyTuple_New(i64)
-declare ptr @PyErr_NoMemory()
+declare ptr @PyErr_Format(ptr, ptr, ...)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare i32 @PyTraceMalloc_Track(i32, i64, i64)
@@ -388,7 +390,8 @@ take:
   br i1 %full, label %no_memory, label %fill
 no_memory:
   call void @count_all(ptr %outs, i64 %m, ptr @Py_DecRef)
-  %raised = call ptr @PyErr_NoMemory()
+  %raised = call ptr (ptr, ptr, ...) @PyErr_Format(ptr @MemoryError, ptr @no_memory,
+    i64 %size)
   ret ptr null
 fill:
   %arena = phi ptr [null, %scratch], [%block, %take]

@@ -86,8 +86,11 @@ class Records:
     def key(self, key: Hashable) -> int:
         """The address of a key. Raises :class:`NoVariantError` for one that only Python
         can compare."""
-        if not _compares_without_python(key):
-            raise NoVariantError
+        try:
+            if not _compares_without_python(key):
+                raise NoVariantError
+        except RecursionError as error:
+            raise NoVariantError from error
         return self.own(key)
 
 
@@ -284,9 +287,11 @@ class Guards:
         _unchanged(value, part.attributes)
         return self.held(value, set())
 
-    def held(self, value: Any, seen: set[int]) -> list[int]:
+    def held(self, value: Any, seen: set[int], depth: int = 0) -> list[int]:
         """The guard of what an object holds, by
-        :func:`eqsat.support.pytree.attributes`."""
+        :func:`eqsat.support.pytree.attributes`. ``depth`` objects are around it."""
+        if depth > pytree.MOST_DEPTH:
+            raise NoVariantError
         kind = type(value)
         if kind in (float, int, str):
             return self._value(value)
@@ -305,7 +310,7 @@ class Guards:
         else:
             node = self._object(value, [str(key) for key in keys])
         for _, child in items:
-            node += self.held(child, seen)
+            node += self.held(child, seen, depth + 1)
         return node
 
     def outside(self, outside: Outside) -> list[tuple[Any, list[int]]]:

@@ -265,7 +265,8 @@ pooled:
   br i1 %full, label %no_memory, label %wrap
 no_memory:
   call void @Py_DecRef(ptr %dtype)
-  %raised = call ptr @PyErr_NoMemory()
+  %raised = call ptr (ptr, ptr, ...) @PyErr_Format(ptr @MemoryError, ptr @no_memory,
+    i64 %nbytes)
   ret ptr null
 wrap:
   %a = call ptr @PyArray_NewFromDescr(ptr @PyArray_Type, ptr %dtype, i32 %ndim,

@@ -157,6 +157,7 @@ def _imports() -> dict[str, int]:
     found = python_imports(entry_code.PYTHON, entry_code.TYPES)
     found["PyArray_Type"] = id(np.ndarray)
     found["MemoryMap_Type"] = id(np.memmap)
+    found["MemoryError"] = id(MemoryError)
     found["PyArray_NewFromDescr"] = numpy_table()[_NEW_FROM_DESCR]
     found["PyArray_Return"] = numpy_table()[_RETURN]
     return found

@@ -480,10 +480,10 @@ def test_no_memory_is_an_error_and_leaves_nothing() -> None:
     gc.collect()
     before = sys.getrefcount(np.dtype("f4"))
     for _ in range(1000):
-        with pytest.raises(MemoryError):
+        with pytest.raises(MemoryError, match=f"no memory for {2**57} bytes"):
             entry.function(X)
     assert abs(sys.getrefcount(np.dtype("f4")) - before) < 500
     small = ProgramCode(1, kinds[:1] * 2, arena_bytes=2**60)
     entry.add(0, variant_of(call, trace(f, call), small) or pytest.fail())
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match=f"no memory for {2**60} bytes"):
         entry.function(X)
