@@ -2,10 +2,10 @@
 be run.
 
 Each folder on the way and each file must belong to the user or to root, and its mode
-must let no other user write to it. A folder on the way may be one that all can write to
-where only owners rename (``/tmp``). Names are looked up in the open folder, and files
-are opened without following links. Where files have no such owners (Windows) nothing is
-asked.
+must let no other user write to it; a group that is the user's alone may. A folder on
+the way may be one that all can write to where only owners rename (``/tmp``). Names are
+looked up in the open folder, and files are opened without following links. Where files
+have no such owners (Windows) nothing is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from eqsat.support.errors import CacheWarning, warn
@@ -170,8 +171,24 @@ def _refuse(path: str, state: os.stat_result, unless: int = 0) -> None:
     mode = state.st_mode
     if state.st_uid not in (0, os.geteuid()):
         raise UntrustedError(errno.EPERM, f"it belongs to user {state.st_uid}", path)
-    if mode & 0o022 and not mode & unless and not stat.S_ISLNK(mode):
+    others = mode & 0o002 or (mode & 0o020 and not _is_private(state.st_gid))
+    if others and not mode & unless and not stat.S_ISLNK(mode):
         raise UntrustedError(errno.EPERM, f"it has mode {mode & 0o7777:04o}", path)
+
+
+@cache
+def _is_private(group: int) -> bool:
+    """Whether a group is the user's alone, as systems make one for each user, whose
+    files are then writable for it."""
+    try:
+        import grp
+        import pwd
+
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        found = grp.getgrgid(group)
+    except (ImportError, KeyError):
+        return False
+    return found.gr_name == user and set(found.gr_mem) <= {user}
 
 
 def _is_own(state: os.stat_result) -> bool:

@@ -148,16 +148,31 @@ def test_a_folder_that_others_can_write_to_is_not_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o720, 0o702])
-def test_modes_that_a_folder_of_entries_may_not_have(mode: int, folder: Path) -> None:
+def test_modes_that_a_folder_of_entries_may_not_have(
+    mode: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trusted_files, "_is_private", lambda group: False)
     folder.mkdir()
     folder.chmod(mode)
     refused(folder)
+
+
+def test_the_users_own_group_may_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = os.getegid()
+    monkeypatch.setattr(trusted_files, "_is_private", lambda g: g == group)
+    folder.mkdir()
+    folder.chmod(0o775)
+    disk_cache.put(disk_cache.key("kind"), DATA)
+    assert disk_cache.get(disk_cache.key("kind")) == DATA
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o722])
 def test_a_folder_that_others_can_rename_is_not_used(
     mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trusted_files, "_is_private", lambda group: False)
     shared = tmp_path / "shared"
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(shared / "mine"))
     disk_cache.put(disk_cache.key("kind"), DATA)
@@ -206,7 +221,10 @@ def test_what_belongs_to_another_user_is_not_used(
     assert disk_cache.get(name) == DATA
 
 
-def test_an_entry_that_others_can_write_to_is_not_used(folder: Path) -> None:
+def test_an_entry_that_others_can_write_to_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trusted_files, "_is_private", lambda group: False)
     name = disk_cache.key("kind", "open")
     disk_cache.put(name, DATA)
     (folder / name).chmod(0o620)
