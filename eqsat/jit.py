@@ -11,7 +11,6 @@ import copy
 import functools
 import gc
 import sys
-import threading
 import time
 import types
 from collections import Counter
@@ -30,13 +29,14 @@ from eqsat.kernels import (
 )
 from eqsat.lowered import Lowered
 from eqsat.program_store import place_of
+from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BudgetWarning,
+    ForkLock,
     OptionError,
     Options,
-    RecompileWarning,
     TraceError,
     at,
     caller_line,
@@ -56,11 +56,6 @@ from eqsat.trace import (
 
 _MOST = 1024
 """Programs of one function that are kept, the latest ones: each takes some 100 KB."""
-_MANY_FLOATS = 8
-"""Values of one float argument that are compiled before a warning."""
-_MANY_CHANGES = 8
-"""Programs that were made since a name outside of the function changed, before a
-warning."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -112,9 +107,10 @@ class Jit(pytree.Made):
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
         self._frozen: Counter[Any] = Counter()
-        self._floats: dict[str, set[float]] = {}
-        self._changes: Counter[str] = Counter()
-        self._lock = threading.RLock()
+        self._recompiles = Recompiles(self.name, fn)
+        self._lock = ForkLock()
+        self._making: dict[Any, ForkLock] = {}
+        """Programs that are being made: who wants one of these waits for it."""
         make = getattr(self.backend, "entry", None)
         self._entry: Entry | None = make(self._call) if make is not None else None
         self.__call__ = self._call if self._entry is None else self._entry.function
@@ -150,7 +146,7 @@ class Jit(pytree.Made):
                     f"or explain(){at(caller_line())}"
                 )
         with unwatched():
-            low, call = self._find(call)
+            low, call = self._find(call, runs=True)
             if self._entry is not None:
                 self._entry.learn(call, low.trace, low.executable)
             return low.trace.unflatten(low.executable(*call.arrays))
@@ -181,66 +177,63 @@ class Jit(pytree.Made):
         """What optimising for these arguments did."""
         return self.lower(*args, **kwargs).explain()
 
-    def _find(self, call: Arguments) -> tuple[Lowered, Arguments]:
-        """The program for a call, and the call as the program takes it."""
-        low = self._lowered.get(call.key)
-        if low is not None and low.trace.is_current():
+    def _find(self, call: Arguments, runs: bool = False) -> tuple[Lowered, Arguments]:
+        """The program for a call, and the call as the program takes it. ``runs``:
+        whether it is compiled by the backend, too."""
+        low = self._current(call)
+        if low is not None:
             return low, call
-        with self._lock:
-            plain = call.varying.key
-            if plain != call.key:
-                if self._frozen[plain] >= _MANY:
-                    call = call.varying
-                else:
-                    self._frozen[plain] += call.key not in self._lowered
-            low = self._lowered.get(call.key)
-            if low is None or not low.trace.is_current():
-                if low is not None:
-                    self._note_changed(low.trace)
-                self._note_floats(call)
-                with _collection_paused():
-                    low = self._lower(call)
-                self._keep(call.key, low)
+        with self._lock():
+            call = self._told_apart(call)
+            making = self._making.setdefault(call.key, ForkLock())
+        with making():
+            try:
+                low = self._current(call) or self._compiled(call, runs)
+            finally:
+                with self._lock():
+                    self._making.pop(call.key, None)
         return low, call
 
-    def _note_floats(self, call: Arguments) -> None:
-        """Warn of a float that is another one each time."""
-        for path, value in call.floats():
-            seen = self._floats.setdefault(path, set())
-            if value in seen or len(seen) == _MANY_FLOATS:
-                continue
-            seen.add(value)
-            if len(seen) == _MANY_FLOATS:
-                warn(
-                    f"eqsat: {self.name!r} was compiled for {len(seen)} values of "
-                    f"{path}, now for {value!r}. Python numbers are part of the "
-                    f"program. Pass a NumPy scalar instead, such as np.float32({path})",
-                    RecompileWarning,
-                )
+    def _current(self, call: Arguments) -> Lowered | None:
+        """The program for a call, unless what it has read has changed."""
+        low = self._lowered.get(call.key)
+        return low if low is not None and low.trace.is_current() else None
 
-    def _note_changed(self, traced: Trace) -> None:
-        """Warn of a name outside of the function that is another one each time."""
-        changed = traced.outside.changed()
-        if changed is None:
-            return
-        written, line = changed
-        self._changes[written] += 1
-        if self._changes[written] == _MANY_CHANGES:
-            warn(
-                f"eqsat: {self.name!r} was compiled again {_MANY_CHANGES} times, since "
-                f"{written} changed. Pass it as an argument, a number as a NumPy scalar"
-                f"{at(line)}",
-                RecompileWarning,
-            )
+    def _told_apart(self, call: Arguments) -> Arguments:
+        """The call, with its read-only arrays as arrays that change where there were
+        many of them."""
+        plain = call.varying.key
+        if plain == call.key:
+            return call
+        if self._frozen[plain] >= _MANY:
+            return call.varying
+        is_known = call.key in self._lowered or call.key in self._making
+        self._frozen[plain] += not is_known
+        return call
+
+    def _compiled(self, call: Arguments, runs: bool) -> Lowered:
+        """A new program for a call."""
+        start = time.perf_counter()
+        with self._lock():
+            old = self._lowered.get(call.key)
+            cause = self._recompiles.note(call, None if old is None else old.trace)
+        with _collection_paused():
+            low = self._lower(call)
+        self._keep(call.key, low)
+        if runs:
+            _ = low.executable
+        self._recompiles.log(cause, time.perf_counter() - start)
+        return low
 
     def _keep(self, key: Any, low: Lowered) -> None:
         """Keep a program, in the place of the oldest one where there are many."""
-        self._lowered.pop(key, None)
-        while len(self._lowered) >= _MOST:
-            del self._lowered[next(iter(self._lowered))]
-        if len(self._frozen) > _MOST:
-            self._frozen.clear()
-        self._lowered[key] = low
+        with self._lock():
+            self._lowered.pop(key, None)
+            while len(self._lowered) >= _MOST:
+                del self._lowered[next(iter(self._lowered))]
+            if len(self._frozen) > _MOST:
+                self._frozen.clear()
+            self._lowered[key] = low
 
     def __repr__(self) -> str:
         return f"<eqsat.jit of {self.name}>"
@@ -332,7 +325,7 @@ def jit(
 
     Raises :class:`TraceError`, :class:`ShapeError` and :class:`DTypeError` with the
     user's line; warns :class:`BudgetWarning` when a budget of ``options`` runs out and
-    :class:`RecompileWarning` of a float argument with ever new values.
+    :class:`RecompileWarning` of an argument that has ever new values, shapes or dtypes.
 
     Usable as ``@eq.jit`` and as ``@eq.jit(options=…)``.
     """

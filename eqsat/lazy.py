@@ -6,7 +6,6 @@ record → outline → the program of that outline, compiled once → values
 from __future__ import annotations
 
 import operator
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import SHOW, WRITE, are_of_numpy, refuse_subclass
 from eqsat.numpy_api import array as plain
-from eqsat.support import RecompileWarning, TraceError, pytree, warn
+from eqsat.support import ForkLock, RecompileWarning, TraceError, pytree, warn
 from eqsat.terms import Graph, Op, Term, apply, constant
 from eqsat.trace import (
     RECORDING,
@@ -135,7 +134,7 @@ class LazyArray(Tracer):
     def lower(self) -> Lowered:
         """The program that :meth:`eval` would run now; one also for graphs of more than
         840 operations, which are evaluated in parts."""
-        with _lock:
+        with _lock():
             outline = Outline([self.term])
             program = _program(outline)
         low: Lowered = program.lower(*outline.leaves)
@@ -345,7 +344,7 @@ def _read_only(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 # -- programs --------------------------------------------------------------------------
 
-_lock = threading.RLock()
+_lock = ForkLock()
 """Held while terms are looked at or settled, never while programs compile or run."""
 _programs: OrderedDict[Hashable, Jit] = OrderedDict()
 _spelled: Counter[Hashable] = Counter()
@@ -354,15 +353,15 @@ _spelled: Counter[Hashable] = Counter()
 
 def _values(terms: Sequence[Recorded]) -> list[Any]:
     """The values of ``terms``, computed together if they are not known."""
-    with _lock:
+    with _lock():
         waiting = parts(terms, _LARGEST)
     while waiting:
         wanted = waiting.pop()
-        with _lock:
+        with _lock():
             outline = Outline(wanted)
             program = _program(outline)
         results = program(*outline.leaves)
-        with _lock:
+        with _lock():
             for term, result in zip(wanted, results, strict=True):
                 if term.value is None:  # else another thread was faster
                     term.settle(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,7 +16,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.search import Optimised, optimise
-from eqsat.support import BackendError, Options, once
+from eqsat.support import BackendError, Options, cached_property, once
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
@@ -106,7 +105,7 @@ class Lowered:
             return {}
         return found
 
-    @functools.cached_property
+    @cached_property
     def derived(self) -> Optimised:
         """The optimisation with the rules that built each node."""
         again = self._found_again(provenance=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from eqsat.kernels import CostModel, Device, Program, measured
-from eqsat.support import Options
+from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
 from .arrays import to_mlx, to_numpy

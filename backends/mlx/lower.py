@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 import mlx.core as mx
@@ -21,7 +21,7 @@ from eqsat.kernels import (
     inner,
     show_type,
 )
-from eqsat.support import log_fallback
+from eqsat.support import cached_property, log_fallback
 from eqsat.terms import CONSTANT, Op, Term
 
 from ..gpu import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from eqsat.kernels import (
@@ -17,7 +16,7 @@ from eqsat.kernels import (
     measure_cpu,
     measured,
 )
-from eqsat.support import Options
+from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
 from .lower import NativeProgram

@@ -8,17 +8,21 @@ Python.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, packed
-from eqsat.support import BackendError, log_fallback, verifying
+from eqsat.support import (
+    BackendError,
+    ForkLock,
+    cached_property,
+    log_fallback,
+    verifying,
+)
 from eqsat.terms import Term
 
 from ..interpret import Array
@@ -318,7 +322,7 @@ class NativeProgram:
         self.program, self.host, self.exact = program, host, exact
         is_shared = is_worth_sharing(program, host.vector_bits // 32)
         self.threads = thread_limit(threads) if is_shared else 1
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], CompiledProgram | None] = {}
         """None for layouts whose arrays are copied first."""
@@ -360,7 +364,7 @@ class NativeProgram:
             for a, p in zip(arrays, self._packed, strict=True)
         )
         if layouts not in self.compiled and len(self.compiled) < MANY_LAYOUTS:
-            with self._lock:
+            with self._lock():
                 if layouts not in self.compiled:
                     self.compiled[layouts] = self._compile(layouts)
         return self.compiled.get(layouts)

@@ -6,10 +6,9 @@ other backends.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 from eqsat.kernels import CPU, CostModel, Device, Program, measure_cpu, measured
-from eqsat.support import Options
+from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
 from ..interpret import evaluate, interpret

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, cast
 
 from eqsat.checking.report import Lint
 from eqsat.checking.rule_trial import Growth, RuleProgram, growth, programs, run
 from eqsat.egraph import normal_forms
 from eqsat.rulelang import Expr, Num, Pattern, PatternVar, Rule, RuleSet
-from eqsat.support import NUMERICS, EqsatError
+from eqsat.support import NUMERICS, EqsatError, cached_property
 
 
 @dataclass

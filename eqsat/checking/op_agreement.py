@@ -9,7 +9,6 @@ does; the sign of a zero, and of an infinity that is made of a zero, may differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from eqsat.checking.bounds import PRECISION, Analysis, ulp
 from eqsat.checking.op_draws import Drawn
 from eqsat.checking.verdict import bits_differ, far_apart, not_finite, place
 from eqsat.rulelang import evaluate
-from eqsat.support import WIDE, Array, Ball, Range
+from eqsat.support import WIDE, Array, Ball, Range, cached_property
 from eqsat.terms import Term
 
 

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from eqsat.checking.draws import (
     values,
 )
 from eqsat.rulelang import evaluate
-from eqsat.support import Array
+from eqsat.support import Array, cached_property
 from eqsat.terms import (
     BOOL,
     INPUT,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,7 +22,7 @@ from eqsat.egraph.snapshot import CHUNK, EGraph, Inserted
 from eqsat.egraph.table_rows import Reader
 from eqsat.egraph.vocabulary import Vocabulary
 from eqsat.rulelang import Pattern, PatternNode, Rule, RuleSet, egg_schema
-from eqsat.support import EngineError, RuleFailure, bindings
+from eqsat.support import EngineError, RuleFailure, bindings, cached_property
 from eqsat.terms import Op
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from eqsat.egraph.snapshot import Budget, EGraph, ENode
 from eqsat.rulelang import Expr, Num, Pattern, PatternNode, PatternVar, Rule, nodes
+from eqsat.support import cached_property
 from eqsat.terms import ELLIPSIS, SCALAR, Op, Weak, is_float, rounding
 
 Binding = dict[str, Any]

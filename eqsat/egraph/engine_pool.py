@@ -20,6 +20,9 @@ from eqsat.support import bindings
 
 MOST = 4
 """Engines kept in each thread, of the rules used last."""
+OFTEN = 64
+"""Copies of one engine before another takes its place, which takes 10 ms: each leaves
+some 65 KB in the engine."""
 _PARSED: dict[str, tuple[Any, ...]] = {}
 
 
@@ -32,7 +35,7 @@ def parsed(egg: Any, form: str) -> tuple[Any, ...]:
     return known
 
 
-_ALIVE: weakref.WeakSet[Warm] = weakref.WeakSet()
+_ALIVE: dict[int, weakref.ref[Warm]] = {}
 _HELD: list[Warm] = []
 """Engines during a fork."""
 _LEFT: list[Warm] = []
@@ -48,8 +51,10 @@ class Warm:
         self.egg: Any = bindings().EGraph()
         self.loaded: set[str] = set()
         """Forms."""
+        self.copies = 0
         self._learnt: list[tuple[Set[str], tuple[str, ...]]] = []
-        _ALIVE.add(self)
+        key = id(self)
+        _ALIVE[key] = weakref.ref(self, lambda _: _ALIVE.pop(key, None))
 
     def open(self, forms: Iterable[str], ops: Set[str]) -> None:
         """Load ``forms``, and what programs of some of ``ops`` came to need, then begin
@@ -63,6 +68,7 @@ class Warm:
         self.egg.run_program(*(c for form in new for c in parsed(self.egg, form)))
         self.loaded.update(new)
         self.egg.run_program(bindings().Push(1))
+        self.copies += 1
 
     def close(self, learnt: Iterable[str], ops: Set[str], copies: int = 0) -> None:
         """Drop the copy, and ``copies`` of it. ``learnt``: what was loaded into it for
@@ -73,7 +79,8 @@ class Warm:
         if forms:
             self._learnt.append((ops, forms))
         kept = _KEPT.engines
-        kept[id(self.rules)] = self
+        if self.copies < OFTEN:
+            kept[id(self.rules)] = self
         while len(kept) > MOST:
             del kept[next(iter(kept))]
 
@@ -88,6 +95,12 @@ class _Kept(threading.local):
 _KEPT = _Kept()
 
 
+def _hold() -> None:
+    # Other threads make engines meanwhile: a list of them is made in one step.
+    made = [ref() for ref in list(_ALIVE.values())]
+    _HELD.extend(warm for warm in made if warm is not None)
+
+
 def _in_child() -> None:
     _LEFT.extend(_HELD)
     _HELD.clear()
@@ -97,7 +110,7 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _HELD.extend(_ALIVE),
+        before=_hold,
         after_in_parent=_HELD.clear,
         after_in_child=_in_child,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.support import cached_property
 from eqsat.terms import INPUT, SCALAR, Op, Term, Type, Weak, dtype_code, dtype_of_code
 
 CHUNK = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from eqsat.explain.derivation import Derivations
@@ -15,7 +14,7 @@ from eqsat.explain.why_not import Question, WhyNot
 from eqsat.kernels import CostModel, Kernel, Program, inner, show_bytes
 from eqsat.rulelang import Rule, RuleSet
 from eqsat.search import Optimised
-from eqsat.support import EqsatError, Options, SourceLine, counted
+from eqsat.support import EqsatError, Options, SourceLine, cached_property, counted
 
 SHOWN = 3
 """Fusions not taken that the table shows."""

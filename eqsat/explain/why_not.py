@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from eqsat.egraph import Budget, normal_forms, ops_of
@@ -15,7 +14,14 @@ from eqsat.explain.near_miss import Overlay
 from eqsat.explain.partial_match import Partial, parts
 from eqsat.rulelang import Pattern, PatternNode, PatternVar, Rule, RuleSet, show
 from eqsat.search import Optimised, RegionOrigin
-from eqsat.support import Options, RuleError, SourceLine, counted, nearest
+from eqsat.support import (
+    Options,
+    RuleError,
+    SourceLine,
+    cached_property,
+    counted,
+    nearest,
+)
 from eqsat.terms import Term
 
 KINDS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import numpy as np
 from eqsat.kernels.cost_model import account, flops
 from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.ops import VIEWS, reshape_op
+from eqsat.support import cached_property
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Shape, Term, Type, Weak
 from eqsat.trace import RESULT, KernelBody, body_above, label, primitives
 

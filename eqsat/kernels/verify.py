@@ -7,7 +7,6 @@ Each function is a rule, or a few that are checked together; see
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import cast
 
@@ -16,7 +15,7 @@ from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.kernels.kernel import Kernel, View, inner
 from eqsat.kernels.program import Program
 from eqsat.ops import VIEWS, reshape_op
-from eqsat.support import Broken, EqsatError, refuse
+from eqsat.support import Broken, EqsatError, cached_property, refuse
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Type, Weak, postorder
 from eqsat.trace import RESULT, KernelBody
 

@@ -17,7 +17,6 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -42,7 +41,14 @@ from eqsat.rulelang.pattern_value import (
     with_lengths,
 )
 from eqsat.rulelang.rule_sides import held
-from eqsat.support import NUMERICS, EqsatError, RuleError, caller_line, counted
+from eqsat.support import (
+    NUMERICS,
+    EqsatError,
+    RuleError,
+    cached_property,
+    caller_line,
+    counted,
+)
 from eqsat.terms import Signature, annotation_name, parse
 
 PHASES = ("canonicalise", "recognise", "algebra", "user", "fuse", "merge")

@@ -9,7 +9,7 @@ import time
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
 from eqsat.rulelang.egg_schema import constructors
 from eqsat.rulelang.recognition import is_recognised, recognition
 from eqsat.rulelang.rule import PHASES, Rule
-from eqsat.support import RuleError, nearest
+from eqsat.support import RuleError, cached_property, nearest
 from eqsat.terms import BySignature, Op
 
 

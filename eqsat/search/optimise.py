@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from eqsat.egraph import (
@@ -58,6 +58,7 @@ from eqsat.support import (
     ShapeError,
     SourceLine,
     VerifyError,
+    cached_property,
     verifying,
 )
 from eqsat.terms import Term, postorder

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from eqsat.egraph import Budget, EGraph, ENode, attr_values
 from eqsat.rulelang import RuleSet
 from eqsat.search.extraction import Cover, CoverOption, inside
 from eqsat.search.regions import Region
-from eqsat.support import SourceLine
+from eqsat.support import SourceLine, cached_property
 from eqsat.terms import INPUT, Graph, Term, make
 from eqsat.trace import body_of
 

@@ -87,7 +87,7 @@ class RuleWarning(UserWarning):
 
 
 class RecompileWarning(UserWarning):
-    """A number that changes from call to call is compiled in again and again."""
+    """An argument that changes from call to call is compiled again and again."""
 
 
 class StaleWarning(UserWarning):

@@ -1,49 +1,58 @@
-"""A property that is computed once, also when several threads ask for it at the same
-time.
+"""Properties and functions that are computed once.
 
-``functools.cached_property`` has one lock for all objects of a class in Python 3.11,
-and none from 3.12 on, where each thread may get a value of its own.
+``functools.cached_property`` has one lock for all objects of a class in Python 3.11, so
+that one compile waits for another, and the child of a fork for a thread that it does
+not have.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
+
+from eqsat.support.forks import ForkLock
 
 T = TypeVar("T")
 
 
-class once(Generic[T]):
-    """A property whose function runs once for each object. Other threads wait for it; a
-    child of a fork does not wait for a thread of its parent."""
+class cached_property(Generic[T]):
+    """A property that is kept when it was computed, without a lock: of threads that ask
+    at the same time each may compute it."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self.function = function
         self.__doc__ = function.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name, self.guard = name, f"_{name}_guard"
+        self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> once[T]: ...
+    def __get__(self, instance: None, owner: type) -> cached_property[T]: ...
     @overload
     def __get__(self, instance: object, owner: type | None = None) -> T: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        held = instance.__dict__
-        process, lock = held.setdefault(self.guard, (os.getpid(), threading.RLock()))
-        if process != os.getpid():
-            lock = threading.RLock()
-            held[self.guard] = os.getpid(), lock
-        with lock:
+        return self._kept(instance.__dict__, instance)
+
+    def _kept(self, held: dict[str, Any], instance: Any) -> T:
+        value = held[self.name] = self.function(instance)
+        return value
+
+
+class once(cached_property[T]):
+    """A property whose function runs once for each object. Other threads wait for it; a
+    child of a fork does not wait for a thread of its parent."""
+
+    def _kept(self, held: dict[str, Any], instance: Any) -> T:
+        lock: ForkLock = held.setdefault(f"_{self.name}_guard", ForkLock())
+        with lock():
             if self.name not in held:
                 held[self.name] = self.function(instance)
-        return held[self.name]
+        value: T = held[self.name]
+        return value
 
 
 def cached_once(function: Callable[..., T]) -> Callable[..., T]:
@@ -51,19 +60,18 @@ def cached_once(function: Callable[..., T]) -> Callable[..., T]:
     others wait, so that no value is made that nobody keeps. Machine code needs this:
     what another object links to must live as long as it."""
     kept: dict[tuple[Any, ...], T] = {}
-    state = [(os.getpid(), threading.RLock())]
+    locks: dict[tuple[Any, ...], ForkLock] = {}
+    short = ForkLock()
 
     @functools.wraps(function)
     def get(*args: Any) -> T:
         if args in kept:
             return kept[args]
-        process, lock = state[0]
-        if process != os.getpid():  # the thread that held it does not live on
-            lock = threading.RLock()
-            state[0] = os.getpid(), lock
-        with lock:
+        with short():
+            lock = locks.setdefault(args, ForkLock())
+        with lock():
             if args not in kept:
                 kept[args] = function(*args)
-            return kept[args]
+        return kept[args]
 
     return get

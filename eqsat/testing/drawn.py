@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from eqsat.checking import array_code
 from eqsat.rulelang import evaluate
-from eqsat.support import Array
+from eqsat.support import Array, cached_property
 from eqsat.terms import BF16
 from eqsat.trace import trace
 

@@ -16,14 +16,21 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from eqsat.numpy_api import refuse_subclass
-from eqsat.support import DTypeError, TraceError, an, at, caller_line, pytree
+from eqsat.support import (
+    DTypeError,
+    TraceError,
+    an,
+    at,
+    cached_property,
+    caller_line,
+    pytree,
+)
 from eqsat.terms import BF16, Op, Shape, Traced, dtype_code
 from eqsat.trace.tracer import Tracer
 
@@ -90,10 +97,6 @@ class Arguments:
         ]
         for name, part in zip(self.names, parts, strict=True):
             yield from pytree.statics(part, name)
-
-    def floats(self) -> Iterator[pytree.Found]:
-        """The Python floats among these."""
-        return (f for f in self.statics() if type(f.value) is float)
 
     def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
         """The arguments by position and by name, with each array changed."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from eqsat.support import EqsatError, counted
+from eqsat.support import EqsatError, cached_property, counted
 from eqsat.terms import SCALAR, Custom, Graph, Op, Term, Type, make, scalar
 from eqsat.trace.tracer import Tracer
 

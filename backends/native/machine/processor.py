@@ -6,13 +6,15 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
-from eqsat.support import BackendError, OptionError
+from eqsat.support import BackendError, OptionError, cached_property, hold_during_fork
 
 from .tuning import AMD, ARM, AVX512, X86, Tuning
 
@@ -29,6 +31,7 @@ _LEVELS = {
 """What ``EQSAT_CPU`` may say besides ``native``: LLVM's name and the features that
 code generation asks for."""
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+hold_during_fork(getattr(ffi.lib, "_lock", nullcontext()))  # of all calls of LLVM
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Host:
     products: str = "best"
     """Who computes matrix products: ``own`` code, ``blas``, or the ``best`` of both."""
 
-    @functools.cached_property
+    @cached_property
     def flags(self) -> frozenset[str]:
         """The features that are there: ``avx2``."""
         parts = self.features.split(",")
@@ -172,27 +175,35 @@ def optimised_object(text: str, machine: Host, passes: str) -> bytes:
     """Object code, which follows from the arguments alone: see :func:`compile_ir`."""
     target = _target_machine(machine)
     try:
-        parsed = llvm.parse_assembly(text)
+        # LLVM's global context would keep types and constants of every text for ever.
+        parsed = llvm.parse_assembly(text, llvm.create_context())
         parsed.verify()
     except RuntimeError as error:
         raise BackendError(f"native: LLVM refuses the IR: {error}") from None
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_vectorization = tuning.slp_vectorization = False
-    tuning.loop_unrolling = tuning.loop_interleaving = False
-    builder = llvm.create_pass_builder(target, tuning)
-    if passes == "full":
-        manager = builder.getModulePassManager()
-    else:
-        manager = llvm.create_new_module_pass_manager()
-        manager.add_always_inliner_pass()
-        manager.add_global_dead_code_eliminate_pass()
-        manager.add_sroa_pass()
-        manager.add_instruction_combine_pass()
-        manager.add_simplify_cfg_pass()
-        manager.add_aggressive_dce_pass()
+    manager, builder = _pass_manager(machine, passes)
     manager.run(parsed, builder)
     code: bytes = target.emit_object(parsed)
     return code
+
+
+@functools.cache
+def _pass_manager(machine: Host, passes: str) -> tuple[Any, Any]:
+    """The passes, and the builder that runs them. Used again: LLVM gives no manager
+    back whole."""
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning.loop_unrolling = tuning.loop_interleaving = False
+    builder = llvm.create_pass_builder(_target_machine(machine), tuning)
+    if passes == "full":
+        return builder.getModulePassManager(), builder
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_always_inliner_pass()
+    manager.add_global_dead_code_eliminate_pass()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    manager.add_aggressive_dce_pass()
+    return manager, builder
 
 
 @dataclass(frozen=True, eq=False)

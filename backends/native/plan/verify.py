@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import cast
 
 from eqsat.kernels import Kernel, View
-from eqsat.support import Broken, refuse
+from eqsat.support import Broken, cached_property, refuse
 from eqsat.terms import SCALAR, Term
 
 from ...loop_ir import (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from eqsat.support import ForkLock
 from eqsat.trace import Arguments, Leaf, Trace
 
 from ..machine import ALIGNED, C_CONTIGUOUS, words
@@ -212,7 +212,7 @@ class NativeEntry:
         self._variants: dict[Hashable, Variant] = {}
         self._known: dict[Hashable, int] = {}
         """Calls that were learnt or refused, and the code that runs them."""
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._state = (ctypes.c_int64 * 2)(0, id(fallback))
         self._asked = [fallback]
         self._set_table()
@@ -265,7 +265,7 @@ class NativeEntry:
 
     def add(self, key: Hashable, variant: Variant) -> None:
         """Serve the calls of ``variant``; it takes the place of one with that key."""
-        with self._lock:
+        with self._lock():
             self._variants.pop(key, None)
             self._variants[key] = variant
             while len(self._variants) > MOST_VARIANTS:
@@ -276,7 +276,7 @@ class NativeEntry:
 
     def clear(self) -> None:
         """Serve no call without Python."""
-        with self._lock:
+        with self._lock():
             self._variants.clear()
             self._known.clear()
             self._set_table()

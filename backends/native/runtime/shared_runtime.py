@@ -8,13 +8,12 @@ import functools
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from eqsat.support import BackendError
+from eqsat.support import BackendError, cached_once
 
 from ..machine import LoadedObject, compiled, host, is_as_expected, load
 from . import entry_code
@@ -37,36 +36,10 @@ _NEW_FROM_DESCR, _RETURN, _ARRAY_TYPE = 94, 76, 2
 """Places in NumPy's table of C functions, which never move."""
 
 
-_Result = TypeVar("_Result")
-_linking = threading.RLock()
-
-
-def _once(make: Callable[[], _Result]) -> Callable[[], _Result]:
-    """``make`` run once, and by one thread: each that links would have a team of
-    workers and a pool of its own."""
-    kept = functools.cache(make)
-
-    @functools.wraps(make)
-    def get() -> _Result:
-        with _linking:
-            return kept()
-
-    return get
-
-
-def _link_in_child() -> None:
-    """The thread that held the lock does not live on in a child."""
-    global _linking
-    _linking = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_link_in_child)
-
-
-@_once
+@cached_once
 def runtime() -> LoadedObject:
-    """The functions ``team_run``, ``part_claim`` and their like."""
+    """The functions ``team_run``, ``part_claim`` and their like. Made once: each thread
+    that links would have a team of workers and a pool of its own."""
     if is_available():
         return objects()
     library = load(_team(), _TEAM)
@@ -74,7 +47,7 @@ def runtime() -> LoadedObject:
     return library
 
 
-@_once
+@cached_once
 def objects() -> LoadedObject:
     """The functions ``entry``, ``new_array`` and their like, and with them those of
     :func:`runtime`: to link them apart takes 0.7 ms longer.

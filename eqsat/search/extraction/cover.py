@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from eqsat.egraph import Budget, EGraph, attr_values
@@ -23,7 +22,7 @@ from eqsat.search.extraction.ilp import solve_exact
 from eqsat.search.extraction.multi_result import Joint, joints
 from eqsat.search.extraction.one_pass import hurry, written
 from eqsat.search.extraction.problem import Problem, ProblemNode, tree_greedy
-from eqsat.support import EngineError
+from eqsat.support import EngineError, cached_property
 from eqsat.terms import INPUT, SCALAR, Term, infer, scalar
 from eqsat.trace import KernelBody, body_above, kernel_terms
 

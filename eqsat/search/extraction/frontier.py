@@ -11,11 +11,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from eqsat.egraph import Budget
 from eqsat.search.extraction.problem import Problem, in_order
+from eqsat.support import cached_property
 
 State = tuple[float, float, Any, int]
 """A partial choice: what is paid, the estimate of what is left to pay, the state that

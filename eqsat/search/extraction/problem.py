@@ -6,10 +6,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.support import EngineError
+from eqsat.support import EngineError, cached_property
 
 NO_LEAVES = "a class that the program needs cannot be computed from its leaves"
 
