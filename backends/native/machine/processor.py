@@ -175,35 +175,29 @@ def optimised_object(text: str, machine: Host, passes: str) -> bytes:
     """Object code, which follows from the arguments alone: see :func:`compile_ir`."""
     target = _target_machine(machine)
     try:
-        # LLVM's global context would keep types and constants of every text for ever.
-        parsed = llvm.parse_assembly(text, llvm.create_context())
+        parsed = llvm.parse_assembly(text)
         parsed.verify()
     except RuntimeError as error:
         raise BackendError(f"native: LLVM refuses the IR: {error}") from None
-    manager, builder = _pass_manager(machine, passes)
-    manager.run(parsed, builder)
-    code: bytes = target.emit_object(parsed)
-    return code
-
-
-@functools.cache
-def _pass_manager(machine: Host, passes: str) -> tuple[Any, Any]:
-    """The passes, and the builder that runs them. Used again: LLVM gives no manager
-    back whole."""
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
     tuning.loop_unrolling = tuning.loop_interleaving = False
-    builder = llvm.create_pass_builder(_target_machine(machine), tuning)
+    # A builder is used once: it keeps analyses by addresses, and the next module may
+    # lie where this one did.
+    builder = llvm.create_pass_builder(target, tuning)
     if passes == "full":
-        return builder.getModulePassManager(), builder
-    manager = llvm.create_new_module_pass_manager()
-    manager.add_always_inliner_pass()
-    manager.add_global_dead_code_eliminate_pass()
-    manager.add_sroa_pass()
-    manager.add_instruction_combine_pass()
-    manager.add_simplify_cfg_pass()
-    manager.add_aggressive_dce_pass()
-    return manager, builder
+        manager = builder.getModulePassManager()
+    else:
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_always_inliner_pass()
+        manager.add_global_dead_code_eliminate_pass()
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+        manager.add_aggressive_dce_pass()
+    manager.run(parsed, builder)
+    code: bytes = target.emit_object(parsed)
+    return code
 
 
 @dataclass(frozen=True, eq=False)
