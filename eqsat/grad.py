@@ -7,7 +7,7 @@ differentiated (:mod:`eqsat.reverse`), and :func:`eqsat.jit` makes one program o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from eqsat.jit import Jit, jit
@@ -24,6 +24,7 @@ from eqsat.support import (
 )
 from eqsat.terms import INPUT, Graph, Term, constant, is_float
 from eqsat.trace import (
+    Refusal,
     Tracer,
     argument_names,
     dtype_of_array,
@@ -120,14 +121,15 @@ class Gradient(pytree.Made):
         graph = next(
             v.term.graph
             for _, v in pytree.flatten(given, is_array)[0]
-            if isinstance(v, Tracer)
+            if isinstance(v, Tracer) and not v.has_value
         )
         before = [_term_of(graph, v) for found, _ in nested for _, v in found]
         leaves = [_leaf(graph, t) for t in before]
         arrays = iter(leaves)
-        for k, (found, structure) in zip(places, nested, strict=True):
-            paths = (path for path, _ in found)
-            given[k] = pytree.unflatten(structure, map(Tracer.argument, arrays, paths))
+        for k, (_, structure) in zip(places, nested, strict=True):
+            made = (Tracer(leaf, True) for leaf in arrays)
+            given[k] = pytree.unflatten(structure, made)
+        given = _unwritten(given, argument_names(self.fn, len(args)))
         args = tuple(given[i] for i in range(len(args)))
         loss = self.fn(*args, **{k: given[k] for k in kwargs})
         parts = gradients(self._scalar(graph, loss), leaves)
@@ -228,7 +230,28 @@ def _check(
 
 
 def _term_of(graph: Graph, value: Any) -> Term:
-    return value.term if isinstance(value, Tracer) else constant(graph, to_numpy(value))
+    value = value.within(graph) if isinstance(value, Tracer) else value
+    return value if isinstance(value, Term) else constant(graph, to_numpy(value))
+
+
+def _unwritten(
+    given: Mapping[int | str, Any], names: Sequence[str]
+) -> dict[int | str, Any]:
+    """Arguments by position or name, with traced arrays that refuse to be written
+    to."""
+    made = {}
+    for k, value in given.items():
+        name = names[k] if isinstance(k, int) else k
+        found, structure = pytree.flatten(value, is_array, name)
+        made[k] = pytree.unflatten(structure, (_fixed(f.path, f.value) for f in found))
+    return made
+
+
+def _fixed(path: str, value: Any) -> Any:
+    if not isinstance(value, Tracer) or value.has_value:
+        return value
+    why = f"would change the caller's argument {path}; a gradient cannot"
+    return Tracer.fixed(value.term, Refusal(TraceError, why), value.is_array)
 
 
 def _leaf(graph: Graph, like: Term) -> Term:

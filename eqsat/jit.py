@@ -52,6 +52,7 @@ from eqsat.trace import (
     flatten_arguments,
     trace,
     unwatched,
+    with_known_as_arrays,
 )
 
 _MOST = 1024
@@ -139,6 +140,9 @@ class Jit(pytree.Made):
             return self._for_mlx()._call(*args, **kwargs)
         for leaf in call.leaves:
             if isinstance(leaf.value, Tracer):
+                known = with_known_as_arrays(call)
+                if known is not None:
+                    return self._call(*known[0], **known[1])
                 return leaf.value.call(self.fn, call)
             if isinstance(leaf.value, Spec):
                 raise TraceError(
@@ -147,9 +151,10 @@ class Jit(pytree.Made):
                 )
         with unwatched():
             low, call = self._find(call, runs=True)
-            if self._entry is not None:
+            low.trace.check(call)
+            if self._entry is not None and not low.trace.writes:
                 self._entry.learn(call, low.trace, low.executable)
-            return low.trace.unflatten(low.executable(*call.arrays))
+            return low.trace.finish(call, low.executable(*call.arrays))
 
     def _meet_mlx(self, sibling: Jit) -> None:
         """Have the entry of ``sibling`` tried before Python."""

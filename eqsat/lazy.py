@@ -18,7 +18,15 @@ from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import SHOW, WRITE, are_of_numpy, refuse_subclass
 from eqsat.numpy_api import array as plain
-from eqsat.support import ForkLock, RecompileWarning, TraceError, pytree, warn
+from eqsat.support import (
+    ForkLock,
+    RecompileWarning,
+    TraceError,
+    at,
+    caller_line,
+    pytree,
+    warn,
+)
 from eqsat.terms import Graph, Op, Term, apply, constant
 from eqsat.trace import (
     RECORDING,
@@ -105,6 +113,11 @@ class LazyArray(Tracer):
             )
             return fn(*args, **kwargs)
         done = trace(fn, arguments)
+        if done.writes:
+            raise TraceError(
+                "the function writes to its arguments, and lazy arrays never change\n"
+                f"  write to a copy: x = x.copy(){at(caller_line())}"
+            )
         operands = map(_operand, arguments.arrays)
         inputs = [o if isinstance(o, Term) else array(o).term for o in operands]
         return done.unflatten(map(LazyArray, recorded_again(done, inputs)))

@@ -158,7 +158,8 @@ class _Opening:
                 value = value.nodes[0]
             if value.op is not None and not value.is_view:
                 return value
-        return self._add("copy", [value], {}, result.shape, dtype)
+        shape = value.shape if isinstance(value, BodyNode) else result.shape
+        return self._add("copy", [value], {}, shape, dtype)
 
     def _fixed(self) -> set[Term]:
         """Terms of the body that depend on no argument."""

@@ -15,7 +15,7 @@ from eqsat.numpy_api import spaces as spaces
 from eqsat.numpy_api import statistics as statistics
 from eqsat.numpy_api import windows as windows
 from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
-from eqsat.numpy_api.functions import call_function, supported_functions
+from eqsat.numpy_api.functions import call_function, call_traced, supported_functions
 from eqsat.numpy_api.indexing import (
     extent_of,
     flat_places,
@@ -31,11 +31,14 @@ from eqsat.numpy_api.operands import (
     INSTEAD,
     array,
     chosen,
+    holds_traced,
     name_of,
     operand,
     refuse_argument,
     refuse_function,
     refuse_subclass,
+    settled,
+    stacked,
     values_in,
 )
 from eqsat.numpy_api.operators import Operators

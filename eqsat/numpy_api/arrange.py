@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.indexing import getitem, take_along_axis
-from eqsat.numpy_api.operands import array, refuse_argument
+from eqsat.numpy_api.operands import array, refuse_argument, strong
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, known_sizes, negative_axis
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
@@ -230,6 +230,49 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for condition, choice in zip(reversed(condlist), rest, strict=True):
         chosen = ops.where(condition, choice, chosen)
     return chosen
+
+
+@covers("choose")
+def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+    """Of each place the choice of the number that ``a`` has there."""
+    dtype = np.result_type(
+        *(c if type(c) in (int, float) else strong(c).dtype for c in choices)
+    )
+    parts = [ops.cast(strong(c), dtype) for c in choices]
+    a = array(a)
+    if strong(a).dtype.kind not in "biu":
+        raise DTypeError(
+            f"np.choose: a has dtype {strong(a).dtype}, expected integers"
+            f"{at(caller_line())}"
+        )
+    a, *parts = broadcast_arrays(a, *parts)
+    number = ops.cast(a, np.dtype(int))
+    if mode == "clip":
+        number = ops.clip(number, 0, len(parts) - 1)
+    elif mode == "wrap":
+        number = number % len(parts)
+    else:  # no number counts from the end
+        number = ops.where(number < 0, len(parts), number)
+    joined = stack(parts)
+    return take_along_axis(joined, ops.expand_dims(number, 0), 0)[0]
+
+
+@covers("vander")
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Powers of x as columns, the highest first unless ``increasing``."""
+    if len(x.shape) != 1:
+        raise ShapeError(
+            f"np.vander: x has shape {tuple(x.shape)}, expected one axis"
+            f"{at(caller_line())}"
+        )
+    x = ops.cast(x, np.promote_types(x.dtype, int))
+    columns = [ops.ones_like(x)]
+    for _ in range(1, len(x) if N is None else N):
+        columns.append(columns[-1] * x if columns[1:] else x)
+    columns = columns[: len(x) if N is None else N]
+    if not columns:
+        return np.zeros((x.shape[0], 0), x.dtype)
+    return ops.stack(columns if increasing else columns[::-1], -1)
 
 
 # -- joining and cutting ---------------------------------------------------------------

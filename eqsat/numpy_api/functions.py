@@ -19,6 +19,7 @@ from eqsat.numpy_api.operands import (
     refuse_argument,
     refuse_function,
     refuse_subclass,
+    settled,
     values_in,
 )
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
@@ -27,6 +28,10 @@ from eqsat.terms import Traced
 
 _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
 """Arguments that say nothing about values."""
+
+
+_ADDED = frozenset({np.sum, np.prod, np.mean, np.cumsum, np.cumprod, np.trace})
+"""Functions that compute in the dtype of ``out``, unless they are told one."""
 
 
 def call_function(
@@ -40,6 +45,12 @@ def call_function(
     Raises :class:`TraceError` for a function or an argument that cannot be recorded.
     """
     name = name_of(function)
+    out = _out(function, args, kwargs)
+    if out is not None:
+        args, kwargs = _without_out(function, args, kwargs, out)
+        found = call_function(function, types, args, kwargs)
+        return out.assigned(found, f"{name}(..., out=x)")
+    args, kwargs = settled(tuple(args)), settled(dict(kwargs))
     handler = FUNCTIONS.get(function)
     if handler is None:
         refuse_function(name)
@@ -61,6 +72,45 @@ def call_function(
         found = _bound(function, handler, name, args, kwargs)
     first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
     return found if first is None else first.result_of(function, args, kwargs, found)
+
+
+def call_traced(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """``function(*args, **kwargs)`` on traced values, also where NumPy does not look at
+    the traced one of its arguments."""
+    if function in FUNCTIONS:
+        return call_function(function, (), args, kwargs)
+    return function(*args, **kwargs)
+
+
+def _out(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Traced | None:
+    """The traced array that a function is to write its result to."""
+    out = kwargs.get("out")
+    if out is None and args and isinstance(args[-1], Traced) and function not in DIRECT:
+        given = _signature(function).bind_partial(*args).arguments
+        out = given.get("out")
+    return out if isinstance(out, Traced) else None
+
+
+def _without_out(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    out: Any,
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments without ``out``, in the dtype of which sums are added up."""
+    named = {k: v for k, v in kwargs.items() if k != "out"}
+    if len(named) == len(kwargs):
+        place = list(_signature(function).parameters).index("out")
+        args = (*args[:place], None, *args[place + 1 :])
+    if function in _ADDED and out.dtype.kind == "f":
+        given = _signature(function).bind_partial(*args, **named).arguments
+        if given.get("dtype") is None and len(args) < 3:
+            named["dtype"] = out.dtype
+    return args, named
 
 
 def _bound(

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from eqsat import ops
 from eqsat.support import DTypeError, TraceError, an, at, caller_line
 from eqsat.terms import AttrVar, Traced
 
@@ -28,20 +29,20 @@ _SHAPES = frozenset(
 )
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
-    "choose": "np.select",
-    "copyto": "np.where(mask, y, x)",
     "insert": "np.concatenate of slices",
     "linalg.eig": "np.linalg.eigh, if the matrix is symmetric",
     "linalg.eigvals": "np.linalg.eigvalsh, if the matrix is symmetric",
+    "ldexp": "x * 2.0**n",
     "piecewise": "np.select",
-    "putmask": "np.where(mask, y, x)",
 }
 """What to write in the place of functions that cannot be traced."""
 
 
 def operand(value: Any) -> Any:
     """``value`` as an argument of an op; ``NotImplemented`` when it cannot be one."""
-    if isinstance(value, (Traced, AttrVar, int, float)):
+    if isinstance(value, Traced):
+        return value.settled()
+    if isinstance(value, (AttrVar, int, float)):
         return value
     if isinstance(value, (np.ndarray, list, tuple)):
         return array(value)
@@ -59,10 +60,43 @@ def array(value: Any) -> Any:
     meaning of their own.
     """
     if isinstance(value, (list, tuple)):
-        return np.asarray(value)
+        return stacked(value) if holds_traced(value) else np.asarray(value)
     if isinstance(value, np.ndarray):
         refuse_subclass(type(value), "an operand")
         return value if type(value) is np.ndarray else value.view(np.ndarray)
+    return value
+
+
+def holds_traced(value: Any) -> bool:
+    """Whether a traced value is in lists or tuples, or is ``value`` itself."""
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_traced, value))
+    return isinstance(value, Traced)
+
+
+def stacked(value: Any) -> Any:
+    """The array that NumPy makes of lists of numbers and arrays, some of them traced.
+
+    Raises :class:`ShapeError` where they differ in shape.
+    """
+    if not isinstance(value, (list, tuple)):
+        return strong(value.settled() if isinstance(value, Traced) else value)
+    parts = [stacked(v) for v in value]
+    if not any(isinstance(p, Traced) for p in parts):
+        return np.array(parts)
+    dtype = np.result_type(*(p.dtype for p in parts))
+    return ops.stack([ops.cast(p, dtype) for p in parts])
+
+
+def settled(value: Any) -> Any:
+    """``value`` with arrays of NumPy for those that are known while tracing; nested as
+    it may be in lists, tuples and dicts."""
+    if isinstance(value, Traced):
+        return value.settled()
+    if type(value) in (list, tuple):
+        return type(value)(map(settled, value))
+    if type(value) is dict:
+        return {k: settled(v) for k, v in value.items()}
     return value
 
 
@@ -120,7 +154,8 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
     """Raise :class:`TraceError` for an argument of a supported function."""
     if argument == "out":
         raise TraceError(
-            f"{name}: out must be a whole traced array\n"
+            f"{name}: out must be traced, or be made in the traced function by "
+            "np.zeros(...), np.array(y) and their like\n"
             f"  write y = {name}(...){at(caller_line())}"
         )
     hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE

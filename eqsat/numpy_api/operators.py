@@ -200,6 +200,7 @@ class Operators(Traced):
     any = _method(np.any)
     argmax = _method(np.argmax)
     argmin = _method(np.argmin)
+    choose = _method(np.choose)
     clip = _method(np.clip)
     argsort = _method(np.argsort)
     copy = _method(np.copy)

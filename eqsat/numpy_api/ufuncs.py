@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.numpy_api.operands import name_of, operand, refuse_argument, refuse_function
+from eqsat.numpy_api.operands import (
+    name_of,
+    operand,
+    refuse_argument,
+    refuse_function,
+    settled,
+)
 from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast, product, total
 from eqsat.ops import dtype_of
@@ -66,6 +72,7 @@ def call_ufunc(
     Raises :class:`TraceError` for a ufunc, a method or an argument that cannot be
     recorded.
     """
+    inputs, kwargs = settled(tuple(inputs)), settled(dict(kwargs))
     name = name_of(ufunc)
     given = {
         k: v for k, v in kwargs.items() if k not in _IGNORED and not _default(k, v)

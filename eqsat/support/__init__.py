@@ -15,6 +15,7 @@ from eqsat.support.errors import (
     EngineError,
     EqsatError,
     OptionError,
+    ReadOnlyError,
     RecompileWarning,
     RuleError,
     RuleFailure,

@@ -25,6 +25,10 @@ class TraceAttributeError(TraceError, AttributeError):
     """A traced array lacks an attribute that arrays have."""
 
 
+class ReadOnlyError(TraceError, ValueError):
+    """A function writes to an array that is read-only."""
+
+
 class ShapeError(EqsatError, ValueError):
     """Shapes do not fit an op or a signature."""
 

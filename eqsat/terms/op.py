@@ -116,6 +116,14 @@ class Traced:
         """``op(*args, **attrs)`` as a value of this kind."""
         raise NotImplementedError
 
+    def assigned(self, value: Any, how: str) -> Any:
+        """This value as ``out=`` of a function of NumPy that has made ``value``."""
+        raise TraceError(f"{how} cannot be traced{at(caller_line())}")
+
+    def settled(self) -> Any:
+        """The value itself, or the array of NumPy that it is known to be now."""
+        return self
+
     def result_of(
         self,
         function: Callable[..., Any],

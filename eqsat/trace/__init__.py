@@ -4,6 +4,7 @@ Knows calls, arguments, writes to arrays, and lazy graphs. Does not know what be
 the terms. Start with ``trace.py``.
 """
 
+from eqsat.trace.aliasing import Refusal
 from eqsat.trace.call_arguments import (
     Arguments,
     Leaf,
@@ -27,6 +28,7 @@ from eqsat.trace.kernel_body import (
     kernel_terms,
     label,
 )
+from eqsat.trace.known_array import with_known_as_arrays
 from eqsat.trace.lazy_graph import RECORDING, Outline, Recorded, parts, recorded_again
 from eqsat.trace.open_composites import body_of, primitives, rebuilt
 from eqsat.trace.outside import MISSING, Outside, OutsideName

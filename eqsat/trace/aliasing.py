@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -44,38 +44,51 @@ class Array(Protocol):
     """A traced array, as far as writes go."""
 
     term: Any
+    known: Any
     memory: SharedMemory | None
     path: tuple[ArrayView, ...]
+
+
+class Refusal(NamedTuple):
+    """Why nothing is written to an array."""
+
+    kind: type[TraceError]
+    why: str
+    """What follows the name of the write in the message."""
 
 
 class SharedMemory:
     """What an array and its views share."""
 
-    def __init__(self, owner: Array, make: Callable[[Any], Any], argument: str):
+    def __init__(
+        self, owner: Array, make: Callable[[Any], Any], refusal: Refusal | None
+    ):
         self.term = owner.term
+        self.held = owner.known
+        """The array of NumPy that the owner shows, while its values are known."""
         self.make = make
-        self.argument = argument
-        """What the caller's array is called, to which nothing is written."""
+        self.refusal = refusal
+        """Why nothing is written to it; None where something may be."""
         self._shown: list[weakref.ref[Any]] = []
 
     def add(self, x: Array) -> None:
         """Take ``x``, a view of the owner, into account."""
         x.memory = self
-        if not self.argument:
+        if self.refusal is None:
             self._shown.append(weakref.ref(x))
 
     def check(self, how: str) -> None:
-        """Raise :class:`TraceError` for memory of an argument."""
-        if self.argument:
-            raise TraceError(
-                f"{how} would change the caller's argument {self.argument}; a compiled "
-                f"program cannot\n  write to a copy: x = x.copy(){at(caller_line())}"
+        """Raise the refusal of this memory, if it has one."""
+        if self.refusal is not None:
+            kind, why = self.refusal
+            raise kind(
+                f"{how} {why}\n  write to a copy: x = x.copy(){at(caller_line())}"
             )
 
     def write(self, x: Array, new: Term, how: str) -> None:
         """Make ``new`` the value of ``x``, the owner or a view."""
         self.check(how)
-        others = [y for y in self._alive() if y is not x]
+        others = [y for y in self.alive() if y is not x]
         unsure = next((v.called for v in x.path if v.back is None), None)
         if unsure is not None:
             if others:
@@ -88,7 +101,8 @@ class SharedMemory:
             hidden = next((v.called for v in y.path if v.back is None), None)
             y.term = self._seen(y) if hidden is None else Stale(_unknown(how, hidden))
 
-    def _alive(self) -> Iterator[Any]:
+    def alive(self) -> Iterator[Any]:
+        """The arrays that share it and are in use."""
         found = (r() for r in self._shown)
         return (y for y in found if y is not None)
 
@@ -110,9 +124,9 @@ class SharedMemory:
         return value.term  # type: ignore[no-any-return]
 
 
-def shared(owner: Array, argument: str = "") -> SharedMemory:
-    """The memory of ``owner``, which is the caller's ``argument`` if that is named."""
-    memory = SharedMemory(owner, type(owner), argument)
+def shared(owner: Array, refusal: Refusal | None = None) -> SharedMemory:
+    """The memory of ``owner``, and why nothing is written to it."""
+    memory = SharedMemory(owner, type(owner), refusal)
     memory.add(owner)
     return memory
 
@@ -122,7 +136,7 @@ def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
     if found is x or not found.shape:
         return found
     memory = x.memory or shared(x)
-    if not memory.argument:
+    if memory.refusal is None:
         found.path = (*x.path, view(*how))
     memory.add(found)
     return found
@@ -306,6 +320,48 @@ def view_of(
             )
 
     return ArrayView(function, again, back)
+
+
+def view(x: Any, dtype: Any = None) -> Any:
+    """``x.view()``: the array itself in another object. Raises :class:`TraceError` for
+    another dtype."""
+    if dtype is None or dtype == x.dtype:
+        return x[...]
+    raise TraceError(
+        f"x.view({np.dtype(dtype)}) shows the bits of {x.dtype} as another dtype, "
+        "which cannot be traced\n  x.astype(dtype) converts the values"
+        f"{at(caller_line())}"
+    )
+
+
+def view_by_places(function: Callable[..., Any], x: Any, shown: Any) -> ArrayView:
+    """How an array of NumPy shows another one, ``x``, by where its elements lie."""
+    n, at_x = x.size, _addresses(x).ravel()
+    order = np.argsort(at_x, kind="stable")
+    wanted = _addresses(shown)
+    found = np.searchsorted(at_x[order], wanted).clip(max=max(n - 1, 0))
+    places = order[found]
+    if x.dtype != shown.dtype or not np.array_equal(at_x[places], wanted):
+        return ArrayView(function, lambda y: y, None)
+
+    def again(y: Any) -> Any:
+        return ops.take(ops.ravel(y), places, 0)
+
+    def back(y: Any, new: Any) -> Any:
+        source = np.arange(n)
+        source[places.ravel()] = n + np.arange(places.size)
+        both = ops.concatenate([ops.ravel(y), ops.ravel(new)])
+        return ops.reshape(ops.take(both, source, 0), y.shape)
+
+    return ArrayView(function, again, back)
+
+
+def _addresses(x: Any) -> Any:
+    """Where each element of an array of NumPy lies in memory."""
+    found = np.full(x.shape, x.__array_interface__["data"][0])
+    for i, step in zip(np.indices(x.shape, sparse=True), x.strides, strict=True):
+        found += i * step
+    return found
 
 
 def view_at(key: Any) -> ArrayView:

@@ -16,6 +16,7 @@ from eqsat.numpy_api import (
     chosen,
     flat_places,
     getitem,
+    holds_traced,
     is_mask,
     key_along,
     key_parts,
@@ -23,6 +24,8 @@ from eqsat.numpy_api import (
     operand,
     refuse_argument,
     refuse_function,
+    settled,
+    stacked,
     where_under,
 )
 from eqsat.ops import dtype_of, is_traced
@@ -100,8 +103,8 @@ def write(x: Any, value: Any, how: str) -> None:
 
 def changed(x: Any, symbol: str, value: Any) -> Any:
     """``x += y`` and its like, where ``value`` is x + y: the array gets another term; a
-    number, which has no axes, and a lazy array are other ones."""
-    if x.has_value or not x.shape:
+    number and a lazy array are other ones."""
+    if x.has_value or not x.is_array:
         return value
     how = f"x {symbol}= y"
     write(x, fitted(x, value, x.shape, how, "same_kind"), how)
@@ -112,7 +115,8 @@ def set_item(x: Any, key: Any, value: Any) -> None:
     """Write to a part."""
     how = "x[...] = y"
     check(x, how)
-    write(x, replaced(x, key, value), how)
+    value = stacked(settled(value)) if holds_traced(value) else value
+    write(x, replaced(x, settled(key), value), how)
 
 
 def fill(x: Any, value: Any) -> None:
@@ -216,33 +220,22 @@ def _scattered(x: Any, key: tuple[Any, ...], value: Any, how: str) -> Any:
     return ops.reshape(ops.take(both, source, 0), x.shape)
 
 
-_KINDS = {"b": 0, "i": 1, "u": 1}
-"""Kinds of dtypes by what they hold; floats come last."""
+def assigned(out: Any, value: Any, how: str) -> Any:
+    """``out`` with what a function of NumPy has made: ``np.sum(y, out=x)``."""
+    check(out, how)
+    if tuple(value.shape) != tuple(out.shape):
+        raise ShapeError(
+            f"{how}: the result has shape {tuple(value.shape)}, and x has "
+            f"{tuple(out.shape)}{at(caller_line())}"
+        )
+    write(out, fitted(out, value, out.shape, how, "same_kind"), how)
+    return out
 
 
-def add_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
-    """``np.add.at(x, indices, values)``, and that of ``np.subtract``."""
-    how = f"{name_of(ufunc)}.at"
-    if ufunc not in (np.add, np.subtract) or not values:
-        refuse_function(how)
-    check(x, how)
-    if isinstance(indices, (list, int)):
-        indices = np.asarray(indices)
-    if isinstance(indices, tuple) or indices.dtype.kind not in "iu":
-        raise TraceError(
-            f"{how}: expected integers as indices of the first axis{at(caller_line())}"
-        )
-    shape = (*indices.shape, *x.shape[1:])
-    (value,) = values
-    value = value if is_traced(value) else np.asarray(value)
-    if _KINDS.get(value.dtype.kind, 2) > _KINDS.get(x.dtype.kind, 2):
-        raise DTypeError(
-            f"{how}: each step would cut a number of {value.dtype} to {x.dtype}\n"
-            f"  write y.astype({x.dtype.name!r}){at(caller_line())}"
-        )
-    value = fitted(x, value, shape, how)
-    added = ops.add_at(value, indices, axis=-len(x.shape), size=x.shape[0])
-    write(x, x + added if ufunc is np.add else x - added, how)
+def partition(x: Any, kth: Any, axis: int = -1, **kwargs: Any) -> None:
+    """Write the elements along an axis, with those below an element before it."""
+    check(x, "x.partition(k)")
+    write(x, np.partition(x, kth, axis, **kwargs), "x.partition(k)")
 
 
 def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
@@ -265,8 +258,8 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     how = "np.copyto(x, y)"
     if not isinstance(dst, Traced):
         raise TraceError(
-            f"{how}: y is traced, but x is an array of NumPy\n"
-            f"  make x by np.zeros_like(y){at(caller_line())}"
+            f"{how}: y is traced, but x is an array of NumPy that was made elsewhere\n"
+            f"  make it in the traced function: np.array(x){at(caller_line())}"
         )
     check(dst, how)
     value = fitted(dst, src, dst.shape, how, casting)  # type: ignore[attr-defined]

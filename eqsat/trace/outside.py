@@ -101,6 +101,8 @@ class Outside:
     stateful: dict[int, Stateful] = field(default_factory=dict)
     unknown: dict[str, SourceLine] = field(default_factory=dict)
     """What nothing can watch, as one writes it."""
+    cached: set[CodeType] = field(default_factory=set)
+    """Code of functions whose results are kept for calls to come."""
 
     def __bool__(self) -> bool:
         return bool(self.names or self.objects or self.arrays)
@@ -163,10 +165,14 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     return tuple(dict.fromkeys(found))
 
 
+_GENERATED = ("<frozen ", "<__array_function__", "<eqsat ")
+"""How the names of files begin that nobody has written."""
+
+
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return (*{sysconfig.get_path(n) for n in names}, "<frozen ", "<__array_function__")
+    return (*{sysconfig.get_path(n) for n in names}, *_GENERATED)
 
 
 _PACKAGES = frozenset({"eqsat", "numpy", "scipy", "mlx"})
@@ -182,6 +188,12 @@ def _is_library(module: object, file: str = "") -> bool:
 def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether the code, with the globals ``names``, is the user's own."""
     return not _is_library(names.get("__name__", ""), code.co_filename)
+
+
+def package_of(fn: Any) -> str:
+    """The package that a function is of; empty where that is a library."""
+    top = str(getattr(fn, "__module__", "")).partition(".")[0]
+    return "" if top in _LIBRARIES else top
 
 
 def _is_users_module(value: ModuleType) -> bool:
@@ -431,6 +443,9 @@ class NameReader:
         """Note what an object or a container holds."""
         line = self._line
         if isinstance(value, functools._lru_cache_wrapper):
+            code = getattr(value.__wrapped__, "__code__", None)
+            if isinstance(code, CodeType):
+                self.outside.cached.add(code)
             self.whole(value.__wrapped__, written)
         if _is_users_class(type(value)):
             self._class(type(value), type(value).__name__)

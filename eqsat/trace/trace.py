@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -10,8 +11,17 @@ from typing import Any
 import numpy as np
 
 from eqsat.numpy_api import Operators, refuse_subclass
-from eqsat.support import SourceLine, TraceError, an, at, caller_line, pytree
+from eqsat.support import (
+    ReadOnlyError,
+    SourceLine,
+    TraceError,
+    an,
+    at,
+    caller_line,
+    pytree,
+)
 from eqsat.terms import INPUT, Graph, Term, Traced, constant
+from eqsat.trace.aliasing import Refusal
 from eqsat.trace.call_arguments import (
     Arguments,
     Leaf,
@@ -21,9 +31,12 @@ from eqsat.trace.call_arguments import (
     is_array,
     to_numpy,
 )
+from eqsat.trace.caller_writes import CallerWrites
 from eqsat.trace.contents import Contents, is_immutable
 from eqsat.trace.hidden_state import watched
-from eqsat.trace.outside import Outside
+from eqsat.trace.made_arrays import arrays_made_inside
+from eqsat.trace.numpy_errors import numpy_errors_told
+from eqsat.trace.outside import Outside, package_of
 from eqsat.trace.tracer import Tracer
 
 __all__ = [
@@ -54,6 +67,7 @@ class Trace:
     names: list[str]
     """Paths of the inputs: ``params['w'][0]``."""
     outputs: list[Term]
+    """What the function returns, and what it makes of :attr:`writes`."""
     out_tree: pytree.Structure
     constants: list[Any]
     """Arguments that are constant, kept alive for as long as their ``id`` counts."""
@@ -62,8 +76,26 @@ class Trace:
     held."""
     outside: Outside
     """What the function read outside of its arguments."""
+    writes: CallerWrites
+    """What the function writes to its arguments."""
     numbers: tuple[bool, ...]
-    """For each output whether NumPy gives one of its numbers, and no array."""
+    """For each value that the function returns whether NumPy gives one of its numbers,
+    and no array."""
+
+    def check(self, call: Arguments) -> None:
+        """Raise :class:`TraceError` where the function would write to arguments of this
+        call that cannot be written to: read-only ones, or some that share memory."""
+        if self.writes:
+            read = [c.array for c in self.contents]
+            read += [c.array for c, _, _ in self.outside.arrays.values()]
+            self.writes.check(call.leaves, read)
+
+    def finish(self, call: Arguments, results: list[Any]) -> Any:
+        """What the function returns for a call, of which the program made ``results``,
+        after it has written to the caller's arrays."""
+        if self.writes:
+            results = self.writes.finish(call.arrays, results)
+        return self.unflatten(results)
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
         """What the function returns, with ``arrays`` in the places of ``outputs``; an
@@ -71,7 +103,7 @@ class Trace:
         if any(self.numbers):
             arrays = (
                 a[()] if is_number and type(a) is np.ndarray else a
-                for a, is_number in zip(arrays, self.numbers, strict=True)
+                for a, is_number in zip(arrays, self.numbers, strict=False)
             )
         return pytree.unflatten(self.out_tree, arrays)
 
@@ -111,26 +143,22 @@ def trace(
     graph = Graph()
     used = graph.arrays = _Constants()
     inputs: list[Term] = []
-    stand_ins = [
-        Tracer.argument(
-            _leaf_term(graph, leaf, inputs),
-            leaf.path,
-            not isinstance(leaf.value, np.generic),
-        )
-        for leaf in args.leaves
-    ]
+    stand_ins = [_stand_in(graph, leaf, inputs) for leaf in args.leaves]
     positional, named = pytree.unflatten(args.structure, stand_ins)
-    outside = Outside()
-    if watching:
-        with watched(fn, args.statics()) as outside:
-            result = fn(*positional, **named)
-    else:
-        result = fn(*positional, **named)
-    _check_arguments(args, (positional, named), stand_ins)
-    found, out_tree = pytree.flatten(result, is_array, "result")
-    _check_plain(out_tree)
-    outputs = [_output_term(graph, f.path, f.value) for f in found]
+    with arrays_made_inside() as made:
+        with watched(fn, args.statics()) if watching else nullcontext(Outside()) as out:
+            made.cached, made.package = out.cached, package_of(fn)
+            with numpy_errors_told():
+                result = fn(*positional, **named)
+        _check_arguments(args, (positional, named), stand_ins)
+        found, out_tree = pytree.flatten(result, is_array, "result")
+        _check_plain(out_tree)
+        outputs = [_output_term(graph, f.path, f.value) for f in found]
     numbers = tuple(map(_is_number, (f.value for f in found)))
+    pairs = zip(stand_ins, args.leaves, strict=True)
+    varying = [x for x, leaf in pairs if not leaf.constant]
+    writes = CallerWrites.found(varying, inputs, [f.value for f in found])
+    outputs += [varying[i].term for i in writes.places]
     used.check()
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
@@ -141,18 +169,22 @@ def trace(
         c
         for k, c in used.held.items()
         if k not in declared and not (k in used and c.is_private(holders=1))
-    ]
+    ] + made.kept()
     return Trace(
-        graph, inputs, names, outputs, out_tree, fixed, contents, outside, numbers
+        graph, inputs, names, outputs, out_tree, fixed, contents, out, writes, numbers
     )
 
 
-def _leaf_term(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Term:
+def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Tracer:
+    """What stands for an argument; ``inputs`` has the terms of those that vary."""
     if leaf.constant:
-        return constant(graph, to_numpy(leaf.value))
-    term = graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape))
-    inputs.append(term)
-    return term
+        held = constant(graph, to_numpy(leaf.value))
+        would = f"would change the caller's argument {leaf.path}, which is"
+        if leaf.declared:
+            return Tracer.fixed(held, Refusal(TraceError, f"{would} constant"))
+        return Tracer.fixed(held, Refusal(ReadOnlyError, f"{would} read-only"))
+    inputs.append(graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape)))
+    return Tracer(inputs[-1], not isinstance(leaf.value, np.generic))
 
 
 def _output_term(graph: Graph, path: str, value: Any) -> Term:

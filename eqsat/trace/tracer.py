@@ -10,12 +10,20 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from eqsat import ops
-from eqsat.numpy_api import ELSEWHERE, INSTEAD, Operators, Selected, getitem, values_in
+from eqsat.numpy_api import (
+    ELSEWHERE,
+    INSTEAD,
+    Operators,
+    Selected,
+    getitem,
+    settled,
+    values_in,
+)
 from eqsat.support import TraceAttributeError, TraceError, at, caller_line
 from eqsat.terms import Graph, Op, Shape, Term, apply, is_float
-from eqsat.trace import aliasing, in_place
+from eqsat.trace import aliasing, in_place, written_places
 
-_IN_PLACE = frozenset("byteswap partition put resize setfield setflags".split())
+_IN_PLACE = frozenset("byteswap resize setfield setflags".split())
 _ARRAYS: frozenset[Any] = frozenset(
     (
         *(np.where, np.select, np.broadcast_to, np.copy, np.tensordot, np.cov),
@@ -32,7 +40,7 @@ _AS_GIVEN: frozenset[Any] = frozenset(
 _FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
 """What makes arrays of one value."""
 VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
-_MEMORY = frozenset("base ctypes data flags flat getfield strides view".split())
+_MEMORY = frozenset("base ctypes data flags getfield strides".split())
 
 
 def _of_term(name: str, doc: str) -> Any:
@@ -87,7 +95,7 @@ class Tracer(Operators):
     memory (:mod:`eqsat.trace.aliasing`).
     """
 
-    __slots__ = ("__weakref__", "is_array", "memory", "path", "term")
+    __slots__ = ("__weakref__", "is_array", "known", "memory", "path", "term", "used")
 
     has_value: ClassVar[bool] = False
     """Whether the values can be asked for."""
@@ -100,12 +108,18 @@ class Tracer(Operators):
         """What it shares with its views; None without any."""
         self.path: tuple[aliasing.ArrayView, ...] = ()
         """How it shows the owner of its memory."""
+        self.known: Any = None
+        """The array of NumPy that it is (:class:`KnownArray`)."""
+        self.used: Any = None
+        """What that held when the program last used it."""
 
     @classmethod
-    def argument(cls, term: Term, called: str, is_array: bool = True) -> Tracer:
-        """An array of the caller, to which nothing can be written."""
+    def fixed(
+        cls, term: Term, refusal: aliasing.Refusal, is_array: bool = True
+    ) -> Tracer:
+        """An array to which nothing can be written."""
         made = cls(term, is_array)
-        aliasing.shared(made, called)
+        aliasing.shared(made, refusal)
         return made
 
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
@@ -152,6 +166,7 @@ class Tracer(Operators):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
+        key = settled(key)
         if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
             known = self.has_value or key.has_value
             if not known and self.shape[: key.ndim] == key.shape:
@@ -216,12 +231,17 @@ class Tracer(Operators):
     __setitem__ = in_place.set_item
     fill = in_place.fill
     sort = in_place.sort
+    partition = in_place.partition
+    put = written_places.put
+    assigned = in_place.assigned
+    flat = written_places.flat_of(written_places.FlatView)
+    view = aliasing.view
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
         if method == "at" and isinstance(inputs[0], Tracer):
-            return in_place.add_at(ufunc, *inputs)
+            return written_places.ufunc_at(ufunc, *settled(inputs))
         out: Any = kwargs.get("out") or ()
         if method == "__call__" and len(out) == 1 and isinstance(out[0], Tracer):
             return in_place.into(out[0], ufunc, inputs, kwargs)
@@ -237,8 +257,8 @@ class Tracer(Operators):
     ) -> Any:
         if function in _FILLED and not self.has_value:  # asked for by like=
             return _filled(self, function, *args, **kwargs)
-        if function in in_place.WRITES:
-            return in_place.WRITES[function](*args, **kwargs)
+        if function in written_places.WRITES:
+            return written_places.WRITES[function](*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
 
     # -- what is not -------------------------------------------------------------------
@@ -250,8 +270,7 @@ class Tracer(Operators):
     )
     __float__ = _unknown(
         "the float value",
-        "write np.exp(x), not math.exp(x). To collect numbers in an array, start "
-        "with np.zeros(n, like=x)",
+        "write np.exp(x), not math.exp(x), and x.astype(float), not float(x)",
     )
     __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
     __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
@@ -269,9 +288,9 @@ class Tracer(Operators):
             "u": "To index an array by it, write eqsat.ops.take(array, x, axis=0)",
         }
         other = (
-            "Write x for np.asarray(x), np.stack for np.array, and "
-            "np.zeros(shape, like=x) for an array to write to. eqsat has eq.softmax, "
-            "eq.logsumexp, eq.solve_triangular and eq.cho_solve"
+            "Write to arrays that are made in the traced function, by np.zeros(...) or "
+            "np.array(y). eqsat has eq.softmax, eq.logsumexp, eq.solve_triangular and "
+            "eq.cho_solve"
         )
         _refuse(
             self,

@@ -104,7 +104,11 @@ np.size(x, 0); np.empty_like(x)*0; np.broadcast_arrays(x, v); np.isclose(x, x+1e
 np.isclose(x, 1, equal_nan=True); np.rollaxis(x, 1); np.copy(x);
 np.atleast_1d(x.sum()); np.atleast_2d(v);
 np.atleast_3d(x); np.round(x); np.around(x); np.fix(x);
-np.select([x>0, x<-1], [x, -x], 5.0); np.allclose(x, x); np.array_equal(x, x);
+np.select([x>0, x<-1], [x, -x], 5.0); np.choose(i, [v[:3], 2*v[:3], i]);
+np.choose(b, (x, 1.5)); np.choose(i-1, [i, -i], mode="wrap"); i.choose([i, 2, i*3]);
+np.choose(i-1, [i, -i], mode="clip"); np.vander(v); np.vander(i, 5);
+np.vander(v, 2, increasing=True); np.vander(v, N=1);
+np.allclose(x, x); np.array_equal(x, x);
 np.isposinf(x); np.isneginf(x);
 np.take_along_axis(x, np.argmax(x, axis=1)[:, None], axis=1);
 np.take_along_axis(x, i[None, :1], axis=1); np.take_along_axis(x, i, axis=None);

@@ -276,11 +276,7 @@ def out(x: Any) -> None:
 
 
 @pytest.mark.parametrize("f", [add, write_view, out, lambda x: x.sort()])
-def test_arguments_are_the_callers(f: Callable[[Any], None]) -> None:
-    for g in (f, lambda x: f(x["w"])):
-        given = X.copy() if g is f else {"w": X.copy()}
-        with pytest.raises(TraceError, match=r"would change the caller's argument x"):
-            eq.jit(g)(given)
+def test_a_gradient_leaves_arguments_alone(f: Callable[[Any], None]) -> None:
     with pytest.raises(TraceError, match="would change the caller's argument x;"):
         eq.grad(lambda x: (f(x), x.sum())[1])(X.copy())
 

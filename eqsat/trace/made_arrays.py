@@ -1,0 +1,294 @@
+"""Functions of NumPy that make arrays, called by a function while it is traced.
+
+``np.zeros(3)`` is a call with plain numbers, which NumPy gives an array of its own for.
+While a function is traced, the attribute ``zeros`` of the module ``numpy`` is another
+one for the user's code in this thread: it gives a :class:`.KnownArray`, to which traced
+values can be written. Other code and other threads have NumPy's own.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from eqsat.numpy_api import settled, stacked, supported_functions
+from eqsat.support import TraceError, at, caller_line
+from eqsat.trace.known_array import (
+    UsedArrays,
+    call,
+    graph_in,
+    is_tracing,
+    known_in,
+    live,
+    made,
+    makes_known,
+    tracing,
+)
+from eqsat.trace.written_places import WRITES
+
+_OF_NUMBERS = (
+    "arange array asanyarray asarray ascontiguousarray asfortranarray empty eye "
+    "frombuffer fromfunction fromiter full geomspace identity indices ix_ linspace "
+    "logspace ones require tri tril_indices triu_indices vander zeros"
+).split()
+"""Functions that make arrays of what need not be traced."""
+_KEYED = "c_ mgrid ogrid r_".split()
+_OF_SEVERAL = frozenset(
+    {
+        *(np.broadcast_arrays, np.choose, np.column_stack, np.concatenate),
+        *(np.dstack, np.hstack, np.meshgrid, np.select, np.stack, np.vstack),
+    }
+)
+"""Functions that take several arrays in a list."""
+
+
+class _Maker:
+    """A function of NumPy that gives known arrays while a function is traced."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function = self.__wrapped__
+        if graph_in((args, kwargs)) is None:
+            found = function(*live(args), **live(kwargs))
+            return made(found, tuple(known_in((args, kwargs))), function)
+        if function in _OF_TRACED:
+            return _OF_TRACED[function](*settled(args), **settled(kwargs))
+        gather = _gathered_parts if function in _OF_SEVERAL else _gathered
+        if args and function is not np.block:  # which tells lists from arrays
+            args = tuple(map(gather, args))
+        named = {k: gather(v) for k, v in kwargs.items()}
+        written = args[:1] if function in WRITES else named.get("out")
+        return call(function, args, named, written)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def __eq__(self, other: object) -> bool:
+        own = other.__wrapped__ if isinstance(other, _Maker) else other
+        return bool(self.__wrapped__ is own)
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+
+class _KeyedMaker:
+    """``np.r_`` and its like."""
+
+    def __init__(self, keyed: Any) -> None:
+        self._keyed = keyed
+
+    def __getitem__(self, key: Any) -> Any:
+        if graph_in(key) is None:
+            return made(self._keyed[live(key)], tuple(known_in(key)))
+        return _joined(self._keyed, key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._keyed, name)
+
+
+def _gathered(value: Any) -> Any:
+    """A list that holds traced values as one array; any other value as it is."""
+    lists = isinstance(value, (list, tuple)) and graph_in(value) is not None
+    return stacked(value) if lists else value
+
+
+def _gathered_parts(value: Any) -> Any:
+    return [*map(_gathered, value)] if isinstance(value, (list, tuple)) else value
+
+
+# -- of traced values ------------------------------------------------------------------
+
+
+def _array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: str | None = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Any:
+    found = stacked(object)
+    if dtype is not None and np.dtype(dtype) != found.dtype:
+        found = found.astype(dtype)
+    elif copy and found is object:
+        found = np.copy(found)
+    missing = ndmin - len(found.shape)
+    return found.reshape((1,) * missing + found.shape) if missing > 0 else found
+
+
+def _asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return _array(a, dtype, copy=False)
+
+
+def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    return _array(a, dtype, copy=False, ndmin=1)
+
+
+def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any) -> Any:
+    fill = _array(fill_value, dtype, copy=False)
+    return np.copy(np.broadcast_to(fill, shape))
+
+
+def _full_like(
+    a: Any, fill_value: Any, dtype: Any = None, *args: Any, shape: Any = None, **kw: Any
+) -> Any:
+    a = stacked(a)
+    return _full(
+        a.shape if shape is None else shape,
+        fill_value,
+        a.dtype if dtype is None else dtype,
+    )
+
+
+_OF_TRACED: dict[Any, Callable[..., Any]] = {
+    np.array: _array,
+    np.asarray: _asarray,
+    np.asanyarray: _asarray,
+    np.ascontiguousarray: _ascontiguousarray,
+    np.asfortranarray: _ascontiguousarray,
+    np.full: _full,
+    np.full_like: _full_like,
+}
+
+
+def _joined(keyed: Any, key: Any) -> Any:
+    """``np.r_[key]`` or ``np.c_[key]``, with traced values."""
+    parts = key if isinstance(key, tuple) else (key,)
+    columns = keyed is np.c_
+    if (keyed is not np.r_ and not columns) or any(isinstance(p, str) for p in parts):
+        raise TraceError(
+            "np.r_ and np.c_ with a text, np.mgrid and np.ogrid of traced values "
+            f"cannot be traced\n  write np.concatenate{at(caller_line())}"
+        )
+    joined, kinds = [], []
+    for p in parts:
+        if isinstance(p, slice):
+            p = np.r_[p]
+        plain = isinstance(p, (int, float))  # whose dtype the others decide
+        one = stacked(p)
+        kinds.append(p if plain else one.dtype)
+        missing = (2 if columns else 1) - len(one.shape)
+        if missing > 0:
+            end = (1,) * missing
+            one = one.reshape(one.shape + end if columns else end + one.shape)
+        joined.append(one)
+    dtype = np.result_type(*kinds)
+    return np.concatenate([j.astype(dtype) for j in joined], -1 if columns else 0)
+
+
+# -- in the place of NumPy's -----------------------------------------------------------
+
+
+class _Attribute:
+    """An attribute of the module ``numpy`` that the user's code has another one of."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: ModuleType | None, kind: type | None = None) -> Any:
+        if module is None:
+            return self
+        try:
+            own = vars(module)[self.name]
+        except KeyError:
+            raise AttributeError(f"module 'numpy' has no {self.name!r}") from None
+        if not is_tracing():
+            return own
+        frame = sys._getframe(1)
+        if not _asks(frame, self.name) or not makes_known(frame):
+            return own
+        return (_KeyedMaker if self.name in _KEYED else _Maker)(own)
+
+    def __set__(self, module: ModuleType, value: Any) -> None:
+        vars(module)[self.name] = value
+
+    def __delete__(self, module: ModuleType) -> None:
+        del vars(module)[self.name]
+
+
+def _asks(frame: FrameType, name: str) -> bool:
+    """Whether the code in ``frame`` asks for the attribute itself: what it calls may be
+    machine code, which has no frame and takes what it gets for NumPy's own."""
+    code = frame.f_code
+    if name not in code.co_names:
+        return False
+    steps, at_ = code.co_code, frame.f_lasti
+    step = dis.opname[steps[at_]]
+    if step not in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+        return False
+    place, shift = steps[at_ + 1], 8
+    while at_ >= 2 and steps[at_ - 2] == dis.EXTENDED_ARG:
+        at_ -= 2
+        place |= steps[at_ + 1] << shift
+        shift += 8
+    if step == "LOAD_ATTR" and sys.version_info >= (3, 12):
+        place >>= 1
+    return code.co_names[place] == name
+
+
+def _names() -> Iterator[str]:
+    supported = (n.removeprefix("np.") for n in supported_functions())
+    writes = (f.__name__ for f in WRITES)
+    for name in dict.fromkeys([*_OF_NUMBERS, *_KEYED, *supported, *writes]):
+        found = vars(np).get(name)
+        if found is not None and not isinstance(found, np.ufunc):
+            yield name
+
+
+class _Swap:
+    """The attributes of ``numpy``, swapped for as long as some thread traces."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before: type[ModuleType] = ModuleType
+        self._kind: type[ModuleType] | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._before = type(np)
+                if self._kind is None or self._kind.__base__ is not self._before:
+                    attributes = {n: _Attribute(n) for n in _names()}
+                    self._kind = type("module", (self._before,), attributes)
+                np.__class__ = self._kind
+
+    def leave(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and type(np) is self._kind:
+                np.__class__ = self._before
+
+    def forget(self) -> None:
+        """In a forked process no other thread traces, or holds the lock."""
+        self.__init__()  # type: ignore[misc]
+
+
+_SWAP = _Swap()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_SWAP.forget)
+
+
+@contextmanager
+def arrays_made_inside() -> Iterator[UsedArrays]:
+    """Trace a function inside: arrays that it makes can be written to. Gives what the
+    program uses of them."""
+    _SWAP.enter()
+    try:
+        with tracing() as used:
+            yield used
+    finally:
+        _SWAP.leave()

@@ -1,0 +1,61 @@
+"""Errors that NumPy raises itself when it meets a traced value, said as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from eqsat.support import EqsatError, SourceLine, TraceError, at
+from eqsat.trace.outside import is_of_user
+
+_WRITTEN = ("setting an array element with a sequence", "Error setting single item")
+_OTHERS = (
+    *("only length-1 arrays", "only 0-dimensional arrays", "only integer scalar"),
+    *("expected a sequence of integers", "object cannot be interpreted"),
+)
+_MAKE = (
+    "make that array in the traced function by np.zeros(...), np.array(y) and their "
+    "like, called as functions of np"
+)
+_PLAIN = "shapes, axes, counts and elements of lists are Python numbers there"
+
+
+@contextmanager
+def numpy_errors_told() -> Iterator[None]:
+    """Raise :class:`TraceError`, with the user's line and what to write, where NumPy
+    raises an error of its own for a traced value."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        told = None if isinstance(error, EqsatError) else _told(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception) -> TraceError | None:
+    text, cause = str(error), error.__cause__ or error.__context__
+    ours = isinstance(cause, TraceError) or "Tracer(" in text
+    line = at(_line_of(error.__traceback__))
+    if text.startswith(_WRITTEN) and (ours or text.startswith(_WRITTEN[1])):
+        return TraceError(
+            "a traced value is written to an array of NumPy that was made elsewhere, "
+            f"and holds numbers alone\n  {_MAKE}{line}"
+        )
+    if ours and text.startswith(_OTHERS):
+        if isinstance(cause, TraceError):
+            return cause
+        return TraceError(f"NumPy takes no traced value: {text}\n  {_PLAIN}{line}")
+    return None
+
+
+def _line_of(traceback: TracebackType | None) -> SourceLine | None:
+    """The innermost line of the user's."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_of_user(code, traceback.tb_frame.f_globals):
+            found = SourceLine(code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,240 @@
+"""Writes to elements that are told by their places: ``np.add.at(x, i, y)``,
+``np.put(x, i, y)``, ``np.putmask(x, mask, y)``, ``x.flat[i] = y``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.numpy_api import (
+    flat_places,
+    is_mask,
+    key_parts,
+    name_of,
+    settled,
+    stacked,
+)
+from eqsat.ops import is_traced
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.terms import Traced
+from eqsat.trace import in_place
+from eqsat.trace.in_place import check, fitted, like, replaced, write
+
+_ROUNDS = 64
+"""Writes to one place, one after the other, from which programs would be long."""
+
+
+def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
+    """``ufunc.at(x, indices, values)``: each value counts, also of several for one
+    place."""
+    how = f"{name_of(ufunc)}.at"
+    check(x, how)
+    places, n = _of_first_axes(x, indices, how)
+    shape = (*places.shape, *x.shape[n:])
+    joined = ops.reshape(x, (math.prod(x.shape[:n]), *x.shape[n:]))
+    given = [stacked(settled(v)) for v in values]
+    if ufunc in (np.add, np.subtract) and given:
+        given = [_addend(x, v, shape, how) for v in given]
+        size, axis = joined.shape[0], -len(joined.shape)
+        added = ops.add_at(given[0], places, axis=axis, size=size)
+        new = joined + added if ufunc is np.add else joined - added
+    else:
+        given = [np.broadcast_to(v, shape) for v in given]
+        new = _one_by_one(ufunc, joined, places, given, how)
+    write(x, ops.reshape(new, x.shape), how)
+
+
+_KINDS = {"b": 0, "i": 1, "u": 1}
+"""Kinds of dtypes by what they hold; floats come last."""
+
+
+def _addend(x: Any, value: Any, shape: Any, how: str) -> Any:
+    if _KINDS.get(value.dtype.kind, 2) > _KINDS.get(x.dtype.kind, 2):
+        raise DTypeError(
+            f"{how}: each step would cut a number of {value.dtype} to {x.dtype}\n"
+            f"  write y.astype({x.dtype.name!r}){at(caller_line())}"
+        )
+    return fitted(x, value, shape, how)
+
+
+def _of_first_axes(x: Any, indices: Any, how: str) -> tuple[Any, int]:
+    """Places in the first axes of ``x``, taken as one, and how many these are."""
+    keys = indices if isinstance(indices, tuple) else (indices,)
+    keys = tuple(np.asarray(k) if isinstance(k, (list, int)) else k for k in keys)
+    if any(is_mask(k) for k in keys):
+        keys = tuple(k for k in key_parts(keys, x.shape) if k is not _WHOLE)
+        keys = tuple(k for k in keys if not isinstance(k, slice))
+    if any(getattr(getattr(k, "dtype", None), "kind", "") not in "iu" for k in keys):
+        raise TraceError(
+            f"{how}: expected integers as indices of the first axes{at(caller_line())}"
+        )
+    if len(keys) == 1:
+        return keys[0], 1
+    return flat_places(keys, x.shape), len(keys)
+
+
+_WHOLE = slice(None)
+
+
+def _one_by_one(ufunc: np.ufunc, x: Any, places: Any, values: Any, how: str) -> Any:
+    """Rows of ``x`` at known places, changed as often as a place is there."""
+    if is_traced(places):
+        raise TraceError(
+            f"{how} cannot be traced with indices that are computed\n"
+            f"  pass them as constants, or use np.add.at{at(caller_line())}"
+        )
+    where = places.ravel() % max(x.shape[0], 1)
+    before = {int(p): 0 for p in where}
+    turns = np.zeros(where.size, int)
+    for i, p in enumerate(where.tolist()):
+        turns[i], before[p] = before[p], before[p] + 1
+    if turns.size and turns.max() >= _ROUNDS:
+        raise TraceError(
+            f"{how} changes one place {turns.max() + 1} times, which would make a long "
+            f"program\n  reduce the values of each place first{at(caller_line())}"
+        )
+    rest = x.shape[1:]
+    rows = [ops.reshape(v, (where.size, *rest)) for v in values]
+    for turn in range(turns.max(initial=-1) + 1):
+        (now,) = np.nonzero(turns == turn)
+        found = ufunc(x[where[now]], *(r[now] for r in rows))
+        x = replaced(x, where[now], found)
+    return x
+
+
+# -- places in the order of elements ---------------------------------------------------
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """``np.put(a, ind, v)``: values are used again where there are more places."""
+    how = "np.put(x, i, y)"
+    _check_array(a, how)
+    check(a, how)
+    places = settled(ind)
+    places = places if is_traced(places) else np.asarray(places)
+    if mode == "clip":
+        places = np.clip(places, 0, a.size - 1)
+    elif mode == "wrap":
+        places = places % a.size
+    _write_flat(a, places, v, how)
+
+
+def _write_flat(a: Any, places: Any, value: Any, how: str) -> None:
+    flat = ops.reshape(a, (a.size,))
+    value = _as_many(stacked(settled(value)), math.prod(places.shape))
+    if value is None:
+        return
+    shape = places.shape if value.shape else ()
+    write(
+        a,
+        ops.reshape(replaced(flat, places, ops.reshape(value, shape)), a.shape),
+        how,
+    )
+
+
+def _as_many(value: Any, n: int) -> Any:
+    """``n`` values in the order of elements, from the first again where there are less;
+    a number as it is; None where nothing is to be written."""
+    size = math.prod(value.shape)
+    if not n or not size:
+        return None
+    flat = ops.reshape(value, (size,))
+    if size == 1:
+        return ops.reshape(flat, ())
+    return flat if size == n else ops.take(flat, np.arange(n) % size, 0)
+
+
+def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
+    """``np.putmask(a, mask, values)``."""
+    how = "np.putmask(x, mask, y)"
+    _check_array(a, how)
+    check(a, how)
+    mask = stacked(settled(mask))
+    if math.prod(mask.shape) != a.size:
+        raise ShapeError(
+            f"{how}: the mask has shape {tuple(mask.shape)}, expected {tuple(a.shape)}"
+            f"{at(caller_line())}"
+        )
+    value = _as_many(stacked(settled(values)), a.size)
+    if value is None:
+        return
+    value = ops.reshape(value, a.shape if value.shape else ())
+    value = fitted(a, value, a.shape, how, casting)
+    mask = ops.reshape(mask, a.shape)
+    write(a, ops.where(mask if is_traced(mask) else like(a, mask), value, a), how)
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """``np.place(arr, mask, vals)`` of one value."""
+    if math.prod(np.shape(vals)) != 1:
+        raise TraceError(
+            "np.place(x, mask, y) of several values cannot be traced: which of them is "
+            "written where depends on data\n  with values for all places, use "
+            f"np.putmask(x, mask, y){at(caller_line())}"
+        )
+    putmask(arr, mask, vals, "unsafe")
+
+
+def _check_array(a: Any, how: str) -> None:
+    if not isinstance(a, Traced):
+        raise TraceError(
+            f"{how}: y is traced, but x is an array of NumPy that was made elsewhere\n"
+            f"  make it in the traced function: np.array(x){at(caller_line())}"
+        )
+
+
+class FlatView:
+    """The elements of an array one after the other: ``x.flat``."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return math.prod(self.array.shape)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def copy(self) -> Any:
+        """The elements, in an array of one axis."""
+        return self.array.flatten()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.copy(), dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.copy()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        how = "x.flat[i] = y"
+        key = settled(key)
+        places = key if is_traced(key) else np.arange(len(self))[key]
+        if is_traced(key) and key.dtype == np.dtype(bool):
+            putmask(self.array, key, value, "unsafe")
+            return
+        check(self.array, how)
+        _write_flat(self.array, places, value, how)
+
+
+def flat_of(kind: type[FlatView]) -> Any:
+    """The attribute ``flat``, with a setter as in ``x.flat = y``."""
+
+    def put_all(array: Any, value: Any) -> None:
+        kind(array)[:] = value
+
+    return property(kind, put_all, doc="The elements one after the other.")
+
+
+WRITES: dict[Callable[..., Any], Callable[..., None]] = {
+    **in_place.WRITES,
+    np.place: place,
+    np.put: put,
+    np.putmask: putmask,
+}
+"""Functions that write to their first argument."""
