@@ -13,8 +13,8 @@ import numpy as np
 from eqsat.support import RecompileWarning, SourceLine, at, warn
 from eqsat.trace import Arguments, Trace
 
-MANY = 8
-"""Programs that differ in one thing before a warning."""
+MANY, MANY_SHAPES = 8, 32
+"""Programs that differ in one thing, or in a shape, before a warning."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), range)
 _ADVICE = {
     "shape": "A program is made for each shape: pad {path} to few of them",
@@ -97,13 +97,14 @@ class Recompiles:
 
     def _count(self, aspect: _Aspect, fact: _Fact) -> None:
         """Warn of what is another one each time."""
+        path, kind = aspect
+        many = MANY_SHAPES if kind == "shape" else MANY
         seen = self._seen.setdefault((aspect, fact.type), set())
-        if fact.key in seen or len(seen) == MANY:
+        if fact.key in seen or len(seen) == many:
             return
         seen.add(fact.key)
-        if len(seen) < MANY:
+        if len(seen) < many:
             return
-        path, kind = aspect
         advice = _ADVICE[kind].format(path=path)
         if fact.type in (int, float):
             scalar = "float32" if fact.type is float else "int64"
@@ -114,7 +115,7 @@ class Recompiles:
             if scalar == "int64":
                 advice += ", unless it is a size or an axis"
         warn(
-            f"eqsat: {self.name!r} was compiled for {MANY} {kind}s of {path}, now for "
+            f"eqsat: {self.name!r} was compiled for {many} {kind}s of {path}, now for "
             f"{fact.shown}. {advice}",
             RecompileWarning,
         )

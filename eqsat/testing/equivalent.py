@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import hypothesis
 from eqsat.checking import UNDEFINED, array_code
 from eqsat.jit import Jit
 from eqsat.rulelang import evaluate
-from eqsat.support import Array, TraceError, pytree
+from eqsat.support import Array, RecompileWarning, TraceError, pytree
 from eqsat.terms import BF16
 from eqsat.testing.agreement import Agreement, Computed, agreement
 from eqsat.testing.drawn import DrawnProgram, quiet
@@ -76,7 +77,9 @@ def assert_equivalent(
         if reason:
             raise AssertionError(_as_code(f, g, drawn, reason))
 
-    _run(test, arrays(signature, dtype, elements), examples, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)  # of drawn shapes
+        _run(test, arrays(signature, dtype, elements), examples, seed)
     if not next(met):
         raise AssertionError(f"{_name(f, 'f')} takes no arrays of {signature!r}")
 

@@ -279,7 +279,6 @@ def test_messages(call: Any, said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:.*for 8 shapes of:eqsat.RecompileWarning")
 def test_threads_share_one_function() -> None:
     fast = eq.jit(ffn)
     wrong: list[int] = []
@@ -298,7 +297,6 @@ def test_threads_share_one_function() -> None:
     assert not wrong
 
 
-@pytest.mark.filterwarnings("ignore:.*for 8 shapes of:eqsat.RecompileWarning")
 def test_the_oldest_programs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["eqsat.jit"], "_MOST", 3)
     f = eq.jit(lambda x: x * 2, backend="numpy")

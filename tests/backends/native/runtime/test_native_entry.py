@@ -341,6 +341,7 @@ def test_a_traced_call_is_a_part_of_the_other_function() -> None:
     assert backend.calls == (1, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*shapes of:eqsat.RecompileWarning")
 def test_the_latest_programs_are_kept() -> None:
     with entered() as backend:
         f = eq.jit(lambda x: x * 2)
@@ -390,6 +391,7 @@ def test_reference_counts_stay() -> None:
     assert all(abs(a - b) < 20 for a, b in zip(after, before, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:.*shapes of:eqsat.RecompileWarning")
 @needs_proc
 @pytest.mark.parametrize(
     "count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
@@ -416,6 +418,7 @@ def test_calls_leave_no_memory(count: int) -> None:
     assert resident() - before < 2 * 2**20
 
 
+@pytest.mark.filterwarnings("ignore:.*shapes of:eqsat.RecompileWarning")
 @pytest.mark.parametrize("release", [False, True])
 def test_threads_call_one_function_and_many(release: bool) -> None:
     with entered(release=release):

@@ -123,6 +123,7 @@ def at_once(work: Callable[[int], None], count: int) -> None:
         raise errors[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*shapes of:eqsat.RecompileWarning")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("turns", [15, pytest.param(3000, marks=pytest.mark.slow)])
 def test_threads_call_one_function_and_eight(turns: int, threads: int) -> None:
