@@ -8,11 +8,11 @@ sums, products and other functions of many elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from eqsat.kernels.kernel import Kernel, View
+from eqsat.kernels.kernel import View, inner
 from eqsat.kernels.program import Program
-from eqsat.terms import EXACT, FLAT, HALF, SCALAR, Op, Term, Weak, is_float, postorder
+from eqsat.terms import EXACT, FLAT, HALF, SCALAR, Op, Term, is_float
 from eqsat.trace import body_of
 
 
@@ -23,23 +23,17 @@ def decides(t: Term) -> bool:
         return False
     if op.decides is not None:
         return op.decides
-    return not _is_float(t) or op.vjp == FLAT
+    return not is_float(t.dtype) or op.vjp == FLAT
 
 
 def _of_floats(t: Term) -> bool:
-    return any(a.op is not SCALAR and _is_float(a) for a in t.args)
+    return any(a.op is not SCALAR and is_float(a.dtype) for a in t.args)
 
 
 def _is_widened(t: Term) -> bool:
     """Whether ``t`` is a half in a wider dtype, in which its rounding shows."""
     wide = t.dtype not in HALF and isinstance(t.op, Op) and t.op.name == "cast"
     return wide and t.args[0].dtype in HALF
-
-
-def _is_float(t: Term) -> bool:
-    return t.dtype is Weak.FLOAT or (
-        not isinstance(t.dtype, Weak) and is_float(t.dtype)
-    )
 
 
 def zones(terms: Sequence[Term]) -> list[list[Term]]:
@@ -69,7 +63,7 @@ def zones(terms: Sequence[Term]) -> list[list[Term]]:
 def _passes(t: Term) -> bool:
     """Whether each element of ``t`` is computed of few others, or rounds nothing."""
     op = t.op
-    if not isinstance(op, Op) or not t.args or not _is_float(t):
+    if not isinstance(op, Op) or not t.args or not is_float(t.dtype):
         return False
     if op.body is not None:
         return _is_pointwise(t)
@@ -80,10 +74,8 @@ def _is_pointwise(t: Term) -> bool:
     """Whether a composite is made of pointwise ops alone."""
     body = body_of(t)
     assert body is not None
-    own = {*postorder([body])} - {*postorder(t.args)}
     return all(
-        isinstance(u.op, Op) and (u.op.kind == "pointwise" or u.op is SCALAR)
-        for u in own
+        isinstance(u.op, Op) and u.op.kind == "pointwise" for u in inner([body], t.args)
     )
 
 
@@ -98,40 +90,36 @@ def rounds(t: Term) -> bool:
 def decided(program: Program) -> frozenset[Term]:
     """The kernels, by their terms, whose divisions and roundings to half precision flow
     into decisions, or whose halves are read in a wider dtype."""
-    inner = [t for k in program.kernels for t in _inner(k)]
-    todo = [t for t in inner if decides(t) or _is_widened(t)]
-    body_of_value = {
+    computed = {k.term: inner(k.bodies, k.term.args) for k in program.kernels}
+    todo = [t for own in computed.values() for t in own if _ends(t)]
+    bodies = {
         r: b for k in program.kernels for r, b in zip(k.results, k.bodies, strict=True)
     }
-    body_of_value |= {s.term: s.base for s in program.steps if isinstance(s, View)}
+    bases = {s.term: s.base for s in program.steps if isinstance(s, View)}
     shown: set[Term] = set()
     seen = set(todo)
     while todo:
         t = todo.pop()
-        ends = decides(t) or _is_widened(t)
-        if ends:
+        if _ends(t):
             shown.update(a for a in t.args if a.dtype in HALF)
-        for a in t.args if _passes(t) or ends else ():
-            a = body_of_value.get(a, a)
+        elif not _passes(t):
+            continue
+        for a in t.args:
+            a = bases.get(a, a)
+            a = bodies.get(a, a)
             if a not in seen:
                 seen.add(a)
                 todo.append(a)
-    telling = {
-        t for t in seen | shown if _passes(t) and (_is_quotient(t) or t.dtype in HALF)
-    } | shown
-    return frozenset(
-        k.term for k in program.kernels if not telling.isdisjoint(_inner(k))
-    )
+    shown |= {t for t in seen if _passes(t) and (_is_quotient(t) or t.dtype in HALF)}
+    return frozenset(k for k, own in computed.items() if not shown.isdisjoint(own))
+
+
+def _ends(t: Term) -> bool:
+    return decides(t) or _is_widened(t)
 
 
 def _is_quotient(t: Term) -> bool:
     return isinstance(t.op, Op) and t.op.name == "divide"
-
-
-def _inner(kernel: Kernel) -> Iterator[Term]:
-    """The terms that a kernel computes."""
-    read = {*kernel.term.args}
-    return (t for t in postorder(kernel.bodies) if t not in read)
 
 
 __all__ = ["decided", "decides", "rounds", "zones"]

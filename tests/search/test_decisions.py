@@ -143,6 +143,17 @@ def test_decisions_on_either_side_of_a_product() -> None:
     same(f, a, b)
 
 
+def test_a_decision_upon_a_view_of_a_stored_quotient() -> None:
+    def f(x: Any) -> Any:
+        q = x / x.max()
+        return q, q.T @ q, q.T > 1 / 3
+
+    x = arrays("f8")[0].reshape(20, 25)
+    low = eq.jit(f).lower(x)
+    assert {low.program.kernels[0].term} <= decided(low.program)
+    np.testing.assert_array_equal(eq.jit(f)(x)[2], f(x)[2])
+
+
 STEPS = (
     *("{} * {c}", "{} / {c}", "{} + {c}", "{} - {c}", "{c} - {}", "abs({})", "-{}"),
     *("{} / {}.max()", "np.maximum({}, {c})", "({} * {c}) / {c}", "{} / {c} * {c}"),
