@@ -30,6 +30,7 @@ from eqsat.rulelang import (
     substitute,
     used,
 )
+from eqsat.support import cached_by_identity
 from eqsat.terms import Axes, Op, Shape, dtype_code
 
 Entry = tuple[Rule, Sequence[Pattern], Sequence[Pattern]]
@@ -242,17 +243,10 @@ class NormalForms:
         return (left if _matches(r, left) else r.left), right
 
 
-_NORMAL: dict[int, tuple[RuleSet, NormalForms]] = {}
-
-
+@cached_by_identity
 def normal_forms(rules: RuleSet) -> NormalForms:
     """The normal forms of a set of rules; kept for the next graph."""
-    known = _NORMAL.get(id(rules))
-    if known is None or known[0] is not rules:
-        if len(_NORMAL) > 16:
-            _NORMAL.clear()
-        known = _NORMAL[id(rules)] = (rules, NormalForms(rules))
-    return known[1]
+    return NormalForms(rules)
 
 
 def fusions(rules: RuleSet, present: Set[str]) -> list[tuple[Rule, Pattern, Pattern]]:

@@ -58,6 +58,7 @@ from eqsat.support import (
     ShapeError,
     SourceLine,
     VerifyError,
+    cached_by_identity,
     cached_property,
     verifying,
 )
@@ -368,19 +369,11 @@ def _spent(budget: Budget, options: Options) -> str:
     return ""
 
 
-_STOCK: dict[int, tuple[RuleSet, RuleSet]] = {}
-
-
+@cached_by_identity
 def _stock(rules: RuleSet) -> RuleSet:
-    """The stock rules among ``rules``; the same object for the same rules."""
-    known = _STOCK.get(id(rules))
-    if known is None or known[0] is not rules:
-        own = set(own_rules(rules))
-        if len(_STOCK) > 32:
-            _STOCK.clear()
-        stock = RuleSet(tuple(r for r in rules if r not in own))
-        known = _STOCK[id(rules)] = rules, stock
-    return known[1]
+    """The stock rules among ``rules``."""
+    own = set(own_rules(rules))
+    return RuleSet(tuple(r for r in rules if r not in own))
 
 
 _ADMITTED: dict[tuple[int, str, frozenset[str]], tuple[RuleSet, RuleSet]] = {}

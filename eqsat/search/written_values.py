@@ -22,6 +22,7 @@ from eqsat.egraph import (
 from eqsat.kernels import rounds, zones
 from eqsat.rulelang import PHASES, RuleSet
 from eqsat.search.regions import Region, inserted, ops_in, region_of
+from eqsat.support import cached_by_identity
 from eqsat.terms import Term
 
 BUDGET_S, MAX_NODES = 0.2, 1000
@@ -77,18 +78,11 @@ def _spellings(zone: Region, rules: RuleSet) -> EGraph | None:
     return graph
 
 
-_EXACT: dict[int, tuple[RuleSet, RuleSet]] = {}
-
-
+@cached_by_identity
 def _exact(rules: RuleSet) -> RuleSet:
-    """The exact ones of ``rules``; the same object for the same question."""
-    known = _EXACT.get(id(rules))
-    if known is None or known[0] is not rules:
-        if len(_EXACT) > 16:
-            _EXACT.clear()
-        exact = (r for r in rules if r.numerics == "exact" and r.phase != "fuse")
-        known = _EXACT[id(rules)] = (rules, RuleSet(tuple(exact)))
-    return known[1]
+    """The exact ones of ``rules``."""
+    exact = (r for r in rules if r.numerics == "exact" and r.phase != "fuse")
+    return RuleSet(tuple(exact))
 
 
 __all__ = ["written"]

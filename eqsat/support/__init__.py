@@ -34,7 +34,7 @@ from eqsat.support.errors import (
 from eqsat.support.fallbacks import log_fallback
 from eqsat.support.forks import ForkLock, hold_during_fork
 from eqsat.support.lazy_room import lazy_room
-from eqsat.support.once import cached_once, cached_property, once
+from eqsat.support.once import cached_by_identity, cached_once, cached_property, once
 from eqsat.support.options import KINDS, NUMERICS, Options
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (

@@ -13,7 +13,10 @@ from typing import Any, Generic, TypeVar, overload
 
 from eqsat.support.forks import ForkLock
 
+K = TypeVar("K")
 T = TypeVar("T")
+MOST = 16
+"""Objects that :func:`cached_by_identity` keeps results for."""
 
 
 class cached_property(Generic[T]):
@@ -53,6 +56,23 @@ class once(cached_property[T]):
                 held[self.name] = self.function(instance)
         value: T = held[self.name]
         return value
+
+
+def cached_by_identity(function: Callable[[K], T]) -> Callable[[K], T]:
+    """``functools.cache`` for an object that takes long to hash or to compare: the same
+    object for the same question, of the last few that were asked of."""
+    kept: dict[int, tuple[K, T]] = {}
+
+    @functools.wraps(function)
+    def get(of: K) -> T:
+        known = kept.get(id(of))
+        if known is None or known[0] is not of:
+            if len(kept) > MOST:
+                kept.clear()
+            known = kept[id(of)] = of, function(of)
+        return known[1]
+
+    return get
 
 
 def cached_once(function: Callable[..., T]) -> Callable[..., T]:
