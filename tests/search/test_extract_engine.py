@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,41 @@ def test_without_time_trees_are_taken() -> None:
         assert found.cost <= dag_cost(p, tree_greedy(p))[0] * (1 + 1e-12)
 
 
+GATE_AND_UP = [
+    *[(0, [], 0.0), (1, [0], 2.4), (2, [0], 2.4), (2, [5], 0.0)],  # silu(x g), x u
+    *[(1, [3], 2.2), (3, [0], 2.4), (3, [5], 0.0)],  # silu of the product, x g
+    *[(4, [1, 2], 2.2), (4, [3, 2], 2.2), (5, [0], 3.1)],  # gated, x [g u]
+]
+SHARED = [
+    *[(0, [], 0.0), (1, [0], 3.0), (2, [0], 2.0), (2, [1], 0.1)],
+    *[(3, [0], 2.0), (3, [1], 0.1)],
+]
+LOOP = [(0, [], 0.0), (1, [0], 5.0), (1, [2], 1.0), (2, [1], 1.0), (3, [2], 1.0)]
+PAIRS = itertools.islice(itertools.combinations(range(200), 2), 19_900)
+MANY = [*[(c, [], 1.0) for c in range(200)], *[(200, k, 2.0) for k in PAIRS]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "roots", "cost"),
+    [
+        pytest.param(LOOP, [3], 7.0, id="a class does not take its own user"),
+        pytest.param(SHARED, [2], 2.0, id="alone, a root goes its own way"),
+        pytest.param(SHARED, [3], 2.0, id="and so does the other"),
+        pytest.param(SHARED, [2, 3], 3.2, id="together they share"),
+        pytest.param(GATE_AND_UP, [4], 5.3, id="a merge pays with what it allows"),
+        pytest.param([*MANY, (200, [7], 2.0)], [200], 3.0, id="one of 20,000 nodes"),
+    ],
+)
+def test_problems_with_a_known_optimum(
+    entries: list[tuple[int, Sequence[int], float]], roots: list[int], cost: float
+) -> None:
+    classes = 1 + max(c for c, _, _ in entries)
+    p = Problem.of(classes, itertools.starmap(ProblemNode, entries), roots)
+    for found in (solve(p, seconds()), solve_exact(p, seconds()).solution):
+        checked(p, found.best, found.cost)
+        assert found.cost == pytest.approx(cost)
+
+
 def test_infeasible_nodes_and_classes_are_left_out() -> None:
     """Class 1 needs itself through 2, class 3 has no node at all."""
     entries = [
@@ -128,8 +164,9 @@ def test_infeasible_nodes_and_classes_are_left_out() -> None:
     )
     found = solve(p, seconds())
     assert (found.best, found.cost, found.proven) == ([0, -1, -1, -1], 4.0, True)
-    with pytest.raises(EngineError, match="cannot be computed from its leaves"):
-        solve(Problem.of(4, entries, [3]), seconds())
+    for find in (solve, solve_exact):
+        with pytest.raises(EngineError, match="cannot be computed from its leaves"):
+            find(Problem.of(4, entries, [3]), seconds())
 
 
 def test_of_equals_the_one_with_fewer_needs_is_chosen() -> None:

@@ -10,15 +10,14 @@ when they have room for every partial choice; what is not proven is searched on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from eqsat.egraph import Budget, EGraph
+from eqsat.egraph import Budget
 from eqsat.search.extraction.frontier import frontier
 from eqsat.search.extraction.local_search import Chosen
 from eqsat.search.extraction.presolve import Reduction, Subproblem
 from eqsat.search.extraction.problem import (
     Problem,
-    ProblemNode,
     dag_cost,
     in_order,
     tree_greedy,
@@ -41,17 +40,6 @@ LEAST = 10
 
 
 @dataclass
-class Choice:
-    """One e-node for each class that the roots need."""
-
-    nodes: dict[int, int]
-    """Class to index into ``EGraph.nodes``."""
-    cost_s: float
-    gap: float | None = None
-    """Exact mode: relative distance to the proven bound."""
-
-
-@dataclass
 class Solution:
     """What was chosen for a problem."""
 
@@ -60,19 +48,6 @@ class Solution:
     cost: float
     proven: bool
     """Whether no choice is cheaper."""
-
-
-def extract(
-    graph: EGraph, weights: Sequence[float], roots: Sequence[int], budget: Budget
-) -> Choice:
-    """The cheapest choice found for ``roots``. ``weights``: seconds of each e-node as a
-    kernel.
-
-    Deterministic unless the budget ends, which stops improvement. Raises
-    :class:`EngineError` when a root cannot be computed from leaves.
-    """
-    reached = Reached(graph, weights, roots)
-    return reached.choice(solve(reached.problem, budget))
 
 
 def solve(p: Problem, budget: Budget, effort: int = EFFORT) -> Solution:
@@ -171,44 +146,3 @@ def _pruned(p: Problem, best: Sequence[int], proven: bool) -> Solution:
     for c in in_order(p, best):
         kept[c] = best[c]
     return Solution(kept, dag_cost(p, kept)[0], proven)
-
-
-@dataclass
-class Reached:
-    """The part of an e-graph below some roots, as a problem."""
-
-    graph: EGraph
-    weights: Sequence[float]
-    roots: Sequence[int]
-    classes: list[int] = field(default_factory=list)
-    """The e-graph's number of each class."""
-    origin: list[int] = field(default_factory=list)
-    """Index of each node in the e-graph."""
-
-    def __post_init__(self) -> None:
-        number: dict[int, int] = {}
-        entries = []
-        nodes = self.graph.nodes
-        for r in self.roots:
-            number.setdefault(r, len(number))
-        for c in (todo := list(number)):
-            for i in self.graph.classes[c]:
-                kids = []
-                for k in nodes[i].children:
-                    if k not in number:
-                        number[k] = len(number)
-                        todo.append(k)
-                    kids.append(number[k])
-                entries.append(ProblemNode(number[c], kids, self.weights[i]))
-                self.origin.append(i)
-        self.classes = list(number)
-        self.problem = Problem.of(len(number), entries, [number[r] for r in self.roots])
-
-    def choice(self, solution: Solution, gap: float | None = None) -> Choice:
-        """The solution in the e-graph's numbers."""
-        nodes = {
-            c: self.origin[n]
-            for c, n in zip(self.classes, solution.best, strict=True)
-            if n >= 0
-        }
-        return Choice(nodes, solution.cost, gap)

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.egraph import Budget, EGraph
+from eqsat.egraph import Budget
 from eqsat.search.extraction.cycles import loops
 from eqsat.search.extraction.extract import (
-    Choice,
-    Reached,
     Solution,
     solve_parts,
     whole,
@@ -52,22 +50,13 @@ class OptimumProof:
         return max(0.0, (cost - self.bound) / cost)
 
 
-def extract_exact(
-    graph: EGraph, weights: Sequence[float], roots: Sequence[int], budget: Budget
-) -> Choice:
-    """The optimum, or the best choice found when the budget ended, with its gap.
+def solve_exact(p: Problem, budget: Budget) -> OptimumProof:
+    """The optimum of a problem: by walks where they prove it, else by an integer
+    program (HiGHS through SciPy).
 
     Raises :class:`EngineError` when a root cannot be computed from leaves, and
     :class:`OptionError` when SciPy is missing.
     """
-    reached = Reached(graph, weights, roots)
-    proof = solve_exact(reached.problem, budget)
-    return reached.choice(proof.solution, proof.gap)
-
-
-def solve_exact(p: Problem, budget: Budget) -> OptimumProof:
-    """The optimum of a problem: by walks where they prove it, else by an integer
-    program (HiGHS through SciPy). Raises as :func:`extract_exact` does."""
     reduction = Reduction(p, budget)
     found, short = solve_parts(reduction.parts(), budget, EFFORT), 0.0
     open_ = [i for i, (_, solution) in enumerate(found) if not solution.proven]
