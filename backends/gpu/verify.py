@@ -46,7 +46,6 @@ def verify(
     parts: Sequence[Part],
     kernel: Kernel,
     layouts: Mapping[Term, Layout],
-    stage: str = "gpu kernels",
 ) -> None:
     """Raise :class:`VerifyError` where what computes ``kernel``, whose inputs lie as
     ``layouts`` says, breaks a rule."""
@@ -54,7 +53,7 @@ def verify(
     for i, part in enumerate(parts):
         if isinstance(part, Generated):
             rules += _rules(part, layouts, f"{kernel.name}, part {i}")
-    refuse(stage, chain.from_iterable(rules))
+    refuse("gpu kernels", chain.from_iterable(rules))
 
 
 def _rules(

@@ -58,7 +58,6 @@ def verify(
     made: Pieces,
     kernel: Kernel,
     layouts: Mapping[Term, Layout],
-    stage: str = "loops",
 ) -> None:
     """Raise :class:`VerifyError` where the pieces of ``kernel``, whose inputs lie as
     ``layouts`` says, break a rule."""
@@ -70,7 +69,7 @@ def verify(
     for i, p in enumerate(made.pieces):
         name = f"{kernel.name}, piece {i}"
         rules.append(broken_piece(p, [extent(o) for o in p.operands], name))
-    refuse(stage, chain.from_iterable(rules))
+    refuse("loops", chain.from_iterable(rules))
 
 
 # -- pieces ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from eqsat.terms import Op
 from .arrays import to_mlx, to_numpy
 from .device_costs import device_here, measure
 from .entry import MLXEntry, PlainEntry, entry
-from .lower import MLXProgram, lower, realises
+from .lower import MLXProgram, lower
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,6 @@ class MLXBackend:
         """What serves calls of arrays of MLX that it has learnt; ``slow`` is called for
         the others."""
         return entry(slow)
-
-    def realises(self, op: Op) -> bool:
-        """Whether kernels of ``op`` can be run."""
-        return realises(op)
 
 
 backend = MLXBackend()

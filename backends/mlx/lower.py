@@ -108,11 +108,6 @@ def lower(program: Program, language: str | None = None) -> MLXProgram:
     return MLXProgram(source, run, bare, writer.reasons)
 
 
-def realises(op: Op) -> bool:
-    """Whether this backend runs ``op``: all that have a reference, leaves have none."""
-    return op.kind != "leaf"
-
-
 def language_here() -> str:
     """The language of kernels for MLX's default device; empty on a CPU."""
     if mx.default_device().type != mx.gpu:

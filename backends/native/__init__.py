@@ -63,9 +63,5 @@ class NativeBackend:
         """Give memory of results back that is kept for the next call."""
         result_pool.release()
 
-    def realises(self, op: Op) -> bool:
-        """Whether kernels of ``op`` can be run."""
-        return op.kind != "leaf"
-
 
 backend = NativeBackend()

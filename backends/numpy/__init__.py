@@ -13,7 +13,7 @@ from eqsat.terms import Op
 
 from ..interpret import evaluate, interpret
 from .emit import Names
-from .lower import NumpyProgram, lower, realises
+from .lower import NumpyProgram, lower
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,6 @@ class NumpyBackend:
     def lower(self, program: Program, options: Options | None = None) -> NumpyProgram:
         """``program`` as something that can be called; no option changes it."""
         return lower(program)
-
-    def realises(self, op: Op) -> bool:
-        """Whether kernels of ``op`` can be run."""
-        return realises(op)
 
 
 backend = NumpyBackend()

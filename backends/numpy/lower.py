@@ -46,11 +46,6 @@ def lower(program: Program) -> NumpyProgram:
     return NumpyProgram(source, scope["program"])
 
 
-def realises(op: Op) -> bool:
-    """Whether this backend runs ``op``: all that have a reference, leaves have none."""
-    return op.kind != "leaf"
-
-
 @dataclass
 class _Writer:
     program: Program

@@ -33,10 +33,9 @@ def verify(graph: EGraph, stage: str, written: Written = (), start: int = 0) -> 
     refuse(stage, chain.from_iterable(rules))
 
 
-def mistyped(graph: EGraph, start: int = 0) -> Broken | None:
-    """An e-node whose class has another type than its op gives it, from the node
-    ``start`` on; None where there is none."""
-    return next(_types(graph, start), None)
+def mistyped(graph: EGraph) -> Broken | None:
+    """An e-node whose class has another type than its op gives it, or None."""
+    return next(_types(graph, 0), None)
 
 
 def _name(i: int, node: ENode) -> str:

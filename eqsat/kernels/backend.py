@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from eqsat.kernels.cost_model import CostModel
 from eqsat.kernels.program import Program
 from eqsat.support import BackendError, Options
-from eqsat.terms import Op
 from eqsat.trace import Arguments, Trace
 
 
@@ -51,8 +50,6 @@ class Backend(Protocol):
 
     @property
     def model(self) -> CostModel: ...
-
-    def realises(self, op: Op) -> bool: ...
 
 
 @functools.cache

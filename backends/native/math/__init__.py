@@ -9,7 +9,6 @@ the NumPy function. Errors, in units in the last place of the exact result:
 erfinv and gammaln, 6 for log_ndtr and digamma, else 3, with and without fused
 multiply-adds; of ``normal_cdf`` 1 in the last place of 1. Those of digamma below 0 are
 of its parts, 1 + |ψ(1 - x)| + |π cot πx|.
-:data:`BRANCHING` names what adds blocks, so that the builder goes on in another.
 
 >>> from llvmlite import ir
 >>> vector = ir.VectorType(ir.FloatType(), 8)
@@ -41,17 +40,11 @@ from . import (
 )
 from .coefficients import ERF32, ERFC32
 from .cube_root import cbrt
-from .libm_calls import per_lane
 from .power import power
 from .vector_values import AVX512, F64, I32, VOID, MathTarget, declared, emitter
 
 Emitter: TypeAlias = Callable[..., ir.Value]
 """``(builder, *values, host)`` to a value."""
-
-BRANCHING = frozenset(
-    {"cos", "floor_divide", "fmod", "gammaln", "remainder", "sin", "tan"}
-)
-"""Ops with a branch for rare arguments."""
 
 _VECTOR = (
     *(exponential.exp, exponential.exp2, exponential.expm1, exponential.sinh),

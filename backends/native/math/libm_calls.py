@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from llvmlite import ir
 
-from .vector_values import I32, SINGLE, EmittedValue, declared, emitter
+from .vector_values import I32, SINGLE, EmittedValue, declared
 
 
 def _scalar(x: EmittedValue, name: str, arity: int) -> ir.Function:
@@ -27,16 +25,6 @@ def _each_lane(name: str, *values: EmittedValue) -> EmittedValue:
         one = first.b.call(scalar, args)
         result = first.b.insert_element(result, one, lane)
     return first.of(result)
-
-
-def per_lane(name: str) -> Callable[..., ir.Value]:
-    """An emitter of calls of the function ``name`` of C's math.h, one for each lane;
-    ``f`` is added to the name for floats."""
-
-    def write(*values: EmittedValue) -> EmittedValue:
-        return _each_lane(name, *values)
-
-    return emitter(write)
 
 
 def _outlined(x: EmittedValue, name: str, arity: int) -> ir.Function:

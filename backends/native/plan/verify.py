@@ -41,7 +41,7 @@ Bytes = tuple[int, int]
 """From a place in memory, the first byte that may be touched and the first after."""
 
 
-def verify_plan(layered: Layered, stage: str = "native plan") -> None:
+def verify_plan(layered: Layered) -> None:
     """Raise :class:`VerifyError` where a plan breaks a rule."""
     blocks = Blocks(layered)
     rules = (
@@ -52,7 +52,7 @@ def verify_plan(layered: Layered, stage: str = "native plan") -> None:
         _own(blocks),
         chain.from_iterable(_groups(blocks)),
     )
-    refuse(stage, chain.from_iterable(rules))
+    refuse("native plan", chain.from_iterable(rules))
 
 
 @dataclass(frozen=True)

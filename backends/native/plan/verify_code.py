@@ -20,12 +20,11 @@ def verify_arena(
     parts: Sequence[Group],
     homes: Mapping[MemoryRef, MemoryRef],
     threads: tuple[int, int, int],
-    stage: str = "native program",
 ) -> None:
     """Raise :class:`VerifyError` where memory between kernels, whose ``homes`` are in
     scratch memory, or memory of ``threads``, breaks a rule. These are where theirs
     starts, bytes of each, and bytes in all."""
-    refuse(stage, _arena(layered, parts, homes, *threads))
+    refuse("native program", _arena(layered, parts, homes, *threads))
 
 
 def _arena(
@@ -66,11 +65,10 @@ def verify_table(
     groups: Sequence[Group],
     distinct: Sequence[Group],
     calls: Sequence[TableCall],
-    stage: str = "call table",
 ) -> None:
     """Raise :class:`VerifyError` where a row of the table does not call what its group
     does."""
-    refuse(stage, _table(groups, distinct, calls))
+    refuse("call table", _table(groups, distinct, calls))
 
 
 def _table(

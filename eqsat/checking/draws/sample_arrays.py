@@ -154,7 +154,6 @@ VALUES: dict[str, Callable[[Any, Shape, Any], Array]] = {
 INSIDE = tuple(VALUES)[:-2]
 """Kinds of values in the working range."""
 PLAIN = ("uniform", "uniform", "large", "integers")
-OUTSIDE = ("special", "uniform", "special", "huge")
 
 
 def values(kind: str, rng: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add, mul, or_
@@ -93,9 +93,6 @@ def of_number(e: Expr | float, sizes: Iterable[str]) -> SizeDegree:
     if e.head == "/":
         return x * SizeDegree(y.den, y.num) if y.den else x * SizeDegree(by=y.num)
     return x * y if e.head == "*" else x + y
-
-
-Meaning = Callable[..., SizeDegree]
 
 
 @dataclass

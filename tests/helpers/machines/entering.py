@@ -118,9 +118,6 @@ class Backend:
         self.made.append(Executable(program, self.release, self.code))
         return self.made[-1]
 
-    def realises(self, op: Any) -> bool:
-        return numpy_backend.realises(op)
-
     def entry(self, slow: Any) -> NativeEntry | None:
         return NativeEntry.if_available(slow)
 
