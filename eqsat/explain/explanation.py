@@ -215,13 +215,12 @@ class Explanation:
             "  ".join(
                 (*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[5])
             ).rstrip()
-            for r in rows
+            for r in (rows if self.kernels else ())
         ]
-        saved = self.baseline_cost_s / self.cost_s if self.cost_s else 1.0
         table.append(
-            f"{counted(len(self.kernels), 'kernel')}, {self.cost_s * 1e6:.1f} µs "
-            f"estimated; as written {counted(self.baseline_kernels, 'kernel')}, "
-            f"{self.baseline_cost_s * 1e6:.1f} µs ({saved:.2f} times as much)"
+            f"{_size(len(self.kernels), self.cost_s, ' estimated')}; as written "
+            + _size(self.baseline_kernels, self.baseline_cost_s)
+            + _times(self.baseline_cost_s, self.cost_s)
         )
         table.append(
             f"peak memory {show_bytes(self.peak_bytes)}; as written "
@@ -237,6 +236,18 @@ class Explanation:
         if self.cut_short:
             table.append(f"cut short: {self.cut_short}; a cheaper program may exist")
         return "\n".join(table)
+
+
+def _size(kernels: int, cost_s: float, how: str = "") -> str:
+    if not kernels:
+        return "nothing to compute"
+    return f"{counted(kernels, 'kernel')}, {cost_s * 1e6:.1f} µs{how}"
+
+
+def _times(before_s: float, after_s: float) -> str:
+    """How many times as much the program as written costs, where that is not 1."""
+    times = f"{before_s / after_s:.2f}" if after_s else "1.00"
+    return "" if times == "1.00" else f" ({times} times as much)"
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ _SAME_SIGNATURE = (
 )
 for _name in _SAME_SIGNATURE.split():
     covers(_name)(getattr(ops, _name))
-covers("permute_dims")(ops.transpose)
-covers("concat")(ops.concatenate)
 covers("linalg.matrix_transpose")(ops.matrix_transpose)
 covers("matrix_transpose")(ops.matrix_transpose)
 covers("linalg.tensordot")(ops.tensordot)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.support import EqsatError
+
 Handler = Callable[..., Any]
 
 FUNCTIONS: dict[Any, Handler] = {}
@@ -15,8 +17,14 @@ DIRECT: set[Any] = set()
 """Those that take any number of arrays: arguments are passed on as they are."""
 
 
-def covers(*names: str, direct: bool = False) -> Callable[[Handler], Handler]:
-    """Enter a handler for those of the functions that this version of NumPy has."""
+def covers(
+    *names: str, direct: bool = False, replace: bool = False
+) -> Callable[[Handler], Handler]:
+    """Enter a handler for those of the functions that this version of NumPy has.
+
+    Raises :class:`EqsatError` for a function that a handler of another module covers,
+    unless this one is to ``replace`` it.
+    """
 
     def enter(handler: Handler) -> Handler:
         for name in names:
@@ -24,6 +32,12 @@ def covers(*names: str, direct: bool = False) -> Callable[[Handler], Handler]:
             for part in name.split("."):
                 found = getattr(found, part, None)
             if found is not None:
+                known = FUNCTIONS.get(found, handler).__module__
+                if known != handler.__module__ and not replace:
+                    raise EqsatError(
+                        f"np.{name} has a handler in {known}\n  write "
+                        f"covers({name!r}, replace=True) to replace it"
+                    )
                 FUNCTIONS[found] = handler
                 if direct:
                     DIRECT.add(found)

@@ -289,6 +289,7 @@ class Op:
         backend: str,
         *,
         seconds: Callable[[Sequence[Type], dict[str, Any], Type], float] | None = None,
+        replace: bool = False,
     ) -> Callable[[F], F]:
         """Make a function the kernel of this op on ``backend``.
 
@@ -299,7 +300,8 @@ class Op:
         ``seconds``: the price of one call (s), a function of the types of the arguments
         (pairs of dtype and shape), the attributes, and the type of the result; the cost
         model's roofline prices it otherwise. Raises :class:`EqsatError` when an
-        attribute is called ``out``.
+        attribute is called ``out``, and when another module gave a lowering for
+        ``backend``, unless this one is to ``replace`` it.
         """
         if "out" in self.attrs:
             raise EqsatError(
@@ -308,6 +310,13 @@ class Op:
             )
 
         def define(function: F) -> F:
+            known = self.lowerings.get(backend, Lowering(function, None)).function
+            if known.__module__ != function.__module__ and not replace:
+                raise EqsatError(
+                    f"op {self.name} has a lowering for {backend} in "
+                    f"{known.__module__}\n  write {self.name}.lowering({backend!r}, "
+                    "replace=True) to replace it"
+                )
             self.lowerings[backend] = Lowering(function, seconds)
             return function
 

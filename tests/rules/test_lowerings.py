@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import eqsat as eq
+from eqsat.numpy_api.table import FUNCTIONS, covers
 from eqsat.ops import add, exp, multiply, sqrt
 from eqsat.rulelang.recognition import recognition
 from eqsat.terms.op import Op
@@ -180,6 +182,34 @@ def test_an_attribute_called_out() -> None:
 
     with pytest.raises(eq.EqsatError, match="attribute 'out' is also what a lowering"):
         odd.lowering("numpy")
+
+
+def test_a_lowering_of_another_module_is_not_replaced_in_silence() -> None:
+    squareplus = squareplus_op()
+    squareplus.lowering("numpy")(reads_after_it_writes)
+    squareplus.lowering("numpy")(lambda x, *, out: None)  # as a cell that runs again
+    other = partial(reads_after_it_writes)
+    other.__module__ = "other"  # type: ignore[attr-defined]
+    with pytest.raises(eq.EqsatError, match=r"for numpy in .*test_lowerings\n  write"):
+        squareplus.lowering("numpy")(other)
+    squareplus.lowering("native")(other)
+    squareplus.lowering("numpy", replace=True)(other)
+    assert squareplus.lowerings["numpy"].function is other
+
+
+def test_a_handler_of_another_module_is_not_replaced_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mine(x: Any) -> Any:
+        return x
+
+    before = FUNCTIONS[np.vander]
+    monkeypatch.setitem(FUNCTIONS, np.vander, before)
+    with pytest.raises(eq.EqsatError, match=r"np\.vander has a handler in eqsat"):
+        covers("vander")(mine)
+    assert FUNCTIONS[np.vander] is before
+    covers("vander", replace=True)(mine)
+    assert FUNCTIONS[np.vander] is mine
 
 
 # -- the bodies of composites as rules of their file -----------------------------------
