@@ -9,7 +9,6 @@ from bench.compiling.user_rules import user_rules
 from bench.devices.gpu import gpu
 from bench.devices.recording import recording
 from bench.extraction.instances import extraction
-from bench.extraction.random_dags import random_dags
 from bench.extraction.random_programs import random_programs
 from bench.mathematics.ulp import minimax, ulp
 from bench.npbench.run import npbench
@@ -36,7 +35,6 @@ for command in (
     gpu,
     minimax,
     npbench,
-    random_dags,
     random_programs,
     recording,
     ulp,

@@ -1,5 +1,5 @@
 """Extraction by itself: its costs beside the optimum.
 
-The problems come from files (``gym.py``), from random graphs (``random_dags.py``) and
-from random NumPy programs (``random_programs.py``). Read ``instances.py`` first.
+The problems come from files (``gym.py``) and from random NumPy programs
+(``random_programs.py``). Read ``instances.py`` first.
 """

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from random_covers import convex, drawn, kernels, price, program
 
 from bench.__main__ import main
 from bench.compiling.models import MODELS
 from bench.extraction.gym import FormatError, load, problem_of
-from bench.extraction.random_dags import convex, drawn, kernels, price, program
 from eqsat.search.extraction.problem import dag_cost, tree_greedy
 from eqsat.search.regions import is_constant, split
 from eqsat.terms.term import postorder
@@ -137,17 +137,6 @@ def test_an_egraph_without_leaves_is_named(tmp_path: Path) -> None:
     result = run("extraction", path)
     assert result.exit_code == 1
     assert f"{path}: a class that the program needs cannot" in result.output
-
-
-def test_random_programs_are_summed_up(tmp_path: Path) -> None:
-    out = tmp_path / "results.json"
-    words = ("--count", "3", "--ops", "6", "12", "--json", str(out))
-    result = run("random-dags", *words)
-    assert result.exit_code == 0, result.output
-    assert "3 programs of 6 to 12 ops, the optimum known for 3" in result.output
-    record = json.loads(out.read_text(encoding="utf-8"))
-    assert len(record["instances"]) == 3
-    assert record["mean_gap"] <= record["worst_gap"] <= record["tree_worst_gap"]
 
 
 def test_the_same_seed_gives_the_same_program() -> None:

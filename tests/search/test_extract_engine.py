@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import Calls, acyclic, checked, choices, optimum, problems, seconds
+from random_covers import drawn
 from sizes import examples
 
-from bench.extraction.random_dags import drawn
 from eqsat.search.extraction import extract, ilp
 from eqsat.search.extraction.cycles import loops
 from eqsat.search.extraction.extract import solve
@@ -212,7 +212,6 @@ def test_diamonds_are_solved_to_the_optimum() -> None:
 
 
 def test_random_kernel_covers_come_close_to_the_optimum() -> None:
-    """``python -m bench random-dags`` does this for 200."""
     gaps = []
     for seed in range(12):
         p = drawn(seed, 20, 32)

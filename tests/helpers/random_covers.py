@@ -1,25 +1,17 @@
-"""``python -m bench random-dags``: extraction on random programs as kernel covers.
-
-This is what it sees of fusion, without an e-graph.
+"""Random programs as kernel covers: what extraction sees of fusion, without an e-graph.
 
 Each op of a random DAG is a class. Its nodes are the kernels that could compute it:
 connected parts of the DAG that one kernel may hold, computed from other classes, the
-best by area flow. With ``--several``, a kernel may also give values from its middle;
+best by area flow. With ``several``, a kernel may also give values from its middle;
 such kernels are classes of their own, and cycles arise.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import click
-
-from bench.extraction.instances import gap, measure
-from bench.reports import machine, write
 from eqsat.kernels.cost_model import CPU, CostModel
 from eqsat.search.extraction.problem import Problem, ProblemNode
 
@@ -178,63 +170,3 @@ def drawn(
     """The cover of a random program of ``least`` to ``most`` ops."""
     rng = random.Random(seed)
     return cover(*program(rng, rng.randint(least, most)), kept, several)
-
-
-@click.command()
-@click.option("--count", default=200, help="Programs.")
-@click.option("--seed", default=0, help="Seed of the first; then one more for each.")
-@click.option("--ops", nargs=2, default=(20, 60), help="Least and most ops.")
-@click.option("--kept", default=12, help="Kernels kept for each op.")
-@click.option("--several", is_flag=True, help="Also kernels with several results.")
-@click.option("--exact-s", default=60.0, help="Seconds for the exact mode, each.")
-@click.option(
-    "--json", "out", type=click.Path(path_type=Path), help="File for the results."
-)
-def random_dags(
-    count: int,
-    seed: int,
-    ops: tuple[int, int],
-    kept: int,
-    several: bool,
-    exact_s: float,
-    out: Path | None,
-) -> None:
-    """Extract kernel covers of random programs and compare with the optimum.
-
-    Where the exact mode runs out of time, the gap is to its bound.
-    """
-    records = []
-    with click.progressbar(range(seed, seed + count), label="programs") as seeds:
-        for i in seeds:
-            problem = drawn(i, *ops, kept, several)
-            records.append({"seed": i, **measure(problem, exact_s, deadline_s=2.0)})
-    gaps = [
-        gap(r["eqsat"], r["exact"] if r["optimal"] else r["bound"]) for r in records
-    ]
-    trees = [
-        gap(r["tree_greedy"], r["exact"] if r["optimal"] else r["bound"])
-        for r in records
-    ]
-    seconds = [r["eqsat_s"] for r in records]
-    summary = {
-        "programs": count,
-        "optimum_known": sum(r["optimal"] for r in records),
-        "mean_gap": statistics.mean(gaps),
-        "worst_gap": max(gaps),
-        "tree_mean_gap": statistics.mean(trees),
-        "tree_worst_gap": max(trees),
-        "median_s": statistics.median(seconds),
-        "worst_s": max(seconds),
-    }
-    click.echo(
-        f"{count} programs of {ops[0]} to {ops[1]} ops, the optimum known for"
-        f" {summary['optimum_known']}\n"
-        f"eqsat        mean gap {summary['mean_gap']:.3%}, worst"
-        f" {summary['worst_gap']:.2%}; median {summary['median_s'] * 1e3:.1f} ms,"
-        f" worst {summary['worst_s'] * 1e3:.1f} ms\n"
-        f"tree-greedy  mean gap {summary['tree_mean_gap']:.3%}, worst"
-        f" {summary['tree_worst_gap']:.2%}"
-    )
-    if out is not None:
-        options = {"seed": seed, "ops": ops, "kept": kept, "several": several}
-        write(out, {**machine(), **options, **summary, "instances": records})
