@@ -148,18 +148,11 @@ class LoopTuning:
         "reductions of columns from memory",
         gained="in parts they take as long, or up to 1.05 times as long",
     )
-    ends_bytes: int = number(
-        17 << 17,
-        "A little more than a second cache keeps of columns that one thread reduces. "
-        "Of more than most_beside_bytes the ends are parts of their own: a call that "
-        "runs the other way finds one of them in the cache.",
-        "columns of 16 and 32 MB; in several panels maxima and sums of squares",
-        "Intel Xeon with 2 MiB of second cache",
-        "0.97 and 0.98 of the time, in 32 equal parts 1.01; in several panels 1.04",
-    )
     sum_ends_bytes: int = number(
         3 << 19,
-        "The same for sums of what is in memory, which a second cache keeps whole.",
+        "What a second cache keeps of columns in memory that one thread sums. Of more "
+        "than most_beside_bytes the ends are parts of their own: a call that runs the "
+        "other way finds one of them in the cache.",
         "sums of columns of 16 and 32 MB",
         "Intel Xeon with 2 MiB of second cache; " + EPYC,
         "0.95 and 0.97 of the time; EPYC 0.83 to 0.91, and 0.92",

@@ -140,8 +140,9 @@ class HoistedNests:
         return rows == 1 or (beside and long) or self.ends(term) > 0
 
     def ends(self, term: Term) -> int:
-        """The share of a reduction that each of its ends has, as :class:`Nest` says it:
-        of one row of columns that are longer than parts should be; 0 for others."""
+        """The share of a sum that each of its ends has, as :class:`Nest` says it: of
+        one row of columns in memory that are longer than parts should be; 0 for
+        others."""
         x, axes, known = term.args[0], _axes(term), self.target.tuning
         kept = [a for a in range(x.ndim) if a not in axes and x.shape[a] > 1]
         whole = len(kept) == 1 and max(axes) < kept[0]
@@ -149,8 +150,9 @@ class HoistedNests:
         large &= term.size <= known.ends_width
         one = self.target.threads == 1 and self.target.sweeps
         plain = cast(Op, term.op).join is add and x in self.memory
-        size = known.sum_ends_bytes if plain else known.ends_bytes
-        return x.nbytes // size if one and whole and large else 0
+        return (
+            x.nbytes // known.sum_ends_bytes if one and plain and whole and large else 0
+        )
 
 
 def _axes(term: Term) -> set[int]:

@@ -67,7 +67,6 @@ def test_columns(
     size = max(x.nbytes // ends, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LoopTuning, "most_beside_bytes", 0)
-        patch.setattr(LoopTuning, "ends_bytes", size)
         patch.setattr(LoopTuning, "sum_ends_bytes", size)
         patch.setattr(LoopTuning, "swept_elements", 0)
         patch.setattr(LoopTuning, "tall_elements", 1)
