@@ -98,6 +98,16 @@ def with_nest(
     return with_step(layered, i, n, piece=replace(piece, nest=change(piece.nest)))
 
 
+@pytest.fixture
+def layered(program: Program) -> Layered:
+    return planned(program)
+
+
+def refused(layered: Layered, name: str, rule: str) -> None:
+    with caught("native plan", name, rule):
+        verify_plan(layered)
+
+
 def test_what_is_planned_breaks_no_rule(program: Program) -> None:
     for threads in (1, 2, 5):
         layered = planned(program, threads)
@@ -146,8 +156,7 @@ def test_a_buffer_that_is_reused_while_it_is_live() -> None:
     product = program.kernels[0].term
     other = program.kernels[1].term
     moved(layered, other, layered.places.of[product].memory)
-    with caught("native plan", program.kernels[1].name, "over what its kernel reads"):
-        verify_plan(layered)
+    refused(layered, program.kernels[1].name, "over what its kernel reads")
 
 
 def test_a_value_that_is_overwritten_before_it_is_read() -> None:
@@ -157,46 +166,35 @@ def test_a_value_that_is_overwritten_before_it_is_read() -> None:
     layered = planned(program)
     product, _, softmax, add = program.kernels
     moved(layered, softmax.term, layered.places.of[product.term].memory)
-    with caught("native plan", add.name, "still lies in its place"):
-        verify_plan(layered)
+    refused(layered, add.name, "still lies in its place")
 
 
-def test_parts_of_scratch_memory_that_overlap(program: Program) -> None:
-    layered = planned(program)
+def test_parts_of_scratch_memory_that_overlap(layered: Layered) -> None:
     first, second, *_ = scratch_of(layered)
     start = layered.places.of[first].memory.byte
     moved(layered, second, MemoryRef(SCRATCH, start + 64))
-    with caught("native plan", "scratch memory", "are apart"):
-        verify_plan(layered)
+    refused(layered, "scratch memory", "are apart")
 
 
-def test_a_part_of_scratch_memory_that_is_not_aligned(program: Program) -> None:
-    layered = planned(program)
+def test_a_part_of_scratch_memory_that_is_not_aligned(layered: Layered) -> None:
     last = scratch_of(layered)[-1]
     moved(layered, last, MemoryRef(SCRATCH, layered.places.of[last].memory.byte + 4))
-    with caught("native plan", "scratch memory", "starts on a cache line"):
-        verify_plan(layered)
+    refused(layered, "scratch memory", "starts on a cache line")
 
 
-def test_a_part_past_the_end_of_scratch_memory(program: Program) -> None:
-    layered = planned(program)
+def test_a_part_past_the_end_of_scratch_memory(layered: Layered) -> None:
     layered.places.scratch_bytes -= 64
-    with caught("native plan", "scratch memory", "is inside of it"):
-        verify_plan(layered)
+    refused(layered, "scratch memory", "is inside of it")
 
 
-def test_a_constant_of_another_type(program: Program) -> None:
-    layered = planned(program)
+def test_a_constant_of_another_type(layered: Layered) -> None:
     layered.places.constants[0] = layered.places.constants[0].astype(np.int32)
-    with caught("native plan", "constant", "its array has its type"):
-        verify_plan(layered)
+    refused(layered, "constant", "its array has its type")
 
 
-def test_a_constant_that_does_not_exist(program: Program) -> None:
-    layered = planned(program)
+def test_a_constant_that_does_not_exist(layered: Layered) -> None:
     layered.places.constants.clear()
-    with caught("native plan", "constant", "its pointer exists"):
-        verify_plan(layered)
+    refused(layered, "constant", "its pointer exists")
 
 
 def test_a_result_that_is_not_where_it_is_returned(program: Program) -> None:
@@ -204,47 +202,39 @@ def test_a_result_that_is_not_where_it_is_returned(program: Program) -> None:
     root = program.roots[0]
     moved(layered, root, MemoryRef(SCRATCH, layered.places.scratch_bytes))
     layered.places.scratch(root.nbytes)
-    with caught("native plan", "result 0", "it is returned"):
-        verify_plan(layered)
+    refused(layered, "result 0", "it is returned")
 
 
 # -- steps -----------------------------------------------------------------------------
 
 
-def test_steps_in_another_order(program: Program) -> None:
-    layered = planned(program)
+def test_steps_in_another_order(layered: Layered) -> None:
     layered.parts[0], layered.parts[1] = layered.parts[1], layered.parts[0]
-    with caught("native plan", "step 0", "was written by a step before"):
-        verify_plan(layered)
+    refused(layered, "step 0", "was written by a step before")
 
 
 def test_a_result_that_no_step_writes(program: Program) -> None:
     layered = planned(program)
     assert program.roots[1] in {program.roots[i] for i in layered.places.copied}
     layered.parts.pop()
-    with caught("native plan", "result 1", "it is written"):
-        verify_plan(layered)
+    refused(layered, "result 1", "it is written")
 
 
-def test_a_step_of_another_kernel(program: Program) -> None:
-    layered = planned(program)
+def test_a_step_of_another_kernel(layered: Layered) -> None:
     _, second, *_ = scratch_of(layered)
     at = group(layered, Loops)
     read, written = memory(layered, at)
     other = MemoryRef(layered.places.first_output)
     with_step(layered, at, memory=(read, other))
-    with caught("native plan", "softmax", "its result is written"):
-        verify_plan(layered)
+    refused(layered, "softmax", "its result is written")
     assert written == layered.places.of[second].memory
 
 
-def test_a_step_that_reads_what_is_no_argument(program: Program) -> None:
-    layered = planned(program)
+def test_a_step_that_reads_what_is_no_argument(layered: Layered) -> None:
     at = group(layered, Loops)
     _, written = memory(layered, at)
     with_step(layered, at, memory=(MemoryRef(0), written))
-    with caught("native plan", "softmax", "reads arguments of its kernel"):
-        verify_plan(layered)
+    refused(layered, "softmax", "reads arguments of its kernel")
 
 
 def test_an_operand_without_memory(program: Program) -> None:
@@ -254,51 +244,42 @@ def test_an_operand_without_memory(program: Program) -> None:
     with pytest.raises((eq.VerifyError, IndexError)):
         verify_plan(layered)
     with_step(layered, at, 1, memory=(*memory(planned(program), at, 1), MemoryRef(0)))
-    with caught("native plan", "step 1", "each operand has memory"):
-        verify_plan(layered)
+    refused(layered, "step 1", "each operand has memory")
 
 
-def test_memory_that_does_not_exist(program: Program) -> None:
-    layered = planned(program)
+def test_memory_that_does_not_exist(layered: Layered) -> None:
     last = len(layered.parts) - 2
     refs = memory(layered, last)
     refs[0] = MemoryRef(99)
     with_step(layered, last, memory=tuple(refs))
-    with caught("native plan", "step 0", "its memory exists"):
-        verify_plan(layered)
+    refused(layered, "step 0", "its memory exists")
 
 
-def test_a_loop_past_the_end_of_its_memory(program: Program) -> None:
-    layered = planned(program)
+def test_a_loop_past_the_end_of_its_memory(layered: Layered) -> None:
     at = group(layered, Loops)
 
     def later(s: Any) -> Any:
         return replace(s, at=s.at + Affine(1)) if isinstance(s, Store) else s
 
     with_nest(layered, at, lambda nest: nest.changed(later))
-    with caught("native plan", "softmax", "inside of its memory"):
-        verify_plan(layered)
+    refused(layered, "softmax", "inside of its memory")
 
 
-def test_a_product_past_the_end_of_its_memory(program: Program) -> None:
-    layered = planned(program)
+def test_a_product_past_the_end_of_its_memory(layered: Layered) -> None:
     at = group(layered, Product)
     x, *others = memory(layered, at)
     with_step(layered, at, memory=(replace(x, byte=4), *others))
-    with caught("native plan", "step 0, left operand", "inside of its memory"):
-        verify_plan(layered)
+    refused(layered, "step 0, left operand", "inside of its memory")
 
 
-def test_an_unknown_reduction_after_planning(program: Program) -> None:
-    layered = planned(program)
+def test_an_unknown_reduction_after_planning(layered: Layered) -> None:
     at = group(layered, Loops)
 
     def unknown(s: Any) -> Any:
         return replace(s, op="median") if isinstance(s, Accumulate) else s
 
     with_nest(layered, at, lambda nest: nest.changed(unknown))
-    with caught("native plan", "softmax", "its reduction is known"):
-        verify_plan(layered)
+    refused(layered, "softmax", "its reduction is known")
 
 
 def test_what_is_overwritten_before_it_is_read() -> None:
@@ -321,13 +302,11 @@ def test_what_is_overwritten_before_it_is_read() -> None:
         return replace(s, at=s.at.times(-1) + Affine(last))
 
     with_nest(layered, at, lambda nest: nest.changed(backwards))
-    with caught("native plan", "tanh", "is read where it is written"):
-        verify_plan(layered)
+    refused(layered, "tanh", "is read where it is written")
     layered = with_nest(
         planned(program, 1), at, lambda nest: replace(nest, aliased=frozenset())
     )
-    with caught("native plan", "tanh", "one memory are known to be"):
-        verify_plan(layered)
+    refused(layered, "tanh", "one memory are known to be")
 
 
 # -- groups ----------------------------------------------------------------------------
@@ -340,57 +319,45 @@ def product_group(layered: Layered) -> tuple[int, Group]:
     return at, g
 
 
-def test_rows_that_are_not_those_of_the_product(program: Program) -> None:
-    layered = planned(program)
+def test_rows_that_are_not_those_of_the_product(layered: Layered) -> None:
     at, g = product_group(layered)
     layered.parts[at] = replace(g, rows=g.rows + 1)
-    with caught("native plan", "linear", "its rows are those of its product"):
-        verify_plan(layered)
+    refused(layered, "linear", "its rows are those of its product")
 
 
-def test_threads_that_share_nothing(program: Program) -> None:
-    layered = planned(program)
+def test_threads_that_share_nothing(layered: Layered) -> None:
     at, g = product_group(layered)
     layered.parts[at] = replace(g, panel=0)
-    with caught("native plan", "linear", "threads share parts of rows"):
-        verify_plan(layered)
+    refused(layered, "linear", "threads share parts of rows")
 
 
-def test_what_follows_a_product_in_other_rows(program: Program) -> None:
-    layered = planned(program)
+def test_what_follows_a_product_in_other_rows(layered: Layered) -> None:
     at, g = product_group(layered)
     softmax = layered.parts[group(layered, Loops)]
     assert isinstance(softmax, Group)
     layered.parts[at] = replace(g, steps=(*g.steps, softmax.steps[0]))
-    with caught("native plan", "linear", ""):
-        verify_plan(layered)
+    refused(layered, "linear", "")
 
 
-def test_steps_without_rows_in_one_group(program: Program) -> None:
-    layered = planned(program)
+def test_steps_without_rows_in_one_group(layered: Layered) -> None:
     at = group(layered, Loops)
     g = layered.parts[at]
     assert isinstance(g, Group)
     layered.parts[at] = replace(g, steps=g.steps * 2)
-    with caught("native plan", "softmax", "a group without rows has one step"):
-        verify_plan(layered)
+    refused(layered, "softmax", "a group without rows has one step")
 
 
-def test_memory_of_a_thread_that_is_too_small(program: Program) -> None:
-    layered = planned(program)
+def test_memory_of_a_thread_that_is_too_small(layered: Layered) -> None:
     at, g = product_group(layered)
     (m, size), *_ = g.private
     layered.parts[at] = replace(g, private=((m, size - 4),))
-    with caught("native plan", "linear", "it holds all rows"):
-        verify_plan(layered)
+    refused(layered, "linear", "it holds all rows")
 
 
-def test_memory_of_a_thread_that_two_groups_use(program: Program) -> None:
-    layered = planned(program)
+def test_memory_of_a_thread_that_two_groups_use(layered: Layered) -> None:
     at, g = product_group(layered)
     layered.parts[at] = replace(g, private=g.private * 2)
-    with caught("native plan", "linear", "one group uses it"):
-        verify_plan(layered)
+    refused(layered, "linear", "one group uses it")
 
 
 # -- what the writer makes of a plan ---------------------------------------------------
