@@ -92,9 +92,13 @@ def changed(made: Made, change: Callable[[Any], Statement], i: int = 0) -> None:
     broken(made, i, nest=nest_of(made, i).changed(change))
 
 
-def only(kind: type, **fields: Any) -> Callable[[Any], Any]:
-    """A change of all statements of a kind."""
-    return lambda s: replace(s, **fields) if type(s) is kind else s
+def only(kind: type, of: str = "", **fields: Any) -> Callable[[Any], Any]:
+    """A change of all statements of a kind, or those with the op ``of``."""
+    return lambda s: (
+        replace(s, **fields)
+        if type(s) is kind and of in ("", getattr(s, "op", ""))
+        else s
+    )
 
 
 def with_passes(made: Made, change: Callable[[list[Any]], None]) -> None:
@@ -144,26 +148,12 @@ def test_a_value_that_is_made_twice(softmax: Made) -> None:
 
 def test_an_unknown_reduction(softmax: Made) -> None:
     with caught("loops", "sum_of_squares of v", "its reduction is known"):
-        changed(
-            softmax,
-            lambda s: (
-                replace(s, op="sum_of_squares")
-                if isinstance(s, Accumulate) and s.op == "sum"
-                else s
-            ),
-        )
+        changed(softmax, only(Accumulate, "sum", op="sum_of_squares"))
 
 
 def test_an_unknown_op(softmax: Made) -> None:
     with caught("loops", "frobnicate(", "a pointwise one of the catalogue"):
-        changed(
-            softmax,
-            lambda s: (
-                replace(s, op="frobnicate")
-                if isinstance(s, Compute) and s.op == "exp"
-                else s
-            ),
-        )
+        changed(softmax, only(Compute, "exp", op="frobnicate"))
 
 
 def test_an_op_of_too_few_values(softmax: Made) -> None:
