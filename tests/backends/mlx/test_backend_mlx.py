@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import bodies
@@ -20,8 +19,6 @@ from networks import (
     GROUPS,
     NETWORKS,
     NUMPY_ARGUMENTS,
-    POINTWISE,
-    pointwise_case,
     written,
 )
 from programs import assert_near, program_of, rounding_of
@@ -37,7 +34,6 @@ from eqsat.ops.view import broadcast_to, flip, reshape
 from eqsat.terms.op import Op
 from eqsat.terms.term import postorder
 from eqsat.terms.type_rules import BF16
-from eqsat.testing import Computed, agreement
 
 mx = pytest.importorskip("mlx.core")
 nn = pytest.importorskip("mlx.nn")
@@ -80,18 +76,7 @@ def assert_lowered(
     return str(low.source)
 
 
-# -- every op --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", POINTWISE)
-@quick
-@given(seeds, st.sampled_from(DTYPES_HERE), st.booleans())
-def test_pointwise_ops(name: str, seed: int, dtype: Any, strided: bool) -> None:
-    case = pointwise_case(name, seed, dtype, strided)
-    if case is not None:
-        f, arrays = case
-        with np.errstate(all="ignore"):
-            assert_lowered(f, *arrays)
+# -- programs --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -118,24 +103,6 @@ def test_networks(name: str, seed: int, dtype: Any, special: bool) -> None:
     arrays = [drawn(seed + i, s, dtype, special) for i, s in enumerate(shapes)]
     with np.errstate(all="ignore"):
         assert_lowered(f, *arrays, tol=4)
-
-
-@examples(100)
-@given(seeds, st.integers(1, 16), st.sampled_from(FLOATS_HERE[2:]), st.booleans())
-def test_kernels_that_nobody_wrote(
-    seed: int, count: int, dtype: Any, fused: bool
-) -> None:
-    """A random body, as one kernel and as a kernel an op."""
-    draws = Random(seed)
-    shapes = bodies.shapes(draws, 7)
-    arrays = [drawn(seed + i, s, dtype, False) for i, s in enumerate(shapes)]
-    run: Any = bodies.body(seed, count)
-    f = bodies.fused_op("nobodys_body", run, len(arrays)) if fused else run
-    program = program_of(f, *arrays)
-    got = [mlx.to_numpy(y) for y in mlx.lower(program)(*map(mlx.to_mlx, arrays))]
-    want = interpret(program.roots, arrays)
-    sides = (Computed(ys, program.roots, arrays) for ys in (got, want))
-    assert not agreement(*sides).reason
 
 
 def test_integers_that_trap_a_processor() -> None:

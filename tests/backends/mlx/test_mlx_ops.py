@@ -31,13 +31,14 @@ LAID = ((33,), "packed"), ((5, 17), "reversed"), ((2, 3, 8), "fortran")
 
 
 def pointwise(name: str, seed: int, turn: int, of: int) -> Iterator[Case]:
-    """An op of every ``of``-th dtype that it takes."""
+    """An op of every ``of``-th dtype that it takes, of shapes that are one or meet."""
     op, rng = Op.registry[name], np.random.default_rng(seed)
-    shape = 2, (37, 64, 130)[seed % 3]
+    n = (37, 64, 130)[seed % 3]
+    shapes = [(2, n), (n,), (2, 1)] if seed % 2 else [(2, n)] * 3
     for dtype in shared(families.admitted(name), turn, of):
         yield (
             lambda *xs: op(*xs),
-            families.arguments(name, rng, [shape] * len(op.params), dtype),
+            families.arguments(name, rng, shapes[: len(op.params)], dtype),
         )
 
 

@@ -192,7 +192,8 @@ def test_kernels_that_nobody_wrote(way: str, seed: int) -> None:
     for i in range(seed * 20, seed * 20 + (20 if takes_all(way) else 5)):
         r = Random(i)
         shapes = bodies.shapes(r, 17)
-        dtype = np.dtype((np.float32, np.float16, BF16)[0 if i % 4 else i // 4 % 3])
+        rare = np.float32, np.float16, BF16, np.float64
+        dtype = np.dtype(rare[0 if i % 4 else i // 4 % 4])
         xs = [drawn(i + j, s, dtype, False) for j, s in enumerate(shapes)]
         cases.append((bodies.body(i, r.randint(1, 16)), xs))
     check(way, cases, LAYOUTS[seed % len(LAYOUTS)])
