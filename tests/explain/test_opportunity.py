@@ -11,13 +11,9 @@ import pytest
 
 import eqsat as eq
 from eqsat.demo import block
+from eqsat.demo.minilm import softmax
 
 Array = np.ndarray[Any, Any]
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def draw(*shape: int) -> Array:

@@ -11,6 +11,7 @@ from scipy.special import erf
 
 import eqsat as eq
 from eqsat.demo import block
+from eqsat.demo.minilm import softmax
 from eqsat.trace.kernel_body import KERNEL
 
 rng = np.random.default_rng(1)
@@ -35,11 +36,6 @@ def kernels(f: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
         act = k.op.attr_dict(k.term).get("act", "")
         found.append(f"{k.op.name}[{act}]" if act else k.op.name)
     return found
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def layer_norm(x: Any, g: Any, c: Any) -> Any:

@@ -16,6 +16,7 @@ from sizes import examples
 import eqsat as eq
 from eqsat import ops
 from eqsat.demo import block
+from eqsat.demo.minilm import softmax
 from eqsat.egraph.snapshot import Budget
 
 line = import_module("eqsat.search.optimise")  # also the name of its function
@@ -86,11 +87,6 @@ def test_sixty_four_ops_in_a_chain_are_one_kernel() -> None:
 
 X, Y, ROW, SQUARE = draw(24, 40), draw(24, 40, seed=1), draw(40), draw(24, 24)
 W, B = draw(40, 56) / 40, draw(56)
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 ONE: list[tuple[str, str, Callable[..., Any], tuple[Array, ...]]] = [

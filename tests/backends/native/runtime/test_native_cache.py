@@ -20,6 +20,7 @@ import eqsat as eq
 from eqsat.backends.native import lower, program_record
 from eqsat.backends.native.machine import objects as object_code
 from eqsat.backends.native.runtime.shared_runtime import is_available, objects, runtime
+from eqsat.demo.minilm import softmax
 from eqsat.support import disk_cache
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="objects lie otherwise")
@@ -116,11 +117,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(module, "compile_ir", counted)
     return made
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def test_the_source_of_code_from_disk(compiled: list[str]) -> None:
