@@ -162,14 +162,6 @@ def reduction_over(name: str, axes: Shape) -> Callable[[Any], Any]:
     return lambda x: op(x, axis=axes)
 
 
-def odd_and_ordinary(x: Array) -> None:
-    """Make what is large infinite and what is small 1, that sums do not depend on their
-    order."""
-    with np.errstate(all="ignore"):
-        x[np.abs(x) > 1e3] = np.inf
-        x[np.abs(x) < 1e-3] = 1
-
-
 def positions(axis: int | None) -> list[Callable[[Any], Any]]:
     """Where the extremes are along an axis."""
     return [lambda x: ops.argmax(x, axis), lambda x: ops.argmin(x, axis)]

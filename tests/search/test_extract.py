@@ -66,10 +66,6 @@ def test_blocks_cost_what_the_integer_program_says(
     assert best.explain().optimal_gap == 0
 
 
-def three(x: Any, q: Any, k: Any, v: Any) -> Any:
-    return np.sin(x @ q), np.exp(x @ k), x @ v
-
-
 def concatenates(low: Lowered) -> bool:
     return any(t.op.name == "concatenate" for t in postorder(low.term))
 

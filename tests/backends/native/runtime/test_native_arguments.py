@@ -307,9 +307,6 @@ ARRAYS = st.sampled_from(
 KEYS = st.sampled_from(["a", "b", 1, True, 1.0, (1, "a"), Mode.A, Mode.B, None])
 
 
-HOLDERS = (Pair, Frozen, Slotted, More, Named)
-
-
 def containers(inner: Any) -> Any:
     items = st.lists(st.tuples(KEYS, inner), max_size=3)
     two = st.tuples(inner, inner)
