@@ -34,16 +34,20 @@ from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BudgetWarning,
+    Deadline,
     ForkLock,
     OptionError,
     Options,
     TraceError,
     at,
     caller_line,
+    progress,
     pytree,
+    unwatched,
     verifying,
     warn,
 )
+from eqsat.terms import postorder
 from eqsat.trace import (
     Arguments,
     Spec,
@@ -51,12 +55,14 @@ from eqsat.trace import (
     Tracer,
     flatten_arguments,
     trace,
-    unwatched,
     with_known_as_arrays,
 )
 
 _MOST = 1024
 """Programs of one function that are kept, the latest ones: each takes some 100 KB."""
+CODE_S = 5e-4
+"""Seconds for the machine code of a term, which the search leaves; but half of them all
+at most."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -222,11 +228,21 @@ class Jit(pytree.Made):
         with self._lock():
             old = self._lowered.get(call.key)
             cause = self._recompiles.note(call, None if old is None else old.trace)
-        with _collection_paused():
-            low = self._lower(call)
-        self._keep(call.key, low)
-        if runs:
-            _ = low.executable
+        deadline = Deadline(self.options.deadline_s)
+        cut_short = ""
+        with progress(self.name, self.options.deadline_s) as show:
+            with _collection_paused():
+                low = self._lower(call, deadline, show)
+            self._keep(call.key, low)
+            if runs:
+                show("machine code")
+                cut_short = getattr(low.executable, "cut_short", "")
+        if cut_short:
+            warn(
+                f"eqsat: {self.name!r} runs slower than it could: {cut_short} "
+                f"(deadline_s={self.options.deadline_s:g} is for all of compiling)",
+                BudgetWarning,
+            )
         self._recompiles.log(cause, time.perf_counter() - start)
         return low
 
@@ -258,7 +274,9 @@ class Jit(pytree.Made):
         backend, options = self._given
         return self.fn, backend, self._rules, options, tuple(self.constants)
 
-    def _lower(self, call: Arguments) -> Lowered:
+    def _lower(
+        self, call: Arguments, deadline: Deadline, show: Callable[[str], None]
+    ) -> Lowered:
         start = time.perf_counter()
         traced = trace(self.fn, call, watching=True)
         phases = {"trace": time.perf_counter() - start}
@@ -269,7 +287,8 @@ class Jit(pytree.Made):
         phases["cache"] = time.perf_counter() - start
         done = None
         if terms is None:
-            done = self._search(traced, model, phases)
+            show("searching")
+            done = self._search(traced, model, phases, deadline.left)
             terms = done.roots
             if place is not None and not done.cut_short:
                 place.keep(terms)
@@ -290,15 +309,23 @@ class Jit(pytree.Made):
             model,
             phases,
             done,
+            deadline.left,
         )
 
     def _search(
-        self, traced: Trace, model: CostModel, phases: dict[str, float]
+        self,
+        traced: Trace,
+        model: CostModel,
+        phases: dict[str, float],
+        left_s: float,
     ) -> Optimised:
+        """The search, which leaves some of ``left_s`` (s) for machine code."""
+        code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
+        left_s -= min(code_s, left_s / 2)
         start = time.perf_counter()
         rules = self.rules
         phases["load rules"] = time.perf_counter() - start
-        done = optimise(traced.outputs, rules, self.options, model)
+        done = optimise(traced.outputs, rules, self.options, model, seconds=left_s)
         phases.update(done.phases_s)
         if done.cut_short:
             warn(

@@ -41,6 +41,8 @@ class Lowered:
     """Seconds of each phase."""
     search: Optimised | None
     """How the terms were found; None when an earlier process found them."""
+    left_s: float
+    """Seconds of the deadline that are left for machine code."""
 
     @property
     def rules(self) -> RuleSet:
@@ -56,7 +58,8 @@ class Lowered:
     @once
     def executable(self) -> Executable:
         """The program, compiled by its backend."""
-        return self.backend.lower(self.program, self.options)
+        options = replace(self.options, deadline_s=self.left_s)
+        return self.backend.lower(self.program, options)
 
     def compile(self) -> Executable:
         """The program as a callable over flat arrays."""

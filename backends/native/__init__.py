@@ -16,11 +16,12 @@ from eqsat.kernels import (
     measure_cpu,
     measured,
 )
-from eqsat.support import Options, cached_property
+from eqsat.support import Options, TimeIsUpError, cached_property, log_fallback
 from eqsat.terms import Op
 
-from .lower import NativeProgram
+from .lower import NO_TIME, NativeProgram
 from .machine import host
+from .numpy_fallback import ByNumpy
 from .runtime import NativeEntry, result_pool
 
 
@@ -45,14 +46,24 @@ class NativeBackend:
         """This machine as the backend sees it; ``progress`` is told what comes next."""
         return measure_cpu(self.name, CPU, progress)
 
-    def lower(self, program: Program, options: Options | None = None) -> NativeProgram:
+    def lower(
+        self, program: Program, options: Options | None = None
+    ) -> NativeProgram | ByNumpy:
         """``program`` as machine code, for as many threads as ``options`` say.
 
+        ``options.deadline_s`` is the time for it: where that is too short, the code is
+        made quickly and is slower. What is not written :data:`GRACE_S` after that is
+        run by NumPy.
         Raises :class:`BackendError` where LLVM makes no code for this machine.
         """
         options = options or Options()
         exact = options.numerics == "exact"
-        return NativeProgram(program, host(), options.threads, exact)
+        seconds = options.deadline_s
+        try:
+            return NativeProgram(program, host(), options.threads, exact, seconds)
+        except TimeIsUpError:
+            log_fallback("native", "the program", "NumPy", NO_TIME)
+            return ByNumpy(program, NO_TIME)
 
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not

@@ -8,7 +8,8 @@ Python.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -18,7 +19,9 @@ import numpy as np
 from eqsat.kernels import Kernel, Program, packed
 from eqsat.support import (
     BackendError,
+    Deadline,
     ForkLock,
+    TimeIsUpError,
     cached_property,
     log_fallback,
     verifying,
@@ -58,6 +61,14 @@ if TYPE_CHECKING:
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
+LINE_S = 6e-5
+"""Seconds that a line of LLVM IR takes to compile: measured."""
+AT_LEAST_S = 0.25
+"""Seconds that compiling may always take."""
+GRACE_S = 4.0
+"""Seconds after the deadline until which code is written; NumPy, which runs what is
+not, takes up to thirty times as long."""
+NO_TIME = "the deadline passed before its machine code was written"
 PROGRAM = "program"
 """What the native function is called."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -92,8 +103,10 @@ class CompiledProgram:
         host: Host,
         threads: int,
         exact: bool = False,
+        seconds: float = math.inf,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
+        self.seconds, self.cut_short = seconds, ""
         self.host, self.threads, self.exact = host, threads, exact
         self.parts: list[Native | Python] = []
         self.arena_bytes, self.fault = 0, -1
@@ -128,7 +141,9 @@ class CompiledProgram:
         self.deferred = deferred(self.program, self.host)
         self.places = Places(self.program, self.layouts, self.deferred)
         known = len(self.places.constants)
-        written = self._generated(self.places)
+        deadline, latest = Deadline(self.seconds), Deadline(self.seconds + GRACE_S)
+        written = self._generated(self.places, latest.check)
+        passes = self._passes(written, deadline)
         if self.places.fault is not None:
             self.fault = self.places.fault.byte
         whole = name is not None and len(written) == 1
@@ -137,11 +152,12 @@ class CompiledProgram:
                 self.parts.append(python_part(*w))
                 log_fallback("native", w[0].name, "NumPy", w[1])
                 continue
-            code = (compile_ir if whole else compiled)(w.text, self.host)
+            make = compile_ir if whole else compiled
+            code = make(w.text, self.host, passes)
             library = _loaded(code, w.calls_blas, w.functions, self.host)
             self.parts.append(Native(library, w.most_threads, w.seconds))
             self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
-            if whole and name is not None:
+            if whole and name is not None and not self.cut_short:
                 end = len(self.places.constants) - len(self.places.packed)
                 tables = self.places.constants[known:end]
                 bits = program_record.blas_bits() if w.calls_blas else 0
@@ -149,8 +165,20 @@ class CompiledProgram:
         self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
         self.places.forget(self._unread)
 
-    def _generated(self, places: Places) -> list[Written]:
-        """The parts in order, before they are compiled."""
+    def _passes(self, written: Sequence[Written], deadline: Deadline) -> str:
+        """How to compile what is written, so that it takes no longer than there is
+        time."""
+        lines = sum(w.text.count("\n") for w in written if not isinstance(w, tuple))
+        if lines * LINE_S <= max(deadline.left, AT_LEAST_S):
+            return "short"
+        self.cut_short = f"{lines} lines of LLVM IR were compiled the quick way"
+        log_fallback("native", "the program", "slower machine code", self.cut_short)
+        return "quick"
+
+    def _generated(
+        self, places: Places, check: Callable[[], None] = lambda: None
+    ) -> list[Written]:
+        """The parts in order, before they are compiled; ``check`` ends the work."""
         # 30 ms to import, for nothing where the program is on disk.
         from .plan import Group, Layered, verify_plan
         from .program_writer import write_program
@@ -165,7 +193,7 @@ class CompiledProgram:
         for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
             if is_native:
                 groups = cast("list[Group]", list(group))
-                written.append(write_program(groups, layered, PROGRAM))
+                written.append(write_program(groups, layered, PROGRAM, check))
             else:
                 kernels = cast("list[Kernel]", list(group))
                 written += [(k, layered.reasons[k]) for k in kernels]
@@ -317,22 +345,33 @@ class NativeProgram:
     that comes, the packed one first."""
 
     def __init__(
-        self, program: Program, host: Host, threads: int = 0, exact: bool = False
+        self,
+        program: Program,
+        host: Host,
+        threads: int = 0,
+        exact: bool = False,
+        seconds: float = math.inf,
     ) -> None:
         self.program, self.host, self.exact = program, host, exact
+        self.seconds = seconds
         is_shared = is_worth_sharing(program, host.vector_bits // 32)
         self.threads = thread_limit(threads) if is_shared else 1
         self._lock = ForkLock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], CompiledProgram | None] = {}
         """None for layouts whose arrays are copied first."""
-        self.first = CompiledProgram(program, self._packed, host, self.threads, exact)
+        self.first = self._made(self._packed)
         self.compiled[self._packed] = self.first
 
     @property
     def source(self) -> str:
         """Listings of the kernels and LLVM IR, for packed inputs."""
         return self.first.source
+
+    @property
+    def cut_short(self) -> str:
+        """What was done to save time, in words; empty when nothing was."""
+        return self.first.cut_short
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -371,11 +410,15 @@ class NativeProgram:
 
     def _compile(self, layouts: tuple[Layout, ...]) -> CompiledProgram | None:
         try:
-            return CompiledProgram(
-                self.program, layouts, self.host, self.threads, self.exact
-            )
-        except Unsupported:  # a view of an input that only packed memory has
-            return None
+            return self._made(layouts)
+        except (Unsupported, TimeIsUpError):
+            return None  # a view of an input that only packed memory has, or no time
+
+    def _made(self, layouts: tuple[Layout, ...]) -> CompiledProgram:
+        host, threads, exact = self.host, self.threads, self.exact
+        return CompiledProgram(
+            self.program, layouts, host, threads, exact, self.seconds
+        )
 
 
 def _readable(value: Any) -> Array:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from eqsat.kernels import Kernel, Program
 from eqsat.terms import INPUT, Graph, Term, Weak
@@ -20,6 +23,25 @@ class Python:
     run: Callable[..., Sequence[Array]]
     arguments: tuple[Term, ...]
     reason: str
+
+
+class ByNumpy:
+    """A whole program that NumPy runs, since there was no time for machine code."""
+
+    def __init__(self, program: Program, reason: str) -> None:
+        from ..numpy import lower as lower_to_numpy
+
+        self.cut_short = reason
+        self.reasons = {k.name: reason for k in program.kernels}
+        self._run = lower_to_numpy(program)
+        self.source = f"# {reason}\n{self._run.source}"
+
+    def __call__(self, *arrays: Any) -> list[Array]:
+        """The results, in fresh arrays."""
+        return self._run(*map(np.asarray, arrays))
+
+    def code_for(self, arrays: Sequence[Any]) -> None:
+        """There is no native function."""
 
 
 def python_part(kernel: Kernel, reason: str) -> Python:

@@ -7,7 +7,7 @@ run as panels of rows that stay in cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -62,9 +62,13 @@ class WrittenProgram:
 
 
 def write_program(
-    groups: Sequence[Group], layered: Layered, name: str
+    groups: Sequence[Group],
+    layered: Layered,
+    name: str,
+    check: Callable[[], None] = lambda: None,
 ) -> WrittenProgram:
-    """The module whose function ``name`` runs ``groups``."""
+    """The module whose function ``name`` runs ``groups``. ``check`` is called before
+    each group, and raises what ends the writing."""
     host, threads = layered.host, layered.threads
     module, b = ir.Module(name), ir.IRBuilder()
     module.triple = host.triple
@@ -77,7 +81,7 @@ def write_program(
     frame = Frame(function, begun(b, function), *function.args)
     code = ModuleCode(module, b, host, threads, frame)
     pointers = Pointers(code, layered, arena)
-    writer = ProgramWriter(groups, code, pointers)
+    writer = ProgramWriter(groups, code, pointers, check)
     writer.write()
     return WrittenProgram(
         _text(module, writer.is_held),
@@ -128,9 +132,14 @@ class ProgramWriter:
     """Writes the function of a program, group by group."""
 
     def __init__(
-        self, groups: Sequence[Group], code: ModuleCode, pointers: Pointers
+        self,
+        groups: Sequence[Group],
+        code: ModuleCode,
+        pointers: Pointers,
+        check: Callable[[], None],
     ) -> None:
         self.groups, self.code, self.pointers = groups, code, pointers
+        self.check = check
         self.shared = SharedSteps(code)
         self.group_code = GroupCode(code, pointers)
         self.is_held = holds_blas(groups, code.host, code.threads)
@@ -181,6 +190,7 @@ class ProgramWriter:
         return sweep_direction.slice_of(piece.nest, self.code.host)
 
     def _group(self, g: Group, units: int = 0) -> None:
+        self.check()
         b, frame, host = self.code.b, self.code.frame, self.code.host
         count, threads = g.units(host), active(g, host, self.code.threads)
         fewer = b.icmp_signed("<", frame.threads, I64(threads))

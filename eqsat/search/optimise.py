@@ -140,8 +140,10 @@ def optimise(
     options: Options,
     model: CostModel,
     provenance: bool = False,
+    seconds: float | None = None,
 ) -> Optimised:
-    """The cheapest program found for ``roots`` within the budget of ``options``.
+    """The cheapest program found for ``roots`` within the budget of ``options``, and in
+    ``seconds`` where those are given.
 
     ``provenance``: also keep which rules built each node (half as much time again).
     Always returns a correct program: when the budget ends before anything was found,
@@ -150,9 +152,10 @@ def optimise(
     that break the search are left out, and a :class:`RuleWarning` names them.
     """
 
-    budget = Budget.of(options.deadline_s, options.max_nodes)
+    time_s = options.deadline_s if seconds is None else seconds
+    budget = Budget.of(time_s, options.max_nodes)
 
-    def search(some: RuleSet, seconds: float = options.deadline_s) -> Optimised:
+    def search(some: RuleSet, seconds: float = time_s) -> Optimised:
         part = Budget.of(seconds, options.max_nodes)
         return _optimised(roots, some, options, model, provenance, part)
 

@@ -4,6 +4,7 @@ Knows nothing of arrays as terms. Start with ``errors.py``.
 """
 
 from eqsat.support import disk_cache, pytree
+from eqsat.support.deadline import Deadline, TimeIsUpError
 from eqsat.support.disk_cache import base_folder, is_on
 from eqsat.support.egglog_engine import bindings, version
 from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
@@ -36,6 +37,7 @@ from eqsat.support.forks import ForkLock, hold_during_fork
 from eqsat.support.lazy_room import lazy_room
 from eqsat.support.once import cached_by_identity, cached_once, cached_property, once
 from eqsat.support.options import KINDS, NUMERICS, Options
+from eqsat.support.progress import progress
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (
     UntrustedError,
@@ -44,4 +46,5 @@ from eqsat.support.trusted_files import (
 )
 from eqsat.support.user_dirs import user_folder
 from eqsat.support.verification import Broken, refuse, verifying
+from eqsat.support.watching import Watch, unwatched, unwatched_methods
 from eqsat.support.wording import an, counted

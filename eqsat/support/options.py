@@ -37,10 +37,13 @@ class Options:
 
     ``numerics``: the loosest class of rules to use (``exact``, ``reassociate``,
     ``approximate``, ``fast``: nothing is promised at NaN, ∞ and -0). ``deadline_s``:
-    seconds that saturation and extraction may take together; the best program found by
-    then is returned. They are counted in processor
-    time of the thread that compiles, so that a busy machine changes neither the program
-    nor the warnings; there the wait is longer. ``max_nodes``: size of one e-graph
+    seconds that a compile may take. What tracing leaves of them goes to the search,
+    which returns the best program found by then, and the rest to machine code. Where
+    that is long it is made the quick way and is slower; what is not written 4 s after
+    the deadline is run by NumPy. The traced function itself cannot be cut short. The
+    seconds are processor time of the thread that compiles, so that a busy machine
+    changes neither the program nor the warnings; there the wait is longer.
+    ``max_nodes``: size of one e-graph
     (e-nodes); a user's own rules may enlarge any by an 800th of it. ``extract``:
     ``greedy`` or ``exact`` (an integer program, for small graphs).
     ``regions``: split long programs and optimise each distinct piece once.

@@ -18,7 +18,6 @@ from eqsat.trace.call_arguments import (
 )
 from eqsat.trace.contents import Contents
 from eqsat.trace.expressions import define_op, define_pointwise, traced_over
-from eqsat.trace.hidden_state import unwatched
 from eqsat.trace.kernel_body import (
     KERNEL,
     RESULT,

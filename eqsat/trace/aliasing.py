@@ -8,9 +8,12 @@ memory (:class:`ArrayView`), and how a write to it is one to that.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from eqsat import ops
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
 from eqsat.support import TraceError, at, caller_line
-from eqsat.terms import Term, Traced
+from eqsat.terms import Graph, Term, Traced
 
 Change = Callable[[Any], Any]
 
@@ -101,10 +104,12 @@ class SharedMemory:
             hidden = next((v.called for v in y.path if v.back is None), None)
             y.term = self._seen(y) if hidden is None else Stale(_unknown(how, hidden))
 
-    def alive(self) -> Iterator[Any]:
-        """The arrays that share it and are in use."""
-        found = (r() for r in self._shown)
-        return (y for y in found if y is not None)
+    def alive(self) -> list[Any]:
+        """The arrays that share it and are in use. Those that are not any more are
+        asked once."""
+        shown = [(r, r()) for r in self._shown]
+        self._shown = [r for r, y in shown if y is not None]
+        return [y for _, y in shown if y is not None]
 
     def _behind(self, x: Array, new: Term) -> Term:
         """The owner's term once ``x`` is ``new``."""
@@ -228,12 +233,33 @@ def _pieces(x: Any, axis: int, row: range) -> list[Any]:
         return [x]
     if _joint(x) != axis:
         return [_along(x, axis, row)]
-    found, start = [], 0
-    for term in x.term.args:
-        n = term.shape[axis]
-        own = range(max(row.start - start, 0), min(row.stop - start, n))
-        found += _pieces(type(x)(term), axis, own)
-        start += n
+    ends, terms = _ends(x.term), x.term.args
+    first, last = bisect_right(ends, row.start), bisect_left(ends, row.stop)
+
+    def cut(i: int) -> list[Any]:
+        start = ends[i] - terms[i].shape[axis]
+        own = range(max(row.start, start) - start, min(row.stop, ends[i]) - start)
+        return _pieces(type(x)(terms[i]), axis, own)
+
+    if first == last:
+        return cut(first)
+    whole = [type(x)(t) for t in terms[first + 1 : last] if t.shape[axis]]
+    return [*cut(first), *whole, *cut(last)]
+
+
+_ENDS: WeakKeyDictionary[Graph, dict[int, list[int]]] = WeakKeyDictionary()
+_MOST_ENDS = 64
+
+
+def _ends(term: Term) -> list[int]:
+    """Where each of the arrays ends that ``term`` joins."""
+    known = _ENDS.setdefault(term.graph, {})
+    found = known.get(term.id)
+    if found is None:
+        if len(known) >= _MOST_ENDS:
+            known.clear()
+        axis = len(term.shape) + int(term.attrs[0])  # type: ignore[call-overload]
+        found = known[term.id] = [*accumulate(t.shape[axis] for t in term.args)]
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import SourceLine, StaleWarning, TraceError, an, at, warn
+from eqsat.support import SourceLine, StaleWarning, TraceError, Watch, an, at, warn
 from eqsat.trace.call_arguments import is_array
 from eqsat.trace.outside import NameReader, Outside, Stateful, is_of_user
 from eqsat.trace.random_state import has_state, owner_of, set_state, state_of
@@ -62,7 +62,7 @@ _THROUGH = frozenset(
 _ENVIRONMENT = type(os.environ).__getitem__.__code__
 
 
-class _Watch:
+class _Watch(Watch):
     """What the profiler of Python calls while a function is traced."""
 
     def __init__(self, reader: NameReader) -> None:
@@ -148,24 +148,10 @@ def _line_of(frame: FrameType) -> SourceLine:
 def _profiled(watch: Callable[..., None]) -> Iterator[None]:
     """Have ``watch`` called on each call of a function, unless a profiler is."""
     before = sys.getprofile()
-    if before is not None and not isinstance(before, _Watch):
+    if before is not None and not isinstance(before, Watch):
         yield
         return
     sys.setprofile(watch)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
-
-
-@contextmanager
-def unwatched() -> Iterator[None]:
-    """Watch nothing inside: eqsat itself is at work, in a function that is traced."""
-    before = sys.getprofile()
-    if not isinstance(before, _Watch):
-        yield
-        return
-    sys.setprofile(None)
     try:
         yield
     finally:

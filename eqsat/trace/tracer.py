@@ -19,7 +19,13 @@ from eqsat.numpy_api import (
     settled,
     values_in,
 )
-from eqsat.support import TraceAttributeError, TraceError, at, caller_line
+from eqsat.support import (
+    TraceAttributeError,
+    TraceError,
+    at,
+    caller_line,
+    unwatched_methods,
+)
 from eqsat.terms import Graph, Op, Shape, Term, apply, is_float
 from eqsat.trace import aliasing, in_place, written_places
 
@@ -88,6 +94,7 @@ def _filled(
     return ops.full_like(like, one[()], one.dtype, np.empty(shape, bool).shape)
 
 
+@unwatched_methods
 class Tracer(Operators):
     """Stands for an array: shape and dtype are known while tracing, values are not.
 

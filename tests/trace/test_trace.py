@@ -18,9 +18,11 @@ from evaluate import assert_same, evaluate, traced
 from sizes import some
 
 import eqsat as eq
+from eqsat.backends.interpret import interpret
 from eqsat.numpy_api import Operators, supported_functions
 from eqsat.support.errors import EqsatError, TraceError
 from eqsat.terms.op import Op
+from eqsat.trace import Spec, aliasing
 from eqsat.trace.trace import trace
 
 rng = np.random.default_rng(0)
@@ -286,3 +288,48 @@ def test_a_value_of_another_trace_is_refused() -> None:
         trace(lambda x: x + kept[0], [draw(3)])
     with pytest.raises(TraceError, match="result was made while tracing another"):
         trace(lambda x: kept[0], [draw(3)])
+
+
+def _looks(monkeypatch: pytest.MonkeyPatch, n: int) -> float:
+    """How often an array is looked into for its pieces, for each of ``n`` writes."""
+    looked = [0]
+    pieces = aliasing._pieces
+
+    def counted(*args: Any) -> Any:
+        looked[0] += 1
+        return pieces(*args)
+
+    monkeypatch.setattr(aliasing, "_pieces", counted)
+
+    def recurrence(x: Any) -> Any:
+        y = np.empty_like(x)
+        y[:, 0] = x[:, 0]
+        for j in range(1, n):
+            y[:, j] = x[:, j] + y[:, j - 1]
+        return y
+
+    made = trace(recurrence, [Spec((3, n), "float64")])
+    monkeypatch.undo()
+    (y,) = interpret(made.outputs, [np.ones((3, n))])
+    assert np.array_equal(y, np.ones((3, n)).cumsum(1))
+    return looked[0] / n
+
+
+def test_a_write_looks_at_few_pieces_of_what_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = _looks(monkeypatch, 10)
+    assert few <= _looks(monkeypatch, 160) <= 1.5 * few + 1
+
+
+def test_arrays_that_are_gone_are_not_asked_again() -> None:
+    asked = []
+
+    def many(x: Any) -> Any:
+        for i in range(50):
+            x[i] = x[i] + 1
+            asked.append(len(x.memory._shown))
+        return x.copy()
+
+    trace(many, [Spec((50, 3), "float64")])
+    assert max(asked) < 8

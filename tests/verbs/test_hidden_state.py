@@ -4,6 +4,7 @@ would give at every call what the trace has read."""
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import eqsat as eq
+from eqsat.trace import hidden_state
 
 pytestmark = [  # files are left open, as people do
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -175,3 +177,56 @@ def test_a_clock_around_a_call_is_no_hidden_state() -> None:
     start = time.perf_counter()
     assert (eq.jit(lambda x: x + 1)(X) == X + 1).all()
     assert time.perf_counter() >= start
+
+
+def test_operators_of_stand_ins_are_not_watched(monkeypatch):
+    """The watch sees the call of an operator, and nothing of what eqsat does in it."""
+    seen = []
+    monkeypatch.setattr(
+        hidden_state._Watch,
+        "__call__",
+        lambda self, frame, event, arg: seen.append(frame.f_globals["__name__"]),
+    )
+
+    def many(x):
+        for i in range(100):
+            x[i : i + 3] = np.sin(x[i : i + 3]) * 2 + x[0]
+        return x.copy()
+
+    eq.jit(many).lower(np.ones(200))
+    assert 600 <= len(seen) < 100 * 6 * 10
+    assert not any(name.startswith(("eqsat.terms", "eqsat.ops")) for name in seen)
+
+
+class _Late:
+    """Something whose value is asked for by code of its own."""
+
+    def __index__(self):
+        return int(time.time() * 0)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x[_Late()],
+        lambda x: x[: _Late()],
+        lambda x: x.sum(axis=_Late()),
+        lambda x: x[..., _Late()],
+    ],
+)
+def test_operands_with_code_of_their_own_are_watched(fn):
+    with pytest.raises(eq.TraceError, match="reads the clock"):
+        eq.jit(fn)(np.ones(3))
+
+
+def test_the_watch_goes_on_after_an_operator():
+    def later(x):
+        y = x + 1
+        try:
+            y = y @ np.ones(7)
+        except ValueError:
+            y = y * 2
+        return y + time.time()
+
+    with pytest.raises(eq.TraceError, match="time\\.time reads"):
+        eq.jit(later)(np.ones(3))

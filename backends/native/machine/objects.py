@@ -7,11 +7,13 @@ from eqsat.support import disk_cache
 from .processor import Host, compile_ir
 
 
-def compiled(text: str, host: Host) -> bytes:
-    """Object code of LLVM IR, from disk where it was compiled before."""
+def compiled(text: str, host: Host, passes: str = "short") -> bytes:
+    """Object code of LLVM IR, from disk where it was compiled before. What is compiled
+    with other ``passes`` than the usual ones is not kept."""
     name = disk_cache.key("object", text, host.key)
     code = disk_cache.get(name)
     if code is None:
-        code = compile_ir(text, host)
-        disk_cache.put(name, code)
+        code = compile_ir(text, host, passes)
+        if passes == "short":
+            disk_cache.put(name, code)
     return code

@@ -1,0 +1,110 @@
+"""One line on a terminal that tells how far a compile is, once it takes a second."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+AFTER_S, EVERY_S = 1.0, 0.1
+"""When the line appears, and how often it is drawn (s)."""
+_WIDTH = 20
+"""Characters of the bar, which is full when the deadline has passed."""
+_COMPILES: list[object] = []
+"""Those under way. There is one line on a terminal: that of the first."""
+now = time.monotonic
+
+
+class Progress:
+    """The line of one compile. ``phase`` is what it does: ``tracing``."""
+
+    def __init__(self, name: str, deadline_s: float, stream: TextIO) -> None:
+        self.phase = "tracing"
+        self._name, self._deadline_s, self._stream = name, deadline_s, stream
+        self._start, self._drawn = now(), 0
+
+    def draw(self) -> None:
+        """Draw the line, when its time has come."""
+        spent = now() - self._start
+        if spent < AFTER_S:
+            return
+        full = _WIDTH if spent >= self._deadline_s else 0
+        full = full or int(_WIDTH * spent / self._deadline_s)
+        bar = "#" * full + "." * (_WIDTH - full)
+        line = f"eqsat [{bar}] {self._name}: {self.phase}, {spent:.1f} s"
+        line = line[: shutil.get_terminal_size().columns - 1]
+        self._write(f"\r{line:{self._drawn}}")
+        self._drawn = len(line)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._drawn:
+            self._write(f"\r{'':{self._drawn}}\r")
+            self._drawn = 0
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # nobody looks any more
+            self._stream.write(text)
+            self._stream.flush()
+
+
+@contextmanager
+def progress(name: str, deadline_s: float) -> Iterator[Callable[[str], None]]:
+    """A compile inside, of the function ``name``. Gives what is told its phases.
+
+    Shows nothing where standard error is no terminal, or ``EQSAT_PROGRESS=0``.
+    """
+    own = object()
+    _COMPILES.append(own)
+    try:
+        if _COMPILES[0] is own and _is_wanted():
+            with _shown(Progress(name, deadline_s, sys.stderr)) as show:
+                yield show
+        else:
+            yield lambda phase: None
+    finally:
+        if own in _COMPILES:  # not in a process that was forked inside
+            _COMPILES.remove(own)
+
+
+@contextmanager
+def _shown(line: Progress) -> Iterator[Callable[[str], None]]:
+    """A thread draws ``line`` inside."""
+    done = threading.Event()
+    thread = threading.Thread(
+        target=_drawing, args=(line, done), name="eqsat progress", daemon=True
+    )
+    thread.start()
+    try:
+        yield lambda phase: setattr(line, "phase", phase)
+    finally:
+        done.set()
+        thread.join()
+        line.clear()
+
+
+def _drawing(line: Progress, done: threading.Event) -> None:
+    pause = AFTER_S
+    while not done.wait(pause):
+        line.draw()
+        pause = EVERY_S
+
+
+def _is_wanted() -> bool:
+    asked = os.environ.get("EQSAT_PROGRESS", "1") != "0"
+    return asked and os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError, AttributeError):  # closed, or no file at all
+        return stream is not None and stream.isatty()
+    return False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_COMPILES.clear)
