@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eqsat.explain import Explanation
+from eqsat.kept_programs import keep, most
 from eqsat.kernels import (
     CostModel,
     Entry,
@@ -36,6 +37,7 @@ from eqsat.support import (
     BudgetWarning,
     Deadline,
     ForkLock,
+    LastUse,
     OptionError,
     Options,
     TraceError,
@@ -59,7 +61,7 @@ from eqsat.trace import (
 )
 
 _MOST = 1024
-"""Programs of one function that are kept, the latest ones: each takes some 100 KB."""
+"""Calls with read-only arrays that are counted."""
 CODE_S = 5e-4
 """Seconds for the machine code of a term, which the search leaves; but half of them all
 at most."""
@@ -158,8 +160,11 @@ class Jit(pytree.Made):
         with unwatched():
             low, call = self._find(call, runs=True)
             low.trace.check(call)
-            if self._entry is not None and not low.trace.writes:
-                self._entry.learn(call, low.trace, low.executable)
+            self._recompiles.log_layouts(call, low.executable)
+            if self._entry is not None:
+                self._entry.learn(call, low.trace, low.executable, low.used)
+                if self._lowered.get(call.key) is not low:  # it was dropped meanwhile
+                    self._entry.forget(call.key)
             return low.trace.finish(call, low.executable(*call.arrays))
 
     def _meet_mlx(self, sibling: Jit) -> None:
@@ -208,7 +213,10 @@ class Jit(pytree.Made):
     def _current(self, call: Arguments) -> Lowered | None:
         """The program for a call, unless what it has read has changed."""
         low = self._lowered.get(call.key)
-        return low if low is not None and low.trace.is_current() else None
+        if low is None or not low.trace.is_current():
+            return None
+        low.used.now()
+        return low
 
     def _told_apart(self, call: Arguments) -> Arguments:
         """The call, with its read-only arrays as arrays that change where there were
@@ -225,6 +233,7 @@ class Jit(pytree.Made):
     def _compiled(self, call: Arguments, runs: bool) -> Lowered:
         """A new program for a call."""
         start = time.perf_counter()
+        most()  # an error before the work
         with self._lock():
             old = self._lowered.get(call.key)
             cause = self._recompiles.note(call, None if old is None else old.trace)
@@ -247,14 +256,21 @@ class Jit(pytree.Made):
         return low
 
     def _keep(self, key: Any, low: Lowered) -> None:
-        """Keep a program, in the place of the oldest one where there are many."""
+        """Keep a program, and drop what was called longest ago of all functions where
+        there are too many."""
         with self._lock():
-            self._lowered.pop(key, None)
-            while len(self._lowered) >= _MOST:
-                del self._lowered[next(iter(self._lowered))]
             if len(self._frozen) > _MOST:
                 self._frozen.clear()
             self._lowered[key] = low
+        keep(self, low.used)
+
+    def drop(self, used: LastUse) -> None:
+        """Let a program go, as :class:`eqsat.kept_programs.Keeper` says."""
+        with self._lock():
+            for key in [k for k, low in self._lowered.items() if low.used is used]:
+                del self._lowered[key]
+                if self._entry is not None:
+                    self._entry.forget(key)
 
     def __repr__(self) -> str:
         return f"<eqsat.jit of {self.name}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eqsat.explain import Explanation, explain
 from eqsat.kernels import (
@@ -16,7 +16,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.search import Optimised, optimise
-from eqsat.support import BackendError, Options, cached_property, once
+from eqsat.support import BackendError, LastUse, Options, cached_property, once
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
@@ -43,6 +43,8 @@ class Lowered:
     """How the terms were found; None when an earlier process found them."""
     left_s: float
     """Seconds of the deadline that are left for machine code."""
+    used: LastUse = field(default_factory=LastUse, repr=False, compare=False)
+    """When it was called last."""
 
     @property
     def rules(self) -> RuleSet:

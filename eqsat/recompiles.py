@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -63,12 +64,25 @@ class Recompiles:
             self._count(aspect, fact)
         return cause
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether ``EQSAT_LOG=compiles`` asks to print each."""
+        return "compiles" in os.environ.get("EQSAT_LOG", "").split(",")
+
     def log(self, cause: str, seconds: float) -> None:
-        """Print a compile on stderr, where ``EQSAT_LOG=compiles`` asks."""
-        if "compiles" in os.environ.get("EQSAT_LOG", "").split(","):
+        """Print a compile on stderr, where that is asked."""
+        if self.is_logged:
             place = "" if self._line is None else f" ({self._line})"
             text = f"eqsat: compiled {self.name!r}{place} in {seconds:.3f} s: {cause}"
             print(text, file=sys.stderr, flush=True)
+
+    def log_layouts(self, call: Arguments, program: Any) -> None:
+        """Where that is asked, have ``program`` make machine code for the layouts of
+        the arrays, and tell of it."""
+        prepare = getattr(program, "prepare", None) if self.is_logged else None
+        start = time.perf_counter()
+        if prepare is not None and prepare(call.arrays):
+            self.log(_layouts_of(call), time.perf_counter() - start)
 
     def _new(self, facts: Mapping[_Aspect, _Fact]) -> str:
         """How a call differs from the one that is most like it."""
@@ -119,6 +133,23 @@ class Recompiles:
             f"{fact.shown}. {advice}",
             RecompileWarning,
         )
+
+
+def _layouts_of(call: Arguments) -> str:
+    """The layouts that machine code is made for beside that of C-contiguous arrays:
+    few of each program, so that no warning is due."""
+    told = []
+    for leaf in call.leaves:
+        value = leaf.value
+        if leaf.constant or not isinstance(value, np.ndarray):
+            continue
+        if not value.flags.c_contiguous:
+            order = "Fortran order, " if value.flags.f_contiguous else ""
+            told.append(
+                f"argument {leaf.path!r} changed layout to {order}strides of "
+                f"{value.strides} bytes"
+            )
+    return "; ".join(told)
 
 
 def _facts_of(call: Arguments) -> Iterator[tuple[_Aspect, _Fact]]:

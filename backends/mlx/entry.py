@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from eqsat.support import ArrayAt, TreeNode
+from eqsat.support import ArrayAt, LastUse, TreeNode
 from eqsat.trace import Arguments, Leaf, Trace
 
 from ..native.machine import words
@@ -27,13 +27,22 @@ class MLXEntry(NativeEntry):
         """Where the code of such entries starts."""
         return entry_code.library().address("entry")
 
-    def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
+    def learn(
+        self,
+        call: Arguments,
+        trace: Trace,
+        program: Any,
+        used: LastUse | None = None,
+    ) -> None:
         """Serve calls like ``call``, whose arrays are all of MLX, with ``program``."""
         key = call.key, tuple(type(leaf.value) for leaf in call.leaves)
+        if trace.writes:  # NumPy writes what MLX has made
+            return
         if call.are_mlx and self.is_new(key, id(program)):
             try:
                 room = len(call.arrays) + 1
-                self.add(key, variant(call, trace, room, program, _Recorders()))
+                made = variant(call, trace, room, program, _Recorders(), used)
+                self.add(key, made)
             except NoVariantError:
                 return
 
@@ -60,6 +69,15 @@ class _Recorders:
         return "Recorder", {"plain": plain, "traced": traced}
 
 
+class _Learnt(NamedTuple):
+    """What a call must be for a program."""
+
+    key: Hashable
+    dtypes: tuple[Any, ...]
+    trace: Trace
+    used: LastUse
+
+
 class PlainEntry:
     """The same in Python, for arrays as positional arguments.
 
@@ -68,7 +86,7 @@ class PlainEntry:
     """
 
     def __init__(self, slow: Callable[..., Any]) -> None:
-        known: dict[Any, list[tuple[Trace, tuple[Any, ...], Callable[..., Any]]]] = {}
+        known: dict[Any, list[tuple[_Learnt, Callable[..., Any]]]] = {}
         array = mx.array
 
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -79,12 +97,13 @@ class PlainEntry:
                 if type(a) is not array:
                     return self.slow(*args)
                 shapes.append(a.shape)
-            for trace, dtypes, run in known.get(tuple(shapes), ()):
-                for a, dtype in zip(args, dtypes):  # noqa: B905  (as many as shapes)
+            for one, run in known.get(tuple(shapes), ()):
+                for a, dtype in zip(args, one.dtypes):  # noqa: B905  (as many as shapes)
                     if a.dtype != dtype:
                         break
                 else:
-                    if trace.is_current():
+                    if one.trace.is_current():
+                        one.used.now()
                         return run(*args)
             return self.slow(*args)
 
@@ -94,7 +113,13 @@ class PlainEntry:
         """Call ``fallback`` from now on with what was not learnt."""
         self.slow = fallback
 
-    def learn(self, call: Arguments, trace: Trace, program: Any) -> None:
+    def learn(
+        self,
+        call: Arguments,
+        trace: Trace,
+        program: Any,
+        used: LastUse | None = None,
+    ) -> None:
         """Note what serves calls like ``call``, if they can be told by their arrays:
         none nested or constant."""
         assert isinstance(call.structure, TreeNode)
@@ -102,7 +127,7 @@ class PlainEntry:
         assert isinstance(positional, TreeNode) and isinstance(named, TreeNode)
         plain = all(c == ArrayAt() for c in positional.children) and not named.children
         arrays = [leaf.value for leaf in call.leaves]
-        if not plain or call.owner is not None or not arrays:
+        if not plain or call.owner is not None or not arrays or trace.writes:
             return
         if any(leaf.constant for leaf in call.leaves):
             return
@@ -110,12 +135,18 @@ class PlainEntry:
             return
         alike = self.known.setdefault(tuple(a.shape for a in arrays), [])
         dtypes = tuple(a.dtype for a in arrays)
-        alike[:] = [known for known in alike if known[1] != dtypes]
+        alike[:] = [known for known in alike if known[0].dtypes != dtypes]
+        one = _Learnt(call.key, dtypes, trace, used or LastUse())
         run, unflatten = program.run, trace.unflatten
         if trace.out_tree == ArrayAt():
-            alike.append((trace, dtypes, lambda *xs: run(*xs)[0]))
+            alike.append((one, lambda *xs: run(*xs)[0]))
         else:
-            alike.append((trace, dtypes, lambda *xs: unflatten(run(*xs))))
+            alike.append((one, lambda *xs: unflatten(run(*xs))))
+
+    def forget(self, key: Hashable) -> None:
+        """Serve no call of this :attr:`Arguments.key` without asking."""
+        for alike in list(self.known.values()):
+            alike[:] = [known for known in alike if known[0].key != key]
 
 
 def entry(slow: Callable[..., Any]) -> MLXEntry | PlainEntry:

@@ -388,6 +388,13 @@ class NativeProgram:
             compiled = self.first
         return compiled.run(given)
 
+    def prepare(self, arrays: Sequence[Any]) -> bool:
+        """Make the code for arrays of these strides, if it has to be; whether it was
+        made."""
+        before = len(self.compiled)
+        made = self._compiled_for([*map(_readable, arrays)])
+        return made is not None and len(self.compiled) > before
+
     def code_for(self, arrays: Sequence[Any]) -> ProgramCode | None:
         """One native function over arrays of these strides, if there is one."""
         for a in arrays:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Protocol
 
 from eqsat.kernels.cost_model import CostModel
 from eqsat.kernels.program import Program
-from eqsat.support import BackendError, Options
+from eqsat.support import BackendError, LastUse, Options
 from eqsat.trace import Arguments, Trace
 
 
@@ -30,7 +30,11 @@ class Entry(Protocol):
     @property
     def function(self) -> Callable[..., Any]: ...
 
-    def learn(self, call: Arguments, trace: Trace, program: Any) -> None: ...
+    def learn(self, call: Arguments, trace: Trace, program: Any, used: LastUse) -> None:
+        """Serve calls like ``call``; ``used`` is told of each."""
+
+    def forget(self, key: Hashable) -> None:
+        """Serve no call of this key without asking."""
 
     def ask(self, fallback: Callable[..., Any]) -> None: ...
 

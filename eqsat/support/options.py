@@ -56,7 +56,8 @@ class Options:
     ``{"mlx": {"least_elements": 4096}}``.
 
     Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``,
-    ``EQSAT_THREADS``.
+    ``EQSAT_THREADS``. ``EQSAT_MAX_PROGRAMS`` is none of one function: how many programs
+    all functions of the process keep (4096), those that were called last.
     Raises :class:`OptionError` for values out of range.
     """
 

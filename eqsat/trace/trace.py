@@ -86,9 +86,14 @@ class Trace:
         """Raise :class:`TraceError` where the function would write to arguments of this
         call that cannot be written to: read-only ones, or some that share memory."""
         if self.writes:
-            read = [c.array for c in self.contents]
-            read += [c.array for c, _, _ in self.outside.arrays.values()]
-            self.writes.check(call.leaves, read)
+            self.writes.check(call.leaves, self.arrays_outside)
+
+    @property
+    def arrays_outside(self) -> list[np.ndarray[Any, Any]]:
+        """The arrays that can change and that the function reads outside of its
+        arguments."""
+        outside = (c.array for c, _, _ in self.outside.arrays.values())
+        return [*(c.array for c in self.contents), *outside]
 
     def finish(self, call: Arguments, results: list[Any]) -> Any:
         """What the function returns for a call, of which the program made ``results``,

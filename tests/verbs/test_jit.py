@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -295,14 +294,3 @@ def test_threads_share_one_function() -> None:
     for t in threads:
         t.join()
     assert not wrong
-
-
-def test_the_oldest_programs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["eqsat.jit"], "_MOST", 3)
-    f = eq.jit(lambda x: x * 2, backend="numpy")
-    first = f.lower(np.ones(1))
-    for n in range(2, 9):
-        near(f(np.ones(n)), np.full(n, 2.0))
-    assert len(f._lowered) == 3
-    assert f.lower(np.ones(8)) is f.lower(np.ones(8))
-    assert f.lower(np.ones(1)) is not first

@@ -58,6 +58,26 @@ def test_the_cause_of_each_compile_is_printed(
     assert re.fullmatch(head + re.escape(cause), two), two
 
 
+def test_a_layout_is_a_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    """Machine code is made for four layouts; arrays of others are copied."""
+    fn = eq.jit(lambda x, y: np.tanh(x) + y)
+    x = np.ones((4, 4))
+    steps = np.ones((8, 8))[::2, ::2]
+    unaligned = np.ndarray((4, 4), "f8", np.zeros(136, "u1")[1:129].data)
+    for given in (x, np.asfortranarray(x), steps, x.T.copy(), steps[:], unaligned):
+        for _ in range(2):
+            assert (fn(given, x) == np.tanh(given) + x).all()
+    for k in range(4, 9):
+        fn(np.ones((4, 4 * k))[:, ::k], x)
+    said = [t.split(" s: ")[1] for t in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "first call",
+        "argument 'x' changed layout to Fortran order, strides of (8, 32) bytes",
+        "argument 'x' changed layout to strides of (128, 16) bytes",
+        "argument 'x' changed layout to strides of (128, 32) bytes",
+    ]
+
+
 def test_the_nearest_call_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     fn = eq.jit(scale)
     fn(X, 1)

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 _GUARDED = (
-    *("ptr owner", "i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
+    *("ptr owner", "ptr used", "i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
     *("i64 held", "ptr objects", "ptr inside", "i64 probes", "ptr probe"),
     "i64 leaves",
 )
-"""What every variant starts with: what keeps it alive, and the guards of its calls: of
+"""What every variant starts with: what keeps it alive, where the time of its last call
+goes, and the guards of its calls: of
 arguments, of objects around the function, of arrays that it closes over."""
 
 RECORDS: dict[str, tuple[str, ...]] = {
@@ -37,7 +38,17 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 outputs", "ptr output", "i64 constants", "ptr constant", "i64 arena"),
         *("i64 fault", "ptr program", "i64 threads", "i64 release"),
         *("i64 pack", "ptr packer"),
+        # Outputs that are returned; the others are what arguments become.
+        *("i64 results", "i64 writes", "ptr write", "i64 aparts", "ptr apart"),
+        *("i64 handed", "ptr hand"),
     ),
+    # The output that argument "leaf" becomes.
+    "Write": ("i64 leaf", "i64 output", "i64 nbytes"),
+    # An output that is argument "leaf" itself.
+    "Handed": ("i64 output", "i64 leaf"),
+    # Memory that argument "leaf" must not share: from "start" to "end", of the argument
+    # "other" counted from its data.
+    "Apart": ("i64 leaf", "i64 nbytes", "i64 other", "i64 start", "i64 end"),
     # A program in Python: as it is, and as transformations of MLX ask for.
     "Recorder": (*_GUARDED, "ptr plain", "ptr traced", "i64 pack", "ptr packer"),
     # What one part of an argument must be; what is in containers and objects follows.

@@ -13,6 +13,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from eqsat.support import BackendError, OptionError, cached_property, hold_during_fork
 
@@ -180,26 +181,45 @@ def optimised_object(text: str, machine: Host, passes: str) -> bytes:
         parsed.verify()
     except RuntimeError as error:
         raise BackendError(f"native: LLVM refuses the IR: {error}") from None
+    # All of LLVM's is freed here: what its finalisers raise, an interrupt from the
+    # keyboard too, Python swallows. A builder is used once: it keeps analyses by
+    # addresses, and the next module may lie where this one did.
+    with (
+        parsed,
+        _tuning_options() as tuning,
+        llvm.create_pass_builder(target, tuning) as builder,
+    ):
+        manager = _pass_manager(builder, passes)
+        try:
+            manager.run(parsed, builder)
+        finally:
+            # Its own `close` frees nothing: ObjectRef, which has no resource, is the
+            # first of its bases. Its passes are 13 KB.
+            NewPassManager._dispose(manager)
+            manager.detach()
+        code: bytes = target.emit_object(parsed)
+    return code
+
+
+def _tuning_options() -> Any:
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
     tuning.loop_unrolling = tuning.loop_interleaving = False
-    # A builder is used once: it keeps analyses by addresses, and the next module may
-    # lie where this one did.
-    builder = llvm.create_pass_builder(target, tuning)
+    return tuning
+
+
+def _pass_manager(builder: Any, passes: str) -> Any:
     if passes == "full":
-        manager = builder.getModulePassManager()
-    else:
-        manager = llvm.create_new_module_pass_manager()
-        manager.add_always_inliner_pass()
-        manager.add_global_dead_code_eliminate_pass()
-        manager.add_sroa_pass()
+        return builder.getModulePassManager()
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_always_inliner_pass()
+    manager.add_global_dead_code_eliminate_pass()
+    manager.add_sroa_pass()
     if passes == "short":
         manager.add_instruction_combine_pass()
         manager.add_simplify_cfg_pass()
         manager.add_aggressive_dce_pass()
-    manager.run(parsed, builder)
-    code: bytes = target.emit_object(parsed)
-    return code
+    return manager
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.support import ForkLock
+from eqsat.support import ForkLock, LastUse
 from eqsat.trace import Arguments, Leaf, Trace
 
 from ..machine import ALIGNED, C_CONTIGUOUS, words
+from .argument_writes import WRITTEN, write_fields
 from .guard_tables import KIND, NoVariantError, Records, Variant, variant
 from .shared_runtime import is_available, objects
 
@@ -66,25 +67,28 @@ class Learnable(Protocol):
 class _Compiled:
     """Of arrays of NumPy and :class:`ProgramCode`."""
 
-    def __init__(self, strided: Sequence[bool], numbers: Sequence[bool]) -> None:
-        self.strided, self.numbers = iter(strided), numbers
+    def __init__(self, strided: Sequence[bool], call: Arguments, trace: Trace) -> None:
+        self.call, self.trace = call, trace
+        written = set(trace.writes.places)
+        self.arrays = iter([(s, i in written) for i, s in enumerate(strided)])
 
     def array(self, leaf: Leaf, records: Records) -> list[int]:
-        array, strided = leaf.value, next(self.strided)
+        array, (strided, written) = leaf.value, next(self.arrays)
         kind: Any = type(array)
         if isinstance(array, np.generic) and _is_scalar(kind):
             return words("Node", kind=KIND["scalar"], object=records.own(kind))
         if kind not in READ or not array.flags.aligned:
             raise NoVariantError
-        if not strided and not array.flags.c_contiguous:
+        if (written or not strided) and not array.flags.c_contiguous:
             raise NoVariantError
+        need = ALIGNED if strided else ALIGNED | C_CONTIGUOUS
         return words(
             "Node",
             kind=KIND["array"],
             count=array.ndim,
             object=records.own(array.dtype),
             data=records.at(array.shape),
-            need=ALIGNED if strided else ALIGNED | C_CONTIGUOUS,
+            need=WRITTEN if written else need,
             strides=records.at(array.strides) if strided else 0,
             # A read-only array is a constant, with a program of its own.
             thawed=_is_written(array),
@@ -94,13 +98,15 @@ class _Compiled:
         self, program: ProgramCode, records: Records
     ) -> tuple[str, dict[str, int]]:
         code = program
+        count = len(code.outputs)
+        numbers = (*self.trace.numbers, *(False for _ in self.trace.writes.places))
         outputs = [
             w
-            for (dtype, shape), number in zip(code.outputs, self.numbers, strict=True)
+            for (dtype, shape), number in zip(code.outputs, numbers, strict=True)
             for w in _output(dtype, shape, number, records)
         ]
         return "Variant", {
-            "outputs": len(code.outputs),
+            "outputs": count,
             "output": records.at(outputs),
             "constants": len(code.constants),
             "constant": records.at([a.ctypes.data for a in code.constants]),
@@ -109,6 +115,7 @@ class _Compiled:
             "program": code.address,
             "threads": code.threads,
             "release": code.release,
+            **write_fields(self.call, self.trace, count, records),
         }
 
 
@@ -155,15 +162,17 @@ def _is_scalar(kind: Any) -> bool:
     return True
 
 
-def variant_of(call: Arguments, trace: Trace, code: ProgramCode) -> Variant | None:
-    """A variant for calls like ``call``, which ``trace`` came from; None for those
-    that only Python can check: with other libraries' arrays, objects that do not keep
-    their attributes in a plain dictionary."""
+def variant_of(
+    call: Arguments, trace: Trace, code: ProgramCode, used: LastUse | None = None
+) -> Variant | None:
+    """A variant for calls like ``call``, which ``trace`` came from, which tell
+    ``used``; None for those that only Python can check: with other libraries' arrays,
+    objects that do not keep their attributes in a plain dictionary."""
     arrays = len(call.arrays)
     strided = code.strided or (False,) * arrays
     room = 2 * arrays + 2 * len(code.outputs) + len(code.constants) + 1
     try:
-        return variant(call, trace, room, code, _Compiled(strided, trace.numbers))
+        return variant(call, trace, room, code, _Compiled(strided, call, trace), used)
     except NoVariantError:
         return None
 
@@ -209,8 +218,8 @@ class NativeEntry:
         return objects().address("entry")
 
     def __init__(self, fallback: Callable[..., Any]) -> None:
-        self._variants: dict[Hashable, Variant] = {}
-        self._known: dict[Hashable, int] = {}
+        self._variants: dict[tuple[Hashable, Hashable], Variant] = {}
+        self._known: dict[tuple[Hashable, Hashable], int] = {}
         """Calls that were learnt or refused, and the code that runs them."""
         self._lock = ForkLock()
         self._state = (ctypes.c_int64 * 2)(0, id(fallback))
@@ -242,18 +251,25 @@ class NativeEntry:
         self._asked.append(fallback)  # the old one may be running
         self._state[1] = id(fallback)
 
-    def learn(self, call: Arguments, trace: Trace, program: Learnable) -> None:
-        """Serve calls like ``call`` with ``program``, if native code can tell them."""
+    def learn(
+        self,
+        call: Arguments,
+        trace: Trace,
+        program: Learnable,
+        used: LastUse | None = None,
+    ) -> None:
+        """Serve calls like ``call`` with ``program``, if native code can tell them;
+        they tell ``used``."""
         code = program.code_for(call.arrays)
         if code is None:
             return
         key = call.key, tuple(_layout(leaf.value) for leaf in call.leaves)
         if self.is_new(key, code.address):
-            found = variant_of(call, trace, code)
+            found = variant_of(call, trace, code, used)
             if found is not None:
                 self.add(key, found)
 
-    def is_new(self, key: Hashable, program: int) -> bool:
+    def is_new(self, key: tuple[Hashable, Hashable], program: int) -> bool:
         """Whether calls of ``key`` were not learnt or refused with ``program``; from
         now on they were."""
         if self._known.get(key) == program:
@@ -263,7 +279,7 @@ class NativeEntry:
         self._known[key] = program
         return True
 
-    def add(self, key: Hashable, variant: Variant) -> None:
+    def add(self, key: tuple[Hashable, Hashable], variant: Variant) -> None:
         """Serve the calls of ``variant``; it takes the place of one with that key."""
         with self._lock():
             self._variants.pop(key, None)
@@ -272,6 +288,15 @@ class NativeEntry:
                 oldest = next(iter(self._variants))
                 self._known.pop(oldest, None)
                 del self._variants[oldest]
+            self._set_table()
+
+    def forget(self, call: Hashable) -> None:
+        """Serve no call of that :attr:`Arguments.key` without Python."""
+        with self._lock():
+            for key in [*self._known, *self._variants]:
+                if key[0] == call:
+                    self._known.pop(key, None)
+                    self._variants.pop(key, None)
             self._set_table()
 
     def clear(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..machine import each, every, expand
 from .guard_code import GUARDS
+from .write_code import WRITES_IR
 
 ENTERING_PYTHON = (
     *("PyObject_RichCompareBool", "PyObject_Vectorcall", "PyObject_CallOneArg"),
@@ -30,6 +31,7 @@ TYPES = {
 """Types of Python that every entry compares with."""
 
 ENTERING_DECLARED = """
+@clock = external global i64
 @PyList_Type = external global i8
 @PyFloat_Type = external global i8
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
@@ -337,7 +339,7 @@ no:
 ; What the function returns; takes the outputs over.
 define internal ptr @packed(ptr %v, ptr %outs) {
   %pack = get Variant.pack, %v
-  %n = get Variant.outputs, %v
+  %n = get Variant.results, %v
   %made = call i1 @numbers(ptr %v, ptr %outs, i64 %n)
   br i1 %made, label %start, label %nothing
 nothing:
@@ -376,6 +378,12 @@ define internal ptr @run(ptr %v, ptr %leaves) {
   %n = get Variant.leaves, %v
   %m = get Variant.outputs, %v
   %outs = getelementptr ptr, ptr %leaves, i64 %n
+  %buffers = getelementptr ptr, ptr %outs, i64 %m
+  %may_write = call i1 @may_write(ptr %v, ptr %leaves, i64 %n, ptr %buffers)
+  br i1 %may_write, label %new, label %shared
+shared:
+  ret ptr @refused
+new:
   %made = call i1 @new_outputs(ptr %v, ptr %outs)
   br i1 %made, label %scratch, label %nothing
 nothing:
@@ -395,7 +403,6 @@ no_memory:
   ret ptr null
 fill:
   %arena = phi ptr [null, %scratch], [%block, %take]
-  %buffers = getelementptr ptr, ptr %outs, i64 %m
   %nm = add i64 %n, %m
   call void @data_of(ptr %leaves, i64 %nm, ptr %buffers)
   %fixed = getelementptr ptr, ptr %buffers, i64 %nm
@@ -437,6 +444,7 @@ back:
   call void @pool_give(ptr %arena)
   br label %pack
 pack:
+  call void @write_arguments(ptr %v, ptr %leaves, ptr %outs, ptr %buffers)
   %result = call ptr @packed(ptr %v, ptr %outs)
   ret ptr %result
 }
@@ -484,6 +492,9 @@ forward:                                ; what is called often moves to the fron
   store ptr %before, ptr %p
   br label %go
 go:
+  %used = get Variant.used, %v
+  %now = load i64, ptr @clock
+  store i64 %now, ptr %used
   %owner = get Variant.owner, %v
   call void @Py_IncRef(ptr %owner)
   %result = call ptr @run(ptr %v, ptr %leaves)
@@ -504,7 +515,7 @@ ENTERING = "\n".join((_CHECKSUM, _PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
 """``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
 ``@refused`` where Python has to."""
 ENTRY_IR = expand(
-    "\n".join((ENTERING_DECLARED, _DECLARED, GUARDS, ENTERING, _DATA, _RUN))
+    "\n".join((ENTERING_DECLARED, _DECLARED, GUARDS, ENTERING, _DATA, WRITES_IR, _RUN))
 )
 """The entry of machine code; calls ``new_array``, ``pool_take``, ``pool_give`` and
 ``team_run``."""

@@ -23,7 +23,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from eqsat.support import pytree
+from eqsat.support import LastUse, pytree
 from eqsat.trace import (
     MISSING,
     Arguments,
@@ -106,9 +106,16 @@ class Programs(Protocol):
 
 
 def variant(
-    call: Arguments, trace: Trace, room: int, program: Any, programs: Programs
+    call: Arguments,
+    trace: Trace,
+    room: int,
+    program: Any,
+    programs: Programs,
+    used: LastUse | None = None,
 ) -> Variant:
-    """A variant of ``room`` words. Raises :class:`NoVariantError`."""
+    """A variant of ``room`` words, whose calls tell ``used``. Raises
+    :class:`NoVariantError`."""
+    used = used or LastUse()
     positional, named = _parameters(call)
     leaves, records = iter(call.leaves), Records()
     guards = Guards(records, programs)
@@ -129,13 +136,14 @@ def variant(
         raise NoVariantError
     if room > _MOST_WORDS:
         raise NoVariantError
-    records.keep += [program, trace]
+    records.keep += [program, trace, used]
     kind, own = programs.program(program, records)
     pack, packer = _packing(trace)
     record = records.block(
         words(
             kind,
             owner=id(records.keep),
+            used=used.address,
             nargs=len(positional.children),
             nkw=len(named.children),
             kwnames=records.at([records.key(k) for k in named.keys]),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import BackendError, cached_once
+from eqsat.support import BackendError, cached_once, clock_address
 
 from ..machine import LoadedObject, compiled, host, is_as_expected, load
 from . import entry_code
@@ -139,8 +139,10 @@ def _imports() -> dict[str, int]:
 def python_imports(
     functions: Iterable[str], types: Mapping[str, type]
 ) -> dict[str, int]:
-    """Functions and types of Python, as :func:`..machine.load` takes them."""
+    """Functions and types of Python and the clock of last calls, as
+    :func:`..machine.load` takes them."""
     found = {name: _address(name) for name in functions}
+    found["clock"] = clock_address()
     return found | {name: id(kind) for name, kind in types.items()}
 
 
