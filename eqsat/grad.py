@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from eqsat.jit import Jit, jit
+from eqsat.numpy_api import AtEnd
 from eqsat.reverse import gradients
 from eqsat.support import (
     DTypeError,
@@ -161,6 +162,8 @@ class Gradient(pytree.Made):
 
     def _scalar(self, graph: Graph, loss: Any) -> Term:
         """The term of the loss. Raises what :func:`grad` says."""
+        if isinstance(loss, AtEnd):
+            loss.refuse("the gradient")
         called = f"grad: {self.called!r} returns the loss, which"
         if not is_array(loss):
             raise TraceError(

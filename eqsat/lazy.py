@@ -16,7 +16,14 @@ import numpy as np
 from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
-from eqsat.numpy_api import SHOW, WRITE, are_of_numpy, refuse_subclass
+from eqsat.numpy_api import (
+    SHOW,
+    WRITE,
+    EndStep,
+    are_of_numpy,
+    operands,
+    refuse_subclass,
+)
 from eqsat.numpy_api import array as plain
 from eqsat.support import (
     ForkLock,
@@ -39,6 +46,7 @@ from eqsat.trace import (
     is_mlx,
     parts,
     recorded_again,
+    to_mlx,
     to_numpy,
     trace,
 )
@@ -120,7 +128,18 @@ class LazyArray(Tracer):
             )
         operands = map(_operand, arguments.arrays)
         inputs = [o if isinstance(o, Term) else array(o).term for o in operands]
-        return done.unflatten(map(LazyArray, recorded_again(done, inputs)))
+        outputs = recorded_again(done, inputs)
+        if done.ends:
+            return _made_lazy(done.unflatten(_values(cast(list[Recorded], outputs))))
+        return done.unflatten(map(LazyArray, outputs))
+
+    def made_at_end(self, step: EndStep) -> Any:
+        """What NumPy makes of the values: only these tell its shape."""
+        lazy = [a.term for a in operands(step) if isinstance(a, LazyArray)]
+        mlx = any(map(is_mlx, _values(lazy)))
+        known = step.of(lambda a: np.asarray(a) if isinstance(a, LazyArray) else a)
+        found = known.function(*known.args, **known.kwargs)
+        return _made_lazy(found, to_mlx if mlx else array)
 
     def _value(self) -> Any:
         value = self.term.value
@@ -196,7 +215,7 @@ class LazyArray(Tracer):
 
     def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
-        if any(map(_is_mask, keys)):
+        if any(map(_is_mask, keys)) and not any(map(_is_traced, keys)):
             return self._masked(keys)
         value = self.term.value
         if value is None or not _is_basic(keys):
@@ -245,6 +264,12 @@ class LazyArray(Tracer):
             return super().__array_function__(function, types, args, kwargs)
 
 
+def _made_lazy(value: Any, make: Callable[[Any], Any] = lambda a: a) -> Any:
+    """``value``, nested as it may be, with lazy arrays of the arrays in it."""
+    found, structure = pytree.flatten(value, is_array)
+    return pytree.unflatten(structure, (array(make(f.value)) for f in found))
+
+
 def _known(arguments: Any) -> Any:
     """Arguments, nested as they may be, with arrays of NumPy for the lazy ones."""
     if isinstance(arguments, LazyArray):
@@ -271,6 +296,10 @@ def _is_basic(keys: Sequence[Any]) -> bool:
     """Whether ``x[keys]`` is a view of ``x``."""
     kinds = (int, np.integer, slice, type(None), type(...))
     return all(isinstance(k, kinds) and type(k) is not bool for k in keys)
+
+
+def _is_traced(key: Any) -> bool:
+    return isinstance(key, Tracer) and not key.has_value
 
 
 def _is_mask(key: Any) -> bool:

@@ -138,7 +138,7 @@ class PlainEntry:
         alike[:] = [known for known in alike if known[0].dtypes != dtypes]
         one = _Learnt(call.key, dtypes, trace, used or LastUse())
         run, unflatten = program.run, trace.unflatten
-        if trace.out_tree == ArrayAt():
+        if trace.out_tree == ArrayAt() and not trace.ends:
             alike.append((one, lambda *xs: run(*xs)[0]))
         else:
             alike.append((one, lambda *xs: unflatten(run(*xs))))

@@ -15,8 +15,18 @@ from eqsat.numpy_api import spaces as spaces
 from eqsat.numpy_api import statistics as statistics
 from eqsat.numpy_api import windows as windows
 from eqsat.numpy_api.asking import SHOW, WRITE, are_of_numpy
+from eqsat.numpy_api.at_end import (
+    AtEnd,
+    EndStep,
+    announced,
+    as_mask,
+    at_end,
+    operands,
+    replaced_in,
+)
 from eqsat.numpy_api.functions import call_function, call_traced, supported_functions
 from eqsat.numpy_api.indexing import (
+    check_key,
     extent_of,
     flat_places,
     getitem,
@@ -30,6 +40,7 @@ from eqsat.numpy_api.operands import (
     ELSEWHERE,
     INSTEAD,
     array,
+    check_float_errors,
     chosen,
     holds_traced,
     name_of,

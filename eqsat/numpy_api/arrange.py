@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
+from eqsat.numpy_api.at_end import at_end, truth
 from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument, strong
 from eqsat.numpy_api.table import Handler, covers
-from eqsat.ops import dtype_of, known_sizes, negative_axis
+from eqsat.ops import dtype_of, is_traced, known_sizes, negative_axis
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import AttrVar, Traced, Weak, common_dtype
 
@@ -167,7 +168,11 @@ def flipud(m: Any) -> Any:
 
 @covers("repeat")
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
-    """Every element as often as ``repeats`` says, known when tracing."""
+    """Every element as often as ``repeats`` says; made at the end where that is
+    traced."""
+    known = not is_traced(repeats) or getattr(repeats, "has_value", False)
+    if not known or (is_traced(repeats) and np.size(repeats) != 1):
+        return at_end("np.repeat", np.repeat, (array(a), repeats, axis), {})
     if isinstance(repeats, Traced) or np.size(repeats) == 1:
         return ops.repeat(a, repeats, axis)
     a, axis = (ops.ravel(a), 0) if axis is None else (a, axis)
@@ -201,11 +206,12 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **values: Any) -> An
 
 @covers("where")
 def where(condition: Any, *choices: Any) -> Any:
-    """x where the condition holds, else y."""
-    if len(choices) != 2:
+    """x where the condition holds, else y; where that is, without x and y."""
+    if not choices:
+        return at_end("np.where", np.where, (truth(condition),), {})
+    if len(choices) == 1:
         raise TraceError(
-            "np.where with one argument cannot be traced: the shape of its result "
-            f"depends on data; use np.where(condition, a, b){at(caller_line())}"
+            f"np.where: expected both x and y, or neither{at(caller_line())}"
         )
     return ops.where(array(condition), *map(array, choices))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
     name_of,
     refuse_argument,
@@ -45,6 +46,9 @@ def call_function(
     Raises :class:`TraceError` for a function or an argument that cannot be recorded.
     """
     name = name_of(function)
+    for value in values_in(args, kwargs):
+        if isinstance(value, AtEnd):
+            value.refuse(name)
     out = _out(function, args, kwargs)
     if out is not None:
         args, kwargs = _without_out(function, args, kwargs, out)

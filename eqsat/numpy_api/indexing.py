@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.ops import negative_axis, window
+from eqsat.numpy_api.at_end import AtEnd
+from eqsat.ops import dtype_of, negative_axis, window
 from eqsat.support import (
     BoundsError,
     ShapeError,
@@ -43,6 +44,23 @@ def getitem(x: Any, key: Any) -> Any:
     advanced = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
     together = advanced[-1] - advanced[0] == len(advanced) - 1
     return _gather(y, axes, [k for k in parts if _is_array(k)], together)
+
+
+def check_key(x: Any, key: Any) -> None:
+    """Raise :class:`ShapeError` for a key with traced masks that fits no array of this
+    shape, and :class:`BoundsError` for integers in it out of bounds."""
+    keys = key if isinstance(key, tuple) else (key,)
+    axis = 0
+    for k in key_parts(tuple(map(_nowhere, keys)), x.shape):
+        if k is not None:
+            row_of(k, x.shape[axis], axis)
+            axis += 1
+
+
+def _nowhere(k: Any) -> Any:
+    """A mask that is false everywhere, in the place of a traced one."""
+    masks = isinstance(k, Traced) and k.known_shape and dtype_of(k) == np.dtype(bool)
+    return np.zeros(k.shape, np.bool_) if masks else k
 
 
 def key_parts(key: Any, shape: Sequence[int]) -> list[Any]:
@@ -88,6 +106,8 @@ def _key(k: Any) -> Any:
         return k
     if isinstance(k, Traced):
         return _traced_index(k)
+    if isinstance(k, AtEnd):
+        k.refuse("an index by {}")
     if isinstance(k, list):
         k = np.asarray(k, dtype=None if k else np.intp)
     if isinstance(k, np.ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):

@@ -10,10 +10,11 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.arrange import diff, shape
+from eqsat.numpy_api.at_end import at_end
 from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
-from eqsat.ops import dtype_of, negative_axis, window
+from eqsat.ops import dtype_of, is_traced, negative_axis, window
 from eqsat.support import ShapeError, at, caller_line
 from eqsat.terms import AttrVar, normal_axes
 
@@ -165,8 +166,10 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 
 @covers("delete")
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """``arr`` without the slices at ``obj``, which is known when tracing."""
+    """``arr`` without the slices at ``obj``; made at the end where that is traced."""
     arr = array(arr)
+    if is_traced(obj):
+        return at_end("np.delete", np.delete, (arr, obj, axis), {})
     arr, axis = (ops.ravel(arr), 0) if axis is None else (arr, axis)
     k = negative_axis("np.delete", axis, len(shape(arr)))
     rest = np.delete(np.arange(shape(arr)[k]), obj)

@@ -22,17 +22,12 @@ ELSEWHERE = (
     "compute it outside the traced function and pass the result in, or write it with "
     "supported functions"
 )
-_SHAPES = frozenset(
-    "argwhere compress extract flatnonzero intersect1d nonzero setdiff1d setxor1d "
-    "trim_zeros union1d unique unique_all unique_counts unique_inverse "
-    "unique_values".split()
-)
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
     "insert": "np.concatenate of slices",
     "linalg.eig": "np.linalg.eigh, if the matrix is symmetric",
     "linalg.eigvals": "np.linalg.eigvalsh, if the matrix is symmetric",
-    "ldexp": "x * 2.0**n",
+    "frexp": "np.floor(np.log2(abs(x))) + 1 for the exponent, up to rounding",
     "piecewise": "np.select",
 }
 """What to write in the place of functions that cannot be traced."""
@@ -138,12 +133,6 @@ def refuse_subclass(kind: type, what: str) -> None:
 def refuse_function(name: str) -> NoReturn:
     """Raise :class:`TraceError` for a function, with what to write instead."""
     last = name.removeprefix("np.")
-    if last in _SHAPES:
-        raise TraceError(
-            f"{name} cannot be traced: the shape of its result depends on data\n"
-            "  compute it outside the traced function, or keep the shape with "
-            f"np.where(mask, x, 0){at(caller_line())}"
-        )
     advice = f"write {INSTEAD[last]}" if last in INSTEAD else ELSEWHERE
     raise TraceError(
         f"{name} is not supported in a traced function\n  {advice}{at(caller_line())}"
@@ -163,6 +152,25 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
         f"{name}: argument {argument!r} is not supported in a traced function\n"
         f"  {hint}{at(caller_line())}"
     )
+
+
+def check_float_errors(before: Mapping[str, object]) -> None:
+    """Raise :class:`TraceError` where ``np.errstate`` asks for what no program does,
+    and did not ``before`` the function was called."""
+    now = dict(np.geterr())
+    if now == before:
+        return
+    asked = [
+        f"{k}={how!r}"
+        for k, how in now.items()
+        if how != before[k] and how not in ("ignore", "warn")
+    ]
+    if asked:
+        raise TraceError(
+            f"np.errstate({', '.join(asked)}) cannot be traced: no program notices "
+            "floating-point errors\n  test the result outside of the function: "
+            f"np.isfinite(y).all(){at(caller_line())}"
+        )
 
 
 def values_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -83,6 +83,11 @@ def _method(function: Callable[..., Any]) -> Method:
     return method
 
 
+def _compress(self: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
+    """As ``np.compress``."""
+    return call_function(np.compress, (), (condition, self, axis, out), {})
+
+
 class Operators(Traced):
     """Python's operators, and NumPy's methods, ufuncs and functions, recorded.
 
@@ -201,6 +206,8 @@ class Operators(Traced):
     argmax = _method(np.argmax)
     argmin = _method(np.argmin)
     choose = _method(np.choose)
+    compress = _compress
+    nonzero = _method(np.nonzero)
     clip = _method(np.clip)
     argsort = _method(np.argsort)
     copy = _method(np.copy)

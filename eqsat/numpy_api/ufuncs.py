@@ -17,7 +17,7 @@ from eqsat.numpy_api.operands import (
 )
 from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast, product, total
-from eqsat.ops import dtype_of
+from eqsat.ops import dtype_of, is_traced
 from eqsat.support import DTypeError, TraceError, at, caller_line
 from eqsat.terms import Op, Traced
 
@@ -46,11 +46,25 @@ def _modf(x: Any) -> tuple[Any, Any]:
     return ops.where(ops.isinf(x), ops.copysign(0.0, x), part), whole
 
 
+def _ldexp(x: Any, n: Any) -> Any:
+    """x 2ⁿ, rounded once: for known exponents of powers that the dtype has."""
+    if not is_traced(n):
+        with np.errstate(all="ignore"):
+            power_of_2 = np.ldexp(np.ones((), dtype_of(x)), n)
+        if np.all(np.isfinite(power_of_2) & (power_of_2 > 0)):
+            return ops.multiply(x, power_of_2)
+    raise TraceError(
+        f"np.ldexp: 2**n must be known while tracing, and be one of {dtype_of(x)}\n"
+        f"  write x * 2.0**n, which overflows where 2.0**n does{at(caller_line())}"
+    )
+
+
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
     "conjugate": lambda x: x,
     "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
     "fabs": ops.absolute,
+    "ldexp": _ldexp,
     "matmul": ops.matmul,
     "matvec": lambda a, x: ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1),
     "modf": _modf,

@@ -120,6 +120,13 @@ class Traced:
         """This value as ``out=`` of a function of NumPy that has made ``value``."""
         raise TraceError(f"{how} cannot be traced{at(caller_line())}")
 
+    def made_at_end(self, step: Any) -> Any:
+        """What stands for a result whose shape depends on data."""
+        raise TraceError(
+            f"{step.name} cannot be traced here: the shape of its result depends on "
+            f"data{at(caller_line())}"
+        )
+
     def settled(self) -> Any:
         """The value itself, or the array of NumPy that it is known to be now."""
         return self

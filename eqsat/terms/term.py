@@ -125,6 +125,9 @@ class Graph:
         self._table: dict[tuple[Any, ...], Term] = {}
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
         """Arrays by ``id``, kept alive for as long as the terms that name them."""
+        self.float_errors: dict[str, object] | None = None
+        """What NumPy did on floating-point errors where a function is traced; None
+        elsewhere."""
 
     def node(
         self,

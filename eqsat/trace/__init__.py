@@ -14,6 +14,7 @@ from eqsat.trace.call_arguments import (
     is_array,
     is_mlx,
     never_written,
+    to_mlx,
     to_numpy,
 )
 from eqsat.trace.contents import Contents

@@ -221,6 +221,15 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     return np.asarray(value)
 
 
+def to_mlx(value: Any) -> Any:
+    """An array or a number of NumPy as an array of MLX, of the same dtype."""
+    mlx, array = sys.modules["mlx.core"], np.asarray(value)
+    if array.dtype == BF16:
+        return mlx.array(array.view(np.uint16)).view(mlx.bfloat16)
+    name = "bool_" if array.dtype == bool else array.dtype.name
+    return mlx.array(array, dtype=getattr(mlx, name))
+
+
 def is_mlx(value: Any) -> bool:
     """Whether ``value`` is an array of MLX."""
     mlx = sys.modules.get("mlx.core")

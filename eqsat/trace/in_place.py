@@ -11,7 +11,9 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api import (
+    AtEnd,
     Selected,
+    as_mask,
     call_ufunc,
     chosen,
     flat_places,
@@ -38,6 +40,8 @@ def fitted(
     x: Any, value: Any, shape: Sequence[int], how: str, casting: str = "unsafe"
 ) -> Any:
     """``value`` in the dtype of ``x`` and in ``shape``, of a part of it."""
+    if isinstance(value, AtEnd):
+        value.refuse(f"{how} with {{}}")
     value = operand(list(value) if isinstance(value, range) else value)
     if value is NotImplemented:
         raise TraceError(
@@ -116,7 +120,7 @@ def set_item(x: Any, key: Any, value: Any) -> None:
     how = "x[...] = y"
     check(x, how)
     value = stacked(settled(value)) if holds_traced(value) else value
-    write(x, replaced(x, settled(key), value), how)
+    write(x, replaced(x, as_mask(settled(key), x.shape), value), how)
 
 
 def fill(x: Any, value: Any) -> None:

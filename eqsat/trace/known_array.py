@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import Selected, call_traced, settled
+from eqsat.numpy_api import AtEnd, call_traced, operands, settled
 from eqsat.support import ReadOnlyError, TraceError, at, caller_line
 from eqsat.terms import Graph, Op, constant
 from eqsat.trace import aliasing, in_place
@@ -225,8 +225,8 @@ def graph_in(value: Any) -> Graph | None:
     not known; None where there is none."""
     if isinstance(value, Tracer):
         return None if value.has_value else value.term.graph
-    if isinstance(value, Selected):
-        return graph_in(value.mask)
+    if isinstance(value, AtEnd):
+        return graph_in(operands(value.step))
     if type(value) is dict:
         value = list(value.values())
     if isinstance(value, (list, tuple)):

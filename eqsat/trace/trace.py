@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import Operators, refuse_subclass
+from eqsat.numpy_api import AtEnd, Operators, refuse_subclass
 from eqsat.support import (
     ReadOnlyError,
     SourceLine,
@@ -33,6 +33,7 @@ from eqsat.trace.call_arguments import (
 )
 from eqsat.trace.caller_writes import CallerWrites
 from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.end_steps import EndSteps
 from eqsat.trace.hidden_state import watched
 from eqsat.trace.made_arrays import arrays_made_inside
 from eqsat.trace.numpy_errors import numpy_errors_told
@@ -67,7 +68,8 @@ class Trace:
     names: list[str]
     """Paths of the inputs: ``params['w'][0]``."""
     outputs: list[Term]
-    """What the function returns, and what it makes of :attr:`writes`."""
+    """What the function returns, what :attr:`ends` are made of, and what the function
+    makes of :attr:`writes`."""
     out_tree: pytree.Structure
     constants: list[Any]
     """Arguments that are constant, kept alive for as long as their ``id`` counts."""
@@ -79,8 +81,10 @@ class Trace:
     writes: CallerWrites
     """What the function writes to its arguments."""
     numbers: tuple[bool, ...]
-    """For each value that the function returns whether NumPy gives one of its numbers,
-    and no array."""
+    """For each output but those of :attr:`writes` whether NumPy gives one of its
+    numbers, and no array."""
+    ends: EndSteps
+    """What NumPy makes of outputs when the program has ended."""
 
     def check(self, call: Arguments) -> None:
         """Raise :class:`TraceError` where the function would write to arguments of this
@@ -98,19 +102,25 @@ class Trace:
     def finish(self, call: Arguments, results: list[Any]) -> Any:
         """What the function returns for a call, of which the program made ``results``,
         after it has written to the caller's arrays."""
+        n = len(results) - len(self.writes.places)
+        values = self._values(results[:n])
         if self.writes:
-            results = self.writes.finish(call.arrays, results)
-        return self.unflatten(results)
+            values = self.writes.finish(call.arrays, [*values, *results[n:]])
+        return pytree.unflatten(self.out_tree, values)
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
         """What the function returns, with ``arrays`` in the places of ``outputs``; an
         array of NumPy gives its number where one is wanted."""
+        return pytree.unflatten(self.out_tree, self._values(arrays))
+
+    def _values(self, arrays: Iterable[Any]) -> Iterable[Any]:
+        """The values that the function returns, of the outputs of the program."""
         if any(self.numbers):
             arrays = (
                 a[()] if is_number and type(a) is np.ndarray else a
                 for a, is_number in zip(arrays, self.numbers, strict=False)
             )
-        return pytree.unflatten(self.out_tree, arrays)
+        return self.ends.made(list(arrays)) if self.ends else arrays
 
     def is_current(self) -> bool:
         """Whether all that the program was made of is what it was: arrays, and names
@@ -147,6 +157,7 @@ def trace(
         args = flatten_arguments(fn, args, kwargs or {}, constants)
     graph = Graph()
     used = graph.arrays = _Constants()
+    graph.float_errors = dict(np.geterr())
     inputs: list[Term] = []
     stand_ins = [_stand_in(graph, leaf, inputs) for leaf in args.leaves]
     positional, named = pytree.unflatten(args.structure, stand_ins)
@@ -156,27 +167,35 @@ def trace(
             with numpy_errors_told():
                 result = fn(*positional, **named)
         _check_arguments(args, (positional, named), stand_ins)
-        found, out_tree = pytree.flatten(result, is_array, "result")
+        found, out_tree = pytree.flatten(result, _is_result, "result")
         _check_plain(out_tree)
-        outputs = [_output_term(graph, f.path, f.value) for f in found]
-    numbers = tuple(map(_is_number, (f.value for f in found)))
+        ends, computed = EndSteps.found([f.value for f in found])
+        paths = [f.path for f in found if not isinstance(f.value, AtEnd)]
+        paths += [_part_of(found)] * (len(computed) - len(paths))
+        outputs = [
+            _output_term(graph, path, value)
+            for path, value in zip(paths, computed, strict=True)
+        ]
+    numbers = tuple(map(_is_number, computed))
     pairs = zip(stand_ins, args.leaves, strict=True)
     varying = [x for x, leaf in pairs if not leaf.constant]
     writes = CallerWrites.found(varying, inputs, [f.value for f in found])
     outputs += [varying[i].term for i in writes.places]
     used.check()
+    graph.float_errors = None
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
     fixed = [leaf.value for leaf in args.leaves if leaf.constant]
     declared = {id(leaf.value) for leaf in args.leaves if leaf.declared}
-    del result, found
+    del result, found, computed
     contents = [
         c
         for k, c in used.held.items()
         if k not in declared and not (k in used and c.is_private(holders=1))
     ] + made.kept()
     return Trace(
-        graph, inputs, names, outputs, out_tree, fixed, contents, out, writes, numbers
+        *(graph, inputs, names, outputs, out_tree, fixed, contents, out, writes),
+        *(numbers, ends),
     )
 
 
@@ -190,6 +209,15 @@ def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Tracer:
         return Tracer.fixed(held, Refusal(ReadOnlyError, f"{would} read-only"))
     inputs.append(graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape)))
     return Tracer(inputs[-1], not isinstance(leaf.value, np.generic))
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, AtEnd) or is_array(value)
+
+
+def _part_of(found: Sequence[pytree.Found]) -> str:
+    """The paths of what is made when the program has ended."""
+    return ", ".join(f.path for f in found if isinstance(f.value, AtEnd))
 
 
 def _output_term(graph: Graph, path: str, value: Any) -> Term:

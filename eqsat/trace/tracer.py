@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from operator import attrgetter
@@ -13,9 +14,16 @@ from eqsat import ops
 from eqsat.numpy_api import (
     ELSEWHERE,
     INSTEAD,
+    EndStep,
     Operators,
     Selected,
+    announced,
+    as_mask,
+    at_end,
+    check_float_errors,
+    check_key,
     getitem,
+    refuse_subclass,
     settled,
     values_in,
 )
@@ -26,7 +34,7 @@ from eqsat.support import (
     caller_line,
     unwatched_methods,
 )
-from eqsat.terms import Graph, Op, Shape, Term, apply, is_float
+from eqsat.terms import Graph, Op, Shape, Term, apply, constant, is_float
 from eqsat.trace import aliasing, in_place, written_places
 
 _IN_PLACE = frozenset("byteswap resize setfield setflags".split())
@@ -82,6 +90,12 @@ def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
     return alike
 
 
+def _selects(k: Any) -> bool:
+    """Whether a part of a key is a mask that is not known."""
+    mask = isinstance(k, Tracer) and k.term is not None and k.dtype == np.dtype(bool)
+    return mask and bool(k.shape) and not k.has_value
+
+
 def _has_ellipsis(key: Any) -> bool:
     return any(k is ... for k in (key if isinstance(key, tuple) else (key,)))
 
@@ -132,6 +146,8 @@ class Tracer(Operators):
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Tracer:
         """The traced array ``op(*args, **attrs)``."""
         graph = self.term.graph
+        if graph.float_errors is not None:
+            check_float_errors(graph.float_errors)
         terms = [a.within(graph) if isinstance(a, Tracer) else a for a in args]
         return Tracer(apply(op, graph, terms, attrs))
 
@@ -145,6 +161,27 @@ class Tracer(Operators):
         with what this array is a part of."""
         args, kwargs = arguments.given()
         return fn(*args, **kwargs)
+
+    def made_at_end(self, step: EndStep) -> Any:
+        """What stands for a result that NumPy makes of what arrays hold now, when the
+        program has ended."""
+        graph = self.term.graph
+
+        def held(value: Any) -> Any:
+            if step.function is np.trim_zeros and isinstance(value, Tracer):
+                how = (np.trim_zeros, lambda x: x, None)
+                return aliasing.shown(
+                    value, Tracer(value.term), aliasing.ArrayView, *how
+                )
+            is_array = isinstance(value, np.ndarray) or getattr(value, "is_array", True)
+            if isinstance(value, Tracer):
+                value = value.within(graph)
+            if isinstance(value, np.ndarray):
+                refuse_subclass(type(value), f"{step.name}: an argument")
+                value = constant(graph, value)
+            return Tracer(value, is_array) if isinstance(value, Term) else value
+
+        return announced(step.of(held))
 
     # -- what is known -----------------------------------------------------------------
 
@@ -173,11 +210,13 @@ class Tracer(Operators):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
-        key = settled(key)
-        if isinstance(key, Tracer) and key.shape and key.dtype == np.dtype(bool):
-            known = self.has_value or key.has_value
-            if not known and self.shape[: key.ndim] == key.shape:
-                return Selected(Tracer(self.term), Tracer(key.term))
+        key = as_mask(settled(key), self.shape)
+        masks = [k for k in (key if isinstance(key, tuple) else (key,)) if _selects(k)]
+        if masks:
+            check_key(self, key)
+            if masks[0] is not key or self.has_value:
+                return at_end("x[mask]", operator.getitem, (self, key), {})
+            return Selected(Tracer(self.term), Tracer(key.term))
         if self.has_value:
             return getitem(self, key)
         basic = aliasing.is_basic(key)

@@ -15,6 +15,7 @@ from eqsat.numpy_api import (
     is_mask,
     key_parts,
     name_of,
+    replaced_in,
     settled,
     stacked,
 )
@@ -208,6 +209,16 @@ class FlatView:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.copy(), dtype)
 
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        return getattr(ufunc, method)(*_elements(inputs), **_elements(kwargs))
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        return function(*_elements(args), **_elements(kwargs))
+
     def __getitem__(self, key: Any) -> Any:
         return self.copy()[key]
 
@@ -220,6 +231,11 @@ class FlatView:
             return
         check(self.array, how)
         _write_flat(self.array, places, value, how)
+
+
+def _elements(value: Any) -> Any:
+    """``value``, nested as it may be, with arrays for what is flat in it."""
+    return replaced_in(value, lambda v: v.copy() if isinstance(v, FlatView) else v)
 
 
 def flat_of(kind: type[FlatView]) -> Any:

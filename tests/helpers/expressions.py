@@ -57,7 +57,7 @@ np.multiply.reduce(x, axis=1, keepdims=True); np.maximum.reduce(x);
 np.minimum.reduce(x, 1); np.logical_and.reduce(x>0);
 np.logical_or.reduce(x>0, axis=1); np.square(x); np.reciprocal(x);
 np.heaviside(x, 0.5); np.float_power(x, 2); np.degrees(x); np.radians(x);
-np.deg2rad(x); np.rad2deg(x); np.fabs(x); np.positive(x); np.signbit(x);
+np.deg2rad(x); np.rad2deg(x); np.fabs(x); np.ldexp(x, 3); np.positive(x); np.signbit(x);
 np.conjugate(x); np.logaddexp(x, 0); np.logaddexp2(x, x); np.exp(x); np.log1p(abs(x));
 np.maximum(x, 0); np.fmax(x, v); np.hypot(x, v); np.arctan2(x, v); np.copysign(x, v);
 np.sign(x); np.isnan(np.log(x)); np.isfinite(x); np.floor(x); np.rint(x); np.trunc(x);
@@ -327,3 +327,16 @@ x.flatten(order="F"); np.ravel(y, order="F"); np.diff(x, prepend=0); np.round(i*
 np.diff(x, append=C[:, :1]); np.diff(x, 2, 0, append=x[:1], prepend=x[:2])
 """
 """What lies beyond an edge, and orders of elements."""
+
+AT_END = """
+x[x>0]; x[b]; x[b[:, 0]]; x[1, b[0]]; x[:, b[0]]; y[:, b]; x[b]*2+x[b]; x[b][0];
+v[b[0]]; x[np.nonzero(b)]; x[np.where(b)]*2; v[np.flatnonzero(b[0])];
+np.nonzero(b); b.nonzero(); np.argwhere(x>0); np.flatnonzero(b); np.where(b);
+np.unique(i); np.unique(h); np.unique(i, return_counts=True);
+np.unique_all(i); np.unique_counts(i); np.unique_inverse(i);
+np.unique_values(i); np.compress(b[0], x, axis=1); x.compress(b[0], axis=1);
+np.extract(b, x); np.trim_zeros(i); np.setdiff1d(i, [1]);
+np.setxor1d(i, [1, 5]); np.intersect1d(i, [1, 5]); np.union1d(i, [1, 5]);
+np.delete(v, b[0]); np.repeat(v, i[b[0]*1 % 2])
+"""
+"""Results whose shape depends on data."""

@@ -68,17 +68,17 @@ def test_index_arrays(data: st.DataObject) -> None:
     x = np.arange(np.prod(shape)).reshape(shape)
     key = data.draw(index_arrays(shape))
     assert_same(traced(lambda x: x[key], x), x[key])
-    places = [
-        i for i, k in enumerate(key) if isinstance(k, np.ndarray) and k.dtype != bool
-    ]
+    arrays = [i for i, k in enumerate(key) if isinstance(k, np.ndarray)]
+    masks = [i for i in arrays if key[i].dtype == bool]
+    for places in ([i for i in arrays if i not in masks], masks, arrays):
 
-    def by_traced_arrays(x: Any, *arrays: Any) -> Any:
-        new = list(key)
-        for i, a in zip(places, arrays, strict=True):
-            new[i] = a
-        return x[tuple(new)]
+        def by_traced_arrays(x: Any, *arrays: Any) -> Any:
+            new = list(key)
+            for i, a in zip(places, arrays, strict=True):  # noqa: B023
+                new[i] = a
+            return x[tuple(new)]
 
-    assert_same(traced(by_traced_arrays, x, *(key[i] for i in places)), x[key])
+        assert_same(traced(by_traced_arrays, x, *(key[i] for i in places)), x[key])
 
 
 def test_traced_indices_out_of_bounds_are_errors_when_they_run() -> None:

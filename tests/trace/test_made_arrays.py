@@ -586,7 +586,7 @@ def from_outside(x: Any) -> None:
         (lambda x: x.view(np.int64), TraceError, "as another dtype"),
         (lambda x: np.choose(x, [1, 2]), DTypeError, "expected integers"),
         (lambda x: np.frexp(x), TraceError, "np.frexp is not supported"),
-        (lambda x: np.ldexp(x, 2), TraceError, r"x \* 2.0\*\*n"),
+        (lambda x: np.ldexp(x, x.astype(int)), TraceError, r"x \* 2.0\*\*n"),
         (lambda x: np.linalg.eig(np.outer(x, x)), TraceError, "eigh"),
     ],
 )  # fmt: skip

@@ -520,6 +520,8 @@ def _packing(trace: Trace) -> tuple[int, Callable[..., Any]]:
     """How results are handed back: 0 as the only array, 1 as a tuple of arrays, 2 by a
     function of that tuple."""
     made = trace.out_tree
+    if trace.ends:
+        return 2, trace.unflatten
     if isinstance(made, pytree.ArrayAt):
         return 0, trace.unflatten
     if isinstance(made, pytree.TreeNode) and made.type is tuple:
