@@ -17,10 +17,12 @@ from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import (
+    BUFFER,
     SHOW,
     WRITE,
     EndStep,
     are_of_numpy,
+    kind_of,
     operands,
     refuse_subclass,
 )
@@ -42,8 +44,8 @@ from eqsat.trace import (
     Recorded,
     Tracer,
     dtype_of_array,
-    is_array,
     is_mlx,
+    is_taken,
     parts,
     recorded_again,
     to_mlx,
@@ -310,13 +312,15 @@ def _is_mask(key: Any) -> bool:
 
 
 def array(data: Any, dtype: Any = None) -> Any:
-    """A lazy array of ``data``: what :func:`numpy.array` takes, copied.
+    """A lazy array of ``data``: what :func:`numpy.array` takes, and arrays of other
+    libraries that :func:`jit` takes, copied.
 
     An array of MLX stays one, and what is computed of it too. A lazy array, or one that
     is being traced, is given back as it is, in ``dtype``.
 
     Raises :class:`DTypeError` for dtypes that are not supported, and
-    :class:`TraceError` for masked arrays and matrices.
+    :class:`TraceError` for masked arrays, matrices and arrays of other libraries that
+    :func:`jit` refuses.
 
     >>> x = array([1.0, 2.0], dtype="float32")
     >>> y = x * x + 1
@@ -331,6 +335,9 @@ def array(data: Any, dtype: Any = None) -> Any:
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
         made = LazyArray(RECORDING.leaf(_alias(data), type_))
         return made if dtype is None else made.astype(dtype)
+    kind = kind_of(data)
+    if kind is not None and kind is not BUFFER:
+        data = kind.view("eq.array: the data", data)
     if isinstance(data, np.ndarray):
         refuse_subclass(type(data), "eq.array: the data")
     value = np.array(data, dtype=dtype)
@@ -351,7 +358,7 @@ def evaluate(*values: Any) -> Any:
     {'norm': array(5.), 'unit': array([0.6, 0.8])}
     """
     found, structure = pytree.flatten(
-        values, lambda v: is_array(v) or pytree.is_other(v)
+        values, lambda v: is_taken(v) or pytree.is_other(v)
     )
     arrays = [f.value for f in found]
     _values([a.term for a in arrays if isinstance(a, LazyArray)])

@@ -155,10 +155,10 @@ def _layouts_of(call: Arguments) -> str:
 def _facts_of(call: Arguments) -> Iterator[tuple[_Aspect, _Fact]]:
     for leaf in call.leaves:
         if leaf.declared:
-            shown = f"array {id(leaf.value):#x}"
+            shown = f"array {id(leaf.given):#x}"
             yield (
                 _Aspect(leaf.path, "constant"),
-                _Fact(id(leaf.value), shown, np.ndarray),
+                _Fact(id(leaf.given), shown, np.ndarray),
             )
         else:
             yield _Aspect(leaf.path, "shape"), _Fact(leaf.shape, str(leaf.shape), tuple)

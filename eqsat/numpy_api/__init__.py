@@ -24,6 +24,15 @@ from eqsat.numpy_api.at_end import (
     operands,
     replaced_in,
 )
+from eqsat.numpy_api.foreign import (
+    BUFFER,
+    ForeignKind,
+    check_together,
+    kind_of,
+    memory_of,
+    refuse_outside,
+    type_name,
+)
 from eqsat.numpy_api.functions import call_function, call_traced, supported_functions
 from eqsat.numpy_api.indexing import (
     check_key,

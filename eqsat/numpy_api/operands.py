@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from eqsat import ops
+from eqsat.numpy_api.foreign import refuse_outside
 from eqsat.support import DTypeError, TraceError, an, at, caller_line
 from eqsat.terms import AttrVar, Traced
 
@@ -45,7 +46,10 @@ def operand(value: Any) -> Any:
         raise TraceError(
             f"{value} is complex; complex numbers cannot be traced{at(caller_line())}"
         )
-    return value if isinstance(value, np.generic) else NotImplemented
+    if isinstance(value, np.generic):
+        return value
+    refuse_outside(value, "an operand")
+    return NotImplemented
 
 
 def array(value: Any) -> Any:
@@ -98,7 +102,10 @@ def settled(value: Any) -> Any:
 def strong(value: Any) -> Any:
     """``value`` as functions take it that are no ufuncs: a bare number counts as an
     array of int64 or float64."""
-    return value if isinstance(value, Traced) else array(np.asanyarray(value))
+    if isinstance(value, Traced):
+        return value
+    refuse_outside(value, "an operand")
+    return array(np.asanyarray(value))
 
 
 def chosen(name: str, where: Any) -> Any:

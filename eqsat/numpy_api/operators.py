@@ -96,6 +96,7 @@ class Operators(Traced):
 
     __slots__ = ()
     __array_priority__ = 1000.0
+    __pandas_priority__ = 5000  # Series + x asks x
     __hash__ = None  # type: ignore[assignment]
 
     __add__, __radd__, __iadd__ = _binary("+", ops.add)

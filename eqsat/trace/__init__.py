@@ -13,6 +13,7 @@ from eqsat.trace.call_arguments import (
     flatten_arguments,
     is_array,
     is_mlx,
+    is_taken,
     never_written,
     to_mlx,
     to_numpy,

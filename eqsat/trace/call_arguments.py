@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from eqsat.numpy_api import refuse_subclass
+from eqsat.numpy_api import ForeignKind, check_together, kind_of, refuse_subclass
 from eqsat.support import (
     DTypeError,
     TraceError,
@@ -64,6 +64,13 @@ class Leaf(NamedTuple):
     constant: bool
     declared: bool
     """Whether it is constant because the caller of ``jit`` says so."""
+    foreign: Any = None
+    """The array of another library whose memory ``value`` shows."""
+
+    @property
+    def given(self) -> Any:
+        """What the caller passed."""
+        return self.value if self.foreign is None else self.foreign
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +83,8 @@ class Arguments:
     """What the object holds whose method is called, or that is called itself."""
     names: tuple[str, ...] = ()
     """What the arguments are called, those by position first."""
+    kind: ForeignKind | None = None
+    """What arrays of results are, where they are not of NumPy or MLX."""
 
     @property
     def arrays(self) -> list[Any]:
@@ -109,7 +118,7 @@ class Arguments:
         Constants count by ``id``, which holds for as long as they are alive.
         """
         types = tuple(
-            ("constant", id(leaf.value))
+            ("constant", id(leaf.given))
             if leaf.constant
             else (leaf.dtype, leaf.shape, isinstance(leaf.value, np.generic))
             for leaf in self.leaves
@@ -132,9 +141,10 @@ def flatten_arguments(
     """The arrays in the arguments of ``fn(*args, **kwargs)``.
 
     Parameters whose names or positions are in ``constants``, and arrays that nobody can
-    write to, are constant. Raises :class:`DTypeError` that names the argument whose
-    dtype is not supported, and :class:`TraceError` for masked arrays, matrices and
-    names that are no parameters.
+    write to, are constant. Arrays of other libraries are shown as NumPy's. Raises
+    :class:`DTypeError` that names the argument whose dtype is not supported, and
+    :class:`TraceError` for masked arrays, matrices, arrays of other libraries that
+    NumPy cannot show or that are of two libraries, and names that are no parameters.
     """
     fixed = _constant_names(fn, constants) if constants else ()
     leaves: list[Leaf] = []
@@ -142,14 +152,24 @@ def flatten_arguments(
     n = len(args)
     names = (*argument_names(fn, n), *kwargs)
     for name, value in zip(names, (*args, *kwargs.values()), strict=True):
-        found, structure = pytree.flatten(value, is_array, name)
+        found, structure = pytree.flatten(value, is_taken, name)
         parts.append(structure)
         constant = bool(fixed) and name.partition("[")[0] in fixed
         leaves.extend(_leaf(path, v, constant) for path, v in found)
     positional = pytree.TreeNode(tuple, tuple(range(n)), tuple(parts[:n]))
     named = pytree.TreeNode(dict, tuple(kwargs), tuple(parts[n:]))
     structure = pytree.TreeNode(tuple, (0, 1), (positional, named))
-    return Arguments(structure, tuple(leaves), _owner(fn), names)
+    return Arguments(structure, tuple(leaves), _owner(fn), names, _kind(leaves))
+
+
+def _kind(leaves: Sequence[Leaf]) -> ForeignKind | None:
+    """The kind of the arrays of other libraries among ``leaves`` that results have."""
+    foreign = [leaf for leaf in leaves if leaf.foreign is not None]
+    if not foreign:
+        return None
+    check_together((leaf.path, leaf.given, kind_of(leaf.given)) for leaf in leaves)
+    kinds = (kind_of(leaf.foreign) for leaf in foreign)
+    return next((k for k in kinds if k is not None and k.give is not None), None)
 
 
 def _owner(fn: Callable[..., Any]) -> pytree.Attributes | None:
@@ -243,7 +263,16 @@ def is_array(value: Any) -> bool:
     return isinstance(value, (Spec, Traced)) or hasattr(type(value), "__dlpack__")
 
 
+def is_taken(value: Any) -> bool:
+    """Whether a call takes ``value`` for an array, to refuse it or not."""
+    return is_array(value) or kind_of(value) is not None
+
+
 def _leaf(path: str, value: Any, constant: bool) -> Leaf:
+    kind = kind_of(value)
+    if kind is not None:
+        shown = _leaf(path, kind.view(f"argument {path}", value), constant)
+        return shown._replace(constant=constant, foreign=value)
     if isinstance(value, Traced) and not isinstance(value, Tracer):
         raise TraceError(
             f"argument {path} is {an(type(value).__name__)}, not an array"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.numpy_api import kind_of, type_name
 from eqsat.support import ReadOnlyError, TraceError, an
 from eqsat.terms import Term
 from eqsat.trace.call_arguments import Leaf, is_mlx
@@ -68,31 +69,40 @@ class CallerWrites:
                     "  pass that array as an argument too, or a copy"
                 )
 
-    def finish(self, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """Write to the caller's ``arrays`` what the program made of them, the last of
-        its ``results``. Gives the other results."""
+    def finish(self, leaves: Iterable[Leaf], results: Sequence[Any]) -> list[Any]:
+        """Write to the caller's arrays, the ``leaves``, what the program made of them,
+        the last of its ``results``. Gives the other results."""
+        inputs = [leaf for leaf in leaves if not leaf.constant]
         n = len(results) - len(self.places)
         for i, value in zip(self.places, results[n:], strict=True):
-            arrays[i][...] = value
+            inputs[i].value[...] = value
+            kind = kind_of(inputs[i].given)
+            if kind is not None:
+                kind.wrote(inputs[i].foreign)
         own = list(results[:n])
         for k, i in self.returned.items():
-            own[k] = arrays[i]
+            own[k] = inputs[i].given
         return own
 
 
 def _check_writeable(leaf: Leaf) -> None:
     value = leaf.value
     if isinstance(value, np.ndarray):
+        if not value.flags.writeable and leaf.foreign is not None:
+            raise ReadOnlyError(
+                f"the function writes to argument {leaf.path}, which is "
+                f"{an(type_name(leaf.foreign))} that cannot be written to\n"
+                "  return the new value, or pass a copy: np.array(x)"
+            )
         if not value.flags.writeable:
             raise ReadOnlyError(
                 f"assignment destination is read-only: the function writes to argument "
                 f"{leaf.path}"
             )
     elif not is_mlx(value):
-        kind = f"{type(value).__module__}.{type(value).__name__}"
         raise TraceError(
-            f"the function writes to argument {leaf.path}, which is {an(kind)}, "
-            "expected an array of NumPy or MLX"
+            f"the function writes to argument {leaf.path}, which is "
+            f"{an(type_name(value))}, expected an array of NumPy or MLX"
         )
 
 

@@ -25,7 +25,7 @@ from eqsat.support import ReadOnlyError, TraceError, at, caller_line
 from eqsat.terms import Graph, Op, constant
 from eqsat.trace import aliasing, in_place
 from eqsat.trace.call_arguments import Arguments
-from eqsat.trace.contents import Contents
+from eqsat.trace.contents import Contents, is_immutable
 from eqsat.trace.outside import is_of_user
 from eqsat.trace.tracer import Tracer
 from eqsat.trace.written_places import WRITES, FlatView, flat_of
@@ -53,7 +53,7 @@ class UsedArrays(dict[int, Contents]):
             owner = owner_of(contents.array)
             known = views[id(owner)] + (id(owner) in self)
             known += 2  # the name here, the argument below
-            if sys.getrefcount(owner) > known:
+            if sys.getrefcount(owner) > known or _shows_other_memory(owner):
                 found.append(contents)
         return found
 
@@ -291,6 +291,14 @@ def owner_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+def _shows_other_memory(owner: np.ndarray[Any, Any]) -> bool:
+    """Whether the memory is an object's that is no array of NumPy, such as a tensor,
+    and can change."""
+    base = owner.base
+    of_numpy = base is None or type(base).__module__.partition(".")[0] == "numpy"
+    return not of_numpy and not is_immutable(owner)
 
 
 def become_traced(x: KnownArray, graph: Graph) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from eqsat.numpy_api import kind_of, memory_of
 from eqsat.support import SourceLine, pytree
 from eqsat.trace.call_arguments import is_array
 from eqsat.trace.contents import Contents, is_immutable
@@ -394,6 +395,10 @@ class NameReader:
             if not is_immutable(value):
                 noted_array = Contents(value), written, self._line
                 self.outside.arrays.setdefault(id(value), noted_array)
+        elif kind_of(value) is not None:
+            array = memory_of(value)
+            if array is not None:
+                self.whole(array, written)
         elif isinstance(value, FunctionType):
             self.function(value)
         elif isinstance(value, MethodType):
@@ -466,7 +471,8 @@ class NameReader:
         state = owner_of(held)
         if has_state(state) and state_of(state) is None:
             return  # nobody knows whether it is asked
-        if pytree.held_by(held) is None or isinstance(held, pytree.Made):
+        is_whole = isinstance(held, pytree.Made) or kind_of(held) is not None
+        if is_whole or pytree.held_by(held) is None:
             self.whole(held, written)
         elif _is_users_class(type(held)):
             self._class(type(held), type(held).__name__)

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.numpy_api import AtEnd, Operators, refuse_subclass
+from eqsat.numpy_api import (
+    AtEnd,
+    ForeignKind,
+    Operators,
+    refuse_outside,
+    refuse_subclass,
+)
 from eqsat.support import (
     ReadOnlyError,
     SourceLine,
@@ -28,7 +34,7 @@ from eqsat.trace.call_arguments import (
     Spec,
     dtype_of_array,
     flatten_arguments,
-    is_array,
+    is_taken,
     to_numpy,
 )
 from eqsat.trace.caller_writes import CallerWrites
@@ -88,7 +94,12 @@ class Trace:
 
     def check(self, call: Arguments) -> None:
         """Raise :class:`TraceError` where the function would write to arguments of this
-        call that cannot be written to: read-only ones, or some that share memory."""
+        call that cannot be written to: read-only ones, or some that share memory; and
+        :class:`DTypeError` where its results would not be of the kind of a call."""
+        if call.kind is not None and not self.ends:
+            for k in range(len(self.outputs) - len(self.writes.places)):
+                if k not in self.writes.returned:
+                    call.kind.check(self.outputs[k].dtype)
         if self.writes:
             self.writes.check(call.leaves, self.arrays_outside)
 
@@ -103,10 +114,19 @@ class Trace:
         """What the function returns for a call, of which the program made ``results``,
         after it has written to the caller's arrays."""
         n = len(results) - len(self.writes.places)
-        values = self._values(results[:n])
+        values = list(self._values(results[:n]))
+        if call.kind is not None:
+            values = self._of_kind(call.kind, values)
         if self.writes:
-            values = self.writes.finish(call.arrays, [*values, *results[n:]])
+            values = self.writes.finish(call.leaves, [*values, *results[n:]])
         return pytree.unflatten(self.out_tree, values)
+
+    def _of_kind(self, kind: ForeignKind, results: Sequence[Any]) -> list[Any]:
+        """``results`` as arrays of another library, but for arguments themselves."""
+        return [
+            a if k in self.writes.returned else kind.given(a)
+            for k, a in enumerate(results)
+        ]
 
     def unflatten(self, arrays: Iterable[Any]) -> Any:
         """What the function returns, with ``arrays`` in the places of ``outputs``; an
@@ -185,7 +205,7 @@ def trace(
     graph.float_errors = None
     graph.sources = False  # what is made of these terms later is on no line
     names = [leaf.path for leaf in args.leaves if not leaf.constant]
-    fixed = [leaf.value for leaf in args.leaves if leaf.constant]
+    fixed = [leaf.given for leaf in args.leaves if leaf.constant]
     declared = {id(leaf.value) for leaf in args.leaves if leaf.declared}
     del result, found, computed
     contents = [
@@ -212,7 +232,7 @@ def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Tracer:
 
 
 def _is_result(value: Any) -> bool:
-    return isinstance(value, AtEnd) or is_array(value)
+    return isinstance(value, AtEnd) or is_taken(value)
 
 
 def _part_of(found: Sequence[pytree.Found]) -> str:
@@ -233,6 +253,7 @@ def _output_term(graph: Graph, path: str, value: Any) -> Term:
         raise TraceError(
             f"{path} is {an(type(value).__name__)}, not an array{at(caller_line())}"
         )
+    refuse_outside(value, path)
     dtype_of_array(path, value)
     if isinstance(value, np.ndarray):
         refuse_subclass(type(value), path)
@@ -251,7 +272,7 @@ def _check_arguments(
 ) -> None:
     """Refuse a function that replaced a part of its arguments."""
     most = pytree.MOST_DEPTH + 2  # arguments by position and by name, and both
-    found, structure = pytree.flatten(passed, is_array, most_depth=most)
+    found, structure = pytree.flatten(passed, is_taken, most_depth=most)
     if structure != given.structure:
         raise TraceError(
             "the function changed an argument; the caller would not see it\n"

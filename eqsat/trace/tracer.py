@@ -23,6 +23,7 @@ from eqsat.numpy_api import (
     check_float_errors,
     check_key,
     getitem,
+    refuse_outside,
     refuse_subclass,
     settled,
     values_in,
@@ -159,6 +160,8 @@ class Tracer(Operators):
     def call(self, fn: Callable[..., Any], arguments: Any) -> Any:
         """What ``fn`` returns for :class:`Arguments`, of which this is one: recorded
         with what this array is a part of."""
+        for leaf in arguments.leaves:
+            refuse_outside(leaf.given, f"argument {leaf.path}")
         args, kwargs = arguments.given()
         return fn(*args, **kwargs)
 

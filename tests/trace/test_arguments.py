@@ -180,6 +180,7 @@ def test_terms_know_their_source_line() -> None:
 
 def test_arrays_of_other_libraries() -> None:
     class Foreign:
+        __module__ = "mlx.core"
         shape, dtype = (2, 3), "mlx.core.bfloat16"
 
         def __dlpack__(self) -> Any: ...
