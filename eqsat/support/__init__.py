@@ -16,6 +16,7 @@ from eqsat.support.errors import (
     EngineError,
     EqsatError,
     OptionError,
+    Place,
     ReadOnlyError,
     RecompileWarning,
     RuleError,
@@ -29,6 +30,8 @@ from eqsat.support.errors import (
     VerifyError,
     at,
     caller_line,
+    caller_place,
+    line_of,
     nearest,
     warn,
 )

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 
@@ -143,13 +143,19 @@ _KNOWN: dict[str, bool] = {}
 """Files seen so far, and whether they are passed over: every traced operation asks."""
 
 
-def caller_line() -> SourceLine | None:
-    """The innermost line of the call stack outside eqsat, NumPy and SciPy.
+Place = tuple[CodeType, int]
+"""Code, and the instruction that it had come to: a line costs more to find, and is
+found when it is asked for."""
+
+
+def caller_place(depth: int = 1) -> Place | None:
+    """The innermost place of the call stack outside eqsat, NumPy and SciPy, ``depth``
+    calls up or more.
 
     Code without a file counts as its module's: a line typed at a prompt is the user's,
     the generated ``__init__`` of a dataclass of eqsat is not.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
         skipped = _KNOWN.get(name)
@@ -161,9 +167,25 @@ def caller_line() -> SourceLine | None:
             else:
                 _KNOWN[name] = skipped
         if not skipped:
-            return SourceLine(name, frame.f_lineno)
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def line_of(place: Place | None) -> SourceLine | None:
+    """The line of a place."""
+    if place is None:
+        return None
+    code, at = place
+    for start, end, line in code.co_lines():
+        if start <= at < end and line is not None:
+            return SourceLine(code.co_filename, line)
+    return SourceLine(code.co_filename, code.co_firstlineno)
+
+
+def caller_line() -> SourceLine | None:
+    """The line of :func:`caller_place`."""
+    return line_of(caller_place(2))
 
 
 _WARNED: dict[Any, Any] = {}

@@ -1,6 +1,6 @@
 """A Python function, run once on stand-ins for arrays, as terms.
 
-Knows calls, arguments, writes to arrays, and lazy graphs. Does not know what becomes of
+Knows calls, arguments, and writes to arrays. Does not know what becomes of
 the terms. Start with ``trace.py``.
 """
 
@@ -30,7 +30,6 @@ from eqsat.trace.kernel_body import (
     label,
 )
 from eqsat.trace.known_array import with_known_as_arrays
-from eqsat.trace.lazy_graph import RECORDING, Outline, Recorded, parts, recorded_again
 from eqsat.trace.open_composites import body_of, primitives, rebuilt
 from eqsat.trace.outside import MISSING, Outside, OutsideName
 from eqsat.trace.reductions import pairs_of, reduction

@@ -111,7 +111,7 @@ forked(lambda: np.array_equal(fn(x), x + 1) and good(2.0))
     "lazy arrays": """
 from eqsat import lazy
 def work():
-    with lazy._lock():
+    with lazy.programs.LOCK():
         inside.set(); leave.wait(240)
 thread = beside(work)
 forked(lambda: good(2.0))

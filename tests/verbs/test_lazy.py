@@ -21,17 +21,17 @@ from lazily import W, X, layer, near
 from sizes import examples
 
 import eqsat as eq
-from eqsat import lazy
+from eqsat.lazy import graph as lazy_graph
+from eqsat.lazy import lazy_array
+from eqsat.lazy.graph import Outline
 from eqsat.testing import Computed, DrawnProgram, agreement, programs
 from eqsat.testing.drawn import quiet
-from eqsat.trace import lazy_graph
-from eqsat.trace.lazy_graph import Outline
 from eqsat.trace.trace import trace
 
 
 def test_the_examples_of_the_docstrings_run() -> None:
-    assert doctest.testmod(lazy).failed == 0
-    assert doctest.testmod(lazy).attempted > 5
+    assert doctest.testmod(lazy_array).failed == 0
+    assert doctest.testmod(lazy_array).attempted > 5
 
 
 # -- values ----------------------------------------------------------------------------

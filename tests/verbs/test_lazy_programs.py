@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import numpy as np
@@ -16,24 +16,25 @@ from hypothesis import strategies as st
 from lazily import W, X, layer, near
 
 import eqsat as eq
-from eqsat import lazy
+from eqsat.lazy import graph as lazy_graph
+from eqsat.lazy import programs as lazy_programs
+from eqsat.lazy.graph import Outline, Recorded
 from eqsat.terms.term import postorder
-from eqsat.trace import lazy_graph
-from eqsat.trace.lazy_graph import Outline, Recorded
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Outline]:
     """The outlines that are compiled, none of which is known before."""
     made: list[Outline] = []
-    compile_ = lazy._jitted
+    compile_ = lazy_programs._jitted
 
     def note(outline: Outline) -> eq.Jit:
         made.append(outline)
         return compile_(outline)
 
-    monkeypatch.setattr(lazy, "_jitted", note)
-    monkeypatch.setattr(lazy, "_programs", type(lazy._programs)())
+    monkeypatch.setattr(lazy_programs, "_jitted", note)
+    for kept in ("_programs", "_found"):
+        monkeypatch.setattr(lazy_programs, kept, OrderedDict())
     return made
 
 
@@ -56,12 +57,12 @@ def test_one_program_for_one_structure(compiled: list[Outline]) -> None:
 def test_the_programs_used_last_are_kept(
     compiled: list[Outline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lazy, "_MOST", 2)
+    monkeypatch.setattr(lazy_programs, "_MOST", 2)
     x = eq.array(X)
     for f in (np.sin, np.cos, np.sin, np.tan, np.sin):
         near(f(x).eval(), f(X))
     assert [o._steps[0][0].name for o in compiled] == ["sin", "cos", "tan"]
-    assert len(lazy._programs) == 2
+    assert len(lazy_programs._programs) == 2
 
 
 def test_a_value_is_computed_once(compiled: list[Outline]) -> None:
@@ -310,7 +311,7 @@ def test_ten_thousand_operations(compiled: list[Outline]) -> None:
 
 
 def test_numbers_that_several_parts_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy, "_LARGEST", 4)
+    monkeypatch.setattr(lazy_programs, "_LARGEST", 4)
     step = eq.jit(lambda x: np.tanh(x * 0.5 + 1) * 0.5)  # one number in two places
     x, want = eq.array(X), X
     for _ in range(9):

@@ -26,9 +26,11 @@ from eqsat.terms import (
     attrs_key,
     postorder,
 )
-from eqsat.trace.call_arguments import never_written
-from eqsat.trace.trace import Trace
-from eqsat.trace.tracer import Tracer
+from eqsat.trace import Trace, Tracer, never_written
+
+
+class ValuesAsked(BaseException):
+    """What is recorded depends on values, and there are none: it has no recipe."""
 
 
 class Recorded(Term):
@@ -152,6 +154,7 @@ class Outline:
     def __init__(self, roots: Sequence[Recorded]) -> None:
         self.leaves: list[Any] = []
         """The values of the leaves."""
+        self.leaf_terms: list[Recorded] = []
         self._terms: list[Recorded] = []
         places: dict[Term, int] = {}
         types: list[Type] = []
@@ -161,7 +164,10 @@ class Outline:
                 places[t] = ~len(types)
                 types.append(t.type)
                 self.leaves.append(t.value)
+                self.leaf_terms.append(t)
             else:
+                if t.op is INPUT:
+                    raise ValuesAsked
                 places[t] = len(steps)
                 args = tuple([places[a] for a in t.args])
                 steps.append((t.op, args, attrs_key(t.attrs)))
@@ -169,6 +175,7 @@ class Outline:
         if not types:  # as of zeros_like: a function without arguments has no graph
             types.append(_NOTHING.type)
             self.leaves.append(_NOTHING.value)
+            self.leaf_terms.append(_NOTHING)
         self._steps = tuple(steps)
         self._roots = tuple([places[r] for r in roots])
         self._types = tuple(types)

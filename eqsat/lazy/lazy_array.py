@@ -1,20 +1,31 @@
-"""Lazy arrays: operations are recorded, then optimised and run together.
+"""Lazy arrays: what is done to them is recorded, and computed when it is asked for.
 
-record → outline → the program of that outline, compiled once → values
+call → recipe → walk of the graph → its program, compiled once → values
 """
 
 from __future__ import annotations
 
 import operator
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, update_wrapper
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.explain import Explanation
-from eqsat.jit import Jit, jit
+from eqsat.lazy.graph import RECORDING, Outline, Recorded, ValuesAsked, recorded_again
+from eqsat.lazy.programs import LOCK, evaluate_all, program_of, value_of
+from eqsat.lazy.recipes import (
+    RECIPES,
+    ArrayKind,
+    CallRecipe,
+    array_kind,
+    recipe_of,
+    spell,
+    swapped,
+)
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import (
     BUFFER,
@@ -28,39 +39,26 @@ from eqsat.numpy_api import (
 )
 from eqsat.numpy_api import array as plain
 from eqsat.support import (
-    ForkLock,
-    RecompileWarning,
+    Place,
     TraceError,
     at,
     caller_line,
+    caller_place,
+    line_of,
     pytree,
-    warn,
 )
-from eqsat.terms import Graph, Op, Term, apply, constant
+from eqsat.terms import INPUT, Graph, Op, Term, Type, apply, constant
 from eqsat.trace import (
-    RECORDING,
     VALUES,
-    Outline,
-    Recorded,
     Tracer,
     dtype_of_array,
+    is_array,
     is_mlx,
     is_taken,
-    parts,
-    recorded_again,
     to_mlx,
     to_numpy,
     trace,
 )
-
-_MOST = 1024
-"""Programs that are kept, those used last."""
-_LARGEST = 840
-"""Operations of one program; what is longer is computed in parts. Larger programs take
-seconds to compile, and a part of this size holds a whole number of rounds of a loop of
-2 to 8, 10 or 12 operations, so that a long loop is a few programs."""
-_MANY_NUMBERS = 8
-"""Programs that differ in Python numbers alone before a warning."""
 
 
 def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +68,99 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(np.asarray(self), *args)
 
     return method
+
+
+def _of_kind(name: str, doc: str) -> Any:
+    """A property that an array has of its kind."""
+    return property(attrgetter(f"kind.{name}"), doc=doc)
+
+
+def _recorded(slow: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that records by a recipe; ``slow`` records step by step."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _record(slow, (self, *args), kwargs)
+
+    return update_wrapper(method, slow)
+
+
+def _binary(slow: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`_recorded`, of an operator with another argument."""
+
+    def method(self: Any, other: Any) -> Any:
+        of = type(other)
+        if of is LazyArray:
+            found = RECIPES.get((slow, self.kind, other.kind))
+            if found is not None:
+                return _made(found, (self, other), caller_place(2))
+        elif (of is float and other and other == other) or of is int:
+            found = RECIPES.get((slow, self.kind, of, other))
+            if found is not None:
+                return _made(found, (self,), caller_place(2))
+        elif of is np.ndarray:
+            other = LazyArray(constant(RECORDING, other))
+        return _record(slow, (self, other), {})
+
+    return update_wrapper(method, slow)
+
+
+def _record(
+    slow: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """The result of a call, by its recipe if it has one."""
+    key: list[Any] = [slow]
+    given: list[LazyArray] = []
+    if not spell(args, LazyArray, key, given):
+        return slow(*args, **kwargs)
+    if kwargs:
+        key += kwargs
+        if not spell(kwargs.values(), LazyArray, key, given):
+            return slow(*args, **kwargs)
+    spelling = tuple(key)
+    try:
+        found = RECIPES[spelling]
+    except KeyError:
+        found = RECIPES[spelling] = _learned(slow, args, kwargs, given)
+    if found is None:
+        return slow(*args, **kwargs)
+    return _made(found, tuple(given), caller_place(2))
+
+
+def _made(recipe: CallRecipe, given: tuple[LazyArray, ...], place: Place | None) -> Any:
+    """What a call with a recipe returns."""
+    if not recipe.rows:
+        return given[~recipe.root]
+    made = _new(LazyArray)
+    made.recipe = recipe
+    made.kind = recipe.kind
+    made.given = given
+    made.place = place
+    made.value = made.made = None
+    return made
+
+
+def _learned(
+    slow: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    given: Sequence[LazyArray],
+) -> CallRecipe | None:
+    """The recipe of a call: what it records of stand-ins."""
+    stand_ins = [_StandIn(RECORDING.node(INPUT, (), (0,), g.kind.type)) for g in given]
+    for stand_in, g in zip(stand_ins, given, strict=True):
+        stand_in.kind = g.kind
+    rest = iter(stand_ins)
+    others = swapped(args, LazyArray, rest)
+    named = dict(
+        zip(kwargs, swapped((*kwargs.values(),), LazyArray, rest), strict=True)
+    )
+    try:
+        found = slow(*others, **named)
+    except (Exception, ValuesAsked):  # the call itself says what is wrong
+        return None
+    if not isinstance(found, LazyArray):
+        return None
+    return recipe_of(found.term, found.kind, [s.term for s in stand_ins])
 
 
 class LazyArray(Tracer):
@@ -96,18 +187,53 @@ class LazyArray(Tracer):
     array from outside counts as its values do: it is evaluated, and constant.
     """
 
-    __slots__ = ()
+    __slots__ = ("given", "kind", "made", "place", "recipe", "value")
 
-    term: Recorded
+    recipe: CallRecipe | None
+    """How it is made of what was given; None where terms tell, and once it is known."""
+    given: tuple[LazyArray, ...]
+    kind: ArrayKind
+    place: Place | None
+    """Where it was recorded."""
+    made: Recorded | None
+    """Its term, once something asked for it."""
+    value: Any
+    """The array that it stands for, which nobody writes to; None while not known."""
+
     has_value = True
+    memory = known = used = None
+    path = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, term: Term, is_array: bool = False) -> None:
+        self.made = cast(Recorded, term)
+        self.value = self.made.value
+        self.kind = array_kind(term.type, is_array)
+        self.recipe, self.given, self.place = None, (), None
+
+    shape = _of_kind("shape", "Sizes of the axes.")
+    ndim = _of_kind("ndim", "Number of axes.")
+    size = _of_kind("size", "Number of elements.")
+    dtype = _of_kind("dtype", "Type of the elements.")
+    itemsize = _of_kind("itemsize", "Bytes of one element.")
+    nbytes = _of_kind("nbytes", "Bytes of all elements.")
+    is_array = property(
+        attrgetter("kind.is_array"),
+        lambda self, yes: setattr(self, "kind", array_kind(self.kind.type, yes)),
+        doc="Whether NumPy has an array here, and not one of its numbers.",
+    )
+
+    @property
+    def term(self) -> Recorded:  # type: ignore[override]
+        """The term that it stands for, made when it is asked for."""
+        return self.made or _term_of(self)
 
     def lift(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """The lazy array ``op(*args, **attrs)``; traced where an argument is."""
         for a in args:
             if isinstance(a, Tracer) and not isinstance(a, LazyArray):
                 return a.lift(op, args, attrs)
-        return LazyArray(apply(op, RECORDING, [_operand(a) for a in args], attrs))
+        return _record(_recorder(op), tuple(map(_operand, args)), attrs)
 
     def within(self, graph: Graph) -> Any:
         """Its term in the graph of lazy arrays, its value (NumPy) in any other."""
@@ -128,24 +254,27 @@ class LazyArray(Tracer):
                 "the function writes to its arguments, and lazy arrays never change\n"
                 f"  write to a copy: x = x.copy(){at(caller_line())}"
             )
-        operands = map(_operand, arguments.arrays)
-        inputs = [o if isinstance(o, Term) else array(o).term for o in operands]
-        outputs = recorded_again(done, inputs)
+        given = map(_operand, arguments.arrays)
+        inputs = [(g if isinstance(g, LazyArray) else array(g)).term for g in given]
+        outputs = [LazyArray(t) for t in recorded_again(done, inputs)]
         if done.ends:
-            return _made_lazy(done.unflatten(_values(cast(list[Recorded], outputs))))
-        return done.unflatten(map(LazyArray, outputs))
+            evaluate_all(outputs)
+            return _made_lazy(done.unflatten([a.value for a in outputs]))
+        return done.unflatten(outputs)
 
     def made_at_end(self, step: EndStep) -> Any:
         """What NumPy makes of the values: only these tell its shape."""
-        lazy = [a.term for a in operands(step) if isinstance(a, LazyArray)]
-        mlx = any(map(is_mlx, _values(lazy)))
+        lazy = [a for a in operands(step) if isinstance(a, LazyArray)]
+        evaluate_all(lazy)
+        mlx = any(is_mlx(a.value) for a in lazy)
         known = step.of(lambda a: np.asarray(a) if isinstance(a, LazyArray) else a)
         found = known.function(*known.args, **known.kwargs)
         return _made_lazy(found, to_mlx if mlx else array)
 
     def _value(self) -> Any:
-        value = self.term.value
-        return _values([self.term])[0] if value is None else value
+        if value_of(self) is None:
+            evaluate_all([self])
+        return self.value
 
     def eval(self) -> Any:
         """The values, as a read-only array of NumPy; ``.copy()`` makes one to write to.
@@ -168,9 +297,9 @@ class LazyArray(Tracer):
     def lower(self) -> Lowered:
         """The program that :meth:`eval` would run now; one also for graphs of more than
         840 operations, which are evaluated in parts."""
-        with _lock():
+        with LOCK():
             outline = Outline([self.term])
-            program = _program(outline)
+            program = program_of(outline)
         low: Lowered = program.lower(*outline.leaves)
         return low
 
@@ -216,28 +345,12 @@ class LazyArray(Tracer):
             return super().__getattr__(name)
 
     def __getitem__(self, key: Any) -> Any:
-        keys = key if isinstance(key, tuple) else (key,)
-        if any(map(_is_mask, keys)) and not any(map(_is_traced, keys)):
-            return self._masked(keys)
-        value = self.term.value
-        if value is None or not _is_basic(keys):
-            return super().__getitem__(key)
-        # A view now costs less than a program for each index.
-        if isinstance(value, np.ndarray):
+        value = self.value
+        if type(value) is np.ndarray and _is_basic(key):
             with suppress(IndexError):  # which is raised below in other words
                 view = np.asarray(value[key])
-                return LazyArray(RECORDING.leaf(view, (view.dtype, view.shape)))
-        made: LazyArray = super().__getitem__(key)
-        return LazyArray(RECORDING.leaf(value[key], made.term.type))
-
-    def _masked(self, keys: Sequence[Any]) -> Any:
-        """What masks choose: only values tell how much that is."""
-        value, *known = _known((self, *keys))
-        if not is_mlx(self.term.value):
-            with suppress(IndexError):
-                made = np.asarray(value[tuple(known)])
-                return LazyArray(RECORDING.leaf(made, (made.dtype, made.shape)))
-        return super().__getitem__(tuple(known))
+                return _leaf(view, (view.dtype, view.shape))
+        return _record(_getitem, (self, key), {})
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with _told():
@@ -247,6 +360,8 @@ class LazyArray(Tracer):
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
         """As of traced arrays; into arrays of NumPy, by values."""
+        if method == "__call__" and not kwargs:
+            return _record(_by_ufunc(ufunc), tuple(map(_given, inputs)), {})
         if are_of_numpy(inputs[:1] if method == "at" else kwargs.get("out")):
             return getattr(ufunc, method)(*_known(inputs), **_known(kwargs))
         with _told():
@@ -262,8 +377,131 @@ class LazyArray(Tracer):
         written = args[:1] if function in WRITE else kwargs.get("out")
         if function in SHOW or are_of_numpy(written):
             return function(*_known(args), **_known(kwargs))
+        if [*types] == [LazyArray]:
+            return _record(_by_function(function), tuple(args), kwargs)
         with _told():
             return super().__array_function__(function, types, args, kwargs)
+
+
+class _StandIn(LazyArray):
+    """An array of a kind, of which nothing else is known."""
+
+    __slots__ = ()
+
+    def _value(self) -> Any:
+        raise ValuesAsked
+
+
+_new = LazyArray.__new__
+
+
+def _leaf(value: Any, type_: Type) -> LazyArray:
+    """A lazy array whose values are known, and never change."""
+    made = _new(LazyArray)
+    made.value, made.kind = value, array_kind(type_)
+    made.recipe = made.made = made.place = None
+    made.given = ()
+    return made
+
+
+def _term_of(array: LazyArray) -> Recorded:
+    """The term of an array, made of those of what it was given."""
+    with LOCK():
+        stack = [array]
+        while stack:
+            last = stack[-1]
+            waiting = [g for g in last.given if g.made is None]
+            if last.made is None and waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if last.made is not None:
+                continue
+            if last.recipe is None:
+                last.made = RECORDING.leaf(last.value, last.kind.type)
+            else:
+                terms = [cast(Recorded, g.made) for g in last.given]
+                last.made = last.recipe.term(terms, line_of(last.place))
+    return cast(Recorded, array.made)
+
+
+# -- how calls are recorded step by step -----------------------------------------------
+
+
+@cache
+def _recorder(op: Op) -> Callable[..., Any]:
+    """Records an op."""
+
+    def record(*args: Any, **attrs: Any) -> Any:
+        terms = [a.term if isinstance(a, LazyArray) else a for a in args]
+        return LazyArray(apply(op, RECORDING, terms, attrs))
+
+    return record
+
+
+@cache
+def _by_ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Records a ufunc of NumPy's."""
+
+    def record(*inputs: Any) -> Any:
+        one = next(i for i in inputs if isinstance(i, LazyArray))
+        with _told():
+            return Tracer.__array_ufunc__(one, ufunc, "__call__", *inputs)
+
+    return record
+
+
+@cache
+def _by_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Records another function of NumPy's."""
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        one = _new(LazyArray)  # what it is, is not asked
+        with _told():
+            return Tracer.__array_function__(one, function, (LazyArray,), args, kwargs)
+
+    return record
+
+
+def _getitem(array: LazyArray, key: Any) -> Any:
+    """Records an index."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if any(map(_is_mask, keys)) and not any(map(_is_traced, keys)):
+        return _masked(array, keys)
+    found: LazyArray = Tracer.__getitem__(array, key)
+    value = value_of(array)
+    if is_mlx(value) and _is_basic(key):  # a view costs less than a program for each
+        return _leaf(value[key], found.kind.type)
+    return found
+
+
+def _masked(array: LazyArray, keys: Sequence[Any]) -> Any:
+    """What masks choose: only values tell how much that is."""
+    value, *known = _known((array, *keys))
+    if not is_mlx(value_of(array)):
+        with suppress(IndexError):
+            made = np.asarray(value[tuple(known)])
+            return _leaf(made, (made.dtype, made.shape))
+    return Tracer.__getitem__(array, tuple(known))
+
+
+_BINARY = (
+    *("add sub mul truediv floordiv mod matmul and or xor lshift rshift pow".split()),
+)
+for _name in _BINARY:
+    for _form in ("__%s__", "__r%s__", "__i%s__"):
+        _method = getattr(Tracer, _form % _name)
+        setattr(LazyArray, _form % _name, _binary(_method))
+for _name in "lt le gt ge eq ne".split():
+    setattr(LazyArray, f"__{_name}__", _binary(getattr(Tracer, f"__{_name}__")))
+for _name in (
+    "__neg__ __abs__ __invert__ all any argmax argmin argsort astype clip cumprod "
+    "cumsum diagonal dot flatten max mean min prod ravel repeat reshape round squeeze "
+    "std sum swapaxes take trace transpose var"
+).split():
+    setattr(LazyArray, _name, _recorded(getattr(Tracer, _name)))
+for _name in ("T", "mT"):
+    setattr(LazyArray, _name, property(_recorded(getattr(Tracer, _name).fget)))
 
 
 def _made_lazy(value: Any, make: Callable[[Any], Any] = lambda a: a) -> Any:
@@ -280,7 +518,7 @@ def _known(arguments: Any) -> Any:
         return dict(zip(arguments, _known([*arguments.values()]), strict=True))
     if type(arguments) not in (list, tuple):
         return arguments
-    _values([a.term for a in arguments if isinstance(a, LazyArray)])
+    evaluate_all([a for a in arguments if isinstance(a, LazyArray)])
     return type(arguments)(map(_known, arguments))
 
 
@@ -294,10 +532,15 @@ def _told() -> Iterator[None]:
         raise
 
 
-def _is_basic(keys: Sequence[Any]) -> bool:
-    """Whether ``x[keys]`` is a view of ``x``."""
-    kinds = (int, np.integer, slice, type(None), type(...))
-    return all(isinstance(k, kinds) and type(k) is not bool for k in keys)
+def _is_basic(key: Any) -> bool:
+    """Whether ``x[key]`` is a view of ``x``."""
+    if type(key) in _VIEWING:
+        return True
+    keys = key if type(key) is tuple else (key,)
+    return all(type(k) in _VIEWING or isinstance(k, np.integer) for k in keys)
+
+
+_VIEWING = frozenset((int, slice, type(None), type(...)))
 
 
 def _is_traced(key: Any) -> bool:
@@ -333,7 +576,7 @@ def array(data: Any, dtype: Any = None) -> Any:
         return data if dtype is None else data.astype(dtype)
     if is_mlx(data):
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
-        made = LazyArray(RECORDING.leaf(_alias(data), type_))
+        made = _leaf(_alias(data), type_)
         return made if dtype is None else made.astype(dtype)
     kind = kind_of(data)
     if kind is not None and kind is not BUFFER:
@@ -342,7 +585,7 @@ def array(data: Any, dtype: Any = None) -> Any:
         refuse_subclass(type(data), "eq.array: the data")
     value = np.array(data, dtype=dtype)
     type_ = dtype_of_array("eq.array: the data", value), value.shape
-    return LazyArray(RECORDING.leaf(value, type_))
+    return _leaf(value, type_)
 
 
 def evaluate(*values: Any) -> Any:
@@ -361,19 +604,22 @@ def evaluate(*values: Any) -> Any:
         values, lambda v: is_taken(v) or pytree.is_other(v)
     )
     arrays = [f.value for f in found]
-    _values([a.term for a in arrays if isinstance(a, LazyArray)])
+    evaluate_all([a for a in arrays if isinstance(a, LazyArray)])
     known = [a.eval() if isinstance(a, LazyArray) else a for a in arrays]
     result = pytree.unflatten(structure, known)
     return result[0] if len(values) == 1 else result
 
 
 def _operand(value: Any) -> Any:
-    """``value`` as :func:`apply` takes it, with arrays as leaves."""
-    if isinstance(value, LazyArray):
-        return value.term
+    """``value`` as an argument of an op, with arrays of NumPy as leaves."""
     if isinstance(value, np.ndarray):
-        return constant(RECORDING, plain(value))
+        return LazyArray(constant(RECORDING, plain(value)))
     return value
+
+
+def _given(value: Any) -> Any:
+    """``value`` as an argument of a ufunc."""
+    return _operand(value) if type(value) is np.ndarray else value
 
 
 def _alias(value: Any) -> Any:
@@ -389,62 +635,3 @@ def _read_only(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = value.view()
     view.flags.writeable = False
     return view
-
-
-# -- programs --------------------------------------------------------------------------
-
-_lock = ForkLock()
-"""Held while terms are looked at or settled, never while programs compile or run."""
-_programs: OrderedDict[Hashable, Jit] = OrderedDict()
-_spelled: Counter[Hashable] = Counter()
-"""Programs made of each outline, Python numbers aside."""
-
-
-def _values(terms: Sequence[Recorded]) -> list[Any]:
-    """The values of ``terms``, computed together if they are not known."""
-    with _lock():
-        waiting = parts(terms, _LARGEST)
-    while waiting:
-        wanted = waiting.pop()
-        with _lock():
-            outline = Outline(wanted)
-            program = _program(outline)
-        results = program(*outline.leaves)
-        with _lock():
-            for term, result in zip(wanted, results, strict=True):
-                if term.value is None:  # else another thread was faster
-                    term.settle(result)
-    return [t.value for t in terms]
-
-
-def _program(outline: Outline) -> Jit:
-    """The compiled program for ``outline``."""
-    key = outline.key
-    found = _programs.get(key)
-    if found is not None:
-        _programs.move_to_end(key)
-        return found
-    _note_numbers(outline)
-    while len(_programs) >= _MOST:
-        _programs.popitem(last=False)
-    _programs[key] = made = _jitted(outline)
-    return made
-
-
-def _jitted(outline: Outline) -> Jit:
-    return cast(Jit, jit(outline.function()))
-
-
-def _note_numbers(outline: Outline) -> None:
-    """Warn of Python numbers that are others each time."""
-    if len(_spelled) >= _MOST:
-        _spelled.clear()
-    key = outline.key_without_numbers
-    _spelled[key] += 1
-    if _spelled[key] == _MANY_NUMBERS:
-        warn(
-            f"eqsat: a graph of lazy arrays was compiled {_MANY_NUMBERS} times, once "
-            f"for each value of a Python number in it. Numbers are part of the "
-            f"program. Make an array of one that changes: eq.array(number, x.dtype)",
-            RecompileWarning,
-        )
