@@ -23,6 +23,8 @@ def write_fields(
     """The fields of a Variant with ``outputs`` for what calls like ``call`` write to.
     Raises :class:`NoVariantError`."""
     writes = trace.writes
+    if writes and trace.ends:  # these read what is not written to yet
+        raise NoVariantError
     first = outputs - len(writes.places)
     leaves = [leaf for leaf in call.leaves if not leaf.constant]
     write = [
