@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sizes
@@ -33,9 +34,11 @@ os.environ["EQSAT_CONFIG_DIR"] = os.devnull
 # NVIDIA's GPUs unless told.
 os.environ["MLX_ENABLE_TF32"] = "0"
 
-# Nothing of one run of the tests is there in the next.
+# What is made before the first test is not there in the next run.
 _CACHE = tempfile.TemporaryDirectory(prefix="eqsat-tests-")
 os.environ["EQSAT_CACHE_DIR"] = _CACHE.name
+
+_PROGRAMS: pytest.StashKey[Any] = pytest.StashKey()
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 """Texts that generated code and listings must equal."""
@@ -54,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     sizes.load_profile(os.environ.get("HYPOTHESIS_PROFILE"), config.option.markexpr)
     made.keep_machine_code()
+    config.stash[_PROGRAMS] = made.Programs(_CACHE.name)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sizes.thin(items)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[_PROGRAMS].start()
     sizes.draw_alike(item)
 
 

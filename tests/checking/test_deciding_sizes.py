@@ -202,6 +202,7 @@ def test_what_holds_for_small_arrays_alone_is_refused(name: str) -> None:
     assert finding.verdict == "refused"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ALL_SIZES)
 def test_what_holds_for_all_sizes_is_proved(name: str) -> None:
     finding = eq.check(of(*ALL_SIZES[name]), lints=False).findings[0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import some
 
 import eqsat as eq
 from eqsat.checking.draws import UNDEFINED
@@ -159,12 +160,13 @@ FINITE = {
 @pytest.mark.parametrize("name", FINITE)
 def test_what_holds_for_finite_numbers_alone_is_refused(name: str) -> None:
     signature, sides = FINITE[name]
-    found = [
-        eq.check(eq.rule(signature, name=name, numerics=n)(sides), lints=False)[name]
-        for n in ("reassociate", "fast")
-    ]
-    assert found[0].verdict == "refused" and 'class numerics="fast"' in found[0].reason
-    assert found[1].verdict != "refused", found[1].reason
+    usual = eq.rule(signature, name=name, numerics="reassociate")(sides)
+    found = eq.check(usual, lints=False)[name]
+    assert found.verdict == "refused" and 'class numerics="fast"' in found.reason
+    if name in some(list(FINITE), len(FINITE) // 2):
+        fast = eq.rule(signature, name=name, numerics="fast")(sides)
+        found = eq.check(fast, lints=False)[name]
+        assert found.verdict != "refused", found.reason
 
 
 def doubled(x: Any, dtypes: Any) -> Any:

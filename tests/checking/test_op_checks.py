@@ -93,6 +93,12 @@ SLOPES = {
 }
 
 
+@pytest.fixture
+def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run on ``numpy`` alone, in tests of what has no part of a backend."""
+    monkeypatch.setattr("eqsat.checking.op_checks.BACKENDS", ("numpy",))
+
+
 def finding(path: Path, text: str) -> eq.Finding:
     path.write_text(HEAD + text)
     try:
@@ -112,6 +118,7 @@ def kernel(x: str, body: str, lines: str, more: str = "") -> str:
     return f"{given}    return {body}\n" + KERNEL.format(x=x, lines=lines, more=more)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_kernels_pass(name: str, tmp_path: Path) -> None:
     found = finding(tmp_path / "ops.py", kernel(*RIGHT[name]))
@@ -639,6 +646,7 @@ def mine(x):
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPS_RIGHT)
 def test_right_ops_pass(name: str, tmp_path: Path) -> None:
     found = finding(tmp_path / "ops.py", OPS_RIGHT[name])
@@ -649,6 +657,8 @@ def test_right_ops_pass(name: str, tmp_path: Path) -> None:
 def test_a_backend_that_is_not_here_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("eqsat.checking.op_checks.BACKENDS", ("numpy", "mlx"))
+
     def missing(name: str) -> object:
         if name == "mlx":
             raise eq.BackendError("backend 'mlx' does not load: none\n  pip install it")
@@ -675,6 +685,7 @@ def mine(x):
     assert "DTypeError: mine: its identity nan is no int32" in lint.text
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_kernels_and_prices_are_as_they_were(tmp_path: Path) -> None:
     """The check makes kernels free and watches them; both end with it."""
 
@@ -701,6 +712,7 @@ def test_prices_that_are_none_are_named(name: str, tmp_path: Path) -> None:
     assert "seconds of its kernel for numpy" in found.reason and said in found.reason
 
 
+@pytest.mark.usefixtures("by_numpy")
 @pytest.mark.parametrize("name", SLOPES)
 def test_derivatives_are_compared_with_differences(name: str, tmp_path: Path) -> None:
     body, slope, right = SLOPES[name]
@@ -713,6 +725,7 @@ def test_derivatives_are_compared_with_differences(name: str, tmp_path: Path) ->
     assert right or "central differences say" in found.reason
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_a_kernel_that_is_not_run_is_named(tmp_path: Path) -> None:
     text = kernel(*RIGHT["square"]).replace('"numpy"', '"elsewhere"')
     lints = finding(tmp_path / "ops.py", text).lints

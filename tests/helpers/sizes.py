@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 
-FULL, SMALL = 100, 20
+FULL, SMALL = 100, 10
 """Examples of a property that names no number, in the whole suite and otherwise."""
 
 # A slow or loaded machine is no fault of the code under test: neither a deadline nor a
@@ -39,7 +39,7 @@ def is_whole() -> bool:
 
 
 def examples(count: int) -> Any:
-    """A property draws ``count`` examples in the whole suite, and a fifth of them, the
+    """A property draws ``count`` examples in the whole suite, and a tenth of them, the
     simplest and at least one other, otherwise."""
     small = max(2, count * SMALL // FULL)
     return settings(max_examples=count if is_whole() else min(count, small))
@@ -69,32 +69,64 @@ def draw_alike(item: pytest.Item) -> None:
 
 
 def thin(items: Iterable[pytest.Item]) -> None:
-    """Of a test that is marked ``sampled(share)`` one case in ``share`` runs every
-    time, chosen at random but always alike, and so many more that each value of several
-    parameters occurs; the other cases are slow."""
-    tests: dict[Any, list[Any]] = {}
+    """Of a test over the product of several parameters so many cases run every time
+    that each value of each parameter occurs; of one that is marked ``sampled(share)``
+    and has one list of cases, one in ``share``. Which ones is chosen at random, but
+    always alike; the other cases are slow. ``sampled(1)``: all run every time."""
+    tests: dict[str, list[Any]] = {}
     for item in items:
-        if item.get_closest_marker("sampled"):
-            tests.setdefault(item.obj, []).append(item)  # type: ignore[attr-defined]
+        if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
-        (share,) = cases[0].get_closest_marker("sampled").args
-        for case in set(cases).difference(sample(cases, share)):
-            case.add_marker("slow")
+        marker = cases[0].get_closest_marker("sampled")
+        share = marker.args[0] if marker else 0
+        if share == 1:
+            continue
+        values = [_values(case) for case in cases]
+        if sum(len(set(axis)) > 1 for axis in zip(*values, strict=True)) > 1:
+            chosen = covering(values)
+        else:
+            chosen = one_in(len(cases), share or 1)
+        for place, case in enumerate(cases):
+            if place not in chosen:
+                case.add_marker("slow")
 
 
-def sample(cases: Sequence[Any], share: int) -> list[Any]:
-    """One in ``share`` and those that cover the values of the parameters."""
-    order = list(cases)
-    Random(len(order)).shuffle(order)
-    count = max(1, len(order) // share)
-    chosen, others = order[:count], order[count:]
-    values = {case: set(case.callspec.indices.items()) for case in order}
-    places = zip(*(sorted(v) for v in values.values()), strict=True)
-    if len({tuple(i for _, i in axis) for axis in places}) == 1:
-        return chosen  # of one list each case is a value of its own
-    seen = set().union(*(values[case] for case in chosen))
-    for case in others:
-        if values[case] - seen:
-            chosen.append(case)
-            seen |= values[case]
+def _values(case: Any) -> list[tuple[int, ...]]:
+    """Of each list of parameters the values that ``case`` has, by identity: equal ones
+    may stand for different things."""
+    params = dict(case.callspec.params)
+    lists = []
+    for mark in case.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.split(",") if isinstance(names, str) else names
+        lists.append([name.strip() for name in names])
+    of_marks = {name for names in lists for name in names}
+    lists += [[name] for name in params if name not in of_marks]  # of fixtures
+    return [tuple(id(params[name]) for name in names) for names in lists]
+
+
+def one_in(share_of: int, share: int) -> set[int]:
+    """One place in ``share``, at least one, of so many."""
+    order = list(range(share_of))
+    Random(share_of).shuffle(order)
+    return set(order[: max(1, share_of // share)])
+
+
+def covering(cases: Sequence[Sequence[Any]]) -> set[int]:
+    """Places of few cases in which each value of each parameter occurs: always the one
+    that adds most."""
+    left = list(range(len(cases)))
+    Random(len(cases)).shuffle(left)
+    chosen: set[int] = set()
+    seen: list[set[Any]] = [set() for _ in cases[0]]
+
+    def added(place: int) -> int:
+        return sum(v not in s for v, s in zip(cases[place], seen, strict=True))
+
+    while (best := max(left, key=added, default=None)) is not None and added(best):
+        chosen.add(best)
+        left.remove(best)
+        for value, known in zip(cases[best], seen, strict=True):
+            known.add(value)
     return chosen

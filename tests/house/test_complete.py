@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import some
 
 from eqsat import define, ops
 from eqsat.backends import numpy as numpy_backend
@@ -207,12 +208,16 @@ CATALOGUE = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", sorted({op.kind for op in CATALOGUE}))
 def test_every_op_has_code_or_a_stated_fallback(kind: str, backend: str) -> None:
     for op in CATALOGUE:
         if op.kind == kind:
-            found = {d.name: outcome(op, backend, d) for d in DTYPES}
+            chosen = some(DTYPES, 2, op.name)
+            found = {d.name: outcome(op, backend, d) for d in chosen}
+            if {*found.values()} == {REFUSED}:
+                found = {d.name: outcome(op, backend, d) for d in DTYPES}
             assert all(found.values()), (op.name, found)
             assert {*found.values()} != {REFUSED}, (
                 f"no arguments of {op.name} are tried"

@@ -2,37 +2,91 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import made
 import pytest
-from sizes import is_whole, sample, some
+from sizes import covering, is_whole, some, thin
+
+CASES = """
+import pytest
+
+numbers = pytest.mark.parametrize("x, name", [(x, str(x)) for x in range(900, 909)])
+slow = pytest.param("s", marks=pytest.mark.slow)
+letters = pytest.mark.parametrize("letter", [*"abc", slow])
 
 
-@dataclass(frozen=True)
-class Case:
-    """What pytest makes of the parameters of a test."""
-
-    x: int
-    y: int = 0
-
-    @property
-    def callspec(self) -> Any:
-        return SimpleNamespace(indices={"x": self.x, "y": self.y})
+@pytest.fixture(params=[True, False])
+def given(request):
+    return request.param
 
 
-def test_a_sample_holds_each_value_of_each_parameter() -> None:
-    cases = [Case(x, y) for x in range(9) for y in range(3)]
-    found = sample(cases, 8)
-    assert {c.x for c in found} == {*range(9)} and {c.y for c in found} == {*range(3)}
-    assert len(found) == len(set(found)) < 14 and found == sample(cases, 8)
+@numbers
+@letters
+def test_products(x, name, letter, given): ...
 
 
-def test_of_one_list_a_sample_is_its_share() -> None:
-    assert len(sample([Case(x, x) for x in range(40)], 4)) == 10
+@numbers
+@letters
+@pytest.mark.sampled(1)
+def test_all(x, name, letter): ...
+
+
+@pytest.mark.parametrize("x", range(40))
+@pytest.mark.sampled(4)
+def test_of_one_list(x): ...
+
+
+@numbers
+def test_one_list(x, name): ...
+"""
+
+
+class Thinned:
+    """A plugin of pytest that holds the cases that are not slow."""
+
+    def __init__(self) -> None:
+        self.cases: dict[str, list[dict[str, Any]]] = {}
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.addinivalue_line("markers", "sampled(share): as here")
+        config.addinivalue_line("markers", "slow: as here")
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        thin(items)
+        for item in items:
+            if not item.get_closest_marker("slow"):
+                name = item.name.partition("[")[0]
+                self.cases.setdefault(name, []).append(item.callspec.params)
+
+
+def test_what_runs_every_time_has_each_value_of_each_parameter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    path = tmp_path / "test_of_sizes.py"
+    path.write_text(CASES, encoding="utf-8")
+    words = ["--collect-only", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    options = ["-p", "no:cacheprovider", "-p", "no:terminal", str(path)]
+    found = Thinned()
+    assert pytest.main([*words, *options], [found]) == 0
+    products = found.cases["test_products"]
+    assert {c["x"] for c in products} == {*range(900, 909)}
+    assert {c["letter"] for c in products} == {*"abc"}
+    assert {c["given"] for c in products} == {True, False}
+    assert len(products) == 9
+    assert len(found.cases["test_all"]) == 27 and len(found.cases["test_one_list"]) == 9
+    assert len(found.cases["test_of_one_list"]) == 10
+
+
+def test_few_cases_cover_all_values() -> None:
+    cases = [(x, y) for x in range(9) for y in range(3)] + [(9, 7)]
+    found = covering(cases)
+    assert found == covering(cases) and len(found) == 10
+    assert {cases[i][0] for i in found} == {*range(10)}
+    assert {cases[i][1] for i in found} == {0, 1, 2, 7}
 
 
 def test_some_are_the_same_whenever_a_test_runs() -> None:

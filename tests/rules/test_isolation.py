@@ -179,6 +179,7 @@ def used(path: Path) -> tuple[set[str], list[warnings.WarningMessage]]:
     return fired, caught
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", BROKEN)
 def test_ten_rules_work_beside_a_broken_one(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"

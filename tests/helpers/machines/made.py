@@ -1,19 +1,28 @@
-"""What compilers made, kept by the text that they made it of: for other tests, and for
-other runs of them. What is kept is no verdict: each test still runs its code."""
+"""What compilers made, kept by the text that they made it of, and programs that the
+search found, kept by eqsat itself: for other tests, and for other runs of them. What is
+kept is no verdict: each test still runs its code."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
 
 from eqsat.backends.native.machine import processor
+from eqsat.support import disk_cache
+from eqsat.support.trusted_files import trusted_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("EQSAT_TEST_CACHE") or ROOT / ".test_cache")
@@ -62,6 +71,58 @@ def keep_machine_code() -> None:
         return made([compiler, machine.key, passes, text], make, ".o").read_bytes()
 
     processor.optimised_object = kept
+
+
+class Programs:
+    """The folders where eqsat keeps programs and their machine code, by all that they
+    follow from: its sources, the terms, options and the machine. A test that replaces
+    anything or has rules of its own keeps nothing between runs from there on, nor do
+    processes that it starts: it may be about the search or the compiler."""
+
+    keeps = False
+    """Whether programs are kept between runs from now on."""
+
+    def __init__(self, for_one_run: str) -> None:
+        engines = "-".join(version(name) for name in ("egglog", "llvmlite", "scipy"))
+        self._between_runs = FOLDER / f"programs-{engines}"
+        try:
+            with trusted_folder(self._between_runs, make=True):
+                self._is_trusted = True
+        except OSError:  # nothing is taken from where other users can write
+            self._is_trusted = False
+        self._for_one_run, self._usual = Path(for_one_run), disk_cache.base_folder
+        disk_cache.base_folder = self._folder
+        for name in ("setattr", "delattr", "setitem", "delitem"):
+            self._ends_keeping(pytest.MonkeyPatch, name)
+        for kind in (type(mock.patch.object(mock, "patch")), type(mock.patch.dict({}))):
+            self._ends_keeping(kind, "__enter__")
+        self._ends_keeping(
+            sys.modules["eqsat.jit"],
+            "place_of",
+            lambda roots, rules, *_: rules is not None,
+        )
+
+    def start(self) -> None:
+        """A test begins, which has replaced nothing."""
+        Programs.keeps = self._is_trusted
+
+    def _folder(self) -> Path:
+        usual = self._usual()
+        kept = Programs.keeps and usual == self._for_one_run
+        return self._between_runs if kept else usual
+
+    def _ends_keeping(
+        self, owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: True
+    ) -> None:
+        replace: Callable[..., Any] = getattr(owner, name)
+
+        @wraps(replace)
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            if when(*args, **kwargs):
+                Programs.keeps = False
+            return replace(*args, **kwargs)
+
+        setattr(owner, name, replaced)
 
 
 class CompilerError(AssertionError):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
+import made
 import numpy as np
 from agreement import BF16, FLOATS
 from bodies import fused_op
@@ -108,25 +109,55 @@ def run(
     some of its kernels run as NumPy."""
     machine = host(cpu, products)
     given = [*map(_readable, arrays)]
-    with mock.patch.dict(os.environ, EQSAT_CACHE="0"):  # tests change how code is made
+    with _kept_if_nothing_is_replaced():
         try:
-            made = CompiledProgram(program, [*map(_layout, given)], machine, threads)
+            compiled = CompiledProgram(
+                program, [*map(_layout, given)], machine, threads
+            )
         except Unsupported:  # a view that only packed memory has: Lowered copies then
             given = [np.ascontiguousarray(a) for a in given]
-            made = CompiledProgram(program, [*map(_layout, given)], machine, threads)
-    parts = [p for p in made.parts if isinstance(p, Python)]
+            compiled = CompiledProgram(
+                program, [*map(_layout, given)], machine, threads
+            )
+    parts = [p for p in compiled.parts if isinstance(p, Python)]
     before = [a.tobytes() for a in arrays]
-    with mock.patch.object(Tuning, "wake_s", 0.0):  # all threads, whoever sleeps
-        got = made.run(given)
+    with _all_awake():
+        got = compiled.run(given)
     assert [a.tobytes() for a in arrays] == before
     checked(got, arrays, program)
     return got, {p.kernel.name: p.reason for p in parts}
 
 
+@contextmanager
+def _kept_if_nothing_is_replaced() -> Iterator[None]:
+    """Programs are kept between runs, but not those of a test that changes how code is
+    made."""
+    before = os.environ.get("EQSAT_CACHE")
+    if not made.Programs.keeps:
+        os.environ["EQSAT_CACHE"] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop("EQSAT_CACHE", None)
+        if before is not None:
+            os.environ["EQSAT_CACHE"] = before
+
+
+@contextmanager
+def _all_awake() -> Iterator[None]:
+    """All threads have a part of the work, whoever sleeps."""
+    before = Tuning.wake_s
+    Tuning.wake_s = 0.0
+    try:
+        yield
+    finally:
+        Tuning.wake_s = before
+
+
 def called(low: NativeProgram, *arrays: Array) -> list[Array]:
     """The results of ``low``, which leaves its arguments alone."""
     before = [a.tobytes() for a in arrays]
-    with mock.patch.object(Tuning, "wake_s", 0.0):
+    with _all_awake():
         got = low(*arrays)
     assert [a.tobytes() for a in arrays] == before
     checked(got, arrays, low.program)
