@@ -161,7 +161,7 @@ class Jit(pytree.Made):
             low, call = self._find(call, runs=True)
             low.trace.check(call)
             self._recompiles.log_layouts(call, low.executable)
-            if self._entry is not None:
+            if self._entry is not None and not low.trace.strides:
                 self._entry.learn(call, low.trace, low.executable, low.used)
                 if self._lowered.get(call.key) is not low:  # it was dropped meanwhile
                     self._entry.forget(call.key)
@@ -213,7 +213,7 @@ class Jit(pytree.Made):
     def _current(self, call: Arguments) -> Lowered | None:
         """The program for a call, unless what it has read has changed."""
         low = self._lowered.get(call.key)
-        if low is None or not low.trace.is_current():
+        if low is None or not low.trace.fits(call) or not low.trace.is_current():
             return None
         low.used.now()
         return low

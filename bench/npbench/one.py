@@ -1,10 +1,12 @@
-"""One program of NPBench in this process, by NumPy and by eqsat: ``python -m
-bench.npbench.one PATH NAME SCALE``; prints its record as JSON."""
+"""One program of NPBench in this process: ``python -m bench.npbench.one PATH NAME SCALE
+PEER SECONDS``, by NumPy and eqsat or by Numba; prints its record as JSON."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+import resource
 import sys
 import time
 import traceback
@@ -117,31 +119,37 @@ def record(path: Path, name: str, scale: int) -> Record:
     found["why"] = program.differs(want, got)
     if not found["why"]:
         found["eqsat_s"] = seconds(fast, program)
-    found["numba_s"] = _by_numba(program)
     return found
 
 
-def _by_numba(program: ScienceProgram) -> float | None:
-    """Seconds by NPBench's own version for Numba; None where there is none."""
+def record_of_numba(path: Path, name: str, scale: int) -> Record:
+    """Seconds of NPBench's own version for Numba, one thread, or why there are none."""
+    if importlib.util.find_spec("numba") is None:
+        return {"numba": "not installed"}
+    program = ScienceProgram(path, name, scale)
+    want = called(program.function("numpy"), program.arguments())
     try:
-        f = program.function("numba_n")
-        f(*program.arguments())
-        return seconds(f, program)
-    except Exception:
-        return None
+        fast = program.function("numba_n")
+        why = program.differs(want, called(fast, program.arguments()))
+    except Exception as error:
+        return {"numba": f"{type(error).__name__}: {error}".strip().splitlines()[0]}
+    return {"numba": why} if why else {"numba_s": seconds(fast, program)}
 
 
 def main() -> None:
     """Print the record of one program."""
-    path, name, scale = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    path, name, scale, peer, limit_s = Path(sys.argv[1]), *sys.argv[2:6]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 1))
     sys.path.insert(0, str(path))
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
+    of = record_of_numba if peer == "numba" else record
     try:
-        found = record(path, name, scale)
+        found = of(path, name, int(scale))
     except Exception:
         last = traceback.format_exc().splitlines()[-1]
-        found = {"name": name, "scale": scale, "why": f"NPBench: {last}"}
+        found = {"name": name, "scale": int(scale)}
+        found["numba" if peer == "numba" else "why"] = f"NPBench: {last}"
     clean = {k: None if v != v else v for k, v in found.items()}
     print(json.dumps(clean))
 

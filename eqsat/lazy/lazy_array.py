@@ -201,7 +201,7 @@ class LazyArray(Tracer):
     """The array that it stands for, which nobody writes to; None while not known."""
 
     has_value = True
-    memory = known = used = None
+    layout = memory = known = used = None
     path = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
 

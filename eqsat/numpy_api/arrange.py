@@ -411,7 +411,7 @@ def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
             f"broadcast{at(caller_line())}"
         ) from None
     return tuple(  # by NumPy's function, so that each result shows its own array
-        np.broadcast_to(a, common) for a in arrays
+        a if shape(a) == common else np.broadcast_to(a, common) for a in arrays
     )
 
 

@@ -10,7 +10,14 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.foreign import refuse_outside
-from eqsat.support import DTypeError, TraceError, an, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    TraceError,
+    an,
+    at,
+    caller_line,
+    made_elsewhere,
+)
 from eqsat.terms import AttrVar, Traced
 
 _BOOL = np.dtype(bool)
@@ -149,7 +156,7 @@ def refuse_function(name: str) -> NoReturn:
 def refuse_argument(name: str, argument: str) -> NoReturn:
     """Raise :class:`TraceError` for an argument of a supported function."""
     if argument == "out":
-        raise TraceError(
+        raise made_elsewhere(
             f"{name}: out must be traced, or be made in the traced function by "
             "np.zeros(...), np.array(y) and their like\n"
             f"  write y = {name}(...){at(caller_line())}"

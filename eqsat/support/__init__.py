@@ -32,6 +32,7 @@ from eqsat.support.errors import (
     caller_line,
     caller_place,
     line_of,
+    made_elsewhere,
     nearest,
     warn,
 )

@@ -20,6 +20,16 @@ class EqsatError(Exception):
 class TraceError(EqsatError, TypeError):
     """A function does something that cannot be recorded as a term."""
 
+    elsewhere = False
+    """Whether NumPy was given a traced value, for an array that was made elsewhere."""
+
+
+def made_elsewhere(message: str) -> TraceError:
+    """The error of a traced value that NumPy was given, to write it to an array."""
+    error = TraceError(message)
+    error.elsewhere = True
+    return error
+
 
 class TraceAttributeError(TraceError, AttributeError):
     """A traced array lacks an attribute that arrays have."""

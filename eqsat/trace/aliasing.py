@@ -7,6 +7,7 @@ memory (:class:`ArrayView`), and how a write to it is one to that.
 
 from __future__ import annotations
 
+import math
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
-from eqsat.support import TraceError, at, caller_line
+from eqsat.support import TraceAttributeError, TraceError, at, caller_line
 from eqsat.terms import Graph, Term, Traced
 
 Change = Callable[[Any], Any]
@@ -36,6 +37,9 @@ class ArrayView:
     back: Callable[[Any, Any], Any] | None
     """That array, whose view is to be the second one. None where NumPy makes a view or
     a copy as the strides have it."""
+    look: Change | None = None
+    """The view of an array of NumPy, of which no element is read. None where that is
+    not known."""
 
     @property
     def called(self) -> str:
@@ -43,11 +47,40 @@ class ArrayView:
         return f"{name_of(self.function)}(x)"
 
 
+class MemoryLayout(NamedTuple):
+    """How an array lies in memory."""
+
+    shown: np.ndarray[Any, Any]
+    """An array of NumPy that lies so, and has no elements to read."""
+    needed: Callable[[], None] | None = None
+    """Called when the program depends on it. None where it is so in each call."""
+
+    @classmethod
+    def of(cls, x: Any, needed: Callable[[], None] | None = None) -> MemoryLayout:
+        """That of ``x``, or of a new array of its shape and dtype."""
+        none = np.empty(1, x.dtype)
+        shown = np.lib.stride_tricks.as_strided(none, x.shape, strides_of(x))
+        return cls(shown, needed)
+
+
+def strides_of(x: Any) -> tuple[int, ...]:
+    """The strides of an array of NumPy, in bytes; of anything else with a shape and a
+    dtype those of rows one after the other."""
+    if isinstance(x, np.ndarray):
+        return x.strides
+    strides, step = [], x.dtype.itemsize
+    for n in reversed(x.shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
 class Array(Protocol):
     """A traced array, as far as writes go."""
 
     term: Any
     known: Any
+    layout: MemoryLayout | None
     memory: SharedMemory | None
     path: tuple[ArrayView, ...]
 
@@ -69,6 +102,10 @@ class SharedMemory:
         self.term = owner.term
         self.held = owner.known
         """The array of NumPy that the owner shows, while its values are known."""
+        self.layout = owner.layout
+        """How the owner lies in it; None where that is not known."""
+        self.needed: set[Callable[[], None]] = set()
+        """Called at a write: who sees it depends on a layout."""
         self.make = make
         self.refusal = refusal
         """Why nothing is written to it; None where something may be."""
@@ -91,6 +128,8 @@ class SharedMemory:
     def write(self, x: Array, new: Term, how: str) -> None:
         """Make ``new`` the value of ``x``, the owner or a view."""
         self.check(how)
+        for needed in self.needed:
+            needed()
         others = [y for y in self.alive() if y is not x]
         unsure = next((v.called for v in x.path if v.back is None), None)
         if unsure is not None:
@@ -134,6 +173,58 @@ def shared(owner: Array, refusal: Refusal | None = None) -> SharedMemory:
     memory = SharedMemory(owner, type(owner), refusal)
     memory.add(owner)
     return memory
+
+
+def layout_of(x: Array) -> MemoryLayout | None:
+    """How ``x`` lies in memory; None where that is not known."""
+    layout = x.layout if x.memory is None else x.memory.layout
+    for v in x.path:
+        if layout is None or v.look is None:
+            return None
+        layout = layout._replace(shown=v.look(layout.shown))
+    return layout
+
+
+def shown_by_layout(
+    x: Any, found: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+) -> Any:
+    """``found``, which is ``function(x, *args, **kwargs)``: a view of ``x`` or a copy
+    as this lies in memory."""
+    layout = layout_of(x)
+    asked = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+    if layout is None or "A" in asked or "K" in asked:
+        return shown(x, found, view_of, function, args, kwargs, None)
+    memory = x.memory or shared(x)
+    found = type(found)(found.term) if found is x else found
+    seen = _seen_by(function, layout.shown, *args, **kwargs)
+    if seen is None:
+        own = shared(found)
+    else:
+        own = memory
+        found = x if seen is layout.shown else found
+        shown(x, found, view_by_order, function, args, kwargs)
+    if layout.needed is not None:
+        memory.needed.add(layout.needed)
+        own.needed.add(layout.needed)
+    return found
+
+
+def _seen_by(
+    function: Callable[..., Any], x: np.ndarray[Any, Any], *args: Any, **kwargs: Any
+) -> np.ndarray[Any, Any] | None:
+    """``function(x, *args, **kwargs)`` where NumPy makes a view, and no element is
+    read. None where it makes a copy."""
+    if function is np.rot90:
+        return np.rot90(x, *args, **kwargs)
+    if function is np.reshape:
+        try:
+            return np.reshape(x, *args, **kwargs, copy=False)
+        except ValueError:
+            return None
+    columns = function is np.asfortranarray or "F" in (*args, *kwargs.values())
+    if not (x.flags.f_contiguous if columns else x.flags.c_contiguous):
+        return None
+    return np.reshape(x, -1, *args, **kwargs) if function is np.ravel else x
 
 
 def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
@@ -277,18 +368,24 @@ def _along(x: Any, axis: int, row: range) -> Any:
 # -- views -----------------------------------------------------------------------------
 
 _PERMUTED = frozenset(
-    {np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.matrix_transpose}
+    {
+        *(np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.matrix_transpose),
+        np.linalg.matrix_transpose,
+    }
 )
 _TURNED = frozenset({np.flip, np.flipud, np.fliplr})
 _SAME_ORDER = frozenset(
     {np.expand_dims, np.squeeze, np.atleast_1d, np.atleast_2d, np.atleast_3d}
 )
-_REPEATED = frozenset({np.broadcast_to, np.diagonal})
+_REPEATED = frozenset({np.broadcast_to, np.diagonal, np.linalg.diagonal, np.diag})
 _PARTS = frozenset({np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit})
-_UNSURE = frozenset(
-    {np.reshape, np.ravel, np.rot90, np.lib.stride_tricks.sliding_window_view}
+_BY_PLACES = frozenset(f for n in ["unstack"] if (f := getattr(np, n, None)))
+_BY_LAYOUT = frozenset(
+    {np.reshape, np.ravel, np.rot90, np.ascontiguousarray, np.asfortranarray}
 )
-VIEWS = _PERMUTED | _TURNED | _SAME_ORDER | _REPEATED | _PARTS | _UNSURE
+"""Functions that make a view or a copy, as their first argument lies in memory."""
+_UNSURE = _BY_LAYOUT | {np.lib.stride_tricks.sliding_window_view, np.meshgrid}
+_VIEWS = _PERMUTED | _TURNED | _SAME_ORDER | _REPEATED | _PARTS | _UNSURE | _BY_PLACES
 """Functions whose results may show their first argument."""
 
 
@@ -303,6 +400,10 @@ def view_of(
 
     def again(x: Any) -> Any:
         found = call_function(function, (), (x, *args), kwargs)
+        return found if which is None else found[which]
+
+    def look(x: Any) -> Any:
+        found = function(x, *args, **kwargs)
         return found if which is None else found[which]
 
     back: Callable[[Any, Any], Any] | None = None
@@ -337,6 +438,11 @@ def view_of(
             rows = [slice(a, a + n) for a, n in zip(starts, new.shape, strict=True)]
             return with_part(x, tuple(rows), new)
 
+    elif function in _BY_PLACES:
+
+        def back(x: Any, new: Any) -> Any:
+            return _placed_at(x, look(_places(x)), new)
+
     elif function in _REPEATED:
 
         def back(x: Any, new: Any) -> Any:
@@ -345,7 +451,60 @@ def view_of(
                 f"  write to a copy: x.copy(){at(caller_line())}"
             )
 
-    return ArrayView(function, again, back)
+    return ArrayView(function, again, back, None if function in _UNSURE else look)
+
+
+def view_by_order(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+) -> ArrayView:
+    """How the result of a function of :data:`_BY_LAYOUT` shows its first argument,
+    where NumPy makes a view."""
+
+    def back(x: Any, new: Any) -> Any:
+        return _placed_at(x, function(_places(x), *args, **kwargs), new)
+
+    def look(x: Any) -> Any:
+        return _seen_by(function, x, *args, **kwargs)
+
+    return ArrayView(
+        function,
+        lambda x: call_function(function, (), (x, *args), kwargs),
+        back,
+        look,
+    )
+
+
+def view_by_einsum(args: Sequence[Any], kwargs: Any, which: int) -> ArrayView:
+    """How the result of ``np.einsum`` shows argument ``which``, of which nothing is
+    added up."""
+
+    def of(x: Any) -> Sequence[Any]:
+        return *args[:which], x, *args[which + 1 :]
+
+    def look(x: Any) -> Any:
+        return np.einsum(*of(x), **kwargs)
+
+    return ArrayView(
+        np.einsum,
+        lambda x: call_function(np.einsum, (), of(x), kwargs),
+        lambda x, new: _placed_at(x, look(_places(x)), new),
+        look,
+    )
+
+
+def _places(x: Any) -> Any:
+    return np.arange(math.prod(x.shape)).reshape(x.shape)
+
+
+def _placed_at(x: Any, places: Any, new: Any) -> Any:
+    """``x`` with ``new`` at ``places`` in the order of its elements."""
+    n, flat = math.prod(x.shape), places.ravel()
+    if np.array_equal(flat, np.arange(n)):
+        return ops.reshape(new, x.shape)
+    source = np.arange(n)
+    source[flat] = n + np.arange(flat.size)
+    both = ops.concatenate([ops.ravel(x), ops.ravel(new)])
+    return ops.reshape(ops.take(both, source, 0), x.shape)
 
 
 def view(x: Any, dtype: Any = None) -> Any:
@@ -373,13 +532,13 @@ def view_by_places(function: Callable[..., Any], x: Any, shown: Any) -> ArrayVie
     def again(y: Any) -> Any:
         return ops.take(ops.ravel(y), places, 0)
 
-    def back(y: Any, new: Any) -> Any:
-        source = np.arange(n)
-        source[places.ravel()] = n + np.arange(places.size)
-        both = ops.concatenate([ops.ravel(y), ops.ravel(new)])
-        return ops.reshape(ops.take(both, source, 0), y.shape)
-
-    return ArrayView(function, again, back)
+    shape, strides = shown.shape, shown.strides  # and not the array: it is counted
+    return ArrayView(
+        function,
+        again,
+        lambda y, new: _placed_at(y, places, new),
+        lambda y: np.lib.stride_tricks.as_strided(y, shape, strides),
+    )
 
 
 def _addresses(x: Any) -> Any:
@@ -397,6 +556,7 @@ def view_at(key: Any) -> ArrayView:
         getitem,
         lambda x: part(x, key),
         lambda x, new: with_part(x, key, new),
+        lambda x: x[key],
     )
 
 
@@ -406,3 +566,98 @@ def is_basic(key: Any) -> bool:
     return not any(
         isinstance(k, (list, np.ndarray, Traced, bool, np.bool_)) for k in keys
     )
+
+
+def set_shape(x: Any, shape: Any) -> None:
+    """``x.shape = shape``: the array itself shows its memory otherwise. Raises
+    :class:`TraceError` for an argument of the caller's."""
+    if x.layout is not None and x.layout.needed is not None:
+        raise TraceError(
+            "x.shape = y would change the shape of the caller's argument, which cannot "
+            f"be traced\n  write x = x.reshape(y){at(caller_line())}"
+        )
+    found, layout = ops.reshape(x, _sizes(x, shape)), layout_of(x)
+    view = view_by_order(np.reshape, (found.shape,), {})
+    if layout is not None and view.look is not None:
+        if (seen := view.look(layout.shown)) is None:
+            raise TraceAttributeError(
+                f"x.shape = {found.shape}: the elements do not lie in this order in "
+                f"memory\n  write x = x.reshape(y){at(caller_line())}"
+            )
+        layout = layout._replace(shown=seen)
+    if x.memory is None:
+        x.layout = layout
+    else:
+        x.path = (*x.path, view)
+    x.term = found.term
+
+
+def _sizes(x: Any, shape: Any) -> tuple[int, ...]:
+    """A shape in which -1 may stand for one size."""
+    tried = np.broadcast_to(np.empty((), bool), x.shape)
+    found: tuple[int, ...] = np.reshape(tried, shape).shape
+    return found
+
+
+# -- results ---------------------------------------------------------------------------
+
+
+def _behind_first(x: Any, args: Sequence[Any], kwargs: Any) -> tuple[Any, Any] | None:
+    """The arguments behind ``x``, where this is the first one."""
+    if args:
+        return (args[1:], kwargs) if args[0] is x else None
+    return (), {k: v for k, v in kwargs.items() if v is not x}
+
+
+def _result_of_view(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    behind = _behind_first(x, args, kwargs)
+    if behind is None or (function is np.diag and len(x.shape) == 1):
+        return found
+    if function in _BY_LAYOUT:
+        return shown_by_layout(x, found, function, *behind)
+    if found is x and function in _REPEATED:
+        found = type(x)(x.term)
+    if isinstance(found, Traced):
+        return shown(x, found, view_of, function, *behind, None)
+    parts = (shown(x, f, view_of, function, *behind, i) for i, f in enumerate(found))
+    return type(found)(parts)
+
+
+def _result_of_einsum(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    places = [i for i, a in enumerate(args) if isinstance(a, Traced)]
+    if len(places) == 1:  # which NumPy shows where it adds up nothing
+        (i,) = places
+        tried = np.empty((2,) * len(x.shape))
+        seen = np.einsum(*args[:i], tried, *args[i + 1 :], **kwargs)
+        if seen.base is not None:
+            return shown(x, found, view_by_einsum, args, kwargs, i)
+    return found
+
+
+def _result_of_meshgrid(
+    x: Any, function: Any, args: Any, kwargs: Any, found: Any
+) -> Any:
+    if kwargs.get("copy", True):
+        return found
+    pairs = zip(args, found, strict=True)
+    return [
+        shown(a, f, view_of, function, (), {}, None) if isinstance(a, Traced) else f
+        for a, f in pairs
+    ]
+
+
+def _result_of_astype(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    if found.dtype != x.dtype:
+        return found
+    return x if not kwargs.get("copy", True) else type(found)(found.term)
+
+
+RESULTS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_VIEWS, _result_of_view),
+    np.astype: _result_of_astype,
+    np.einsum: _result_of_einsum,
+    np.meshgrid: _result_of_meshgrid,
+    np.real: lambda x, *others: x,
+}
+"""What gives the results of functions that may show, or be, an argument ``x``: called
+with ``x``, the function, its arguments, and the result as an array of its own."""

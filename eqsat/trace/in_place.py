@@ -31,7 +31,14 @@ from eqsat.numpy_api import (
     where_under,
 )
 from eqsat.ops import dtype_of, is_traced
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    made_elsewhere,
+)
 from eqsat.terms import Traced, constant
 from eqsat.trace.aliasing import with_part
 
@@ -88,6 +95,11 @@ def like(x: Any, array: np.ndarray[Any, Any]) -> Any:
 
 def check(x: Any, how: str) -> None:
     """Raise :class:`TraceError` unless ``x`` can be written to."""
+    if not is_traced(x):
+        raise made_elsewhere(
+            f"{how}: y is traced, but x is an array of NumPy that was made elsewhere\n"
+            f"  make it in the traced function: np.array(x){at(caller_line())}"
+        )
     if x.has_value:
         raise TraceError(
             f"{how} would change an array in place; lazy arrays never change\n"
@@ -236,6 +248,12 @@ def assigned(out: Any, value: Any, how: str) -> Any:
     return out
 
 
+def nan_to_num(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    """What ``np.nan_to_num`` gives: with ``copy=False`` it writes to its argument."""
+    copy = args[1] if len(args) > 1 else kwargs.get("copy", True)
+    return found if copy else assigned(x, found, "np.nan_to_num(x, copy=False)")
+
+
 def partition(x: Any, kth: Any, axis: int = -1, **kwargs: Any) -> None:
     """Write the elements along an axis, with those below an element before it."""
     check(x, "x.partition(k)")
@@ -260,13 +278,8 @@ def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     how = "np.copyto(x, y)"
-    if not isinstance(dst, Traced):
-        raise TraceError(
-            f"{how}: y is traced, but x is an array of NumPy that was made elsewhere\n"
-            f"  make it in the traced function: np.array(x){at(caller_line())}"
-        )
     check(dst, how)
-    value = fitted(dst, src, dst.shape, how, casting)  # type: ignore[attr-defined]
+    value = fitted(dst, src, dst.shape, how, casting)
     if where is not True:
         value = ops.where(chosen(how, where), value, dst)
     write(dst, value, how)

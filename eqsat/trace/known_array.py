@@ -21,7 +21,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.numpy_api import AtEnd, call_traced, operands, settled
-from eqsat.support import ReadOnlyError, TraceError, at, caller_line
+from eqsat.support import (
+    ReadOnlyError,
+    TraceError,
+    at,
+    caller_line,
+    made_elsewhere,
+)
 from eqsat.terms import Graph, Op, constant
 from eqsat.trace import aliasing, in_place
 from eqsat.trace.call_arguments import Arguments
@@ -315,8 +321,10 @@ def become_traced(x: KnownArray, graph: Graph) -> None:
     _check_private(members)
     if memory is not None:
         held = KnownArray(memory.held).settled()
+        memory.layout = aliasing.MemoryLayout.of(memory.held)
         memory.held, memory.make, memory.term = None, Tracer, constant(graph, held)
     for y in members:
+        y.layout = aliasing.MemoryLayout.of(y.known) if memory is None else None
         y.term = constant(graph, y.settled())
         y.known = y.used = None
         y.__class__ = Tracer
@@ -332,7 +340,7 @@ def _check_private(members: Sequence[KnownArray]) -> None:
     known = len(views) + 2 * sum(a is owner for a in (*shown, *used))
     known += 2  # the name here and the argument below
     if sys.getrefcount(owner) > known:
-        raise TraceError(
+        raise made_elsewhere(
             "a traced value is written to an array whose memory another array of NumPy "
             "shows, which would not see it\n  make that one a copy, or make it after "
             f"the write{at(caller_line())}"
@@ -380,8 +388,8 @@ def _of_array(name: str) -> Any:
     def put(self: KnownArray, value: Any) -> None:
         if self.memory is not None:
             raise TraceError(
-                f"x.{name} = y of an array that shares memory cannot be traced"
-                f"{at(caller_line())}"
+                f"x.{name} = y of an array that shares memory cannot be traced\n"
+                f"  write x = x.reshape(y), or x = x.astype(y){at(caller_line())}"
             )
         setattr(self.known, name, live(value))
 

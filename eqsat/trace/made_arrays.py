@@ -9,6 +9,7 @@ values can be written. Other code and other threads have NumPy's own.
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import sys
 import threading
@@ -16,12 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from eqsat.numpy_api import settled, stacked, supported_functions
 from eqsat.support import TraceError, at, caller_line
 from eqsat.trace.known_array import (
+    KnownArray,
     UsedArrays,
     call,
     graph_in,
@@ -30,14 +33,16 @@ from eqsat.trace.known_array import (
     live,
     made,
     makes_known,
+    owner_of,
     tracing,
 )
+from eqsat.trace.tracer import Tracer
 from eqsat.trace.written_places import WRITES
 
 _OF_NUMBERS = (
     "arange array asanyarray asarray ascontiguousarray asfortranarray empty eye "
     "frombuffer fromfunction fromiter full geomspace identity indices ix_ linspace "
-    "logspace ones require tri tril_indices triu_indices vander zeros"
+    "logspace ndarray ones require tri tril_indices triu_indices vander zeros"
 ).split()
 """Functions that make arrays of what need not be traced."""
 _KEYED = "c_ mgrid ogrid r_".split()
@@ -132,8 +137,17 @@ def _asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _array(a, dtype, copy=False)
 
 
-def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
-    return _array(a, dtype, copy=False, ndmin=1)
+def _in_order(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``np.ascontiguousarray`` or ``np.asfortranarray``: a copy where the elements lie
+    otherwise in memory."""
+
+    def in_order(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+        found = _array(a, dtype, copy=False, ndmin=1)
+        if found is not a:
+            return found
+        return a.result_of(function, (a,), {}, Tracer(a.term))
+
+    return in_order
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any) -> Any:
@@ -156,8 +170,8 @@ _OF_TRACED: dict[Any, Callable[..., Any]] = {
     np.array: _array,
     np.asarray: _asarray,
     np.asanyarray: _asarray,
-    np.ascontiguousarray: _ascontiguousarray,
-    np.asfortranarray: _ascontiguousarray,
+    np.ascontiguousarray: _in_order(np.ascontiguousarray),
+    np.asfortranarray: _in_order(np.asfortranarray),
     np.full: _full,
     np.full_like: _full_like,
 }
@@ -209,6 +223,8 @@ class _Attribute:
         frame = sys._getframe(1)
         if not _asks(frame, self.name) or not makes_known(frame):
             return own
+        if isinstance(own, type) and not _calls(frame):
+            return own
         return (_KeyedMaker if self.name in _KEYED else _Maker)(own)
 
     def __set__(self, module: ModuleType, value: Any) -> None:
@@ -236,6 +252,22 @@ def _asks(frame: FrameType, name: str) -> bool:
     if step == "LOAD_ATTR" and sys.version_info >= (3, 12):
         place >>= 1
     return code.co_names[place] == name
+
+
+def _calls(frame: FrameType) -> bool:
+    """Whether the code in ``frame`` calls the attribute of a name that it asks for:
+    ``np.ndarray(3)``, and not ``isinstance(x, np.ndarray)``."""
+    every = dis.get_instructions(frame.f_code)
+    steps = [s for s in every if s.opname != "EXTENDED_ARG"]
+    here = next(i for i, s in enumerate(steps) if s.offset == frame.f_lasti)
+    before, module, asked, behind = steps[max(here - 2, 0) : here + 2]
+    if behind.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        return False
+    with_null = module.opname == "LOAD_GLOBAL" and bool((module.arg or 0) & 1)
+    if asked.opname == "LOAD_ATTR" and sys.version_info >= (3, 12):
+        with_null = with_null or bool((asked.arg or 0) & 1)
+    nulls = before.opname, behind.opname
+    return with_null or "PUSH_NULL" in nulls or asked.opname == "LOAD_METHOD"
 
 
 def _names() -> Iterator[str]:
@@ -280,6 +312,50 @@ class _Swap:
 _SWAP = _Swap()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_SWAP.forget)
+
+
+class _NamedArrays:
+    """What the interpreter calls at each step of a function: makes known arrays of the
+    arrays of NumPy that have got a name in the user's code, whoever made them."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, KnownArray] = WeakValueDictionary()
+        """By the ``id`` of the array that each one shows."""
+        self._owners: list[KnownArray] = []
+        """Those that have views."""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> _NamedArrays | None:
+        if event == "call":
+            is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+            if not is_function or not makes_known(frame):
+                return None
+            frame.f_trace_opcodes = True
+        names = frame.f_locals
+        for name, value in list(names.items()):
+            if type(value) is np.ndarray:
+                names[name] = self._known_of(value)
+        return self
+
+    def _known_of(self, array: np.ndarray[Any, Any]) -> KnownArray:
+        found = self._known.get(id(array))
+        if found is None or found.known is not array:
+            owner = owner_of(array)
+            sources = () if owner is array else (self._known_of(owner),)
+            self._owners.extend(sources)
+            found = self._known[id(array)] = made(array, sources, np.ndarray.view)
+        return found
+
+
+@contextmanager
+def named_arrays_known() -> Iterator[None]:
+    """Run a function inside that is traced: arrays of NumPy become known ones where
+    they get names. A debugger does not see it."""
+    before = sys.gettrace()
+    sys.settrace(_NamedArrays())
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from eqsat.support import EqsatError, SourceLine, TraceError, at
+from eqsat.support import EqsatError, SourceLine, TraceError, at, made_elsewhere
 from eqsat.trace.outside import is_of_user
 
 _WRITTEN = ("setting an array element with a sequence", "Error setting single item")
@@ -16,7 +16,8 @@ _OTHERS = (
 )
 _MAKE = (
     "make that array in the traced function by np.zeros(...), np.array(y) and their "
-    "like, called as functions of np"
+    "like, called as functions of np, or give a copy of it a name before the write: "
+    "o = y.copy()"
 )
 _PLAIN = "shapes, axes, counts and elements of lists are Python numbers there"
 
@@ -39,14 +40,14 @@ def _told(error: Exception) -> TraceError | None:
     ours = isinstance(cause, TraceError) or "Tracer(" in text
     line = at(_line_of(error.__traceback__))
     if text.startswith(_WRITTEN) and (ours or text.startswith(_WRITTEN[1])):
-        return TraceError(
+        return made_elsewhere(
             "a traced value is written to an array of NumPy that was made elsewhere, "
             f"and holds numbers alone\n  {_MAKE}{line}"
         )
     if ours and text.startswith(_OTHERS):
         if isinstance(cause, TraceError):
             return cause
-        return TraceError(f"NumPy takes no traced value: {text}\n  {_PLAIN}{line}")
+        return made_elsewhere(f"NumPy takes no traced value: {text}\n  {_PLAIN}{line}")
     return None
 
 

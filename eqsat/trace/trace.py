@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from eqsat.support import (
     pytree,
 )
 from eqsat.terms import INPUT, Graph, Term, Traced, constant
-from eqsat.trace.aliasing import Refusal
+from eqsat.trace.aliasing import MemoryLayout, Refusal, strides_of
 from eqsat.trace.call_arguments import (
     Arguments,
     Leaf,
@@ -41,7 +42,7 @@ from eqsat.trace.caller_writes import CallerWrites
 from eqsat.trace.contents import Contents, is_immutable
 from eqsat.trace.end_steps import EndSteps
 from eqsat.trace.hidden_state import watched
-from eqsat.trace.made_arrays import arrays_made_inside
+from eqsat.trace.made_arrays import arrays_made_inside, named_arrays_known
 from eqsat.trace.numpy_errors import numpy_errors_told
 from eqsat.trace.outside import Outside, package_of
 from eqsat.trace.tracer import Tracer
@@ -91,6 +92,13 @@ class Trace:
     numbers, and no array."""
     ends: EndSteps
     """What NumPy makes of outputs when the program has ended."""
+    strides: Mapping[int, tuple[int, ...]]
+    """How inputs must lie in memory: a view of one was written to, or what may be a
+    view."""
+
+    def fits(self, call: Arguments) -> bool:
+        """Whether the arguments of a call lie in memory as the program needs it."""
+        return all(_strides(call, i) == s for i, s in self.strides.items())
 
     def check(self, call: Arguments) -> None:
         """Raise :class:`TraceError` where the function would write to arguments of this
@@ -175,17 +183,41 @@ def trace(
     """
     if not isinstance(args, Arguments):
         args = flatten_arguments(fn, args, kwargs or {}, constants)
+    try:
+        return _traced(fn, args, watching, nullcontext())
+    except TraceError as error:
+        if not error.elsewhere:
+            raise
+        first = error
+    try:
+        return _traced(fn, args, watching, named_arrays_known())
+    except TraceError as error:
+        raise (first if error.elsewhere else error) from None
+
+
+def _traced(
+    fn: Callable[..., Any],
+    args: Arguments,
+    watching: bool,
+    inside: AbstractContextManager[None],
+) -> Trace:
+    """The trace of one run, which is ``inside`` a context."""
     graph = Graph()
     used = graph.arrays = _Constants()
     graph.float_errors = dict(np.geterr())
     inputs: list[Term] = []
-    stand_ins = [_stand_in(graph, leaf, inputs) for leaf in args.leaves]
+    needed: set[int] = set()
+    stand_ins = [_stand_in(graph, leaf, inputs, needed) for leaf in args.leaves]
     positional, named = pytree.unflatten(args.structure, stand_ins)
     with arrays_made_inside() as made:
         with watched(fn, args.statics()) if watching else nullcontext(Outside()) as out:
             made.cached, made.package = out.cached, package_of(fn)
-            with numpy_errors_told():
-                result = fn(*positional, **named)
+            try:
+                with inside, numpy_errors_told():
+                    result = fn(*positional, **named)
+            except TraceError as error:
+                error.elsewhere = error.elsewhere and out.changed() is None
+                raise
         _check_arguments(args, (positional, named), stand_ins)
         found, out_tree = pytree.flatten(result, _is_result, "result")
         _check_plain(out_tree)
@@ -215,12 +247,13 @@ def trace(
     ] + made.kept()
     return Trace(
         *(graph, inputs, names, outputs, out_tree, fixed, contents, out, writes),
-        *(numbers, ends),
+        *(numbers, ends, {i: _strides(args, i) for i in needed}),
     )
 
 
-def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Tracer:
-    """What stands for an argument; ``inputs`` has the terms of those that vary."""
+def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term], needed: set[int]) -> Tracer:
+    """What stands for an argument; ``inputs`` has the terms of those that vary, and
+    ``needed`` the positions of those whose layout in memory turns out to count."""
     if leaf.constant:
         held = constant(graph, to_numpy(leaf.value))
         would = f"would change the caller's argument {leaf.path}, which is"
@@ -228,7 +261,10 @@ def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term]) -> Tracer:
             return Tracer.fixed(held, Refusal(TraceError, f"{would} constant"))
         return Tracer.fixed(held, Refusal(ReadOnlyError, f"{would} read-only"))
     inputs.append(graph.node(INPUT, (), (len(inputs),), (leaf.dtype, leaf.shape)))
-    return Tracer(inputs[-1], not isinstance(leaf.value, np.generic))
+    made = Tracer(inputs[-1], not isinstance(leaf.value, np.generic))
+    count = partial(needed.add, len(inputs) - 1)
+    made.layout = MemoryLayout.of(_as_numpy(leaf), count)
+    return made
 
 
 def _is_result(value: Any) -> bool:
@@ -296,6 +332,18 @@ def _check_plain(out_tree: pytree.Structure) -> None:
                 "returns arrays, numbers, strings, None, and dicts, lists, tuples and "
                 f"dataclasses of them{at(caller_line())}"
             )
+
+
+def _strides(call: Arguments, place: int) -> tuple[int, ...]:
+    """How an input of a call lies in memory, along axes of several elements."""
+    leaf = [leaf for leaf in call.leaves if not leaf.constant][place]
+    pairs = zip(strides_of(_as_numpy(leaf)), leaf.shape, strict=True)
+    return tuple(step for step, n in pairs if n > 1)
+
+
+def _as_numpy(leaf: Leaf) -> Any:
+    """The array of an argument, or what tells its shape and dtype as NumPy's does."""
+    return leaf.value if isinstance(leaf.value, np.ndarray) else leaf
 
 
 class _Constants(dict[int, "np.ndarray[Any, Any]"]):

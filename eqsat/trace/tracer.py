@@ -33,6 +33,7 @@ from eqsat.support import (
     TraceError,
     at,
     caller_line,
+    made_elsewhere,
     unwatched_methods,
 )
 from eqsat.terms import Graph, Op, Shape, Term, apply, constant, is_float
@@ -54,6 +55,8 @@ _AS_GIVEN: frozenset[Any] = frozenset(
 """What gives a number of a number, and an array of an array."""
 _FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
 """What makes arrays of one value."""
+_RESULTS = aliasing.RESULTS | {np.nan_to_num: in_place.nan_to_num}
+"""Functions whose results may show, or be, what they are given."""
 VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
 _MEMORY = frozenset("base ctypes data flags getfield strides".split())
 
@@ -63,8 +66,9 @@ def _of_term(name: str, doc: str) -> Any:
     return property(attrgetter(f"term.{name}"), doc=doc)
 
 
-def _refuse(x: Any, what: str, advice: str) -> NoReturn:
-    raise TraceError(
+def _unknown_of(x: Any, what: str, advice: str) -> str:
+    """The message of an error: ``what`` of the values is asked for."""
+    return (
         f"{what} of a traced array ({x.dtype}, shape {x.shape}) is not known "
         f"while tracing\n  {advice}{at(caller_line())}"
     )
@@ -74,9 +78,20 @@ def _unknown(what: str, advice: str) -> Callable[..., Any]:
     """A method that asks for ``what`` of the values."""
 
     def refuse(self: Any, *args: Any) -> NoReturn:
-        _refuse(self, what, advice)
+        raise TraceError(_unknown_of(self, what, advice))
 
     return refuse
+
+
+def _unknown_dtype(x: Any, dtype: Any) -> NoReturn:
+    raise TraceAttributeError(
+        f"x.dtype = {dtype!r} shows the bits of {x.dtype} as another dtype, which "
+        f"cannot be traced\n  write x = x.astype(dtype){at(caller_line())}"
+    )
+
+
+def _write_real(x: Any, value: Any) -> None:
+    x[...] = value
 
 
 def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +132,10 @@ class Tracer(Operators):
     memory (:mod:`eqsat.trace.aliasing`).
     """
 
-    __slots__ = ("__weakref__", "is_array", "known", "memory", "path", "term", "used")
+    __slots__ = (
+        *("__weakref__", "is_array", "known", "layout", "memory", "path", "term"),
+        "used",
+    )
 
     has_value: ClassVar[bool] = False
     """Whether the values can be asked for."""
@@ -126,6 +144,8 @@ class Tracer(Operators):
         self.term = term
         self.is_array = is_array or bool(term.shape)
         """Whether NumPy has an array here, and not one of its numbers."""
+        self.layout: aliasing.MemoryLayout | None = None
+        """How it lies in memory that is its own; None where that is not known."""
         self.memory: aliasing.SharedMemory | None = None
         """What it shares with its views; None without any."""
         self.path: tuple[aliasing.ArrayView, ...] = ()
@@ -188,12 +208,12 @@ class Tracer(Operators):
 
     # -- what is known -----------------------------------------------------------------
 
-    shape: Shape = _of_term("shape", "Sizes of the axes.")
+    shape: Shape = _of_term("shape", "Sizes of the axes.").setter(aliasing.set_shape)
     ndim: int = _of_term("ndim", "Number of axes.")
     size: int = _of_term("size", "Number of elements.")
     dtype: Any = _of_term(
         "dtype", "Bare Python numbers, which only bodies of ops see, have none."
-    )
+    ).setter(_unknown_dtype)
     itemsize: int = _of_term("dtype.itemsize", "Bytes of one element.")
     nbytes: int = _of_term("nbytes", "Bytes of all elements.")
 
@@ -244,6 +264,13 @@ class Tracer(Operators):
 
     # -- views and writes --------------------------------------------------------------
 
+    def copy(self, order: str = "C") -> Any:
+        """The values in an array of its own."""
+        found = self._copy()
+        if order == "C" and not self.has_value:
+            found.layout = aliasing.MemoryLayout.of(found)
+        return found
+
     def result_of(
         self,
         function: Callable[..., Any],
@@ -260,21 +287,16 @@ class Tracer(Operators):
             if function in _AS_GIVEN:
                 found.is_array = self.is_array
             return found
-        if function in aliasing.VIEWS and args and args[0] is self:
-            how = function, args[1:], kwargs
-            if isinstance(found, Tracer):
-                return aliasing.shown(self, found, aliasing.view_of, *how, None)
-            return type(found)(
-                aliasing.shown(self, f, aliasing.view_of, *how, i)
-                for i, f in enumerate(found)
-            )
+        result = _RESULTS.get(function)
+        if result is not None:
+            return result(self, function, args, kwargs, found)
         if isinstance(found, Tracer) and any(
             found is a for a in values_in(args, kwargs)
         ):
             return type(found)(found.term)
         return found
 
-    copy = _array_of_array(Operators.copy)
+    _copy = _array_of_array(Operators.copy)
     astype = _array_of_array(Operators.astype)
     changed = in_place.changed
     __setitem__ = in_place.set_item
@@ -283,13 +305,14 @@ class Tracer(Operators):
     partition = in_place.partition
     put = written_places.put
     assigned = in_place.assigned
+    real = property(lambda x: x, _write_real, doc="The array: none is complex.")
     flat = written_places.flat_of(written_places.FlatView)
     view = aliasing.view
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
-        if method == "at" and isinstance(inputs[0], Tracer):
+        if method == "at":
             return written_places.ufunc_at(ufunc, *settled(inputs))
         out: Any = kwargs.get("out") or ()
         if method == "__call__" and len(out) == 1 and isinstance(out[0], Tracer):
@@ -341,12 +364,9 @@ class Tracer(Operators):
             "np.array(y). eqsat has eq.softmax, eq.logsumexp, eq.solve_triangular and "
             "eq.cho_solve"
         )
-        _refuse(
-            self,
-            "the data",
-            "np.asarray and functions that eqsat cannot trace need it. "
-            + advice.get(self.dtype.kind, other),
-        )
+        needed = "np.asarray and functions that eqsat cannot trace need it. "
+        needed += advice.get(self.dtype.kind, other)
+        raise made_elsewhere(_unknown_of(self, "the data", needed))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(np.ndarray, name):

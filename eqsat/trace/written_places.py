@@ -21,7 +21,6 @@ from eqsat.numpy_api import (
 )
 from eqsat.ops import is_traced
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
-from eqsat.terms import Traced
 from eqsat.trace import in_place
 from eqsat.trace.in_place import check, fitted, like, replaced, write
 
@@ -113,7 +112,6 @@ def _one_by_one(ufunc: np.ufunc, x: Any, places: Any, values: Any, how: str) -> 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """``np.put(a, ind, v)``: values are used again where there are more places."""
     how = "np.put(x, i, y)"
-    _check_array(a, how)
     check(a, how)
     places = settled(ind)
     places = places if is_traced(places) else np.asarray(places)
@@ -152,7 +150,6 @@ def _as_many(value: Any, n: int) -> Any:
 def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
     """``np.putmask(a, mask, values)``."""
     how = "np.putmask(x, mask, y)"
-    _check_array(a, how)
     check(a, how)
     mask = stacked(settled(mask))
     if math.prod(mask.shape) != a.size:
@@ -178,14 +175,6 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
             f"np.putmask(x, mask, y){at(caller_line())}"
         )
     putmask(arr, mask, vals, "unsafe")
-
-
-def _check_array(a: Any, how: str) -> None:
-    if not isinstance(a, Traced):
-        raise TraceError(
-            f"{how}: y is traced, but x is an array of NumPy that was made elsewhere\n"
-            f"  make it in the traced function: np.array(x){at(caller_line())}"
-        )
 
 
 class FlatView:

@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import pickle
+import sys
 import sysconfig
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import pytest
 from evaluate import assert_same
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy import empty_like, zeros
 from scipy import linalg
 from sizes import examples
 
@@ -329,6 +331,120 @@ def test_random_writes_to_random_views(seed: int) -> None:
     assert_same(traced(lambda x: drawn(x, seed), X), drawn(X, seed), 1e-5)
 
 
+# -- whoever made them -----------------------------------------------------------------
+
+
+def named_functions(x: Any) -> Any:
+    o = zeros(6)
+    p = q = empty_like(OUTSIDE)
+    o[0], q[...] = x.sum(), x
+    o[1:] += x[1:]
+    return o, p, q
+
+
+def arithmetic(x: Any) -> Any:
+    o, p, q, r, s = OUTSIDE * 2, OUTSIDE.copy(), np.pad(OUTSIDE, 1), -OUTSIDE, +OUTSIDE
+    o += x
+    p[x > 0] = 0
+    q[0] = x[0]
+    np.add.at(r, [0, 0], x[:2])
+    np.exp(x, out=s)
+    return o, p, q, r, s
+
+
+def of_a_library(x: Any) -> Any:
+    o = linalg.toeplitz(OUTSIDE)
+    before = o + x
+    shown = o.T
+    shown[0] = x
+    return o, shown, before
+
+
+def by_a_parameter(x: Any) -> Any:
+    def write(o: Any, k: int = 0) -> Any:
+        o[k] = x[k]
+        return o
+
+    return write(zeros(3)), write(OUTSIDE * 1, k=2)
+
+
+def through_a_cell(x: Any) -> Any:
+    o = OUTSIDE.copy()
+
+    def write() -> None:
+        o[0] = x[0]
+
+    write()
+    return o
+
+
+def in_a_generator(x: Any) -> Any:
+    def rows() -> Any:
+        o = zeros(2)
+        for i in range(2):
+            o[i] = x[i]
+            yield o * 1
+
+    return list(rows())
+
+
+def at_places_that_are_computed(x: Any) -> Any:
+    o, i = OUTSIDE.copy(), np.argmax(x)
+    o[i] = 5
+    return o, o[i]
+
+
+def the_constructor(x: Any) -> Any:
+    o = np.ndarray((2, 3), dtype=float)
+    p = np.ndarray(shape=3, buffer=np.arange(6.0), offset=8, strides=(16,))
+    o[...], p[0] = x[:3], x[1]
+    assert isinstance(OUTSIDE, np.ndarray) and type(OUTSIDE) is np.ndarray
+    kinds = list(map(isinstance, [OUTSIDE, 1], [np.ndarray, np.ndarray]))
+    assert kinds == [True, False] and issubclass(np.ndarray, np.ndarray)
+    return o, p, np.ndarray.sum(OUTSIDE), (lambda make: make(2) * 0)(np.ndarray)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "f",
+    [named_functions, arithmetic, of_a_library, by_a_parameter, through_a_cell,
+     in_a_generator, at_places_that_are_computed, the_constructor],
+)  # fmt: skip
+def test_arrays_that_others_made(f: Callable[..., Any], backend: str) -> None:
+    agree(f, X, backend=backend)
+    assert_same(OUTSIDE, np.arange(6.0))
+
+
+def test_a_function_that_changed_what_is_outside_is_not_run_twice() -> None:
+    count = np.zeros(2)
+
+    def f(x: Any) -> Any:
+        count[0] += 1
+        o = zeros(6)
+        o[0] = x[0]
+        return o
+
+    with pytest.raises(TraceError, match="made elsewhere"):
+        eq.jit(f)(X)
+    assert count[0] == 1
+
+
+def test_a_debugger_is_as_it_was() -> None:
+    seen: list[Any] = []
+
+    def watch(frame: Any, event: str, arg: Any) -> None:
+        seen.append(frame.f_code.co_name)
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        eq.jit(named_functions)(X)
+        assert sys.gettrace() is watch
+    finally:
+        sys.settrace(before)
+    assert "named_functions" in seen
+
+
 # -- as constants ----------------------------------------------------------------------
 
 
@@ -557,8 +673,13 @@ def read_only(x: Any) -> None:
 
 
 def from_outside(x: Any) -> None:
-    o = OUTSIDE.copy()
+    o = OUTSIDE[1:]
     o[0] = x.sum()
+
+
+def in_a_list(x: Any) -> None:
+    o = [OUTSIDE.copy()]
+    o[0][0] = x.sum()
 
 
 @pytest.mark.parametrize(
@@ -567,6 +688,7 @@ def from_outside(x: Any) -> None:
         (shown_elsewhere, TraceError, "another array of NumPy shows"),
         (read_only, ReadOnlyError, "assignment destination is read-only"),
         (from_outside, TraceError, "a traced value is written to an array of NumPy"),
+        (in_a_list, TraceError, r"give a copy of it a name .*: o = y.copy\(\)"),
         (lambda x: OUTSIDE.copy().fill(x[0]), TraceError, "made elsewhere"),
         (lambda x: (OUTSIDE * 2).__iadd__(x), TraceError, "np.add: out must be traced"),
         (lambda x: np.put(OUTSIDE, 0, x[0]), TraceError, "made elsewhere"),
