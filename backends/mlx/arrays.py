@@ -39,6 +39,8 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     """An array of MLX as NumPy's, evaluated; others as NumPy takes them."""
     if isinstance(value, mx.array) and value.dtype == mx.bfloat16:
         return np.array(value.view(mx.uint16)).view(BF16)
+    if isinstance(value, mx.array):  # whose int64 is C's long long
+        return np.array(value).view(numpy_dtype(value))
     return np.array(value)
 
 

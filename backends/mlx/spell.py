@@ -83,6 +83,10 @@ def number(value: float, dtype: np.dtype[Any]) -> str:
         if math.isnan(value):
             return "mx.nan"
         return "mx.inf" if value > 0 else "-mx.inf"
+    if isinstance(value, int) and dtype.kind == "f":
+        return repr(float(value))
+    if isinstance(value, int) and value >= 1 << 63:  # which MLX takes of no Python int
+        return f"mx.array({value - (1 << 64)}, dtype=mx.int64).view(mx.uint64)"
     if isinstance(value, int) and dtype.kind in "iu" and abs(value) >= 1 << 31:
         return f"mx.array({value}, dtype={dtype_text(dtype)})"
     return repr(value)

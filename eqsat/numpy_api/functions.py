@@ -93,6 +93,8 @@ def _out(
 ) -> Traced | None:
     """The traced array that a function is to write its result to."""
     out = kwargs.get("out")
+    if function is np.nan_to_num and kwargs.get("copy", True) is False:
+        out = args[0] if args else None
     if out is None and args and isinstance(args[-1], Traced) and function not in DIRECT:
         given = _signature(function).bind_partial(*args).arguments
         out = given.get("out")
@@ -106,6 +108,8 @@ def _without_out(
     out: Any,
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments without ``out``, in the dtype of which sums are added up."""
+    if function is np.nan_to_num:
+        return args, {k: v for k, v in kwargs.items() if k != "copy"}
     named = {k: v for k, v in kwargs.items() if k != "out"}
     if len(named) == len(kwargs):
         place = list(_signature(function).parameters).index("out")

@@ -270,19 +270,28 @@ def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
         refuse_argument(name_of(ufunc), "out")
     value = fitted(out, value, out.shape, how, kwargs.get("casting", "same_kind"))
     where = kwargs.get("where", True)
-    if where is not True:
-        value = ops.where(chosen(how, where), value, out)
-    write(out, value, how)
+    write(out, _where(how, where, value, out), how)
     return out
+
+
+def _where(how: str, where: Any, value: Any, out: Any) -> Any:
+    """``value`` where a mask, which ``out`` has room for, says so; else ``out``."""
+    if where is True:
+        return value
+    mask = chosen(how, where)
+    if np.broadcast_shapes(np.shape(mask), out.shape) != tuple(out.shape):
+        raise ShapeError(
+            f"{how}: where= has shape {np.shape(mask)}, and x has {tuple(out.shape)}"
+            f"{at(caller_line())}"
+        )
+    return ops.where(mask, value, out)
 
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     how = "np.copyto(x, y)"
     check(dst, how)
     value = fitted(dst, src, dst.shape, how, casting)
-    if where is not True:
-        value = ops.where(chosen(how, where), value, dst)
-    write(dst, value, how)
+    write(dst, _where(how, where, value, dst), how)
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:

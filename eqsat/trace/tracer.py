@@ -44,7 +44,7 @@ _ARRAYS: frozenset[Any] = frozenset(
     (
         *(np.where, np.select, np.broadcast_to, np.copy, np.tensordot, np.cov),
         *(np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.astype),
-        *(np.isin, np.roll, np.tile, np.moveaxis, np.permute_dims),
+        *(np.isin, np.roll, np.tile, np.moveaxis, np.permute_dims, np.pad),
         np.linalg.tensordot,
     )
 )
@@ -104,6 +104,20 @@ def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return alike
+
+
+def _rounded(self: Any, digits: Any = None) -> Any:
+    """As of a number of NumPy; an array and a bool have none. Without digits it is
+    an int of Python, which is not known while tracing."""
+    if self.is_array or self.dtype.kind == "b":
+        raise TraceError(
+            f"round() of an array or bool ({self.dtype}, shape {self.shape}): "
+            f"NumPy refuses it. Write np.round(x, digits){at(caller_line())}"
+        )
+    if digits is None:
+        what, advice = "the rounded int", "write np.rint(x) or round(x, 1)"
+        raise TraceError(_unknown_of(self, what, advice))
+    return np.round(self, digits)
 
 
 def _selects(k: Any) -> bool:
@@ -299,6 +313,7 @@ class Tracer(Operators):
     _copy = _array_of_array(Operators.copy)
     astype = _array_of_array(Operators.astype)
     changed = in_place.changed
+    __round__ = _rounded
     __setitem__ = in_place.set_item
     fill = in_place.fill
     sort = in_place.sort
@@ -345,6 +360,7 @@ class Tracer(Operators):
         "write np.exp(x), not math.exp(x), and x.astype(float), not float(x)",
     )
     __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
+    __trunc__ = __int__
     __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
     __index__ = _unknown(
         "the index value",

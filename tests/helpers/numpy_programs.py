@@ -1,178 +1,265 @@
-"""Programs in NumPy, drawn line by line: numbers of all kinds, casts between dtypes,
-comparisons of values that are computed twice, masks, writes and made arrays.
+"""Programs in NumPy, drawn line by line from the tables of ``numpy_lines.py``.
 
-Arrays hold integers and halves of them, few and small: sums and products of these are
-exact in every order, so that a program has one answer, bit for bit. What is not exact,
-such as a quotient by 3, only flows into decisions, which keep the values as written.
+- *small*: arrays hold integers and halves of them, few and small. Sums and products of
+  these are exact in every order, so that a program has one answer, bit for bit. What is
+  not exact, such as a quotient by 3, only flows into decisions, which keep the values
+  as written.
+- *bits*: any numbers, ∞, NaN, −0 and subnormal ones among them, and only operations
+  that NumPy rounds once: ``exact`` has NumPy's bits.
+- *loose*: sums, means and functions too, of numbers that are not exact.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import numpy_lines as table
 
-DTYPES = (
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64"
-)
-NUMBERS = (
-    *("True", "False", "0", "1", "2", "-1", "3", "0.5", "-0.0", "2.0", "-1.5", "0.25"),
-    *(
-        "np.float32(0.5)",
-        "np.float64(2)",
-        "np.int8(3)",
-        "np.uint8(2)",
-        "np.bool_(True)",
-    ),
-    *("np.int64(-2)", "np.float16(1.5)"),
-)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+GLOBALS = {"np": np, "bf16": BF16}
 LARGEST = 1 << 12
 """Sums of 8 products of two such numbers are exact in float32."""
-SHAPES = ((6,), (3, 6), (1, 6), (3, 1), ())
-STEPS = (
-    *("{a} + {b}", "{a} - {b}", "{a} * {b}", "-{a}", "abs({a})", "{a} + {n}"),
-    *("{n} - {a}", "{a} * {n}", "np.maximum({a}, {b})", "np.minimum({a}, {n})"),
-    *("{a}.astype('{t}')", "np.where({m}, {a}, {b})", "np.where({m}, {a}, {n})"),
-    *("np.where({n}, {a}, {b})", "{a}.sum({x})", "{a}.max({x})", "np.min({a}, {x})"),
-    *("np.sum({a}, {x}, where={m})", "np.sum({a}, {x}, dtype='{t}')", "{a}[..., ::-1]"),
-    *(
-        "{a}[..., 1:] * 1",
-        "{a}.T",
-        "np.clip({a}, {n}, {n})",
-        "np.zeros_like({a}) + {n}",
+KINDS = {
+    "small": (
+        *(table.ELEMENTWISE, table.ELEMENTWISE, table.CASTS, table.VIEWS, table.CHOSEN),
+        *(table.SUMS, table.MASKS, table.MASKS, table.DECISIONS, table.DECISIONS),
+        *(table.MADE, table.WRITES, table.WRITES),
     ),
-    *("np.full({a}.shape, {n})", "np.square({a})", "np.concatenate([{a}, {b}], -1)"),
-    *(
-        "np.add({a}, {b}, dtype='float64')",
-        "np.stack([{a}, {b}])",
-        "np.cumsum({a}, {x})",
+    "bits": (
+        *(table.ELEMENTWISE, table.ELEMENTWISE, table.CASTS, table.CASTS, table.VIEWS),
+        *(table.CHOSEN, table.MASKS, table.MASKS, table.DECISIONS, table.MADE),
+        *(table.WRITES, table.WRITES),
     ),
-)
-MASKS = (
-    *("{a} < {b}", "{a} == {n}", "{a} >= {n}", "{m} & {m}", "{m} | {m}", "~{m}"),
-    *(
-        "np.logical_and({a}, {n})",
-        "np.logical_or({n}, {a})",
-        "np.logical_xor({a}, {b})",
+    "loose": (
+        *(table.ELEMENTWISE, table.VIEWS, table.SUMS, table.SUMS, table.ROUNDED),
+        *(table.ROUNDED, table.ROUNDED, table.MADE, table.WRITES),
     ),
-    *("np.logical_not({a})", "{a} != {b}", "np.isfinite({a})", "{a}.astype(bool)"),
-    *("({a} / 3 * 3) == {a}", "{a} / 7 > {b} / 7", "{a} * 0.1 < {b} * 0.1"),
-    *("{a} / 3 + {b} / 3 >= ({a} + {b}) / 3", "np.any({a}, {x})", "np.all({m}, {x})"),
-)
-DECISIONS = (
-    *("np.floor({a} / 3)", "np.rint({a} * 0.1)", "{a} // 2", "{a} % 3", "np.sign({a})"),
-    *(
-        "np.argmax({a}, {x})",
-        "np.argmin({a} * 0.7 / 0.7, {x})",
-        "np.trunc({a} / 7 * 3)",
-    ),
-    *(
-        "np.ceil({a} * 0.3 + 0.1)",
-        "({a} * 1.1).astype('int64')",
-        "np.count_nonzero({m})",
-    ),
-    *("np.argsort({a} / 3, kind='stable')", "np.divmod({a}, 3)[0]", "np.sum({m}, {x})"),
-)
-WRITES = (
-    *("{o}[...] = {n}", "{o}[{m}] = {n}", "{o}[..., 0] = {a}[..., 0]", "{o} += {n}"),
-    *("{o} *= {b}", "{o}[..., 1:] += {n}", "{o}[{m}] += {n}", "{o} -= {b}"),
-)
+}
+SHAPES = ((6,), (3, 6), (3, 6), (1, 6), (3, 1), (2, 3, 6), (6, 6), (), (0, 6), (1,))
+LAYOUTS = ("plain", "plain", "plain", "fortran", "reversed", "strided", "read-only")
+SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 0.1, 1 / 3, 1e-7, 1e4, 70000.0)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Argument:
+    """An array, and how it lies in memory; or a number."""
+
+    value: Any
+    layout: str = "plain"
+
+    def made(self) -> Any:
+        """The argument anew."""
+        a = self.value
+        if not isinstance(a, np.ndarray):
+            return a
+        if self.layout == "fortran":
+            return np.array(a, order="F")
+        if self.layout == "reversed" and a.ndim:
+            return a[..., ::-1].copy()[..., ::-1]
+        if self.layout == "strided" and a.ndim:
+            return np.repeat(a, 2, -1)[..., ::2]
+        made = a.copy()
+        made.flags.writeable = self.layout != "read-only"
+        return made
+
+    def __str__(self) -> str:
+        if not isinstance(self.value, np.ndarray):
+            return repr(self.value)
+        return f"{self.value!r}  # {self.value.dtype}, {self.layout}"
+
+
+@dataclass(frozen=True)
 class NumpyProgram:
-    """Lines of a function of x and y, and what they need."""
+    """Lines of a function of x, y and z, its arguments, and what it returns."""
 
-    lines: list[str] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
+    kind: str
+    arguments: tuple[Argument, ...]
+    lines: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    raises: bool = False
+    """Whether NumPy refuses the last line."""
 
     @property
     def text(self) -> str:
         body = "\n    ".join([*self.lines, f"return {', '.join(self.results)}"])
-        return f"def f(x, y):\n    {body}\n"
+        return f"def f(x, y, z):\n    {body}\n"
 
     @property
-    def results(self) -> list[str]:
-        """The last values."""
-        made = [n for n in self.values if n not in ("x", "y", "np")]
-        return made[-4:] or ["x * 1"]
+    def function(self) -> Any:
+        names = dict(GLOBALS)
+        exec(compile(self.text, "<drawn>", "exec"), names)
+        return names["f"]
+
+    def made(self) -> tuple[Any, ...]:
+        """Arguments anew."""
+        return tuple(a.made() for a in self.arguments)
+
+    def run(self) -> dict[str, Any]:
+        """The values of all names after the last line, by NumPy; with ``exec`` they are
+        globals, so that a name that is not there is an error."""
+        names = dict(zip("xyz", self.made(), strict=True))
+        with warnings.catch_warnings(), np.errstate(all="ignore", invalid="warn"):
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", "invalid value encountered in cast")
+            exec("\n".join(self.lines), {**GLOBALS}, names)
+        return names
+
+    def __str__(self) -> str:
+        given = (f"{n} = {a}" for n, a in zip("xyz", self.arguments, strict=True))
+        return "\n".join([*given, self.text])
 
 
-def numpy_program(seed: int, steps: int = 8) -> tuple[str, tuple[Any, ...]]:
-    """The text of a function ``f(x, y)``, and arguments."""
+def numpy_program(seed: int, steps: int = 8) -> NumpyProgram:
+    """A program of some ``steps`` lines; one in 16 ends in what NumPy refuses."""
     rng = Random(seed)
-    inputs = tuple(_array(rng) for _ in range(2))
-    program = NumpyProgram(
-        values=dict(zip("xy", (a.copy() for a in inputs), strict=True))
-    )
+    kind = rng.choice(("small", "small", "bits", "bits", "loose"))
+    arguments = (_array(rng, kind), _array(rng, kind), _number(rng, kind))
+    program = NumpyProgram(kind, arguments)
+    values = program.run()
+    wrong = rng.random() < 1 / 16
     for _ in range(steps * 3):
-        if len(program.lines) < steps:
-            _extended(program, rng)
-    return program.text, inputs
+        if len(program.lines) < steps and not program.raises:
+            late = wrong and len(program.lines) >= steps // 2
+            program, values = _extended(program, values, rng, late)
+    names = [k for k, v in values.items() if k.startswith("v") and _is_result(v)]
+    chosen = names[-3:] + rng.sample("xy", rng.randint(0, 1))
+    return replace(program, results=tuple(chosen or ["x * 1"]))
 
 
-def _array(rng: Random) -> Any:
-    dtype = np.dtype(rng.choice(DTYPES.split()))
-    shape = rng.choice(SHAPES[:4])
-    low = 0 if dtype.kind in "ub" else -6
-    numbers = np.array([rng.randint(low, 6) for _ in range(int(np.prod(shape)))])
-    halves = numbers / 2 if dtype.kind == "f" else numbers
-    return halves.reshape(shape).astype(dtype)
+def _is_result(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | int | float)
 
 
-def _extended(program: NumpyProgram, rng: Random) -> None:
-    """Try one more line; NumPy says whether it is one."""
-    kind = rng.choice((STEPS, STEPS, STEPS, MASKS, MASKS, DECISIONS, DECISIONS, WRITES))
-    name = f"v{len(program.lines)}"
-    held = {
-        k: v.copy() if isinstance(v, np.ndarray) else v
-        for k, v in program.values.items()
-    }
-    text = _filled(rng.choice(kind), held, rng)
+def _array(rng: Random, kind: str) -> Argument:
+    dtype = np.dtype(rng.choice(table.DTYPES))
+    if kind == "loose" and rng.random() < 0.7:
+        dtype = np.dtype(rng.choice(("float16", "float32", "float64")))
+    shape = rng.choice(SHAPES)
+    size = int(np.prod(shape))
+    draw = _small if kind == "small" else _any if kind == "bits" else _finite
+    values = np.array([draw(rng, dtype) for _ in range(size)], dtype)
+    return Argument(values.reshape(shape), rng.choice(LAYOUTS))
+
+
+def _small(rng: Random, dtype: Any) -> Any:
+    number = rng.randint(0 if dtype.kind in "ub" else -6, 6)
+    return number / 2 if dtype.kind == "f" else number
+
+
+def _any(rng: Random, dtype: Any) -> Any:
+    if dtype.kind == "b" or rng.random() < 0.3:
+        return _small(rng, dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.choice((info.min, info.max, info.max // 3, rng.randint(0, 100)))
+    if rng.random() < 0.5:
+        return rng.gauss(0, 2)
+    limits = np.finfo(dtype)
+    ends = (limits.max, limits.tiny, limits.smallest_subnormal, limits.eps)
+    with np.errstate(over="ignore"):
+        return dtype.type(rng.choice((*SPECIAL, *map(float, ends))))
+
+
+def _finite(rng: Random, dtype: Any) -> Any:
+    return rng.gauss(0, 2) if dtype.kind == "f" else _small(rng, dtype)
+
+
+def _number(rng: Random, kind: str) -> Argument:
+    """A number that is an argument: of Python, of NumPy, or an array of no axes."""
+    texts = table.NUMBERS
+    if kind == "bits" and rng.random() < 0.3:
+        texts = table.ODD_NUMBERS
+    return Argument(eval(rng.choice(texts), dict(GLOBALS)))
+
+
+def _extended(
+    program: NumpyProgram, values: dict[str, Any], rng: Random, late: bool
+) -> tuple[NumpyProgram, dict[str, Any]]:
+    """One more line; NumPy says whether it is one. ``late``: one that it refuses."""
+    lines = rng.choice(KINDS[program.kind])
+    kind = "" if lines is table.WRITES else program.kind
+    text = _filled(rng.choice(lines), values, rng, kind)
     if text is None:
-        return
-    line = text if kind is WRITES else f"{name} = {text}"
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            exec(line, {"np": np}, held)
-        except Exception:
-            return
-    if all(map(_is_small, held.values())):
-        program.values = held
-        program.lines.append(line)
+        return program, values
+    name = f"v{len(program.lines)}"
+    line = text if lines is table.WRITES else f"{name} = {text}"
+    if "out=" in text and text.startswith("np.") and lines is not table.WRITES:
+        line = text
+    more = replace(program, lines=(*program.lines, line))
+    try:
+        found = more.run()
+    except Warning:
+        return program, values
+    except Exception:
+        return (replace(more, raises=True) if late else program), values
+    fits = _is_small if program.kind == "small" else _is_sized
+    return (more, found) if all(map(fits, found.values())) else (program, values)
+
+
+def _is_sized(value: Any) -> bool:
+    a = np.asarray(value)
+    return a.size <= 200 and a.dtype.kind != "O" and a.dtype.kind not in "cM"
 
 
 def _is_small(value: Any) -> bool:
-    a = np.asarray(value)
-    if a.dtype.kind == "b":
+    if not isinstance(value, np.ndarray | np.generic):
         return True
+    a = np.asarray(value)
+    if a.dtype.kind == "b" or not _is_sized(a):
+        return a.dtype.kind == "b"
     x = a.astype(float)
-    exact = (x * 64 == np.rint(x * 64)).all() if a.dtype.kind == "f" else True
-    return a.size <= 200 and bool(
-        np.isfinite(x).all() and (abs(x) <= LARGEST).all() and exact
-    )
+    exact = (x * 64 == np.rint(x * 64)).all() if a.dtype.kind in "fV" else True
+    return bool(np.isfinite(x).all() and (abs(x) <= LARGEST).all() and exact)
 
 
-def _filled(template: str, held: dict[str, Any], rng: Random) -> str | None:
-    masks = [k for k, v in held.items() if np.asarray(v).dtype == bool]
-    arrays = [k for k, v in held.items() if isinstance(v, np.ndarray) and v.ndim]
-    made = [k for k in arrays if k not in ("x", "y")]
-    choices = {
-        "a": arrays,
-        "b": arrays,
-        "m": masks,
-        "o": made,
-        "n": list(NUMBERS),
-        "t": DTYPES.split(),
-        "x": ["-1", "0", "None"],
-    }
-    while "{" in template:
-        key = template[template.index("{") + 1]
-        if not choices[key]:
-            return None
-        template = template.replace(f"{{{key}}}", rng.choice(choices[key]), 1)
+def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str | None:
+    """The line with names and numbers of what is there, or None."""
+    choices = _choices(held, rng, kind)
+
+    def chosen(key: re.Match[str]) -> str:
+        return rng.choice(choices[key[1]])
+
+    try:
+        while "{" in template:
+            template = re.sub(r"\{(\w)\}", chosen, template)
+    except IndexError:  # there is none
+        return None
+    if kind == "bits" and _CHOOSES.search(template) and "out=" not in template:
+        return f"({template}) + 0"
     return template
+
+
+_CHOOSES = re.compile(r"max|min|clip|sort\(")
+"""What may choose between 0 and −0: NumPy's choice depends on dtype, length and
+processor. A 0 that is added makes 0 of either."""
+
+
+def _choices(held: dict[str, Any], rng: Random, kind: str) -> dict[str, Sequence[str]]:
+    arrays = {k: v for k, v in held.items() if isinstance(v, np.ndarray)}
+    plain = [k for k, v in arrays.items() if v.dtype != BF16]
+    whole = [k for k in plain if arrays[k].dtype.kind in "iub"]
+    numbers = list(table.NUMBERS)
+    if rng.random() < (0.05 if kind == "small" else 0.2):
+        numbers = list(table.ODD_NUMBERS)
+    own = [k for k in held if np.ndim(held[k]) == 0 and k not in ("x", "y")]
+    numbers += [k for k in own if np.asarray(held[k]).dtype != BF16] * 2
+    return {
+        **dict.fromkeys("abc", plain),
+        **dict.fromkeys("ij", whole),
+        "f": [k for k in plain if k not in whole],
+        "h": [k for k in arrays if k not in plain],
+        "m": [k for k in plain if arrays[k].dtype == bool],
+        "o": [k for k, v in arrays.items() if v.flags.writeable and k in plain],
+        "n": numbers,
+        "t": table.DTYPES,
+        "x": table.AXES,
+        "k": table.SLICES,
+        "s": table.SHAPES,
+    }

@@ -1,55 +1,73 @@
-"""Programs in NumPy that are drawn line by line have NumPy's results, bit for bit."""
+"""Programs in NumPy that are drawn line by line do what they do by NumPy.
+
+``EQSAT_FUZZ=10000 pytest -s -m slow tests/numpy_api/test_drawn_programs.py`` runs so
+many programs on each backend, over all cores, and prints each difference, reduced.
+``EQSAT_FUZZ_SEED`` is the first seed (without it, the day's), ``EQSAT_FUZZ_HOW`` names
+backends, ``EQSAT_FUZZ_PROCESSES`` says how many processes run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
-import numpy as np
 import pytest
-from numpy_programs import numpy_program
+from drawn_agreement import HOWS, Tally, tally
 from sizes import some
-
-import eqsat as eq
 
 SEEDS = range(2000)
 SMALL = 60
-
-
-def function(text: str) -> Any:
-    names: dict[str, Any] = {"np": np}
-    exec(compile(text, "<drawn>", "exec"), names)
-    return names["f"]
-
-
-def agrees(seed: int, backend: str, numerics: Any) -> bool:
-    """Whether eqsat takes the program; raises where its results are others."""
-    text, args = numpy_program(seed)
-    f = function(text)
-    with np.errstate(all="ignore"):
-        want = f(*(a.copy() for a in args))
-    fast = eq.jit(f, backend=backend, options=eq.Options(numerics=numerics))
-    try:
-        got = fast(*(a.copy() for a in args))
-    except eq.EqsatError:  # refused by name
-        return False
-    pairs = zip(want, got, strict=True) if isinstance(want, tuple) else [(want, got)]
-    for a, b in pairs:
-        x, y = np.asarray(a), np.asarray(b)
-        assert (x.dtype, x.shape) == (y.dtype, y.shape), text
-        assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f"), text
-    return True
+CHUNK = 25
+"""Seeds that a process runs at a time."""
 
 
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("how", ["native", "native exact", "numpy"])
 def test_drawn_programs_are_numpys(how: str, part: int) -> None:
-    backend, *exact = how.split()
-    seeds = some(SEEDS[part::4], SMALL // 4, how, part)
-    taken = [agrees(s, backend, "exact" if exact else "reassociate") for s in seeds]
-    assert sum(taken) > 0.8 * len(taken)
+    check(tally(some(SEEDS[part::4], SMALL // 4, how, part), how))
 
 
 def test_drawn_programs_are_numpys_on_mlx() -> None:
     pytest.importorskip("mlx.core")
-    taken = [agrees(s, "mlx", "reassociate") for s in some(SEEDS[:200], 6)]
-    assert any(taken)
+    check(tally(some(SEEDS[:200], 6), "mlx"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("EQSAT_FUZZ" not in os.environ, reason="EQSAT_FUZZ=number")
+def test_many_drawn_programs_are_numpys() -> None:
+    first = int(os.environ.get("EQSAT_FUZZ_SEED", int(time.time()) // 86400 * 10**6))
+    seeds = range(first, first + int(os.environ["EQSAT_FUZZ"]))
+    hows = os.environ.get("EQSAT_FUZZ_HOW", ",".join(HOWS)).split(",")
+    totals = dict.fromkeys(hows, Tally())
+    for how, found in over_processes(seeds, hows):
+        totals[how] = totals[how] + found
+        if sum(t.ran for t in totals.values()) % (20 * CHUNK) == 0:
+            print("; ".join(f"{h}: {t}" for h, t in totals.items()), flush=True)
+        for said in found.different.values():
+            print(f"\n{said}", flush=True)
+    print(f"\nseeds {seeds.start} to {seeds.stop - 1}")
+    for how, total in totals.items():
+        print(f"{how}: {total}")
+        for reason, count in total.refused.most_common():
+            print(f"  {count} refused: {reason}")
+    for total in totals.values():
+        check(total)
+
+
+def over_processes(seeds: range, hows: list[str]) -> Iterator[tuple[str, Tally]]:
+    """The tallies of parts of the seeds as they end; of one part all hows together."""
+    parts = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
+    count = int(os.environ.get("EQSAT_FUZZ_PROCESSES", os.cpu_count() or 1))
+    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        running = {pool.submit(tally, p, how): how for p in parts for how in hows}
+        for future in as_completed(running):
+            yield running.pop(future), future.result()
+
+
+def check(total: Tally) -> None:
+    """No program differs, and few are refused."""
+    assert not total.different, "\n\n".join(total.different.values())
+    assert total.agreed > 0.8 * total.ran

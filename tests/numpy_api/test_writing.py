@@ -347,3 +347,63 @@ def test_what_cannot_be_written_says_why(
     with pytest.raises(kind, match=message) as caught:
         eq.jit(lambda x: f(x * 1))(X)
     assert f"{__file__}:" in str(caught.value)
+
+
+def _set(x: Any) -> Any:
+    x[...] = 7
+    return x
+
+
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: _set(x.ravel()),
+        lambda x: _set(np.ravel(x)),
+        lambda x: _set(np.ascontiguousarray(x)),
+        lambda x: _set(np.unstack(np.atleast_2d(x))[0]),
+        lambda x: _set(np.astype(x, "f8", copy=False)),
+        lambda x: _set(np.astype(x, "f4", copy=False)),
+        lambda x: np.nan_to_num(x, copy=False),
+        lambda x: np.nan_to_num(x[1:], copy=False) * 2,
+        lambda x: np.copyto(x[0], 3, where=np.ones((3, 2), bool)),
+    ],
+)
+def test_a_view_that_may_be_a_copy_is_refused_or_numpys(f: Any, step: int) -> None:
+    made = [np.array([[0, np.nan], [2, 3]])[:, ::step] for _ in range(2)]
+    for shape in ((2, 2), (4,)):
+        theirs, ours = (m.reshape(shape) if len(shape) == 2 else m[0] for m in made)
+        try:
+            want = f(theirs)
+        except (ValueError, TypeError):  # of the mask
+            with pytest.raises((eq.EqsatError, TypeError)):
+                eq.jit(f, backend="numpy")(ours)
+            continue
+        try:
+            got = eq.jit(f, backend="numpy")(ours)
+        except eq.EqsatError:
+            continue
+        assert np.array_equal(want, got, equal_nan=True)
+        assert np.array_equal(theirs, ours, equal_nan=True)
+
+
+def test_a_number_is_rounded_as_numpys() -> None:
+    x = np.array([1.25, -7.5, 3.0])
+    for digits in (0, 1, -1):
+        for dtype in ("f4", "f8", "i4"):
+            a = x.astype(dtype)
+            want = round(a.max(), digits)
+            got = eq.jit(lambda a, d=digits: round(a.max(), d))(a)
+            assert type(got) is type(want) and got == want
+    for f in (lambda x: round(x, 1), lambda x: round(x.max())):
+        with pytest.raises(eq.EqsatError, match="round"):
+            eq.jit(f)(x)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_mlx_takes_large_integers(number: int) -> None:
+    pytest.importorskip("mlx.core")
+    x = np.array([0, 5, 2**64 - 1], "u8")
+    for f in (lambda x: x % number, lambda x: x == number, lambda x: x / 3 + number):
+        want, got = f(x), eq.jit(f, backend="mlx")(x)
+        assert np.array_equal(want, got) and want.dtype.char == got.dtype.char
