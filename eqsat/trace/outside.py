@@ -183,7 +183,9 @@ _LIBRARIES = _PACKAGES | sys.stdlib_module_names - {"__main__"}
 def _is_library(module: object, file: str = "") -> bool:
     """Whether code or a module is of a library, whose names nobody changes."""
     top = str(module).partition(".")[0]
-    return top in _LIBRARIES or file.startswith(_library_folders())
+    if top in _LIBRARIES or file.startswith(_library_folders()):
+        return True
+    return file == "<string>" and top.startswith("namedtuple_")  # written by Python
 
 
 def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
