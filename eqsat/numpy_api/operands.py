@@ -12,6 +12,7 @@ from eqsat import ops
 from eqsat.numpy_api.foreign import refuse_outside
 from eqsat.support import (
     DTypeError,
+    ShapeError,
     TraceError,
     an,
     at,
@@ -115,12 +116,30 @@ def strong(value: Any) -> Any:
     return array(np.asanyarray(value))
 
 
-def chosen(name: str, where: Any) -> Any:
-    """The argument ``where`` of a function as bool: an array must be that, numbers and
-    lists of them are true where they are not 0.
+def _shape_if_known(value: Any) -> tuple[int, ...] | None:
+    return value.known_shape if isinstance(value, Traced) else np.shape(value)
 
-    Raises :class:`DTypeError` for other arrays, as NumPy does.
+
+def _fits(mask: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts to these sizes."""
+    tail = sizes[len(sizes) - len(mask) :]
+    return len(mask) <= len(sizes) and all(
+        m in (1, n) for m, n in zip(mask, tail, strict=True)
+    )
+
+
+def chosen(name: str, where: Any, a: Any = None) -> Any:
+    """The argument ``where`` of a function of ``a`` as bool: an array must be that,
+    numbers and lists of them are true where they are not 0.
+
+    Raises :class:`DTypeError` for other arrays, and :class:`ShapeError` for masks that
+    are larger than ``a``, as NumPy does.
     """
+    mask, sizes = _shape_if_known(where), None if a is None else _shape_if_known(a)
+    if mask and sizes is not None and not _fits(mask, sizes):
+        raise ShapeError(
+            f"{name}: where= has shape {mask}, and x has {sizes}{at(caller_line())}"
+        )
     if not isinstance(where, (np.ndarray, Traced)):
         return np.asarray(where, bool)
     dtype = getattr(where, "dtype", _BOOL)

@@ -53,10 +53,11 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
                     f"np.{name}: where= needs initial=, the result if no element is "
                     f"chosen{at(caller_line())}"
                 )
-            a = ops.where(chosen(f"np.{name}", where), a, _as(other, dtype_of(a)))
+            a = ops.where(chosen(f"np.{name}", where, a), a, _as(other, dtype_of(a)))
         if initial is not None and neutral is None and 0 in shape(a):
             left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
-            return ops.broadcast_to(_as(initial, own), left)
+            made = ops.broadcast_to(_as(initial, own), left)
+            return made if left or isinstance(made, Traced) else made[()]
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
         if initial is None:
@@ -168,7 +169,7 @@ def var(
     a = a if dtype is not None or wide is None else ops.cast(a, wide)
     middle = _mean(a, axis, wide, keepdims=True, where=where) if mean is None else mean
     # Before squaring: the derivative of the square of a NaN that does not count is NaN.
-    d = ops.where(chosen("np.var", where), a - middle, 0)
+    d = ops.where(chosen("np.var", where, a), a - middle, 0)
     squares = ops.sum(ops.square(d), axis, wide, keepdims)
     n = ops.maximum(_count(a, where, axis, keepdims) - ddof, 0)
     return _over(squares, n, found)

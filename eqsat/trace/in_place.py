@@ -278,13 +278,7 @@ def _where(how: str, where: Any, value: Any, out: Any) -> Any:
     """``value`` where a mask, which ``out`` has room for, says so; else ``out``."""
     if where is True:
         return value
-    mask = chosen(how, where)
-    if np.broadcast_shapes(np.shape(mask), out.shape) != tuple(out.shape):
-        raise ShapeError(
-            f"{how}: where= has shape {np.shape(mask)}, and x has {tuple(out.shape)}"
-            f"{at(caller_line())}"
-        )
-    return ops.where(mask, value, out)
+    return ops.where(chosen(how, where, out), value, out)
 
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:

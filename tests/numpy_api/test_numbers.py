@@ -120,3 +120,42 @@ def test_values_of_lazy_arrays_stay_arrays() -> None:
     total = eq.array(X).sum()
     assert type(total.eval()) is np.ndarray
     assert type(eq.evaluate(total * 2)) is np.ndarray
+
+
+@pytest.mark.parametrize(
+    "name", "sum prod max min all any mean std var nansum nanmean".split()
+)
+@pytest.mark.parametrize(
+    "shape, mask, axis",
+    [
+        ((3, 6), (2, 3, 1), 0),
+        ((1,), (3, 6), None),
+        ((3, 1), (3,), ()),
+        ((3, 1), (3,), -1),
+        ((3, 1), (1, 3), 0),
+        ((), (2,), None),
+    ],
+)
+def test_a_mask_is_no_larger_than_what_it_chooses_from(
+    name: str, shape: tuple[int, ...], mask: tuple[int, ...], axis: Any
+) -> None:
+    function = getattr(np, name)
+    given = {"initial": 0} if name in ("max", "min") else {}
+
+    def reduce(x: Any, w: Any) -> Any:
+        return function(x, axis, where=w, **given)
+
+    x, w = np.ones(shape), np.ones(mask, bool)
+    with pytest.raises(ValueError, match="broadcast|dimensions"):
+        reduce(x, w)
+    with pytest.raises(eq.ShapeError, match="where="):
+        eq.jit(reduce)(x, w)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_what_is_left_of_no_elements_is_a_number(name: str) -> None:
+    function = getattr(np, name)
+    found = eq.jit(lambda x: function(x, None, initial=-2))(np.ones((0, 6)))
+    assert type(found) is np.float64 and found == -2
+    rows = eq.jit(lambda x: function(x, 0, initial=-2))(np.ones((0, 6)))
+    np.testing.assert_array_equal(rows, np.full(6, -2.0))
