@@ -12,6 +12,7 @@ from bench.extraction.instances import extraction
 from bench.extraction.random_programs import random_programs
 from bench.mathematics.ulp import minimax, ulp
 from bench.npbench.run import npbench
+from bench.processes.lazy_arrays import lazy_arrays
 from bench.processes.limits import limits
 from bench.reports.plot import plot
 from bench.reports.table import table
@@ -28,6 +29,7 @@ for command in (
     run,
     table,
     plot,
+    lazy_arrays,
     limits,
     predict,
     compile_models,

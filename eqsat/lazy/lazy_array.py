@@ -93,8 +93,9 @@ def _binary(slow: Callable[..., Any]) -> Callable[..., Any]:
             found = RECIPES.get((slow, self.kind, other.kind))
             if found is not None:
                 return _made(found, (self, other), caller_place(2))
-        elif (of is float and other and other == other) or of is int:
-            found = RECIPES.get((slow, self.kind, of, other))
+        elif (of is float and other == other) or of is int:
+            spelled = other if other or of is int else str(other)
+            found = RECIPES.get((slow, self.kind, of, spelled))
             if found is not None:
                 return _made(found, (self,), caller_place(2))
         elif of is np.ndarray:

@@ -116,7 +116,7 @@ def strong(value: Any) -> Any:
     return array(np.asanyarray(value))
 
 
-def _shape_if_known(value: Any) -> tuple[int, ...] | None:
+def _shape_if_known(value: Any) -> Any:
     return value.known_shape if isinstance(value, Traced) else np.shape(value)
 
 
