@@ -122,6 +122,7 @@ def test_arrays_of_many_axes_and_of_none() -> None:
         assert not f.is_served(x) and f.is_served(x + 1)
 
 
+@pytest.mark.filterwarnings("ignore::eqsat.RecompileWarning")
 def test_every_dtype_is_told_from_the_others() -> None:
     f = Watched(lambda x: x + x)
     names = "uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32".split()
