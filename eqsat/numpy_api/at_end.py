@@ -34,7 +34,7 @@ _OF_VALUES = (
     "unique_inverse unique_values"
 ).split()
 """Functions that ask which elements are equal."""
-_BESIDES = frozenset("all any mean prod std sum var".split())
+REDUCED_BESIDE = frozenset("all any mean prod std sum var".split())
 """Reductions that take a mask as ``where``."""
 
 
@@ -101,10 +101,19 @@ class AtEnd:
     ) -> Any:
         self.refuse(name_of(ufunc))
 
-    def __array_function__(
-        self, function: Callable[..., Any], *others: Any
-    ) -> NoReturn:
+    def given_to(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """The result of a function of NumPy, of which this value is an argument."""
         self.refuse(name_of(function))
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, *given: Any
+    ) -> Any:
+        return self.given_to(function, *given)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -154,7 +163,7 @@ def _advice(name: str, what: str) -> str:
     if last in _OF_VALUES:
         return ""
     asked = what.removeprefix("np.").removeprefix(".")
-    if asked in _BESIDES:
+    if asked in REDUCED_BESIDE:
         return f", or write np.{asked}(x, where=mask)"
     if asked in ("max", "min"):
         return f", or write np.{asked}(x, where=mask, initial=...)"

@@ -48,7 +48,7 @@ def call_function(
     name = name_of(function)
     for value in values_in(args, kwargs):
         if isinstance(value, AtEnd):
-            value.refuse(name)
+            return value.given_to(function, args, kwargs)
     out = _out(function, args, kwargs)
     if out is not None:
         args, kwargs = _without_out(function, args, kwargs, out)

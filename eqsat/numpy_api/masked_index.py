@@ -2,19 +2,27 @@
 
 How many elements it has depends on data, so it is made when the program has ended. What
 is computed of them one by one can also be written back under the same mask:
-``x[mask] *= 2``, ``y[mask] = np.log(x[mask])``.
+``x[mask] *= 2``, ``y[mask] = np.log(x[mask])``. Sums, means and their like are those of
+the array where the mask is true.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat import ops
-from eqsat.numpy_api.at_end import COMPARISONS, SYMBOLS, UNARY, AtEnd, EndStep
+from eqsat.numpy_api.at_end import (
+    COMPARISONS,
+    REDUCED_BESIDE,
+    SYMBOLS,
+    UNARY,
+    AtEnd,
+    EndStep,
+)
 from eqsat.numpy_api.operands import name_of
 from eqsat.ops import rank
 from eqsat.terms import Traced
@@ -68,6 +76,30 @@ class Selected(AtEnd):
         axes = value.ndim if isinstance(value, np.ndarray) else rank(value) or 0
         return value if axes <= rest else self.refuse(f"{how} beside an array")
 
+    def _reduced(self, name: str, axis: Any = None, *more: Any, **named: Any) -> Any:
+        """A reduction of the elements, of all of them or along their axis: one of the
+        array where the mask is true."""
+        function, masked = getattr(np, name), len(self.mask.shape)
+        rest = len(self.values.shape) - masked
+        first = axis is None or (type(axis) is int and axis in (0, -1 - rest))
+        if not first or named.get("out") is not None or named.get("keepdims"):
+            self.refuse(f".{name} along other axes or into an array")
+        where = ops.reshape(self.mask, (*self.mask.shape, *(1,) * rest))
+        axes = None if axis is None else tuple(range(masked))
+        return function(self.values, axes, *more, where=where, **named)
+
+    def given_to(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        name = name_of(function).removeprefix("np.")
+        mine = bool(args) and args[0] is self and "where" not in kwargs
+        if name in REDUCED_BESIDE and mine:
+            return self._reduced(name, *args[1:], **kwargs)
+        return super().given_to(function, args, kwargs)
+
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
@@ -75,6 +107,17 @@ class Selected(AtEnd):
         if method != "__call__" or ufunc.signature is not None or kwargs.get("out"):
             self.refuse(name if method == "__call__" else f"{name}.{method}")
         return self._with(name, lambda *values: ufunc(*values, **kwargs), *inputs)
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    def reduction(self: Selected, *args: Any, **kwargs: Any) -> Any:
+        return self._reduced(name, *args, **kwargs)
+
+    return reduction
+
+
+for _name in REDUCED_BESIDE:
+    setattr(Selected, _name, _reduction(_name))
 
 
 def _named(name: str, symbol: str) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -146,7 +146,7 @@ def test_a_mask_is_no_larger_than_what_it_chooses_from(
         return function(x, axis, where=w, **given)
 
     x, w = np.ones(shape), np.ones(mask, bool)
-    with pytest.raises(ValueError, match="broadcast|dimensions"):
+    with pytest.raises(ValueError, match=r"broadcast|dimensions"):
         reduce(x, w)
     with pytest.raises(eq.ShapeError, match="where="):
         eq.jit(reduce)(x, w)
