@@ -307,7 +307,7 @@ REFUSED = {
 
 REDUCED = """
 x[x > 0].sum(); x[x > 0].mean(); np.mean(x[x > 0]); x[x > 9].sum(); x[x > 0].var(ddof=1)
-x[x[:, 0] > 0].sum(0); x[x[:, 0] > 0].std(axis=0); np.sum(x[x[:, 0] > 9, 0:1] * 2, axis=0)
+x[x[:, 0] > 0].sum(0); x[x[:, 0] > 0].std(axis=0); np.sum(x[x[:, 0] > 9] * 2, axis=0)
 np.prod(x[x < 0] + 1); (x[x > 0] > 1).any(); np.all(x[x > 0] > 1); x[x > 9].prod()
 (x[x > 0] > 1).sum(); (np.exp(x[x > 0]) * x[x > 0]).sum(); x[x[:, 0] > 0].mean()
 x[x[:, 0] > 0].sum(-2); x[x > 0].sum(dtype=np.float32); np.mean(x[x > 0] > 1)
