@@ -16,7 +16,7 @@ from eqsat.numpy_api.operands import array, refuse_argument, strong
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, is_traced, known_sizes, negative_axis
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
-from eqsat.terms import AttrVar, Traced, Weak, common_dtype
+from eqsat.terms import AttrVar, Traced, Weak, common_dtype, normal_axes
 
 _SAME_SIGNATURE = (
     "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "
@@ -54,9 +54,10 @@ def ndim(a: Any) -> int:
 
 
 @covers("size")
-def size(a: Any, axis: int | None = None) -> int:
+def size(a: Any, axis: Any = None) -> int:
     """Number of elements, in all or along ``axis``."""
-    return math.prod(shape(a)) if axis is None else shape(a)[axis]
+    sizes = shape(a)
+    return math.prod(sizes[k] for k in normal_axes("np.size", axis, len(sizes)))
 
 
 @covers("result_type", direct=True)
@@ -150,7 +151,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """``a`` with ``axis`` moved before ``start``."""
     n = len(shape(a))
     axis = negative_axis("np.rollaxis", axis, n) + n
-    start = start + n if start < 0 else start
+    start = n if start == n else negative_axis("np.rollaxis", start, n) + n
     return ops.moveaxis(a, axis, start - 1 if axis < start else start)
 
 
@@ -175,7 +176,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         return at_end("np.repeat", np.repeat, (array(a), repeats, axis), {})
     if isinstance(repeats, Traced) or np.size(repeats) == 1:
         return ops.repeat(a, repeats, axis)
-    a, axis = (ops.ravel(a), 0) if axis is None else (a, axis)
+    a, axis = (ops.ravel(a), 0) if axis is None or not shape(a) else (a, axis)
     k = negative_axis("np.repeat", axis, len(shape(a)))
     n = shape(a)[k]
     if np.shape(repeats) != (n,):

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.operands import array, as_index, strong
+from eqsat.numpy_api.operands import array, as_index, one_axis, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, dtype_of, known_sizes
@@ -60,13 +60,14 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """√Σ|x|² of vectors and matrices, and the norms that ``ord`` names."""
     ndim = len(known_sizes("np.linalg.norm", x))
+    axis = one_axis(axis)
     vector = isinstance(axis, int) or (axis is None and (ord is None or ndim == 1))
     if isinstance(ord, str) and vector:
         raise TraceError(
             f"np.linalg.norm: ord={ord!r} of a vector, expected a number"
             f"{at(caller_line())}"
         )
-    if axis is None and ord is not None and ndim > 2:
+    if axis is None and ord is not None and ndim not in (1, 2):
         raise ShapeError(
             f"np.linalg.norm: ord={ord!r} of {ndim} axes, expected one or two, or axis="
             f"{at(caller_line())}"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
+    axes_of,
     name_of,
     refuse_argument,
     refuse_function,
@@ -25,6 +26,7 @@ from eqsat.numpy_api.operands import (
 )
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
 from eqsat.numpy_api.ufuncs import supported_ufuncs
+from eqsat.ops import rank
 from eqsat.terms import Traced
 
 _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
@@ -33,6 +35,43 @@ _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
 
 _ADDED = frozenset({np.sum, np.prod, np.mean, np.cumsum, np.cumprod, np.trace})
 """Functions that compute in the dtype of ``out``, unless they are told one."""
+
+_AXES = ("axis", "axis1", "axis2", "axes", "source", "destination")
+"""Names of arguments that are axes."""
+Judge = Callable[[Any, Any], Any]
+
+
+def _judges() -> dict[Callable[..., Any], Judge]:
+    """Functions that need more than an array and an axis, and a call of NumPy that
+    takes the same axes."""
+    vecdot: Callable[..., Any] = np.linalg.vecdot
+    window = np.lib.stride_tricks.sliding_window_view
+    nans = (np.nanpercentile, np.nanquantile)
+    sections = (np.array_split, np.split, np.diagonal, np.trace)
+    crosses = (np.cross, np.linalg.cross)
+    judges: list[tuple[Judge, tuple[Callable[..., Any], ...]]] = [
+        (np.argsort, (np.argpartition, np.compress, np.repeat, np.take)),
+        (np.sort, (np.delete, np.partition, np.take_along_axis, np.unique)),
+        (np.flip, (np.gradient, np.percentile, np.quantile, *nans)),
+        (lambda x, k: np.roll(x, 0, k), (np.roll, window)),
+        (
+            lambda x, k: np.swapaxes(x, k, k),
+            (*crosses, np.rollaxis, np.swapaxes, *sections),
+        ),
+        (lambda x, k: np.moveaxis(x, k, k), (np.moveaxis,)),
+        (lambda x, k: np.concatenate([x], k), (np.append,)),
+        (lambda x, k: vecdot(x, x, axis=k), (vecdot,)),
+        (
+            lambda x, k: np.linalg.tensorsolve(x, np.ones(()), k),
+            (np.linalg.tensorsolve,),
+        ),
+    ]
+    return {f: judge for judge, functions in judges for f in functions}
+
+
+_JUDGES = _judges()
+_OF_TWO = frozenset({np.tensordot, np.linalg.tensordot, np.linspace, np.logspace})
+"""Functions whose axes are of two arrays: these look at them themselves."""
 
 
 def call_function(
@@ -131,7 +170,9 @@ def _bound(
     parameters = _signature(function).parameters
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for key, value in _signature(function).bind(*args, **kwargs).arguments.items():
+    given = _signature(function).bind(*args, **kwargs).arguments
+    _settle_axes(function, name, given)
+    for key, value in given.items():
         p = parameters[key]
         if p.kind is p.VAR_POSITIONAL:
             positional.extend(value)
@@ -152,6 +193,37 @@ def _bound(
             refuse_argument(name, key)
     named = {k: v for k, v in named.items() if free or k in accepted}
     return handler(*positional, **named)
+
+
+def _settle_axes(
+    function: Callable[..., Any], name: str, given: dict[str, Any]
+) -> None:
+    """Make ints of the axes among the arguments of a function, as NumPy does."""
+    parameters = _signature(function).parameters
+    for key in _AXES:
+        if key not in parameters or function in _OF_TWO:
+            continue
+        default = parameters[key].default
+        axis = given.get(key, default)
+        x = next(v for k, v in given.items() if k != "condition")
+        if (axis is None and default is None) or _is_plain(key, axis, x):
+            continue
+        judge = _JUDGES.get(function, partial(_judged, function, key))
+        found = axes_of(name, judge, x, axis)
+        if key in given:
+            given[key] = found
+
+
+def _is_plain(key: str, axis: Any, x: Any) -> bool:
+    """Whether every function takes this axis of ``x``."""
+    if type(axis) is not int or key == "axes" or isinstance(x, (list, tuple)):
+        return False
+    ndim = rank(x)
+    return ndim is not None and -ndim <= axis < ndim
+
+
+def _judged(function: Callable[..., Any], key: str, x: Any, axis: Any) -> Any:
+    return function(x, **{key: axis})
 
 
 def _same(value: Any, default: Any) -> bool:

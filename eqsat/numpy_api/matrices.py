@@ -82,11 +82,6 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """``m`` turned by 90° k times, from the first axis towards the second."""
     ndim = len(shape(m))
     a, b = (negative_axis("np.rot90", i, ndim) for i in axes)
-    if a == b:
-        raise ShapeError(
-            f"np.rot90: axes {tuple(axes)} of shape {shape(m)} are one, expected two"
-            f"{at(caller_line())}"
-        )
     if k % 4 == 0:
         return m
     if k % 4 == 2:

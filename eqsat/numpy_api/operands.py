@@ -11,7 +11,9 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.foreign import refuse_outside
 from eqsat.support import (
+    BoundsError,
     DTypeError,
+    EqsatError,
     ShapeError,
     TraceError,
     an,
@@ -219,6 +221,56 @@ def name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:
         return f"ufunc {name!r}"
     return f"{module}.{name}".replace("numpy", "np", 1)
+
+
+def axes_of(name: str, judge: Callable[[Any, Any], Any], x: Any, axis: Any) -> Any:
+    """The argument ``axis`` of a function as an int, a tuple of ints or None.
+
+    ``judge`` calls NumPy with an array of as many axes as ``x`` has, and ``axis``: what
+    it does not take raises :class:`TraceError`, or :class:`ShapeError` where the array
+    lacks the axis or an axis is there twice.
+    """
+    ndim = _rank(x)
+    if ndim is None or _is_symbol(axis):
+        return axis
+    try:
+        traced = isinstance(axis, Traced)
+        axis = operator.index(axis) if traced else axis
+        judge(np.ones((1,) * ndim), axis)
+        one = as_index(axis)
+        several = axis is not None and one is None
+        return tuple(map(operator.index, axis)) if several else one
+    except EqsatError:
+        raise
+    except np.exceptions.AxisError as error:
+        raise BoundsError(
+            f"{name}: axis {error.axis} is out of bounds for {error.ndim} dimensions"
+            f"{at(caller_line())}"
+        ) from None
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        kind = TraceError if isinstance(error, TypeError) else ShapeError
+        raise kind(
+            f"{name}: axis {axis!r:.60} is not taken: {error}{at(caller_line())}"
+        ) from None
+
+
+def one_axis(axis: Any) -> Any:
+    """The axis that a tuple of one names; other axes as they are."""
+    return axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
+
+
+def _is_symbol(axis: Any) -> bool:
+    """Whether an axis, or one of several, is a symbol of a rule."""
+    several = axis if isinstance(axis, (list, tuple)) else (axis,)
+    return any(isinstance(a, AttrVar) for a in several)
+
+
+def _rank(x: Any) -> int | None:
+    """Number of axes, also of lists that hold traced values; None where unknown."""
+    if isinstance(x, (list, tuple)) and x:
+        inner = _rank(x[0])
+        return None if inner is None else 1 + inner
+    return ops.rank(x)
 
 
 def as_index(value: Any) -> int | None:

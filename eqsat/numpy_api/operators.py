@@ -266,5 +266,4 @@ class Operators(Traced):
         order: Any = axes or None
         if len(axes) == 1 and not isinstance(axes[0], int):
             (order,) = axes
-        found = ops.transpose(self, order)
-        return self.result_of(np.transpose, (self, order), {}, found)
+        return call_function(np.transpose, (), (self, order), {})

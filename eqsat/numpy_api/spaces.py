@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, axes_of
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of
@@ -53,7 +53,8 @@ def linspace(
     if dtype is not None:
         kind = np.dtype(dtype).kind
         y = cast(ops.floor(y) if kind in "iu" else y, dtype)
-    y = ops.moveaxis(y, 0, axis) if axis else y
+    to = axes_of("np.linspace", lambda v, k: np.moveaxis(v, 0, k), y, axis)
+    y = ops.moveaxis(y, 0, to)
     return (y, step) if retstep else y
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.indexing import getitem
-from eqsat.numpy_api.operands import array, chosen, strong
+from eqsat.numpy_api.operands import array, chosen, one_axis, strong
 from eqsat.numpy_api.table import covers
-from eqsat.ops import dtype_of, floating, negative_axis, rank
+from eqsat.ops import dtype_of, floating, rank
 from eqsat.support import DTypeError, TraceError, at, caller_line
 from eqsat.terms import HALF, Traced, normal_axes
 
@@ -201,13 +201,14 @@ def average(
         return (y, ops.full_like(y, count)) if returned else y
     weights = strong(weights)
     if shape(weights) != shape(a):
-        if not isinstance(axis, (int, np.integer)) or len(shape(weights)) != 1:
+        axis = one_axis(axis)
+        if not isinstance(axis, int) or shape(weights) != shape(a)[axis:][:1]:
             raise TraceError(
                 f"np.average: weights of shape {shape(weights)} need an int axis of an "
                 f"array of shape {shape(a)}{at(caller_line())}"
             )
         beside = [1] * len(shape(a))
-        beside[negative_axis("np.average", int(axis), len(beside))] = -1
+        beside[axis] = -1
         weights = ops.reshape(weights, tuple(beside))
     own = dtype_of(a) or np.dtype(float)
     least = own if own.kind not in "biu" else np.dtype(float)
@@ -264,7 +265,7 @@ def _running(
         raise TraceError(
             f"{name}: an array of many axes needs axis={at(caller_line())}"
         )
-    axis = 0 if axis is None else axis
+    axis = one_axis(axis) or 0
     y = op(x, axis, dtype)
     if not include:
         return y

@@ -9,7 +9,9 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.numpy_api.operands import (
+    axes_of,
     name_of,
+    one_axis,
     operand,
     refuse_argument,
     refuse_function,
@@ -158,7 +160,8 @@ def _reduce(
                 f"{name}.reduce: no loop for dtype={np.dtype(dtype)}{at(caller_line())}"
             )
         x = cast(x, dtype)
-    return handler(x, **({"axis": 0} | options))
+    options["axis"] = axes_of(f"{name}.reduce", ufunc.reduce, x, options.get("axis", 0))
+    return handler(x, **options)
 
 
 def _accumulate(
@@ -171,7 +174,8 @@ def _accumulate(
     for k in options:
         if k not in ("axis", "dtype"):
             refuse_argument(f"{name}.accumulate", k)
-    return ops.accumulate(ufunc.__name__, x, **options)
+    axis = axes_of(f"{name}.accumulate", ufunc.accumulate, x, options.pop("axis", 0))
+    return ops.accumulate(ufunc.__name__, x, one_axis(axis) or 0, **options)
 
 
 def _handler(ufunc: np.ufunc) -> Handler | None:

@@ -26,7 +26,7 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import matrix_transpose, permute, ravel, reshape, window
-from eqsat.support import ShapeError, at, caller_line
+from eqsat.support import ShapeError, TraceError, at, caller_line
 from eqsat.terms import Labels, of_lists, parse_subscripts
 
 # -- public functions ------------------------------------------------------------------
@@ -64,19 +64,19 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         return in_float32(np.tensordot)(a, b, axes=axes)
     a, b = (np.asarray(x) if type(x) in (int, float) else x for x in (a, b))
     ra, rb = len(known_sizes("tensordot", a)), len(known_sizes("tensordot", b))
+    try:
+        np.tensordot(np.ones((1,) * ra), np.ones((1,) * rb), axes)
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise (TraceError if isinstance(error, TypeError) else ShapeError)(
+            f"tensordot: axes {axes} do not pair those of {a.shape} and {b.shape}"
+            f"{at(caller_line())}"
+        ) from None
     count = as_int(axes)
     if count is not None:
         left, right = list(range(ra - count, ra)), list(range(count))
     else:
         ones = [(row, as_int(row)) for row in axes]
         left, right = (list(row) if one is None else [one] for row, one in ones)
-    if len(left) != len(right) or not all(
-        -r <= i < r for r, row in ((ra, left), (rb, right)) for i in row
-    ):
-        raise ShapeError(
-            f"tensordot: axes {axes} do not pair those of {a.shape} and {b.shape}"
-            f"{at(caller_line())}"
-        )
     la, lb = [f"a{i}" for i in range(ra)], [f"b{i}" for i in range(rb)]
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j]:

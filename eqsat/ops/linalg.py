@@ -143,6 +143,11 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
             f"tensorsolve: argument 'a' of shape {shape} is not square over the axes "
             f"{rest}{at(caller_line())}"
         )
+    if int(np.prod(known_sizes("tensorsolve", b), dtype=int)) != n:
+        raise ShapeError(
+            f"tensorsolve: argument 'b' of shape {known_sizes('tensorsolve', b)} does "
+            f"not fit 'a' of shape {shape}{at(caller_line())}"
+        )
     return reshape(solve(reshape(a, (n, n)), reshape(b, (n,))), rest)
 
 

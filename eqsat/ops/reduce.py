@@ -51,6 +51,7 @@ from eqsat.terms import (
     OnlyWhere,
     Op,
     ReducedAxes,
+    axis_number,
     is_float,
     normal_axes,
     op,
@@ -403,6 +404,8 @@ def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _position(node: Op, x: Any, axis: int | None, keepdims: bool) -> Any:
+    if axis is not None and not isinstance(axis, AttrVar):
+        axis = axis_number(node.name, axis)
     if axis is not None and rank(x) != 0:
         return _reduced(node, x, axis, keepdims)
     if axis not in (None, 0, -1):

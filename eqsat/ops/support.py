@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line
-from eqsat.terms import HALF, Op, Traced, Type
+from eqsat.terms import HALF, Op, Traced, Type, axis_number
 
 
 def is_traced(*values: Any) -> bool:
@@ -78,12 +78,13 @@ def negative_axis(who: str, axis: int, ndim: int | None) -> int:
             f"of axes is not fixed; write it negative, or name all axes in the "
             f"signature in place of '...'"
         )
+    axis = axis_number(who, axis)
     if not -ndim <= axis < ndim:
         raise ShapeError(
             f"{who}: axis {axis} is out of bounds for {ndim} dimensions"
             f"{at(caller_line())}"
         )
-    return int(axis) - ndim if axis >= 0 else int(axis)
+    return axis - ndim if axis >= 0 else axis
 
 
 def as_int(value: Any) -> int | None:

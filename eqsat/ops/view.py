@@ -217,6 +217,8 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Any:
     ndim = len(old)
     if axis is None:
         return reshape(x, [s for s in old if s != 1])
+    if ndim == 0 and axis in (0, -1):
+        return x
     gone = normal_axes("squeeze", axis, ndim)
     for a in gone:
         if old[a] != 1:
@@ -244,6 +246,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
         return transpose_op(x, perm=axes)
     if axes is None:
         axes = range(known_rank("transpose", x) - 1, -1, -1)
+    axes = axes if isinstance(axes, Sequence) else (axes,)
     if ndim is not None and len(axes) != ndim:
         raise ShapeError(
             f"transpose: axes {tuple(axes)} for {ndim} dimensions{at(caller_line())}"
@@ -348,7 +351,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape)
     for by, a in np.broadcast(shift, axis):
-        k = negative_axis("roll", int(a), len(shape))
+        k = negative_axis("roll", a, len(shape))
         n = shape[k]
         cut = n - int(by) % n if n else 0
         if cut not in (0, n):
@@ -448,9 +451,9 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     repeats = operator.index(np.asarray(repeats).item())
     if repeats < 0:
         raise ShapeError(f"repeat: repeats={repeats} is negative{at(caller_line())}")
-    if axis is None:
-        return repeat(ravel(x), repeats, 0)
     shape = known_sizes("repeat", x)
+    if axis is None or (not shape and axis in (0, -1)):
+        return repeat(ravel(x), repeats, 0)
     k = len(shape) + negative_axis("repeat", axis, len(shape))
     y = broadcast_to(expand_dims(x, k + 1), (*shape[: k + 1], repeats, *shape[k + 1 :]))
     return reshape(y, (*shape[:k], shape[k] * repeats, *shape[k + 1 :]))

@@ -27,6 +27,7 @@ from eqsat.terms.op import (
     Traced,
     Vjp,
     annotation_name,
+    axis_number,
     normal_axes,
 )
 from eqsat.terms.op_factories import composite, fused, op, pointwise, weak_floats

@@ -10,6 +10,7 @@ default lowering, and the rule that recognises it.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -402,6 +403,16 @@ def _settle(who: str, kind: str, value: Any, ndim: int | None) -> Any:
     return float(value) if kind == "float" else str(value)
 
 
+def axis_number(who: str, axis: Any) -> int:
+    """``axis`` as an int. Raises :class:`TraceError` for what is none: 1.0, (0,)."""
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise TraceError(
+            f"{who}: axis {axis!r:.60}, expected an int{at(caller_line())}"
+        ) from None
+
+
 def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     """``axis`` (an int, several, or None for all) as sorted negative axis numbers."""
     if ndim is None:
@@ -422,7 +433,7 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     )
     out = set()
     for a in axes:
-        a = int(a)
+        a = axis_number(who, a)
         if not -ndim <= a < ndim:
             raise ShapeError(
                 f"{who}: axis {a} is out of bounds for {ndim} "

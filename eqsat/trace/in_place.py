@@ -39,7 +39,7 @@ from eqsat.support import (
     caller_line,
     made_elsewhere,
 )
-from eqsat.terms import Traced, constant
+from eqsat.terms import Traced, axis_number, constant
 from eqsat.trace.aliasing import with_part
 
 
@@ -143,7 +143,7 @@ def fill(x: Any, value: Any) -> None:
 def sort(x: Any, axis: int = -1, **kwargs: Any) -> None:
     """Write the elements in order along an axis."""
     check(x, "x.sort()")
-    write(x, np.sort(x, axis, **kwargs), "x.sort()")
+    write(x, np.sort(x, axis_number("x.sort()", axis), **kwargs), "x.sort()")
 
 
 def replaced(x: Any, key: Any, value: Any) -> Any:
@@ -257,6 +257,7 @@ def nan_to_num(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any
 def partition(x: Any, kth: Any, axis: int = -1, **kwargs: Any) -> None:
     """Write the elements along an axis, with those below an element before it."""
     check(x, "x.partition(k)")
+    axis = axis_number("x.partition(k)", axis)
     write(x, np.partition(x, kth, axis, **kwargs), "x.partition(k)")
 
 
