@@ -15,7 +15,14 @@ from eqsat.ops import (
     square,
     transpose_op,
 )
-from eqsat.rulelang import at_least, moderate, normal, not_half, not_scalar
+from eqsat.rulelang import (
+    at_least,
+    moderate,
+    nonzero,
+    normal,
+    not_half,
+    not_scalar,
+)
 from eqsat.terms import Axis
 
 PHASE = "canonicalise"
@@ -45,9 +52,9 @@ def scalar_term_right(s, x):
     return s + x, x + s
 
 
-@rule("...", numerics="exact")
+@rule("...", numerics="exact", where=lambda x, a: nonzero(a))
 def subtract_number(x, a: float):
-    """x - a = x + (-a)."""
+    """x - a = x + (-a); the engine has one zero, and -0 - 0 is -0."""
     return x - a, x + (-a)
 
 

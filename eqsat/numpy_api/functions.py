@@ -92,6 +92,9 @@ def call_function(
     if out is not None:
         args, kwargs = _without_out(function, args, kwargs, out)
         found = call_function(function, types, args, kwargs)
+        if function is np.nan_to_num:  # which gives a number of an array without axes
+            found = out.assigned(found, f"{name}(x, copy=False)")
+            return found if found.shape else found[()]
         return out.assigned(found, f"{name}(..., out=x)")
     args, kwargs = settled(tuple(args)), settled(dict(kwargs))
     handler = FUNCTIONS.get(function)
@@ -132,9 +135,12 @@ def _out(
 ) -> Traced | None:
     """The traced array that a function is to write its result to."""
     out = kwargs.get("out")
-    if function is np.nan_to_num and kwargs.get("copy", True) is False:
-        out = args[0] if args else None
-    if out is None and args and isinstance(args[-1], Traced) and function not in DIRECT:
+    if function is np.nan_to_num:
+        given = _signature(function).bind_partial(*args, **kwargs).arguments
+        out = None if given.get("copy", True) else given.get("x")
+    elif (
+        out is None and args and isinstance(args[-1], Traced) and function not in DIRECT
+    ):
         given = _signature(function).bind_partial(*args).arguments
         out = given.get("out")
     return out if isinstance(out, Traced) else None
@@ -148,6 +154,7 @@ def _without_out(
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments without ``out``, in the dtype of which sums are added up."""
     if function is np.nan_to_num:
+        args = (*args[:1], True, *args[2:]) if len(args) > 1 else args
         return args, {k: v for k, v in kwargs.items() if k != "copy"}
     named = {k: v for k, v in kwargs.items() if k != "out"}
     if len(named) == len(kwargs):
@@ -199,6 +206,8 @@ def _settle_axes(
     function: Callable[..., Any], name: str, given: dict[str, Any]
 ) -> None:
     """Make ints of the axes among the arguments of a function, as NumPy does."""
+    if function is np.diff and given.get("n") == 0:  # x itself: no axis is looked at
+        return
     parameters = _signature(function).parameters
     for key in _AXES:
         if key not in parameters or function in _OF_TWO:

@@ -238,6 +238,12 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> 
     return _reduced(sum_op, counting(x, dtype), axis, keepdims)
 
 
+def _from_zero(x: Any) -> Any:
+    """x as the sum of one element each: -0 is 0 then."""
+    dtype = dtype_of(x)
+    return x if dtype is None or dtype.kind in "biu" else x + 0.0
+
+
 def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """Π x over ``axis``, all by default. Small integers and bools give (u)int64."""
     if not is_traced(x):
@@ -383,7 +389,10 @@ def _reduced(node: Op, x: Any, axis: Any, keepdims: bool) -> Any:
         axes = (
             () if ndim == 0 and axis in (0, -1) else normal_axes(node.name, axis, ndim)
         )
-    y = node(x, axis=axes) if axes != () else x
+    if axes != ():
+        y = node(x, axis=axes)
+    else:
+        y = _from_zero(x) if node in (sum_op, mean_op) else x
     if keepdims or axes == ():
         return y
     shape = known_sizes(f"{node.name} without keepdims", x)

@@ -19,6 +19,7 @@ from eqsat.rulelang.condition import (
     hides_future,
     length,
     moderate,
+    nonzero,
     normal,
     not_half,
     not_scalar,

@@ -3,6 +3,7 @@ inferred."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from eqsat.terms.promotion import (
     check_range,
     common_dtype,
     dtype_of,
+    in_half,
     ufunc_dtypes,
 )
 from eqsat.terms.term import DType, Graph, Term, Type, Weak
@@ -94,6 +96,8 @@ def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
     if op.promotion == "first" or len(op.own) >= len(args):
         return [_as_term(graph, a, None) for a in args]
     wanted = _wanted(op, tuple(known))
+    if op.ufunc in _COMPARISONS:
+        args = [in_half(a, w) for a, w in zip(args, wanted, strict=True)]
     for a, w in zip(args, wanted, strict=True):
         check_range(op.name, a, w)
     terms = [_as_term(graph, a, w) for a, w in zip(args, wanted, strict=True)]
@@ -151,19 +155,28 @@ def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
             return value
         if isinstance(value.dtype, Weak):
             number = value.attrs[0] if value.op is SCALAR else None
-            if is_float(dtype) and isinstance(number, int):
-                return scalar(graph, float(number))
+            if is_float(dtype) and isinstance(number, (int, float)):
+                return _number(graph, float(number), dtype)
             return value
         return cast_to(value, dtype)
     if isinstance(value, (int, float)) and not isinstance(value, (bool, np.generic)):
-        return scalar(
-            graph, float(value) if dtype is not None and is_float(dtype) else value
-        )
+        if dtype is None or not is_float(dtype):
+            return scalar(graph, value)
+        return _number(graph, float(value), dtype)
     array = np.asarray(value)
     if array.ndim == 0 and dtype is not None and dtype != np.dtype(bool):
         if array is value:  # kept, since someone may write to it
             graph.arrays[id(array)] = array
         rounded = array.astype(dtype)
-        return scalar(graph, float(rounded) if is_float(dtype) else int(rounded))
+        if not is_float(dtype):
+            return scalar(graph, int(rounded))
+        return _number(graph, float(rounded), dtype)
     term = constant(graph, array)
     return term if dtype is None else cast_to(term, dtype)
+
+
+def _number(graph: Graph, value: float, dtype: np.dtype[Any]) -> Term:
+    """A bare number of a float dtype; -0 as an array, since engines take -0 for 0."""
+    if value == 0 and math.copysign(1, value) < 0:
+        return constant(graph, np.asarray(value, dtype))
+    return scalar(graph, value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.support import DTypeError, TraceError, at, caller_line
-from eqsat.terms.op import SCALAR
+from eqsat.terms.op import HALF, SCALAR
 from eqsat.terms.term import DType, Term, Weak
 from eqsat.terms.type_rules import BF16, dtype_code, is_float
 
@@ -56,6 +56,20 @@ def beyond(value: Any, known: Sequence[DType]) -> Any:
             if not held.min <= value <= held.max:
                 return math.copysign(math.inf, value)
     return value
+
+
+def in_half(value: Any, dtype: np.dtype[Any] | None) -> Any:
+    """A bare number in the half precision in which it is compared: for float16, 2049 is
+    2048, and 70000 is infinite. Any other ``value`` as it is, and so are floats beside
+    bfloat16, which NumPy compares in float32."""
+    known = isinstance(value, Term) and value.op is SCALAR
+    number = value.attrs[0] if known else value
+    if type(number) not in (int, float) or dtype not in HALF:
+        return value
+    if type(number) is float and dtype == BF16:
+        return value
+    with np.errstate(over="ignore"):
+        return float(np.asarray(float(number)).astype(dtype))
 
 
 def ufunc_dtypes(

@@ -21,7 +21,13 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
-from eqsat.support import TraceAttributeError, TraceError, at, caller_line
+from eqsat.support import (
+    ReadOnlyError,
+    TraceAttributeError,
+    TraceError,
+    at,
+    caller_line,
+)
 from eqsat.terms import Graph, Term, Traced
 
 Change = Callable[[Any], Any]
@@ -79,6 +85,7 @@ class Array(Protocol):
     """A traced array, as far as writes go."""
 
     term: Any
+    size: int
     known: Any
     layout: MemoryLayout | None
     memory: SharedMemory | None
@@ -177,6 +184,8 @@ def shared(owner: Array, refusal: Refusal | None = None) -> SharedMemory:
 
 def layout_of(x: Array) -> MemoryLayout | None:
     """How ``x`` lies in memory; None where that is not known."""
+    if x.size <= 1:
+        return MemoryLayout.of(x)
     layout = x.layout if x.memory is None else x.memory.layout
     for v in x.path:
         if layout is None or v.look is None:
@@ -190,12 +199,12 @@ def shown_by_layout(
 ) -> Any:
     """``found``, which is ``function(x, *args, **kwargs)``: a view of ``x`` or a copy
     as this lies in memory."""
-    layout = layout_of(x)
+    layout = layout_of(x) if x.is_array else None
     asked = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
     if layout is None or "A" in asked or "K" in asked:
         return shown(x, found, view_of, function, args, kwargs, None)
     memory = x.memory or shared(x)
-    found = type(found)(found.term) if found is x else found
+    found = type(found)(found.term, True) if found is x else found
     seen = _seen_by(function, layout.shown, *args, **kwargs)
     if seen is None:
         own = shared(found)
@@ -228,9 +237,12 @@ def _seen_by(
 
 
 def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
-    """``found``, which shows ``x`` as the view of ``how`` says; numbers are copies."""
-    if found is x or not found.shape:
+    """``found``, which shows ``x`` as the view of ``how`` says; numbers are copies, and
+    so is what arrays show of them."""
+    if found is x or not found.is_array:
         return found
+    if not x.is_array:
+        x = type(x)(x.term)
     memory = x.memory or shared(x)
     if memory.refusal is None:
         found.path = (*x.path, view(*how))
@@ -616,7 +628,7 @@ def _result_of_view(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -
     if function in _BY_LAYOUT:
         return shown_by_layout(x, found, function, *behind)
     if found is x and function in _REPEATED:
-        found = type(x)(x.term)
+        found = type(x)(x.term, x.is_array)
     if isinstance(found, Traced):
         return shown(x, found, view_of, function, *behind, None)
     parts = (shown(x, f, view_of, function, *behind, i) for i, f in enumerate(found))
@@ -638,12 +650,33 @@ def _result_of_meshgrid(
     x: Any, function: Any, args: Any, kwargs: Any, found: Any
 ) -> Any:
     if kwargs.get("copy", True):
-        return found
+        own = [type(x)(f.term) if any(f is a for a in args) else f for f in found]
+        return type(found)(own)
     pairs = zip(args, found, strict=True)
     return [
         shown(a, f, view_of, function, (), {}, None) if isinstance(a, Traced) else f
         for a, f in pairs
     ]
+
+
+def _result_of_nothing(name: str, default: Any, nothing: int) -> Callable[..., Any]:
+    """What a function gives whose second argument says how often it is done: its first
+    one itself where that is ``nothing``."""
+
+    def result(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+        times = args[1] if len(args) > 1 else kwargs.get(name, default)
+        if times == nothing and _behind_first(x, args, kwargs) is not None:
+            return x
+        return type(found)(found.term) if found is x else found
+
+    return result
+
+
+def _result_of_imag(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    if found.is_array:
+        why = "would change np.imag(x), which is read-only"
+        shared(found, Refusal(ReadOnlyError, why))
+    return found
 
 
 def _result_of_astype(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
@@ -656,6 +689,9 @@ RESULTS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_VIEWS, _result_of_view),
     np.astype: _result_of_astype,
     np.einsum: _result_of_einsum,
+    np.diff: _result_of_nothing("n", 1, 0),
+    np.imag: _result_of_imag,
+    np.linalg.matrix_power: _result_of_nothing("n", None, 1),
     np.meshgrid: _result_of_meshgrid,
     np.real: lambda x, *others: x,
 }

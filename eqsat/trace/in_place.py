@@ -105,6 +105,12 @@ def check(x: Any, how: str) -> None:
             f"{how} would change an array in place; lazy arrays never change\n"
             f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
         )
+    if not x.is_array:
+        raise TraceError(
+            f"{how}: x is a number of {x.dtype}, as NumPy makes of one element, and "
+            "nothing can be written to it\n  write x = y; array[i, ...] is an array "
+            f"that shows an element{at(caller_line())}"
+        )
     if x.memory is not None:
         x.memory.check(how)
 
@@ -246,12 +252,6 @@ def assigned(out: Any, value: Any, how: str) -> Any:
         )
     write(out, fitted(out, value, out.shape, how, "same_kind"), how)
     return out
-
-
-def nan_to_num(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
-    """What ``np.nan_to_num`` gives: with ``copy=False`` it writes to its argument."""
-    copy = args[1] if len(args) > 1 else kwargs.get("copy", True)
-    return found if copy else assigned(x, found, "np.nan_to_num(x, copy=False)")
 
 
 def partition(x: Any, kth: Any, axis: int = -1, **kwargs: Any) -> None:

@@ -129,23 +129,23 @@ def _array(
         found = found.astype(dtype)
     elif copy and found is object:
         found = np.copy(found)
+    elif found is object and found.shape and order in ("C", "F"):
+        lie = np.ascontiguousarray if order == "C" else np.asfortranarray
+        found = found.result_of(lie, (found,), {}, Tracer(found.term))
     missing = ndmin - len(found.shape)
     return found.reshape((1,) * missing + found.shape) if missing > 0 else found
 
 
-def _asarray(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return _array(a, dtype, copy=False)
+def _asarray(a: Any, dtype: Any = None, order: str | None = None, **kwargs: Any) -> Any:
+    return _array(a, dtype, copy=False, order=order)
 
 
-def _in_order(function: Callable[..., Any]) -> Callable[..., Any]:
+def _in_order(order: str) -> Callable[..., Any]:
     """``np.ascontiguousarray`` or ``np.asfortranarray``: a copy where the elements lie
     otherwise in memory."""
 
     def in_order(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
-        found = _array(a, dtype, copy=False, ndmin=1)
-        if found is not a:
-            return found
-        return a.result_of(function, (a,), {}, Tracer(a.term))
+        return _array(a, dtype, copy=False, order=order, ndmin=1)
 
     return in_order
 
@@ -170,8 +170,8 @@ _OF_TRACED: dict[Any, Callable[..., Any]] = {
     np.array: _array,
     np.asarray: _asarray,
     np.asanyarray: _asarray,
-    np.ascontiguousarray: _in_order(np.ascontiguousarray),
-    np.asfortranarray: _in_order(np.asfortranarray),
+    np.ascontiguousarray: _in_order("C"),
+    np.asfortranarray: _in_order("F"),
     np.full: _full,
     np.full_like: _full_like,
 }

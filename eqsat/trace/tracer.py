@@ -45,18 +45,16 @@ _ARRAYS: frozenset[Any] = frozenset(
         *(np.where, np.select, np.broadcast_to, np.copy, np.tensordot, np.cov),
         *(np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.astype),
         *(np.isin, np.roll, np.tile, np.moveaxis, np.permute_dims, np.pad),
-        np.linalg.tensordot,
+        *(np.linalg.tensordot, np.expand_dims),
     )
 )
 """What gives arrays without axes where most functions give numbers."""
 _AS_GIVEN: frozenset[Any] = frozenset(
-    (np.reshape, np.squeeze, np.transpose, np.real, np.imag)
+    (np.reshape, np.squeeze, np.transpose, np.real, np.imag, np.diff)
 )
 """What gives a number of a number, and an array of an array."""
 _FILLED: frozenset[Any] = frozenset({np.zeros, np.ones, np.empty, np.full})
 """What makes arrays of one value."""
-_RESULTS = aliasing.RESULTS | {np.nan_to_num: in_place.nan_to_num}
-"""Functions whose results may show, or be, what they are given."""
 VALUES = frozenset("dump dumps item tobytes tofile tolist".split())
 _MEMORY = frozenset("base ctypes data flags getfield strides".split())
 
@@ -259,7 +257,7 @@ class Tracer(Operators):
         basic = aliasing.is_basic(key)
         found = aliasing.part(self, key) if basic else getitem(self, key)
         if not found.shape:  # NumPy copies a number, and shows an array for ``...``
-            return Tracer(found.term, _has_ellipsis(key))
+            found = Tracer(found.term, _has_ellipsis(key))
         if not basic:
             return found
         return aliasing.shown(self, found, aliasing.view_at, key)
@@ -297,11 +295,11 @@ class Tracer(Operators):
         if self.has_value:
             return found
         if isinstance(found, Tracer) and not found.shape:
-            found = type(found)(found.term, function in _ARRAYS)
-            if function in _AS_GIVEN:
-                found.is_array = self.is_array
-            return found
-        result = _RESULTS.get(function)
+            given = self.is_array if function in _AS_GIVEN else function in _ARRAYS
+            found = type(found)(found.term, given)
+            if not found.is_array:
+                return found
+        result = aliasing.RESULTS.get(function)
         if result is not None:
             return result(self, function, args, kwargs, found)
         if isinstance(found, Tracer) and any(

@@ -40,8 +40,11 @@ def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     if ufunc in (np.add, np.subtract) and given:
         given = [_addend(x, v, shape, how) for v in given]
         size, axis = joined.shape[0], -len(joined.shape)
+        less = ufunc is np.subtract or x.dtype.kind not in "biu"
+        if less and ufunc is np.add:  # -0 + 0 is 0, and -0 - 0 is -0
+            given = [ops.negative(v) for v in given]
         added = ops.add_at(given[0], places, axis=axis, size=size)
-        new = joined + added if ufunc is np.add else joined - added
+        new = joined - added if less else joined + added
     else:
         given = [np.broadcast_to(v, shape) for v in given]
         new = _one_by_one(ufunc, joined, places, given, how)

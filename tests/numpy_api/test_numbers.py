@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -159,3 +160,86 @@ def test_what_is_left_of_no_elements_is_a_number(name: str) -> None:
     assert type(found) is np.float64 and found == -2
     rows = eq.jit(lambda x: function(x, 0, initial=-2))(np.ones((0, 6)))
     np.testing.assert_array_equal(rows, np.full(6, -2.0))
+
+
+HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)]
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "mlx"])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_integers_are_compared_in_the_dtype_of_floats(dtype: Any, backend: str) -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 1, 2048, 65504], dtype)
+    numbers = (2**63 - 1, -(2**63), 70000, -70000, 65519, 65520, 2049, 3)
+
+    def compared(x: Any) -> Any:
+        both = [(x == n, n != x, x < n, n <= x, x > n, n >= x) for n in numbers]
+        return [one for six in both for one in six]
+
+    with np.errstate(all="ignore"):
+        want = compared(x)
+    for numerics in ("exact", "reassociate"):
+        options = eq.Options(numerics=numerics)
+        got = eq.jit(compared, backend=backend, options=options)(x)
+        assert [np.asarray(g).tolist() for g in got] == [w.tolist() for w in want]
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate"])
+def test_both_zeros_in_one_function_are_two_numbers(numerics: str) -> None:
+    x = np.array([-0.0, 0.0, 1.0])
+    for f in (
+        lambda x: (np.copysign(x + 2, -0.0), np.copysign(x + 2, 0.0)),
+        lambda x: (x + 0.0, x + -0.0),
+        lambda x: (x * np.float32(-0.0), x * 0.0),
+        lambda x: (np.full_like(x, -0.0), np.zeros_like(x), x * -0.0),
+    ):
+        got = eq.jit(f, options=eq.Options(numerics=numerics))(x)
+        for one, want in zip(got, f(x), strict=True):
+            assert np.signbit(one).tolist() == np.signbit(want).tolist()
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate", "approximate", "fast"])
+@pytest.mark.parametrize("backend", ["native", "numpy", "mlx"])
+def test_what_nothing_is_added_to_keeps_its_bits(backend: str, numerics: str) -> None:
+    def known(x: Any, i: Any) -> Any:
+        np.add.at(x, [0, 0], 1.0)
+        np.subtract.at(x, [1], 1.0)
+        return x
+
+    def computed(x: Any, i: Any) -> Any:
+        np.add.at(x[::-1], i, x[-1])
+        return x
+
+    for f in (known, computed):
+        for dtype in HALVES:
+            for shape in ((4,), (40,), (5, 3)):
+                x = np.full(shape, -0.0, dtype)
+                x[-1] = 3
+                i, want = np.array([1, 1]), x.copy()
+                f(want, i)
+                eq.jit(f, backend=backend, options=eq.Options(numerics=numerics))(x, i)
+                assert x.tobytes() == want.tobytes()
+
+
+ZEROS: dict[str, Any] = {
+    "x - 0.0": lambda x: x - 0.0,
+    "x + 0.0": lambda x: x + 0.0,
+    "x + -0.0": lambda x: x + (-0.0),
+    "x - -0.0": lambda x: x - (-0.0),
+    "0.0 - x": lambda x: 0.0 - x,
+    "-0.0 - x": lambda x: -0.0 - x,
+    "x * -1.0 + 0.0": lambda x: x * -1.0 + 0.0,
+    "x * 0.0": lambda x: x * 0.0,
+    "x * -0.0": lambda x: x * -0.0,
+    "(x - 0.0) * 2": lambda x: (x - 0.0) * 2,
+    "copysign": lambda x: np.copysign(1.0, x - 0.0),
+    "both": lambda x: (x + 0.0) * (x - 0.0),
+}
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("name", ZEROS)
+def test_the_sign_of_zero_is_kept(name: str, backend: str) -> None:
+    x = np.array([-0.0, 0.0, 1.0, -1.0])
+    exact = eq.Options(numerics="exact")
+    found = eq.jit(ZEROS[name], backend=backend, options=exact)(x)
+    assert found.tobytes() == ZEROS[name](x).tobytes()

@@ -41,11 +41,38 @@ x[:3].reshape(-1)[::2]; x[2].reshape(2, 2); x[:, 1].reshape(5, 1); x[:, 1:2].rav
 x[:1].ravel("F"); x.T.T.ravel(); np.stack([x])[0]; x[[0]]; x[np.arange(2)];
 np.astype(x, float, copy=False); np.astype(x, float); np.flipud(x)[::-1];
 x.swapaxes(0, 1).swapaxes(0, 1).reshape(-1); np.where(True, x, x); x.squeeze();
-np.broadcast_arrays(x)[0]; x.reshape(-1).T; x.T[1:].T.reshape(-1)
+np.broadcast_arrays(x)[0]; x.reshape(-1).T; x.T[1:].T.reshape(-1); np.diff(x, 0);
+np.diff(x, n=0, axis=0); np.diff(x, 0, prepend=1.0); np.linalg.matrix_power(x[:4], 1);
+np.asarray(x, order="F"); np.asarray(x, order="C"); np.array(x, copy=None, order="F");
+np.nan_to_num(x, False); x[0, ...]; x[1:2, :1].squeeze(); x[1:2, :1].reshape(());
+np.meshgrid(x[0])[0]; np.clip(x, None, None); np.repeat(x, 1, 0); np.pad(x, 0)
 """
 READ_ONLY = """
 np.diagonal(x); x.diagonal(); np.diag(x); np.linalg.diagonal(x);
-np.broadcast_to(x, (2, 5, 4)); np.broadcast_to(x, x.shape)
+np.broadcast_to(x, (2, 5, 4)); np.broadcast_to(x, x.shape); np.imag(x); x.imag;
+x.imag.T; np.real(np.imag(x))[0]; np.broadcast_to(x.sum(), (3,));
+np.broadcast_to(x[0, ...], (4,))
+"""
+WITHOUT_AXES = """
+x.T; x[None]; x[...]; x[..., None]; x.T[None].T[0, ...]; x.reshape(()); x.reshape(1, 1);
+x.reshape(-1); x.ravel(); x.view(); np.squeeze(x); np.squeeze(x, ()); x.squeeze()[None];
+np.atleast_1d(x); np.atleast_2d(x)[0]; np.transpose(x); np.permute_dims(x);
+np.expand_dims(x, ()); np.expand_dims(x, 0)[0, ...]; np.flip(x[None]); np.real(x);
+np.real(x)[None]; x.conj(); x.real; np.diff(x, 0); np.asarray(x);
+np.ascontiguousarray(x); np.array(x); x.copy(); x.flatten(); x.astype(x.dtype);
+x.astype(x.dtype, copy=False); np.where(True, x, x); np.unstack(x[None, None])[0];
+np.swapaxes(x[None, None], 0, 1); x[None].T[0, ...][None]; np.broadcast_arrays(x)[0]
+"""
+NUMBERS = """
+x[0, 0]; x[-1][2]; x[0].sum(); x.max(); x.mean(); x[0] @ x[1]; np.dot(x[0], x[1]);
+x.flat[0]; x[2, 3] + 1; np.sqrt(x[0, 0]); x.reshape(-1)[3]; x[..., 0][2];
+x[0, 0, ...][()]; x[0, 0, ...] * 2; next(iter(x[0])); np.nan_to_num(x[0, 0]);
+np.round(x[0, 0]); x[0, 0].T; x[0, 0].real; np.einsum("...", x[0, 0, ...]);
+np.squeeze(x[0, 0]); x[0, 0].reshape(())
+"""
+TO_NUMBERS = """
+v[...] = 7; v[()] = 7; v.fill(7); np.copyto(v, 7.0); np.add(v, 1, out=v);
+np.sum(x, out=v); np.add.at(v, (), 1.0); np.put(v, 0, 7); np.putmask(v, True, 7.0)
 """
 REFUSED = """
 x.ravel("K"); np.meshgrid(x[0], x[1], copy=False)[0]; np.require(x);
@@ -75,6 +102,65 @@ def test_writes_through_all_that_may_show_an_argument(shown: str) -> None:
             want, got = f(theirs), g(mine)
             assert_same(mine, theirs)
             assert_same(got, want)
+
+
+@pytest.mark.parametrize("kind", [float, int])
+@pytest.mark.parametrize("shown", listed(WITHOUT_AXES))
+def test_writes_through_what_shows_an_array_without_axes(shown: str, kind: Any) -> None:
+    behind = "return np.array(v), np.array(x)"
+    for write in ("v[...] = 7", "v += 7", "x[...] = 7", "v[...] = 7; x += v.sum()"):
+        for x in ("x", "np.array(x)", "np.array(x[None][0])"):
+            f = function(f"y = x; x = {x}\n    v = {shown}\n    {write}\n    {behind}")
+            mine, theirs = np.array(5, kind), np.array(5, kind)
+            want = f(theirs)
+            assert_same(eq.jit(f)(mine), want)
+            assert_same(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_writes_through_an_element_of_an_array_made_inside(backend: str) -> None:
+    f = function(
+        "o = np.zeros((2, 3)); v = o[..., 1, 2]; w = v[None]\n"
+        "    v[...] = x.sum(); w[0] *= 2; o[0] = x[0, :3]\n    return o, v, w"
+    )
+    agree(f, backend)
+
+
+@pytest.mark.parametrize("made", ["x[0, 0]", "x.sum()", "x[0] @ x[1]"])
+@pytest.mark.parametrize(
+    "shown", ["s[None]", "s[...]", "s.reshape(1)", "np.atleast_1d(s)", "s.ravel()"]
+)
+def test_what_is_made_of_a_number_is_a_copy(made: str, shown: str) -> None:
+    agree(function(f"s = {made}; v = {shown}; v[...] = 9; return s, v"), "native")
+
+
+@pytest.mark.parametrize("number", listed(NUMBERS))
+def test_nothing_is_written_to_a_number(number: str) -> None:
+    f = function(f"v = {number}\n    v[...] = 7")
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        f(A.copy())
+    with pytest.raises(TraceError, match=r"x\[...\] = y: x is a number of float64"):
+        eq.jit(f)(A.copy())
+    agree(function(f"v = {number}; w = v; v += 1; v *= 2; return v, w"), "native")
+
+
+@pytest.mark.parametrize("write", listed(TO_NUMBERS))
+def test_no_function_writes_to_a_number(write: str) -> None:
+    f = function(f"v = x[0, 0]\n    {write}\n    return x + 0, v")
+    x = A.copy()
+    with pytest.raises(TraceError, match="x is a number of float64"):
+        eq.jit(f)(x)
+    assert_same(x, A)
+
+
+@pytest.mark.parametrize("copy", ["True", "False"])
+def test_integers_without_nan_are_copied_where_numpy_copies(copy: str) -> None:
+    for shape in ((3,), ()):
+        for how in (f"copy={copy}", copy):
+            f = function(f"v = np.nan_to_num(x, {how})\n    x += 2\n    return v + 0")
+            mine, theirs = np.full(shape, 4), np.full(shape, 4)
+            assert_same(eq.jit(f)(mine), f(theirs))
+            assert_same(mine, theirs)
 
 
 @pytest.mark.parametrize("shown", listed(READ_ONLY))
