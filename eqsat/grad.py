@@ -7,15 +7,17 @@ differentiated (:mod:`eqsat.reverse`), and :func:`eqsat.jit` makes one program o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack, overload
 
-from eqsat.jit import Jit, jit
+from eqsat.jit import Jit, P, R, jit
 from eqsat.numpy_api import AtEnd
 from eqsat.reverse import gradients
+from eqsat.rulelang import Rule, RuleSet
 from eqsat.support import (
     DTypeError,
     OptionError,
+    Options,
     ShapeError,
     TraceError,
     an,
@@ -37,7 +39,24 @@ from eqsat.trace import (
 Which = int | str | Sequence[int | str]
 
 
-def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -> Any:
+class How(TypedDict, total=False):
+    """Keywords of :func:`eqsat.jit`."""
+
+    backend: str | None
+    rules: RuleSet | Iterable[Rule] | None
+    options: Options | None
+    constants: Collection[str | int]
+
+
+@overload
+def grad(
+    fn: Callable[P, Any], argnums: Which = 0, **how: Unpack[How]
+) -> Jit[P, Any]: ...
+@overload
+def grad(
+    fn: None = None, argnums: Which = 0, **how: Unpack[How]
+) -> Callable[[Callable[P, Any]], Jit[P, Any]]: ...
+def grad(fn: Any = None, argnums: Which = 0, **how: Unpack[How]) -> Any:
     """The gradient of ``fn`` by the arguments ``argnums``: ∂fn/∂x for each array x.
 
     ``fn`` returns an array of one number of a floating dtype. ``argnums`` is the
@@ -79,9 +98,15 @@ def grad(fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any) -
     return jit(Gradient(fn, argnums, False), **how)
 
 
+@overload
 def value_and_grad(
-    fn: Callable[..., Any] | None = None, argnums: Which = 0, **how: Any
-) -> Any:
+    fn: Callable[P, R], argnums: Which = 0, **how: Unpack[How]
+) -> Jit[P, tuple[R, Any]]: ...
+@overload
+def value_and_grad(
+    fn: None = None, argnums: Which = 0, **how: Unpack[How]
+) -> Callable[[Callable[P, R]], Jit[P, tuple[R, Any]]]: ...
+def value_and_grad(fn: Any = None, argnums: Which = 0, **how: Unpack[How]) -> Any:
     """The pair of what ``fn`` returns and its gradient, in one program.
 
     Arguments and errors as of :func:`grad`.

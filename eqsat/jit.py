@@ -16,7 +16,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
 from eqsat.explain import Explanation
 from eqsat.kept_programs import keep, most
@@ -60,6 +60,19 @@ from eqsat.trace import (
     with_known_as_arrays,
 )
 
+if TYPE_CHECKING:  # plain `Jit` is a function of anything
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", covariant=True, default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+Q = ParamSpec("Q")
+S = TypeVar("S")
+
 _MOST = 1024
 """Calls with read-only arrays that are counted."""
 CODE_S = 5e-4
@@ -84,9 +97,10 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Jit(pytree.Made):
+class Jit(pytree.Made, Generic[P, R]):
     """A function that is optimised for each signature it is called with. Made by
-    :func:`jit`."""
+    :func:`jit`. Type checkers know its parameters and what it returns: those of the
+    function."""
 
     __slots__ = {  # a slot: the call of an object finds the entry without Python
         "__call__": "Run the optimised program; the first call of a signature compiles "
@@ -94,7 +108,7 @@ class Jit(pytree.Made):
         "__dict__": "What the function has been given.",
         "__weakref__": "",
     }
-    __call__: Callable[..., Any]
+    __call__: Callable[P, R]
 
     def __init__(
         self,
@@ -178,6 +192,12 @@ class Jit(pytree.Made):
             else:
                 self._entry.ask(entry.function)
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...
+    @overload
+    def __get__(
+        self: Jit[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -352,6 +372,22 @@ class Jit(pytree.Made):
         return done
 
 
+@overload
+def jit(
+    fn: Callable[P, R],
+    backend: str | None = None,
+    rules: RuleSet | Iterable[Rule] | None = None,
+    options: Options | None = None,
+    constants: Collection[str | int] = (),
+) -> Jit[P, R]: ...
+@overload
+def jit(
+    fn: None = None,
+    backend: str | None = None,
+    rules: RuleSet | Iterable[Rule] | None = None,
+    options: Options | None = None,
+    constants: Collection[str | int] = (),
+) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     backend: str | None = None,

@@ -42,7 +42,7 @@ def _batch_norm(lead, spelling, form):
     def sides(x, m, s, w, c, eps):
         """(x - mean) / √(var + eps) w + b = batch_norm(x)."""
         flat = [reshape_op(y, shape=(x.shape[1],)) for y in (m, s, w, c)]
-        return form(x - m, s + eps, w) + c, batch_norm(x, *flat, eps)
+        return form(x - m, s + eps, w) + c, batch_norm(*(x, *flat, eps))
 
     k = f"{lead}k 1 1"
     signature = f"b k h v, {k}, {k}, {k}, {k}, "

@@ -141,7 +141,7 @@ def _program(
         rest = iter(arrays)
         return tuple(f(*(next(rest) for _ in range(n))) for n, f in steps)
 
-    return jit(function, backend=backend, options=mode.options)  # type: ignore[no-any-return]
+    return jit(function, backend=backend, options=mode.options)
 
 
 def _run(program: Callable[..., Any], turn: Sequence[Expected]) -> Any:

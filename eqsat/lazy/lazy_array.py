@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, update_wrapper
 from operator import attrgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from eqsat.support import (
     line_of,
     pytree,
 )
-from eqsat.terms import INPUT, Graph, Op, Term, Type, apply, constant
+from eqsat.terms import INPUT, Graph, Op, Shape, Term, Type, apply, constant
 from eqsat.trace import (
     VALUES,
     Tracer,
@@ -59,6 +59,9 @@ from eqsat.trace import (
     to_numpy,
     trace,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,12 +215,12 @@ class LazyArray(Tracer):
         self.kind = array_kind(term.type, is_array)
         self.recipe, self.given, self.place = None, (), None
 
-    shape = _of_kind("shape", "Sizes of the axes.")
-    ndim = _of_kind("ndim", "Number of axes.")
-    size = _of_kind("size", "Number of elements.")
-    dtype = _of_kind("dtype", "Type of the elements.")
-    itemsize = _of_kind("itemsize", "Bytes of one element.")
-    nbytes = _of_kind("nbytes", "Bytes of all elements.")
+    shape: Shape = _of_kind("shape", "Sizes of the axes.")
+    ndim: int = _of_kind("ndim", "Number of axes.")
+    size: int = _of_kind("size", "Number of elements.")
+    dtype: Any = _of_kind("dtype", "Type of the elements.")
+    itemsize: int = _of_kind("itemsize", "Bytes of one element.")
+    nbytes: int = _of_kind("nbytes", "Bytes of all elements.")
     is_array = property(
         attrgetter("kind.is_array"),
         lambda self, yes: setattr(self, "kind", array_kind(self.kind.type, yes)),
@@ -345,13 +348,14 @@ class LazyArray(Tracer):
         with _told():
             return super().__getattr__(name)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> LazyArray:
         value = self.value
         if type(value) is np.ndarray and _is_basic(key):
             with suppress(IndexError):  # which is raised below in other words
                 view = np.asarray(value[key])
                 return _leaf(view, (view.dtype, view.shape))
-        return _record(_getitem, (self, key), {})
+        found: LazyArray = _record(_getitem, (self, key), {})
+        return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with _told():
@@ -555,7 +559,7 @@ def _is_mask(key: Any) -> bool:
     return known and np.asarray(key).dtype == np.dtype(bool)
 
 
-def array(data: Any, dtype: Any = None) -> Any:
+def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
     """A lazy array of ``data``: what :func:`numpy.array` takes, and arrays of other
     libraries that :func:`jit` takes, copied.
 
@@ -574,7 +578,7 @@ def array(data: Any, dtype: Any = None) -> Any:
     array([2., 5.], dtype=float32)
     """
     if isinstance(data, Tracer):
-        return data if dtype is None else data.astype(dtype)
+        return cast(LazyArray, data if dtype is None else data.astype(dtype))
     if is_mlx(data):
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
         made = _leaf(_alias(data), type_)

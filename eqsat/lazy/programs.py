@@ -160,7 +160,7 @@ def program_of(outline: Outline) -> Jit:
 
 
 def _jitted(outline: Outline) -> Jit:
-    return cast(Jit, jit(outline.function()))
+    return jit(outline.function())
 
 
 def _note_numbers(outline: Outline) -> None:

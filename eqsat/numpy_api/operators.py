@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 
@@ -15,48 +15,50 @@ from eqsat.ops import dtype_of
 from eqsat.support import DTypeError, TraceError, an, at, caller_line
 from eqsat.terms import AttrVar, Traced, dtype_code
 
-Method = Callable[..., Any]
+if TYPE_CHECKING:
+    S = TypeVar("S")
+
+    class ArrayMethod(Protocol):
+        """A function that is a method of ``S`` and gives an ``S``."""
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+        @overload
+        def __get__(self, of: None, owner: Any = None, /) -> Callable[..., Any]: ...
+        @overload
+        def __get__(self, of: S, owner: Any = None, /) -> Callable[..., S]: ...
 
 
-def _forward(op: Callable[[Any, Any], Any]) -> Method:
+def _forward(op: Callable[[Any, Any], Any]) -> ArrayMethod:
     """``x + y``."""
 
     def forward(self: Any, other: Any) -> Any:
         other = operand(other)
         return other if other is NotImplemented else op(self, other)
 
-    return forward
+    return cast("ArrayMethod", forward)
 
 
-def _reflected(op: Callable[[Any, Any], Any]) -> Method:
+def _reflected(op: Callable[[Any, Any], Any]) -> ArrayMethod:
     """``y + x``, asked of ``x``."""
 
     def reflected(self: Any, other: Any) -> Any:
         other = operand(other)
         return other if other is NotImplemented else op(other, self)
 
-    return reflected
+    return cast("ArrayMethod", reflected)
 
 
-def _in_place(symbol: str, plain: Method) -> Method:
+def _in_place(symbol: str, plain: Callable[..., Any]) -> ArrayMethod:
     """``x += y``, by what ``x + y`` is."""
 
     def change(self: Any, other: Any) -> Any:
         value = plain(self, other)
         return value if value is NotImplemented else self.changed(symbol, value)
 
-    return change
+    return cast("ArrayMethod", change)
 
 
-def _binary(
-    symbol: str, op: Callable[[Any, Any], Any]
-) -> tuple[Method, Method, Method]:
-    """``x + y``, the reflected ``y + x``, and ``x += y``."""
-    forward = _forward(op)
-    return forward, _reflected(op), _in_place(symbol, forward)
-
-
-def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> Method:
+def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> ArrayMethod:
     """``x == y``, element by element, also where Python would fall back on identity."""
 
     def compare(self: Any, other: Any) -> Any:
@@ -69,10 +71,10 @@ def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> Method:
         other = operand(other)
         return other if other is NotImplemented else op(self, other)
 
-    return compare
+    return cast("ArrayMethod", compare)
 
 
-def _method(function: Callable[..., Any]) -> Method:
+def _method(function: Callable[..., Any]) -> ArrayMethod:
     """The method that is ``function`` with the array as its first argument."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,12 +82,16 @@ def _method(function: Callable[..., Any]) -> Method:
 
     method.__name__ = function.__name__
     method.__doc__ = f"As ``np.{function.__name__}``."
-    return method
+    return cast("ArrayMethod", method)
 
 
 def _compress(self: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
     """As ``np.compress``."""
     return call_function(np.compress, (), (condition, self, axis, out), {})
+
+
+_POWERS = {2: ops.square, 0.5: ops.sqrt, -1: ops.reciprocal}
+"""Exponents that mean another function, as in NumPy."""
 
 
 class Operators(Traced):
@@ -99,38 +105,61 @@ class Operators(Traced):
     __pandas_priority__ = 5000  # Series + x asks x
     __hash__ = None  # type: ignore[assignment]
 
-    __add__, __radd__, __iadd__ = _binary("+", ops.add)
-    __sub__, __rsub__, __isub__ = _binary("-", ops.subtract)
-    __mul__, __rmul__, __imul__ = _binary("*", ops.multiply)
-    __truediv__, __rtruediv__, __itruediv__ = _binary("/", ops.divide)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary("//", ops.floor_divide)
-    __mod__, __rmod__, __imod__ = _binary("%", ops.remainder)
-    __matmul__, __rmatmul__, __imatmul__ = _binary("@", ops.matmul)
-    __and__, __rand__, __iand__ = _binary("&", ops.bitwise_and)
-    __or__, __ror__, __ior__ = _binary("|", ops.bitwise_or)
-    __xor__, __rxor__, __ixor__ = _binary("^", ops.bitwise_xor)
-    __lshift__, __rlshift__, __ilshift__ = _binary("<<", ops.left_shift)
-    __rshift__, __rrshift__, __irshift__ = _binary(">>", ops.right_shift)
-    __lt__, __gt__ = _forward(ops.less), _forward(ops.greater)
-    __le__, __ge__ = _forward(ops.less_equal), _forward(ops.greater_equal)
-    __eq__ = _comparison("==", ops.equal)
-    __ne__ = _comparison("!=", ops.not_equal)
-    _power, __rpow__ = _forward(power), _reflected(power)
+    __add__: ArrayMethod = _forward(ops.add)
+    __radd__: ArrayMethod = _reflected(ops.add)
+    __iadd__: ArrayMethod = _in_place("+", _forward(ops.add))
+    __sub__: ArrayMethod = _forward(ops.subtract)
+    __rsub__: ArrayMethod = _reflected(ops.subtract)
+    __isub__: ArrayMethod = _in_place("-", _forward(ops.subtract))
+    __mul__: ArrayMethod = _forward(ops.multiply)
+    __rmul__: ArrayMethod = _reflected(ops.multiply)
+    __imul__: ArrayMethod = _in_place("*", _forward(ops.multiply))
+    __truediv__: ArrayMethod = _forward(ops.divide)
+    __rtruediv__: ArrayMethod = _reflected(ops.divide)
+    __itruediv__: ArrayMethod = _in_place("/", _forward(ops.divide))
+    __floordiv__: ArrayMethod = _forward(ops.floor_divide)
+    __rfloordiv__: ArrayMethod = _reflected(ops.floor_divide)
+    __ifloordiv__: ArrayMethod = _in_place("//", _forward(ops.floor_divide))
+    __mod__: ArrayMethod = _forward(ops.remainder)
+    __rmod__: ArrayMethod = _reflected(ops.remainder)
+    __imod__: ArrayMethod = _in_place("%", _forward(ops.remainder))
+    __matmul__: ArrayMethod = _forward(ops.matmul)
+    __rmatmul__: ArrayMethod = _reflected(ops.matmul)
+    __imatmul__: ArrayMethod = _in_place("@", _forward(ops.matmul))
+    __and__: ArrayMethod = _forward(ops.bitwise_and)
+    __rand__: ArrayMethod = _reflected(ops.bitwise_and)
+    __iand__: ArrayMethod = _in_place("&", _forward(ops.bitwise_and))
+    __or__: ArrayMethod = _forward(ops.bitwise_or)
+    __ror__: ArrayMethod = _reflected(ops.bitwise_or)
+    __ior__: ArrayMethod = _in_place("|", _forward(ops.bitwise_or))
+    __xor__: ArrayMethod = _forward(ops.bitwise_xor)
+    __rxor__: ArrayMethod = _reflected(ops.bitwise_xor)
+    __ixor__: ArrayMethod = _in_place("^", _forward(ops.bitwise_xor))
+    __lshift__: ArrayMethod = _forward(ops.left_shift)
+    __rlshift__: ArrayMethod = _reflected(ops.left_shift)
+    __ilshift__: ArrayMethod = _in_place("<<", _forward(ops.left_shift))
+    __rshift__: ArrayMethod = _forward(ops.right_shift)
+    __rrshift__: ArrayMethod = _reflected(ops.right_shift)
+    __irshift__: ArrayMethod = _in_place(">>", _forward(ops.right_shift))
+    __lt__: ArrayMethod = _forward(ops.less)
+    __gt__: ArrayMethod = _forward(ops.greater)
+    __le__: ArrayMethod = _forward(ops.less_equal)
+    __ge__: ArrayMethod = _forward(ops.greater_equal)
+    __eq__: ArrayMethod = _comparison("==", ops.equal)  # type: ignore[assignment]
+    __ne__: ArrayMethod = _comparison("!=", ops.not_equal)  # type: ignore[assignment]
+    _power: ArrayMethod = _forward(power)
+    __rpow__: ArrayMethod = _reflected(power)
 
-    def __pow__(self, exponent: Any) -> Any:
+    def __pow__(self, exponent: Any) -> Self:
         """xʸ; as in NumPy, 2, 0.5 and -1 mean square, sqrt and reciprocal."""
+        op: Callable[[Self], Self] | None = None
         if type(exponent) is int and exponent == 2:
-            return ops.square(self)
-        if type(exponent) in (int, float) and self._is_float():
-            if exponent == 2:
-                return ops.square(self)
-            if exponent == 0.5:
-                return ops.sqrt(self)
-            if exponent == -1:
-                return ops.reciprocal(self)
-        return self._power(exponent)
+            op = ops.square
+        elif type(exponent) in (int, float) and self._is_float():
+            op = _POWERS.get(exponent)
+        return self._power(exponent) if op is None else op(self)
 
-    __ipow__ = _in_place("**", __pow__)
+    __ipow__: ArrayMethod = _in_place("**", __pow__)
 
     def changed(self, symbol: str, value: Any) -> Any:
         """What ``x += y`` makes of this array, where ``value`` is x + y."""
@@ -139,24 +168,30 @@ class Operators(Traced):
             f"  write x = x {symbol} y{at(caller_line())}"
         )
 
-    def __neg__(self) -> Any:
-        return ops.negative(self)
+    def __neg__(self) -> Self:
+        made: Self = ops.negative(self)
+        return made
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> Self:
         found = call_ufunc(np.positive, "__call__", (self,), {})
-        return self.result_of(np.positive, (self,), {}, found)
+        made: Self = self.result_of(np.positive, (self,), {}, found)
+        return made
 
-    def __divmod__(self, other: Any) -> Any:
-        return call_ufunc(np.divmod, "__call__", (self, other), {})
+    def __divmod__(self, other: Any) -> tuple[Self, Self]:
+        made: tuple[Self, Self] = call_ufunc(np.divmod, "__call__", (self, other), {})
+        return made
 
-    def __rdivmod__(self, other: Any) -> Any:
-        return call_ufunc(np.divmod, "__call__", (other, self), {})
+    def __rdivmod__(self, other: Any) -> tuple[Self, Self]:
+        made: tuple[Self, Self] = call_ufunc(np.divmod, "__call__", (other, self), {})
+        return made
 
-    def __abs__(self) -> Any:
-        return ops.absolute(self)
+    def __abs__(self) -> Self:
+        made: Self = ops.absolute(self)
+        return made
 
-    def __invert__(self) -> Any:
-        return ops.invert(self)
+    def __invert__(self) -> Self:
+        made: Self = ops.invert(self)
+        return made
 
     def _is_float(self) -> bool:
         return True
@@ -176,60 +211,62 @@ class Operators(Traced):
         return call_function(function, types, args, kwargs)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Self:
         """The axes in reverse order."""
         return self.transpose()
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Self:
         """The last two axes exchanged."""
         found = ops.matrix_transpose(self)
-        return self.result_of(np.matrix_transpose, (self,), {}, found)
+        made: Self = self.result_of(np.matrix_transpose, (self,), {}, found)
+        return made
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Self:
         """0 everywhere: no traced array is complex."""
-        return self.result_of(np.imag, (self,), {}, ops.zeros_like(self))
+        made: Self = self.result_of(np.imag, (self,), {}, ops.zeros_like(self))
+        return made
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Self:
         """The array itself: none is complex."""
         return self
 
-    def conjugate(self) -> Any:
+    def conjugate(self) -> Self:
         """The array itself: none is complex."""
         return self
 
     conj = conjugate
 
-    all = _method(np.all)
-    any = _method(np.any)
-    argmax = _method(np.argmax)
-    argmin = _method(np.argmin)
-    choose = _method(np.choose)
-    compress = _compress
-    nonzero = _method(np.nonzero)
-    clip = _method(np.clip)
-    argsort = _method(np.argsort)
-    copy = _method(np.copy)
-    cumprod = _method(np.cumprod)
-    cumsum = _method(np.cumsum)
-    diagonal = _method(np.diagonal)
-    dot = _method(np.dot)
-    max = _method(np.max)
-    mean = _method(np.mean)
-    min = _method(np.min)
-    prod = _method(np.prod)
-    ravel = _method(np.ravel)
-    repeat = _method(np.repeat)
-    round = _method(np.round)
-    squeeze = _method(np.squeeze)
-    std = _method(np.std)
-    sum = _method(np.sum)
-    swapaxes = _method(np.swapaxes)
-    take = _method(np.take)
-    trace = _method(np.trace)
-    var = _method(np.var)
+    all: ArrayMethod = _method(np.all)
+    any: ArrayMethod = _method(np.any)
+    argmax: ArrayMethod = _method(np.argmax)
+    argmin: ArrayMethod = _method(np.argmin)
+    choose: ArrayMethod = _method(np.choose)
+    compress: ArrayMethod = _compress
+    nonzero: Callable[..., tuple[Self, ...]] = _method(np.nonzero)
+    clip: ArrayMethod = _method(np.clip)
+    argsort: ArrayMethod = _method(np.argsort)
+    copy: ArrayMethod = _method(np.copy)
+    cumprod: ArrayMethod = _method(np.cumprod)
+    cumsum: ArrayMethod = _method(np.cumsum)
+    diagonal: ArrayMethod = _method(np.diagonal)
+    dot: ArrayMethod = _method(np.dot)
+    max: ArrayMethod = _method(np.max)
+    mean: ArrayMethod = _method(np.mean)
+    min: ArrayMethod = _method(np.min)
+    prod: ArrayMethod = _method(np.prod)
+    ravel: ArrayMethod = _method(np.ravel)
+    repeat: ArrayMethod = _method(np.repeat)
+    round: ArrayMethod = _method(np.round)
+    squeeze: ArrayMethod = _method(np.squeeze)
+    std: ArrayMethod = _method(np.std)
+    sum: ArrayMethod = _method(np.sum)
+    swapaxes: ArrayMethod = _method(np.swapaxes)
+    take: ArrayMethod = _method(np.take)
+    trace: ArrayMethod = _method(np.trace)
+    var: ArrayMethod = _method(np.var)
 
     def astype(
         self,
@@ -238,7 +275,7 @@ class Operators(Traced):
         casting: str = "unsafe",
         subok: bool = True,
         copy: bool = True,
-    ) -> Any:
+    ) -> Self:
         """The values rounded to ``dtype``, which ``casting`` must allow."""
         own = None if isinstance(dtype, AttrVar) else dtype_of(self)
         if not isinstance(dtype, AttrVar):
@@ -249,21 +286,25 @@ class Operators(Traced):
                 f"{at(caller_line())}"
             )
         found = ops.cast(self, dtype)
-        return self.result_of(np.copy, (found,), {}, found) if copy else found
+        made: Self = self.result_of(np.copy, (found,), {}, found) if copy else found
+        return made
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self, order: str = "C") -> Self:
         """A copy with one axis."""
         found = call_function(np.ravel, (), (self, order), {})
-        return self.result_of(np.copy, (found,), {}, found)
+        made: Self = self.result_of(np.copy, (found,), {}, found)
+        return made
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+    def reshape(self, *shape: Any, **kwargs: Any) -> Self:
         """The elements in another shape, given as ints or as a tuple."""
         sizes = shape[0] if len(shape) == 1 else shape
-        return call_function(np.reshape, (), (self, sizes), kwargs)
+        made: Self = call_function(np.reshape, (), (self, sizes), kwargs)
+        return made
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> Self:
         """The axes in another order, ints or a tuple; reversed by default."""
         order: Any = axes or None
         if len(axes) == 1 and not isinstance(axes[0], int):
             (order,) = axes
-        return call_function(np.transpose, (), (self, order), {})
+        made: Self = call_function(np.transpose, (), (self, order), {})
+        return made

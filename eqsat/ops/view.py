@@ -29,6 +29,7 @@ from eqsat.terms import (
     AttrVar,
     Ints,
     Joined,
+    Op,
     Permuted,
     Sliced,
     ToShape,
@@ -141,7 +142,7 @@ def concatenate_op(*arrays: Any, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
-VIEWS = frozenset([reshape_op, broadcast_to_op, transpose_op, slice_op])
+VIEWS: frozenset[Op] = frozenset([reshape_op, broadcast_to_op, transpose_op, slice_op])
 """Ops that map indices. A reshape is a view where strides allow it, else a kernel."""
 
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import EllipsisType, FrameType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+C = TypeVar("C", bound=type)
 _PLAIN = {
     *(bool, int, float, complex, str, bytes, type(None), EllipsisType, range),
     *(set(np.sctypeDict.values()) - {np.object_}),
@@ -45,7 +46,7 @@ def unwatched() -> Iterator[None]:
         sys.setprofile(before)
 
 
-def unwatched_methods(cls: type) -> type:
+def unwatched_methods(cls: C) -> C:
     """``cls`` with methods that are not watched where nothing but what eqsat knows is
     in their arguments: arrays of exactly this class, numbers, slices, functions of
     NumPy. What a user's class does when it is asked for its value is watched."""

@@ -31,7 +31,7 @@ from eqsat.terms.op import (
     normal_axes,
 )
 from eqsat.terms.op_factories import composite, fused, op, pointwise, weak_floats
-from eqsat.terms.promotion import common_dtype
+from eqsat.terms.promotion import check_range, common_dtype
 from eqsat.terms.signature import ELLIPSIS, Axes, Bindings, Signature, broadcast, parse
 from eqsat.terms.subscripts import Labels, of_lists, parse_subscripts
 from eqsat.terms.term import (

@@ -14,7 +14,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from inspect import Parameter, Signature
+from types import DynamicClassAttribute
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,12 +25,21 @@ from eqsat.terms.term import DType, Term, Type, Weak
 from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
 from eqsat.terms.view_types import Gathered
 
-Axis = Annotated[tuple[int, ...], "Axis"]
-"""Annotation of an attribute that is a set of axes, held as sorted negative numbers."""
-Ints = Annotated[tuple[int, ...], "Ints"]
-"""Annotation of an attribute that is a tuple of integers."""
-DTypeName = Annotated[str, "DTypeName"]
-"""Annotation of an attribute that is a dtype, held as its name."""
+Axis = Annotated[Any, "Axis"]
+"""Annotation of an attribute that is a set of axes: an int, several, or None for all.
+The body of an op is given a tuple of sorted negative numbers."""
+Ints = Annotated[Any, "Ints"]
+"""Annotation of an attribute that is several integers. The body is given a tuple."""
+DTypeName = Annotated[Any, "DTypeName"]
+"""Annotation of an attribute that is a dtype. The body is given its name."""
+if TYPE_CHECKING:  # plain `Op` is an op of anything
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P", default=...)
+else:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 HALF = frozenset([np.dtype("f2"), BF16])
 """Dtypes whose sums are computed in float32."""
@@ -163,7 +174,7 @@ class AttrVar:
 
 
 @dataclass(frozen=True, eq=False)
-class Op:
+class Op(Generic[P]):
     """An operation. Made by :func:`op`, :func:`pointwise`, :func:`composite` and
     :func:`fused`."""
 
@@ -280,10 +291,35 @@ class Op:
     def __name__(self) -> str:
         return self.name
 
+    @DynamicClassAttribute
+    def __signature__(self) -> Signature:
+        """Arrays by position or name, attributes by name."""
+        empty = Parameter.empty
+        arrays = [
+            Parameter(
+                name,
+                Parameter.POSITIONAL_OR_KEYWORD,
+                default=self.defaults.get(name, empty),
+            )
+            for name in self.params
+        ]
+        if self.variadic:
+            arrays = [Parameter("arrays", Parameter.VAR_POSITIONAL)]
+        named = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=self.attr_defaults.get(name, empty),
+                annotation=kind,
+            )
+            for name, kind in self.attrs.items()
+        ]
+        return Signature([*arrays, *named])
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Compute on arrays, record on traced values."""
         values, attrs = self._arguments(args, kwargs)
         for v in values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from eqsat.terms.signature import Bindings, Signature, parse
 from eqsat.terms.term import Type
 from eqsat.terms.type_rules import BF16, BySignature, Pointwise, TypeRule
 
+Q = ParamSpec("Q")
 Flops = str | float | Callable[[Sequence[Type], dict[str, Any], Type], float] | None
 Vjps = Vjp | tuple[Vjp | None, ...] | str | None
 """Derivatives, as :attr:`Op.vjp` has them; of an op with one argument the rule
@@ -45,7 +46,7 @@ def op(
     join: Op | None = None,
     identity: float | None = None,
     vjp: Vjps = None,
-) -> Callable[[Callable[..., Any]], Op]:
+) -> Callable[[Callable[Q, Any]], Op[Q]]:
     """Make an op of a NumPy reference.
 
     ``signature`` is an axis signature or a type rule. Positional parameters of the
@@ -83,7 +84,7 @@ def composite(
     recognised: bool = True,
     check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
     vjp: Vjps = None,
-) -> Callable[[Callable[..., Any]], Op]:
+) -> Callable[[Callable[Q, Any]], Op[Q]]:
     """Make an op of a body written with other ops: its meaning, lowering, derivative
     and recognition.
 
@@ -92,7 +93,7 @@ def composite(
     nothing. ``vjp`` are rules of derivatives that are better than those of the body.
     """
 
-    def define(body: Callable[..., Any]) -> Op:
+    def define(body: Callable[Q, Any]) -> Op[Q]:
         return _make_op(
             body,
             signature,
@@ -211,7 +212,7 @@ def _by_body(
 
 
 def _make_op(
-    fn: Callable[..., Any],
+    fn: Callable[Q, Any],
     signature: str | TypeRule,
     kind: str,
     *,
@@ -229,7 +230,7 @@ def _make_op(
     recognised: bool = True,
     check: Callable[[Bindings, dict[str, Any]], str | None] | None = None,
     vjp: Vjps = None,
-) -> Op:
+) -> Op[Q]:
     params = inspect.signature(fn).parameters.values()
     arrays = [p for p in params if p.kind == p.POSITIONAL_OR_KEYWORD]
     static = [p for p in params if p.kind == p.KEYWORD_ONLY]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from eqsat.terms import (
 )
 from eqsat.trace.tracer import Tracer
 
+Q = ParamSpec("Q")
 _BY_ITSELF = "only a NumPy function says what it computes"
 
 
@@ -47,7 +48,7 @@ def traced_over(
 
 def define_op(
     signature: str | TypeRule, *, kind: str = "library", **given: Any
-) -> Callable[[Callable[..., Any]], Op]:
+) -> Callable[[Callable[Q, Any]], Op[Q]]:
     """Make an op of a NumPy reference, which alone says what it computes.
 
     As :func:`eqsat.terms.op`, which says what the arguments are. No kernel of several
@@ -58,7 +59,7 @@ def define_op(
             f"op: kind={kind!r}, expected library, pointwise, reduce, view or contract"
         )
 
-    def define(reference: Callable[..., Any]) -> Op:
+    def define(reference: Callable[Q, Any]) -> Op[Q]:
         made = op(signature, kind="library", **given)(reference)
         return replace(made, opaque=_BY_ITSELF)
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from operator import attrgetter
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from eqsat.support import (
 from eqsat.terms import Graph, Op, Shape, Term, apply, constant, is_float
 from eqsat.trace import aliasing, in_place, written_places
 
+F = TypeVar("F", bound=Callable[..., Any])
 _IN_PLACE = frozenset("byteswap resize setfield setflags".split())
 _ARRAYS: frozenset[Any] = frozenset(
     (
@@ -92,7 +93,7 @@ def _write_real(x: Any, value: Any) -> None:
     x[...] = value
 
 
-def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
+def _array_of_array(method: F) -> F:
     """A method that gives a number of a number, and an array of an array."""
 
     @wraps(method)
@@ -101,7 +102,7 @@ def _array_of_array(method: Callable[..., Any]) -> Callable[..., Any]:
         found.is_array = self.is_array
         return found
 
-    return alike
+    return cast(F, alike)
 
 
 def _rounded(self: Any, digits: Any = None) -> Any:

@@ -160,9 +160,10 @@ class House:
 
     @cached_property
     def classes(self) -> list[tuple[str, Path, int]]:
-        """Name, file and number of methods of each class."""
+        """Name, file and number of methods of each class. What ``@overload`` declares
+        is of the method that follows."""
         return [
-            (node.name, self.modules[name], sum(map(_is_function, node.body)))
+            (node.name, self.modules[name], sum(map(_is_method, node.body)))
             for name, tree in self.trees.items()
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef)
@@ -196,8 +197,10 @@ def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).with_suffix("").as_posix()
 
 
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+def _is_method(node: ast.AST) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
+        isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list
+    )
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

@@ -15,8 +15,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 CHECK = """
-import importlib.metadata, importlib.util
+import importlib.metadata, importlib.resources, importlib.util
 import eqsat, eqsat.rules, eqsat.backends.numpy
+assert importlib.resources.files(eqsat).joinpath("py.typed").is_file()
 for name in ("rules", "backends"):
     assert importlib.util.find_spec(name) is None, f"{name} is a package of its own"
 points = importlib.metadata.entry_points(group="eqsat.backends", name="numpy")
