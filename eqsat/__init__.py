@@ -18,6 +18,7 @@ from eqsat.can_fuse import CanFuse, can_fuse
 from eqsat.checking import Finding, Report, check
 from eqsat.explain import Explanation, WhyNot
 from eqsat.grad import grad, value_and_grad
+from eqsat.graph import Graph, GraphNode
 from eqsat.jit import Jit, jit
 from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
@@ -52,6 +53,7 @@ from eqsat.support import (
     DTypeError,
     EngineError,
     EqsatError,
+    GraphError,
     OptionError,
     Options,
     RecompileWarning,
@@ -85,6 +87,9 @@ __all__ = [
     "EqsatError",
     "Explanation",
     "Finding",
+    "Graph",
+    "GraphError",
+    "GraphNode",
     "Jit",
     "LazyArray",
     "Lowered",

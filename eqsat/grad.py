@@ -25,7 +25,7 @@ from eqsat.support import (
     caller_line,
     pytree,
 )
-from eqsat.terms import INPUT, Graph, Term, constant, is_float
+from eqsat.terms import INPUT, Term, TermGraph, constant, is_float
 from eqsat.trace import (
     Refusal,
     Tracer,
@@ -185,7 +185,7 @@ class Gradient(pytree.Made):
             found[n] = names[n] if isinstance(n, int) else n
         return found
 
-    def _scalar(self, graph: Graph, loss: Any) -> Term:
+    def _scalar(self, graph: TermGraph, loss: Any) -> Term:
         """The term of the loss. Raises what :func:`grad` says."""
         if isinstance(loss, AtEnd):
             loss.refuse("the gradient")
@@ -257,7 +257,7 @@ def _check(
         )
 
 
-def _term_of(graph: Graph, value: Any) -> Term:
+def _term_of(graph: TermGraph, value: Any) -> Term:
     value = value.within(graph) if isinstance(value, Tracer) else value
     return value if isinstance(value, Term) else constant(graph, to_numpy(value))
 
@@ -282,7 +282,7 @@ def _fixed(path: str, value: Any) -> Any:
     return Tracer.fixed(value.term, Refusal(TraceError, why), value.is_array)
 
 
-def _leaf(graph: Graph, like: Term) -> Term:
+def _leaf(graph: TermGraph, like: Term) -> Term:
     """A leaf that is no other term, not even one of the same value: what ``fn`` closes
     over is constant here."""
     return graph.node(INPUT, (), (-1 - len(graph.terms),), like.type)

@@ -14,9 +14,9 @@ from eqsat.terms import (
     CONSTANT,
     INPUT,
     SCALAR,
-    Graph,
     Op,
     Term,
+    TermGraph,
     decode,
     encode,
     postorder,
@@ -55,7 +55,7 @@ def encode_terms(roots: Sequence[Term], arrays: Mapping[int, int]) -> bytes:
 
 
 def decode_terms(
-    data: bytes, graph: Graph, arrays: Sequence[int], inputs: Sequence[Term]
+    data: bytes, graph: TermGraph, arrays: Sequence[int], inputs: Sequence[Term]
 ) -> list[Term]:
     """The roots that :func:`encode_terms` wrote, as terms of ``graph``. ``arrays``:
     ``id`` of its constant arrays by number; ``inputs``: its INPUT leaves.

@@ -21,7 +21,7 @@ from eqsat.kernels import (
 )
 from eqsat.ops import ASSEMBLIES, VIEWS, slice_op
 from eqsat.support import verifying
-from eqsat.terms import CONSTANT, INPUT, SCALAR, Graph, Op, Term, Weak
+from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, TermGraph, Weak
 from eqsat.trace import KERNEL, RESULT
 
 from ..loop_ir import (
@@ -271,7 +271,7 @@ def _as_kernel(
     """A kernel of a graph of its own that computes ``bodies``, and what its inputs
     stand for."""
     body, given = body_over(bodies, leaves, [r.type for r in results])
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     inputs = [graph.node(INPUT, (), (i,), t.type) for i, t in enumerate(given)]
     term = graph.node(KERNEL, inputs, (body,), body.types[0])
     roots = [term]

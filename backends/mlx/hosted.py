@@ -13,7 +13,7 @@ from eqsat.kernels import Program
 from eqsat.ops import sum as total
 from eqsat.reverse import gradients
 from eqsat.support import BackendError
-from eqsat.terms import INPUT, Graph, Op, Term
+from eqsat.terms import INPUT, Op, Term, TermGraph
 from eqsat.trace import Tracer
 
 from .array_struct import watched
@@ -92,7 +92,7 @@ class Hosted:
     ) -> list[Array]:
         """Derivatives by all ``arrays``, which are those of ``args``, of a scalar whose
         derivative by the result is ``cotangent``."""
-        graph, left = Graph(), iter(arrays)
+        graph, left = TermGraph(), iter(arrays)
         leaves: list[Term] = []
         values: list[Any] = []
         for a in args:
@@ -109,5 +109,5 @@ class Hosted:
         return [by.get(i, mx.zeros_like(x)) for i, x in enumerate(arrays)]
 
 
-def _leaf(graph: Graph, number: int, like: Array) -> Term:
+def _leaf(graph: TermGraph, number: int, like: Array) -> Term:
     return graph.node(INPUT, (), (number,), (numpy_dtype(like), tuple(like.shape)))

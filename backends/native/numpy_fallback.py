@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels import Kernel, Program
-from eqsat.terms import INPUT, Graph, Term, Weak
+from eqsat.terms import INPUT, Term, TermGraph, Weak
 from eqsat.trace import KERNEL, RESULT
 
 from ..interpret import Array
@@ -48,7 +48,7 @@ def python_part(kernel: Kernel, reason: str) -> Python:
     """A kernel as a NumPy program of its own."""
     from ..numpy import lower as lower_to_numpy
 
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     args: list[Term] = []
     inputs: dict[Term, Term] = {}
     graph.arrays.update(kernel.term.graph.arrays)
@@ -67,7 +67,7 @@ def python_part(kernel: Kernel, reason: str) -> Python:
     return Python(kernel, run, tuple(inputs), reason)
 
 
-def _copied(term: Term, graph: Graph) -> Term:
+def _copied(term: Term, graph: TermGraph) -> Term:
     """``term``, of bare numbers, in another graph."""
     args = [_copied(a, graph) for a in term.args]
     return graph.node(term.op, args, term.attrs, term.type)

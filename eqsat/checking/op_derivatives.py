@@ -16,7 +16,7 @@ from eqsat.ops import sum as sum_of
 from eqsat.reverse import gradients
 from eqsat.rulelang import evaluate, failure
 from eqsat.support import Array, Range, TraceError
-from eqsat.terms import BOOL, INPUT, Graph, Op, Term, is_float
+from eqsat.terms import BOOL, INPUT, Op, Term, TermGraph, is_float
 from eqsat.trace import Tracer
 
 STEP = 1e-5
@@ -58,7 +58,7 @@ def derivative_fault(drawn: Drawn, seed: int) -> str:
 
 
 def _slopes(call: CallTypes, function: Any) -> _Slopes:
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     types = [*call.types, call.term.type]
     leaves = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
     *given, g = map(Tracer, leaves)

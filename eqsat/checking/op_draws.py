@@ -30,10 +30,10 @@ from eqsat.terms import (
     SCALAR,
     Axes,
     DType,
-    Graph,
     Op,
     Pointwise,
     Term,
+    TermGraph,
     annotation_name,
     postorder,
 )
@@ -114,7 +114,7 @@ def _twice(x: Any) -> Any:
 
 def traced(call: CallTypes, function: Callable[..., Any]) -> Term:
     """``function`` of the arrays of ``call``, as a term over inputs of its own."""
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     leaves = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(call.types)]
     found: Term = function(*map(Tracer, leaves)).term
     return found
@@ -190,7 +190,7 @@ def _call(
     numbers: tuple[float, ...],
 ) -> CallTypes:
     """A call over arrays of ``shapes``, of which ``numbers`` stand for the last."""
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     kinds = _annotations(op, len(shapes))
     types = [
         ({"bool": BOOL, "int": _I8}.get(kinds[j]) or dtypes[j % len(dtypes)], shape)

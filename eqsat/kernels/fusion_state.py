@@ -33,10 +33,10 @@ from eqsat.terms import (
     CONSTANT,
     INPUT,
     SCALAR,
-    Graph,
     Op,
     Shape,
     Term,
+    TermGraph,
     Type,
     make,
     postorder,
@@ -368,7 +368,7 @@ def opened(
     op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...]
 ) -> tuple[list[Term], Term]:
     """The body of a composite over leaves of ``types``: the leaves and the result."""
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     args = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
     body = body_of(make(op, graph, args, dict(zip(op.attrs, attrs, strict=True))))
     assert body is not None

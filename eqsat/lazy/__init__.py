@@ -5,5 +5,6 @@ program is found: that is :func:`eqsat.jit`'s. Start with ``lazy_array.py``.
 """
 
 from eqsat.lazy.lazy_array import LazyArray, array, evaluate
+from eqsat.lazy.programs import LOCK
 
-__all__ = ["LazyArray", "array", "evaluate"]
+__all__ = ["LOCK", "LazyArray", "array", "evaluate"]

@@ -19,9 +19,9 @@ from eqsat.terms import (
     CONSTANT,
     INPUT,
     SCALAR,
-    Graph,
     Operator,
     Term,
+    TermGraph,
     Type,
     attrs_key,
     postorder,
@@ -50,7 +50,7 @@ class Recorded(Term):
         put(self, "args", ())
 
 
-class Recording(Graph):
+class Recording(TermGraph):
     """A graph that holds none of its terms."""
 
     def __init__(self) -> None:

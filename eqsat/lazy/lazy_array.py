@@ -47,7 +47,7 @@ from eqsat.support import (
     line_of,
     pytree,
 )
-from eqsat.terms import INPUT, Graph, Op, Shape, Term, Type, apply, constant
+from eqsat.terms import INPUT, Op, Shape, Term, TermGraph, Type, apply, constant
 from eqsat.trace import (
     VALUES,
     Tracer,
@@ -239,7 +239,7 @@ class LazyArray(Tracer):
                 return a.lift(op, args, attrs)
         return _record(_recorder(op), tuple(map(_operand, args)), attrs)
 
-    def within(self, graph: Graph) -> Any:
+    def within(self, graph: TermGraph) -> Any:
         """Its term in the graph of lazy arrays, its value (NumPy) in any other."""
         return self.term if graph is RECORDING else to_numpy(self._value())
 

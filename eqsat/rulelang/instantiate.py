@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.rulelang.expression import Expr
 from eqsat.rulelang.fact import Fact
 from eqsat.rulelang.pattern import Num, Pattern, PatternVar
-from eqsat.terms import INPUT, Graph, Signature, Term, apply, scalar
+from eqsat.terms import INPUT, Signature, Term, TermGraph, apply, scalar
 
 
 class Equation(Protocol):
@@ -45,7 +45,7 @@ class Equation(Protocol):
         """The conditions."""
 
 
-Expression = Callable[[Graph, Expr, Mapping[str, Any]], Term]
+Expression = Callable[[TermGraph, Expr, Mapping[str, Any]], Term]
 """Makes a term of a number expression, given what its names stand for."""
 
 
@@ -62,7 +62,7 @@ def instantiate(
     the number that it comes to. Raises :class:`ShapeError` or :class:`DTypeError` when
     an op is not defined for the arguments.
     """
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     made: dict[Pattern, Term] = {}
     arrays: dict[str, Term] = {}
     for param, value in zip(rule.params, args, strict=True):

@@ -18,9 +18,9 @@ from eqsat.terms import (
     CONSTANT,
     INPUT,
     SCALAR,
-    Graph,
     Op,
     Term,
+    TermGraph,
     constant,
     postorder,
     scalar,
@@ -47,7 +47,7 @@ def trace_sides(
     ``leaf`` makes what stands for an array parameter of the input of that name. Raises
     what building a term raises when the shapes are outside a side's domain.
     """
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     arrays: list[Any] = []
     values: list[Any] = []
     for param, value in zip(rule.params, args, strict=True):
@@ -63,12 +63,12 @@ def trace_sides(
     return RuleTerms(_terms(graph, left), _terms(graph, right), tuple(arrays))
 
 
-def _terms(graph: Graph, side: Any) -> tuple[Term, ...]:
+def _terms(graph: TermGraph, side: Any) -> tuple[Term, ...]:
     parts = side if isinstance(side, (tuple, list)) else (side,)
     return tuple(_term(graph, p) for p in parts)
 
 
-def _term(graph: Graph, value: Any) -> Term:
+def _term(graph: TermGraph, value: Any) -> Term:
     if isinstance(value, Tracer):
         return value.term
     if isinstance(value, (int, float)):

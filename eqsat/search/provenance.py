@@ -10,7 +10,7 @@ from eqsat.rulelang import RuleSet
 from eqsat.search.extraction import Cover, CoverOption, inside
 from eqsat.search.regions import Region
 from eqsat.support import SourceLine, cached_property
-from eqsat.terms import INPUT, Graph, Term, make
+from eqsat.terms import INPUT, Term, TermGraph, make
 from eqsat.trace import body_of
 
 
@@ -148,7 +148,7 @@ def _body_nodes(graph: EGraph, node: ENode) -> Iterator[ENode]:
     """Nodes of the e-graph that the body of ``node`` applies to its
     operands."""
     types = [graph.types[c] for c in node.children]
-    scratch = Graph(sources=False)
+    scratch = TermGraph(sources=False)
     leaves = [
         scratch.node(INPUT, (), (i,), t) for i, t in enumerate(types) if t is not None
     ]

@@ -15,6 +15,7 @@ from eqsat.support.errors import (
     DTypeError,
     EngineError,
     EqsatError,
+    GraphError,
     OptionError,
     Place,
     ReadOnlyError,

@@ -72,6 +72,10 @@ class OptionError(EqsatError, ValueError):
     """An option has a value that it cannot take."""
 
 
+class GraphError(EqsatError, ValueError):
+    """A graph of the user's, or a file of one, is wrong."""
+
+
 class BackendError(EqsatError, RuntimeError):
     """A backend is missing or cannot run a program."""
 

@@ -36,10 +36,10 @@ from eqsat.terms.signature import ELLIPSIS, Axes, Bindings, Signature, broadcast
 from eqsat.terms.subscripts import Labels, of_lists, parse_subscripts
 from eqsat.terms.term import (
     DType,
-    Graph,
     Operator,
     Shape,
     Term,
+    TermGraph,
     Type,
     Weak,
     attrs_key,

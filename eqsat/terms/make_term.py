@@ -20,7 +20,7 @@ from eqsat.terms.promotion import (
     in_half,
     ufunc_dtypes,
 )
-from eqsat.terms.term import DType, Graph, Term, Type, Weak
+from eqsat.terms.term import DType, Term, TermGraph, Type, Weak
 from eqsat.terms.type_rules import dtype_code, is_float
 
 _COMPARISONS = frozenset(
@@ -30,7 +30,9 @@ _U8 = np.dtype("u8")
 _BOOL = np.dtype(bool)
 
 
-def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -> Term:
+def apply(
+    op: Op, graph: TermGraph, args: Sequence[Any], attrs: Mapping[str, Any]
+) -> Term:
     """The term ``op(*args, **attrs)``; ``args`` may be terms, arrays and numbers.
 
     Dtypes meet as NumPy's do: casts are inserted, and a scalar becomes a bare number
@@ -44,7 +46,9 @@ def apply(op: Op, graph: Graph, args: Sequence[Any], attrs: Mapping[str, Any]) -
     return make(op, graph, values, settled)
 
 
-def make(op: Op, graph: Graph, args: Sequence[Term], attrs: Mapping[str, Any]) -> Term:
+def make(
+    op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
+) -> Term:
     """The node itself: no promotion, attributes already in normal form."""
     values = tuple(attrs[n] for n in op.attrs)
     return graph.node(op, args, values, infer(op, tuple(a.type for a in args), values))
@@ -65,13 +69,13 @@ def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
     return type_
 
 
-def constant(graph: Graph, array: np.ndarray[Any, Any]) -> Term:
+def constant(graph: TermGraph, array: np.ndarray[Any, Any]) -> Term:
     """An array known when tracing, held by identity."""
     dtype_code(array.dtype)
     return graph.known(CONSTANT, array)
 
 
-def scalar(graph: Graph, value: float) -> Term:
+def scalar(graph: TermGraph, value: float) -> Term:
     """A bare Python number, without a dtype of its own."""
     if isinstance(value, bool):
         return constant(graph, np.asarray(value))
@@ -86,7 +90,7 @@ def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
     return make(Op.registry["cast"], term.graph, [term], {"dtype": dtype.name})
 
 
-def _promote(op: Op, graph: Graph, args: Sequence[Any]) -> list[Term]:
+def _promote(op: Op, graph: TermGraph, args: Sequence[Any]) -> list[Term]:
     """Arguments as terms of the dtypes in which ``op`` computes."""
     args = [_truth(graph, a) if i in op.truths else a for i, a in enumerate(args)]
     known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
@@ -114,7 +118,7 @@ def _meet_in_no_integer(op: Op, args: Sequence[Any]) -> bool:
     return _U8 in known and "i" in kinds
 
 
-def _compared(op: Op, graph: Graph, args: Sequence[Any]) -> Term:
+def _compared(op: Op, graph: TermGraph, args: Sequence[Any]) -> Term:
     """``op`` of uint64 and signed integers by their values, as NumPy compares them: in
     uint64, and apart from that where one is negative."""
     assert op.ufunc is not None
@@ -139,7 +143,7 @@ def _wanted(op: Op, known: tuple[DType, ...]) -> list[np.dtype[Any] | None]:
     return [None if i in op.own else dtype for i in range(len(known))]
 
 
-def _truth(graph: Graph, value: Any) -> Any:
+def _truth(graph: TermGraph, value: Any) -> Any:
     """``value`` as bool, true where it is not 0."""
     if isinstance(value, Term):
         known = value.op is SCALAR
@@ -149,7 +153,7 @@ def _truth(graph: Graph, value: Any) -> Any:
     return cast_to(constant(graph, np.asarray(value)), _BOOL)
 
 
-def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
+def _as_term(graph: TermGraph, value: Any, dtype: np.dtype[Any] | None) -> Term:
     if isinstance(value, Term):
         if dtype is None:
             return value
@@ -175,7 +179,7 @@ def _as_term(graph: Graph, value: Any, dtype: np.dtype[Any] | None) -> Term:
     return term if dtype is None else cast_to(term, dtype)
 
 
-def _number(graph: Graph, value: float, dtype: np.dtype[Any]) -> Term:
+def _number(graph: TermGraph, value: float, dtype: np.dtype[Any]) -> Term:
     """A bare number of a float dtype; -0 as an array, since engines take -0 for 0."""
     if value == 0 and math.copysign(1, value) < 0:
         return constant(graph, np.asarray(value, dtype))

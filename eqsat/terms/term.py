@@ -1,6 +1,6 @@
 """Terms: frozen, hash-consed expressions over arrays.
 
-A term is an op applied to terms, with static attributes. Within one :class:`Graph`
+A term is an op applied to terms, with static attributes. Within one :class:`TermGraph`
 equal terms are the same object, so identity is equality. Shapes are concrete and dtypes
 are known when a term is made.
 """
@@ -42,8 +42,8 @@ class Operator(Protocol):
 
 
 class Term:
-    """``op(*args, **attrs)`` with its ``shape`` and ``dtype``; made by a :class:`Graph`
-    only."""
+    """``op(*args, **attrs)`` with its ``shape`` and ``dtype``; made by a
+    :class:`TermGraph` only."""
 
     __slots__ = ("args", "attrs", "dtype", "graph", "id", "op", "shape", "source")
 
@@ -52,7 +52,7 @@ class Term:
     attrs: tuple[Hashable, ...]
     shape: Shape
     dtype: DType
-    graph: Graph
+    graph: TermGraph
     id: int
     source: SourceLine | None
 
@@ -62,7 +62,7 @@ class Term:
     @classmethod
     def new(
         cls,
-        graph: Graph,
+        graph: TermGraph,
         number: int,
         op: Operator,
         args: Sequence[Term],
@@ -112,7 +112,7 @@ class Term:
         return f"<{self.op.name} #{self.id}: {dims} {self.dtype}>"
 
 
-class Graph:
+class TermGraph:
     """The terms of one trace. Hash-consing is by graph, so nothing is shared between
     traces."""
 

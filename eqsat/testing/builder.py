@@ -20,7 +20,7 @@ from eqsat.checking import (
     values,
 )
 from eqsat.support import Array, Ball, EqsatError, Range
-from eqsat.terms import INPUT, Graph, Term, Weak, constant, postorder
+from eqsat.terms import INPUT, Term, TermGraph, Weak, constant, postorder
 from eqsat.testing.drawn import DrawnProgram, DrawnStep, quiet, scope
 from eqsat.trace import Tracer
 
@@ -62,7 +62,7 @@ class Builder:
         self.refused: list[str] = []
         """Code of steps that were not taken, and why."""
         self._scope = scope()
-        self._graph = Graph(sources=False)
+        self._graph = TermGraph(sources=False)
         self._inputs: list[Array] = []
         self._analysis = Analysis(self._inputs, Range(math.inf))
         self._names: list[str] = []

@@ -28,7 +28,7 @@ from eqsat.support import (
     at,
     caller_line,
 )
-from eqsat.terms import Graph, Term, Traced
+from eqsat.terms import Term, TermGraph, Traced
 
 Change = Callable[[Any], Any]
 
@@ -350,7 +350,7 @@ def _pieces(x: Any, axis: int, row: range) -> list[Any]:
     return [*cut(first), *whole, *cut(last)]
 
 
-_ENDS: WeakKeyDictionary[Graph, dict[int, list[int]]] = WeakKeyDictionary()
+_ENDS: WeakKeyDictionary[TermGraph, dict[int, list[int]]] = WeakKeyDictionary()
 _MOST_ENDS = 64
 
 

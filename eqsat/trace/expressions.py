@@ -15,9 +15,9 @@ from eqsat.terms import (
     HALF,
     INPUT,
     DType,
-    Graph,
     Op,
     Term,
+    TermGraph,
     Type,
     TypeRule,
     Weak,
@@ -38,7 +38,7 @@ def traced_over(
 
     Raises :class:`EqsatError` where it gives no traced value.
     """
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     leaves = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
     found = function(*map(Tracer, leaves))
     if not isinstance(found, Tracer):

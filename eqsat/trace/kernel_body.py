@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eqsat.support import EqsatError, cached_property, counted
-from eqsat.terms import SCALAR, Custom, Graph, Op, Term, Type, make, scalar
+from eqsat.terms import SCALAR, Custom, Op, Term, TermGraph, Type, make, scalar
 from eqsat.trace.tracer import Tracer
 
 
@@ -63,7 +63,7 @@ class KernelBody:
     def __str__(self) -> str:
         return " ".join(self.ops)
 
-    def apply(self, graph: Graph, args: Sequence[Term]) -> list[Term]:
+    def apply(self, graph: TermGraph, args: Sequence[Term]) -> list[Term]:
         """The terms of all values over ``args``."""
         values = list(args)
         for op, attrs, places in self.steps:
@@ -142,7 +142,9 @@ RESULT = Op(
 )
 
 
-def kernel_terms(body: KernelBody, args: Sequence[Term], graph: Graph) -> list[Term]:
+def kernel_terms(
+    body: KernelBody, args: Sequence[Term], graph: TermGraph
+) -> list[Term]:
     """The results of a kernel with ``body`` over ``args``, as terms.
 
     A body of one step and one result is that op itself.

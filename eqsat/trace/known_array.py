@@ -28,7 +28,7 @@ from eqsat.support import (
     caller_line,
     made_elsewhere,
 )
-from eqsat.terms import Graph, Op, constant
+from eqsat.terms import Op, TermGraph, constant
 from eqsat.trace import aliasing, in_place
 from eqsat.trace.call_arguments import Arguments
 from eqsat.trace.contents import Contents, is_immutable
@@ -121,7 +121,7 @@ class KnownArray(Tracer):
             self.used = (bits, now.shape, now.dtype), kept.reshape(now.shape)
         return self.used[1]  # type: ignore[no-any-return]
 
-    def within(self, graph: Graph) -> Any:
+    def within(self, graph: TermGraph) -> Any:
         """Its values."""
         return self.settled()
 
@@ -130,7 +130,7 @@ class KnownArray(Tracer):
         become_traced(self, value.term.graph)
         return in_place.assigned(self, value, how)
 
-    def traced(self, graph: Graph) -> Tracer:
+    def traced(self, graph: TermGraph) -> Tracer:
         """A traced array of what it holds now."""
         return Tracer(constant(graph, self.settled()), True)
 
@@ -226,7 +226,7 @@ def live(value: Any) -> Any:
     return value
 
 
-def graph_in(value: Any) -> Graph | None:
+def graph_in(value: Any) -> TermGraph | None:
     """The graph of a traced array in ``value``, nested as it may be, whose values are
     not known; None where there is none."""
     if isinstance(value, Tracer):
@@ -307,7 +307,7 @@ def _shows_other_memory(owner: np.ndarray[Any, Any]) -> bool:
     return not of_numpy and not is_immutable(owner)
 
 
-def become_traced(x: KnownArray, graph: Graph) -> None:
+def become_traced(x: KnownArray, graph: TermGraph) -> None:
     """Make ``x`` and the arrays that share its memory traced ones: a value that is not
     known is to be written to it.
 

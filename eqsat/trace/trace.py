@@ -27,7 +27,7 @@ from eqsat.support import (
     caller_line,
     pytree,
 )
-from eqsat.terms import INPUT, Graph, Term, Traced, constant
+from eqsat.terms import INPUT, Term, TermGraph, Traced, constant
 from eqsat.trace.aliasing import MemoryLayout, Refusal, strides_of
 from eqsat.trace.call_arguments import (
     Arguments,
@@ -69,7 +69,7 @@ _PLAIN = (
 class Trace:
     """What a function computes: terms from inputs to outputs, and how they nest."""
 
-    graph: Graph
+    graph: TermGraph
     inputs: list[Term]
     """INPUT leaves in the order of :attr:`Arguments.arrays`, the unused ones too."""
     names: list[str]
@@ -202,7 +202,7 @@ def _traced(
     inside: AbstractContextManager[None],
 ) -> Trace:
     """The trace of one run, which is ``inside`` a context."""
-    graph = Graph()
+    graph = TermGraph()
     used = graph.arrays = _Constants()
     graph.float_errors = dict(np.geterr())
     inputs: list[Term] = []
@@ -251,7 +251,9 @@ def _traced(
     )
 
 
-def _stand_in(graph: Graph, leaf: Leaf, inputs: list[Term], needed: set[int]) -> Tracer:
+def _stand_in(
+    graph: TermGraph, leaf: Leaf, inputs: list[Term], needed: set[int]
+) -> Tracer:
     """What stands for an argument; ``inputs`` has the terms of those that vary, and
     ``needed`` the positions of those whose layout in memory turns out to count."""
     if leaf.constant:
@@ -276,7 +278,7 @@ def _part_of(found: Sequence[pytree.Found]) -> str:
     return ", ".join(f.path for f in found if isinstance(f.value, AtEnd))
 
 
-def _output_term(graph: Graph, path: str, value: Any) -> Term:
+def _output_term(graph: TermGraph, path: str, value: Any) -> Term:
     if isinstance(value, Tracer):
         value = value.within(graph)
     if isinstance(value, Term):

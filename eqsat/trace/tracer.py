@@ -36,7 +36,7 @@ from eqsat.support import (
     made_elsewhere,
     unwatched_methods,
 )
-from eqsat.terms import Graph, Op, Shape, Term, apply, constant, is_float
+from eqsat.terms import Op, Shape, Term, TermGraph, apply, constant, is_float
 from eqsat.trace import aliasing, in_place, written_places
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -185,7 +185,7 @@ class Tracer(Operators):
         terms = [a.within(graph) if isinstance(a, Tracer) else a for a in args]
         return Tracer(apply(op, graph, terms, attrs))
 
-    def within(self, graph: Graph) -> Any:
+    def within(self, graph: TermGraph) -> Any:
         """What stands for this array in a term of ``graph``: its term; its value, for
         an array that has one and was recorded elsewhere."""
         return self.term

@@ -42,7 +42,7 @@ from eqsat.ops import (
     where,
 )
 from eqsat.rulelang import evaluate
-from eqsat.terms import BF16, INPUT, Graph, Op
+from eqsat.terms import BF16, INPUT, Op, TermGraph
 from eqsat.trace import Tracer
 
 Made = Callable[[Any, Any], Any]
@@ -99,9 +99,9 @@ def test_one_symbol_is_the_same_bits(name: str) -> None:
     dtype = BF16 if name == "bfloat16" else np.dtype(name)
     rng, arrays = random.Random(name), values(dtype)
     found: dict[tuple[int, ...], tuple[Any, np.ndarray[Any, Any]]] = {}
-    graph, s = Graph(sources=False), Symbols()
+    graph, s = TermGraph(sources=False), Symbols()
     leaves = [graph.node(INPUT, (), (i,), (dtype, (1,))) for i in range(2)]
-    whole = Graph(sources=False)
+    whole = TermGraph(sources=False)
     ends = [whole.node(INPUT, (), (i,), (dtype, a.shape)) for i, a in enumerate(arrays)]
     met = 0
     for _ in range(6000 if is_whole() else 1000):
@@ -192,7 +192,7 @@ FALSE = {
 
 def test_what_is_the_same_bits_has_one_symbol() -> None:
     same: tuple[Made, Made] = (lambda x, y: x < y), (lambda x, y: y > x)
-    graph, s = Graph(sources=False), Symbols()
+    graph, s = TermGraph(sources=False), Symbols()
     leaves = [graph.node(INPUT, (), (i,), (np.dtype("f8"), (1,))) for i in range(2)]
     a, b = symbols_of([f(*map(Tracer, leaves)).term for f in same], s)
     assert a == b
@@ -200,7 +200,7 @@ def test_what_is_the_same_bits_has_one_symbol() -> None:
 
 @pytest.mark.parametrize("name", FALSE)
 def test_what_is_not_the_same_bits_has_two_symbols(name: str) -> None:
-    graph, s = Graph(sources=False), Symbols()
+    graph, s = TermGraph(sources=False), Symbols()
     leaves = [graph.node(INPUT, (), (i,), (np.dtype("f8"), (1,))) for i in range(2)]
     left, right = FALSE[name](*map(Tracer, leaves))
     a, b = symbols_of([left.term, right.term], s)

@@ -34,7 +34,7 @@ from eqsat.ops import (
 from eqsat.ops import sum as total
 from eqsat.ops import transpose_op as transposed
 from eqsat.rulelang import entry, length
-from eqsat.terms import INPUT, Axis, Graph, Ints
+from eqsat.terms import INPUT, Axis, Ints, TermGraph
 from eqsat.trace import Tracer
 
 ROW: Any = {"axis": -1, "keepdims": True}
@@ -273,7 +273,7 @@ def at_size(tree: Any, n: int) -> Any:
 @given(TREES)
 def test_degrees_bound_polynomials(tree: Any) -> None:
     """The differences of one order more are 0."""
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     x = graph.node(INPUT, (), (0,), (np.dtype("f8"), (5,)))
     size = graph.node(INPUT, (), (1,), (np.dtype("f8"), ()))
 

@@ -13,7 +13,7 @@ from evaluate import evaluate
 
 from eqsat.support.errors import EqsatError
 from eqsat.terms.op import INPUT
-from eqsat.terms.term import Graph, Term, postorder
+from eqsat.terms.term import Term, TermGraph, postorder
 from eqsat.trace.open_composites import primitives
 from eqsat.trace.tracer import Tracer
 
@@ -48,7 +48,7 @@ def normal(seed: int, *shape: int, dtype: Any = F8) -> Array:
 
 def traced(*arrays: Array) -> list[Tracer]:
     """Stand-ins for arrays, in a graph of their own."""
-    graph = Graph()
+    graph = TermGraph()
     return [
         Tracer(graph.node(INPUT, (), (i,), (x.dtype, x.shape)))
         for i, x in enumerate(arrays)

@@ -20,7 +20,7 @@ from eqsat.ops.transcendental import erf, exp, rsqrt, sigmoid, sqrt, tanh
 from eqsat.ops.view import broadcast_to, concatenate, flip, permute, reshape, window
 from eqsat.terms.op import INPUT, Op
 from eqsat.terms.signature import broadcast
-from eqsat.terms.term import Graph, Term, Type
+from eqsat.terms.term import Term, TermGraph, Type
 from eqsat.terms.type_rules import Custom
 from eqsat.trace.tracer import Tracer
 
@@ -59,7 +59,7 @@ def fused_op(name: str, run: Callable[..., Any], count: int) -> Op:
     """An op of ``count`` arrays whose body is ``run``."""
 
     def infer(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
-        graph = Graph(sources=False)
+        graph = TermGraph(sources=False)
         leaves = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
         term: Term = run(*map(Tracer, leaves)).term
         return term.type

@@ -24,7 +24,7 @@ from eqsat.ops.view import broadcast_to, concatenate, flip, permute, reshape, wi
 from eqsat.support.errors import EqsatError
 from eqsat.terms.make_term import apply
 from eqsat.terms.op import Op
-from eqsat.terms.term import Graph
+from eqsat.terms.term import TermGraph
 
 Case = tuple[Callable[..., Any], list[Array]]
 Shape = tuple[int, ...]
@@ -54,7 +54,7 @@ def admitted(name: str) -> list[np.dtype[Any]]:
     found = []
     for d in DTYPES:
         try:
-            apply(op, Graph(), [np.ones(1, d)] * len(op.params), {})
+            apply(op, TermGraph(), [np.ones(1, d)] * len(op.params), {})
         except EqsatError:
             continue
         found.append(d)

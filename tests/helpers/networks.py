@@ -14,7 +14,7 @@ from eqsat import ops
 from eqsat.ops.transcendental import tanh
 from eqsat.terms.make_term import apply
 from eqsat.terms.op import Op
-from eqsat.terms.term import Graph
+from eqsat.terms.term import TermGraph
 from eqsat.trace.trace import Trace, trace
 
 POINTWISE = sorted(o.name for o in Op.registry.values() if o.kind == "pointwise")
@@ -22,7 +22,7 @@ POINTWISE = sorted(o.name for o in Op.registry.values() if o.kind == "pointwise"
 
 def accepts(op: Op, dtypes: Sequence[Any]) -> bool:
     try:
-        graph = Graph()
+        graph = TermGraph()
         arrays = [np.ones(1, d) for d in dtypes]
         apply(op, graph, arrays, {"dtype": "float32"} if op.attrs else {})
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ from eqsat.kernels.program import Program
 from eqsat.ops import transcendental
 from eqsat.terms.make_term import constant
 from eqsat.terms.op import INPUT, Op
-from eqsat.terms.term import Graph, Term, postorder
+from eqsat.terms.term import Term, TermGraph, postorder
 from eqsat.terms.type_rules import is_float
 from eqsat.trace.kernel_body import KERNEL
 from eqsat.trace.tracer import Tracer
@@ -28,7 +28,7 @@ def terms_of(
     f: Callable[..., Any], arrays: Sequence[Any], constants: Sequence[Array] = ()
 ) -> tuple[list[Term], list[Term]]:
     """The roots that ``f`` records over arrays and constants, and its inputs."""
-    graph = Graph()
+    graph = TermGraph()
     inputs = [
         graph.node(INPUT, (), (i,), (x.dtype, x.shape)) for i, x in enumerate(arrays)
     ]

@@ -38,10 +38,10 @@ from eqsat.terms import (
     INPUT,
     Axis,
     BySignature,
-    Graph,
     Op,
     ReducedAxes,
     Term,
+    TermGraph,
     apply,
 )
 
@@ -116,7 +116,7 @@ def case_of(op: Op, dtype: np.dtype[Any]) -> Case | None:
 def _case(
     op: Op, kinds: Sequence[Any], given: Sequence[Any], attrs: dict[str, Any]
 ) -> Case:
-    graph = Graph(sources=False)
+    graph = TermGraph(sources=False)
     args: list[Any] = []
     inputs: list[Term] = []
     arrays: list[Any] = []

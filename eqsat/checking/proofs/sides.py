@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.checking.draws import UNDEFINED, Case, dtypes_of, loose
 from eqsat.ops import cast
 from eqsat.rulelang import Expr, Rule, instantiate
-from eqsat.terms import HALF, INPUT, Graph, Op, Term, Weak, scalar
+from eqsat.terms import HALF, INPUT, Op, Term, TermGraph, Weak, scalar
 from eqsat.trace import Tracer, body_of, rebuilt
 
 Kind = tuple[np.dtype[Any], np.dtype[Any]]
@@ -50,7 +50,7 @@ def _terms(
     number expressions."""
     held = {} if numbers is None else numbers
 
-    def expression(graph: Graph, e: Expr, names: Mapping[str, Any]) -> Term:
+    def expression(graph: TermGraph, e: Expr, names: Mapping[str, Any]) -> Term:
         if e.kind == "int" and whole:
             return scalar(graph, float(e.value(names)))
         term = graph.node(INPUT, (), (str(e),), (Weak.FLOAT, ()))
