@@ -56,6 +56,7 @@ from eqsat.support import (
     GraphError,
     OptionError,
     Options,
+    OptionWarning,
     RecompileWarning,
     RuleError,
     RuleWarning,
@@ -65,16 +66,18 @@ from eqsat.support import (
     VerifyError,
     bindings,
     is_on,
+    options,
 )
 from eqsat.trace import Spec
 
 # The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
-# first call needs them in any case, so they load here; where the rules are missing, the
-# first use says so.
-if not is_on():
-    bindings()
-    with suppress(RuleError):
-        default_rules()
+# first call needs them in any case, so they load here; where the rules are missing, or
+# EQSAT_CACHE is wrong, the first use says so.
+with suppress(OptionError):
+    if not is_on():
+        bindings()
+        with suppress(RuleError):
+            default_rules()
 
 __version__ = "0.1.0"
 
@@ -94,6 +97,7 @@ __all__ = [
     "LazyArray",
     "Lowered",
     "OptionError",
+    "OptionWarning",
     "Options",
     "RecompileWarning",
     "Report",
@@ -129,6 +133,7 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "lora",
+    "options",
     "random",
     "recognition",
     "release_memory",

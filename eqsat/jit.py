@@ -13,6 +13,7 @@ import gc
 import sys
 import time
 import types
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,15 +35,19 @@ from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
+    FIRST_ENTRY,
+    BackendError,
     BudgetWarning,
     Deadline,
     ForkLock,
     LastUse,
+    OptionContext,
     OptionError,
     Options,
     TraceError,
     at,
     caller_line,
+    current,
     progress,
     pytree,
     unwatched,
@@ -78,6 +83,9 @@ _MOST = 1024
 CODE_S = 5e-4
 """Seconds for the machine code of a term, which the search leaves; but half of them all
 at most."""
+_MOST_OTHERS = 64
+"""Options and backends of one function that have programs of their own; the latest
+ones."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
@@ -117,32 +125,54 @@ class Jit(pytree.Made, Generic[P, R]):
         rules: RuleSet | None,
         options: Options,
         constants: Collection[str | int],
+        context: OptionContext | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
-        self.backend = backend_named(backend) if backend else default_backend()
-        self.options = options.for_backend(self.backend.name)
+        chosen = backend or _chosen_backend(options, context)
+        self.backend = backend_named(chosen) if chosen else default_backend()
+        self.options = options.for_backend(self.backend.name, context)
         self._given = backend, options
-        self._for_mlx = self._sibling(options) if backend is None else None
+        self._for_mlx = None if chosen else functools.partial(self._like, "mlx")
         self._mlx: tuple[Jit, type] | None = None
+        self._others: dict[tuple[str | None, OptionContext | None], Jit] = {}
+        """The same function for another backend, and under other options."""
+        self._latest: tuple[OptionContext, Jit] | None = None
+        """The last context of a call, and the function that serves it."""
         self.constants = frozenset(constants)
         self._rules = rules
         self._lowered: dict[Any, Lowered] = {}
         self._frozen: Counter[Any] = Counter()
-        self._recompiles = Recompiles(self.name, fn)
+        self._context = context
+        is_logged = "compiles" in self.options.log
+        self._recompiles = Recompiles(self.name, fn, is_logged)
         self._lock = ForkLock()
         self._making: dict[Any, ForkLock] = {}
         """Programs that are being made: who wants one of these waits for it."""
-        make = getattr(self.backend, "entry", None)
-        self._entry: Entry | None = make(self._call) if make is not None else None
-        self.__call__ = self._call if self._entry is None else self._entry.function
+        self._entry, self._direct = _entrance(self)
+        asking = functools.partial(_call_in_context, self)
+        self.__call__ = asking if self._entry is None else self._direct
+        self._heeds = False
+        """Whether calls ask which ``with eq.options(...)`` they are in."""
+        with _LOCK():
+            _MADE.add(self)
+        if FIRST_ENTRY.has_begun:
+            _heed(self)
 
-    def _sibling(self, options: Options) -> Callable[[], Jit]:
-        """The same function for arrays of MLX, made when some come."""
-        return functools.cache(
-            lambda: Jit(self.fn, "mlx", self._rules, options, self.constants)
-        )
+    def _like(self, backend: str | None, context: OptionContext | None = None) -> Jit:
+        """The same function for ``backend`` and under the options of ``context``, which
+        are those of this one where there is none; made when it is first asked for."""
+        key = backend, context or self._context
+        with self._lock():
+            found = self._others.get(key)
+            if found is None:
+                if len(self._others) >= _MOST_OTHERS:
+                    del self._others[next(iter(self._others))]
+                options, fixed = self._given[1], self.constants
+                found = Jit(self.fn, backend, self._rules, options, fixed, key[1])
+                self._others[key] = found
+        return found
 
     @property
     def rules(self) -> RuleSet:
@@ -176,9 +206,11 @@ class Jit(pytree.Made, Generic[P, R]):
             low.trace.check(call)
             self._recompiles.log_layouts(call, low.executable)
             if self._entry is not None and not low.trace.strides:
-                self._entry.learn(call, low.trace, low.executable, low.used)
-                if self._lowered.get(call.key) is not low:  # it was dropped meanwhile
-                    self._entry.forget(call.key)
+                entry = self._entry
+                entry.learn(call, low.trace, low.executable, low.used)
+                dropped = self._lowered.get(call.key) is not low
+                if dropped or entry is not self._entry:  # it happened meanwhile
+                    entry.forget(call.key)
             return low.trace.finish(call, low.executable(*call.arrays))
 
     def _meet_mlx(self, sibling: Jit) -> None:
@@ -187,10 +219,12 @@ class Jit(pytree.Made, Generic[P, R]):
         entry = sibling._entry
         if entry is not None:
             entry.ask(self._call)
-            if self._entry is None:
-                self.__call__ = entry.function
-            else:
+            if self._entry is not None:
                 self._entry.ask(entry.function)
+            else:
+                self._direct = entry.function
+                if not self._heeds:
+                    self.__call__ = self._direct
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...
@@ -204,10 +238,11 @@ class Jit(pytree.Made, Generic[P, R]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
+        me = _in_force(self)
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
-        if self._for_mlx is not None and call.are_mlx:
-            return self._for_mlx()._find(call)[0]
-        return self._find(call)[0]
+        if me._for_mlx is not None and call.are_mlx:
+            return me._for_mlx()._find(call)[0]
+        return me._find(call)[0]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What optimising for these arguments did."""
@@ -257,9 +292,10 @@ class Jit(pytree.Made, Generic[P, R]):
         with self._lock():
             old = self._lowered.get(call.key)
             cause = self._recompiles.note(call, None if old is None else old.trace)
-        deadline = Deadline(self.options.deadline_s)
+        deadline_s = self.options.deadline_s
+        deadline = Deadline(deadline_s)
         cut_short = ""
-        with progress(self.name, self.options.deadline_s) as show:
+        with progress(self.name, deadline_s, self.options.progress) as show:
             with _collection_paused():
                 low = self._lower(call, deadline, show)
             self._keep(call.key, low)
@@ -269,7 +305,7 @@ class Jit(pytree.Made, Generic[P, R]):
         if cut_short:
             warn(
                 f"eqsat: {self.name!r} runs slower than it could: {cut_short} "
-                f"(deadline_s={self.options.deadline_s:g} is for all of compiling)",
+                f"(deadline_s={deadline_s:g} is for all of compiling)",
                 BudgetWarning,
             )
         self._recompiles.log(cause, time.perf_counter() - start)
@@ -372,6 +408,84 @@ class Jit(pytree.Made, Generic[P, R]):
         return done
 
 
+# -- with eq.options(...) --------------------------------------------------------------
+
+_MADE: weakref.WeakSet[Jit] = weakref.WeakSet()
+_LOCK = ForkLock()
+
+
+def _in_force(f: Jit) -> Jit:
+    """``f`` under the options that are in force here; another one where they differ."""
+    context = current()
+    if context is None:
+        return f
+    latest = f._latest
+    if latest is None or latest[0] is not context:
+        same = context == f._context or not f._given[1].differ(context)
+        latest = context, f if same else f._like(f._given[0], context)
+        f._latest = latest
+    return latest[1]
+
+
+def _call_in_context(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
+    """A call once there is a ``with eq.options(...)`` somewhere."""
+    return _in_force(f)._direct(*args, **kwargs)
+
+
+def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
+    """A new entry, and what to call: the entry, or Python where there is none."""
+    make = getattr(f.backend, "entry", None)
+    entry: Entry | None = make(f._call) if make is not None else None
+    return entry, f._call if entry is None else entry.function
+
+
+def _heed(f: Jit) -> None:
+    """From now on, have the calls of ``f`` ask which options are in force. The function
+    of its entry, which somebody may hold, serves none any more without asking."""
+    asking = functools.partial(_call_in_context, f)
+    with f._lock():
+        if f._heeds:
+            return
+        old, f._heeds = f._entry, True
+        f._entry, f._direct = _entrance(f)
+        f.__call__ = asking
+        if old is not None:
+            old.ask(asking)
+            for key in f._lowered:
+                old.forget(key)
+    if f._mlx is not None:
+        sibling = f._mlx[0]
+        _heed(sibling)
+        f._meet_mlx(sibling)
+
+
+def _heed_all() -> None:
+    with _LOCK():
+        made = list(_MADE)
+    for f in made:
+        _heed(f)
+
+
+FIRST_ENTRY.tell(_heed_all)
+
+
+def _chosen_backend(options: Options, context: OptionContext | None) -> str | None:
+    """The backend that options name. Raises :class:`OptionError` where there is none of
+    that name."""
+    name, said = options.backend, f"backend={options.backend!r}"
+    if context is not None and "backend" not in options.given:
+        name = context.given.get("backend", name)
+        said = f"backend={name!r}"
+    elif "backend" not in options.given:
+        said = f"EQSAT_BACKEND={name!r}"
+    try:
+        if name is not None:
+            backend_named(name)
+    except BackendError as error:
+        raise OptionError(f"{said}: {error}") from error
+    return name
+
+
 @overload
 def jit(
     fn: Callable[P, R],
@@ -405,7 +519,9 @@ def jit(
     of their kind (``eqsat/GUIDE.md`` has the table). ``backend``: a
     backend's name; by default ``mlx`` for calls with an ``mx.array``, else ``native``,
     or ``numpy`` where that does not load.
-    ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``constants``: names
+    ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``options``: what
+    they do not give, ``with eq.options(...)`` around a call does, else the environment
+    as it is now. ``constants``: names
     or positions of parameters that never change; read-only arrays and arrays that the
     function closes over are constants too. Constants are folded once.
 
@@ -427,7 +543,8 @@ def jit(
         )
     if not isinstance(options, Options | None):
         raise OptionError(f"jit: options={options!r}, expected eqsat.Options(...)")
-    return Jit(fn, backend, _as_set(rules), options or Options(), constants)
+    now = Options(**({} if options is None else options.given))
+    return Jit(fn, backend, _as_set(rules), now, constants)
 
 
 def _as_set(rules: RuleSet | Iterable[Rule] | None) -> RuleSet | None:

@@ -7,15 +7,10 @@ that moment is freed when it has run.
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import Protocol
 
-from eqsat.support import ForkLock, LastUse, OptionError, tick
-
-MOST = 4096
-"""Programs that are kept unless ``EQSAT_MAX_PROGRAMS`` says otherwise: each takes 100
-to 300 KB."""
+from eqsat.support import ForkLock, LastUse, setting, tick
 
 
 class Keeper(Protocol):
@@ -32,12 +27,7 @@ _lock = ForkLock()
 
 def most() -> int:
     """How many programs may be kept. Raises :class:`OptionError`."""
-    text = os.environ.get("EQSAT_MAX_PROGRAMS", str(MOST))
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionError(
-            f"EQSAT_MAX_PROGRAMS={text!r}: expected a whole number from 1 on"
-        )
-    return int(text)
+    return int(setting("max_programs"))
 
 
 def count() -> int:

@@ -24,6 +24,12 @@ from eqsat.serialise import (
 from eqsat.support import Options, disk_cache, version
 from eqsat.terms import CONSTANT, Term, postorder
 
+_OTHER: dict[str, Any] = {
+    **{"threads": 0, "backend": None, "backends": {}, "cache": True},
+    **{"log": frozenset(), "progress": True, "lazy_limit": 1},
+}
+"""Options that do not change which program is found."""
+
 
 @dataclass(frozen=True)
 class ProgramKey:
@@ -37,7 +43,7 @@ class ProgramKey:
     def recall(self, inputs: Sequence[Term]) -> list[Term] | None:
         """The roots of the program, as terms of the graph of ``inputs``; None when
         there is none."""
-        data = disk_cache.get(self.name)
+        data = disk_cache.get(self.name, asked=True)
         if data is None:
             return None
         try:
@@ -47,14 +53,14 @@ class ProgramKey:
                 return roots
         except NotPortableError:
             pass
-        disk_cache.drop(self.name)
+        disk_cache.drop(self.name, asked=True)
         return None
 
     def keep(self, roots: Sequence[Term]) -> None:
         """Keep the roots of the program that was found."""
         numbers = {a: i for i, a in enumerate(self.arrays)}
         try:
-            disk_cache.put(self.name, encode_terms(roots, numbers))
+            disk_cache.put(self.name, encode_terms(roots, numbers), asked=True)
         except NotPortableError:
             pass
 
@@ -62,9 +68,10 @@ class ProgramKey:
 def place_of(
     roots: Sequence[Term], rules: RuleSet | None, options: Options, model: CostModel
 ) -> ProgramKey | None:
-    """Where the program for ``roots`` is kept; None where it cannot be: with ops or
-    lowerings that do not come with eqsat. ``rules``: None for the stock rules."""
-    if not roots or not disk_cache.is_on():
+    """Where the program for ``roots`` is kept; None where it is not: where ``options``
+    turn the cache off, and with ops or lowerings that do not come with eqsat.
+    ``rules``: None for the stock rules."""
+    if not roots or not options.cache:
         return None
     try:
         check_lowerings()
@@ -76,7 +83,7 @@ def place_of(
             canonical(list(_facts(roots, OF_MASKS if rules is None else rules.asked))),
             _rules_key(rules),
             version(),
-            canonical(replace(options, threads=0, backends={})),
+            canonical(replace(options, **_OTHER)),
             canonical(model),
         )
     except NotPortableError:

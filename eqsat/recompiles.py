@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -48,8 +47,12 @@ class Recompiles:
     ``note`` warns :class:`RecompileWarning` of what is another one in each call.
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any]) -> None:
+    def __init__(
+        self, name: str, fn: Callable[..., Any], is_logged: bool = False
+    ) -> None:
         self.name, self._line = name, _line_of(fn)
+        self.is_logged = is_logged
+        """Whether to print each: ``Options(log={"compiles"})``."""
         self._latest: deque[Mapping[_Aspect, _Fact]] = deque(maxlen=2 * MANY)
         self._seen: dict[tuple[_Aspect, type], set[object]] = {}
         self._changes: dict[str, int] = {}
@@ -63,11 +66,6 @@ class Recompiles:
         for aspect, fact in facts.items():
             self._count(aspect, fact)
         return cause
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether ``EQSAT_LOG=compiles`` asks to print each."""
-        return "compiles" in os.environ.get("EQSAT_LOG", "").split(",")
 
     def log(self, cause: str, seconds: float) -> None:
         """Print a compile on stderr, where that is asked."""

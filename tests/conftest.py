@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     import made  # and eqsat, which is told by then what to keep where
 
+    from eqsat.support.option_table import warn_of_unknown_variables
+
+    with warnings.catch_warnings(action="ignore"):  # the tests have variables too
+        warn_of_unknown_variables()
+
     sizes.load_profile(os.environ.get("HYPOTHESIS_PROFILE"), config.option.markexpr)
     made.keep_machine_code()
     config.stash[_PROGRAMS] = made.Programs(_CACHE.name)
@@ -82,6 +88,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    from eqsat.support import FIRST_ENTRY
+
+    FIRST_ENTRY.forget()
     if nextitem is not None and item.path != nextitem.path:
         keep_what_is_there()
 

@@ -58,9 +58,10 @@ class NativeBackend:
         """
         options = options or Options()
         exact = options.numerics == "exact"
-        seconds = options.deadline_s
+        seconds, cache = options.deadline_s, options.cache
         try:
-            return NativeProgram(program, host(), options.threads, exact, seconds)
+            threads = options.threads
+            return NativeProgram(program, host(), threads, exact, seconds, cache)
         except TimeIsUpError:
             log_fallback("native", "the program", "NumPy", NO_TIME)
             return ByNumpy(program, NO_TIME)

@@ -104,6 +104,7 @@ class CompiledProgram:
         threads: int,
         exact: bool = False,
         seconds: float = math.inf,
+        cache: bool | None = None,
     ) -> None:
         self.program, self.layouts = program, tuple(layouts)
         self.seconds, self.cut_short = seconds, ""
@@ -111,7 +112,7 @@ class CompiledProgram:
         self.parts: list[Native | Python] = []
         self.arena_bytes, self.fault = 0, -1
         self.deferred: tuple[int, ...] = ()
-        name = program_record.name_of(program, layouts, host, threads, exact)
+        name = program_record.name_of(program, layouts, host, threads, exact, cache)
         if name is None or not self._recall(name):
             self._write(name)
 
@@ -351,9 +352,10 @@ class NativeProgram:
         threads: int = 0,
         exact: bool = False,
         seconds: float = math.inf,
+        cache: bool | None = None,
     ) -> None:
         self.program, self.host, self.exact = program, host, exact
-        self.seconds = seconds
+        self.seconds, self.cache = seconds, cache
         is_shared = is_worth_sharing(program, host.vector_bits // 32)
         self.threads = thread_limit(threads) if is_shared else 1
         self._lock = ForkLock()
@@ -424,7 +426,7 @@ class NativeProgram:
     def _made(self, layouts: tuple[Layout, ...]) -> CompiledProgram:
         host, threads, exact = self.host, self.threads, self.exact
         return CompiledProgram(
-            self.program, layouts, host, threads, exact, self.seconds
+            self.program, layouts, host, threads, exact, self.seconds, self.cache
         )
 
 

@@ -88,10 +88,16 @@ def blas_bits() -> int:
 
 
 def name_of(
-    program: Program, layouts: Sequence[Layout], host: Host, threads: int, exact: bool
+    program: Program,
+    layouts: Sequence[Layout],
+    host: Host,
+    threads: int,
+    exact: bool,
+    cache: bool | None = None,
 ) -> str | None:
-    """What the record of a program is called; None when it cannot be kept."""
-    if not disk_cache.is_on():
+    """What the record of a program is called; None when it cannot be kept, or is not to
+    be: ``cache`` is an option of the function, None for what ``EQSAT_CACHE`` says."""
+    if not (disk_cache.is_on() if cache is None else cache):
         return None
     roots = program.roots
     arrays = [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
@@ -109,13 +115,13 @@ def name_of(
 
 def recall(name: str) -> Record | None:
     """The record of that name; None when there is none that fits this machine."""
-    data = disk_cache.get(name)
+    data = disk_cache.get(name, asked=True)
     if data is None:
         return None
     try:
         found = Record(*marshal.loads(data))
     except (ValueError, TypeError, EOFError):
-        disk_cache.drop(name)
+        disk_cache.drop(name, asked=True)
         return None
     if found.blas_bits and found.blas_bits != blas_bits():
         return None
@@ -125,4 +131,4 @@ def recall(name: str) -> Record | None:
 def keep(name: str, record: Record) -> None:
     """Keep a record, unless its tables are large."""
     if sum(len(data) for *_, data in record.tables) <= MOST_TABLE_BYTES:
-        disk_cache.put(name, marshal.dumps(astuple(record), 2))
+        disk_cache.put(name, marshal.dumps(astuple(record), 2), asked=True)

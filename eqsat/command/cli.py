@@ -264,6 +264,23 @@ def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
         click.echo(measuring.text(device))
 
 
+@main.command()
+@_as_json
+@_clean_errors
+def env(as_json: bool) -> None:
+    """Show each option that is in force and where it comes from, the versions of what
+    eqsat uses, and the folders.
+
+    Exits with status 1 when a variable has a value that its option cannot take.
+    """
+    from eqsat.command import environment
+
+    found = environment.record()
+    click.echo(json.dumps(found, indent=1) if as_json else environment.text(found))
+    if not environment.is_right(found):
+        sys.exit(1)
+
+
 @main.group()
 def cache() -> None:
     """What was compiled before and is kept on disk."""

@@ -34,7 +34,7 @@ ROUNDS = 7
 
 def device_file() -> Path:
     """Where measured devices are kept."""
-    return user_folder("config", "EQSAT_CONFIG_DIR") / "devices.json"
+    return user_folder("config") / "devices.json"
 
 
 def machine() -> str:

@@ -13,14 +13,15 @@ from typing import Any, cast
 
 from eqsat.jit import Jit, jit
 from eqsat.lazy.graph import Outline, parts
-from eqsat.support import ForkLock, RecompileWarning, warn
+from eqsat.support import TABLE, ForkLock, RecompileWarning, current, warn
 
 _MOST = 1024
 """Programs that are kept, those used last."""
 _LARGEST = 840
-"""Operations of one program; what is longer is computed in parts. Larger programs take
-seconds to compile, and a part of this size holds a whole number of rounds of a loop of
-2 to 8, 10 or 12 operations, so that a long loop is a few programs."""
+"""Operations of a graph whose walk is remembered. As the default of
+``Options.lazy_limit`` it is also the largest program: larger ones take seconds to
+compile, and a part of this size holds a whole number of rounds of a loop of 2 to 8, 10
+or 12 operations, so that a long loop is a few programs."""
 _MANY_NUMBERS = 8
 """Programs that differ in Python numbers alone before a warning."""
 
@@ -76,7 +77,7 @@ class _Walk:
                     queue.append(given)
                 key.append(place)
         if rows <= _LARGEST:
-            self.key = tuple(key)
+            self.key = *key, current()
 
 
 def evaluate_all(arrays: Sequence[Any]) -> None:
@@ -113,7 +114,7 @@ def _evaluate_terms(roots: Sequence[Any], walk: _Walk) -> None:
     """Compute by terms, and remember the program of the walk."""
     with LOCK():
         terms = [r.term for r in roots]
-        waiting = parts(terms, _LARGEST)
+        waiting = parts(terms, _limit())
     once = len(waiting) == 1
     while waiting:
         wanted = waiting.pop()
@@ -130,6 +131,13 @@ def _evaluate_terms(roots: Sequence[Any], walk: _Walk) -> None:
     with LOCK():
         for root, term in zip(roots, terms, strict=True):
             settle(root, term.value)
+
+
+def _limit() -> int:
+    """Operations of one program, as the options in force say."""
+    context, option = current(), TABLE["lazy_limit"]
+    given = {} if context is None else context.given
+    return int(given.get("lazy_limit") or option.from_environment())
 
 
 def _remember(

@@ -27,7 +27,7 @@ from eqsat.egraph import (
     verify_snapshot,
 )
 from eqsat.kernels import CostModel
-from eqsat.rulelang import RuleSet, own_rules
+from eqsat.rulelang import RuleSet, default_rules, own_rules
 from eqsat.search.across_regions import second_pass
 from eqsat.search.extraction import Cover, build, cover
 from eqsat.search.isolation import isolated
@@ -55,11 +55,13 @@ from eqsat.support import (
     DTypeError,
     EngineError,
     Options,
+    RuleError,
     ShapeError,
     SourceLine,
     VerifyError,
     cached_by_identity,
     cached_property,
+    nearest,
     verifying,
 )
 from eqsat.terms import Term, postorder
@@ -387,9 +389,7 @@ def _admitted(rules: RuleSet, options: Options) -> RuleSet:
     key = (id(rules), options.numerics, options.disable)
     known = _ADMITTED.get(key)
     if known is None or known[0] is not rules:
-        files = {Path(r.file).name for r in rules}
-        for name in options.disable - files:
-            rules[name]
+        _check_names(options.disable, rules)
         chosen = RuleSet(
             tuple(
                 r
@@ -402,6 +402,17 @@ def _admitted(rules: RuleSet, options: Options) -> RuleSet:
             _ADMITTED.clear()
         known = _ADMITTED[key] = (rules, chosen)
     return known[1]
+
+
+def _check_names(disable: Collection[str], rules: RuleSet) -> None:
+    """Raise :class:`RuleError` for a name of no rule and no file. Stock rules may be
+    turned off where they are not among ``rules``, as by ``EQSAT_DISABLE``."""
+    known = {n for r in rules for n in (r.name, Path(r.file).name)}
+    for name in sorted(disable):
+        if name not in known:
+            known |= {n for r in default_rules() for n in (r.name, Path(r.file).name)}
+        if name not in known:
+            raise RuleError(f"disable: no rule {name!r}{nearest(name, known)}")
 
 
 def _distinct(regions: Sequence[Region]) -> list[_Piece]:

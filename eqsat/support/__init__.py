@@ -17,6 +17,7 @@ from eqsat.support.errors import (
     EqsatError,
     GraphError,
     OptionError,
+    OptionWarning,
     Place,
     ReadOnlyError,
     RecompileWarning,
@@ -42,7 +43,14 @@ from eqsat.support.forks import ForkLock, hold_during_fork
 from eqsat.support.last_use import LastUse, clock_address, tick
 from eqsat.support.lazy_room import lazy_room
 from eqsat.support.once import cached_by_identity, cached_once, cached_property, once
-from eqsat.support.options import KINDS, NUMERICS, Options
+from eqsat.support.option_table import (
+    KINDS,
+    NUMERICS,
+    TABLE,
+    setting,
+    unknown_variables,
+)
+from eqsat.support.options import FIRST_ENTRY, OptionContext, Options, current, options
 from eqsat.support.progress import progress
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (

@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from eqsat.support.option_table import TABLE, setting
 from eqsat.support.trusted_files import (
     PARTS,
     TrustedFolder,
@@ -39,8 +40,6 @@ from eqsat.support.trusted_files import (
 from eqsat.support.user_dirs import user_folder
 
 Found = TypeVar("Found")
-MOST_BYTES = 1 << 29
-"""Size of the cache (bytes) unless ``EQSAT_CACHE_BYTES`` says otherwise."""
 _MAGIC = b"eqsat\x00\x02\n"
 _DIGEST = 32
 _ENTRY = re.compile("[a-z]+-[0-9a-f]{64}")
@@ -88,19 +87,20 @@ def key(kind: str, *parts: bytes | str) -> str:
     return f"{kind}-{found.hexdigest()}"
 
 
-def get(name: str) -> bytes | None:
-    """The entry that :func:`key` names, or None."""
-    return _in_folder(lambda folder: _read(folder, name))
+def get(name: str, asked: bool = False) -> bytes | None:
+    """The entry that :func:`key` names, or None. ``asked``: whether the options of a
+    function turn the cache on, whatever ``EQSAT_CACHE`` says."""
+    return _in_folder(lambda folder: _read(folder, name), asked=asked)
 
 
-def put(name: str, payload: bytes) -> None:
+def put(name: str, payload: bytes, asked: bool = False) -> None:
     """Keep an entry. Where the folder cannot be written to, nothing is kept."""
-    _in_folder(lambda folder: _write(folder, name, payload), make=True)
+    _in_folder(lambda folder: _write(folder, name, payload), make=True, asked=asked)
 
 
-def drop(name: str) -> None:
+def drop(name: str, asked: bool = False) -> None:
     """Forget an entry, whose content turned out to be of no use."""
-    _in_folder(lambda folder: folder.remove(name))
+    _in_folder(lambda folder: folder.remove(name), asked=asked)
 
 
 def trim(most: int | None = None) -> None:
@@ -189,16 +189,13 @@ def _clear(folder: TrustedFolder) -> int:
 
 def most_bytes() -> int:
     """How large the cache may grow (bytes)."""
-    try:
-        return int(os.environ["EQSAT_CACHE_BYTES"])
-    except (KeyError, ValueError):
-        return MOST_BYTES
+    return int(setting("cache_bytes"))
 
 
 def base_folder() -> Path:
     """Where what can be had again is kept: ``EQSAT_CACHE_DIR``, or the user's
     cache."""
-    return user_folder("cache", "EQSAT_CACHE_DIR")
+    return user_folder("cache")
 
 
 # -- the folder ------------------------------------------------------------------------
@@ -206,15 +203,15 @@ def base_folder() -> Path:
 
 def is_on() -> bool:
     """Whether ``EQSAT_CACHE`` lets the cache be used."""
-    return os.environ.get("EQSAT_CACHE") != "0"
+    return bool(TABLE["cache"].from_environment())
 
 
 def _in_folder(
-    work: Callable[[TrustedFolder], Found], make: bool = False
+    work: Callable[[TrustedFolder], Found], make: bool = False, asked: bool = False
 ) -> Found | None:
     """What ``work`` finds in the folder of entries; None where there is none or the
     system refuses. What others can change is not used, and named once."""
-    if not is_on():
+    if not asked and not is_on():
         return None
     try:
         path = base_folder() / "compiled"

@@ -112,6 +112,10 @@ class StaleWarning(UserWarning):
     """A program keeps a value that was read when it was made, and that may change."""
 
 
+class OptionWarning(UserWarning):
+    """A variable of the environment looks like an option and is none."""
+
+
 class CacheWarning(UserWarning):
     """The disk cache or a file of the user's is not used: others can change it."""
 

@@ -1,126 +1,122 @@
-"""Options of one optimisation, and the ``EQSAT_*`` environment variables that set their
-defaults."""
+"""Options of one function: given to ``jit``, by ``with options(...)``, by the
+environment, or by default. :mod:`.option_table` has them all."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+import sys
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from eqsat.support.errors import OptionError
-from eqsat.support.wording import an
+from eqsat.support.forks import ForkLock
+from eqsat.support.option_table import (
+    NUMERICS,
+    OF_FUNCTION,
+    Option,
+    refuse_unknown,
+    warn_of_unknown_variables,
+)
+from eqsat.support.watching import Watch
 
-NUMERICS = ("exact", "reassociate", "approximate", "fast")
-"""Numerics classes, from the strictest: an option admits its class and those before it.
-"""
-EXTRACTORS = ("greedy", "exact")
-KINDS = ("map", "row", "contract", "attention")
-"""Kinds of kernels of several ops."""
+
+class _NotGiven:
+    """Stands for the value of an option that is not given; shows its default."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+
+    def __repr__(self) -> str:
+        return repr(self.option.default)
 
 
-def _env(name: str, default: Any) -> Any:
-    text = os.environ.get(name)
-    if text is None:
-        return default
-    try:
-        return type(default)(text)
-    except ValueError:
-        raise OptionError(
-            f"{name}={text!r}: expected {an(type(default).__name__)}"
-        ) from None
+def _default(name: str) -> Any:
+    return _NotGiven(OF_FUNCTION[name])
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one optimisation.
+    """Options of one function, as ``eqsat/GUIDE.md`` lists them.
 
-    ``numerics``: the loosest class of rules to use (``exact``, ``reassociate``,
-    ``approximate``, ``fast``: nothing is promised at NaN, ∞ and -0). ``deadline_s``:
-    seconds that a compile may take. What tracing leaves of them goes to the search,
-    which returns the best program found by then, and the rest to machine code. Where
-    that is long it is made the quick way and is slower; what is not written 4 s after
-    the deadline is run by NumPy. The traced function itself cannot be cut short. The
-    seconds are processor time of the thread that compiles, so that a busy machine
-    changes neither the program nor the warnings; there the wait is longer.
-    ``max_nodes``: size of one e-graph
-    (e-nodes); a user's own rules may enlarge any by an 800th of it. ``extract``:
-    ``greedy`` or ``exact`` (an integer program, for small graphs).
-    ``regions``: split long programs and optimise each distinct piece once.
-    ``fusion``: let a kernel hold more than one op. ``disable``: names of rules and of
-    rule files (``attention.py``) to leave out. ``kinds``: kinds of kernels of several
-    ops (``map``, ``row``, ``contract``, ``attention``). ``least_elements``: size of the
-    domain from which ops are fused. ``threads``: how many a program of the ``native``
-    backend may run on; 0 for as many as the process may use processors. ``backends``:
-    fields that differ for a backend, by its name:
-    ``{"mlx": {"least_elements": 4096}}``.
+    What is not given is what ``with eq.options(...)`` around a call says, else what the
+    variable ``EQSAT_<NAME>`` said when the function was made, else the default.
+    ``dataclasses.replace`` gives all.
 
-    Environment: ``EQSAT_DEADLINE_S``, ``EQSAT_MAX_NODES``, ``EQSAT_NUMERICS``,
-    ``EQSAT_THREADS``. ``EQSAT_MAX_PROGRAMS`` is none of one function: how many programs
-    all functions of the process keep (4096), those that were called last.
-    Raises :class:`OptionError` for values out of range.
+    ``deadline_s``: what tracing leaves of it goes to the search, which returns the best
+    program found by then, and the rest to machine code. Where that is long it is made
+    the quick way and is slower; what is not written 4 s after the deadline is run by
+    NumPy. The traced function itself cannot be cut short. The seconds are processor
+    time of the thread that compiles, so that a busy machine changes neither the program
+    nor the warnings; there the wait is longer. ``max_nodes``: a user's own rules may
+    enlarge any e-graph by an 800th of it.
+
+    Raises :class:`OptionError` for unknown names, with the nearest one, and for values
+    out of range.
     """
 
-    numerics: str = field(default_factory=lambda: _env("EQSAT_NUMERICS", "reassociate"))
-    deadline_s: float = field(default_factory=lambda: _env("EQSAT_DEADLINE_S", 2.0))
-    max_nodes: int = field(default_factory=lambda: _env("EQSAT_MAX_NODES", 40_000))
-    extract: str = "greedy"
-    regions: bool = True
-    fusion: bool = True
-    disable: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset(KINDS)
-    least_elements: int = 0
-    threads: int = field(default_factory=lambda: _env("EQSAT_THREADS", 0))
-    backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    numerics: str = _default("numerics")
+    deadline_s: float = _default("deadline_s")
+    max_nodes: int = _default("max_nodes")
+    extract: str = _default("extract")
+    regions: bool = _default("regions")
+    fusion: bool = _default("fusion")
+    disable: frozenset[str] = _default("disable")
+    kinds: frozenset[str] = _default("kinds")
+    least_elements: int = _default("least_elements")
+    threads: int = _default("threads")
+    backends: Mapping[str, Mapping[str, Any]] = _default("backends")
+    backend: str | None = _default("backend")
+    cache: bool = _default("cache")
+    log: frozenset[str] = _default("log")
+    progress: bool = _default("progress")
+    lazy_limit: int = _default("lazy_limit")
+
+    if not TYPE_CHECKING:  # type checkers know the names
+
+        def __new__(cls, *args: Any, **given: Any) -> Options:
+            refuse_unknown(given, OF_FUNCTION)
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        _one_of("numerics", self.numerics, NUMERICS)
-        _one_of("extract", self.extract, EXTRACTORS)
-        for name, what in (("disable", "rule names"), ("kinds", "kinds of kernels")):
+        warn_of_unknown_variables()
+        given = {}
+        for name, option in OF_FUNCTION.items():
             value = getattr(self, name)
-            if isinstance(value, str):
-                raise OptionError(
-                    f"{name}={value!r}: expected a set of {what}, got a string"
-                )
-            object.__setattr__(self, name, frozenset(value))
-        for kind in sorted(self.kinds):
-            _one_of("kinds", kind, KINDS)
-        if not isinstance(self.threads, int):
-            raise OptionError(f"threads={self.threads!r}: expected a whole number")
-        for name in ("deadline_s", "max_nodes", "least_elements", "threads"):
-            value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not value >= 0
-            ):
-                raise OptionError(
-                    f"{name}={value!r}: expected a number that is not negative"
-                )
-        for f in fields(self):
-            if f.name in ("regions", "fusion") and not isinstance(
-                getattr(self, f.name), bool
-            ):
-                raise OptionError(
-                    f"{f.name}={getattr(self, f.name)!r}: expected True or False"
-                )
+            if isinstance(value, _NotGiven):
+                value = option.from_environment()
+            else:
+                value = given[name] = option.checked(value)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_given", given)
 
-    def for_backend(self, name: str) -> Options:
-        """These options with what differs for the backend ``name``.
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """The options that were given, rather than those of the environment or the
+        defaults."""
+        found: Mapping[str, Any] = vars(self)["_given"]
+        return found
 
-        Raises :class:`OptionError` for a field that does not exist.
-        """
-        changes = self.backends.get(name)
-        if not changes:
+    def for_backend(self, name: str, context: OptionContext | None = None) -> Options:
+        """These options with what differs for the backend ``name``: those given, before
+        those of ``context``, before the others."""
+        if context is None and name not in self.backends:
             return self
-        known = {f.name for f in fields(self)} - {"backends"}
-        for key in changes:
-            if key not in known:
-                raise OptionError(
-                    f"backends[{name!r}]: no option {key!r}; there are "
-                    f"{', '.join(sorted(known))}"
-                )
-        return replace(self, backends={}, **changes)
+        values = {n: getattr(self, n) for n in OF_FUNCTION}
+        levels = values, {} if context is None else context.given, self.given
+        merged: dict[str, Any] = {}
+        for level in levels:
+            merged |= level
+            merged |= level.get("backends", {}).get(name, {})
+        return Options(**merged | {"backends": {}})
+
+    def differ(self, context: OptionContext) -> bool:
+        """Whether ``context`` changes any of these."""
+        return any(
+            name not in self.given and value != getattr(self, name)
+            for name, value in context.given.items()
+        )
 
     def admits(self, numerics: str) -> bool:
         """Whether rules of class ``numerics`` are used; ``approximate(1e-6)`` counts by
@@ -129,8 +125,113 @@ class Options:
         return NUMERICS.index(name) <= NUMERICS.index(self.numerics)
 
 
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+Options.__new__.__wrapped__ = Options.__init__  # type: ignore[attr-defined]  # shown
+
+
+# -- with options(...) -----------------------------------------------------------------
+
+
+class OptionContext:
+    """What the ``with`` statements around say; equal for the same options."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self._key = _hashable(given)
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OptionContext) and self._key == other._key
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return frozenset((k, _hashable(v)) for k, v in value.items())
+    return type(value), value
+
+
+_context: ContextVar[OptionContext | None] = ContextVar("eqsat options", default=None)
+current: Callable[[], OptionContext | None] = _context.get
+"""What the ``with`` statements around say; None outside of any."""
+
+_P = ParamSpec("_P")
+
+
+def _called_like(
+    _: Callable[_P, Options],
+) -> Callable[
+    [Callable[..., AbstractContextManager[None]]],
+    Callable[_P, AbstractContextManager[None]],
+]:
+    def shown(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__wrapped__ = Options  # type: ignore[attr-defined]
+        return function
+
+    return shown
+
+
+@_called_like(Options)
+def options(*args: Any, **given: Any) -> AbstractContextManager[None]:
+    """Options of the calls inside of ``with eq.options(numerics="exact"):``.
+
+    Takes what :class:`Options` takes. They hold for each call of a function inside,
+    whenever the function was made: it has a program of its own for them. Calls
+    outside have the programs that they had. ``jit(options=...)`` is stronger, an inner
+    ``with`` is stronger than an outer one, and the environment is weaker. A task of
+    asyncio has those around its making; a new thread starts with none. Raises
+    :class:`OptionError` as :class:`Options` does, and inside of a function that is
+    traced: the options of its call are known by then.
+    """
+    return _inside(Options(*args, **given).given)
+
+
+@contextmanager
+def _inside(given: Mapping[str, Any]) -> Iterator[None]:
+    if isinstance(sys.getprofile(), Watch):
         raise OptionError(
-            f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}"
+            "eq.options(...) inside of a traced function would change nothing; write "
+            "the with statement around the call"
         )
+    FIRST_ENTRY.reach()
+    outer = _context.get()
+    if outer is not None:
+        given = {**outer.given, **given}
+    token = _context.set(OptionContext(given))
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+class FirstEntry:
+    """The first ``with options(...)`` of the process: until then, calls need not ask
+    for one."""
+
+    def __init__(self) -> None:
+        self._lock = ForkLock()
+        self._told: list[Callable[[], None]] = []
+        self.has_begun = False
+        self._is_over = False
+
+    def tell(self, function: Callable[[], None]) -> None:
+        """Have ``function`` called then, before any context is set."""
+        self._told.append(function)
+
+    def reach(self) -> None:
+        """A context is about to be set."""
+        if self._is_over:
+            return
+        with self._lock():
+            self.has_begun = True
+            for function in self._told:
+                function()
+            self._is_over = True
+
+    def forget(self) -> None:
+        """Begin anew, for tests: functions that are made from now on do not ask."""
+        self.has_begun = self._is_over = False
+
+
+FIRST_ENTRY = FirstEntry()

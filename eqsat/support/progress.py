@@ -54,15 +54,17 @@ class Progress:
 
 
 @contextmanager
-def progress(name: str, deadline_s: float) -> Iterator[Callable[[str], None]]:
+def progress(
+    name: str, deadline_s: float, asked: bool = True
+) -> Iterator[Callable[[str], None]]:
     """A compile inside, of the function ``name``. Gives what is told its phases.
 
-    Shows nothing where standard error is no terminal, or ``EQSAT_PROGRESS=0``.
+    Shows nothing where standard error is no terminal, or ``asked`` is false.
     """
     own = object()
     _COMPILES.append(own)
     try:
-        if _COMPILES[0] is own and _is_wanted():
+        if _COMPILES[0] is own and asked and _is_wanted():
             with _shown(Progress(name, deadline_s, sys.stderr)) as show:
                 yield show
         else:
@@ -96,8 +98,7 @@ def _drawing(line: Progress, done: threading.Event) -> None:
 
 
 def _is_wanted() -> bool:
-    asked = os.environ.get("EQSAT_PROGRESS", "1") != "0"
-    return asked and os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr)
+    return os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

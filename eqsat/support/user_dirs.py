@@ -6,12 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+from eqsat.support.option_table import setting
 
-def user_folder(kind: str, chosen: str) -> Path:
-    """The folder that the variable ``chosen`` names, or else that for eqsat among the
-    user's (``kind``: ``cache`` or ``config``). Raises :class:`RuntimeError` when the
-    user has none."""
-    named = os.environ.get(chosen)
+
+def user_folder(kind: str) -> Path:
+    """The folder that ``EQSAT_CACHE_DIR`` or ``EQSAT_CONFIG_DIR`` names (``kind``:
+    ``cache`` or ``config``), or else that for eqsat among the user's. Raises
+    :class:`RuntimeError` when the user has none."""
+    named = setting(f"{kind}_dir")
     if named:
         return Path(named)
     if sys.platform == "linux":  # platformdirs says the same, and takes 10 ms to import

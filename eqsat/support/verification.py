@@ -7,11 +7,11 @@ A verifier is a ``verify.py`` beside the datum: one function for each rule, and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from functools import cache
 
 from eqsat.support.errors import VerifyError
+from eqsat.support.option_table import setting
 
 
 class Broken:
@@ -26,7 +26,7 @@ class Broken:
 @cache
 def verifying() -> bool:
     """Whether ``EQSAT_VERIFY`` asks for verifiers. Read once."""
-    return os.environ.get("EQSAT_VERIFY", "0") not in ("", "0")
+    return bool(setting("verify"))
 
 
 def refuse(stage: str, broken: Iterable[Broken]) -> None:

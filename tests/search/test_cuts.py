@@ -203,7 +203,7 @@ def test_a_rule_file_can_be_off() -> None:
     [
         ({"kinds": {"rows"}}, "kinds='rows': expected one of 'map', 'row'"),
         ({"kinds": "row"}, "kinds='row': expected a set of kinds of kernels"),
-        ({"least_elements": -1}, "least_elements=-1: expected a number"),
+        ({"least_elements": -1}, "least_elements=-1: expected a whole number"),
         ({"backends": {"native": {"fuse": 1}}}, "backends['native']: no option 'fuse'"),
     ],
 )

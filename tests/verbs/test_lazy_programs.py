@@ -311,7 +311,7 @@ def test_ten_thousand_operations(compiled: list[Outline]) -> None:
 
 
 def test_numbers_that_several_parts_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_programs, "_LARGEST", 4)
+    monkeypatch.setenv("EQSAT_LAZY_LIMIT", "4")
     step = eq.jit(lambda x: np.tanh(x * 0.5 + 1) * 0.5)  # one number in two places
     x, want = eq.array(X), X
     for _ in range(9):

@@ -4,7 +4,6 @@ to functions in memory."""
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,14 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from eqsat.support import BackendError, OptionError, cached_property, hold_during_fork
+from eqsat.support import (
+    TABLE,
+    BackendError,
+    OptionError,
+    cached_property,
+    hold_during_fork,
+    setting,
+)
 
 from .tuning import AMD, ARM, AVX512, X86, Tuning
 
@@ -114,11 +120,8 @@ def host(cpu: str | None = None, products: str | None = None) -> Host:
     """This machine, or a lesser one: ``cpu`` (default ``EQSAT_CPU``) is ``native``,
     ``generic``, or ``x86-64-v2`` to ``v4``; ``products`` (``EQSAT_PRODUCTS``) is
     :attr:`Host.products`. Raises :class:`OptionError` for others."""
-    given = os.environ.get
-    who = products or given("EQSAT_PRODUCTS") or "best"
-    if who not in ("best", "own", "blas"):
-        raise OptionError(f"EQSAT_PRODUCTS={who!r}: expected best, own or blas")
-    found = _host(cpu or given("EQSAT_CPU") or "native")
+    who = TABLE["products"].checked(products) if products else setting("products")
+    found = _host(cpu or setting("cpu"))
     return found if who == found.products else replace(found, products=who)
 
 
