@@ -45,11 +45,14 @@ Jit = Callable[[Any], Any]
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for option in TABLE.values():
         monkeypatch.delenv(option.variable, raising=False)
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("EQSAT_DEADLINE_S", "3600")
+    verifying.cache_clear()
+    yield
+    verifying.cache_clear()  # later tests are verified
 
 
 # -- effects of the options of a function ----------------------------------------------
