@@ -1,9 +1,9 @@
 """Programs in NumPy that are drawn line by line do what they do by NumPy.
 
-``EQSAT_FUZZ=10000 pytest -s -m slow tests/numpy_api/test_drawn_programs.py`` runs so
+``TESTS_FUZZ=10000 pytest -s -m slow tests/numpy_api/test_drawn_programs.py`` runs so
 many programs on each backend, over all cores, and prints each difference, reduced.
-``EQSAT_FUZZ_SEED`` is the first seed (without it, the day's), ``EQSAT_FUZZ_HOW`` names
-backends, ``EQSAT_FUZZ_PROCESSES`` says how many processes run.
+``TESTS_FUZZ_SEED`` is the first seed (without it, the day's), ``TESTS_FUZZ_HOW`` names
+backends, ``TESTS_FUZZ_PROCESSES`` says how many processes run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def test_drawn_programs_are_numpys_on_mlx() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("EQSAT_FUZZ" not in os.environ, reason="EQSAT_FUZZ=number")
+@pytest.mark.skipif("TESTS_FUZZ" not in os.environ, reason="TESTS_FUZZ=number")
 def test_many_drawn_programs_are_numpys() -> None:
-    first = int(os.environ.get("EQSAT_FUZZ_SEED", int(time.time()) // 86400 * 10**6))
-    seeds = range(first, first + int(os.environ["EQSAT_FUZZ"]))
-    hows = os.environ.get("EQSAT_FUZZ_HOW", ",".join(HOWS)).split(",")
+    first = int(os.environ.get("TESTS_FUZZ_SEED", int(time.time()) // 86400 * 10**6))
+    seeds = range(first, first + int(os.environ["TESTS_FUZZ"]))
+    hows = os.environ.get("TESTS_FUZZ_HOW", ",".join(HOWS)).split(",")
     totals = dict.fromkeys(hows, Tally())
     for how, found in over_processes(seeds, hows):
         totals[how] = totals[how] + found
@@ -60,7 +60,7 @@ def test_many_drawn_programs_are_numpys() -> None:
 def over_processes(seeds: range, hows: list[str]) -> Iterator[tuple[str, Tally]]:
     """The tallies of parts of the seeds as they end; of one part all hows together."""
     parts = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
-    count = int(os.environ.get("EQSAT_FUZZ_PROCESSES", os.cpu_count() or 1))
+    count = int(os.environ.get("TESTS_FUZZ_PROCESSES", os.cpu_count() or 1))
     with ProcessPoolExecutor(count, get_context("spawn")) as pool:
         running = {pool.submit(tally, p, how): how for p in parts for how in hows}
         for future in as_completed(running):

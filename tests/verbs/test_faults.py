@@ -1,7 +1,7 @@
 """Faults: kills, interrupts, damaged and exchanged entries, threads, full disks. Every
 result is compared with NumPy's; nothing may be lost, wrong, or hang.
 
-``EQSAT_FAULTS`` is the share of the full counts that is run; 1 takes half an hour.
+``TESTS_FAULTS`` is the share of the full counts that is run; 1 takes half an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="children are forked"),
 ]
-SHARE = float(os.environ.get("EQSAT_FAULTS", "0.05"))
+SHARE = float(os.environ.get("TESTS_FAULTS", "0.05"))
 NEVER_S = fault_worker.LONGEST_S + 20
 
 

@@ -1,7 +1,7 @@
 """Random programs, optimised in every way and run by every backend, against the
 references of their ops. The whole suite draws thousands, other runs a few.
 
-``EQSAT_FUZZ_SEED`` draws other programs. A failure shows the seed and the smallest
+``TESTS_FUZZ_SEED`` draws other programs. A failure shows the seed and the smallest
 failing program as code.
 """
 
@@ -30,7 +30,7 @@ from eqsat.testing import (
 )
 from eqsat.trace.trace import trace
 
-SEED = int(os.environ.get("EQSAT_FUZZ_SEED", "0"))
+SEED = int(os.environ.get("TESTS_FUZZ_SEED", "0"))
 WAYS: tuple[dict[str, Any], ...] = (
     {},
     {"extract": "exact"},

@@ -25,7 +25,7 @@ from eqsat.support import disk_cache
 from eqsat.support.trusted_files import trusted_folder
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDER = Path(os.environ.get("EQSAT_TEST_CACHE") or ROOT / ".test_cache")
+FOLDER = Path(os.environ.get("TESTS_CACHE") or ROOT / ".test_cache")
 MOST_BYTES = 1 << 30
 
 
