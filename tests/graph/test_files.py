@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -289,7 +290,9 @@ def test_messages_of_files(golden: Callable[[str, str], None]) -> None:
         "dot: version": dot.replace('version\\": 1', 'version\\": 9'),
     }
     said += [f"{k}\n{refusal(t, eq.Graph.from_dot)}\n" for k, t in wrong.items()]
-    golden("graph_files.txt", "\n".join(said))
+    # Which op is the nearest depends on those that other tests register.
+    unknown = r"(unknown op '(?:kernel|eval)'); did you mean '\w+'\?"
+    golden("graph_files.txt", re.sub(unknown, r"\1", "\n".join(said)))
 
 
 def test_edges_of_a_dot_file_may_be_changed() -> None:
