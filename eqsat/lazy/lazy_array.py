@@ -102,7 +102,7 @@ def _binary(slow: Callable[..., Any]) -> Callable[..., Any]:
             if found is not None:
                 return _made(found, (self,), caller_place(2))
         elif of is np.ndarray:
-            other = LazyArray(constant(RECORDING, other))
+            other = _operand(other)
         return _record(slow, (self, other), {})
 
     return update_wrapper(method, slow)
@@ -490,10 +490,9 @@ def _masked(array: LazyArray, keys: Sequence[Any]) -> Any:
     return Tracer.__getitem__(array, tuple(known))
 
 
-_BINARY = (
-    *("add sub mul truediv floordiv mod matmul and or xor lshift rshift pow".split()),
-)
-for _name in _BINARY:
+for _name in (
+    "add sub mul truediv floordiv mod matmul and or xor lshift rshift pow"
+).split():
     for _form in ("__%s__", "__r%s__", "__i%s__"):
         _method = getattr(Tracer, _form % _name)
         setattr(LazyArray, _form % _name, _binary(_method))
