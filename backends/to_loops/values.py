@@ -129,8 +129,11 @@ class NumberedValues:
 
     def rounded(self, value: int, half: DType) -> int:
         """``value`` as it is after it was in memory."""
-        known = self.values[value].op in ("load", f"round_{half.name}")
-        return value if known else self.cast(value, half)
+        v = self.values[value]
+        known = v.source.dtype == half if v.op == "load" else False
+        if known or v.op == f"round_{half.name}":
+            return value
+        return self.cast(value, half)  # temporary memory of halves is in float32
 
 
 class Values:

@@ -278,7 +278,7 @@ def _gather(y: Any, axes: Sequence[int], indices: Sequence[Any], together: bool)
             f"index arrays of shapes {shapes} do not broadcast{at(caller_line())}"
         ) from None
     sizes = [y.shape[a] for a in axes]
-    checked = [_checked(i, n, a) for i, n, a in zip(indices, sizes, axes, strict=True)]
+    checked = [in_bounds(i, n, a) for i, n, a in zip(indices, sizes, axes, strict=True)]
     first = axes[0]
     if len(axes) == 1:
         z = ops.take(y, checked[0], axis=first)
@@ -299,12 +299,13 @@ def flat_places(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     arrays = [np.asarray(i) if isinstance(i, int) else i for i in indices]
     used = sizes[: len(arrays)]
     checked = [
-        _checked(i, n, a) for a, (i, n) in enumerate(zip(arrays, used, strict=True))
+        in_bounds(i, n, a) for a, (i, n) in enumerate(zip(arrays, used, strict=True))
     ]
     return _ravelled(checked, used)
 
 
-def _checked(index: Any, n: int, axis: int) -> Any:
+def in_bounds(index: Any, n: int, axis: int) -> Any:
+    """``index``, which must be in an axis of ``n`` as far as it is known."""
     if isinstance(index, np.ndarray) and index.size:
         _in_bounds(int(index.min()), n, axis)
         _in_bounds(int(index.max()), n, axis)

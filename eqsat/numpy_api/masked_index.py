@@ -25,6 +25,7 @@ from eqsat.numpy_api.at_end import (
 )
 from eqsat.numpy_api.operands import name_of
 from eqsat.ops import rank
+from eqsat.support import DTypeError, at, caller_line
 from eqsat.terms import Traced
 
 
@@ -120,6 +121,25 @@ for _name in REDUCED_BESIDE:
     setattr(Selected, _name, _reduction(_name))
 
 
+def _in_place(name: str, symbol: str) -> Callable[..., Any]:
+    function = getattr(operator, f"__{name}__")
+
+    def changed(self: Selected, other: Any) -> Any:
+        found = self._with(f"{symbol}=", function, self, other)
+        if not isinstance(found, Selected):
+            return found
+        mine, new = self.values.dtype, found.values.dtype
+        if not np.can_cast(new, mine, "same_kind"):
+            raise DTypeError(
+                f"x[mask] {symbol}= y: cannot write dtype {new} to an array of {mine}\n"
+                f"  write y.astype({mine.name!r}){at(caller_line())}"
+            )
+        Selected.__init__(self, ops.cast(found.values, mine), self.mask)
+        return self  # another name of the elements sees it
+
+    return changed
+
+
 def _named(name: str, symbol: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     function = getattr(operator, f"__{name}__")
 
@@ -136,5 +156,6 @@ for _name, _symbol in SYMBOLS.items():
     _forward, _reflected = _named(_name, _symbol)
     setattr(Selected, f"__{_name}__", _forward)
     setattr(Selected, f"__r{_name}__", _reflected)
+    setattr(Selected, f"__i{_name}__", _in_place(_name, _symbol))
 for _name, _symbol in {**COMPARISONS, **UNARY}.items():
     setattr(Selected, f"__{_name}__", _named(_name, _symbol)[0])

@@ -97,6 +97,19 @@ def stacked(value: Any) -> Any:
     return ops.stack([ops.cast(p, dtype) for p in parts])
 
 
+def held(value: Any, dtype: np.dtype[Any], how: str) -> Any:
+    """Numbers as NumPy puts them one by one into an array of integers.
+
+    Raises :class:`DTypeError` for numbers that ``dtype`` does not hold.
+    """
+    try:
+        found = np.empty(np.shape(value), dtype)
+        found[...] = value
+    except (OverflowError, ValueError) as error:
+        raise DTypeError(f"{how}: {error}{at(caller_line())}") from error
+    return found
+
+
 def settled(value: Any) -> Any:
     """``value`` with arrays of NumPy for those that are known while tracing; nested as
     it may be in lists, tuples and dicts."""

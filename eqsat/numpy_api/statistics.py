@@ -56,8 +56,7 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
             a = ops.where(chosen(f"np.{name}", where, a), a, _as(other, dtype_of(a)))
         if initial is not None and neutral is None and 0 in shape(a):
             left = shape(ops.sum(a, axis=axis, keepdims=keepdims))
-            made = ops.broadcast_to(_as(initial, own), left)
-            return made if left or isinstance(made, Traced) else made[()]
+            return ops.full_like(a, _as(initial, own), own, left)
         given = {} if dtype is None else {"dtype": dtype}
         y = op(a, axis=axis, keepdims=keepdims, **given)
         if initial is None:

@@ -48,6 +48,8 @@ class Computed:
     arrays: Sequence[Any]
     terms: Sequence[Term]
     inputs: Sequence[Any]
+    halves: bool = False
+    """Whether sums of halves are added in halves, as NumPy adds them."""
 
 
 def agreement(
@@ -90,8 +92,8 @@ def _by_bounds(left: Computed, right: Computed, numerics: str) -> Judge:
     more, others = _met(right)
     limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
     span = Range(limit, narrow=F2 in dtypes | more)
-    known = Analysis(left.inputs, span).balls(left.terms)
-    found = Analysis(right.inputs, span).balls(right.terms)
+    known = Analysis(left.inputs, span, halves=left.halves).balls(left.terms)
+    found = Analysis(right.inputs, span, halves=right.halves).balls(right.terms)
     inside = span.inside and not span.pole
     inside = inside and all(_within(v, limit) for v in (*leaves, *others))
 

@@ -18,6 +18,7 @@ from eqsat.numpy_api import (
     chosen,
     flat_places,
     getitem,
+    held,
     holds_traced,
     is_mask,
     key_along,
@@ -55,7 +56,7 @@ def fitted(
             f"{how}: y is neither an array nor a number{at(caller_line())}"
         )
     if type(value) is int and x.dtype.kind in "iu":
-        value = _held(x, value, how)
+        value = held(value, x.dtype, how)
     value = value if is_traced(value) else np.asarray(value)
     if not np.can_cast(value.dtype, x.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(
@@ -78,14 +79,6 @@ def fitted(
         )
     value = ops.cast(ops.reshape(value, own), x.dtype)
     return value if own == tuple(shape) else ops.broadcast_to(value, tuple(shape))
-
-
-def _held(x: Any, value: Any, how: str) -> Any:
-    """Python numbers as integers of the dtype of ``x``, which must have them."""
-    try:
-        return np.asarray(value, x.dtype)
-    except (OverflowError, ValueError) as error:
-        raise DTypeError(f"{how}: {error}{at(caller_line())}") from error
 
 
 def like(x: Any, array: np.ndarray[Any, Any]) -> Any:
@@ -129,8 +122,19 @@ def changed(x: Any, symbol: str, value: Any) -> Any:
     if x.has_value or not x.is_array:
         return value
     how = f"x {symbol}= y"
-    write(x, fitted(x, value, x.shape, how, "same_kind"), how)
+    write(x, _whole(x, value, how), how)
     return x
+
+
+def _whole(out: Any, value: Any, how: str, casting: str = "same_kind") -> Any:
+    """``value`` for all of ``out``, with whose shape NumPy broadcasts the operands."""
+    shape = tuple(np.shape(operand(value)))
+    if len(shape) > len(out.shape):
+        raise ShapeError(
+            f"{how}: the value has shape {shape}, which does not broadcast to "
+            f"{tuple(out.shape)}{at(caller_line())}"
+        )
+    return fitted(out, value, out.shape, how, casting)
 
 
 def set_item(x: Any, key: Any, value: Any) -> None:
@@ -152,13 +156,20 @@ def sort(x: Any, axis: int = -1, **kwargs: Any) -> None:
     write(x, np.sort(x, axis_number("x.sort()", axis), **kwargs), "x.sort()")
 
 
+def _is_of_numbers(value: Any) -> bool:
+    """Whether NumPy takes ``value`` number by number, each of which must fit."""
+    return type(value) in (int, float, list, tuple, range) or (
+        isinstance(value, np.floating) and not np.isfinite(value)
+    )
+
+
 def replaced(x: Any, key: Any, value: Any) -> Any:
     """``x`` once ``x[key] = value`` is done."""
     how = "x[...] = y"
     if isinstance(value, Selected):
         return value.written(x, key)
-    if type(value) in (int, float, list, tuple, range) and x.dtype.kind in "iu":
-        value = _held(x, value, how)
+    if _is_of_numbers(value) and x.dtype.kind in "iu":
+        value = held(value, x.dtype, how)
     keys = key if isinstance(key, tuple) else (key,)
     masks = [k for k in keys if _is_traced_mask(k)]
     if masks or (len(keys) == 1 and is_mask(keys[0]) and keys[0].ndim):
@@ -269,7 +280,7 @@ def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
     value = call_ufunc(ufunc, "__call__", inputs, given)
     if isinstance(value, tuple):
         refuse_argument(name_of(ufunc), "out")
-    value = fitted(out, value, out.shape, how, kwargs.get("casting", "same_kind"))
+    value = _whole(out, value, how, kwargs.get("casting", "same_kind"))
     where = kwargs.get("where", True)
     write(out, _where(how, where, value, out), how)
     return out

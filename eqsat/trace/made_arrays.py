@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from eqsat.numpy_api import settled, stacked, supported_functions
+from eqsat.numpy_api import held, settled, stacked, supported_functions
 from eqsat.support import TraceError, at, caller_line
 from eqsat.trace.known_array import (
     KnownArray,
@@ -124,7 +124,8 @@ def _array(
     ndmin: int = 0,
     like: Any = None,
 ) -> Any:
-    found = stacked(object)
+    lists = isinstance(object, (list, tuple))
+    found = stacked(_fits(object, dtype, "np.array") if lists else object)
     if dtype is not None and np.dtype(dtype) != found.dtype:
         found = found.astype(dtype)
     elif copy and found is object:
@@ -134,6 +135,16 @@ def _array(
         found = found.result_of(lie, (found,), {}, Tracer(found.term))
     missing = ndmin - len(found.shape)
     return found.reshape((1,) * missing + found.shape) if missing > 0 else found
+
+
+def _fits(value: Any, dtype: Any, how: str) -> Any:
+    """``value`` with the numbers in it as ``dtype`` holds them: an error where an
+    integer dtype does not."""
+    if dtype is None or np.dtype(dtype).kind not in "iu":
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_fits(v, dtype, how) for v in value]
+    return held(value, dtype, how) if type(value) in (int, float) else value
 
 
 def _asarray(a: Any, dtype: Any = None, order: str | None = None, **kwargs: Any) -> Any:
@@ -151,6 +162,8 @@ def _in_order(order: str) -> Callable[..., Any]:
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any) -> Any:
+    if type(fill_value) is int:
+        fill_value = _fits(fill_value, dtype, "np.full")
     fill = _array(fill_value, dtype, copy=False)
     return np.copy(np.broadcast_to(fill, shape))
 
@@ -199,6 +212,8 @@ def _joined(keyed: Any, key: Any) -> Any:
             one = one.reshape(one.shape + end if columns else end + one.shape)
         joined.append(one)
     dtype = np.result_type(*kinds)
+    for kind in kinds:
+        _fits(kind, dtype, "np.c_" if columns else "np.r_")
     return np.concatenate([j.astype(dtype) for j in joined], -1 if columns else 0)
 
 

@@ -12,6 +12,9 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api import (
     flat_places,
+    held,
+    holds_traced,
+    in_bounds,
     is_mask,
     key_parts,
     name_of,
@@ -56,12 +59,32 @@ _KINDS = {"b": 0, "i": 1, "u": 1}
 
 
 def _addend(x: Any, value: Any, shape: Any, how: str) -> Any:
-    if _KINDS.get(value.dtype.kind, 2) > _KINDS.get(x.dtype.kind, 2):
+    if _KINDS.get(value.dtype.kind, 2) > _KINDS.get(x.dtype.kind, 2) or (
+        _is_beside_floats(x, value) and not _is_held(x, value)
+    ):
         raise DTypeError(
-            f"{how}: each step would cut a number of {value.dtype} to {x.dtype}\n"
+            f"{how}: each step would cut a number of {_met(x, value)} to {x.dtype}\n"
             f"  write y.astype({x.dtype.name!r}){at(caller_line())}"
         )
     return fitted(x, value, shape, how)
+
+
+def _is_beside_floats(x: Any, value: Any) -> bool:
+    """Whether two dtypes of integers meet in float64."""
+    kinds = x.dtype.kind + value.dtype.kind
+    return kinds in ("iu", "ui") and _met(x, value).kind == "f"
+
+
+def _met(x: Any, value: Any) -> Any:
+    return np.result_type(x.dtype, value.dtype)
+
+
+def _is_held(x: Any, value: Any) -> bool:
+    """Whether the dtype of ``x`` holds what is known of ``value``."""
+    if is_traced(value) or not value.size:
+        return True
+    limits = np.iinfo(x.dtype)
+    return limits.min <= int(value.min()) and int(value.max()) <= limits.max
 
 
 def _of_first_axes(x: Any, indices: Any, how: str) -> tuple[Any, int]:
@@ -76,7 +99,7 @@ def _of_first_axes(x: Any, indices: Any, how: str) -> tuple[Any, int]:
             f"{how}: expected integers as indices of the first axes{at(caller_line())}"
         )
     if len(keys) == 1:
-        return keys[0], 1
+        return in_bounds(keys[0], x.shape[0], 0), 1
     return flat_places(keys, x.shape), len(keys)
 
 
@@ -127,6 +150,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 def _write_flat(a: Any, places: Any, value: Any, how: str) -> None:
     flat = ops.reshape(a, (a.size,))
+    value = _numbers(a, value, how)
     value = _as_many(stacked(settled(value)), math.prod(places.shape))
     if value is None:
         return
@@ -136,6 +160,12 @@ def _write_flat(a: Any, places: Any, value: Any, how: str) -> None:
         ops.reshape(replaced(flat, places, ops.reshape(value, shape)), a.shape),
         how,
     )
+
+
+def _numbers(a: Any, value: Any, how: str) -> Any:
+    """Python numbers as integers of the dtype of ``a``, which must have them."""
+    given = type(value) in (int, float, list, tuple) and a.dtype.kind in "iu"
+    return held(value, a.dtype, how) if given and not holds_traced(value) else value
 
 
 def _as_many(value: Any, n: int) -> Any:
@@ -160,6 +190,7 @@ def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
             f"{how}: the mask has shape {tuple(mask.shape)}, expected {tuple(a.shape)}"
             f"{at(caller_line())}"
         )
+    values = _numbers(a, values, how)
     value = _as_many(stacked(settled(values)), a.size)
     if value is None:
         return
@@ -222,6 +253,8 @@ class FlatView:
             putmask(self.array, key, value, "unsafe")
             return
         check(self.array, how)
+        if isinstance(value, np.floating):
+            value = float(value)
         _write_flat(self.array, places, value, how)
 
 

@@ -84,7 +84,8 @@ def verdict(program: NumpyProgram, how: str) -> str:
         want = _outcome(f, theirs)
         got = _outcome(fast, ours)
         if isinstance(want, Exception) or isinstance(got, Exception):
-            return _errors(want, got)
+            dropped = how == "mlx" and isinstance(want, IndexError)
+            return "" if dropped else _errors(want, got)
         pairs = [*_pairs(want, got), *zip(theirs, ours, strict=True)]
         for a, b in pairs:
             if reason := _of_another_type(a, b):
@@ -129,9 +130,16 @@ def _errors(want: Any, got: Any) -> str:
 
 def _of_another_type(a: Any, b: Any) -> str:
     x, y = np.asarray(a), np.asarray(b)
-    if type(a) is type(b) and (x.dtype, x.shape) == (y.dtype, y.shape):
+    if _is_like(a, b) and (x.dtype, x.shape) == (y.dtype, y.shape):
         return ""
     return f"{type(a)} {x.dtype} {x.shape} by NumPy, {type(b)} {y.dtype} {y.shape}"
+
+
+def _is_like(a: Any, b: Any) -> bool:
+    """Whether two values are of a type: NumPy has two for unsigned integers of 64 bits,
+    of one dtype."""
+    numbers = isinstance(a, np.generic) and isinstance(b, np.generic)
+    return numbers or type(a) is type(b)
 
 
 def _unequal(x: Any, y: Any, signs: bool) -> str:
@@ -152,7 +160,8 @@ def _beyond_bounds(program: NumpyProgram, pairs: list[tuple[Any, Any]]) -> str:
     arrays = flatten_arguments(f, args, {}).arrays
     terms = trace(f, args).outputs[: len(pairs)]
     left, right = zip(*pairs, strict=True)
-    found = agreement(Computed(left, terms, arrays), Computed(right, terms, arrays))
+    theirs = Computed(left, terms, arrays, halves=True)
+    found = agreement(theirs, Computed(right, terms, arrays))
     return found.reason
 
 

@@ -68,7 +68,7 @@ ELEMENTWISE = lines("""
     np.sqrt({f})
     np.reciprocal({f})
     np.copysign({f}, {n})
-    np.copysign({n}, {f})
+    np.copysign({n}, np.nan_to_num({f}))
     np.positive({a})
     np.add({a}, {b}, dtype='float64')
     np.add({a}, {n}, where={m}, out={o})
@@ -250,7 +250,7 @@ MASKS = lines("""
     {a} != {b}
     np.isfinite({a})
     np.isnan({a})
-    np.signbit({f})
+    np.signbit(np.nan_to_num({f}))
     {a}.astype(bool)
     ({a} / 3 * 3) == {a}
     ({a} / {n} * {n}) == {a}

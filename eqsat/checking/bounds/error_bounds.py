@@ -69,6 +69,8 @@ class Analysis:
     coarse: bool = False
     """Whether functions round their operands first, and give 0 for what is below the
     least normal number, as MLX's do: its ``exp`` is 63 ulp off at 90."""
+    halves: bool = False
+    """Whether sums of halves are added in halves, not in float32."""
     known: dict[Term, Ball] = field(default_factory=dict)
 
     def balls(self, roots: Iterable[Term]) -> list[Ball]:
@@ -106,11 +108,16 @@ class Analysis:
             args = [_off_by_a_unit(a, dtype) for a in args]
         value = _value(term, args)
         if term.op in MOVES and not is_float(term.dtype):
-            return Ball(value, _propagated(term, args, value, self.range))
+            return Ball(value, self._propagated(term, args, value))
         if not is_float(term.dtype):
-            return Ball(value, _decision_error(term.op.name, args, value))
-        error = _propagated(term, args, value, self.range)
+            return Ball(value, _decision_error(term.op, args, value))
+        error = self._propagated(term, args, value)
         return self._rounded(term, args, value, error, dtype)
+
+    def _propagated(self, term: Term, args: list[Ball], value: Array) -> Array:
+        dtype = _computed_in(term)
+        sums = PRECISION[F4 if dtype in HALF and not self.halves else dtype]
+        return _propagated(term, args, value, self.range, sums)
 
     def _is_coarse(self, op: Op) -> bool:
         return self.coarse and op.kind == "pointwise" and op.roundings >= LIBRARY
@@ -226,24 +233,27 @@ def _zero_operand(args: list[Ball]) -> Any:
     return zero
 
 
-def _decision_error(name: str, args: list[Ball], value: Array) -> Array:
+def _decision_error(op: Op, args: list[Ball], value: Array) -> Array:
     """How far a bool or an integer made of floats may be off: 0 when rounding cannot
     change it."""
     errors = [a.error for a in args]
     if not any(e.any() for e in errors):
         return np.zeros(value.shape, WIDE)
-    if len(args) == 2 and value.dtype == bool:
+    if len(args) == 2 and value.dtype == bool and op.kind == "pointwise":
         gap = np.abs(args[0].value.astype(WIDE) - args[1].value.astype(WIDE))
         unsure = gap <= errors[0] + errors[1]
         unsure = unsure & (errors[0] + errors[1] > 0)
         return np.broadcast_to(np.where(unsure, WIDE(1), 0), value.shape)
-    if name in ("isnan", "isinf", "isfinite"):
+    if op.name in ("isnan", "isinf", "isfinite"):
         return np.where(np.isinf(errors[0]), WIDE(1), 0)
     return np.full(value.shape, np.inf, WIDE)
 
 
-def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Array:
-    """The errors of the operands as they show in the value."""
+def _propagated(
+    term: Term, args: list[Ball], value: Array, span: Range, sums: Precision
+) -> Array:
+    """The errors of the operands as they show in the value, whose sums are accumulated
+    in the precision ``sums``."""
     assert isinstance(term.op, Op)
     attrs = term.op.attr_dict(term)
     if term.op is take_op and args[1].error.any():
@@ -255,18 +265,12 @@ def _propagated(term: Term, args: list[Ball], value: Array, span: Range) -> Arra
         return np.asarray(term.op.reference(*errors, **attrs))
     rule = PROPAGATE.get(term.op.name)
     if rule is not None:
-        return np.asarray(rule(args, value, span, attrs, _precision_of_sums(term)))
+        return np.asarray(rule(args, value, span, attrs, sums))
     if len(args) == 1 and term.op.kind == "pointwise":
         return monotone(term.op.reference, args[0], value, span)
     if not any(a.error.any() for a in args):
         return np.zeros(value.shape, WIDE)
     return np.full(value.shape, np.inf, WIDE)
-
-
-def _precision_of_sums(term: Term) -> Precision:
-    """The precision in which sums are accumulated."""
-    dtype = _computed_in(term)
-    return PRECISION[F4 if dtype in HALF else dtype]
 
 
 def ulp(a: Array, b: Array, dtype: Any) -> float:

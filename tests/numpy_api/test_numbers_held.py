@@ -1,0 +1,147 @@
+"""Numbers that an array cannot hold, and shapes that a result cannot have, are errors
+as in NumPy, whatever writes or makes them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+NAMES = {
+    **{"x": np.arange(6), "u": np.arange(6, dtype="u1"), "f": np.arange(6.0)},
+    **{"m": np.arange(6) > 2, "one": np.array(1.0), "np": np},
+}
+LINES = """
+    x[0] = np.float32('nan')
+    x[0] = np.float64('inf')
+    x[:2] = float('inf')
+    x[...] = np.float64('nan')
+    x[[0, 1]] = np.nan
+    x.flat[0] = np.float32('nan')
+    x.flat[:2] = np.nan
+    u[0] = 300
+    u[:2] = -1
+    u[[0, 1]] = [1, 300]
+    u[0] = np.int64(300)
+    u.flat[0] = 300
+    u.flat[:2] = 300
+    u.flat[0] = 300.7
+    u.flat[0] = 1.5
+    np.put(u, 0, 300)
+    np.put(x, [0, 1], np.nan)
+    np.putmask(u, m, 300)
+    np.place(u, m, 300)
+    np.place(x, m, np.nan)
+    np.copyto(u, 300)
+    u.fill(300)
+    x.fill(np.nan)
+    u = np.full_like(u, 300)
+    u = np.full_like(f, 2**32, dtype='int8')
+    u = np.full_like(f[None], -1, 'uint8')
+    u = np.full_like(u, 300.7)
+    u = np.full_like(u, np.int64(300))
+    u = np.full((3,), -1, 'uint8') + u[:3]
+    u = np.array([u[0], 300], 'u1')
+    u = np.array([[u[0]], [-1]], 'u1')
+    u = np.array([u[0], np.int64(300)], 'u1')
+    u = np.r_[-1, u]
+    u = np.r_[u, 300]
+    u = np.r_[300.5, u]
+    u = np.c_[u, 300]
+    u = np.append(u, 300)
+    u = np.concatenate([u, [300]])
+    m[m] += -2**31
+    m[m] += True
+    x[m] += 1.5
+    x[m] += 2
+    u[m] *= 300
+    f[m] -= x[0]
+    x[m] //= 2
+    x[m] |= 1
+    u += 300
+    x += 1.5
+    np.negative(f[:1], out=one)
+    np.negative(f[:1], out=f)
+    np.negative(f[None], out=f)
+    np.add(f[:1], f[:3], out=f[:1])
+    f[:3] += f[None, :3]
+    f[0:1] += f
+    np.add.at(f[:0], 0, 1.0)
+    np.add.at(f, 9, 1.0)
+    np.add.at(f.reshape(2, 3), (0, 3), 1.0)
+    np.maximum.at(f, [0, 6], 1.0)
+    np.take_along_axis(f.reshape(2, 3), np.array([[5], [1]]), 1)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", [line.strip() for line in LINES])
+def test_what_an_array_cannot_hold_is_an_error_as_in_numpy(line: str) -> None:
+    source = f"def g(x, u, f, m, one):\n    {line}\n    return x, u, f, m, one\n"
+    names: dict[str, Any] = {"np": np}
+    exec(source, names)
+    want, got = outcome(names["g"]), outcome(eq.jit(names["g"]))
+    if isinstance(want, Exception):
+        named = type(want) | eq.EqsatError
+        assert isinstance(got, named), f"NumPy: {want!r}, eqsat: {got!r}"
+        return
+    assert not isinstance(got, Exception), got
+    for a, b in zip(want, got, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def outcome(f: Any) -> Any:
+    """What ``f`` gives and its arguments, or the error."""
+    given = [v.copy() for v in NAMES.values() if isinstance(v, np.ndarray)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return (*f(*given), *given)
+    except Exception as error:
+        return error
+
+
+def test_elements_under_a_mask_change_for_each_of_their_names() -> None:
+    def f(x: Any) -> Any:
+        a = x[x > 2]
+        b = a
+        a *= 10
+        return b, a, x
+
+    x = np.arange(6.0)
+    for want, got in zip(f(x.copy()), eq.jit(f)(x.copy()), strict=True):
+        np.testing.assert_array_equal(want, got, strict=True)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_halves_joined_before_they_are_widened_are_rounded(backend: str) -> None:
+    def joined(x: Any) -> Any:
+        return np.concatenate([x[:1], x[1:] + 1]).astype("f8")
+
+    def written(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[..., 1:] += 1
+        return (y / 3 * 3 == x).sum(), np.pad(x * 3, 1).astype("f4")
+
+    x = np.array([-1.339, np.inf, 9.998e-02, 0.3333, 1.549, 1.192e-07], "f2")
+    y = np.array([[1, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 0]], bool)
+    want, got = joined(x), eq.jit(joined, backend=backend)(x)
+    np.testing.assert_array_equal(want, got, strict=True)
+    for a, b in zip(written(x, y), eq.jit(written, backend=backend)(x, y), strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_the_largest_of_nothing_can_be_written_to() -> None:
+    def f(y: Any) -> Any:
+        top = np.max(y, 0, initial=2)
+        top.T[0] = 7
+        least = np.minimum.reduce(y, 0, initial=1)
+        least[1] = 5
+        return top, least
+
+    y = np.zeros((0, 6), int)
+    for want, got in zip(f(y), eq.jit(f)(y), strict=True):
+        np.testing.assert_array_equal(want, got, strict=True)
