@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,7 +140,14 @@ class EGraph:
 
 def _key(op: Op, attrs: tuple[Any, ...], children: tuple[int, ...]) -> tuple[Any, ...]:
     """What makes a node; the bare numbers 2 and 2.0 are two."""
-    return op, attrs, children, op is SCALAR and _is_float(attrs)
+    return op, _with_one_nan(attrs), children, op is SCALAR and _is_float(attrs)
+
+
+def _with_one_nan(attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``attrs`` with the NaN that equals itself, in place of those that do not."""
+    if all(a == a for a in attrs):
+        return attrs
+    return tuple(a if a == a else math.nan for a in attrs)
 
 
 def _is_float(attrs: tuple[Any, ...]) -> bool:
@@ -155,9 +163,10 @@ def engine_attrs(op: Op, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def attr_values(node: ENode) -> tuple[Any, ...]:
     """The attributes of an e-node as those of a term."""
+    attrs = _with_one_nan(node.attrs)
     return tuple(
         str(dtype_of_code(v)) if kind == "DTypeName" else v
-        for kind, v in zip(node.op.attrs.values(), node.attrs, strict=True)
+        for kind, v in zip(node.op.attrs.values(), attrs, strict=True)
     )
 
 

@@ -217,6 +217,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     m, n = shape(a)
     if rcond is None:
         rcond = max(m, n) * _eps(a)
+    elif isinstance(rcond, (int, float)) and not 0 < rcond < 1:
+        rcond = _eps(a)  # as LAPACK takes it
     x = spectral.pinv(a, rcond=rcond) @ b
     rest = b - a @ x
     squares = ops.reshape(ops.sum(rest * rest, 0), (-1,))

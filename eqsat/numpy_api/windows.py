@@ -111,6 +111,11 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     """Slopes by central differences, at the edges of first or second order. Distances
     are numbers, or for an axis the places of its elements."""
     f = array(f)
+    if dtype_of(f) == np.dtype(bool):
+        raise DTypeError(
+            f"np.gradient: bools have no differences; write x.astype(float)"
+            f"{at(caller_line())}"
+        )
     if dtype_of(f) is not None and not is_floating(f):
         f = cast(f, float)
     n = len(shape(f))

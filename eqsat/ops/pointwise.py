@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ops.support import dtype_of, is_traced
+from eqsat.support import DTypeError, at, caller_line
 from eqsat.terms import (
     BF16,
     EXACT,
@@ -317,6 +318,8 @@ def clip(
         return np.clip(x, low, high)
     x = np.asarray(x) if type(x) in (int, float) else x
     known = dtype_of(x)
+    if known == np.dtype(bool) and low is None and high is None:
+        raise DTypeError(f"clip: bools have no clip without bounds{at(caller_line())}")
     if known is not None and known.kind in "iu":
         held = np.iinfo(known)
         low = None if type(low) is int and low <= held.min else low

@@ -436,7 +436,10 @@ def _settle(who: str, kind: str, value: Any, ndim: int | None) -> Any:
         return dtype.name
     if kind in ("int", "bool"):
         return int(value)
-    return float(value) if kind == "float" else str(value)
+    if kind != "float":
+        return str(value)
+    number = float(value)
+    return math.nan if math.isnan(number) else number  # one that equals itself
 
 
 def axis_number(who: str, axis: Any) -> int:

@@ -145,3 +145,24 @@ def test_the_largest_of_nothing_can_be_written_to() -> None:
     y = np.zeros((0, 6), int)
     for want, got in zip(f(y), eq.jit(f)(y), strict=True):
         np.testing.assert_array_equal(want, got, strict=True)
+
+
+@pytest.mark.parametrize("rcond", [np.nan, np.inf, 0, -1, 0.5])
+def test_bounds_of_small_singular_values_are_numpys(rcond: float) -> None:
+    def f(a: Any) -> Any:
+        inverse = np.linalg.pinv(a, rcond=rcond)
+        x, _, rank, _ = np.linalg.lstsq(a, a[0], rcond=rcond)
+        return inverse, x, rank
+
+    a = np.eye(3) + 0.1
+    for want, got in zip(f(a), eq.jit(f)(a), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [lambda b: np.clip(b, None, None), np.gradient])
+def test_bools_are_refused_where_numpy_refuses_them(f: Any) -> None:
+    bools = np.arange(6) > 2
+    with pytest.raises(TypeError):
+        f(bools)
+    with pytest.raises(eq.EqsatError):
+        eq.jit(f)(bools)
