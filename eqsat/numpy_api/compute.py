@@ -211,20 +211,20 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 @covers("iscomplex")
 def iscomplex(x: Any) -> Any:
-    """False everywhere: no traced array is complex."""
-    return ops.zeros_like(x, bool)
+    """Whether the imaginary part is not 0."""
+    return ops.imag(x) != 0
 
 
 @covers("isreal")
 def isreal(x: Any) -> Any:
-    """True everywhere: no traced array is complex."""
-    return ops.ones_like(x, bool)
+    """Whether the imaginary part is 0."""
+    return ops.imag(x) == 0
 
 
 @covers("imag")
 def imag(val: Any) -> Any:
-    """0 everywhere: no traced array is complex."""
-    return ops.zeros_like(val)
+    """The imaginary parts, 0 of real numbers."""
+    return ops.imag(val)
 
 
 @covers("isposinf")

@@ -48,14 +48,10 @@ def operand(value: Any) -> Any:
     """``value`` as an argument of an op; ``NotImplemented`` when it cannot be one."""
     if isinstance(value, Traced):
         return value.settled()
-    if isinstance(value, (AttrVar, int, float)):
+    if isinstance(value, (AttrVar, int, float, complex)):
         return value
     if isinstance(value, (np.ndarray, list, tuple)):
         return array(value)
-    if isinstance(value, (complex, np.complexfloating)):
-        raise TraceError(
-            f"{value} is complex; complex numbers cannot be traced{at(caller_line())}"
-        )
     if isinstance(value, np.generic):
         return value
     refuse_outside(value, "an operand")

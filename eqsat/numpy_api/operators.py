@@ -224,18 +224,20 @@ class Operators(Traced):
 
     @property
     def imag(self) -> Self:
-        """0 everywhere: no traced array is complex."""
-        made: Self = self.result_of(np.imag, (self,), {}, ops.zeros_like(self))
+        """The imaginary parts, 0 everywhere where no number is complex."""
+        made: Self = self.result_of(np.imag, (self,), {}, ops.imag(self))
         return made
 
     @property
     def real(self) -> Self:
-        """The array itself: none is complex."""
-        return self
+        """The real parts: the array itself where no number is complex."""
+        made: Self = ops.real(self)
+        return made
 
     def conjugate(self) -> Self:
-        """The array itself: none is complex."""
-        return self
+        """The conjugates: the array itself where no number is complex."""
+        made: Self = ops.conjugate(self)
+        return made
 
     conj = conjugate
 

@@ -63,7 +63,7 @@ def _ldexp(x: Any, n: Any) -> Any:
 
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
-    "conjugate": lambda x: x,
+    "conjugate": ops.conjugate,
     "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
     "fabs": ops.absolute,
     "ldexp": _ldexp,

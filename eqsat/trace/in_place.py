@@ -146,6 +146,18 @@ def fill(x: Any, value: Any) -> None:
     x[...] = value
 
 
+def write_real(x: Any, value: Any) -> None:
+    """``x.real = value``."""
+    x.real[...] = value
+
+
+def write_imag(x: Any, value: Any) -> None:
+    """``x.imag = value``, of complex numbers."""
+    if not ops.holds_complex(x):
+        raise TypeError("array does not have imaginary part to set")
+    x.imag[...] = value
+
+
 def sort(x: Any, axis: int = -1, **kwargs: Any) -> None:
     """Write the elements in order along an axis."""
     check(x, "x.sort()")

@@ -89,10 +89,6 @@ def _unknown_dtype(x: Any, dtype: Any) -> NoReturn:
     )
 
 
-def _write_real(x: Any, value: Any) -> None:
-    x[...] = value
-
-
 def _array_of_array(method: F) -> F:
     """A method that gives a number of a number, and an array of an array."""
 
@@ -319,7 +315,8 @@ class Tracer(Operators):
     partition = in_place.partition
     put = written_places.put
     assigned = in_place.assigned
-    real = property(lambda x: x, _write_real, doc="The array: none is complex.")
+    real = property(aliasing.real_of, in_place.write_real, doc="The real parts.")
+    imag = property(aliasing.imag_of, in_place.write_imag, doc="The imaginary parts.")
     flat = written_places.flat_of(written_places.FlatView)
     view = aliasing.view
 
@@ -360,7 +357,7 @@ class Tracer(Operators):
     )
     __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
     __trunc__ = __int__
-    __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
+    __complex__ = _unknown("the complex value", "write x.astype(complex)")
     __index__ = _unknown(
         "the index value",
         "range(), bounds of slices, shapes and lists need it. Pass a Python int, "
