@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
 from eqsat.numpy_api.at_end import at_end, truth
 from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument, strong
@@ -71,13 +71,13 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 @covers("iscomplexobj")
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is complex."""
-    return ops.holds_complex(x)
+    return complex_numbers.holds_complex(x)
 
 
 @covers("isrealobj")
 def isrealobj(x: Any) -> bool:
     """Whether the dtype is not complex."""
-    return not ops.holds_complex(x)
+    return not complex_numbers.holds_complex(x)
 
 
 # -- making and arranging --------------------------------------------------------------
@@ -86,7 +86,7 @@ def isrealobj(x: Any) -> bool:
 @covers("real")
 def real(val: Any) -> Any:
     """The real parts; the array itself where it is real."""
-    return ops.real(val)
+    return complex_numbers.real(val)
 
 
 @covers("copy")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import ALWAYS, FOR_COMPLEX, holds_complex, numpy_call
 from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
     axes_of,
@@ -105,7 +106,9 @@ def call_function(
             refuse_subclass(kind, f"{name}: an argument")
         elif not issubclass(kind, Traced):
             return NotImplemented
-    if function in DIRECT:
+    if _calls_numpy(function, name, args, kwargs):
+        found = numpy_call(name.removeprefix("np."), args, kwargs)
+    elif function in DIRECT:
         given = {
             k: v
             for k, v in kwargs.items()
@@ -118,6 +121,19 @@ def call_function(
         found = _bound(function, handler, name, args, kwargs)
     first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
     return found if first is None else first.result_of(function, args, kwargs, found)
+
+
+def _calls_numpy(
+    function: Callable[..., Any],
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> bool:
+    """Whether NumPy computes what the function is asked for, of complex numbers."""
+    short = name.removeprefix("np.")
+    if short not in FOR_COMPLEX:
+        return short in ALWAYS
+    return any(map(holds_complex, values_in(args, kwargs)))
 
 
 def call_traced(

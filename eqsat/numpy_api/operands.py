@@ -36,8 +36,6 @@ ELSEWHERE = (
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
     "insert": "np.concatenate of slices",
-    "linalg.eig": "np.linalg.eigh, if the matrix is symmetric",
-    "linalg.eigvals": "np.linalg.eigvalsh, if the matrix is symmetric",
     "frexp": "np.floor(np.log2(abs(x))) + 1 for the exponent, up to rounding",
     "piecewise": "np.select",
 }

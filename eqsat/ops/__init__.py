@@ -13,11 +13,6 @@ from eqsat.ops.attention import (
     attention_where,
 )
 from eqsat.ops.attention import causal_scores as causal_scores
-from eqsat.ops.complex_numbers import conjugate as conjugate
-from eqsat.ops.complex_numbers import holds_complex as holds_complex
-from eqsat.ops.complex_numbers import imag as imag
-from eqsat.ops.complex_numbers import real as real
-from eqsat.ops.complex_numbers import with_parts as with_parts
 from eqsat.ops.contract import conv2d, matmul
 from eqsat.ops.contract import conv2d_op as conv2d_op
 from eqsat.ops.contract import matmul_op as matmul_op

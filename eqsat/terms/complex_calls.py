@@ -1,8 +1,8 @@
 """How a function of complex numbers is written in a node of the op that calls NumPy.
 
-The node names the function; its settings are a dict of Python, as text. Views of complex
-arguments are settings too: NumPy makes them when it calls the function, so that they
-copy nothing and the function sees NumPy's own strides.
+The node names the function; its settings are a dict of Python, as text. Views of
+complex arguments are settings too: NumPy makes them when it calls the function, so that
+they copy nothing and the function sees NumPy's own strides.
 """
 
 from __future__ import annotations

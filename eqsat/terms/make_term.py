@@ -120,7 +120,7 @@ def _of_complex(
     known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
     bare = [isinstance(d, Weak) for d in known]
     wanted: Sequence[np.dtype[Any] | None] = [None] * len(args)
-    if any(bare) and not op.truths and op.promotion != "first":
+    if any(bare) and len(op.own) < len(args) and op.promotion != "first":
         wanted = _wanted(op, tuple(known))
     terms = [
         _known(graph, a, w) if b else a if isinstance(a, Term) else _known(graph, a)

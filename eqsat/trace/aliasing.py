@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from eqsat import ops
+from eqsat.complex_numbers import holds_complex, imag, real, with_parts
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
 from eqsat.support import (
@@ -683,19 +684,25 @@ def imag_of(x: Any) -> Any:
 
 
 _OF_REAL = ArrayView(
-    np.real, ops.real, lambda x, new: ops.with_parts(new, ops.imag(x)), np.real
+    np.real,
+    real,
+    lambda x, new: with_parts(new, imag(x)),
+    np.real,
 )
 _OF_IMAG = ArrayView(
-    np.imag, ops.imag, lambda x, new: ops.with_parts(ops.real(x), new), np.imag
+    np.imag,
+    imag,
+    lambda x, new: with_parts(real(x), new),
+    np.imag,
 )
 
 
 def _result_of_real(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
-    return shown(x, found, lambda: _OF_REAL) if ops.holds_complex(x) else x
+    return shown(x, found, lambda: _OF_REAL) if holds_complex(x) else x
 
 
 def _result_of_imag(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
-    if ops.holds_complex(x):
+    if holds_complex(x):
         return shown(x, found, lambda: _OF_IMAG)
     if found.is_array:
         why = "would change np.imag(x), which is read-only"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
 from eqsat.numpy_api import (
     AtEnd,
     Selected,
@@ -153,7 +153,7 @@ def write_real(x: Any, value: Any) -> None:
 
 def write_imag(x: Any, value: Any) -> None:
     """``x.imag = value``, of complex numbers."""
-    if not ops.holds_complex(x):
+    if not complex_numbers.holds_complex(x):
         raise TypeError("array does not have imaginary part to set")
     x.imag[...] = value
 

@@ -36,7 +36,16 @@ from eqsat.support import (
     made_elsewhere,
     unwatched_methods,
 )
-from eqsat.terms import Op, Shape, Term, TermGraph, apply, constant, is_float
+from eqsat.terms import (
+    Op,
+    Shape,
+    Term,
+    TermGraph,
+    apply,
+    constant,
+    is_complex,
+    is_float,
+)
 from eqsat.trace import aliasing, in_place, written_places
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -227,7 +236,7 @@ class Tracer(Operators):
     nbytes: int = _of_term("nbytes", "Bytes of all elements.")
 
     def _is_float(self) -> bool:
-        return is_float(self.term.dtype)
+        return is_float(self.term.dtype) or is_complex(self.term.dtype)
 
     def __len__(self) -> int:
         if not self.shape:
