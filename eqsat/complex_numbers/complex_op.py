@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from eqsat.support import DTypeError, ShapeError, at, caller_line
+from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line
 from eqsat.terms import (
     OF_COMPLEX,
     Custom,
@@ -64,7 +64,12 @@ def _type(_: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
     known = function_of(who)
     types, settings = through_views(types, settings_of(attrs["settings"]), _viewed)
     if isinstance(known, Function):
-        return known.type(*types, **settings)
+        try:
+            return known.type(*types, **settings)
+        except TypeError as error:
+            if isinstance(error, EqsatError):
+                raise
+            raise DTypeError(f"{who}: {error}{at(caller_line())}") from None
     dtypes = [cast(AnyDType, t[0]) for t in types]
     if known.ufunc is not None and known.promotion in ("ufunc", "float"):
         return ufunc_type(known.ufunc, types)
