@@ -136,6 +136,28 @@ def _calls_numpy(
     return any(map(holds_complex, values_in(args, kwargs)))
 
 
+_COMPOSED = frozenset(
+    "average convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
+    "linalg.tensordot tensordot trapezoid".split()
+)
+"""Functions that NumPy computes of complex numbers, and whose handlers say the same in
+other functions."""
+
+
+def composed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the handler of a function that NumPy computes makes of complex numbers; None
+    where it is right for real ones only."""
+    if name not in _COMPOSED:
+        return None
+    function: Any = np
+    for part in name.split("."):
+        function = getattr(function, part)
+    handler = FUNCTIONS[function]
+    if function in DIRECT:
+        return handler(*args)
+    return _bound(function, handler, f"np.{name}", args, kwargs)
+
+
 def call_traced(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
