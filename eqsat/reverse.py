@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat import complex_gradient
 from eqsat.cotangent import Cotangent, carried, summed
 from eqsat.kernels import inner
 from eqsat.ops import (
@@ -25,7 +26,20 @@ from eqsat.ops import (
 )
 from eqsat.power_sum import is_norm
 from eqsat.support import TraceError, at
-from eqsat.terms import HALF, SCALAR, Op, Shape, Term, Vjp, cast_to, is_float, postorder
+from eqsat.terms import (
+    HALF,
+    OF_COMPLEX,
+    SCALAR,
+    DType,
+    Op,
+    Shape,
+    Term,
+    Vjp,
+    cast_to,
+    is_complex,
+    is_float,
+    postorder,
+)
 from eqsat.trace import Tracer, body_of, pairs_of, rebuilt
 
 
@@ -53,9 +67,14 @@ def _above(leaves: Iterable[Term], terms: Iterable[Term]) -> set[Term]:
     """``leaves``, and those of ``terms``, arguments first, that change with them."""
     found = set(leaves)
     for t in terms:
-        if is_float(t.dtype) and not found.isdisjoint(t.args) and _op(t).vjp != ():
+        if _moves(t.dtype) and not found.isdisjoint(t.args) and _op(t).vjp != ():
             found.add(t)
     return found
+
+
+def _moves(dtype: DType) -> bool:
+    """Whether what is of ``dtype`` can have a derivative."""
+    return is_float(dtype) or is_complex(dtype)
 
 
 def _op(term: Term) -> Op:
@@ -70,6 +89,8 @@ def _opened(term: Term) -> Term | None:
     Halves are computed in float32 and rounded once, as composites do.
     """
     op = _op(term)
+    if op.name == OF_COMPLEX:
+        return complex_gradient.opened(term)
     if op.vjp is not None or op.body is None:
         return pairs_of(term)
     if term.dtype not in HALF:
@@ -113,6 +134,11 @@ def _pulled_back(root: Term, leaves: Collection[Term]) -> dict[Term, Any]:
 def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
     """What argument ``i`` of ``term`` adds to its derivative; None for nothing."""
     op = _op(term)
+    if op.name == OF_COMPLEX:
+        given = _arrived(given, term, i)
+        found = complex_gradient.part(given.value, term, i)
+        by = None if found is None else given.passed(found, term)
+        return None if by is None else _fitted(by, term, i)
     rules: Any = op.vjp or "define it with vjp=, or as a composite of other ops"
     found = rules
     if not isinstance(rules, str):

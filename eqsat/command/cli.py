@@ -34,6 +34,8 @@ DTYPES = {
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
     "bool": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
 }
 """Short names of dtypes on the command line."""
 

@@ -33,7 +33,12 @@ from eqsat.numpy_api.foreign import (
     refuse_outside,
     type_name,
 )
-from eqsat.numpy_api.functions import call_function, call_traced, supported_functions
+from eqsat.numpy_api.functions import (
+    call_function,
+    call_traced,
+    composed,
+    supported_functions,
+)
 from eqsat.numpy_api.indexing import (
     check_key,
     extent_of,

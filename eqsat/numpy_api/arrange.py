@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
 from eqsat.numpy_api.at_end import at_end, truth
 from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, refuse_argument, strong
@@ -70,20 +70,26 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 @covers("iscomplexobj")
 def iscomplexobj(x: Any) -> bool:
-    """False: no traced array is complex."""
-    return False
+    """Whether the dtype is complex."""
+    return complex_numbers.holds_complex(x)
 
 
 @covers("isrealobj")
 def isrealobj(x: Any) -> bool:
-    """True: no traced array is complex."""
-    return True
+    """Whether the dtype is not complex."""
+    return not complex_numbers.holds_complex(x)
 
 
 # -- making and arranging --------------------------------------------------------------
 
 
-@covers("copy", "real")
+@covers("real")
+def real(val: Any) -> Any:
+    """The real parts; the array itself where it is real."""
+    return complex_numbers.real(val)
+
+
+@covers("copy")
 def same(a: Any) -> Any:
     """The array: a traced value never changes, so that it is its own copy."""
     return a

@@ -4,11 +4,13 @@ arrays."""
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
+from eqsat.complex_numbers import ALWAYS, numpy_call
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.operands import array, as_index, one_axis, strong
 from eqsat.numpy_api.statistics import cast
@@ -211,20 +213,20 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 @covers("iscomplex")
 def iscomplex(x: Any) -> Any:
-    """False everywhere: no traced array is complex."""
-    return ops.zeros_like(x, bool)
+    """Whether the imaginary part is not 0."""
+    return complex_numbers.imag(x) != 0
 
 
 @covers("isreal")
 def isreal(x: Any) -> Any:
-    """True everywhere: no traced array is complex."""
-    return ops.ones_like(x, bool)
+    """Whether the imaginary part is 0."""
+    return complex_numbers.imag(x) == 0
 
 
 @covers("imag")
 def imag(val: Any) -> Any:
-    """0 everywhere: no traced array is complex."""
-    return ops.zeros_like(val)
+    """The imaginary parts, 0 of real numbers."""
+    return complex_numbers.imag(val)
 
 
 @covers("isposinf")
@@ -237,3 +239,34 @@ def isposinf(x: Any) -> Any:
 def isneginf(x: Any) -> Any:
     """Whether x is -∞."""
     return x == -math.inf
+
+
+for _name in ALWAYS:
+    covers(_name)(partial(numpy_call, _name))
+
+
+@covers("fft.fftshift")
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """The zero frequency moved to the middle."""
+    axes = _shifted(x, axes)
+    return ops.roll(x, tuple(shape(x)[a] // 2 for a in axes), axes)
+
+
+@covers("fft.ifftshift")
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """The inverse of :func:`fftshift`."""
+    axes = _shifted(x, axes)
+    return ops.roll(x, tuple(-(shape(x)[a] // 2) for a in axes), axes)
+
+
+def _shifted(x: Any, axes: Any) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(len(shape(x))))
+    return (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+@covers("angle")
+def angle(z: Any, deg: bool = False) -> Any:
+    """0 of positive numbers, π of negative ones; 180 if ``deg``."""
+    found = ops.arctan2(ops.zeros_like(z), z)
+    return ops.multiply(found, 180 / math.pi) if deg else found

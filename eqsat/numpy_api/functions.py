@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import ALWAYS, FOR_COMPLEX, holds_complex, numpy_call
 from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
     axes_of,
@@ -105,7 +106,9 @@ def call_function(
             refuse_subclass(kind, f"{name}: an argument")
         elif not issubclass(kind, Traced):
             return NotImplemented
-    if function in DIRECT:
+    if _calls_numpy(function, name, args, kwargs):
+        found = numpy_call(name.removeprefix("np."), args, kwargs)
+    elif function in DIRECT:
         given = {
             k: v
             for k, v in kwargs.items()
@@ -118,6 +121,41 @@ def call_function(
         found = _bound(function, handler, name, args, kwargs)
     first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
     return found if first is None else first.result_of(function, args, kwargs, found)
+
+
+def _calls_numpy(
+    function: Callable[..., Any],
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> bool:
+    """Whether NumPy computes what the function is asked for, of complex numbers."""
+    short = name.removeprefix("np.")
+    if short not in FOR_COMPLEX:
+        return short in ALWAYS
+    return any(map(holds_complex, values_in(args, kwargs)))
+
+
+_COMPOSED = frozenset(
+    "average convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
+    "linalg.tensordot tensordot trapezoid".split()
+)
+"""Functions that NumPy computes of complex numbers, and whose handlers say the same in
+other functions."""
+
+
+def composed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the handler of a function that NumPy computes makes of complex numbers; None
+    where it is right for real ones only."""
+    if name not in _COMPOSED:
+        return None
+    function: Any = np
+    for part in name.split("."):
+        function = getattr(function, part)
+    handler = FUNCTIONS[function]
+    if function in DIRECT:
+        return handler(*args)
+    return _bound(function, handler, f"np.{name}", args, kwargs)
 
 
 def call_traced(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
+from eqsat.complex_numbers import call, conjugate, holds_complex, real
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.compute import norm
 from eqsat.numpy_api.operands import array
@@ -116,7 +117,7 @@ def _named(like: str, parts: Any) -> Any:
 def _triangle(a: Any, uplo: str) -> Any:
     if uplo.upper() not in ("L", "U"):
         raise TraceError(f"UPLO={uplo!r}, expected 'L' or 'U'{at(caller_line())}")
-    return ops.matrix_transpose(a) if uplo.upper() == "U" else a
+    return conjugate(ops.matrix_transpose(a)) if uplo.upper() == "U" else a
 
 
 @covers("linalg.eigh")
@@ -129,6 +130,32 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """Eigenvalues of symmetric matrices, from the least on."""
     return decomposed(_triangle(a, UPLO), "eigvalsh")[0]
+
+
+@covers("linalg.eig")
+def eig(a: Any) -> Any:
+    """Eigenvalues and eigenvectors of complex matrices."""
+    both, n = call("eig", _complex("eig", a)), shape(a)[-1]
+    vectors = ops.reshape(both[..., n:], shape(a))
+    return _named("EigResult", (both[..., :n], vectors))
+
+
+@covers("linalg.eigvals")
+def eigvals(a: Any) -> Any:
+    """Eigenvalues of complex matrices."""
+    return call("eigvals", _complex("eigvals", a))
+
+
+def _complex(name: str, a: Any) -> Any:
+    """``a``, which is complex. NumPy gives real numbers where those of a real matrix
+    are, which depends on data."""
+    if not holds_complex(a):
+        raise TraceError(
+            f"np.linalg.{name} of real matrices: NumPy gives real or complex numbers, "
+            f"as the values are\n  write np.linalg.{name}(a.astype(complex)), or "
+            f"np.linalg.eigh if they are symmetric{at(caller_line())}"
+        )
+    return a
 
 
 @covers("linalg.svd")
@@ -221,7 +248,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
         rcond = _eps(a)  # as LAPACK takes it
     x = spectral.pinv(a, rcond=rcond) @ b
     rest = b - a @ x
-    squares = ops.reshape(ops.sum(rest * rest, 0), (-1,))
+    squares = ops.reshape(ops.sum(real(rest * conjugate(rest)), 0), (-1,))
     left = squares if m > n else squares[:0]
     s = svdvals(a)
     rank = ops.cast(ops.sum(ops.cast(s > rcond * s[:1], np.int64)), np.int32)

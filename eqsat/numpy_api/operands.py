@@ -36,8 +36,6 @@ ELSEWHERE = (
 INSTEAD = {
     "apply_along_axis": "what the function does with axis= or broadcasting",
     "insert": "np.concatenate of slices",
-    "linalg.eig": "np.linalg.eigh, if the matrix is symmetric",
-    "linalg.eigvals": "np.linalg.eigvalsh, if the matrix is symmetric",
     "frexp": "np.floor(np.log2(abs(x))) + 1 for the exponent, up to rounding",
     "piecewise": "np.select",
 }
@@ -48,14 +46,10 @@ def operand(value: Any) -> Any:
     """``value`` as an argument of an op; ``NotImplemented`` when it cannot be one."""
     if isinstance(value, Traced):
         return value.settled()
-    if isinstance(value, (AttrVar, int, float)):
+    if isinstance(value, (AttrVar, int, float, complex)):
         return value
     if isinstance(value, (np.ndarray, list, tuple)):
         return array(value)
-    if isinstance(value, (complex, np.complexfloating)):
-        raise TraceError(
-            f"{value} is complex; complex numbers cannot be traced{at(caller_line())}"
-        )
     if isinstance(value, np.generic):
         return value
     refuse_outside(value, "an operand")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
 from eqsat.numpy_api.functions import call_function
 from eqsat.numpy_api.operands import operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
@@ -224,18 +224,20 @@ class Operators(Traced):
 
     @property
     def imag(self) -> Self:
-        """0 everywhere: no traced array is complex."""
-        made: Self = self.result_of(np.imag, (self,), {}, ops.zeros_like(self))
+        """The imaginary parts, 0 everywhere where no number is complex."""
+        made: Self = self.result_of(np.imag, (self,), {}, complex_numbers.imag(self))
         return made
 
     @property
     def real(self) -> Self:
-        """The array itself: none is complex."""
-        return self
+        """The real parts: the array itself where no number is complex."""
+        made: Self = complex_numbers.real(self)
+        return made
 
     def conjugate(self) -> Self:
-        """The array itself: none is complex."""
-        return self
+        """The conjugates: the array itself where no number is complex."""
+        made: Self = complex_numbers.conjugate(self)
+        return made
 
     conj = conjugate
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
+from eqsat.complex_numbers import FOR_COMPLEX, conjugate, holds_complex, numpy_call
 from eqsat.numpy_api.operands import (
     axes_of,
     name_of,
@@ -63,7 +64,7 @@ def _ldexp(x: Any, n: Any) -> Any:
 
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
-    "conjugate": lambda x: x,
+    "conjugate": conjugate,
     "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
     "fabs": ops.absolute,
     "ldexp": _ldexp,
@@ -129,6 +130,8 @@ def _default(key: str, value: Any) -> bool:
 
 
 def _call(ufunc: np.ufunc, name: str, values: list[Any], given: dict[str, Any]) -> Any:
+    if ufunc.__name__ in FOR_COMPLEX and any(map(holds_complex, values)):
+        return numpy_call(ufunc.__name__, values, given)
     handler = _handler(ufunc)
     if handler is None:
         refuse_function(name)

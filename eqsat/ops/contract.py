@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import call, holds_complex
 from eqsat.ops.conv_grad import by_images, by_kernels
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op, sum_to
@@ -65,6 +66,8 @@ def matmul(x: Any, y: Any) -> Any:
         a, b = known_sizes("matmul", x), known_sizes("matmul", y)
         if a != b:
             raise ShapeError(f"matmul: shapes {a} and {b} differ{at(caller_line())}")
+        if holds_complex(x) or holds_complex(y):
+            return call("product_of_vectors", x, y)
         return sum_of_products(x, y, 1)
     if rx == 1:
         return squeeze(matmul_op(expand_dims(x, 0), y), -2)

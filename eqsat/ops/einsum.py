@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import holds_complex, numpy_call
 from eqsat.ops.contract import matmul, matmul_op, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
@@ -115,6 +116,8 @@ def vdot(a: Any, b: Any) -> Any:
     """Sum of the products of all elements."""
     if not is_traced(a, b):
         return in_float32(np.vdot)(a, b)
+    if holds_complex(a) or holds_complex(b):
+        return numpy_call("vdot", (a, b), {})
     return matmul(ravel(a), ravel(b))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import call, holds_complex, real
 from eqsat.ops.factor import (
     cholesky,
     lu,
@@ -63,6 +64,8 @@ def solve(a: Any, b: Any) -> Any:
     Raises NumPy's LinAlgError, when it runs, for a singular matrix, and
     :class:`ShapeError` and :class:`DTypeError` for what does not fit.
     """
+    if holds_complex(a) or holds_complex(b):
+        return call("solve", a, b)
     f, shape = _factored("solve", wide_enough("solve", a, b)), known_sizes("solve", b)
     is_vector, n = len(shape) == 1, known_sizes("solve", a)[-1]
     if not shape or shape[-1 if is_vector else -2] != n:
@@ -75,18 +78,25 @@ def solve(a: Any, b: Any) -> Any:
 
 def inv(a: Any) -> Any:
     """The inverse of square matrices (... n n). Raises as :func:`solve`."""
+    if holds_complex(a):
+        return call("inv", a)
     return lu_inv(_factored("inv", a))
 
 
 def det(a: Any) -> Any:
     """The determinants of square matrices (... n n); 0 of singular ones. The gradient
     needs the inverse."""
+    if holds_complex(a):
+        return call("det", a)
     return lu_det(_factored("det", a))
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
     """The signs and the logarithms of the absolute determinants of matrices (... n n);
     0 and -∞ of singular ones."""
+    if holds_complex(a):
+        both = call("slogdet", a)
+        return both[..., 0], real(both[..., 1])
     f = _factored("slogdet", a)
     return lu_sign(f), lu_logabsdet(f)
 
@@ -126,6 +136,8 @@ def cho_solve(l: Any, b: Any, *, lower: bool = True) -> Any:  # noqa: E741
 
 def upper_cholesky(a: Any) -> Any:
     """The upper U of a = Uᵀ U; of ``a`` the upper triangle is read."""
+    if holds_complex(a):
+        return call("upper_cholesky", a)
     return matrix_transpose(cholesky(matrix_transpose(a)))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import holds_complex, numpy_call
 from eqsat.ops.pointwise import (
     add,
     cast,
@@ -275,6 +276,9 @@ def var(
     if not is_traced(x):
         fn = _wide(np.var, dtype)
         return fn(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    if holds_complex(x):
+        how = {"axis": axis, "dtype": dtype, "ddof": ddof, "keepdims": keepdims}
+        return numpy_call("var", (x,), how)
     x = floating(x, None) if dtype is None else x
     d = subtract(x, mean(x, axis, dtype, keepdims=True))
     d = multiply(d, d)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.complex_numbers import real
 from eqsat.ops.factor import Wide, by_axes, solve_triangular_op
 from eqsat.ops.pointwise import equal, negative, where
 from eqsat.ops.position import iota, tril, triu
@@ -187,8 +188,6 @@ def decompose(a: Any, *, routine: str) -> Any:
     """
     a = np.asarray(a)
     lead, dtype = a.shape[:-2], a.dtype
-    if dtype.itemsize > 8:
-        a = a.astype(float)
     found = ROUTINES[routine](a)
     sizes = [math.prod(s) for s in _shapes(routine, *a.shape[-2:])]
     flat = [x.reshape(*lead, n) for x, n in zip(found, sizes, strict=True)]
@@ -209,12 +208,14 @@ def pinv(a: Any, *, rcond: float = 1e-15) -> Any:
     """The pseudo-inverse of Moore and Penrose; singular values up to ``rcond`` times
     the largest count as 0."""
     a = np.asarray(a)
-    known = a.astype(float) if a.dtype.itemsize > 8 else a
-    return np.linalg.pinv(known, rcond).astype(a.dtype, copy=False)
+    return np.linalg.pinv(a, rcond).astype(a.dtype, copy=False)
 
 
 def decomposed(a: Any, routine: str) -> list[Any]:
-    """The results of one of :data:`ROUTINES` of matrices ``a`` (... m n)."""
+    """The results of one of :data:`ROUTINES` of matrices ``a`` (... m n); eigenvalues
+    and singular values are real also where ``a`` is complex."""
     found = decompose(a, routine=routine)
     m, n = known_sizes(routine, a)[-2:]
-    return _parts(found, routine, m, n)
+    which = {"eigh": 0, "eigvalsh": 0, "svd": 1, "svd_full": 1, "svdvals": 0}
+    parts = _parts(found, routine, m, n)
+    return [real(p) if which.get(routine) == i else p for i, p in enumerate(parts)]

@@ -62,7 +62,7 @@ def known_rank(who: str, x: Any) -> int:
 
 def dtype_of(x: Any) -> np.dtype[Any] | None:
     """The dtype of ``x``; None for bare numbers and patterns."""
-    if type(x) in (int, float):
+    if type(x) in (int, float, complex):
         return None
     found = getattr(x, "dtype", None) if isinstance(x, Traced) else np.asarray(x).dtype
     return found if isinstance(found, np.dtype) else None

@@ -4,6 +4,12 @@ Knows what a term is and how its type follows from those of its arguments. Does 
 which ops there are. Start with ``term.py``, then ``op.py``.
 """
 
+from eqsat.terms.complex_calls import (
+    OF_COMPLEX,
+    as_call,
+    settings_of,
+    through_views,
+)
 from eqsat.terms.integer_range import limits
 from eqsat.terms.make_term import apply, cast_to, constant, infer, make, scalar
 from eqsat.terms.op import (
@@ -60,6 +66,7 @@ from eqsat.terms.type_rules import (
     dtype_code,
     dtype_of_code,
     encode,
+    is_complex,
     is_float,
     rounding,
     typing,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.support import DTypeError, at, caller_line
+from eqsat.terms.complex_calls import OF_COMPLEX, as_call
 from eqsat.terms.op import CONSTANT, SCALAR, Op
 from eqsat.terms.promotion import (
     beyond,
@@ -21,7 +22,7 @@ from eqsat.terms.promotion import (
     ufunc_dtypes,
 )
 from eqsat.terms.term import DType, Term, TermGraph, Type, Weak
-from eqsat.terms.type_rules import dtype_code, is_float
+from eqsat.terms.type_rules import dtype_code, is_complex, is_float
 
 _COMPARISONS = frozenset(
     (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
@@ -39,6 +40,8 @@ def apply(
     wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
     with the user's line.
     """
+    if _is_of_complex(op, args, attrs):
+        return _of_complex(op, graph, args, attrs)
     if op.ufunc in _COMPARISONS and _meet_in_no_integer(op, args):
         return _compared(op, graph, args)
     values = _promote(op, graph, args)
@@ -50,6 +53,9 @@ def make(
     op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
 ) -> Term:
     """The node itself: no promotion, attributes already in normal form."""
+    if _is_of_complex(op, args, attrs):
+        args, attrs = as_call(op.name, args, attrs)
+        op = Op.registry[OF_COMPLEX]
     values = tuple(attrs[n] for n in op.attrs)
     return graph.node(op, args, values, infer(op, tuple(a.type for a in args), values))
 
@@ -88,6 +94,50 @@ def cast_to(term: Term, dtype: np.dtype[Any]) -> Term:
     if term.dtype == dtype:
         return term
     return make(Op.registry["cast"], term.graph, [term], {"dtype": dtype.name})
+
+
+def _is_of_complex(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+    """Whether ``op`` takes or gives complex numbers here, which it has no rules for."""
+    if op.name == OF_COMPLEX:
+        return False
+    if any(_holds_complex(a) for a in args):
+        return True
+    return "dtype" in attrs and np.dtype(attrs["dtype"]).kind == "c"
+
+
+def _holds_complex(value: Any) -> bool:
+    if isinstance(value, (int, float)):
+        return False
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, complex) if dtype is None else is_complex(dtype)
+
+
+def _of_complex(
+    op: Op, graph: TermGraph, args: Sequence[Any], attrs: Mapping[str, Any]
+) -> Term:
+    """The call of NumPy that ``op`` is where numbers are complex. NumPy promotes; only
+    bare numbers get the dtype here that they take on beside the others."""
+    known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
+    bare = [isinstance(d, Weak) for d in known]
+    wanted: Sequence[np.dtype[Any] | None] = [None] * len(args)
+    if any(bare) and len(op.own) < len(args) and op.promotion != "first":
+        wanted = _wanted(op, tuple(known))
+    terms = [
+        _known(graph, a, w) if b else a if isinstance(a, Term) else _known(graph, a)
+        for a, b, w in zip(args, bare, wanted, strict=True)
+    ]
+    settled = op.settle(attrs, terms[0].ndim if terms else 0)
+    return make(op, graph, terms, settled)
+
+
+def _known(graph: TermGraph, value: Any, dtype: Any = None) -> Term:
+    """The array of a number or of an array."""
+    if isinstance(value, Term):
+        if value.op is not SCALAR:
+            return value
+        value = value.attrs[0]
+    array = np.asarray(value, dtype)
+    return constant(graph, array)
 
 
 def _promote(op: Op, graph: TermGraph, args: Sequence[Any]) -> list[Term]:

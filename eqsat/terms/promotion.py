@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.support import DTypeError, TraceError, at, caller_line
 from eqsat.terms.op import HALF, SCALAR
 from eqsat.terms.term import DType, Term, Weak
-from eqsat.terms.type_rules import BF16, dtype_code, is_float
+from eqsat.terms.type_rules import BF16, dtype_code, is_complex, is_float
 
 
 def dtype_of(who: str, i: int, value: Any) -> DType:
@@ -25,6 +25,8 @@ def dtype_of(who: str, i: int, value: Any) -> DType:
         return dtype
     if isinstance(value, (int, float)):
         return Weak.FLOAT if isinstance(value, float) else Weak.INT
+    if isinstance(value, complex):
+        return Weak.COMPLEX
     raise TraceError(
         f"{who}: argument {i} is {type(value).__name__!r}, expected an array or a "
         f"number"
@@ -99,4 +101,5 @@ def common_dtype(who: str, promotion: str, known: Sequence[DType]) -> np.dtype[A
         dtype = np.result_type(*parts)
     except TypeError as error:
         raise DTypeError(f"{who}: {error}{at(caller_line())}") from error
-    return np.dtype("f8") if promotion == "float" and not is_float(dtype) else dtype
+    fractions = is_float(dtype) or is_complex(dtype)
+    return np.dtype("f8") if promotion == "float" and not fractions else dtype

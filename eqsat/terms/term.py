@@ -25,6 +25,7 @@ class Weak(Enum):
 
     FLOAT = float
     INT = int
+    COMPLEX = complex
 
     def __str__(self) -> str:
         return f"python {self.value.__name__}"

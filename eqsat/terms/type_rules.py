@@ -25,6 +25,7 @@ _CODES |= {np.dtype(n): i for i, n in enumerate("bool i1 u1 i2 u2 i4 u4 i8 u8".s
 FLOAT_CODE = 16
 """The least dtype code of a floating dtype."""
 _CODES |= {np.dtype("f2"): 16, BF16: 17, np.dtype("f4"): 18, np.dtype("f8"): 19}
+_CODES |= {np.dtype("c8"): 12, np.dtype("c16"): 13}
 _DTYPES = {code: d for d, code in _CODES.items()}
 BOOL = np.dtype(bool)
 
@@ -37,7 +38,8 @@ def dtype_code(dtype: DType) -> int:
         raise DTypeError(
             f"dtype {dtype} is not supported; supported are bool, integers of 8 to 64 "
             f"bits, "
-            f"float16, bfloat16, float32 and float64{at(caller_line())}"
+            f"float16, bfloat16, float32, float64, complex64 and complex128"
+            f"{at(caller_line())}"
         )
     return code
 
@@ -62,6 +64,11 @@ def is_float(dtype: DType) -> bool:
     return dtype is Weak.FLOAT or (
         dtype is not Weak.INT and dtype_code(dtype) >= FLOAT_CODE
     )
+
+
+def is_complex(dtype: DType) -> bool:
+    """Whether ``dtype`` is complex64, complex128 or a bare Python complex number."""
+    return dtype is Weak.COMPLEX or (not isinstance(dtype, Weak) and dtype.kind == "c")
 
 
 _ROUNDING = {

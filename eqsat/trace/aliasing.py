@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from eqsat import ops
+from eqsat.complex_numbers import holds_complex, imag, real, with_parts
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
 from eqsat.support import (
@@ -672,7 +673,37 @@ def _result_of_nothing(name: str, default: Any, nothing: int) -> Callable[..., A
     return result
 
 
+def real_of(x: Any) -> Any:
+    """``x.real``, which shows the real parts; ``x`` itself where it is real."""
+    return call_function(np.real, (), (x,), {})
+
+
+def imag_of(x: Any) -> Any:
+    """``x.imag``, which shows the imaginary parts."""
+    return call_function(np.imag, (), (x,), {})
+
+
+_OF_REAL = ArrayView(
+    np.real,
+    real,
+    lambda x, new: with_parts(new, imag(x)),
+    np.real,
+)
+_OF_IMAG = ArrayView(
+    np.imag,
+    imag,
+    lambda x, new: with_parts(real(x), new),
+    np.imag,
+)
+
+
+def _result_of_real(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    return shown(x, found, lambda: _OF_REAL) if holds_complex(x) else x
+
+
 def _result_of_imag(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
+    if holds_complex(x):
+        return shown(x, found, lambda: _OF_IMAG)
     if found.is_array:
         why = "would change np.imag(x), which is read-only"
         shared(found, Refusal(ReadOnlyError, why))
@@ -693,7 +724,7 @@ RESULTS: dict[Any, Callable[..., Any]] = {
     np.imag: _result_of_imag,
     np.linalg.matrix_power: _result_of_nothing("n", None, 1),
     np.meshgrid: _result_of_meshgrid,
-    np.real: lambda x, *others: x,
+    np.real: _result_of_real,
 }
 """What gives the results of functions that may show, or be, an argument ``x``: called
 with ``x``, the function, its arguments, and the result as an array of its own."""

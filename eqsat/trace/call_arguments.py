@@ -293,10 +293,6 @@ def _leaf(path: str, value: Any, constant: bool) -> Leaf:
     return Leaf(path, value, dtype, shape, constant or frozen, constant)
 
 
-_COMPLEX = (
-    "\n  complex numbers cannot be traced: compute with x.real and x.imag, arrays of "
-    "their own, or call this function without jit"
-)
 _SWAP = " (its bytes are swapped; write x.astype(x.dtype.newbyteorder('=')))"
 
 
@@ -318,9 +314,8 @@ def dtype_of_array(what: str, value: Any) -> np.dtype[Any]:
         dtype_code(dtype)
     except DTypeError as error:
         hint = "" if dtype.isnative else _SWAP
-        advice = _COMPLEX if dtype.kind == "c" else ""
         first, end, line = str(error).partition("\n")
-        raise DTypeError(f"{what}{hint}: {first}{advice}{end}{line}") from None
+        raise DTypeError(f"{what}{hint}: {first}{end}{line}") from None
     return dtype
 
 

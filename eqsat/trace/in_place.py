@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import complex_numbers, ops
 from eqsat.numpy_api import (
     AtEnd,
     Selected,
@@ -148,6 +148,18 @@ def set_item(x: Any, key: Any, value: Any) -> None:
 def fill(x: Any, value: Any) -> None:
     """Write one number everywhere."""
     x[...] = value
+
+
+def write_real(x: Any, value: Any) -> None:
+    """``x.real = value``."""
+    x.real[...] = value
+
+
+def write_imag(x: Any, value: Any) -> None:
+    """``x.imag = value``, of complex numbers."""
+    if not complex_numbers.holds_complex(x):
+        raise TypeError("array does not have imaginary part to set")
+    x.imag[...] = value
 
 
 def sort(x: Any, axis: int = -1, **kwargs: Any) -> None:

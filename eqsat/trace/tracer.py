@@ -36,7 +36,16 @@ from eqsat.support import (
     made_elsewhere,
     unwatched_methods,
 )
-from eqsat.terms import Op, Shape, Term, TermGraph, apply, constant, is_float
+from eqsat.terms import (
+    Op,
+    Shape,
+    Term,
+    TermGraph,
+    apply,
+    constant,
+    is_complex,
+    is_float,
+)
 from eqsat.trace import aliasing, in_place, written_places
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,10 +96,6 @@ def _unknown_dtype(x: Any, dtype: Any) -> NoReturn:
         f"x.dtype = {dtype!r} shows the bits of {x.dtype} as another dtype, which "
         f"cannot be traced\n  write x = x.astype(dtype){at(caller_line())}"
     )
-
-
-def _write_real(x: Any, value: Any) -> None:
-    x[...] = value
 
 
 def _array_of_array(method: F) -> F:
@@ -231,7 +236,7 @@ class Tracer(Operators):
     nbytes: int = _of_term("nbytes", "Bytes of all elements.")
 
     def _is_float(self) -> bool:
-        return is_float(self.term.dtype)
+        return is_float(self.term.dtype) or is_complex(self.term.dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -319,7 +324,8 @@ class Tracer(Operators):
     partition = in_place.partition
     put = written_places.put
     assigned = in_place.assigned
-    real = property(lambda x: x, _write_real, doc="The array: none is complex.")
+    real = property(aliasing.real_of, in_place.write_real, doc="The real parts.")
+    imag = property(aliasing.imag_of, in_place.write_imag, doc="The imaginary parts.")
     flat = written_places.flat_of(written_places.FlatView)
     view = aliasing.view
 
@@ -360,7 +366,7 @@ class Tracer(Operators):
     )
     __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
     __trunc__ = __int__
-    __complex__ = _unknown("the complex value", "complex numbers cannot be traced")
+    __complex__ = _unknown("the complex value", "write x.astype(complex)")
     __index__ = _unknown(
         "the index value",
         "range(), bounds of slices, shapes and lists need it. Pass a Python int, "

@@ -58,5 +58,6 @@ def assert_same(got: Any, want: Any, rtol: float = 2e-6) -> None:
         np.testing.assert_array_equal(g, w)
     else:
         near = 2e-3 if w.dtype.itemsize == 2 else rtol
-        g, w = g.astype(np.float64), w.astype(np.float64)
+        wide = np.complex128 if w.dtype.kind == "c" else np.float64
+        g, w = g.astype(wide), w.astype(wide)
         np.testing.assert_allclose(g, w, rtol=near, atol=near)

@@ -310,6 +310,15 @@ np.iscomplex(x); np.array_equal(x, x, equal_nan=True)
 """
 """Diagonals, blocks, grids and formulas."""
 
+TRANSFORMS = """
+np.fft.fft(x); np.fft.ifft(x); np.fft.rfft(x); np.fft.irfft(x); np.fft.hfft(x);
+np.fft.ihfft(x); np.fft.fft2(x); np.fft.ifft2(x); np.fft.rfft2(x); np.fft.irfft2(x);
+np.fft.fftn(x); np.fft.ifftn(x); np.fft.rfftn(x); np.fft.irfftn(x); np.fft.fftshift(x);
+np.fft.ifftshift(x, 1); np.fft.fft(i); np.angle(x); np.angle(x, deg=True);
+np.linalg.eig(s*(1+1j)); np.linalg.eigvals(s+1j)
+"""
+"""Spectra."""
+
 EDGES = """
 np.pad(x, 1, "edge"); np.pad(x, 1, "reflect"); np.pad(x, (1, 2), "wrap");
 np.pad(x, 1, "symmetric"); np.pad(x, 9, "reflect"); np.pad(x, {-1: (1, 2)}, "edge");

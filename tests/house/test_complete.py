@@ -60,7 +60,7 @@ SETTINGS: dict[str, Sequence[Any]] = {
     "int": [-1, 1, 4],
     "bool": [0],
     "float": [0.5],
-    "str": ["add", "stable", "svdvals"],
+    "str": ["add", "stable", "svdvals", "with_parts", "{}"],
     "DTypeName": ["float32"],
 }
 """What attributes of each kind may be, to try."""

@@ -184,10 +184,10 @@ def test_declared_constants_count_by_identity(kind: Any) -> None:
     assert len(f._lowered) == 2
 
 
-@pytest.mark.parametrize("kind", PROTOCOLS)
+@pytest.mark.parametrize("kind", [ByArray, ByInterface])
 def test_dtypes_of_an_array_by_protocol_are_checked(kind: Any) -> None:
-    said = refusal(double, kind(np.ones(3, complex)), kind=DTypeError)
-    assert "argument x" in said and "complex128" in said
+    said = refusal(double, kind(np.ones(3, "G")), kind=DTypeError)
+    assert "argument x" in said and "complex256" in said
 
 
 def test_lazy_arrays_copy() -> None:
@@ -422,7 +422,7 @@ def test_tensors_that_are_refused(torch: Any) -> None:
     for t, remedy in cases:
         for f in (double, eq.array, eq.grad(lambda x: x.sum())):
             assert remedy in refusal(f, t)
-    assert "complex64" in refusal(double, torch.complex(x, x), kind=DTypeError)
+    assert (np.asarray(double(torch.complex(x, x))) == 2 + 2j).all()
     with pytest.raises(TraceError):
         torch.func.vmap(double)(x)
     assert (double(torch.nn.Parameter(x, requires_grad=False)) == 3).all()

@@ -697,7 +697,7 @@ def in_a_list(x: Any) -> None:
         (lambda x: np.zeros(3).__setitem__(0, x), ShapeError, "does not broadcast"),
         (lambda x: np.zeros(3).__setitem__(5, x[0]), IndexError, "out of bounds"),
         (lambda x: np.zeros(6, int).__iadd__(x), DTypeError, "cannot write dtype"),
-        (lambda x: np.zeros(2, complex).__setitem__(0, x[0]), DTypeError, "complex128"),
+        (lambda x: np.zeros(2, "G").__setitem__(0, x[0]), DTypeError, "complex256"),
         (lambda x: np.zeros(5).__setitem__(x > 0, 1), ShapeError, "does not fit"),
         (lambda x: np.sum(x, out=np.zeros(3)), ShapeError, r"has shape \(\)"),
         (lambda x: np.maximum.at(np.zeros(9), x.astype(int), 1), TraceError,

@@ -143,7 +143,7 @@ def test_a_missing_function_is_answered_with_near_names(model: str) -> None:
         ("12by3:f32", "'12by3' is not a shape; expected [NAME=]SHAPE:DTYPE"),
         (":f32", "'' is not a shape"),
         ("3:f99", "'f99' is not a dtype; known are f16, bf16, f32, f64"),
-        ("3:complex64", "'complex64' is not a dtype"),
+        ("3:complex256", "'complex256' is not a dtype"),
     ],
 )
 def test_a_bad_spec_is_shown_with_what_was_expected(

@@ -113,8 +113,8 @@ def test_array_takes_what_numpy_takes(data: Any) -> None:
 def test_what_no_lazy_array_can_be_of() -> None:
     with pytest.raises(eq.DTypeError, match=r"eq\.array: the data: dtype <U1 .*"):
         eq.array("a")
-    with pytest.raises(eq.DTypeError, match="complex128 is not supported"):
-        eq.array([1, 2], complex)
+    with pytest.raises(eq.DTypeError, match="complex256 is not supported"):
+        eq.array([1, 2], "G")
     with pytest.raises(eq.TraceError, match=r"MaskedArray.*filled"):
         eq.array(np.ma.masked_array([1, 2]))
 
@@ -331,7 +331,7 @@ def test_copies_pickles_and_hashes() -> None:
         lambda x: x == None,  # noqa: E711
         lambda x: eq.softmax(x, axis=3),
         lambda x: x.astype("U3"),
-        lambda x: 1j * x,
+        lambda x: 1j * x // 2,
     ],
 )
 def test_errors_are_those_of_tracing_and_come_at_once(

@@ -44,7 +44,7 @@ class VectorMemory:
     def read(self, place: ir.Value, dtype: DType, lanes: int) -> ir.Value:
         """Elements side by side."""
         b, kind = self.code.b, widened(memory_type(dtype), lanes)
-        bits = b.load(place, typ=kind, align=dtype.itemsize)
+        bits = b.load(place, typ=kind, align=dtype.alignment)
         return from_memory(b, bits, dtype, self.code.host)
 
     def write(
@@ -52,7 +52,7 @@ class VectorMemory:
     ) -> ir.instructions.StoreInstr:
         """Store elements side by side."""
         bits = to_memory(self.code.b, value, dtype, self.code.host)
-        return self.code.b.store(bits, place, align=dtype.itemsize)
+        return self.code.b.store(bits, place, align=dtype.alignment)
 
     def dtype(self, s: Load | Gather | Store) -> DType:
         """Of the elements that a statement reads or writes."""
@@ -87,7 +87,7 @@ class VectorMemory:
         for part in range(-(-size // width)):
             first = min(part * width, size - width)  # nothing past the last one is read
             place = b.gep(start, [I64(first)], source_etype=kind)
-            read = b.load(place, typ=widened(kind, width), align=dtype.itemsize)
+            read = b.load(place, typ=widened(kind, width), align=dtype.alignment)
             of = [(n - low) // width for n in shifts]
             inside = [n - low - first for n in shifts]
             if found is None:
@@ -152,7 +152,7 @@ class VectorMemory:
         b, kind = self.code.b, memory_type(dtype)
         found: ir.Value = ir.Constant(ir.VectorType(kind, len(places)), ir.Undefined)
         for lane, p in enumerate(places):
-            one = b.load(p, typ=kind, align=dtype.itemsize)
+            one = b.load(p, typ=kind, align=dtype.alignment)
             found = b.insert_element(found, one, I32(lane))
         return from_memory(b, found, dtype, self.code.host)
 
@@ -177,7 +177,7 @@ class VectorMemory:
         for lane in range(strand.lanes):
             p = pointer(s.buffer, s.at, strand, lane)
             one = b.extract_element(bits, I32(lane))
-            b.store(one, p, align=dtype.itemsize)
+            b.store(one, p, align=dtype.alignment)
 
     def _is_woven(self, s: Store, strand: Strand) -> bool:
         """Whether vectors of several stores make up whole vectors of memory."""
@@ -203,7 +203,7 @@ class VectorMemory:
                 found = shuffled(b, found, part, mask)
             kind = memory_type(dtype)
             place = b.gep(start, [I64(n * lanes)], source_etype=kind)
-            b.store(found, place, align=dtype.itemsize)
+            b.store(found, place, align=dtype.alignment)
 
     def _is_aligned(self, s: Store, lanes: int) -> bool:
         """Whether each vector that a store writes is aligned to its size."""

@@ -23,7 +23,7 @@ def register_type(dtype: DType) -> Any:
         return I1
     if dtype.kind == "f":
         return {2: F16, 4: F32, 8: F64}[dtype.itemsize]
-    if dtype.kind in "iu":
+    if dtype.kind in "iuc":  # complex numbers are moved, bits as they are
         return ir.IntType(8 * dtype.itemsize)
     raise Unsupported(f"values of {dtype}")
 

@@ -1,0 +1,119 @@
+"""The op that calls NumPy's functions of complex numbers, and the types they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line
+from eqsat.terms import (
+    OF_COMPLEX,
+    Custom,
+    Op,
+    Shape,
+    Type,
+    broadcast,
+    op,
+    settings_of,
+    through_views,
+)
+
+AnyDType = np.dtype[Any]
+_CALLS = frozenset(
+    "add subtract multiply divide power float_power negative square reciprocal "
+    "absolute sign copy where cast equal not_equal less less_equal greater "
+    "greater_equal isnan isinf isfinite logical_and logical_or logical_xor logical_not "
+    "maximum minimum fmax fmin rint exp exp2 expm1 log log2 log10 log1p sqrt sin cos "
+    "tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh reshape "
+    "broadcast_to transpose slice concatenate pad sum prod max min any all argmax "
+    "argmin take iota add_at set_at accumulate sort argsort matmul decompose "
+    "pinv".split()
+)
+"""Ops whose reference is right for complex numbers too."""
+
+
+class Function(NamedTuple):
+    """A function of complex numbers that is no op of real ones."""
+
+    run: Callable[..., Any]
+    """Arrays and settings to an array."""
+    type: Callable[..., Type]
+    """Types and settings to the type of the result."""
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def function_of(who: str) -> Function | Op:
+    """What a node calls. Raises :class:`DTypeError` for a function that is not there
+    for complex numbers."""
+    if who in FUNCTIONS:
+        return FUNCTIONS[who]
+    if who not in _CALLS:
+        raise DTypeError(
+            f"{who} of complex numbers is not supported\n"
+            f"  compute with x.real and x.imag{at(caller_line())}"
+        )
+    return Op.registry[who]
+
+
+def _type(_: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
+    who = attrs["function"]
+    known = function_of(who)
+    types, settings = through_views(types, settings_of(attrs["settings"]), _viewed)
+    if isinstance(known, Function):
+        try:
+            return known.type(*types, **settings)
+        except TypeError as error:
+            if isinstance(error, EqsatError):
+                raise
+            raise DTypeError(f"{who}: {error}{at(caller_line())}") from None
+    dtypes = [cast(AnyDType, t[0]) for t in types]
+    if known.ufunc is not None and known.promotion in ("ufunc", "float"):
+        return ufunc_type(known.ufunc, types)
+    own = range(len(types)) if known.promotion == "first" else known.own
+    counted = [d for i, d in enumerate(dtypes) if i not in own]
+    met = np.result_type(*counted) if counted else None
+    same = [t if i in own or met is None else (met, t[1]) for i, t in enumerate(types)]
+    return known.type_rule.infer(who, same, settings)
+
+
+def _viewed(view: Op, x: Type, attrs: dict[str, Any]) -> Type:
+    return view.type_rule.infer(view.name, [x], attrs)
+
+
+def ufunc_type(ufunc: np.ufunc, types: Sequence[Type]) -> Type:
+    """The type of a ufunc's result. Raises :class:`DTypeError` where it has no loop."""
+    shape: Shape = ()
+    for _, sizes in types:
+        joined = broadcast(shape, sizes)
+        if joined is None:
+            raise ShapeError(
+                f"{ufunc.__name__}: shapes {shape} and {sizes} do not broadcast"
+                f"{at(caller_line())}"
+            )
+        shape = joined
+    dtypes = [cast(AnyDType, t[0]) for t in types]
+    try:
+        return ufunc.resolve_dtypes((*dtypes, None))[-1], shape
+    except TypeError as error:
+        raise DTypeError(
+            f"{ufunc.__name__}: no loop for dtypes ({', '.join(map(str, dtypes))})"
+            f"{at(caller_line())}"
+        ) from error
+
+
+@op(Custom(_type), name=OF_COMPLEX, variadic=True, promotion="first")
+def of_complex(*arrays: Any, function: str, settings: str) -> Any:
+    """What NumPy's ``function`` gives of arrays, some complex, with settings written
+    as a dict of Python."""
+    known = function_of(function)
+    run = known.run if isinstance(known, Function) else known.reference
+    shown, own = through_views(arrays, settings_of(settings), _shown)
+    return run(*shown, **own)
+
+
+def _shown(view: Op, x: Any, attrs: dict[str, Any]) -> Any:
+    return view.reference(x, **attrs)

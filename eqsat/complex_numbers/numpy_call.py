@@ -1,0 +1,136 @@
+"""Functions of NumPy called as they are, whose types NumPy says itself."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat.complex_numbers.complex_op import FUNCTIONS, Function, of_complex
+from eqsat.support import (
+    BoundsError,
+    DTypeError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+)
+from eqsat.terms import Traced, Type, is_complex
+
+ALWAYS = frozenset(
+    f"fft.{name}"
+    for name in "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn "
+    "rfftn irfftn".split()
+)
+"""Functions that are of complex numbers whatever they are given."""
+FOR_COMPLEX = frozenset(
+    "angle around average convolve corrcoef correlate cov dot einsum inner insert "
+    "interp linalg.matrix_norm linalg.matrix_power linalg.norm linalg.tensordot "
+    "linalg.vecdot linalg.vector_norm nan_to_num nancumprod nancumsum nanmean nanprod "
+    "nanstd nansum nanvar round sinc std tensordot trapezoid var vdot vecdot vecmat "
+    "matvec linalg.cond linalg.pinv linalg.multi_dot kron median".split()
+)
+"""Functions that are called as they are where an argument is complex: their formulas
+for real numbers are others, or add up in another order."""
+_NO_VALUES = frozenset({"out", "optimize", "subok", "like"})
+
+
+def holds_complex(x: Any) -> bool:
+    """Whether ``x`` is a complex number, or an array of them."""
+    if isinstance(x, (Traced, np.ndarray, np.generic)):
+        dtype = getattr(x, "dtype", None)
+        return isinstance(dtype, np.dtype) and is_complex(dtype)
+    return isinstance(x, complex)
+
+
+def numpy_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What NumPy's ``function`` gives. Raises NumPy's errors as those of tracing, and
+    :class:`TraceError` for an argument that is neither an array nor plain data."""
+    arrays: list[Any] = []
+    named = {k: v for k, v in kwargs.items() if k not in _NO_VALUES}
+    settings = {
+        "args": [_noted(function, a, arrays) for a in args],
+        "kwargs": {k: _noted(function, a, arrays) for k, a in named.items()},
+    }
+    return of_complex(*arrays, function=f"np.{function}", settings=repr(settings))
+
+
+def _noted(who: str, value: Any, arrays: list[Any]) -> Any:
+    """``value`` as it stands in settings; arrays are put with the others."""
+    if isinstance(value, (Traced, np.ndarray, np.inexact)):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_noted(who, v, arrays) for v in value])
+    if isinstance(value, (np.integer, np.bool_)):
+        return value.item()
+    if isinstance(value, np.dtype) or (isinstance(value, type) and value is not None):
+        return np.dtype(value).name
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": repr(value)}
+    if value is np._NoValue:
+        return {"number": "none"}
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
+        return value
+    raise TraceError(
+        f"np.{who}: an argument is {type(value).__name__!r}, expected an array, a "
+        f"number or a text{at(caller_line())}"
+    )
+
+
+def _given(noted: Any, arrays: Sequence[Any]) -> Any:
+    """What :func:`_noted` noted."""
+    if isinstance(noted, dict):
+        if "array" in noted:
+            return arrays[noted["array"]]
+        text = noted["number"]
+        return np._NoValue if text == "none" else float(text)
+    if isinstance(noted, (list, tuple)):
+        return type(noted)([_given(v, arrays) for v in noted])
+    return noted
+
+
+def arguments_of(
+    arrays: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by position and by name, of settings."""
+    given = {k: _given(v, arrays) for k, v in kwargs.items()}
+    return [_given(v, arrays) for v in args], given
+
+
+def _run(function: str, *arrays: Any, args: Any, kwargs: Any) -> Any:
+    found: Any = np
+    for part in function.split("."):
+        found = getattr(found, part)
+    positional, named = arguments_of(arrays, args, kwargs)
+    return found(*positional, **named)
+
+
+def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
+    """The type that NumPy gives of arrays of 0."""
+    zeros = [np.zeros(shape, dtype) for dtype, shape in types]  # type: ignore[arg-type]
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = _run(function, *zeros, args=args, kwargs=kwargs)
+    except (TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
+        kinds = {TypeError: DTypeError, IndexError: BoundsError}
+        kind = next((k for e, k in kinds.items() if isinstance(error, e)), ShapeError)
+        raise kind(f"np.{function}: {error}{at(caller_line())}") from None
+    if isinstance(found, (tuple, list)):
+        raise TraceError(
+            f"np.{function} gives several arrays here, which cannot be traced for "
+            f"complex numbers{at(caller_line())}"
+        )
+    made = np.asarray(found)
+    return made.dtype, made.shape
+
+
+FUNCTIONS |= {
+    f"np.{name}": Function(partial(_run, name), partial(_probed, name))
+    for name in ALWAYS | FOR_COMPLEX
+}

@@ -1,0 +1,146 @@
+"""Gradients through complex numbers, by finite differences in both parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+LOSSES = """
+np.abs(z*w).sum(); (z*w).real.sum(); (z/w).imag.sum(); (z-w*2j).real.var();
+np.abs(z**2).sum(); np.abs(z**3).sum(); np.abs(z**-1).sum(); np.abs(z**.5).sum();
+np.abs(z**w).sum(); np.abs(2**z).sum(); np.abs(np.exp(z)).sum(); np.log(z).real.sum();
+np.sqrt(z).imag.sum(); np.sin(z).real.sum(); np.cos(z).imag.sum(); np.tan(z).real.sum();
+np.arcsin(z).real.sum(); np.arccos(z).real.sum(); np.arctan(z).imag.sum();
+np.sinh(z).real.sum(); np.cosh(z).imag.sum(); np.tanh(z).real.sum();
+np.arcsinh(z).real.sum(); np.arccosh(z).real.sum(); np.arctanh(z).imag.sum();
+np.exp2(z).real.sum(); np.expm1(z).imag.sum(); np.log1p(z).real.sum();
+np.log2(z).imag.sum(); np.log10(z).real.sum(); np.reciprocal(z).imag.sum();
+np.square(z).imag.sum(); z.conj().imag.sum(); np.angle(z).sum();
+np.angle(z, True).sum(); (z*z.conj()).real.sum(); np.where(b, z, w*z).real.sum();
+(z.real*x + z.imag**2).sum(); (x*1j*z).real.sum(); np.abs(x + 1j*z).sum();
+np.exp(1j*x).imag.sum(); (-z).imag.sum(); np.abs(z.astype("c16")).sum();
+z.astype(float).sum(); np.abs(x.astype(complex)).sum(); np.abs(z @ w.T).sum();
+np.abs(z.T @ z).sum(); np.abs(z @ v).sum(); np.abs(v @ v); np.abs(m @ m @ v).sum();
+(x @ z.T).imag.sum(); np.abs(np.vdot(z, w)); np.vdot(v, v).real;
+np.abs(np.einsum("ij,kj->ik", z, w)).sum(); np.abs(np.tensordot(z, w, 2));
+np.abs(np.vecdot(z, w)).sum(); np.abs(np.outer(v, v)).sum(); np.abs(np.dot(z, m)).sum();
+np.abs(np.vecmat(v, m)).sum(); np.abs(np.matvec(m, v)).sum();
+np.abs(np.kron(v, v)).sum(); np.abs(z.sum()); np.abs(z.sum(0)).sum();
+np.abs(z.mean(1)).sum(); np.abs(z.prod(1)).sum(); z.var(); z.std(0).sum();
+z.var(1, ddof=1).sum(); np.abs(z.cumsum(1)).sum(); np.linalg.norm(z);
+np.linalg.norm(z, axis=1).sum(); np.linalg.norm(v); np.abs(z[1:, ::2]).sum();
+np.abs(z[0] * z[1]).sum(); np.abs(z.T.reshape(2, 6) ** 2).sum();
+np.abs(np.concatenate([z, x, w])).sum(); np.abs(np.pad(z, 1)).sum();
+np.abs(z[[0, 0]]).sum(); np.abs(np.stack([z, w]) * z).sum();
+np.abs(np.broadcast_to(v, (3, 4)) * z).sum(); np.abs(np.roll(z, 1) * z).sum();
+np.abs(v[:, None] * v).sum(); np.abs(np.tril(m) @ v).sum();
+np.abs(np.linalg.solve(m, v)).sum(); np.abs(np.linalg.solve(m, z.T)).sum();
+np.abs(np.linalg.inv(m)).sum(); np.abs(np.linalg.det(m));
+np.linalg.solve(m, x[0]).imag.sum(); np.abs(np.fft.fft(z)).sum();
+np.abs(np.fft.fft(z, 6, 0)).sum(); np.abs(np.fft.fft(z, 3)).sum();
+np.abs(np.fft.ifft(z, norm="ortho")).sum(); np.abs(np.fft.fft(x) * w).sum();
+np.abs(np.fft.rfft(x)).sum(); np.abs(np.fft.rfft(x, 7, norm="forward")).sum();
+(np.fft.irfft(z)**2).sum(); (np.fft.irfft(z, 5)**3).sum();
+(np.fft.irfft(z, 4, 0)**3).sum(); np.abs(np.fft.fft2(z)).sum();
+np.abs(np.fft.ifftn(z)).sum(); np.abs(np.fft.rfft2(x)).sum();
+(np.fft.irfftn(z)**2).sum(); (np.fft.irfft(np.fft.rfft(x)*v[:3])**2).sum();
+np.abs(np.fft.fftshift(z) * w).sum(); np.tanh(np.abs(z) * x).sum();
+np.abs(np.fft.rfftn(x, (4, 6))).sum(); np.abs(np.trapezoid(z)).sum();
+np.abs(z.imag).sum(); (np.real(z) / np.imag(w)).sum(); (np.sign(z) * w).real.sum()
+"""
+NAMES = "z w x b m v".split()
+
+
+def drawn() -> dict[str, Any]:
+    rng = np.random.default_rng(11)
+
+    def normal(*shape: int) -> Any:
+        return rng.normal(size=shape) + 1j * rng.normal(size=shape)
+
+    return {
+        "z": normal(3, 4),
+        "w": normal(3, 4),
+        "x": rng.normal(size=(3, 4)),
+        "b": rng.random((3, 4)) < 0.5,
+        "m": normal(4, 4) + 3 * np.eye(4),
+        "v": normal(4),
+    }
+
+
+def difference(f: Callable[..., Any], given: list[Any], i: int, d: Any) -> float:
+    """The slope of ``f`` along ``d`` of argument ``i``, by central differences."""
+    h = 1e-6
+    up, down = ([*given[:i], given[i] + s * h * d, *given[i + 1 :]] for s in (1, -1))
+    return float((f(*up) - f(*down)) / (2 * h))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", [e.strip() for e in LOSSES.split(";")])
+def test_as_differences(text: str) -> None:
+    f = eval(f"lambda {', '.join(NAMES)}: {text}", {"np": np})
+    given = [drawn()[n] for n in NAMES]
+    used = [i for i, n in enumerate(NAMES) if n != "b"]
+    found = eq.grad(f, argnums=used, backend="numpy")(*given)
+    rng = np.random.default_rng(3)
+    for i, g in zip(used, found, strict=True):
+        assert (g.dtype, g.shape) == (given[i].dtype, given[i].shape)
+        for unit in (1, 1j) if g.dtype.kind == "c" else (1,):
+            d = rng.normal(size=g.shape) * unit
+            want = difference(f, given, i, d)
+            got = float(np.real(np.vdot(g, d)))
+            assert got == pytest.approx(want, rel=2e-5, abs=2e-6), (NAMES[i], unit)
+
+
+REFUSED = """
+np.linalg.svdvals(z).sum(); np.linalg.eigvalsh(m).sum(); np.abs(np.sort(v)).sum();
+np.abs(z.max()); np.abs(z.cumprod(0)).sum(); np.abs(np.linalg.eigvals(m)).sum();
+np.linalg.slogdet(m)[1]; np.linalg.norm(v, 3); np.fft.hfft(v).sum();
+np.abs(np.linalg.pinv(z)).sum(); np.abs(np.round(z, 2)).sum()
+"""
+
+
+@pytest.mark.parametrize("text", [e.strip() for e in REFUSED.split(";")])
+def test_what_has_no_derivative_is_refused_by_name(text: str) -> None:
+    f = eval(f"lambda {', '.join(NAMES)}: {text}", {"np": np})
+    given = [drawn()[n] for n in NAMES]
+    assert np.isreal(f(*given))
+    with pytest.raises(
+        eq.TraceError, match=r"grad: .* of complex numbers has no deriv"
+    ):
+        eq.grad(f, argnums=["z", "m", "v"])(*given)
+
+
+def test_a_complex_loss_is_refused() -> None:
+    with pytest.raises(eq.DTypeError, match="dtype complex128, expected a floating"):
+        eq.grad(lambda z: z.sum())(np.ones(3, complex))
+
+
+def test_a_step_against_the_gradient_lowers_the_loss() -> None:
+    z, target = np.array([1 + 2j, -1j]), np.array([0.5j, 2.0])
+
+    def loss(z: Any) -> Any:
+        return (np.abs(z - target) ** 2).sum()
+
+    step = eq.value_and_grad(loss)
+    before, g = step(z)
+    np.testing.assert_allclose(g, 2 * (z - target), rtol=1e-14)
+    assert step(z - 0.1 * g)[0] < before
+
+
+def test_second_derivatives_and_single_precision() -> None:
+    z = np.array([1 + 2j, 3 - 1j], np.complex64)
+
+    def loss(x: Any, z: Any) -> Any:
+        return np.abs(x * z * z).sum()
+
+    x = np.array([2, -3], np.float32)
+    g = eq.grad(loss)(x, z)
+    assert g.dtype == np.float32
+    np.testing.assert_allclose(g, np.sign(x) * np.abs(z) ** 2, rtol=1e-6)
+    twice = eq.grad(lambda x, z: (eq.grad(loss)(x, z) * x**2).sum())(x, z)
+    np.testing.assert_allclose(twice, 2 * np.abs(x) * np.abs(z) ** 2, rtol=1e-5)
