@@ -13,7 +13,7 @@ backend runs it.
 
 from contextlib import suppress
 
-from eqsat import random
+from eqsat import array_api, random
 from eqsat.can_fuse import CanFuse, can_fuse
 from eqsat.checking import Finding, Report, check
 from eqsat.explain import Explanation, WhyNot
@@ -70,6 +70,8 @@ from eqsat.support import (
 )
 from eqsat.trace import Spec
 
+LazyArray.namespace = array_api
+
 # The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
 # first call needs them in any case, so they load here; where the rules are missing, or
 # EQSAT_CACHE is wrong, the first use says so.
@@ -112,6 +114,7 @@ __all__ = [
     "VerifyError",
     "WhyNot",
     "array",
+    "array_api",
     "attention",
     "batch_norm",
     "can_fuse",

@@ -26,6 +26,7 @@ from eqsat.lazy.recipes import (
     spell,
     swapped,
 )
+from eqsat.lazy.standard import StandardArray
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import (
     BUFFER,
@@ -167,7 +168,7 @@ def _learned(
     return recipe_of(found.term, found.kind, [s.term for s in stand_ins])
 
 
-class LazyArray(Tracer):
+class LazyArray(StandardArray, Tracer):
     """An array whose values are computed when they are asked for.
 
     Made by :func:`array`, and by operators, NumPy's functions and eqsat's ops on lazy
