@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.array_api.delegates import DEVICE, check_device, of_numpy, values
+from eqsat.array_api.delegates import check_device, of_numpy, values
 from eqsat.lazy import LazyArray, array
 
 
@@ -28,13 +28,20 @@ empty_like = of_numpy(np.empty_like)
 full = _made(np.full)
 full_like = of_numpy(np.full_like)
 linspace = _made(np.linspace)
-meshgrid = of_numpy(np.meshgrid)
 ones = _made(np.ones)
 ones_like = of_numpy(np.ones_like)
 tril = of_numpy(np.tril)
 triu = of_numpy(np.triu)
 zeros = _made(np.zeros)
 zeros_like = of_numpy(np.zeros_like)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[LazyArray]:
+    """Coordinates of the points of a grid, of those along each of its axes."""
+    return [*_grid(*arrays, indexing=indexing)]
+
+
+_grid = of_numpy(np.meshgrid)
 
 
 def eye(
@@ -73,13 +80,14 @@ def asarray(
 def from_dlpack(
     x: Any, /, *, device: Any = None, copy: bool | None = None
 ) -> LazyArray:
-    """A lazy array of what an array of any library on the CPU holds now, copied.
+    """A lazy array of what an array of any library on the CPU holds now, copied; one
+    that is lazy already is given back as it is, unless ``copy`` is true.
 
-    Raises :class:`BufferError` where ``copy`` is false.
+    Raises :class:`BufferError` where ``copy`` is false and a copy is needed.
     """
     check_device(device)
+    if isinstance(x, LazyArray):
+        return x.copy() if copy else x
     if copy is False:
         raise BufferError("from_dlpack: copy=False, but a lazy array holds a copy")
-    if isinstance(x, LazyArray):
-        return x.copy()
-    return array(np.from_dlpack(x, device=None if device is None else DEVICE))
+    return array(np.from_dlpack(x))

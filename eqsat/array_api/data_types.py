@@ -10,23 +10,30 @@ import numpy as np
 from eqsat.array_api.delegates import check_device, of_numpy
 from eqsat.lazy import LazyArray, array
 
-bool = np.dtype(np.bool_)
-int8 = np.dtype(np.int8)
-int16 = np.dtype(np.int16)
-int32 = np.dtype(np.int32)
-int64 = np.dtype(np.int64)
-uint8 = np.dtype(np.uint8)
-uint16 = np.dtype(np.uint16)
-uint32 = np.dtype(np.uint32)
-uint64 = np.dtype(np.uint64)
-float32 = np.dtype(np.float32)
-float64 = np.dtype(np.float64)
+bool = np.bool_
+int8 = np.int8
+int16 = np.int16
+int32 = np.int32
+int64 = np.int64
+uint8 = np.uint8
+uint16 = np.uint16
+uint32 = np.uint32
+uint64 = np.uint64
+float32 = np.float32
+float64 = np.float64
 
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 
-broadcast_arrays = of_numpy(np.broadcast_arrays)
 broadcast_to = of_numpy(np.broadcast_to)
 iinfo = np.iinfo
+
+
+def broadcast_arrays(*arrays: Any) -> list[LazyArray]:
+    """The arrays in the shape that they broadcast to."""
+    return [*_broadcast(*arrays)]
+
+
+_broadcast = of_numpy(np.broadcast_arrays)
 
 
 def _dtype_of(value: Any) -> Any:

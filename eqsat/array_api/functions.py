@@ -75,7 +75,6 @@ subtract = of_numpy(np.subtract)
 tan = of_numpy(np.tan)
 tanh = of_numpy(np.tanh)
 trunc = of_numpy(np.trunc)
-clip = of_numpy(np.clip)
 
 # -- reductions and prefix sums --------------------------------------------------------
 all = of_numpy(np.all)
@@ -124,6 +123,14 @@ matmul = of_numpy(np.matmul)
 matrix_transpose = of_numpy(np.matrix_transpose)
 tensordot = of_numpy(np.tensordot)
 vecdot = of_numpy(np.vecdot)
+
+
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
+    """``x`` within bounds, which may be arrays, numbers or None."""
+    return _clipped(x, min, max)
+
+
+_clipped = of_numpy(np.clip)
 
 
 def sort(

@@ -26,7 +26,7 @@ class NamespaceInfo:
 
     def capabilities(self) -> dict[str, Any]:
         """Boolean indices and shapes that depend on values are taken."""
-        return _info.capabilities()
+        return dict(_info.capabilities())
 
     def default_device(self) -> str:
         """The device that arrays are made on."""

@@ -76,6 +76,11 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def _copied(self: Any, order: str = "C") -> Any:
+    """The values in an array of its own."""
+    return _twin(self)
+
+
 def _of_kind(name: str, doc: str) -> Any:
     """A property that an array has of its kind."""
     return property(attrgetter(f"kind.{name}"), doc=doc)
@@ -387,12 +392,7 @@ class LazyArray(StandardArray, Tracer):
             now = self.now if self.was_written else self
             _become(self, _with_item(now, key, value))
 
-    def __copy__(self) -> LazyArray:
-        return _twin(self)
-
-    def copy(self, order: str = "C") -> LazyArray:
-        """The values in an array of its own."""
-        return _twin(self)
+    __copy__ = copy = _copied
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -727,7 +727,8 @@ def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
     """
     if isinstance(data, Tracer):
         made = data if dtype is None else data.astype(dtype)
-        return made.copy() if made is data and isinstance(data, LazyArray) else made
+        own = made is data and isinstance(data, LazyArray)
+        return cast(LazyArray, made.copy() if own else made)
     if is_mlx(data):
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
         made = _leaf(_alias(data), type_)

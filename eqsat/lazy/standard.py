@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+
+from eqsat.trace import to_numpy
 
 DEVICE = "cpu"
 """The device that arrays are on."""
@@ -17,6 +20,7 @@ class StandardArray:
 
     __slots__ = ()
 
+    _value: Callable[[], Any]
     namespace: ClassVar[ModuleType]
     """The module that holds the functions of the standard."""
 
@@ -51,17 +55,16 @@ class StandardArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The values for another library, read-only; a copy for one that does not know
-        arrays that are read-only (DLPack before 1.0).
+        """The values for another library, read-only. One that does not know read-only
+        arrays (DLPack before 1.0) gets a copy; with ``copy=False`` it gets the values
+        themselves, and must not write to them.
 
-        Raises :class:`BufferError` where ``copy`` is false and a copy is needed.
+        Raises :class:`BufferError` for another device, and ``ValueError`` for a stream.
         """
         value = np.asarray(self)
-        old = max_version is None or max_version < (1, 0)
-        if old and copy is False:
-            raise BufferError("before DLPack 1.0 no array is read-only: use copy=None")
-        if old:
-            value, copy = value.copy(), None
+        if max_version is None or max_version < (1, 0):
+            value = to_numpy(self._value()) if copy is False else value.copy()
+            return value.__dlpack__(stream=stream, dl_device=dl_device)
         return value.__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
