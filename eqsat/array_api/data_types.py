@@ -21,6 +21,8 @@ uint32 = np.uint32
 uint64 = np.uint64
 float32 = np.float32
 float64 = np.float64
+complex64 = np.complex64
+complex128 = np.complex128
 
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 
