@@ -14,6 +14,7 @@ backend runs it.
 from contextlib import suppress
 
 from eqsat import array_api, random
+from eqsat.array_api import arange, asarray, eye, full, linspace, ones, zeros
 from eqsat.can_fuse import CanFuse, can_fuse
 from eqsat.checking import Finding, Report, check
 from eqsat.explain import Explanation, WhyNot
@@ -113,8 +114,10 @@ __all__ = [
     "TraceError",
     "VerifyError",
     "WhyNot",
+    "arange",
     "array",
     "array_api",
+    "asarray",
     "attention",
     "batch_norm",
     "can_fuse",
@@ -123,6 +126,8 @@ __all__ = [
     "conv2d",
     "default_rules",
     "evaluate",
+    "eye",
+    "full",
     "gelu",
     "gelu_sigmoid",
     "gelu_tanh",
@@ -132,10 +137,12 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linspace",
     "load_rules",
     "log_softmax",
     "logsumexp",
     "lora",
+    "ones",
     "options",
     "random",
     "recognition",
@@ -149,4 +156,5 @@ __all__ = [
     "softmax",
     "solve_triangular",
     "value_and_grad",
+    "zeros",
 ]

@@ -67,14 +67,11 @@ def asarray(
     NumPy and nested lists are copied always.
     """
     check_device(device)
-    if copy is False and not (
-        isinstance(obj, LazyArray) and (dtype is None or obj.dtype == dtype)
-    ):
+    if isinstance(obj, LazyArray) and dtype in (None, obj.dtype):
+        return obj.copy() if copy else obj
+    if copy is False:
         raise ValueError("asarray: copy=False, but a lazy array holds a copy of this")
-    if isinstance(obj, (list, tuple)):
-        obj = values(obj)
-    made = array(obj, dtype)
-    return made.copy() if copy and made is obj else made
+    return array(values(obj) if isinstance(obj, (list, tuple)) else obj, dtype)
 
 
 def from_dlpack(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.array_api.delegates import check_device, of_numpy
-from eqsat.lazy import LazyArray, array
+from eqsat.array_api.delegates import check_device, lazy, of_numpy
+from eqsat.lazy import LazyArray
 
 bool = np.bool_
 int8 = np.int8
@@ -42,12 +42,12 @@ def _dtype_of(value: Any) -> Any:
     return value.dtype if isinstance(value, LazyArray) else value
 
 
-def astype(x: Any, dtype: Any, /, *, copy: Any = True, device: Any = None) -> LazyArray:
+def astype(x: Any, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Any:
     """``x`` in ``dtype``; ``x`` itself where it has that and ``copy`` is false."""
     check_device(device)
     if not copy and x.dtype == dtype:
-        return array(x)
-    return array(np.astype(x, np.dtype(dtype)))
+        return lazy(x)
+    return lazy(np.astype(x, np.dtype(dtype)))
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:
