@@ -122,7 +122,7 @@ where = of_numpy(np.where)
 matmul = of_numpy(np.matmul)
 matrix_transpose = of_numpy(np.matrix_transpose)
 tensordot = of_numpy(np.tensordot)
-vecdot = of_numpy(np.vecdot)
+vecdot = of_numpy(np.linalg.vecdot)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:

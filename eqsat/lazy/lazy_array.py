@@ -439,6 +439,7 @@ class _Written(LazyArray):
         return self.now._value()
 
 
+_Written.__name__ = _Written.__qualname__ = LazyArray.__name__  # as others see it
 _OURS = frozenset((LazyArray, _Written))
 
 
