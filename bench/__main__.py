@@ -18,6 +18,7 @@ from bench.reports.plot import plot
 from bench.reports.table import table
 from bench.runner.predict import predict
 from bench.runner.run import run
+from bench.standards.array_api import array_api
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,6 +27,7 @@ def main() -> None:
 
 
 for command in (
+    array_api,
     run,
     table,
     plot,

@@ -13,7 +13,8 @@ backend runs it.
 
 from contextlib import suppress
 
-from eqsat import random
+from eqsat import array_api, random
+from eqsat.array_api import arange, asarray, eye, full, linspace, ones, zeros
 from eqsat.can_fuse import CanFuse, can_fuse
 from eqsat.checking import Finding, Report, check
 from eqsat.explain import Explanation, WhyNot
@@ -70,6 +71,8 @@ from eqsat.support import (
 )
 from eqsat.trace import Spec
 
+LazyArray.namespace = array_api
+
 # The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
 # first call needs them in any case, so they load here; where the rules are missing, or
 # EQSAT_CACHE is wrong, the first use says so.
@@ -111,7 +114,10 @@ __all__ = [
     "TraceError",
     "VerifyError",
     "WhyNot",
+    "arange",
     "array",
+    "array_api",
+    "asarray",
     "attention",
     "batch_norm",
     "can_fuse",
@@ -120,6 +126,8 @@ __all__ = [
     "conv2d",
     "default_rules",
     "evaluate",
+    "eye",
+    "full",
     "gelu",
     "gelu_sigmoid",
     "gelu_tanh",
@@ -129,10 +137,12 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linspace",
     "load_rules",
     "log_softmax",
     "logsumexp",
     "lora",
+    "ones",
     "options",
     "random",
     "recognition",
@@ -146,4 +156,5 @@ __all__ = [
     "softmax",
     "solve_triangular",
     "value_and_grad",
+    "zeros",
 ]

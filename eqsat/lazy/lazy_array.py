@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, update_wrapper
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from eqsat.lazy.recipes import (
     spell,
     swapped,
 )
+from eqsat.lazy.standard import StandardArray
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import (
     BUFFER,
@@ -52,9 +53,11 @@ from eqsat.trace import (
     VALUES,
     Tracer,
     dtype_of_array,
+    fitted,
     is_array,
     is_mlx,
     is_taken,
+    replaced,
     to_mlx,
     to_numpy,
     trace,
@@ -71,6 +74,11 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(np.asarray(self), *args)
 
     return method
+
+
+def _copied(self: Any, order: str = "C") -> Any:
+    """The values in an array of its own."""
+    return _twin(self)
 
 
 def _of_kind(name: str, doc: str) -> Any:
@@ -115,11 +123,11 @@ def _record(
     key: list[Any] = [slow]
     given: list[LazyArray] = []
     if not spell(args, LazyArray, key, given):
-        return slow(*args, **kwargs)
+        return _unspelled(slow, args, kwargs)
     if kwargs:
         key += kwargs
         if not spell(kwargs.values(), LazyArray, key, given):
-            return slow(*args, **kwargs)
+            return _unspelled(slow, args, kwargs)
     spelling = tuple(key)
     try:
         found = RECIPES[spelling]
@@ -130,10 +138,22 @@ def _record(
     return _made(found, tuple(given), caller_place(2))
 
 
+def _unspelled(
+    slow: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """The result of a call that cannot be spelled as it is: arrays that were written to
+    are what they are now."""
+    given = tuple(kwargs.values())
+    now, named = _now(args), _now(given)
+    if now is args and named is given:
+        return slow(*args, **kwargs)
+    return _record(slow, now, dict(zip(kwargs, named, strict=True)))
+
+
 def _made(recipe: CallRecipe, given: tuple[LazyArray, ...], place: Place | None) -> Any:
     """What a call with a recipe returns."""
     if not recipe.rows:
-        return given[~recipe.root]
+        return _twin(given[~recipe.root])
     made = _new(LazyArray)
     made.recipe = recipe
     made.kind = recipe.kind
@@ -167,13 +187,17 @@ def _learned(
     return recipe_of(found.term, found.kind, [s.term for s in stand_ins])
 
 
-class LazyArray(Tracer):
+class LazyArray(StandardArray, Tracer):
     """An array whose values are computed when they are asked for.
 
     Made by :func:`array`, and by operators, NumPy's functions and eqsat's ops on lazy
-    arrays. Shape and dtype are known at once, and so are errors in them. Its values
-    never change: ``x += y`` makes a new array, ``x[i] = y`` is an error, and a copy is
-    the array itself.
+    arrays. Shape and dtype are known at once, and so are errors in them.
+
+    ``x[key] = y`` and ``x += y`` give an array another value, which every name of it
+    shows. What was computed of it before keeps the old one, and so does what NumPy
+    would make a view: ``x[1:]``, ``x.T`` and ``x.reshape(n)`` are arrays of their own,
+    and writing to them does not change ``x``. An array of NumPy that was made of it
+    keeps its values too. The other ways to write to an array are errors.
 
     Values are asked for by :meth:`eval`, ``np.asarray``, ``float``, ``int``, ``bool``
     (as ``if`` and ``while`` do), ``in``, ``item``, ``tolist``, ``print``, ``repr``,
@@ -191,7 +215,13 @@ class LazyArray(Tracer):
     array from outside counts as its values do: it is evaluated, and constant.
     """
 
-    __slots__ = ("given", "kind", "made", "place", "recipe", "value")
+    __slots__ = ("first", "given", "kind", "made", "now", "place", "recipe", "value")
+
+    was_written: ClassVar[bool] = False
+    """Whether it was written to. Arrays that it was given to before that see ``first``,
+    and ``now`` is what it is."""
+    first: LazyArray
+    now: LazyArray
 
     recipe: CallRecipe | None
     """How it is made of what was given; None where terms tell, and once it is known."""
@@ -255,7 +285,7 @@ class LazyArray(Tracer):
         done = trace(fn, arguments)
         if done.writes:
             raise TraceError(
-                "the function writes to its arguments, and lazy arrays never change\n"
+                "the function writes to its arguments, which are lazy arrays\n"
                 f"  write to a copy: x = x.copy(){at(caller_line())}"
             )
         given = map(_operand, arguments.arrays)
@@ -359,7 +389,10 @@ class LazyArray(Tracer):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with _told():
-            super().__setitem__(key, value)
+            now = self.now if self.was_written else self
+            _become(self, _with_item(now, key, value))
+
+    __copy__ = copy = _copied
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -382,10 +415,32 @@ class LazyArray(Tracer):
         written = args[:1] if function in WRITE else kwargs.get("out")
         if function in SHOW or are_of_numpy(written):
             return function(*_known(args), **_known(kwargs))
-        if [*types] == [LazyArray]:
+        if _OURS.issuperset(types):
             return _record(_by_function(function), tuple(args), kwargs)
         with _told():
             return super().__array_function__(function, types, args, kwargs)
+
+
+class _Written(LazyArray):
+    """An array that was written to: another one in its place."""
+
+    __slots__ = ()
+    was_written = True
+    given: Any = property(attrgetter("now.given"))
+    place: Any = property(attrgetter("now.place"))
+    recipe: Any = property(attrgetter("now.recipe"))
+    value: Any = property(
+        attrgetter("now.value"), lambda self, known: setattr(self.now, "value", known)
+    )
+    made: Any = property(attrgetter("now.made"))
+    term: Any = property(attrgetter("now.term"))
+
+    def _value(self) -> Any:
+        return self.now._value()
+
+
+_Written.__name__ = _Written.__qualname__ = LazyArray.__name__  # as others see it
+_OURS = frozenset((LazyArray, _Written))
 
 
 class _StandIn(LazyArray):
@@ -409,13 +464,55 @@ def _leaf(value: Any, type_: Type) -> LazyArray:
     return made
 
 
+def _twin(array: LazyArray) -> LazyArray:
+    """An array of its own with the same values."""
+    array = array.now if array.was_written else array
+    made = _new(LazyArray)
+    with LOCK():
+        made.made = array.made if value_of(array) is not None else array.term
+        made.value, made.recipe, made.given = array.value, array.recipe, array.given
+    made.kind, made.place = array.kind, array.place
+    return made
+
+
+def _become(array: LazyArray, made: LazyArray) -> None:
+    """Make ``made``, which nobody else has, what an array is now."""
+    with LOCK():
+        if not array.was_written:
+            array.first = first = _new(LazyArray)
+            for name in _STATE:
+                setattr(first, name, getattr(array, name))
+            array.__class__ = _Written
+        array.now = made
+
+
+_STATE = ("given", "kind", "made", "place", "recipe", "value")
+
+
+def _now(values: Any) -> Any:
+    """Values, nested as they may be, with what arrays that were written to are now; the
+    same object where there are none."""
+    if type(values) is _Written:
+        return values.now
+    if type(values) in (tuple, list):
+        found = type(values)(map(_now, values))
+        same = all(a is b for a, b in zip(found, values, strict=True))
+        return values if same else found
+    if type(values) is slice:
+        ends = (values.start, values.stop, values.step)
+        found = _now(ends)
+        return values if found is ends else slice(*found)
+    return values
+
+
 def _term_of(array: LazyArray) -> Recorded:
     """The term of an array, made of those of what it was given."""
     with LOCK():
         stack = [array]
         while stack:
             last = stack[-1]
-            waiting = [g for g in last.given if g.made is None]
+            given = [g.first if g.was_written else g for g in last.given]
+            waiting = [g for g in given if g.made is None]
             if last.made is None and waiting:
                 stack += waiting
                 continue
@@ -425,7 +522,7 @@ def _term_of(array: LazyArray) -> Recorded:
             if last.recipe is None:
                 last.made = RECORDING.leaf(last.value, last.kind.type)
             else:
-                terms = [cast(Recorded, g.made) for g in last.given]
+                terms = [cast(Recorded, g.made) for g in given]
                 last.made = last.recipe.term(terms, line_of(last.place))
     return cast(Recorded, array.made)
 
@@ -490,18 +587,71 @@ def _masked(array: LazyArray, keys: Sequence[Any]) -> Any:
     return Tracer.__getitem__(array, tuple(known))
 
 
-for _name in (
-    "add sub mul truediv floordiv mod matmul and or xor lshift rshift pow"
-).split():
-    for _form in ("__%s__", "__r%s__", "__i%s__"):
-        _method = getattr(Tracer, _form % _name)
-        setattr(LazyArray, _form % _name, _binary(_method))
+def _with_item(array: LazyArray, key: Any, value: Any) -> LazyArray:
+    """What an array is once ``x[key] = value`` is done."""
+    keys = key if isinstance(key, tuple) else (key,)
+    chosen = any(map(_is_mask, keys)) and np.ndim(value) > 0  # its size needs values
+    known = [a for a in (array, *keys, value) if isinstance(a, LazyArray)]
+    if is_mlx(value_of(array)) or not (
+        chosen or all(type(value_of(a)) is np.ndarray for a in known)
+    ):
+        return cast(LazyArray, _record(replaced, (array, key, _operand(value)), {}))
+    written = np.array(array)
+    written[_known(key)] = _known(value)
+    return _leaf(written, array.kind.type)
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """``x += y``: an array becomes x + y in its own dtype and shape; a number of NumPy
+    stays, and the name is given to another one."""
+    plain, symbol = getattr(Tracer, f"__{name}__"), _SYMBOLS[name]
+
+    def slow(self: Any, other: Any) -> Any:
+        made = plain(self, other)
+        if made is NotImplemented or not self.is_array:
+            return made
+        how = f"x {symbol}= y"
+        return fitted(self, made, self.shape, how, "same_kind")
+
+    record = _binary(update_wrapper(slow, plain))
+
+    def method(self: LazyArray, other: Any) -> Any:
+        made = record(self.now if self.was_written else self, other)
+        if isinstance(made, LazyArray) and self.kind.is_array:
+            _become(self, made)
+            return self
+        return made
+
+    return update_wrapper(method, plain)
+
+
+def _of_now(name: str) -> Callable[..., Any]:
+    """A method of what an array that was written to is now."""
+
+    def method(self: Any, other: Any) -> Any:
+        return getattr(self.now, name)(other)
+
+    return update_wrapper(method, getattr(LazyArray, name))
+
+
+_SYMBOLS = {
+    **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"},
+    **{"mod": "%", "matmul": "@", "and": "&", "or": "|", "xor": "^"},
+    **{"lshift": "<<", "rshift": ">>", "pow": "**"},
+}
+for _name in _SYMBOLS:
+    for _form in (f"__{_name}__", f"__r{_name}__"):
+        setattr(LazyArray, _form, _binary(getattr(Tracer, _form)))
+        setattr(_Written, _form, _of_now(_form))
+    setattr(LazyArray, f"__i{_name}__", _in_place(_name))
 for _name in "lt le gt ge eq ne".split():
-    setattr(LazyArray, f"__{_name}__", _binary(getattr(Tracer, f"__{_name}__")))
+    _form = f"__{_name}__"
+    setattr(LazyArray, _form, _binary(getattr(Tracer, _form)))
+    setattr(_Written, _form, _of_now(_form))
 for _name in (
-    "__neg__ __abs__ __invert__ all any argmax argmin argsort astype clip cumprod "
-    "cumsum diagonal dot flatten max mean min prod ravel repeat reshape round squeeze "
-    "std sum swapaxes take trace transpose var"
+    "__neg__ __pos__ __abs__ __invert__ all any argmax argmin argsort astype clip "
+    "cumprod cumsum diagonal dot flatten max mean min prod ravel repeat reshape "
+    "round squeeze std sum swapaxes take trace transpose var"
 ).split():
     setattr(LazyArray, _name, _recorded(getattr(Tracer, _name)))
 for _name in ("T", "mT"):
@@ -562,8 +712,8 @@ def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
     """A lazy array of ``data``: what :func:`numpy.array` takes, and arrays of other
     libraries that :func:`jit` takes, copied.
 
-    An array of MLX stays one, and what is computed of it too. A lazy array, or one that
-    is being traced, is given back as it is, in ``dtype``.
+    An array of MLX stays one, and what is computed of it too. One that is being traced
+    is given back as it is, in ``dtype``.
 
     Raises :class:`DTypeError` for dtypes that are not supported, and
     :class:`TraceError` for masked arrays, matrices and arrays of other libraries that
@@ -577,7 +727,9 @@ def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
     array([2., 5.], dtype=float32)
     """
     if isinstance(data, Tracer):
-        return cast(LazyArray, data if dtype is None else data.astype(dtype))
+        made = data if dtype is None else data.astype(dtype)
+        own = made is data and isinstance(data, LazyArray)
+        return cast(LazyArray, made.copy() if own else made)
     if is_mlx(data):
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
         made = _leaf(_alias(data), type_)

@@ -70,6 +70,8 @@ class _Walk:
             key.append(recipe)
             rows += recipe.size
             for given in array.given:
+                if given.was_written:
+                    given = given.first
                 me = given.made or given
                 place = places.get(me)
                 if place is None:
@@ -83,6 +85,7 @@ class _Walk:
 def evaluate_all(arrays: Sequence[Any]) -> None:
     """Compute the values of lazy arrays together, where they are not known."""
     with LOCK():
+        arrays = [a.now if a.was_written else a for a in arrays]
         roots = [a for a in arrays if value_of(a) is None]
         if not roots:
             return

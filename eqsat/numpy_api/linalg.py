@@ -10,7 +10,7 @@ from eqsat import ops
 from eqsat.complex_numbers import call, conjugate, holds_complex, real
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.compute import norm
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, linalg, spectral
 from eqsat.support import ShapeError, TraceError, at, caller_line, counted
@@ -197,6 +197,8 @@ def pinv(a: Any, rcond: Any = None, *, rtol: Any = np._NoValue) -> Any:
         rcond = 1e-15 if rtol is np._NoValue else rtol
     if rcond is None:
         rcond = max(shape(a)[-2:]) * _eps(a)
+    if shape(rcond):
+        refuse_argument("np.linalg.pinv", "rtol")
     return spectral.pinv(a, rcond=rcond)
 
 

@@ -20,6 +20,7 @@ from eqsat.trace.call_arguments import (
 )
 from eqsat.trace.contents import Contents
 from eqsat.trace.expressions import define_op, define_pointwise, traced_over
+from eqsat.trace.in_place import fitted, replaced
 from eqsat.trace.kernel_body import (
     KERNEL,
     RESULT,

@@ -95,8 +95,8 @@ def check(x: Any, how: str) -> None:
         )
     if x.has_value:
         raise TraceError(
-            f"{how} would change an array in place; lazy arrays never change\n"
-            f"  use np.where(mask, y, x), or np.concatenate{at(caller_line())}"
+            f"{how} would change a lazy array in place\n"
+            f"  write x[...] = what it is to hold{at(caller_line())}"
         )
     if not x.is_array:
         raise TraceError(

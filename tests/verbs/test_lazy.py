@@ -107,7 +107,7 @@ def test_array_takes_what_numpy_takes(data: Any) -> None:
     got = x.eval()
     assert type(got) is np.ndarray and got.tobytes() == want.tobytes()
     assert eq.array(data, "float32").dtype == np.float32
-    assert eq.array(x) is x and eq.array(x, np.float16).dtype == np.float16
+    assert eq.array(x) is not x and eq.array(x, np.float16).dtype == np.float16
 
 
 def test_what_no_lazy_array_can_be_of() -> None:
@@ -214,10 +214,8 @@ def test_values_are_read_only_and_copies_are_not() -> None:
     near(eq.jit(lambda a: a + 1)(x.eval()), X + 2)
 
 
-def test_items_are_not_assigned_and_in_place_operators_rebind() -> None:
+def test_in_place_operators_change_the_array() -> None:
     x = y = eq.array([1.0, 2.0])
-    with pytest.raises(eq.TraceError, match=r"change an array in place.*\n.*np.where"):
-        x[0] = 3.0
     x += 1
     x *= 2
     x -= 1
@@ -225,12 +223,12 @@ def test_items_are_not_assigned_and_in_place_operators_rebind() -> None:
     x **= 2
     x //= 1
     x %= 4
-    assert x.tolist() == [2.0, 2.0] and y.tolist() == [1.0, 2.0]
-    i = eq.array([5, 6])
-    for op in (operator.iand, operator.ior, operator.ixor, operator.ilshift):
-        assert op(i, 2).tolist() == op(np.array([5, 6]), 2).tolist()
-    assert operator.irshift(i, 1).tolist() == [2, 3] and i.tolist() == [5, 6]
-    near(operator.imatmul(eq.array(X), W).eval(), X @ W)
+    assert y is x and x.tolist() == [2.0, 2.0]
+    i, want = eq.array([5, 6]), np.array([5, 6])
+    for op in (operator.ior, operator.ixor, operator.ilshift, operator.iand):
+        assert op(i, 2).tolist() == op(want, 2).tolist()
+    assert operator.irshift(i, 1).tolist() == i.tolist() == (want >> 1).tolist()
+    near(operator.imatmul(eq.array(X), X.T @ X).eval(), X @ (X.T @ X))
 
 
 def test_what_asks_for_values() -> None:
@@ -308,7 +306,8 @@ def test_arrays_of_numpy_are_written_to(tmp_path: Path) -> None:
 
 def test_copies_pickles_and_hashes() -> None:
     x = eq.array(X) * 2
-    assert copy.copy(x) is x and copy.deepcopy([x])[0] is x
+    copies = copy.copy(x), copy.deepcopy([x])[0], x.copy(), eq.array(x)
+    assert all(c is not x and c.made is x.made for c in copies)
     again = pickle.loads(pickle.dumps(x))
     assert isinstance(again, eq.LazyArray) and again is not x
     near((again + 1).eval(), X * 2 + 1)
@@ -353,7 +352,7 @@ def test_errors_tell_how_to_get_values() -> None:
     assert error.value.__notes__ == [
         "x.eval() gives the values of a lazy array to NumPy"
     ]
-    for wrong in (lambda x: x.flags, lambda x: operator.setitem(x, 0, 1)):
+    for wrong in (lambda x: x.flags, lambda x: np.copyto(x, X)):
         with pytest.raises(eq.TraceError) as error:
             wrong(eq.array(X))
         assert "x.eval()" in error.value.__notes__[0]

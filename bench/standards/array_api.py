@@ -1,0 +1,117 @@
+"""``python -m bench array_api PATH``: the test suite of the array API standard, a
+checkout of data-apis/array-api-tests with its submodule, against eqsat and NumPy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.processes.pool import ROOT
+from bench.reports import Record, machine, write
+
+MODULES = ("eqsat.array_api", "numpy")
+OUTCOMES = ("passed", "failed", "skipped")
+Outcomes = dict[str, tuple[str, str]]
+"""``passed``, ``failed`` or ``skipped``, and why, by the name of a test."""
+
+
+def outcomes(module: str, path: Path, examples: int, seed: int, limit_s: int) -> Record:
+    """What each test of the suite at ``path`` says of a module, and the seconds of all.
+
+    A suite that does not end within ``limit_s``, or whose process dies, is an error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "array_api_tests", "-q", "-W"]
+        command += ["ignore", "-p", "no:cacheprovider", "--disable-deadline"]
+        command += [f"--max-examples={examples}", f"--hypothesis-seed={seed}"]
+        command += ["--tb=line", f"--junitxml={report}"]
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        given = {**os.environ, "ARRAY_API_TESTS_MODULE": module, "PYTHONPATH": paths}
+        done = subprocess.run(command, cwd=path, env=given, timeout=limit_s)
+        if done.returncode not in (0, 1):  # 1: tests failed
+            raise click.ClickException(f"pytest ended with {done.returncode}")
+        return _read(report)
+
+
+def _read(report: Path) -> Record:
+    suite = ElementTree.parse(report).getroot()[0]
+    found: Outcomes = {}
+    for case in suite.iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        found[name] = "passed", ""
+        for child in case:
+            if child.tag in ("failure", "error"):
+                found[name] = "failed", child.get("message", "").partition("\n")[0]
+            elif child.tag == "skipped":
+                found[name] = "skipped", child.get("message", "")
+    return {"seconds_s": float(suite.get("time", "nan")), "tests": found}
+
+
+def counted(tests: Mapping[str, tuple[str, str]]) -> dict[str, Counter[str]]:
+    """How many tests of each module of the suite passed, failed and were skipped."""
+    found: dict[str, Counter[str]] = {}
+    for name, (outcome, _) in tests.items():
+        found.setdefault(name.partition("::")[0], Counter())[outcome] += 1
+    return found
+
+
+def departures(ours: Outcomes, numpys: Outcomes) -> dict[str, str]:
+    """Tests that NumPy passes and eqsat does not, and why."""
+    missing = ("missing", "not collected")
+    return {
+        name: ours.get(name, missing)[1]
+        for name, (outcome, _) in numpys.items()
+        if outcome == "passed" and ours.get(name, missing)[0] != "passed"
+    }
+
+
+@click.command("array_api")
+@click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--examples", default=20, help="Examples that a test draws.")
+@click.option("--seed", default=0, help="Of the examples.")
+@click.option("--seconds", default=3600, help="Most of a run of the suite.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Results as JSON."
+)
+def array_api(
+    path: Path, examples: int, seed: int, seconds: int, out: Path | None
+) -> None:
+    """Run the checkout of array-api-tests at PATH against eqsat and against NumPy."""
+    found = {m: outcomes(m, path, examples, seed, seconds) for m in MODULES}
+    ours, numpys = (found[m]["tests"] for m in MODULES)
+    tables = {m: counted(found[m]["tests"]) for m in MODULES}
+    apart = departures(ours, numpys)
+    if out is not None:
+        seen = {m: found[m]["seconds_s"] for m in MODULES}
+        head = {**machine(), "examples": examples, "seed": seed, "seconds_s": seen}
+        write(out, {**head, "modules": tables, "departures": apart})
+    Console(width=120).print(_table(tables))
+    for name, why in apart.items():
+        click.echo(f"{name}\n  {why}")
+    click.echo(f"{len(apart)} tests that NumPy passes fail")
+
+
+def _table(tables: Mapping[str, Mapping[str, Counter[str]]]) -> Table:
+    table = Table("module")
+    for module in ("eqsat", "NumPy"):
+        for outcome in OUTCOMES:
+            table.add_column(f"{module} {outcome}", justify="right")
+    rows = {
+        name: [tables[m].get(name, Counter()) for m in MODULES]
+        for name in sorted({*tables[MODULES[0]], *tables[MODULES[1]]})
+    }
+    rows["all"] = [sum(tables[m].values(), Counter()) for m in MODULES]
+    for name, counts in rows.items():
+        table.add_row(name, *(str(c[o]) for c in counts for o in OUTCOMES))
+    return table
