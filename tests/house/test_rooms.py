@@ -17,8 +17,9 @@ LINE = (
     "support terms complex_numbers ops numpy_api trace rulelang egraph kernels "
     "search/extraction search explain condition define op serialise program_store "
     "lowered recompiles kept_programs jit cotangent power_sum complex_gradient "
-    "reverse checking/bounds checking/draws checking/proofs checking grad lazy array_api graph "
-    "can_fuse random __init__ testing demo command __main__ pytest_plugin"
+    "reverse checking/bounds checking/draws checking/proofs checking grad lazy "
+    "array_api graph can_fuse random __init__ testing demo command __main__ "
+    "pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 
