@@ -99,7 +99,7 @@ def held(value: Any, dtype: np.dtype[Any], how: str) -> Any:
     try:
         found = np.empty(np.shape(value), dtype)
         found[...] = value
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise DTypeError(f"{how}: {error}{at(caller_line())}") from error
     return found
 

@@ -180,7 +180,8 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
     how = "x[...] = y"
     if isinstance(value, Selected):
         return value.written(x, key)
-    if _is_of_numbers(value) and x.dtype.kind in "iu":
+    whole = x.dtype.kind in "iu" and _is_of_numbers(value)
+    if whole or (type(value) is complex and x.dtype.kind != "c"):
         value = held(value, x.dtype, how)
     keys = key if isinstance(key, tuple) else (key,)
     masks = [k for k in keys if _is_traced_mask(k)]
