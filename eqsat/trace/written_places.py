@@ -141,6 +141,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     check(a, how)
     places = settled(ind)
     places = places if is_traced(places) else np.asarray(places)
+    if places.dtype == np.dtype(bool):
+        places = places.astype(np.intp)
     if mode == "clip":
         places = np.clip(places, 0, a.size - 1)
     elif mode == "wrap":
@@ -191,11 +193,15 @@ def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
             f"{at(caller_line())}"
         )
     values = _numbers(a, values, how)
-    value = _as_many(stacked(settled(values)), a.size)
+    if isinstance(values, (int, float, np.generic)):
+        casting = "unsafe"
+    value = stacked(settled(values))
+    fitted(a, ops.reshape(value, (-1,))[:0], (0,), how, casting)
+    value = _as_many(value, a.size)
     if value is None:
         return
     value = ops.reshape(value, a.shape if value.shape else ())
-    value = fitted(a, value, a.shape, how, casting)
+    value = fitted(a, value, a.shape, how)
     mask = ops.reshape(mask, a.shape)
     write(a, ops.where(mask if is_traced(mask) else like(a, mask), value, a), how)
 
@@ -208,7 +214,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
             "written where depends on data\n  with values for all places, use "
             f"np.putmask(x, mask, y){at(caller_line())}"
         )
-    putmask(arr, mask, vals, "unsafe")
+    putmask(arr, mask, vals)
 
 
 class FlatView:
