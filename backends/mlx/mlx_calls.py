@@ -257,6 +257,8 @@ class KernelWriter:
                 own = self._own_product(product, factor, y)
                 if own is not None:
                     return own
+                if self.dtype(term) == F64 and float(np.float32(factor)) != factor:
+                    return None  # MLX takes the factor in float32
                 a, b = product.args
                 words = [self.value(y), self.value(a), self.value(b)]
                 if factor != 1:

@@ -188,7 +188,7 @@ def _extended(
     lines = rng.choice(KINDS[program.kind])
     kind = "" if lines is table.WRITES else program.kind
     text = _filled(rng.choice(lines), values, rng, kind)
-    if text is None or _meets_in_float(text, values):
+    if text is None or _meets_in_float(text, values) or _is_cut(text, values):
         return program, values
     name = f"v{len(program.lines)}"
     line = text if lines is table.WRITES else f"{name} = {text}"
@@ -213,6 +213,16 @@ def _meets_in_float(text: str, held: dict[str, Any]) -> bool:
         return False
     value = np.asarray(eval(found[2], dict(GLOBALS), held))
     return np.result_type(held[found[1]], value.dtype).kind == "f"
+
+
+def _is_cut(text: str, held: dict[str, Any]) -> bool:
+    """Whether a mean is cut to an integer dtype that does not hold what it is of."""
+    found = re.match(r"np\.mean\((\w+), .*dtype='(\w+)'", text)
+    if found is None or (dtype := np.dtype(found[2])).kind not in "iu":
+        return False
+    x = np.asarray(held[found[1]]).astype(float)
+    limits = np.iinfo(dtype)
+    return bool(x.size and not (limits.min <= x.min() and x.sum() < limits.max / 2))
 
 
 def _is_sized(value: Any) -> bool:

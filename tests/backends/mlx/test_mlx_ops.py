@@ -304,3 +304,16 @@ def test_gradients(way: str) -> None:
         by = tuple(range(len(xs)))
         cases.append((lambda *xs, f=f, by=by: eq.value_and_grad(f, by).fn(*xs)[1], xs))
     check(way, cases)
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 1 / 3])
+def test_factors_of_products_in_float64_are_not_rounded_to_float32(
+    factor: float,
+) -> None:
+    def f(x: Any, w: Any, b: Any) -> Any:
+        return (x @ w) * factor + b
+
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(size=(3, 4)), rng.normal(size=(4, 5)), rng.normal(size=5)
+    got = eq.jit(f, backend="mlx")(*arrays)
+    np.testing.assert_allclose(got, f(*arrays), rtol=1e-13, atol=1e-14)
