@@ -19,7 +19,7 @@ from eqsat.support import (
     at,
     caller_line,
 )
-from eqsat.terms import Traced, Type, is_complex
+from eqsat.terms import Shape, Traced, Type, is_complex
 
 ALWAYS = frozenset(
     f"fft.{name}"
@@ -110,8 +110,17 @@ def _run(function: str, *arrays: Any, args: Any, kwargs: Any) -> Any:
     return found(*positional, **named)
 
 
+MOST = 1 << 27
+"""Elements of the arrays that NumPy is asked with for the type of a result."""
+
+
 def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
     """The type that NumPy gives of arrays of 0."""
+    if sum(math.prod(shape) for _, shape in types) > MOST:
+        raise ShapeError(
+            f"np.{function} of complex numbers takes up to {MOST} elements here"
+            f"{at(caller_line())}"
+        )
     zeros = [np.zeros(shape, dtype) for dtype, shape in types]  # type: ignore[arg-type]
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -130,7 +139,52 @@ def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
     return made.dtype, made.shape
 
 
+def _transformed(function: str, x: Type, *, args: Any, kwargs: Any) -> Type:
+    """The type of a Fourier transform: NumPy is asked with axes of up to 2 elements."""
+    positional, named = arguments_of([None], args, kwargs)
+    several = function[-1] in "2n"
+    names = ("a", "s", "axes", "norm") if several else ("a", "n", "axis", "norm")
+    given = dict(zip(names, positional, strict=False)) | named
+    sizes, key = given.get(names[1]), names[1]
+    small = {k: v for k, v in given.items() if k not in ("a", key)}
+    if sizes is not None:
+        short = [min(n, 2) for n in sizes] if several else min(sizes, 2)
+        small[key] = short
+    dtype, shape = x
+    least = tuple(min(n, 2) for n in shape)
+    first = {"array": 0}
+    found, _ = _probed(function, (dtype, least), args=[first], kwargs=small)
+    return found, _transformed_shape(function, shape, given, several)
+
+
+def _transformed_shape(
+    function: str, shape: Shape, given: Mapping[str, Any], several: bool
+) -> Shape:
+    axes, sizes = given.get("axis", -1), given.get("n")
+    axes, sizes = [axes], None if sizes is None else [sizes]
+    if several:
+        sizes, axes = given.get("s"), given.get("axes")
+        if axes is None:
+            all_ = len(shape) if sizes is None else len(sizes)
+            axes = range(-2 if function[-1] == "2" else -all_, 0)
+    lengths = list(shape)
+    for axis, n in zip(axes, sizes or [None] * len(axes), strict=True):
+        lengths[axis] = shape[axis] if n in (None, -1) else n
+    last = axes[-1]
+    asked = sizes is not None and sizes[-1] not in (None, -1)
+    kind = function.removeprefix("fft.").rstrip("2n")
+    if kind in ("rfft", "ihfft"):
+        lengths[last] = lengths[last] // 2 + 1
+    elif kind in ("irfft", "hfft") and not asked:
+        lengths[last] = 2 * (shape[last] - 1)
+    return tuple(lengths)
+
+
 FUNCTIONS |= {
     f"np.{name}": Function(partial(_run, name), partial(_probed, name))
-    for name in ALWAYS | FOR_COMPLEX
+    for name in FOR_COMPLEX
+}
+FUNCTIONS |= {
+    f"np.{name}": Function(partial(_run, name), partial(_transformed, name))
+    for name in ALWAYS
 }
