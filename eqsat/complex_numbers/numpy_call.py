@@ -28,7 +28,7 @@ ALWAYS = frozenset(
 )
 """Functions that are of complex numbers whatever they are given."""
 FOR_COMPLEX = frozenset(
-    "angle around average convolve corrcoef correlate cov dot einsum inner insert "
+    "angle around convolve corrcoef correlate cov dot einsum inner insert "
     "interp linalg.matrix_norm linalg.matrix_power linalg.norm linalg.tensordot "
     "linalg.vecdot linalg.vector_norm nan_to_num nancumprod nancumsum nanmean nanprod "
     "nanstd nansum nanvar round sinc std tensordot trapezoid var vdot vecdot vecmat "
@@ -36,6 +36,11 @@ FOR_COMPLEX = frozenset(
 )
 """Functions that are called as they are where an argument is complex: their formulas
 for real numbers are others, or add up in another order."""
+REAL_ONLY = frozenset(
+    "bincount digitize histogram histogram2d histogramdd histogram_bin_edges isneginf "
+    "isposinf nanpercentile nanquantile percentile quantile".split()
+)
+"""Functions that NumPy refuses complex numbers, or compares their real parts in."""
 _NO_VALUES = frozenset({"out", "optimize", "subok", "like"})
 
 
@@ -115,13 +120,13 @@ MOST = 1 << 27
 
 
 def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
-    """The type that NumPy gives of arrays of 0."""
+    """The type that NumPy gives of simple arrays."""
     if sum(math.prod(shape) for _, shape in types) > MOST:
         raise ShapeError(
             f"np.{function} of complex numbers takes up to {MOST} elements here"
             f"{at(caller_line())}"
         )
-    zeros = [np.zeros(shape, dtype) for dtype, shape in types]  # type: ignore[arg-type]
+    zeros = [_simple(*t) for t in types]
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -137,6 +142,14 @@ def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
         )
     made = np.asarray(found)
     return made.dtype, made.shape
+
+
+def _simple(dtype: Any, shape: Shape) -> Any:
+    """0, but for square matrices, which are identities and so have an inverse."""
+    made = np.zeros(shape, dtype)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        made[...] = np.eye(shape[-1])
+    return made
 
 
 def _transformed(function: str, x: Type, *, args: Any, kwargs: Any) -> Type:
