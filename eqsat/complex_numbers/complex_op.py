@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -11,6 +12,7 @@ import numpy as np
 from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line
 from eqsat.terms import (
     OF_COMPLEX,
+    VIEW_SETTING,
     Custom,
     Op,
     Shape,
@@ -110,10 +112,20 @@ def ufunc_type(ufunc: np.ufunc, types: Sequence[Type]) -> Type:
 def _of_complex(*arrays: Any, function: str, settings: str) -> Any:
     """What NumPy's ``function`` gives of arrays, some complex, with settings written
     as a dict of Python."""
-    known = function_of(function)
+    return _bound(function, settings)(*arrays)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _bound(function: str, settings: str) -> Callable[..., Any]:
+    """The function with its settings, of arrays."""
+    known, how = function_of(function), settings_of(settings)
     run = known.run if isinstance(known, Function) else known.reference
-    shown, own = through_views(arrays, settings_of(settings), _shown)
-    return run(*shown, **own)
+    own = {k: v for k, v in how.items() if k != VIEW_SETTING}
+
+    def of_arrays(*arrays: Any) -> Any:
+        return run(*through_views(arrays, how, _shown)[0], **own)
+
+    return of_arrays if VIEW_SETTING in how else functools.partial(run, **own)
 
 
 def _shown(view: Op, x: Any, attrs: dict[str, Any]) -> Any:
