@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -108,7 +109,23 @@ def ufunc_type(ufunc: np.ufunc, types: Sequence[Type]) -> Type:
         ) from error
 
 
-@op(Custom(_type), name=OF_COMPLEX, variadic=True, promotion="first")
+def _flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> float:
+    """A product of complex numbers is four of real ones."""
+    known = function_of(attrs["function"])
+    types, own = through_views(types, settings_of(attrs["settings"]), _viewed)
+    if isinstance(known, Function) or known.flops is None:
+        return 8.0 * sum(math.prod(shape) for _, shape in (*types, out))
+    return 4.0 * known.flops(types, own, out)
+
+
+@op(
+    Custom(_type),
+    name=OF_COMPLEX,
+    variadic=True,
+    promotion="first",
+    flops=_flops,
+    vjp="complex_gradient.py has its rules",
+)
 def _of_complex(*arrays: Any, function: str, settings: str) -> Any:
     """What NumPy's ``function`` gives of arrays, some complex, with settings written
     as a dict of Python."""

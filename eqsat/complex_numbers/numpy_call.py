@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from eqsat.complex_numbers.complex_op import FUNCTIONS, Function, of_complex
 from eqsat.support import (
     BoundsError,
     DTypeError,
+    EqsatError,
     ShapeError,
     TraceError,
     at,
@@ -41,6 +44,8 @@ REAL_ONLY = frozenset(
     "isposinf nanpercentile nanquantile percentile quantile".split()
 )
 """Functions that NumPy refuses complex numbers, or compares their real parts in."""
+_SIZES = frozenset({"axis", "axes", "n", "s"})
+"""Arguments that are integers, also where they come in an array."""
 _NO_VALUES = frozenset({"out", "optimize", "subok", "like"})
 
 
@@ -56,12 +61,27 @@ def numpy_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """What NumPy's ``function`` gives. Raises NumPy's errors as those of tracing, and
     :class:`TraceError` for an argument that is neither an array nor plain data."""
     arrays: list[Any] = []
-    named = {k: v for k, v in kwargs.items() if k not in _NO_VALUES}
+    with _named(function):
+        named = {
+            k: _integers(v) if k in _SIZES else v
+            for k, v in kwargs.items()
+            if k not in _NO_VALUES
+        }
+        if function in ALWAYS:
+            args = (*args[:1], *map(_integers, args[1:]))
     settings = {
         "args": [_noted(function, a, arrays) for a in args],
         "kwargs": {k: _noted(function, a, arrays) for k, a in named.items()},
     }
     return of_complex(*arrays, function=f"np.{function}", settings=repr(settings))
+
+
+def _integers(value: Any) -> Any:
+    """Integers that come in an array or a range."""
+    if isinstance(value, (np.ndarray, np.generic)) and not value.ndim:
+        return operator.index(value)
+    several = isinstance(value, (np.ndarray, range))
+    return [operator.index(v) for v in value] if several else value
 
 
 def _noted(who: str, value: Any, arrays: list[Any]) -> Any:
@@ -71,8 +91,8 @@ def _noted(who: str, value: Any, arrays: list[Any]) -> Any:
         return {"array": len(arrays) - 1}
     if isinstance(value, (list, tuple)):
         return type(value)([_noted(who, v, arrays) for v in value])
-    if isinstance(value, (np.integer, np.bool_)):
-        return value.item()
+    if isinstance(value, np.bool_):
+        return bool(value)
     if isinstance(value, np.dtype) or (isinstance(value, type) and value is not None):
         return np.dtype(value).name
     if isinstance(value, float) and not math.isfinite(value):
@@ -81,6 +101,8 @@ def _noted(who: str, value: Any, arrays: list[Any]) -> Any:
         return {"number": "none"}
     if value is None or isinstance(value, (bool, int, float, complex, str)):
         return value
+    if hasattr(value, "__index__"):
+        return operator.index(value)
     raise TraceError(
         f"np.{who}: an argument is {type(value).__name__!r}, expected an array, a "
         f"number or a text{at(caller_line())}"
@@ -126,15 +148,9 @@ def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
             f"np.{function} of complex numbers takes up to {MOST} elements here"
             f"{at(caller_line())}"
         )
-    zeros = [_simple(*t) for t in types]
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = _run(function, *zeros, args=args, kwargs=kwargs)
-    except (TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
-        kinds = {TypeError: DTypeError, IndexError: BoundsError}
-        kind = next((k for e, k in kinds.items() if isinstance(error, e)), ShapeError)
-        raise kind(f"np.{function}: {error}{at(caller_line())}") from None
+    given = [_simple(*t) for t in types]
+    with _named(function):
+        found = _run(function, *given, args=args, kwargs=kwargs)
     if isinstance(found, (tuple, list)):
         raise TraceError(
             f"np.{function} gives several arrays here, which cannot be traced for "
@@ -142,6 +158,21 @@ def _probed(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
         )
     made = np.asarray(found)
     return made.dtype, made.shape
+
+
+@contextmanager
+def _named(function: str) -> Iterator[None]:
+    """NumPy's errors become those of tracing, and it warns of nothing."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        if isinstance(error, EqsatError):
+            raise
+        kinds = {TypeError: DTypeError, IndexError: BoundsError}
+        kind = next((k for e, k in kinds.items() if isinstance(error, e)), ShapeError)
+        raise kind(f"np.{function}: {error}{at(caller_line())}") from None
 
 
 def _simple(dtype: Any, shape: Shape) -> Any:
@@ -161,13 +192,15 @@ def _transformed(function: str, x: Type, *, args: Any, kwargs: Any) -> Type:
     sizes, key = given.get(names[1]), names[1]
     small = {k: v for k, v in given.items() if k not in ("a", key)}
     if sizes is not None:
-        short = [min(n, 2) for n in sizes] if several else min(sizes, 2)
-        small[key] = short
+        with _named(function):
+            short = [min(n, 2) for n in sizes] if several else min(sizes, 2)
+            small[key] = short
     dtype, shape = x
     least = tuple(min(n, 2) for n in shape)
     first = {"array": 0}
     found, _ = _probed(function, (dtype, least), args=[first], kwargs=small)
-    return found, _transformed_shape(function, shape, given, several)
+    with _named(function):
+        return found, _transformed_shape(function, shape, given, several)
 
 
 def _transformed_shape(
@@ -176,20 +209,24 @@ def _transformed_shape(
     axes, sizes = given.get("axis", -1), given.get("n")
     axes, sizes = [axes], None if sizes is None else [sizes]
     if several:
-        sizes, axes = given.get("s"), given.get("axes")
+        default = (-2, -1) if function[-1] == "2" else None
+        sizes, axes = given.get("s"), given.get("axes", default)
         if axes is None:
-            all_ = len(shape) if sizes is None else len(sizes)
-            axes = range(-2 if function[-1] == "2" else -all_, 0)
-    lengths = list(shape)
-    for axis, n in zip(axes, sizes or [None] * len(axes), strict=True):
-        lengths[axis] = shape[axis] if n in (None, -1) else n
-    last = axes[-1]
-    asked = sizes is not None and sizes[-1] not in (None, -1)
+            axes = range(-(len(shape) if sizes is None else len(sizes)), 0)
+    axes = list(axes)
+    asked = list(sizes or [None] * len(axes))
+    known = [
+        shape[a] if n in (None, -1) else n for a, n in zip(axes, asked, strict=True)
+    ]
     kind = function.removeprefix("fft.").rstrip("2n")
-    if kind in ("rfft", "ihfft"):
-        lengths[last] = lengths[last] // 2 + 1
-    elif kind in ("irfft", "hfft") and not asked:
-        lengths[last] = 2 * (shape[last] - 1)
+    if axes and kind in ("irfft", "hfft") and asked[-1] in (None, -1):
+        known[-1] = 2 * (shape[axes[-1]] - 1)
+    if axes and kind in ("rfft", "ihfft"):
+        known[-1] = known[-1] // 2 + 1
+    lengths = list(shape)
+    order = range(len(axes)) if kind == "irfft" else reversed(range(len(axes)))
+    for i in order:
+        lengths[axes[i]] = known[i]
     return tuple(lengths)
 
 
