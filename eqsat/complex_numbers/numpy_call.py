@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def numpy_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def _integers(value: Any) -> Any:
     """Integers that come in an array or a range."""
     if isinstance(value, (np.ndarray, np.generic)) and not value.ndim:
-        return operator.index(value)
+        return operator.index(cast(Any, value))
     several = isinstance(value, (np.ndarray, range))
     return [operator.index(v) for v in value] if several else value
 
