@@ -277,26 +277,29 @@ def _vecdot(a: Any, b: Any, axis: int = -1) -> Any:
 
 
 def _over_axes(
-    last: Callable[..., Any], other: Callable[..., Any], last_first: bool, ndim: int
+    last: Callable[..., Any], other: Callable[..., Any], last_first: bool, own: Any
 ) -> Callable[..., Any]:
-    """A transform over axes, as transforms of one each; ``ndim``: over how many where
-    that is not said, 0 for all."""
+    """A transform over axes, as transforms of one each; ``own`` are those over which it
+    is where that is not said, None for all."""
 
-    def transformed(a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> Any:
+    def transformed(a: Any, s: Any = None, axes: Any = own, norm: Any = None) -> Any:
         if axes is None:
-            count = ndim or (len(a.shape) if s is None else len(s))
-            axes = range(-count, 0)
-        pairs = list(zip(axes, s or [None] * len(axes), strict=True))
-        end, n = pairs[-1]
+            axes = range(-(len(a.shape) if s is None else len(s)), 0)
+        axes = list(axes)
+        sizes = list(s or [a.shape[axis] for axis in axes])
+        if not (last_first or s):
+            sizes[-1] = 2 * (a.shape[axes[-1]] - 1)
+        pairs = list(zip(axes, sizes, strict=True))
+        end, n = pairs.pop()
         a = last(a, n, end, norm) if last_first else a
-        for axis, size in pairs[:-1]:
+        for axis, size in reversed(pairs):
             a = other(a, size, axis, norm)
         return a if last_first else last(a, n, end, norm)
 
     return transformed
 
 
-def _of_axes(ndim: int) -> dict[str, Callable[..., Any]]:
+def _of_axes(ending: str, own: Any) -> dict[str, Callable[..., Any]]:
     fft = np.fft
     rows: dict[str, tuple[Any, Any, bool]] = {
         "fft": (fft.fft, fft.fft, True),
@@ -304,8 +307,7 @@ def _of_axes(ndim: int) -> dict[str, Callable[..., Any]]:
         "rfft": (fft.rfft, fft.fft, True),
         "irfft": (fft.irfft, fft.ifft, False),
     }
-    ending = str(ndim or "n")
-    return {f"fft.{k}{ending}": _over_axes(*row, ndim) for k, row in rows.items()}
+    return {f"fft.{k}{ending}": _over_axes(*row, own) for k, row in rows.items()}
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
@@ -318,8 +320,8 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "vdot": lambda a, b: np.sum(conjugate(np.ravel(a)) * np.ravel(b)),
     "vecdot": _vecdot,
     "linalg.vecdot": _vecdot,
-    **_of_axes(2),
-    **_of_axes(0),
+    **_of_axes("2", (-2, -1)),
+    **_of_axes("n", None),
     "matvec": lambda m, v: (m @ v[..., None])[..., 0],
     "vecmat": lambda v, m: (conjugate(v)[..., None, :] @ m)[..., 0, :],
 }

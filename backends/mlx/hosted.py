@@ -92,6 +92,13 @@ class Hosted:
     ) -> list[Array]:
         """Derivatives by all ``arrays``, which are those of ``args``, of a scalar whose
         derivative by the result is ``cotangent``."""
+        if any(
+            mx.issubdtype(x.dtype, mx.complexfloating) for x in (*arrays, cotangent)
+        ):
+            raise BackendError(
+                f"{self.op.name}: mx.grad through complex numbers that NumPy computes\n"
+                "  use eq.grad of the function"
+            )
         graph, left = TermGraph(), iter(arrays)
         leaves: list[Term] = []
         values: list[Any] = []

@@ -45,10 +45,12 @@ from .causal_blocks import count_of, opened
 from .hopper_calls import WIDE, Products, are_ours, defined
 from .hosted import Hosted
 from .mlx_calls import (
+    C128,
     F64,
     KernelWriter,
     is_one_call,
     kernel_writer,
+    no_complex128,
     no_float64,
     own_sum,
 )
@@ -89,12 +91,12 @@ def lower(program: Program, language: str | None = None) -> MLXProgram:
     """``program`` as Python that calls MLX, with kernels in ``language``: ``metal``,
     ``cuda``, or none where it is empty; by default as MLX's default device is.
 
-    Raises :class:`BackendError` for float64 on a GPU, also between the ops of a kernel.
-    What is known beforehand, as numbers and what constants give, may be float64.
+    Raises :class:`BackendError` for float64 on a GPU, also between the ops of a kernel,
+    and for complex128. What is known beforehand, as numbers and what constants give,
+    may be float64.
     """
     language = language_here() if language is None else language
-    if language:
-        _refuse_float64(program)
+    _refuse(program, bool(language))
     writer = _Writer(with_sums(program) if language else program, language)
     source = writer.source()
     for made in writer.namespace.values():
@@ -115,13 +117,16 @@ def language_here() -> str:
     return "metal" if mx.metal.is_available() else "cuda"
 
 
-def _refuse_float64(program: Program) -> None:
+def _refuse(program: Program, on_gpu: bool) -> None:
+    """Raise :class:`BackendError` for dtypes that MLX has not."""
     terms = [*program.inputs, *program.constants, *program.folded]
     for kernel in program.kernels:
         terms += kernel.results
     for t in terms:
-        if t.dtype == F64:
+        if t.dtype == F64 and on_gpu:
             raise no_float64(program.names[t], t)
+        if t.dtype == C128:
+            raise no_complex128(program.names[t], t)
 
 
 def _without_views(calls: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ from .known_values import KnownValues
 FEW_QUERIES = 4
 """Below which MLX has an attention for float32 on CUDA."""
 F64 = np.dtype(np.float64)
+C128 = np.dtype(np.complex128)
 
 
 def no_float64(what: str, term: Term) -> BackendError:
@@ -38,6 +39,14 @@ def no_float64(what: str, term: Term) -> BackendError:
     return BackendError(
         f"{what} ({show_type(term)}) is float64, which MLX has on the CPU only; the "
         f"default device is {mx.default_device()}"
+    )
+
+
+def no_complex128(what: str, term: Term) -> BackendError:
+    """The error of a ``term``, called ``what``, that MLX cannot hold."""
+    return BackendError(
+        f"{what} ({show_type(term)}) is complex128, and MLX has complex64 only\n"
+        "  write z.astype(np.complex64), or choose the native backend"
     )
 
 

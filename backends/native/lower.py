@@ -36,7 +36,7 @@ from ..loop_ir import (
 from . import program_record
 from .function_library import function
 from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
-from .numpy_fallback import Python, python_part
+from .numpy_fallback import Excused, Python, python_parts
 from .plan import Places, strided
 from .products import deferred
 from .program_record import Record
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .plan import Group
     from .program_writer import WrittenProgram
 
-    Written: TypeAlias = WrittenProgram | tuple[Kernel, str]
+    Written: TypeAlias = WrittenProgram | list[Excused]
     """A part that is machine code, or a kernel that NumPy runs, and why."""
 
 MANY_LAYOUTS = 4
@@ -149,9 +149,10 @@ class CompiledProgram:
             self.fault = self.places.fault.byte
         whole = name is not None and len(written) == 1
         for w in written:
-            if isinstance(w, tuple):
-                self.parts.append(python_part(*w))
-                log_fallback("native", w[0].name, "NumPy", w[1])
+            if isinstance(w, list):
+                self.parts += python_parts(self.program, w)
+                for kernel, reason in w:
+                    log_fallback("native", kernel.name, "NumPy", reason)
                 continue
             make = compile_ir if whole else compiled
             code = make(w.text, self.host, passes)
@@ -169,7 +170,7 @@ class CompiledProgram:
     def _passes(self, written: Sequence[Written], deadline: Deadline) -> str:
         """How to compile what is written, so that it takes no longer than there is
         time."""
-        lines = sum(w.text.count("\n") for w in written if not isinstance(w, tuple))
+        lines = sum(w.text.count("\n") for w in written if not isinstance(w, list))
         if lines * LINE_S <= max(deadline.left, AT_LEAST_S):
             return "short"
         self.cut_short = f"{lines} lines of LLVM IR were compiled the quick way"
@@ -197,7 +198,7 @@ class CompiledProgram:
                 written.append(write_program(groups, layered, PROGRAM, check))
             else:
                 kernels = cast("list[Kernel]", list(group))
-                written += [(k, layered.reasons[k]) for k in kernels]
+                written.append([(k, layered.reasons[k]) for k in kernels])
         return written
 
     def _keep(
@@ -233,9 +234,8 @@ class CompiledProgram:
         are made again: to keep them would take more memory than the program does."""
         texts = []
         for w in self._generated(Places(self.program, self.layouts, self.deferred)):
-            if isinstance(w, tuple):
-                kernel, reason = w
-                texts.append(f"; {kernel.name} runs as NumPy: {reason}")
+            if isinstance(w, list):
+                texts += [f"; {k.name} runs as NumPy: {why}" for k, why in w]
                 continue
             for nest in w.nests:
                 lines = str(nest).splitlines()
@@ -276,13 +276,15 @@ class CompiledProgram:
         blocks = [*arrays, *outputs, *self.places.constants, arena]
         pointers = (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
         team_run = _RUN(runtime().address("team_run"))
+        given = len(self.program.inputs)
+        flat = [None] * given + [b.reshape(-1).view(np.uint8) for b in blocks[given:]]
         for p in self.parts:
             if isinstance(p, Native):
                 team_run(p.address, ctypes.addressof(pointers), p.asked)
                 if self.fault >= 0 and arena[self.fault]:
                     return self._refused(arrays)
             else:
-                self._by_numpy(p, blocks)
+                self._by_numpy(p, blocks, flat)
         return outputs
 
     def _refused(self, arrays: Sequence[Array]) -> list[Array]:
@@ -292,21 +294,27 @@ class CompiledProgram:
         with np.errstate(all="ignore"):
             return list(lower_to_numpy(self.program)(*arrays))
 
-    def _by_numpy(self, p: Python, blocks: Sequence[Array]) -> None:
-        given = [self._array(t, blocks) for t in p.arguments]
+    def _by_numpy(
+        self, p: Python, blocks: Sequence[Array], flat: Sequence[Array | None]
+    ) -> None:
+        given = [self._array(t, blocks, flat) for t in p.arguments]
         with np.errstate(all="ignore"):
             found = p.run(*given)
-        for r, value in zip(p.kernel.results, found, strict=True):
-            self._array(r, blocks)[...] = value
+        for r, value in zip(p.results, found, strict=True):
+            self._array(r, blocks, flat)[...] = value
 
-    def _array(self, term: Term, blocks: Sequence[Array]) -> Array:
+    def _array(
+        self, term: Term, blocks: Sequence[Array], flat: Sequence[Array | None]
+    ) -> Array:
         place = self.places.of[term]
+        whole = flat[place.memory.buffer]
+        if whole is not None:
+            return strided(whole, place, term)
         block = blocks[place.memory.buffer]
-        if 0 <= place.memory.buffer < len(self.program.inputs):
-            strides = tuple(s * block.itemsize for s in place.layout.strides)
-            return _shown(block, term.shape, strides, place.layout.offset)
-        flat = block.reshape(-1).view(np.uint8)
-        return strided(flat, place, term)
+        strides = tuple(s * block.itemsize for s in place.layout.strides)
+        if (block.shape, block.strides) == (term.shape, strides):
+            return block
+        return _shown(block, term.shape, strides, place.layout.offset)
 
 
 def _shown(
@@ -379,7 +387,8 @@ class NativeProgram:
     def reasons(self) -> dict[str, str]:
         """Kernels that run as NumPy, and why."""
         parts = self.first.parts
-        return {p.kernel.name: p.reason for p in parts if isinstance(p, Python)}
+        excused = (one for p in parts if isinstance(p, Python) for one in p.kernels)
+        return {kernel.name: why for kernel, why in excused}
 
     def __call__(self, *arrays: Any) -> list[Array]:
         """The results, in fresh arrays."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program
+from eqsat.kernels import Kernel, Program, View
 from eqsat.terms import INPUT, Term, TermGraph, Weak
 from eqsat.trace import KERNEL, RESULT
 
 from ..interpret import Array
 
+Excused = tuple[Kernel, str]
+"""A kernel that NumPy runs, and why."""
+
 
 @dataclass(frozen=True, eq=False)
 class Python:
-    """A kernel that NumPy runs, and why."""
+    """Kernels one behind the other that NumPy runs as one program."""
 
-    kernel: Kernel
+    kernels: tuple[Excused, ...]
     run: Callable[..., Sequence[Array]]
     arguments: tuple[Term, ...]
-    reason: str
+    results: tuple[Term, ...]
+    """What others need of them."""
 
 
 class ByNumpy:
@@ -44,27 +48,60 @@ class ByNumpy:
         """There is no native function."""
 
 
-def python_part(kernel: Kernel, reason: str) -> Python:
-    """A kernel as a NumPy program of its own."""
+def python_parts(program: Program, excused: Sequence[Excused]) -> list[Python]:
+    """Kernels of ``program``, one behind the other, as few NumPy programs."""
+    groups: list[list[Excused]] = []
+    bases = {s.term: s.base for s in program.steps if isinstance(s, View)}
+    inside: set[Term] = set()
+    for one in excused:
+        kernel = one[0]
+        apart = kernel.term.op is KERNEL or any(
+            bases.get(a) in inside for a in kernel.term.args
+        )
+        if apart or not groups or groups[-1][0][0].term.op is KERNEL:
+            groups.append([])
+            inside = set()
+        groups[-1].append(one)
+        inside.update(kernel.results)
+    users: dict[Term, set[Kernel | None]] = {r: {None} for r in program.roots}
+    for base in bases.values():
+        users.setdefault(base, set()).add(None)
+    for k in program.kernels:
+        for a in k.term.args:
+            users.setdefault(a, set()).add(k)
+    return [_part(group, users) for group in groups]
+
+
+def _part(
+    excused: Sequence[Excused], users: Mapping[Term, set[Kernel | None]]
+) -> Python:
     from ..numpy import lower as lower_to_numpy
 
     graph = TermGraph(sources=False)
-    args: list[Term] = []
     inputs: dict[Term, Term] = {}
-    graph.arrays.update(kernel.term.graph.arrays)
-    for a in kernel.term.args:
+    made: dict[Term, Term] = {}
+    own = {k for k, _ in excused}
+    graph.arrays.update(excused[0][0].term.graph.arrays)
+
+    def given(a: Term) -> Term:
         if isinstance(a.dtype, Weak):
-            args.append(_copied(a, graph))
-            continue
+            return _copied(a, graph)
+        if a in made:
+            return made[a]
         if a not in inputs:
             inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
-        args.append(inputs[a])
-    term = graph.node(kernel.term.op, args, kernel.term.attrs, kernel.term.type)
-    roots = [term]
-    if kernel.term.op is KERNEL and kernel.results[0].op is RESULT:
-        roots = [graph.node(RESULT, [term], r.attrs, r.type) for r in kernel.results]
-    run = lower_to_numpy(Program.of(roots, list(inputs.values())))
-    return Python(kernel, run, tuple(inputs), reason)
+        return inputs[a]
+
+    for kernel, _ in excused:
+        t = kernel.term
+        term = graph.node(t.op, [*map(given, t.args)], t.attrs, t.type)
+        for r in kernel.results:
+            several = t.op is KERNEL and r.op is RESULT
+            made[r] = graph.node(RESULT, [term], r.attrs, r.type) if several else term
+    needed = [r for r in made if users.get(r, set()) - own or len(own) == 1]
+    program = Program.of([made[r] for r in needed], list(inputs.values()))
+    run = lower_to_numpy(program).run
+    return Python(tuple(excused), run, tuple(inputs), tuple(needed))
 
 
 def _copied(term: Term, graph: TermGraph) -> Term:

@@ -10,6 +10,7 @@ from eqsat.complex_numbers.functions import call
 from eqsat.complex_numbers.numpy_call import (
     ALWAYS,
     FOR_COMPLEX,
+    REAL_ONLY,
     arguments_of,
     holds_complex,
     numpy_call,

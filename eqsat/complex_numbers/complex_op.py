@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line
 from eqsat.terms import (
     OF_COMPLEX,
+    VIEW_SETTING,
     Custom,
     Op,
     Shape,
@@ -105,15 +109,44 @@ def ufunc_type(ufunc: np.ufunc, types: Sequence[Type]) -> Type:
         ) from error
 
 
-@op(Custom(_type), name=OF_COMPLEX, variadic=True, promotion="first")
-def of_complex(*arrays: Any, function: str, settings: str) -> Any:
+def _flops(types: Sequence[Type], attrs: dict[str, Any], out: Type) -> float:
+    """A product of complex numbers is four of real ones."""
+    known = function_of(attrs["function"])
+    types, own = through_views(types, settings_of(attrs["settings"]), _viewed)
+    if isinstance(known, Function) or known.flops is None:
+        return 8.0 * sum(math.prod(shape) for _, shape in (*types, out))
+    return 4.0 * known.flops(types, own, out)
+
+
+@op(
+    Custom(_type),
+    name=OF_COMPLEX,
+    variadic=True,
+    promotion="first",
+    flops=_flops,
+    vjp="complex_gradient.py has its rules",
+)
+def _of_complex(*arrays: Any, function: str, settings: str) -> Any:
     """What NumPy's ``function`` gives of arrays, some complex, with settings written
     as a dict of Python."""
-    known = function_of(function)
+    return _bound(function, settings)(*arrays)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _bound(function: str, settings: str) -> Callable[..., Any]:
+    """The function with its settings, of arrays."""
+    known, how = function_of(function), settings_of(settings)
     run = known.run if isinstance(known, Function) else known.reference
-    shown, own = through_views(arrays, settings_of(settings), _shown)
-    return run(*shown, **own)
+    own = {k: v for k, v in how.items() if k != VIEW_SETTING}
+
+    def of_arrays(*arrays: Any) -> Any:
+        return run(*through_views(arrays, how, _shown)[0], **own)
+
+    return of_arrays if VIEW_SETTING in how else functools.partial(run, **own)
 
 
 def _shown(view: Op, x: Any, attrs: dict[str, Any]) -> Any:
     return view.reference(x, **attrs)
+
+
+of_complex = replace(_of_complex, opaque="NumPy computes complex numbers")

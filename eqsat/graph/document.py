@@ -50,7 +50,7 @@ _MOST_MARKS = 40 * MOST_NODES
 _DTYPES: dict[str, np.dtype[Any]] = {
     d.name: d
     for d in (
-        *map(np.dtype, "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8".split()),
+        *map(np.dtype, "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16".split()),
         BF16,
     )
 }

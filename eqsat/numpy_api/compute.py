@@ -260,6 +260,8 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 
 
 def _shifted(x: Any, axes: Any) -> tuple[int, ...]:
+    if axes is None and not shape(x):
+        raise ShapeError(f"np.fft.fftshift: x has no axes{at(caller_line())}")
     if axes is None:
         return tuple(range(len(shape(x))))
     return (axes,) if isinstance(axes, int) else tuple(axes)

@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.complex_numbers import ALWAYS, FOR_COMPLEX, holds_complex, numpy_call
+from eqsat.complex_numbers import (
+    ALWAYS,
+    FOR_COMPLEX,
+    REAL_ONLY,
+    holds_complex,
+    numpy_call,
+)
 from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
     axes_of,
@@ -28,6 +34,7 @@ from eqsat.numpy_api.operands import (
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
 from eqsat.numpy_api.ufuncs import supported_ufuncs
 from eqsat.ops import rank
+from eqsat.support import DTypeError, at, caller_line
 from eqsat.terms import Traced
 
 _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
@@ -131,13 +138,16 @@ def _calls_numpy(
 ) -> bool:
     """Whether NumPy computes what the function is asked for, of complex numbers."""
     short = name.removeprefix("np.")
-    if short not in FOR_COMPLEX:
+    if short not in FOR_COMPLEX | REAL_ONLY:
         return short in ALWAYS
-    return any(map(holds_complex, values_in(args, kwargs)))
+    is_complex = any(map(holds_complex, values_in(args, kwargs)))
+    if is_complex and short in REAL_ONLY:
+        raise DTypeError(f"{name} takes no complex numbers{at(caller_line())}")
+    return is_complex
 
 
 _COMPOSED = frozenset(
-    "average convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
+    "convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
     "linalg.tensordot tensordot trapezoid".split()
 )
 """Functions that NumPy computes of complex numbers, and whose handlers say the same in

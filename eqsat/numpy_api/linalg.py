@@ -153,7 +153,7 @@ def _complex(name: str, a: Any) -> Any:
         raise TraceError(
             f"np.linalg.{name} of real matrices: NumPy gives real or complex numbers, "
             f"as the values are\n  write np.linalg.{name}(a.astype(complex)), or "
-            f"np.linalg.eigh if they are symmetric{at(caller_line())}"
+            f"np.linalg.{name}h if they are symmetric{at(caller_line())}"
         )
     return a
 

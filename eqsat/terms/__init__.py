@@ -6,6 +6,7 @@ which ops there are. Start with ``term.py``, then ``op.py``.
 
 from eqsat.terms.complex_calls import (
     OF_COMPLEX,
+    VIEW_SETTING,
     as_call,
     settings_of,
     through_views,

@@ -18,7 +18,7 @@ from eqsat.terms.term import Term
 
 OF_COMPLEX = "of_complex"
 """The name of the op that is all functions of complex numbers."""
-VIEWS = "views"
+VIEW_SETTING = "views"
 """The setting that says which views of arguments a function is given."""
 _VIEWS = frozenset("reshape broadcast_to transpose slice".split())
 View = tuple[str, dict[str, Any]]
@@ -52,7 +52,7 @@ def as_call(
         given.append(a)
         if seen:
             views[i] = seen
-    known = dict(settings) | ({VIEWS: views} if views else {})
+    known = dict(settings) | ({VIEW_SETTING: views} if views else {})
     return given, {"function": function, "settings": repr(known)}
 
 
@@ -61,16 +61,16 @@ def _view(term: Term) -> tuple[Term, list[View]] | None:
     if term.op.name != OF_COMPLEX or term.attrs[0] not in _VIEWS:
         return None
     known = dict(settings_of(str(term.attrs[1])))
-    first = known.pop(VIEWS, {}).get(0, [])
+    first = known.pop(VIEW_SETTING, {}).get(0, [])
     return term.args[0], [*first, (str(term.attrs[0]), known)]
 
 
 def through_views(args: Sequence[Any], settings: Mapping[str, Any], view: Any) -> Any:
     """The arguments as the function is given them, and its settings without views.
     ``view(op, x, attrs)`` makes one view."""
-    own = {k: v for k, v in settings.items() if k != VIEWS}
+    own = {k: v for k, v in settings.items() if k != VIEW_SETTING}
     shown = list(args)
-    for i, views in settings.get(VIEWS, {}).items():
+    for i, views in settings.get(VIEW_SETTING, {}).items():
         for name, attrs in views:
             shown[i] = view(_view_op(name), shown[i], attrs)
     return shown, own

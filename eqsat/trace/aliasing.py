@@ -29,7 +29,16 @@ from eqsat.support import (
     at,
     caller_line,
 )
-from eqsat.terms import Term, TermGraph, Traced
+from eqsat.terms import (
+    OF_COMPLEX,
+    Op,
+    Term,
+    TermGraph,
+    Traced,
+    make,
+    settings_of,
+    through_views,
+)
 
 Change = Callable[[Any], Any]
 
@@ -324,9 +333,16 @@ def part(x: Any, key: Any) -> Any:
 
 def _joint(x: Any) -> int | None:
     """The axis along which ``x`` joins arrays."""
-    if getattr(x.term.op, "name", "") != "concatenate":
-        return None
-    return len(x.shape) + int(x.term.attrs[0])
+    axis = _axis_of(x.term)
+    return None if axis is None else len(x.shape) + axis
+
+
+def _axis_of(term: Term) -> int | None:
+    """The axis, a negative number, along which ``term`` joins arrays."""
+    name, attrs = getattr(term.op, "name", ""), term.attrs
+    if name == OF_COMPLEX and attrs[0] == "concatenate":
+        return int(settings_of(str(attrs[1]))["axis"])
+    return int(attrs[0]) if name == "concatenate" else None  # type: ignore[call-overload]
 
 
 def _pieces(x: Any, axis: int, row: range) -> list[Any]:
@@ -337,7 +353,7 @@ def _pieces(x: Any, axis: int, row: range) -> list[Any]:
         return [x]
     if _joint(x) != axis:
         return [_along(x, axis, row)]
-    ends, terms = _ends(x.term), x.term.args
+    ends, terms = _ends(x.term)
     first, last = bisect_right(ends, row.start), bisect_left(ends, row.stop)
 
     def cut(i: int) -> list[Any]:
@@ -351,20 +367,30 @@ def _pieces(x: Any, axis: int, row: range) -> list[Any]:
     return [*cut(first), *whole, *cut(last)]
 
 
-_ENDS: WeakKeyDictionary[TermGraph, dict[int, list[int]]] = WeakKeyDictionary()
+Joint = tuple[list[int], Sequence[Term]]
+_ENDS: WeakKeyDictionary[TermGraph, dict[int, Joint]] = WeakKeyDictionary()
 _MOST_ENDS = 64
 
 
-def _ends(term: Term) -> list[int]:
-    """Where each of the arrays ends that ``term`` joins."""
+def _ends(term: Term) -> Joint:
+    """Where each of the arrays ends that ``term`` joins, and these arrays."""
     known = _ENDS.setdefault(term.graph, {})
     found = known.get(term.id)
     if found is None:
         if len(known) >= _MOST_ENDS:
             known.clear()
-        axis = len(term.shape) + int(term.attrs[0])  # type: ignore[call-overload]
-        found = known[term.id] = [*accumulate(t.shape[axis] for t in term.args)]
+        parts: Sequence[Term] = term.args
+        if term.op.name == OF_COMPLEX:
+            how = settings_of(str(term.attrs[1]))
+            parts = through_views(parts, how, _view_term)[0]
+        axis = len(term.shape) + (_axis_of(term) or 0)
+        found = [*accumulate(t.shape[axis] for t in parts)], parts
+        known[term.id] = found
     return found
+
+
+def _view_term(view: Op, term: Term, attrs: dict[str, Any]) -> Term:
+    return make(view, term.graph, [term], attrs)
 
 
 def _along(x: Any, axis: int, row: range) -> Any:
