@@ -19,6 +19,7 @@ from bench.reports.table import table
 from bench.runner.predict import predict
 from bench.runner.run import run
 from bench.standards.array_api import array_api
+from bench.standards.sklearn_calls import sklearn
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,6 +42,7 @@ for command in (
     npbench,
     random_programs,
     recording,
+    sklearn,
     ulp,
     user_rules,
 ):

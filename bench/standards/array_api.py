@@ -41,10 +41,11 @@ def outcomes(module: str, path: Path, examples: int, seed: int, limit_s: int) ->
         done = subprocess.run(command, cwd=path, env=given, timeout=limit_s)
         if done.returncode not in (0, 1):  # 1: tests failed
             raise click.ClickException(f"pytest ended with {done.returncode}")
-        return _read(report)
+        return read_report(report)
 
 
-def _read(report: Path) -> Record:
+def read_report(report: Path) -> Record:
+    """Outcomes of tests, from a report of pytest in the format of JUnit."""
     suite = ElementTree.parse(report).getroot()[0]
     found: Outcomes = {}
     for case in suite.iter("testcase"):

@@ -115,7 +115,6 @@ take_along_axis = of_numpy(np.take_along_axis)
 unique_all = by_values(np.unique_all)
 unique_counts = by_values(np.unique_counts)
 unique_inverse = by_values(np.unique_inverse)
-unique_values = by_values(np.unique_values)
 where = of_numpy(np.where)
 
 # -- products --------------------------------------------------------------------------
@@ -123,6 +122,14 @@ matmul = of_numpy(np.matmul)
 matrix_transpose = of_numpy(np.matrix_transpose)
 tensordot = of_numpy(np.tensordot)
 vecdot = of_numpy(np.linalg.vecdot)
+
+
+def unique_values(x: Any, /) -> Any:
+    """The values in ``x``, in order; each NaN is a value of its own."""
+    return _unique(x, equal_nan=False)
+
+
+_unique = by_values(np.unique)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:

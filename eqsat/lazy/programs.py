@@ -12,7 +12,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 from eqsat.jit import Jit, jit
-from eqsat.lazy.graph import Outline, parts
+from eqsat.lazy.graph import Outline, parts, recorded
+from eqsat.ops import spectral
 from eqsat.support import TABLE, ForkLock, RecompileWarning, current, warn
 
 _MOST = 1024
@@ -24,6 +25,10 @@ compile, and a part of this size holds a whole number of rounds of a loop of 2 t
 or 12 operations, so that a long loop is a few programs."""
 _MANY_NUMBERS = 8
 """Programs that differ in Python numbers alone before a warning."""
+
+_KEPT = frozenset({spectral.decompose, spectral.pinv})
+"""Ops of matrices whose values are kept when something of them is asked for: what is
+recorded next asks for them again, as after the rank of a matrix."""
 
 LOCK = ForkLock()
 """Held while graphs are looked at or settled, never while programs compile or run."""
@@ -117,8 +122,9 @@ def _evaluate_terms(roots: Sequence[Any], walk: _Walk) -> None:
     """Compute by terms, and remember the program of the walk."""
     with LOCK():
         terms = [r.term for r in roots]
-        waiting = parts(terms, _limit())
-    once = len(waiting) == 1
+        kept = [t for t in recorded(terms) if t.op in _KEPT and t.value is None]
+        waiting = parts([*terms, *kept], _limit())
+    once = len(waiting) == 1 and not kept
     while waiting:
         wanted = waiting.pop()
         with LOCK():

@@ -72,7 +72,7 @@ _calls("broadcast_arrays meshgrid", A[0], B[0])
 _calls("searchsorted", np.sort(U[0]), U)
 _calls("take", A, np.array([1, 0]), axis=0)
 _calls("take_along_axis", A, ROWS, axis=1)
-_calls("unique_all unique_counts unique_inverse unique_values", ROWS)
+_calls("unique_all unique_counts unique_inverse", ROWS)
 _calls("where", A > 0, A, B)
 _calls("matmul", A, B.T.copy())
 _calls("tensordot", A, B.T.copy(), axes=1)
@@ -101,7 +101,7 @@ _calls("asarray", A, dtype=np.float32)
 
 BY_PROPERTY = {
     *("empty", "empty_like", "from_dlpack", "can_cast", "finfo", "isdtype"),
-    "result_type",
+    *("result_type", "unique_values"),
     *("linalg.eigh", "linalg.qr", "linalg.svd"),
     *(f"fft.{i}{f}" for i in ("", "i") for f in ("fft", "fftn", "rfft", "rfftn")),
     *("fft.hfft", "fft.ihfft", "fft.irfft", "fft.irfftn"),
@@ -160,6 +160,14 @@ def test_sorting_both_ways_is_stable(descending: bool) -> None:
     want = np.take_along_axis(data, order, -1)
     same(xp.sort(x, descending=descending), want, "sort")
     same(xp.sort(x, descending=descending, axis=0), np.sort(data, 0)[::sign], "sort 0")
+
+
+def test_unique_values_are_in_order() -> None:
+    """As scikit-learn needs them, whatever NumPy's own function does."""
+    data = np.array([5.0, 0.0, np.nan, 7.0, 2.0, 5.0, np.nan, -1.0])
+    want = np.array([-1.0, 0.0, 2.0, 5.0, 7.0, np.nan, np.nan])
+    same(xp.unique_values(xp.asarray(data)), want, "unique_values")
+    same(xp.unique_counts(xp.asarray(data)).values, want, "unique_counts")
 
 
 def test_decompositions_multiply_to_the_matrix() -> None:

@@ -338,3 +338,13 @@ def test_parts_compute_each_term_once(most: int, seed: int) -> None:
         for t in wanted:
             t.settle(X)
     assert done == len(needed) and terms[-1].term.value is X
+
+
+def test_a_decomposition_is_computed_once() -> None:
+    """Its rank is asked for, then what is made of its vectors."""
+    data = np.random.default_rng(0).normal(size=(6, 3))
+    u, s, vh = np.linalg.svd(eq.array(data) * 2, full_matrices=False)
+    assert int((s > 1e-9).sum()) == 3
+    made = (u * s) @ vh
+    assert "decompose" not in {op for k in made.explain().kernels for op in k.ops}
+    np.testing.assert_allclose(made, data * 2)
