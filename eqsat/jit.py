@@ -34,6 +34,7 @@ from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
+from eqsat.submission import WorkerTeam, submitted
 from eqsat.support import (
     FIRST_ENTRY,
     BackendError,
@@ -45,6 +46,7 @@ from eqsat.support import (
     OptionError,
     Options,
     TraceError,
+    Watch,
     at,
     caller_line,
     current,
@@ -66,6 +68,8 @@ from eqsat.trace import (
 )
 
 if TYPE_CHECKING:  # plain `Jit` is a function of anything
+    from concurrent.futures import Future
+
     from typing_extensions import ParamSpec, TypeVar
 
     P = ParamSpec("P", default=...)
@@ -248,6 +252,29 @@ class Jit(pytree.Made, Generic[P, R]):
         """What optimising for these arguments did."""
         return self.lower(*args, **kwargs).explain()
 
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """The call, begun beside the caller: a :class:`concurrent.futures.Future` of
+        its result or error.
+
+        Submitted calls overlap, on as many threads as ``Options(threads)`` allows in
+        all: one that is alone has the whole team, several have a thread each, others
+        wait for their turn. Those of backends other than ``native`` run one after
+        another. Options and ``np.errstate`` are those around ``submit``. The end of the
+        interpreter waits for all calls. In the child of a fork, futures of its parent
+        raise :class:`EqsatError`. Arrays of MLX are refused: what computes them lazily
+        belongs to one thread.
+
+        Until the future is done, arguments must not be written to; those that the
+        function itself writes to must not be read either.
+        """
+        if isinstance(sys.getprofile(), Watch):
+            raise TraceError(
+                f"{self.name}.submit(...) inside of a traced function; call "
+                f"{self.name}(...), which becomes part of it{at(caller_line())}"
+            )
+        work = functools.partial(_submitted_call, self)
+        return submitted(_team(_in_force(self)), work, args, kwargs)
+
     def _find(self, call: Arguments, runs: bool = False) -> tuple[Lowered, Arguments]:
         """The program for a call, and the call as the program takes it. ``runs``:
         whether it is compiled by the backend, too."""
@@ -360,7 +387,7 @@ class Jit(pytree.Made, Generic[P, R]):
         done = None
         if terms is None:
             show("searching")
-            done = self._search(traced, model, phases, deadline.left)
+            done = _search(self, traced, model, phases, deadline.left)
             terms = done.roots
             if place is not None and not done.cut_short:
                 place.keep(terms)
@@ -384,28 +411,48 @@ class Jit(pytree.Made, Generic[P, R]):
             deadline.left,
         )
 
-    def _search(
-        self,
-        traced: Trace,
-        model: CostModel,
-        phases: dict[str, float],
-        left_s: float,
-    ) -> Optimised:
-        """The search, which leaves some of ``left_s`` (s) for machine code."""
-        code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
-        left_s -= min(code_s, left_s / 2)
-        start = time.perf_counter()
-        rules = self.rules
-        phases["load rules"] = time.perf_counter() - start
-        done = optimise(traced.outputs, rules, self.options, model, seconds=left_s)
-        phases.update(done.phases_s)
-        if done.cut_short:
-            warn(
-                f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
-                f"the program is correct, a cheaper one may exist",
-                BudgetWarning,
+
+def _search(
+    f: Jit,
+    traced: Trace,
+    model: CostModel,
+    phases: dict[str, float],
+    left_s: float,
+) -> Optimised:
+    """The search, which leaves some of ``left_s`` (s) for machine code."""
+    code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
+    left_s -= min(code_s, left_s / 2)
+    start = time.perf_counter()
+    rules = f.rules
+    phases["load rules"] = time.perf_counter() - start
+    done = optimise(traced.outputs, rules, f.options, model, seconds=left_s)
+    phases.update(done.phases_s)
+    if done.cut_short:
+        warn(
+            f"eqsat: the search for {f.name!r} was cut short: {done.cut_short}; "
+            f"the program is correct, a cheaper one may exist",
+            BudgetWarning,
+        )
+    return done
+
+
+def _team(f: Jit) -> WorkerTeam:
+    """The threads that programs of ``f`` run on."""
+    count = getattr(f.backend, "team", None)
+    if count is None:
+        return WorkerTeam(1, None)
+    return WorkerTeam(count(f.options), getattr(f.backend, "run_alone", None))
+
+
+def _submitted_call(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
+    """A call on a thread of its own. Raises :class:`BackendError` for arrays of MLX."""
+    if "mlx.core" in sys.modules:
+        if flatten_arguments(f.fn, args, kwargs, f.constants).are_mlx:
+            raise BackendError(
+                f"{f.name}.submit(...) with arrays of MLX, which are computed lazily "
+                f"on the thread that made them; call {f.name}(...) and mx.async_eval"
             )
-        return done
+    return f(*args, **kwargs)
 
 
 # -- with eq.options(...) --------------------------------------------------------------

@@ -22,7 +22,7 @@ from eqsat.terms import Op
 from .lower import NO_TIME, NativeProgram
 from .machine import host
 from .numpy_fallback import ByNumpy
-from .runtime import NativeEntry, result_pool
+from .runtime import NativeEntry, result_pool, run_alone, thread_limit
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,15 @@ class NativeBackend:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""
         return NativeEntry.if_available(slow)
+
+    def team(self, options: Options) -> int:
+        """How many threads run a program at most."""
+        return thread_limit(options.threads)
+
+    def run_alone(self, change: int) -> None:
+        """Have each program run on the thread of its caller while the sum of all
+        ``change`` is not 0."""
+        run_alone(change)
 
     def release_memory(self) -> None:
         """Give memory of results back that is kept for the next call."""

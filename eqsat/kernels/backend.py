@@ -44,7 +44,10 @@ class Backend(Protocol):
 
     One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
     too: ``slow`` is called for what the entry has not learnt. One that keeps memory
-    between calls has ``release_memory()``.
+    between calls has ``release_memory()``. One whose programs may run at once, in
+    several threads of Python, has ``team(options) -> int``, the threads of a program,
+    and ``run_alone(change)``, which keeps programs to one thread each while the sum of
+    all ``change`` is not 0.
     """
 
     @property
