@@ -23,6 +23,7 @@ from eqsat.jit import Jit, jit
 from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
+from eqsat.measure import Statistics, stats
 from eqsat.ops import (
     attention,
     batch_norm,
@@ -108,6 +109,7 @@ __all__ = [
     "ShapeError",
     "Spec",
     "StaleWarning",
+    "Statistics",
     "TraceError",
     "VerifyError",
     "WhyNot",
@@ -145,5 +147,6 @@ __all__ = [
     "silu",
     "softmax",
     "solve_triangular",
+    "stats",
     "value_and_grad",
 ]

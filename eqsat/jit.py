@@ -30,6 +30,7 @@ from eqsat.kernels import (
     verify_program,
 )
 from eqsat.lowered import Lowered
+from eqsat.measure import FunctionCounts, Served, Statistics, counted
 from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
@@ -151,6 +152,8 @@ class Jit(pytree.Made, Generic[P, R]):
         self._context = context
         is_logged = "compiles" in self.options.log
         self._recompiles = Recompiles(self.name, fn, is_logged)
+        self.counts = FunctionCounts(self.name, self._recompiles.line)
+        """What is counted while ``stats`` is on."""
         self._lock = ForkLock()
         self._making: dict[Any, ForkLock] = {}
         """Programs that are being made: who wants one of these waits for it."""
@@ -175,6 +178,7 @@ class Jit(pytree.Made, Generic[P, R]):
                     del self._others[next(iter(self._others))]
                 options, fixed = self._given[1], self.constants
                 found = Jit(self.fn, backend, self._rules, options, fixed, key[1])
+                found.counts = self.counts
                 self._others[key] = found
         return found
 
@@ -251,6 +255,11 @@ class Jit(pytree.Made, Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What optimising for these arguments did."""
         return self.lower(*args, **kwargs).explain()
+
+    def stats(self) -> Statistics:
+        """What was counted of its calls while ``stats`` was on, as :func:`eqsat.stats`
+        does for all functions."""
+        return Statistics((self.counts,))
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """The call, begun beside the caller: a :class:`concurrent.futures.Future` of
@@ -335,7 +344,10 @@ class Jit(pytree.Made, Generic[P, R]):
                 f"(deadline_s={deadline_s:g} is for all of compiling)",
                 BudgetWarning,
             )
-        self._recompiles.log(cause, time.perf_counter() - start)
+        spent = time.perf_counter() - start
+        self._recompiles.log(cause, spent)
+        if self.options.stats:
+            self.counts.compiled(low, spent)
         return low
 
     def _keep(self, key: Any, low: Lowered) -> None:
@@ -363,15 +375,11 @@ class Jit(pytree.Made, Generic[P, R]):
         qualified = str(getattr(self, "__qualname__", self.name))
         for name in qualified.split("."):
             found = getattr(found, name, None)
-        return qualified if found is self else (Jit, self._made_of())
+        return qualified if found is self else (Jit, _made_of(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
-        fn, *rest = self._made_of()
+        fn, *rest = _made_of(self)
         return Jit(copy.deepcopy(fn, memo), *rest)
-
-    def _made_of(self) -> tuple[Any, ...]:
-        backend, options = self._given
-        return self.fn, backend, self._rules, options, tuple(self.constants)
 
     def _lower(
         self, call: Arguments, deadline: Deadline, show: Callable[[str], None]
@@ -410,6 +418,11 @@ class Jit(pytree.Made, Generic[P, R]):
             done,
             deadline.left,
         )
+
+
+def _made_of(f: Jit) -> tuple[Any, ...]:
+    backend, options = f._given
+    return f.fn, backend, f._rules, options, tuple(f.constants)
 
 
 def _search(
@@ -455,6 +468,15 @@ def _submitted_call(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
     return f(*args, **kwargs)
 
 
+def _served(f: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Served | None:
+    """The program that served a call; None where none did."""
+    call = flatten_arguments(f.fn, args, kwargs, f.constants)
+    if f._for_mlx is not None and call.are_mlx:
+        f = f._for_mlx()
+    low = f._lowered.get(call.key) or f._lowered.get(call.varying.key)
+    return None if low is None else Served(low, call.arrays, call.are_mlx)
+
+
 # -- with eq.options(...) --------------------------------------------------------------
 
 _MADE: weakref.WeakSet[Jit] = weakref.WeakSet()
@@ -483,7 +505,10 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
     """A new entry, and what to call: the entry, or Python where there is none."""
     make = getattr(f.backend, "entry", None)
     entry: Entry | None = make(f._call) if make is not None else None
-    return entry, f._call if entry is None else entry.function
+    function = f._call if entry is None else entry.function
+    if f.options.stats:
+        function = counted(f, function, functools.partial(_served, f))
+    return entry, function
 
 
 def _heed(f: Jit) -> None:

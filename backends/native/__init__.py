@@ -80,6 +80,10 @@ class NativeBackend:
         ``change`` is not 0."""
         run_alone(change)
 
+    def pooled_bytes(self) -> int:
+        """Memory of results that is kept for the next call (bytes)."""
+        return result_pool.kept_bytes()
+
     def release_memory(self) -> None:
         """Give memory of results back that is kept for the next call."""
         result_pool.release()

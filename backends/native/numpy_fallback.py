@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program
-from eqsat.terms import INPUT, Term, TermGraph, Weak
-from eqsat.trace import KERNEL, RESULT
+from eqsat.kernels import Kernel, Program, kernel_alone
+from eqsat.terms import Term
 
 from ..interpret import Array
 
@@ -48,26 +47,5 @@ def python_part(kernel: Kernel, reason: str) -> Python:
     """A kernel as a NumPy program of its own."""
     from ..numpy import lower as lower_to_numpy
 
-    graph = TermGraph(sources=False)
-    args: list[Term] = []
-    inputs: dict[Term, Term] = {}
-    graph.arrays.update(kernel.term.graph.arrays)
-    for a in kernel.term.args:
-        if isinstance(a.dtype, Weak):
-            args.append(_copied(a, graph))
-            continue
-        if a not in inputs:
-            inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
-        args.append(inputs[a])
-    term = graph.node(kernel.term.op, args, kernel.term.attrs, kernel.term.type)
-    roots = [term]
-    if kernel.term.op is KERNEL and kernel.results[0].op is RESULT:
-        roots = [graph.node(RESULT, [term], r.attrs, r.type) for r in kernel.results]
-    run = lower_to_numpy(Program.of(roots, list(inputs.values())))
-    return Python(kernel, run, tuple(inputs), reason)
-
-
-def _copied(term: Term, graph: TermGraph) -> Term:
-    """``term``, of bare numbers, in another graph."""
-    args = [_copied(a, graph) for a in term.args]
-    return graph.node(term.op, args, term.attrs, term.type)
+    program, arguments = kernel_alone(kernel)
+    return Python(kernel, lower_to_numpy(program), arguments, reason)

@@ -11,6 +11,7 @@ from eqsat.kernels.backend import (
     Executable,
     backend_named,
     default_backend,
+    pooled_bytes,
     printer,
     release_memory,
 )
@@ -36,6 +37,7 @@ from eqsat.kernels.fusion_state import (
     refusal,
 )
 from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
+from eqsat.kernels.one_kernel import kernel_alone
 from eqsat.kernels.program import Program, show_bytes, show_type
 from eqsat.kernels.target import Target
 from eqsat.kernels.verify import verify as verify_program

@@ -101,6 +101,16 @@ class Program:
         return self.plan.peak_bytes
 
     @property
+    def result_bytes(self) -> int:
+        """Memory of the results (bytes)."""
+        return sum(r.nbytes for r in self.roots)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Most memory at once beside the results, as planned (bytes)."""
+        return max(0, self.peak_bytes - self.result_bytes)
+
+    @property
     def naive_peak_bytes(self) -> int:
         """The same when every intermediate is kept (bytes)."""
         return self.plan.naive_peak_bytes

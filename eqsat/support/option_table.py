@@ -289,6 +289,10 @@ OF_FUNCTION = _table(
         "Operations of lazy arrays that become one program; more are computed in "
         "parts.",
     ),
+    Option(
+        *("stats", _FLAG, False),
+        "Whether calls are counted and timed for `eq.stats()` and `fn.stats()`.",
+    ),
 )
 """Options of a function, by name."""
 

@@ -72,6 +72,7 @@ class Options:
     log: frozenset[str] = _default("log")
     progress: bool = _default("progress")
     lazy_limit: int = _default("lazy_limit")
+    stats: bool = _default("stats")
 
     if not TYPE_CHECKING:  # type checkers know the names
 

@@ -187,6 +187,12 @@ def programs_of_lazy_arrays(jit: Jit) -> int:
     return len(made)
 
 
+def counted_calls(jit: Jit) -> int:
+    f = jit(halves)
+    f(X)
+    return int(f.stats().calls)
+
+
 class Effect(NamedTuple):
     value: Any
     text: str
@@ -218,6 +224,7 @@ EFFECTS = {
     "log": Effect({"compiles"}, "compiles", printed),
     "progress": Effect(False, "0", shows_a_line),
     "lazy_limit": Effect(4, "4", programs_of_lazy_arrays),
+    "stats": Effect(True, "1", counted_calls),
 }
 
 
