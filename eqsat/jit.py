@@ -31,6 +31,7 @@ from eqsat.kernels import (
 )
 from eqsat.lowered import Lowered
 from eqsat.measure import FunctionCounts, Served, Statistics, counted
+from eqsat.memory_limit import fitting
 from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
@@ -57,7 +58,7 @@ from eqsat.support import (
     verifying,
     warn,
 )
-from eqsat.terms import postorder
+from eqsat.terms import Term, postorder
 from eqsat.trace import (
     Arguments,
     Spec,
@@ -388,17 +389,11 @@ class Jit(pytree.Made, Generic[P, R]):
         traced = trace(self.fn, call, watching=True)
         phases = {"trace": time.perf_counter() - start}
         model = self.backend.model
-        start = time.perf_counter()
-        place = place_of(traced.outputs, self._rules, self.options, model)
-        terms = None if place is None else place.recall(traced.inputs)
-        phases["cache"] = time.perf_counter() - start
-        done = None
-        if terms is None:
-            show("searching")
-            done = _search(self, traced, model, phases, deadline.left)
-            terms = done.roots
-            if place is not None and not done.cut_short:
-                place.keep(terms)
+
+        def found(model: CostModel) -> tuple[list[Term], Optimised | None]:
+            return _terms(self, traced, model, phases, deadline, show)
+
+        terms, done = found(model)
         start = time.perf_counter()
         program = Program.of(terms, traced.inputs, traced.names)
         if verifying():
@@ -406,7 +401,7 @@ class Jit(pytree.Made, Generic[P, R]):
         phases["program"] = time.perf_counter() - start
         if done is not None:
             done.phases_s = phases
-        return Lowered(
+        low = Lowered(
             traced,
             tuple(terms),
             program,
@@ -418,11 +413,37 @@ class Jit(pytree.Made, Generic[P, R]):
             done,
             deadline.left,
         )
+        if not self.options.memory_limit:
+            return low
+        return fitting(low, self.name, deadline, lambda model: found(model)[0])
 
 
 def _made_of(f: Jit) -> tuple[Any, ...]:
     backend, options = f._given
     return f.fn, backend, f._rules, options, tuple(f.constants)
+
+
+def _terms(
+    f: Jit,
+    traced: Trace,
+    model: CostModel,
+    phases: dict[str, float],
+    deadline: Deadline,
+    show: Callable[[str], None],
+) -> tuple[list[Term], Optimised | None]:
+    """The cheapest terms by ``model``, and how they were found; None for the latter
+    where they were on disk."""
+    start = time.perf_counter()
+    place = place_of(traced.outputs, f._rules, f.options, model)
+    terms = None if place is None else place.recall(traced.inputs)
+    phases["cache"] = phases.get("cache", 0.0) + time.perf_counter() - start
+    if terms is not None:
+        return terms, None
+    show("searching")
+    done = _search(f, traced, model, phases, deadline.left)
+    if place is not None and not done.cut_short:
+        place.keep(done.roots)
+    return done.roots, done
 
 
 def _search(

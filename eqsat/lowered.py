@@ -112,7 +112,15 @@ class Lowered:
             self.options,
             lambda options: optimise(outputs, rules, options, self.model),
             self._by_numpy,
+            self._workspace,
         )
+
+    def _workspace(self) -> int | None:
+        """Memory of a call beside the results; None where the program cannot run."""
+        try:
+            return self.workspace_bytes
+        except BackendError:
+            return None
 
     def _by_numpy(self) -> Mapping[str, str]:
         """Kernels that the backend has NumPy run, and why."""

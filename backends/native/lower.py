@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -383,6 +383,7 @@ class NativeProgram:
         seconds: float = math.inf,
         cache: bool | None = None,
     ) -> None:
+        host = replace(host, saves_memory=program.least_memory)
         self.program, self.host, self.exact = program, host, exact
         self.seconds, self.cache = seconds, cache
         is_shared = is_worth_sharing(program, host.vector_bits // 32)

@@ -15,6 +15,7 @@ from eqsat.kernels.backend import (
     printer,
     release_memory,
 )
+from eqsat.kernels.buffer_plan import Slot
 from eqsat.kernels.calibrate import measure_cpu, measured, seconds
 from eqsat.kernels.cost_model import CPU, CostModel, Device, nbytes, read_bytes
 from eqsat.kernels.decisions import decided, decides, rounds, zones

@@ -264,6 +264,10 @@ OF_FUNCTION = _table(
         "Threads of a program of `native`; 0 for as many as the process may use.",
     ),
     Option(
+        *("memory_limit", _COUNT, 0),
+        "Most memory of a call, workspace and results (bytes); 0 for no limit.",
+    ),
+    Option(
         *("backend", _TEXT, None),
         "The backend of functions that name none; without it, the arguments choose.",
     ),

@@ -66,6 +66,7 @@ class Options:
     kinds: frozenset[str] = _default("kinds")
     least_elements: int = _default("least_elements")
     threads: int = _default("threads")
+    memory_limit: int = _default("memory_limit")
     backends: Mapping[str, Mapping[str, Any]] = _default("backends")
     backend: str | None = _default("backend")
     cache: bool = _default("cache")

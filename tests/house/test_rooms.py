@@ -15,7 +15,7 @@ HOUSE = House(ROOT)
 
 LINE = (
     "support terms ops numpy_api trace rulelang egraph kernels search/extraction "
-    "search explain condition define op serialise program_store lowered "
+    "search explain condition define op serialise program_store lowered memory_limit "
     "recompiles kept_programs submission measure jit cotangent power_sum reverse "
     "checking/bounds checking/draws checking/proofs checking grad lazy graph "
     "can_fuse random __init__ testing demo command __main__ pytest_plugin"

@@ -187,6 +187,11 @@ def programs_of_lazy_arrays(jit: Jit) -> int:
     return len(made)
 
 
+def memory_of_a_call(jit: Jit) -> int:
+    low = jit(lambda x: (np.exp(x).sum(0), np.exp(x).sum(1))).lower(LARGE)
+    return int(low.peak_bytes)
+
+
 def counted_calls(jit: Jit) -> int:
     f = jit(halves)
     f(X)
@@ -224,6 +229,7 @@ EFFECTS = {
     "log": Effect({"compiles"}, "compiles", printed),
     "progress": Effect(False, "0", shows_a_line),
     "lazy_limit": Effect(4, "4", programs_of_lazy_arrays),
+    "memory_limit": Effect(100_000, "100000", memory_of_a_call),
     "stats": Effect(True, "1", counted_calls),
 }
 
@@ -567,6 +573,8 @@ WRONG = {
     "log": "compile",
     "progress": "never",
     "lazy_limit": "0",
+    "stats": "maybe",
+    "memory_limit": "1GB",
     "cache_bytes": "1GB",
     "max_programs": "0",
     "verify": "maybe",
