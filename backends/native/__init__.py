@@ -13,7 +13,6 @@ from eqsat.kernels import (
     Device,
     Program,
     Target,
-    measure_cpu,
     measured,
 )
 from eqsat.support import Options, TimeIsUpError, cached_property, log_fallback
@@ -43,8 +42,11 @@ class NativeBackend:
         )
 
     def measure(self, progress: Callable[[str], None]) -> Device:
-        """This machine as the backend sees it; ``progress`` is told what comes next."""
-        return measure_cpu(self.name, CPU, progress)
+        """A core of this machine as the backend sees it; ``progress`` is told what
+        comes next."""
+        from .core_rates import measure_core
+
+        return measure_core(self.name, CPU, progress)
 
     def lower(
         self, program: Program, options: Options | None = None

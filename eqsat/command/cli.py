@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eqsat.support import EqsatError, OptionError, counted
+from eqsat.support import TABLE, EqsatError, OptionError, counted
 
 if TYPE_CHECKING:
     from eqsat.checking import Finding, Report
@@ -236,25 +236,26 @@ def _show_mutants(
 
 
 @main.command()
-@click.option("--backend", default="numpy", show_default=True, help="What to measure.")
+@click.option("--backend", help="What to measure; the default backend if not given.")
 @click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
 @click.option("--reset", is_flag=True, help="Forget all measurements.")
 @_as_json
 @_clean_errors
-def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
+def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> None:
     """Measure this machine, and keep what kernels cost on it for the cost model."""
-    from eqsat.kernels import backend_named
+    from eqsat.kernels import backend_named, default_backend
     from eqsat.kernels import calibrate as measuring
 
     if reset:
         click.echo("forgotten" if measuring.forget() else "nothing was kept")
         return
-    found = backend_named(backend)
+    backend = backend or TABLE["backend"].from_environment()
+    found = backend_named(backend) if backend else default_backend()
     if not show:
         if not hasattr(found, "measure"):
-            raise OptionError(f"backend {backend!r} cannot be calibrated")
+            raise OptionError(f"backend {found.name!r} cannot be calibrated")
         device = measuring.with_bar(found.measure)
-        file = measuring.keep(backend, device)
+        file = measuring.keep(found.name, device)
         click.echo(f"kept in {file}", err=True)
     else:
         device = found.model.device

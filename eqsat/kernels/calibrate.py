@@ -178,7 +178,7 @@ def measure_cpu(
         step_s=call_s,
         flops_per_s=flops,
         map_flops_per_s=others,
-        bandwidths=tuple(_levels(rates)),
+        bandwidths=tuple(levels(rates)),
     )
 
 
@@ -201,7 +201,7 @@ def _copying(size: int, call_s: float) -> float:
     return 2.0 * size / max(seconds(lambda: np.copyto(out, x)) - call_s, 1e-9)
 
 
-def _levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+def levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
     """Memories: sizes up to which the bandwidth falls by less than a quarter.
 
     Bandwidth must not rise with size: what a larger array reaches, a smaller one can.

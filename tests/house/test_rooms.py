@@ -27,7 +27,7 @@ BACKENDS = (
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/program_writer native/numpy_fallback native/lower "
-    "native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
+    "native/core_rates native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""
 
