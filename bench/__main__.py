@@ -18,6 +18,7 @@ from bench.reports.plot import plot
 from bench.reports.table import table
 from bench.runner.predict import predict
 from bench.runner.run import run
+from bench.runner.tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,6 +40,7 @@ for command in (
     npbench,
     random_programs,
     recording,
+    tune,
     ulp,
     user_rules,
 ):

@@ -15,7 +15,14 @@ import time
 import types
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
@@ -30,7 +37,15 @@ from eqsat.kernels import (
     verify_program,
 )
 from eqsat.lowered import Lowered
-from eqsat.measure import FunctionCounts, Served, Statistics, counted
+from eqsat.measure import (
+    FunctionCounts,
+    ProgramDecision,
+    Served,
+    Statistics,
+    Tuner,
+    adapted,
+    counted,
+)
 from eqsat.memory_limit import fitting
 from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
@@ -489,6 +504,38 @@ def _submitted_call(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
     return f(*args, **kwargs)
 
 
+def _adopt(f: Jit, old: Lowered, new: Lowered) -> None:
+    """Serve calls with ``new`` that ``old`` served until now."""
+    with f._lock():
+        keys = [k for k, low in f._lowered.items() if low is old]
+    for key in keys:
+        f._keep(key, new)
+        if f._entry is not None:
+            f._entry.forget(key)
+
+
+def tune(
+    f: Jit,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    budget_s: float,
+    tell: Callable[[str], None] = lambda text: None,
+    resume: bool = True,
+) -> ProgramDecision:
+    """Try other programs for a call for about so many seconds, as ``eqsat tune`` does,
+    and have the fastest serve such calls. ``resume``: without what earlier runs tried.
+    """
+    me = _in_force(f)
+    call = flatten_arguments(me.fn, args, kwargs, me.constants)
+    low, call = me._find(call, runs=True)
+    tuner = Tuner(low, call.arrays, me.name, resume)
+    tuner.run(budget_s, tell, all_=True)
+    if tuner.best is not low:
+        _adopt(me, low, tuner.best)
+    me.counts.decided(tuner.decision)
+    return tuner.decision
+
+
 def _served(f: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Served | None:
     """The program that served a call; None where none did."""
     call = flatten_arguments(f.fn, args, kwargs, f.constants)
@@ -529,6 +576,9 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
     function = f._call if entry is None else entry.function
     if f.options.stats:
         function = counted(f, function, functools.partial(_served, f))
+    if f.options.adaptive:
+        asked = functools.partial(_served, f)
+        function = adapted(f, function, asked, functools.partial(_adopt, f))
     return entry, function
 
 

@@ -6,6 +6,7 @@ what it found in the user's configuration folder (``EQSAT_CONFIG_DIR`` names ano
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -37,6 +38,7 @@ def device_file() -> Path:
     return user_folder("config") / "devices.json"
 
 
+@functools.cache
 def machine() -> str:
     """What tells this machine from another: measured figures are kept for each."""
     return f"{platform.machine()} {os.cpu_count()} cores {_processor()}"

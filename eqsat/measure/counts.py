@@ -18,6 +18,7 @@ import numpy as np
 from eqsat.kernels import show_type
 from eqsat.lowered import Lowered
 from eqsat.measure.kernel_times import KernelTimes
+from eqsat.measure.tuning import ProgramDecision
 from eqsat.support import (
     BackendError,
     ForkLock,
@@ -100,6 +101,22 @@ class FunctionCounts:
             self._of = weakref.WeakKeyDictionary()
             self.compiles = self.from_disk = 0
             self.compile_s = 0.0
+            self.decisions: list[ProgramDecision] = []
+            """Programs that were measured in turn with others, the latest last."""
+            self.failures: list[str] = []
+            """Why some could not be."""
+
+    def decided(self, decision: ProgramDecision) -> None:
+        """A program was measured in turn with others."""
+        with self._lock():
+            self.decisions.append(decision)
+        _known_functions.add(self)
+
+    def failed(self, reason: str) -> None:
+        """A program could not be measured."""
+        with self._lock():
+            self.failures.append(reason)
+        _known_functions.add(self)
 
     def compiled(self, low: Lowered, seconds: float) -> None:
         """A program was made, or found on disk, in so many seconds."""

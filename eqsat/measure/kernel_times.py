@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from eqsat.kernels import Executable, Kernel, Program, kernel_alone
 from eqsat.lowered import Lowered
+from eqsat.measure.turns import timed
 from eqsat.terms import Op, Term
 
 _PATIENCE_S = 60.0
@@ -43,8 +43,8 @@ class KernelTimes:
             if isinstance(step, Kernel):
                 kernel, run, arguments = next(parts)
                 given = [values[a] for a in arguments]
-                _timed(run, given)
-                results, spent = _timed(run, given)
+                timed(run, given)
+                results, spent = timed(run, given)
                 values.update(zip(kernel.results, results, strict=True))
                 yield values, spent
             else:
@@ -58,13 +58,3 @@ def _compiled(
 ) -> tuple[Executable, tuple[Term, ...]]:
     options = replace(low.options, deadline_s=_PATIENCE_S)
     return low.backend.lower(program, options), arguments
-
-
-def _timed(run: Executable, arrays: Sequence[Any]) -> tuple[list[Any], float]:
-    timed = getattr(run, "timed", None)
-    if timed is not None:
-        found: tuple[list[Any], float] = timed(*arrays)
-        return found
-    start = time.perf_counter()
-    results = run(*arrays)
-    return results, time.perf_counter() - start

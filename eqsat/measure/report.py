@@ -63,7 +63,8 @@ class Statistics:
                 f"nothing was counted; Options(stats=True), EQSAT_STATS=1 or with "
                 f"eq.options(stats=True) turn it on\n{pooled}"
             )
-        return "\n".join([*_columns(rows), *_remarks(found), pooled])
+        made = [str(d) for f in self.functions for d in f.decisions]
+        return "\n".join([*_columns(rows), *_remarks(found), *made, pooled])
 
 
 def stats() -> Statistics:
@@ -95,6 +96,8 @@ def _function(f: FunctionCounts) -> dict[str, Any]:
         "memory_hits": max(0, calls - made),
         "peak_bytes": max((p["peak_bytes"] for p in programs), default=0),
         "programs": programs,
+        "decisions": [d.record() for d in f.decisions],
+        "failures": list(f.failures),
     }
 
 

@@ -297,6 +297,10 @@ OF_FUNCTION = _table(
         *("stats", _FLAG, False),
         "Whether calls are counted and timed for `eq.stats()` and `fn.stats()`.",
     ),
+    Option(
+        *("adaptive", _FLAG, False),
+        "Whether programs are priced again while they run, by what their kernels take.",
+    ),
 )
 """Options of a function, by name."""
 

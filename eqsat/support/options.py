@@ -74,6 +74,7 @@ class Options:
     progress: bool = _default("progress")
     lazy_limit: int = _default("lazy_limit")
     stats: bool = _default("stats")
+    adaptive: bool = _default("adaptive")
 
     if not TYPE_CHECKING:  # type checkers know the names
 
