@@ -20,6 +20,7 @@ from bench.runner.predict import predict
 from bench.runner.run import run
 from bench.standards.array_api import array_api
 from bench.standards.sklearn_calls import sklearn
+from bench.runner.tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,6 +44,7 @@ for command in (
     random_programs,
     recording,
     sklearn,
+    tune,
     ulp,
     user_rules,
 ):

@@ -24,6 +24,7 @@ from eqsat.jit import Jit, jit
 from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
+from eqsat.measure import Statistics, stats
 from eqsat.ops import (
     attention,
     batch_norm,
@@ -55,6 +56,7 @@ from eqsat.support import (
     EngineError,
     EqsatError,
     GraphError,
+    MemoryLimitError,
     OptionError,
     Options,
     OptionWarning,
@@ -99,6 +101,7 @@ __all__ = [
     "Jit",
     "LazyArray",
     "Lowered",
+    "MemoryLimitError",
     "OptionError",
     "OptionWarning",
     "Options",
@@ -111,6 +114,7 @@ __all__ = [
     "ShapeError",
     "Spec",
     "StaleWarning",
+    "Statistics",
     "TraceError",
     "VerifyError",
     "WhyNot",
@@ -155,6 +159,7 @@ __all__ = [
     "silu",
     "softmax",
     "solve_triangular",
+    "stats",
     "value_and_grad",
     "zeros",
 ]

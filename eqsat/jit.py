@@ -15,7 +15,14 @@ import time
 import types
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
@@ -30,10 +37,21 @@ from eqsat.kernels import (
     verify_program,
 )
 from eqsat.lowered import Lowered
+from eqsat.measure import (
+    FunctionCounts,
+    ProgramDecision,
+    Served,
+    Statistics,
+    Tuner,
+    adapted,
+    counted,
+)
+from eqsat.memory_limit import fitting
 from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
 from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
+from eqsat.submission import WorkerTeam, submitted
 from eqsat.support import (
     FIRST_ENTRY,
     BackendError,
@@ -45,6 +63,7 @@ from eqsat.support import (
     OptionError,
     Options,
     TraceError,
+    Watch,
     at,
     caller_line,
     current,
@@ -54,7 +73,7 @@ from eqsat.support import (
     verifying,
     warn,
 )
-from eqsat.terms import postorder
+from eqsat.terms import Term, postorder
 from eqsat.trace import (
     Arguments,
     Spec,
@@ -66,6 +85,8 @@ from eqsat.trace import (
 )
 
 if TYPE_CHECKING:  # plain `Jit` is a function of anything
+    from concurrent.futures import Future
+
     from typing_extensions import ParamSpec, TypeVar
 
     P = ParamSpec("P", default=...)
@@ -147,6 +168,8 @@ class Jit(pytree.Made, Generic[P, R]):
         self._context = context
         is_logged = "compiles" in self.options.log
         self._recompiles = Recompiles(self.name, fn, is_logged)
+        self.counts = FunctionCounts(self.name, self._recompiles.line)
+        """What is counted while ``stats`` is on."""
         self._lock = ForkLock()
         self._making: dict[Any, ForkLock] = {}
         """Programs that are being made: who wants one of these waits for it."""
@@ -171,6 +194,7 @@ class Jit(pytree.Made, Generic[P, R]):
                     del self._others[next(iter(self._others))]
                 options, fixed = self._given[1], self.constants
                 found = Jit(self.fn, backend, self._rules, options, fixed, key[1])
+                found.counts = self.counts
                 self._others[key] = found
         return found
 
@@ -248,6 +272,34 @@ class Jit(pytree.Made, Generic[P, R]):
         """What optimising for these arguments did."""
         return self.lower(*args, **kwargs).explain()
 
+    def stats(self) -> Statistics:
+        """What was counted of its calls while ``stats`` was on, as :func:`eqsat.stats`
+        does for all functions."""
+        return Statistics((self.counts,))
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """The call, begun beside the caller: a :class:`concurrent.futures.Future` of
+        its result or error.
+
+        Submitted calls overlap, on as many threads as ``Options(threads)`` allows in
+        all: one that is alone has the whole team, several have a thread each, others
+        wait for their turn. Those of backends other than ``native`` run one after
+        another. Options and ``np.errstate`` are those around ``submit``. The end of the
+        interpreter waits for all calls. In the child of a fork, futures of its parent
+        raise :class:`EqsatError`. Arrays of MLX are refused: what computes them lazily
+        belongs to one thread.
+
+        Until the future is done, arguments must not be written to; those that the
+        function itself writes to must not be read either.
+        """
+        if isinstance(sys.getprofile(), Watch):
+            raise TraceError(
+                f"{self.name}.submit(...) inside of a traced function; call "
+                f"{self.name}(...), which becomes part of it{at(caller_line())}"
+            )
+        work = functools.partial(_submitted_call, self)
+        return submitted(_team(_in_force(self)), work, args, kwargs)
+
     def _find(self, call: Arguments, runs: bool = False) -> tuple[Lowered, Arguments]:
         """The program for a call, and the call as the program takes it. ``runs``:
         whether it is compiled by the backend, too."""
@@ -308,7 +360,10 @@ class Jit(pytree.Made, Generic[P, R]):
                 f"(deadline_s={deadline_s:g} is for all of compiling)",
                 BudgetWarning,
             )
-        self._recompiles.log(cause, time.perf_counter() - start)
+        spent = time.perf_counter() - start
+        self._recompiles.log(cause, spent)
+        if self.options.stats:
+            self.counts.compiled(low, spent)
         return low
 
     def _keep(self, key: Any, low: Lowered) -> None:
@@ -336,15 +391,11 @@ class Jit(pytree.Made, Generic[P, R]):
         qualified = str(getattr(self, "__qualname__", self.name))
         for name in qualified.split("."):
             found = getattr(found, name, None)
-        return qualified if found is self else (Jit, self._made_of())
+        return qualified if found is self else (Jit, _made_of(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
-        fn, *rest = self._made_of()
+        fn, *rest = _made_of(self)
         return Jit(copy.deepcopy(fn, memo), *rest)
-
-    def _made_of(self) -> tuple[Any, ...]:
-        backend, options = self._given
-        return self.fn, backend, self._rules, options, tuple(self.constants)
 
     def _lower(
         self, call: Arguments, deadline: Deadline, show: Callable[[str], None]
@@ -353,17 +404,11 @@ class Jit(pytree.Made, Generic[P, R]):
         traced = trace(self.fn, call, watching=True)
         phases = {"trace": time.perf_counter() - start}
         model = self.backend.model
-        start = time.perf_counter()
-        place = place_of(traced.outputs, self._rules, self.options, model)
-        terms = None if place is None else place.recall(traced.inputs)
-        phases["cache"] = time.perf_counter() - start
-        done = None
-        if terms is None:
-            show("searching")
-            done = self._search(traced, model, phases, deadline.left)
-            terms = done.roots
-            if place is not None and not done.cut_short:
-                place.keep(terms)
+
+        def found(model: CostModel) -> tuple[list[Term], Optimised | None]:
+            return _terms(self, traced, model, phases, deadline, show)
+
+        terms, done = found(model)
         start = time.perf_counter()
         program = Program.of(terms, traced.inputs, traced.names)
         if verifying():
@@ -371,7 +416,7 @@ class Jit(pytree.Made, Generic[P, R]):
         phases["program"] = time.perf_counter() - start
         if done is not None:
             done.phases_s = phases
-        return Lowered(
+        low = Lowered(
             traced,
             tuple(terms),
             program,
@@ -383,29 +428,121 @@ class Jit(pytree.Made, Generic[P, R]):
             done,
             deadline.left,
         )
+        if not self.options.memory_limit:
+            return low
+        return fitting(low, self.name, deadline, lambda model: found(model)[0])
 
-    def _search(
-        self,
-        traced: Trace,
-        model: CostModel,
-        phases: dict[str, float],
-        left_s: float,
-    ) -> Optimised:
-        """The search, which leaves some of ``left_s`` (s) for machine code."""
-        code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
-        left_s -= min(code_s, left_s / 2)
-        start = time.perf_counter()
-        rules = self.rules
-        phases["load rules"] = time.perf_counter() - start
-        done = optimise(traced.outputs, rules, self.options, model, seconds=left_s)
-        phases.update(done.phases_s)
-        if done.cut_short:
-            warn(
-                f"eqsat: the search for {self.name!r} was cut short: {done.cut_short}; "
-                f"the program is correct, a cheaper one may exist",
-                BudgetWarning,
+
+def _made_of(f: Jit) -> tuple[Any, ...]:
+    backend, options = f._given
+    return f.fn, backend, f._rules, options, tuple(f.constants)
+
+
+def _terms(
+    f: Jit,
+    traced: Trace,
+    model: CostModel,
+    phases: dict[str, float],
+    deadline: Deadline,
+    show: Callable[[str], None],
+) -> tuple[list[Term], Optimised | None]:
+    """The cheapest terms by ``model``, and how they were found; None for the latter
+    where they were on disk."""
+    start = time.perf_counter()
+    place = place_of(traced.outputs, f._rules, f.options, model)
+    terms = None if place is None else place.recall(traced.inputs)
+    phases["cache"] = phases.get("cache", 0.0) + time.perf_counter() - start
+    if terms is not None:
+        return terms, None
+    show("searching")
+    done = _search(f, traced, model, phases, deadline.left)
+    if place is not None and not done.cut_short:
+        place.keep(done.roots)
+    return done.roots, done
+
+
+def _search(
+    f: Jit,
+    traced: Trace,
+    model: CostModel,
+    phases: dict[str, float],
+    left_s: float,
+) -> Optimised:
+    """The search, which leaves some of ``left_s`` (s) for machine code."""
+    code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
+    left_s -= min(code_s, left_s / 2)
+    start = time.perf_counter()
+    rules = f.rules
+    phases["load rules"] = time.perf_counter() - start
+    done = optimise(traced.outputs, rules, f.options, model, seconds=left_s)
+    phases.update(done.phases_s)
+    if done.cut_short:
+        warn(
+            f"eqsat: the search for {f.name!r} was cut short: {done.cut_short}; "
+            f"the program is correct, a cheaper one may exist",
+            BudgetWarning,
+        )
+    return done
+
+
+def _team(f: Jit) -> WorkerTeam:
+    """The threads that programs of ``f`` run on."""
+    count = getattr(f.backend, "team", None)
+    if count is None:
+        return WorkerTeam(1, None)
+    return WorkerTeam(count(f.options), getattr(f.backend, "run_alone", None))
+
+
+def _submitted_call(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
+    """A call on a thread of its own. Raises :class:`BackendError` for arrays of MLX."""
+    if "mlx.core" in sys.modules:
+        if flatten_arguments(f.fn, args, kwargs, f.constants).are_mlx:
+            raise BackendError(
+                f"{f.name}.submit(...) with arrays of MLX, which are computed lazily "
+                f"on the thread that made them; call {f.name}(...) and mx.async_eval"
             )
-        return done
+    return f(*args, **kwargs)
+
+
+def _adopt(f: Jit, old: Lowered, new: Lowered) -> None:
+    """Serve calls with ``new`` that ``old`` served until now."""
+    with f._lock():
+        keys = [k for k, low in f._lowered.items() if low is old]
+    for key in keys:
+        f._keep(key, new)
+        if f._entry is not None:
+            f._entry.forget(key)
+
+
+def tune(
+    f: Jit,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    budget_s: float,
+    tell: Callable[[str], None] = lambda text: None,
+    resume: bool = True,
+) -> ProgramDecision:
+    """Try other programs for a call for about so many seconds, as ``eqsat tune`` does,
+    and have the fastest serve such calls. ``resume``: without what earlier runs tried.
+    """
+    me = _in_force(f)
+    call = flatten_arguments(me.fn, args, kwargs, me.constants)
+    low, call = me._find(call, runs=True)
+    tuner = Tuner(low, call.arrays, me.name, resume)
+    tuner.run(budget_s, tell, all_=True)
+    if tuner.best is not low:
+        _adopt(me, low, tuner.best)
+    me.counts.decided(tuner.decision)
+    return tuner.decision
+
+
+def _served(f: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Served | None:
+    """The program that served a call; None where none did."""
+    call = flatten_arguments(f.fn, args, kwargs, f.constants)
+    if f._for_mlx is not None and call.are_mlx:
+        f = f._for_mlx()
+    low = f._lowered.get(call.key) or f._lowered.get(call.varying.key)
+    return None if low is None else Served(low, call.arrays, call.are_mlx)
 
 
 # -- with eq.options(...) --------------------------------------------------------------
@@ -436,7 +573,13 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
     """A new entry, and what to call: the entry, or Python where there is none."""
     make = getattr(f.backend, "entry", None)
     entry: Entry | None = make(f._call) if make is not None else None
-    return entry, f._call if entry is None else entry.function
+    function = f._call if entry is None else entry.function
+    if f.options.stats:
+        function = counted(f, function, functools.partial(_served, f))
+    if f.options.adaptive:
+        asked = functools.partial(_served, f)
+        function = adapted(f, function, asked, functools.partial(_adopt, f))
+    return entry, function
 
 
 def _heed(f: Jit) -> None:

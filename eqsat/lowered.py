@@ -63,6 +63,18 @@ class Lowered:
         options = replace(self.options, deadline_s=self.left_s)
         return self.backend.lower(self.program, options)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of intermediates in a call, as compiled, or as planned by a backend
+        that does not know (bytes)."""
+        known: int | None = getattr(self.executable, "workspace_bytes", None)
+        return self.program.workspace_bytes if known is None else known
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory of a call: workspace and results (bytes)."""
+        return self.workspace_bytes + self.program.result_bytes
+
     def compile(self) -> Executable:
         """The program as a callable over flat arrays."""
         return self.executable
@@ -100,7 +112,15 @@ class Lowered:
             self.options,
             lambda options: optimise(outputs, rules, options, self.model),
             self._by_numpy,
+            self._workspace,
         )
+
+    def _workspace(self) -> int | None:
+        """Memory of a call beside the results; None where the program cannot run."""
+        try:
+            return self.workspace_bytes
+        except BackendError:
+            return None
 
     def _by_numpy(self) -> Mapping[str, str]:
         """Kernels that the backend has NumPy run, and why."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
-from eqsat.kernels import CostModel
+from eqsat.kernels import CostModel, calibrate
 from eqsat.rulelang import OF_MASKS, Rule, RuleSet, default_rules
 from eqsat.search import facts_of, is_constant
 from eqsat.serialise import (
@@ -27,6 +27,7 @@ from eqsat.terms import CONSTANT, Term, postorder
 _OTHER: dict[str, Any] = {
     **{"threads": 0, "backend": None, "backends": {}, "cache": True},
     **{"log": frozenset(), "progress": True, "lazy_limit": 1},
+    **{"stats": False, "adaptive": False, "memory_limit": 0},
 }
 """Options that do not change which program is found."""
 
@@ -39,11 +40,19 @@ class ProgramKey:
     written: Sequence[Term]
     arrays: Sequence[int]
     """``id`` of the constant arrays, in the order in which the terms name them."""
+    tuned: str
+    """Where a faster program is kept, which was found by measuring on this device."""
+    tried: str
+    """Where it is kept what was tried."""
 
     def recall(self, inputs: Sequence[Term]) -> list[Term] | None:
-        """The roots of the program, as terms of the graph of ``inputs``; None when
-        there is none."""
-        data = disk_cache.get(self.name, asked=True)
+        """The roots of the program, as terms of the graph of ``inputs``, by measurement
+        if there is such a one; None when there is none."""
+        found = self._recall(self.tuned, inputs)
+        return self._recall(self.name, inputs) if found is None else found
+
+    def _recall(self, name: str, inputs: Sequence[Term]) -> list[Term] | None:
+        data = disk_cache.get(name, asked=True)
         if data is None:
             return None
         try:
@@ -53,8 +62,22 @@ class ProgramKey:
                 return roots
         except NotPortableError:
             pass
-        disk_cache.drop(self.name, asked=True)
+        disk_cache.drop(name, asked=True)
         return None
+
+    def tuning(self) -> bytes | None:
+        """What was tried, as :meth:`keep_tuned` was given it."""
+        return disk_cache.get(self.tried, asked=True)
+
+    def keep_tuned(self, roots: Sequence[Term] | None, tried: bytes) -> None:
+        """Keep a faster program, if there is one, and what was tried."""
+        numbers = {a: i for i, a in enumerate(self.arrays)}
+        try:
+            if roots is not None:
+                disk_cache.put(self.tuned, encode_terms(roots, numbers), asked=True)
+            disk_cache.put(self.tried, tried, asked=True)
+        except NotPortableError:
+            pass
 
     def keep(self, roots: Sequence[Term]) -> None:
         """Keep the roots of the program that was found."""
@@ -77,8 +100,7 @@ def place_of(
         check_lowerings()
         arrays = _arrays(roots)
         numbers = {a: i for i, a in enumerate(arrays)}
-        name = disk_cache.key(
-            "program",
+        parts = (
             encode_terms(roots, numbers),
             canonical(list(_facts(roots, OF_MASKS if rules is None else rules.asked))),
             _rules_key(rules),
@@ -86,9 +108,12 @@ def place_of(
             canonical(replace(options, **_OTHER)),
             canonical(model),
         )
+        name = disk_cache.key("program", *parts)
+        here = calibrate.machine()
+        more = (disk_cache.key(kind, *parts, here) for kind in ("tuned", "tried"))
     except NotPortableError:
         return None
-    return ProgramKey(name, tuple(roots), arrays)
+    return ProgramKey(name, tuple(roots), arrays, *more)
 
 
 def _arrays(roots: Sequence[Term]) -> list[int]:

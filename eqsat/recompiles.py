@@ -50,7 +50,7 @@ class Recompiles:
     def __init__(
         self, name: str, fn: Callable[..., Any], is_logged: bool = False
     ) -> None:
-        self.name, self._line = name, _line_of(fn)
+        self.name, self.line = name, _line_of(fn)
         self.is_logged = is_logged
         """Whether to print each: ``Options(log={"compiles"})``."""
         self._latest: deque[Mapping[_Aspect, _Fact]] = deque(maxlen=2 * MANY)
@@ -70,7 +70,7 @@ class Recompiles:
     def log(self, cause: str, seconds: float) -> None:
         """Print a compile on stderr, where that is asked."""
         if self.is_logged:
-            place = "" if self._line is None else f" ({self._line})"
+            place = "" if self.line is None else f" ({self.line})"
             text = f"eqsat: compiled {self.name!r}{place} in {seconds:.3f} s: {cause}"
             print(text, file=sys.stderr, flush=True)
 

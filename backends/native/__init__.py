@@ -13,7 +13,6 @@ from eqsat.kernels import (
     Device,
     Program,
     Target,
-    measure_cpu,
     measured,
 )
 from eqsat.support import Options, TimeIsUpError, cached_property, log_fallback
@@ -22,7 +21,7 @@ from eqsat.terms import Op
 from .lower import NO_TIME, NativeProgram
 from .machine import host
 from .numpy_fallback import ByNumpy
-from .runtime import NativeEntry, result_pool
+from .runtime import NativeEntry, result_pool, run_alone, thread_limit
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,11 @@ class NativeBackend:
         )
 
     def measure(self, progress: Callable[[str], None]) -> Device:
-        """This machine as the backend sees it; ``progress`` is told what comes next."""
-        return measure_cpu(self.name, CPU, progress)
+        """A core of this machine as the backend sees it; ``progress`` is told what
+        comes next."""
+        from .core_rates import measure_core
+
+        return measure_core(self.name, CPU, progress)
 
     def lower(
         self, program: Program, options: Options | None = None
@@ -70,6 +72,19 @@ class NativeBackend:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""
         return NativeEntry.if_available(slow)
+
+    def team(self, options: Options) -> int:
+        """How many threads run a program at most."""
+        return thread_limit(options.threads)
+
+    def run_alone(self, change: int) -> None:
+        """Have each program run on the thread of its caller while the sum of all
+        ``change`` is not 0."""
+        run_alone(change)
+
+    def pooled_bytes(self) -> int:
+        """Memory of results that is kept for the next call (bytes)."""
+        return result_pool.kept_bytes()
 
     def release_memory(self) -> None:
         """Give memory of results back that is kept for the next call."""

@@ -8,9 +8,11 @@ Python.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -268,24 +270,42 @@ class CompiledProgram:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results, in fresh arrays. Raises what NumPy raises for arguments that
         have none, such as an index out of bounds."""
+        outputs, blocks = self._memory(arrays)
+        return (
+            outputs if self._ran(blocks, _pointers(blocks)) else self._refused(arrays)
+        )
+
+    def timed(self, arrays: Sequence[Array]) -> tuple[list[Array], float]:
+        """As :meth:`run`, and how long the code took (s)."""
+        outputs, blocks = self._memory(arrays)
+        pointers = _pointers(blocks)
+        start = time.perf_counter()
+        has_results = self._ran(blocks, pointers)
+        spent = time.perf_counter() - start
+        return outputs if has_results else self._refused(arrays), spent
+
+    def _memory(self, arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """Fresh results, and all memory that the code is given."""
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
         size = max(self.arena_bytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
         arena = fresh((size,), np.dtype(np.uint8))
-        blocks = [*arrays, *outputs, *self.places.constants, arena]
-        pointers = (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
-        team_run = _RUN(runtime().address("team_run"))
+        return outputs, [*arrays, *outputs, *self.places.constants, arena]
+
+    def _ran(self, blocks: Sequence[Array], pointers: ctypes.Array[Any]) -> bool:
+        """Run all parts; False where an argument has no result."""
+        team_run = _team_run()
         given = len(self.program.inputs)
         flat = [None] * given + [b.reshape(-1).view(np.uint8) for b in blocks[given:]]
         for p in self.parts:
             if isinstance(p, Native):
                 team_run(p.address, ctypes.addressof(pointers), p.asked)
-                if self.fault >= 0 and arena[self.fault]:
-                    return self._refused(arrays)
+                if self.fault >= 0 and blocks[-1][self.fault]:
+                    return False
             else:
                 self._by_numpy(p, blocks, flat)
-        return outputs
+        return True
 
     def _refused(self, arrays: Sequence[Array]) -> list[Array]:
         """The error that NumPy raises for arguments that have no result."""
@@ -315,6 +335,15 @@ class CompiledProgram:
         if (block.shape, block.strides) == (term.shape, strides):
             return block
         return _shown(block, term.shape, strides, place.layout.offset)
+
+
+@functools.cache
+def _team_run() -> Callable[[int, int, int], None]:
+    return _RUN(runtime().address("team_run"))
+
+
+def _pointers(blocks: Sequence[Array]) -> ctypes.Array[Any]:
+    return (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
 
 
 def _shown(
@@ -362,6 +391,7 @@ class NativeProgram:
         seconds: float = math.inf,
         cache: bool | None = None,
     ) -> None:
+        host = replace(host, saves_memory=program.least_memory)
         self.program, self.host, self.exact = program, host, exact
         self.seconds, self.cache = seconds, cache
         is_shared = is_worth_sharing(program, host.vector_bits // 32)
@@ -392,12 +422,26 @@ class NativeProgram:
 
     def __call__(self, *arrays: Any) -> list[Array]:
         """The results, in fresh arrays."""
+        compiled, given = self._ready(arrays)
+        return compiled.run(given)
+
+    def timed(self, *arrays: Any) -> tuple[list[Array], float]:
+        """The results, and the seconds that the code took, without checks."""
+        compiled, given = self._ready(arrays)
+        return compiled.timed(given)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of intermediates, for packed inputs (bytes)."""
+        return self.first.arena_bytes
+
+    def _ready(self, arrays: Sequence[Any]) -> tuple[CompiledProgram, list[Array]]:
+        """The code for these arrays, and the arrays as it takes them."""
         given = [*map(_readable, arrays)]
         compiled = self._compiled_for(given)
         if compiled is None:
-            given = [np.ascontiguousarray(a) for a in given]
-            compiled = self.first
-        return compiled.run(given)
+            return self.first, [np.ascontiguousarray(a) for a in given]
+        return compiled, given
 
     def prepare(self, arrays: Sequence[Any]) -> bool:
         """Make the code for arrays of these strides, if it has to be; whether it was

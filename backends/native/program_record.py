@@ -109,7 +109,7 @@ def name_of(
         terms = encode_terms(roots, numbers)
     except NotPortableError:
         return None
-    rest = marshal.dumps((lie, types, threads, exact), 2)
+    rest = marshal.dumps((lie, types, threads, exact, program.least_memory), 2)
     return disk_cache.key("code", terms, rest, host.key)
 
 

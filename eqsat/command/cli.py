@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eqsat.support import EqsatError, OptionError, counted
+from eqsat.support import TABLE, EqsatError, OptionError, counted
 
 if TYPE_CHECKING:
     from eqsat.checking import Finding, Report
@@ -65,18 +65,19 @@ def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
-
-
-@main.command()
-@click.argument("target", metavar="FILE.py:FUNC")
-@click.option(
+_arguments = click.option(
     "--arg",
     "specs",
     metavar="[NAME=]SHAPE:DTYPE",
     multiple=True,
     help="One argument, in order or by name: 512x768:f32, scalar:f32, mask=8x1:bool.",
 )
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+
+
+@main.command()
+@click.argument("target", metavar="FILE.py:FUNC")
+@_arguments
 @click.option("--backend", help="Backend to compile for; the default chooses.")
 @click.option(
     "--rules",
@@ -238,25 +239,26 @@ def _show_mutants(
 
 
 @main.command()
-@click.option("--backend", default="numpy", show_default=True, help="What to measure.")
+@click.option("--backend", help="What to measure; the default backend if not given.")
 @click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
 @click.option("--reset", is_flag=True, help="Forget all measurements.")
 @_as_json
 @_clean_errors
-def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
+def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> None:
     """Measure this machine, and keep what kernels cost on it for the cost model."""
-    from eqsat.kernels import backend_named
+    from eqsat.kernels import backend_named, default_backend
     from eqsat.kernels import calibrate as measuring
 
     if reset:
         click.echo("forgotten" if measuring.forget() else "nothing was kept")
         return
-    found = backend_named(backend)
+    backend = backend or TABLE["backend"].from_environment()
+    found = backend_named(backend) if backend else default_backend()
     if not show:
         if not hasattr(found, "measure"):
-            raise OptionError(f"backend {backend!r} cannot be calibrated")
+            raise OptionError(f"backend {found.name!r} cannot be calibrated")
         device = measuring.with_bar(found.measure)
-        file = measuring.keep(backend, device)
+        file = measuring.keep(found.name, device)
         click.echo(f"kept in {file}", err=True)
     else:
         device = found.model.device
@@ -264,6 +266,57 @@ def calibrate(backend: str, show: bool, reset: bool, as_json: bool) -> None:
         click.echo(json.dumps(measuring.record(device), indent=1))
     else:
         click.echo(measuring.text(device))
+
+
+@main.command()
+@click.argument("target", metavar="FILE.py:FUNC")
+@_arguments
+@click.option("--backend", help="Backend to compile for; the default chooses.")
+@click.option(
+    "--budget",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="About how long: 60s, 5m.",
+)
+@click.option("--again", is_flag=True, help="Try what earlier runs tried, too.")
+@_as_json
+@_clean_errors
+def tune(
+    target: str,
+    specs: tuple[str, ...],
+    backend: str | None,
+    budget: str,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Look for faster programs of FUNC by measuring: kernels are priced as measured,
+    others are tried, and one is kept if it is faster when both run in turn.
+
+    Arguments are drawn at random. What is found is kept for this device in the cache on
+    disk, where later compiles find it; another run goes on where this one ended.
+    """
+    from eqsat.command.drawn_arguments import drawn
+    from eqsat.jit import tune as tuned
+
+    seconds = parse_time(budget)
+    function = find_function(target)
+    args, named = arguments(target, function, [parse_spec(s) for s in specs])
+    jitted = _compiled(function, backend, ())
+    decision = tuned(
+        jitted,
+        [drawn(a) for a in args],
+        {name: drawn(a) for name, a in named.items()},
+        seconds,
+        lambda text: click.echo(text, err=True),
+        resume=not again,
+    )
+    if as_json:
+        click.echo(json.dumps(decision.record(), indent=1))
+        return
+    click.echo(str(decision))
+    if decision.left:
+        click.echo(f"{counted(decision.left, 'trial')} left for the next run")
 
 
 @main.command()
@@ -412,7 +465,7 @@ def _print(record: Record, show: Callable[[Record, Any], None], as_json: bool) -
     show(record, Console())
 
 
-# -- the target and the arguments of `explain` -----------------------------------------
+# -- the target and the arguments of `explain` and `tune` ------------------------------
 
 
 def find_function(target: str) -> Callable[..., Any]:
@@ -465,6 +518,16 @@ def _not_there(module: ModuleType, path: Path, name: str) -> str:
     some = f"it has {', '.join(sorted(own)[:8])}" if own else "it defines none"
     hint = f"did you mean {' or '.join(near)}?" if near else some
     return f"{path} has no function {name!r}; {hint}"
+
+
+def parse_time(text: str) -> float:
+    """Seconds of ``60s``, ``5m`` or ``90``, or ``click.BadParameter``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|)", text)
+    if match is None:
+        raise click.BadParameter(
+            f"{text!r}: expected a time, such as 60s or 5m", param_hint="--budget"
+        )
+    return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
 def parse_spec(text: str) -> tuple[str | None, Spec]:

@@ -99,11 +99,22 @@ class Explanation:
     _reasons: Callable[[], Mapping[str, str]] = field(
         default=dict, repr=False, compare=False
     )
+    _workspace: Callable[[], int | None] = field(
+        default=lambda: None, repr=False, compare=False
+    )
+    result_bytes: int = 0
+    """Memory of the results (bytes)."""
 
     @cached_property
     def by_numpy(self) -> Mapping[str, str]:
         """Kernels that the backend has NumPy run, and why. Compiles the program."""
         return self._reasons()
+
+    @cached_property
+    def workspace_bytes(self) -> int | None:
+        """Memory of a call beside the results (bytes), as compiled; None where the
+        program cannot run. Compiles the program."""
+        return self._workspace()
 
     def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
         """The e-nodes of a kernel, each followed by those that its rule made it of.
@@ -186,6 +197,8 @@ class Explanation:
             "baseline_kernels": self.baseline_kernels,
             "peak_bytes": self.peak_bytes,
             "baseline_peak_bytes": self.baseline_peak_bytes,
+            "workspace_bytes": self.workspace_bytes,
+            "result_bytes": self.result_bytes,
             "phases_s": dict(self.phases_s),
             "classes": self.classes,
             "nodes": self.nodes,
@@ -226,6 +239,13 @@ class Explanation:
             f"peak memory {show_bytes(self.peak_bytes)}; as written "
             f"{show_bytes(self.baseline_peak_bytes)}"
         )
+        if self.workspace_bytes is not None:
+            whole = self.workspace_bytes + self.result_bytes
+            table.append(
+                f"memory of a call {show_bytes(whole)}: workspace "
+                f"{show_bytes(self.workspace_bytes)}, results "
+                f"{show_bytes(self.result_bytes)}"
+            )
         table.append(
             f"compiled in {sum(self.phases_s.values()) * 1e3:.0f} ms: "
             + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
@@ -320,11 +340,13 @@ def explain(
     options: Options,
     again: Callable[[Options], Optimised],
     by_numpy: Callable[[], Mapping[str, str]],
+    workspace: Callable[[], int | None],
 ) -> Explanation:
     """The explanation of one optimisation, lowered as ``program``.
 
     ``again``: the same search under other options, for questions that need one.
-    ``by_numpy``: kernels that NumPy runs, and why.
+    ``by_numpy``: kernels that NumPy runs, and why. ``workspace``: memory beside the
+    results (bytes), None where the program cannot run.
     """
     won: dict[str, int] = {}
     for origin in done.origins.values():
@@ -351,6 +373,8 @@ def explain(
         fusions=fusions(program, model.under(options)),
         _asked=Asked(done, program, rules, options, again),
         _reasons=by_numpy,
+        _workspace=workspace,
+        result_bytes=program.result_bytes,
     )
 
 

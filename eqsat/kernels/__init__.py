@@ -11,9 +11,11 @@ from eqsat.kernels.backend import (
     Executable,
     backend_named,
     default_backend,
+    pooled_bytes,
     printer,
     release_memory,
 )
+from eqsat.kernels.buffer_plan import Slot
 from eqsat.kernels.calibrate import measure_cpu, measured, seconds
 from eqsat.kernels.cost_model import CPU, CostModel, Device, nbytes, read_bytes
 from eqsat.kernels.decisions import decided, decides, rounds, zones
@@ -36,6 +38,7 @@ from eqsat.kernels.fusion_state import (
     refusal,
 )
 from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
+from eqsat.kernels.one_kernel import kernel_alone
 from eqsat.kernels.program import Program, show_bytes, show_type
 from eqsat.kernels.target import Target
 from eqsat.kernels.verify import verify as verify_program

@@ -15,7 +15,12 @@ from eqsat.trace import Arguments, Trace
 
 
 class Executable(Protocol):
-    """A program that a backend has lowered."""
+    """A program that a backend has lowered.
+
+    One that knows its workspace has ``workspace_bytes``, without results; one that uses
+    several threads, how many at most, ``threads``. ``timed(*arrays)``, if it is there,
+    gives the results and the seconds of the program alone.
+    """
 
     @property
     def source(self) -> str: ...
@@ -44,7 +49,10 @@ class Backend(Protocol):
 
     One that can check arguments faster than Python has ``entry(slow) -> Entry | None``
     too: ``slow`` is called for what the entry has not learnt. One that keeps memory
-    between calls has ``release_memory()``.
+    between calls has ``release_memory()``. One whose programs may run at once, in
+    several threads of Python, has ``team(options) -> int``, the threads of a program,
+    and ``run_alone(change)``, which keeps programs to one thread each while the sum of
+    all ``change`` is not 0. One that keeps memory has ``pooled_bytes() -> int``, too.
     """
 
     @property
@@ -100,6 +108,12 @@ def release_memory() -> None:
         release = getattr(backend, "release_memory", None)
         if release is not None:
             release()
+
+
+def pooled_bytes() -> int:
+    """Memory that nobody uses and that backends keep for the next call (bytes)."""
+    pools = (getattr(backend, "pooled_bytes", int) for backend in _loaded)
+    return sum(pool() for pool in pools)
 
 
 def default_backend() -> Backend:

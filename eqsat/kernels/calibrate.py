@@ -6,6 +6,7 @@ what it found in the user's configuration folder (``EQSAT_CONFIG_DIR`` names ano
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -37,6 +38,7 @@ def device_file() -> Path:
     return user_folder("config") / "devices.json"
 
 
+@functools.cache
 def machine() -> str:
     """What tells this machine from another: measured figures are kept for each."""
     return f"{platform.machine()} {os.cpu_count()} cores {_processor()}"
@@ -178,7 +180,7 @@ def measure_cpu(
         step_s=call_s,
         flops_per_s=flops,
         map_flops_per_s=others,
-        bandwidths=tuple(_levels(rates)),
+        bandwidths=tuple(levels(rates)),
     )
 
 
@@ -201,7 +203,7 @@ def _copying(size: int, call_s: float) -> float:
     return 2.0 * size / max(seconds(lambda: np.copyto(out, x)) - call_s, 1e-9)
 
 
-def _levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+def levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
     """Memories: sizes up to which the bandwidth falls by less than a quarter.
 
     Bandwidth must not rise with size: what a larger array reaches, a smaller one can.

@@ -248,6 +248,22 @@ class CostModel:
         views = sum(step[0] in VIEWS for step in steps)
         return self.kernel_s(work, traffic, views)
 
+    def limit_s(self, term: Term, cores: int = 1) -> float:
+        """Seconds of one term at the limit of so many cores: the arithmetic or the
+        traffic of its kernel, whichever takes longer, and nothing to start it."""
+        d = self.device
+        rooms = tuple((room, rate * cores) for room, rate in d.bandwidths)
+        limit = replace(
+            d,
+            launch_s=0.0,
+            step_s=0.0,
+            view_s=0.0,
+            flops_per_s=d.flops_per_s * cores,
+            map_flops_per_s=d.map_flops_per_s * cores,
+            bandwidths=rooms,
+        )
+        return replace(self, device=limit).term(term)
+
     def program(self, roots: Sequence[Term], constant: dict[Term, bool]) -> float:
         """Seconds of a program that runs each of its terms as one kernel."""
         known: dict[tuple[Any, ...], float] = {}

@@ -15,6 +15,7 @@ from typing import cast
 
 from eqsat.kernels.buffer_plan import BufferPlan, plan, roots_to_copy
 from eqsat.kernels.kernel import Kernel, Step, steps_of
+from eqsat.kernels.memory_order import least_memory_order
 from eqsat.support import EqsatError, counted
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Weak, postorder
 from eqsat.trace import KERNEL
@@ -22,7 +23,8 @@ from eqsat.trace import KERNEL
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Kernels and views in order, made by :meth:`of`. Equal terms, equal programs."""
+    """Kernels and views in order, made by :meth:`of`. Equal terms and equal
+    orders, equal programs."""
 
     inputs: tuple[Term, ...]
     roots: tuple[Term, ...]
@@ -36,6 +38,8 @@ class Program:
     copies: frozenset[int]
     """Positions of roots that must be copied, so that no result shares memory."""
     plan: BufferPlan
+    least_memory: bool = False
+    """Whether the order of the steps is one that keeps little in memory."""
 
     @classmethod
     def of(
@@ -43,8 +47,10 @@ class Program:
         roots: Sequence[Term],
         inputs: Sequence[Term],
         names: Sequence[str] | None = None,
+        least_memory: bool = False,
     ) -> Program:
-        """The program that computes ``roots`` from INPUT leaves, called ``names``.
+        """The program that computes ``roots`` from INPUT leaves, called ``names``, in
+        the order that they were written or in one that keeps little in memory.
 
         Raises :class:`EqsatError` when a root needs an input that is not given.
         """
@@ -62,7 +68,10 @@ class Program:
         for i, t in enumerate(inputs):
             called.give(t, names[i] if names else f"x{i}")
         constant = _constant(terms)
-        steps = list(steps_of([t for t in terms if t not in constant], called.give))
+        live = [t for t in terms if t not in constant]
+        if least_memory:
+            live = least_memory_order(live, roots)
+        steps = list(steps_of(live, called.give))
         fixed = _fixed(roots, steps, constant)
         folded = tuple(t for t in fixed if t.op is not CONSTANT)
         arrays = tuple(t for t in fixed if t.op is CONSTANT)
@@ -79,6 +88,7 @@ class Program:
             called.names,
             copies,
             plan(roots, steps, copies),
+            least_memory,
         )
 
     @property
@@ -99,6 +109,16 @@ class Program:
     def peak_bytes(self) -> int:
         """Most memory of intermediates and results at once, as planned (bytes)."""
         return self.plan.peak_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """Memory of the results (bytes)."""
+        return sum(r.nbytes for r in self.roots)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Most memory at once beside the results, as planned (bytes)."""
+        return max(0, self.peak_bytes - self.result_bytes)
 
     @property
     def naive_peak_bytes(self) -> int:

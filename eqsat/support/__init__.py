@@ -16,6 +16,7 @@ from eqsat.support.errors import (
     EngineError,
     EqsatError,
     GraphError,
+    MemoryLimitError,
     OptionError,
     OptionWarning,
     Place,

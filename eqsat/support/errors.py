@@ -68,6 +68,10 @@ class RuleFailure(EngineError):
         """Its name."""
 
 
+class MemoryLimitError(EqsatError):
+    """No program that was found stays under ``Options(memory_limit)``."""
+
+
 class OptionError(EqsatError, ValueError):
     """An option has a value that it cannot take."""
 

@@ -264,6 +264,10 @@ OF_FUNCTION = _table(
         "Threads of a program of `native`; 0 for as many as the process may use.",
     ),
     Option(
+        *("memory_limit", _COUNT, 0),
+        "Most memory of a call, workspace and results (bytes); 0 for no limit.",
+    ),
+    Option(
         *("backend", _TEXT, None),
         "The backend of functions that name none; without it, the arguments choose.",
     ),
@@ -288,6 +292,14 @@ OF_FUNCTION = _table(
         *("lazy_limit", _FROM_ONE, 840),
         "Operations of lazy arrays that become one program; more are computed in "
         "parts.",
+    ),
+    Option(
+        *("stats", _FLAG, False),
+        "Whether calls are counted and timed for `eq.stats()` and `fn.stats()`.",
+    ),
+    Option(
+        *("adaptive", _FLAG, False),
+        "Whether programs are priced again while they run, by what their kernels take.",
     ),
 )
 """Options of a function, by name."""

@@ -66,12 +66,15 @@ class Options:
     kinds: frozenset[str] = _default("kinds")
     least_elements: int = _default("least_elements")
     threads: int = _default("threads")
+    memory_limit: int = _default("memory_limit")
     backends: Mapping[str, Mapping[str, Any]] = _default("backends")
     backend: str | None = _default("backend")
     cache: bool = _default("cache")
     log: frozenset[str] = _default("log")
     progress: bool = _default("progress")
     lazy_limit: int = _default("lazy_limit")
+    stats: bool = _default("stats")
+    adaptive: bool = _default("adaptive")
 
     if not TYPE_CHECKING:  # type checkers know the names
 

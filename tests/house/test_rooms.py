@@ -16,10 +16,10 @@ HOUSE = House(ROOT)
 LINE = (
     "support terms complex_numbers ops numpy_api trace rulelang egraph kernels "
     "search/extraction search explain condition define op serialise program_store "
-    "lowered recompiles kept_programs jit cotangent power_sum complex_gradient "
-    "reverse checking/bounds checking/draws checking/proofs checking grad lazy "
-    "array_api graph can_fuse random __init__ testing demo command __main__ "
-    "pytest_plugin"
+    "lowered memory_limit recompiles kept_programs submission measure jit cotangent "
+    "power_sum complex_gradient reverse checking/bounds checking/draws checking/proofs "
+    "checking grad lazy array_api graph can_fuse random __init__ testing demo command "
+    "__main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 
@@ -28,7 +28,7 @@ BACKENDS = (
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/program_writer native/numpy_fallback native/lower "
-    "native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
+    "native/core_rates native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""
 

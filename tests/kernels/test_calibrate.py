@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import eqsat as eq
+from eqsat.backends.native import NativeBackend
+from eqsat.backends.native import backend as native
 from eqsat.backends.numpy import NumpyBackend
 from eqsat.command.cli import main
 from eqsat.kernels.calibrate import (
@@ -84,6 +86,44 @@ def test_measuring_gives_a_device_that_kernels_can_be_priced_on() -> None:
     rooms, rates = zip(*found.bandwidths, strict=True)
     assert list(rooms) == sorted(rooms) and rooms[-1] == math.inf
     assert list(rates) == sorted(rates, reverse=True) and rates[-1] > 0
+
+
+def test_a_core_is_measured_with_machine_code() -> None:
+    told: list[str] = []
+    shipped = native.model.device
+    found = native.measure(told.append)
+    assert told[0] == "kernels" and told[-1].startswith("memory")
+    assert found.name == "native" and found.step_s == 0
+    assert 0 < found.launch_s < 1e-3
+    for rate in ("flops_per_s", "map_flops_per_s"):  # of any core of these years
+        assert 1e8 < getattr(found, rate) < 1e13
+    rooms, rates = zip(*found.bandwidths, strict=True)
+    assert list(rooms) == sorted(rooms) and rooms[-1] == math.inf
+    assert list(rates) == sorted(rates, reverse=True) and rates[-1] > 1e7
+    keep("native", found)
+    assert NativeBackend().model.device == found != shipped
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "name"),
+    [
+        ([], "", "native"),
+        ([], "numpy", "numpy"),
+        (["--backend", "numpy"], "native", "numpy"),
+    ],
+)
+def test_the_command_measures_the_default_backend(
+    words: list[str], variable: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EQSAT_BACKEND", variable)
+    for backend in (NativeBackend, NumpyBackend):
+        made = replace(CPU, name=f"measured {backend().name}")
+        monkeypatch.setattr(backend, "measure", lambda self, progress, made=made: made)
+    run = CliRunner().invoke(main, ["calibrate", *words])
+    assert run.exit_code == 0 and f"\nmeasured {name}\n" in run.output
+    assert measured(name, CPU).name == f"measured {name}"
+    other = {"native": "numpy", "numpy": "native"}[name]
+    assert measured(other, CPU) == CPU
 
 
 def test_the_command_shows_and_forgets() -> None:

@@ -187,6 +187,32 @@ def programs_of_lazy_arrays(jit: Jit) -> int:
     return len(made)
 
 
+def memory_of_a_call(jit: Jit) -> int:
+    low = jit(lambda x: (np.exp(x).sum(0), np.exp(x).sum(1))).lower(LARGE)
+    return int(low.peak_bytes)
+
+
+def looks(jit: Jit) -> int:
+    """Programs that are measured while they run."""
+    module = sys.modules["eqsat.measure.adaptive"]
+    with pytest.MonkeyPatch.context() as patch:
+        made: list[Any] = []
+        patch.setattr(module, "_look", lambda *args: made.append(args))
+        f = jit(halves)
+        for _ in range(module.FIRST_LOOK):
+            f(X)
+        for thread in threading.enumerate():
+            if thread.name == module.NAME:
+                thread.join(60)
+    return len(made)
+
+
+def counted_calls(jit: Jit) -> int:
+    f = jit(halves)
+    f(X)
+    return int(f.stats().calls)
+
+
 class Effect(NamedTuple):
     value: Any
     text: str
@@ -218,6 +244,9 @@ EFFECTS = {
     "log": Effect({"compiles"}, "compiles", printed),
     "progress": Effect(False, "0", shows_a_line),
     "lazy_limit": Effect(4, "4", programs_of_lazy_arrays),
+    "memory_limit": Effect(100_000, "100000", memory_of_a_call),
+    "adaptive": Effect(True, "1", looks),
+    "stats": Effect(True, "1", counted_calls),
 }
 
 
@@ -513,7 +542,7 @@ def test_an_error_ends_a_context() -> None:
 REFUSED = [
     ({"numeric": "exact"}, "no option 'numeric'; did you mean 'numerics'?"),
     ({"fuse": True}, "no option 'fuse'; did you mean 'fusion'?"),
-    ({"zzz": 1}, "no option 'zzz'; there are backend, backends, "),
+    ({"zzz": 1}, "no option 'zzz'; there are adaptive, backend, "),
     ({"cache_dir": "x"}, "'cache_dir' is an option of the whole process; set EQSAT_"),
     ({"numerics": "exakt"}, "'fast'; did you mean 'exact'?"),
     ({"kinds": {"mapp"}}, "kinds='mapp': expected one of 'map', 'row'"),
@@ -560,6 +589,9 @@ WRONG = {
     "log": "compile",
     "progress": "never",
     "lazy_limit": "0",
+    "stats": "maybe",
+    "adaptive": "maybe",
+    "memory_limit": "1GB",
     "cache_bytes": "1GB",
     "max_programs": "0",
     "verify": "maybe",

@@ -51,6 +51,9 @@ class Host:
     """As LLVM takes them: ``+avx2,+fma,-avx512f``."""
     products: str = "best"
     """Who computes matrix products: ``own`` code, ``blas``, or the ``best`` of both."""
+    saves_memory: bool = False
+    """Whether right operands are read where they lie, if they can be, and not brought
+    into panels."""
 
     @cached_property
     def flags(self) -> frozenset[str]:

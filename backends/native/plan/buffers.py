@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, View, packed
+from eqsat.kernels import Kernel, Program, Slot, View, packed
 from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
 
@@ -137,10 +137,11 @@ class Places:
                 self.copied.add(i)
                 continue
             owners[plan.slot_of[bases.get(root, root)]] = self.first_output + i
-        memory: dict[int, MemoryRef] = {}
-        for n, slot in enumerate(plan.slots):
-            owner = owners.get(n)
-            memory[n] = self.scratch(slot.nbytes) if owner is None else MemoryRef(owner)
+        memory = {n: MemoryRef(owner) for n, owner in owners.items()}
+        own = [n for n in range(len(plan.slots)) if n not in memory]
+        for turn in self._in_turns(own):
+            size = max(plan.slots[n].nbytes for n in turn)
+            memory |= dict.fromkeys(turn, self.scratch(size))
         for step in self.program.steps:
             if isinstance(step, Kernel):
                 for r in step.results:
@@ -150,6 +151,29 @@ class Places:
                 base = self.of[step.base]
                 layout = views[step.term]
                 self.of[step.term] = Place(base.memory, layout)
+
+    def _in_turns(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Slots that take turns in one part of scratch memory, which a program that is
+        to keep little in memory has: the largest first, each where it fits."""
+        slots = self.program.plan.slots
+        if not self.program.least_memory:
+            return [[n] for n in numbers]
+        found: list[list[int]] = []
+        for n in sorted(numbers, key=lambda n: -slots[n].nbytes):
+            free = (
+                turn for turn in found if all(_apart(slots[n], slots[m]) for m in turn)
+            )
+            turn = next(free, None)
+            if turn is None:
+                found.append([n])
+            else:
+                turn.append(n)
+        return found
+
+
+def _apart(a: Slot, b: Slot) -> bool:
+    """Whether two slots are in use at different times."""
+    return a.last < b.first or b.last < a.first
 
 
 def view_layout(term: Term, source: Layout) -> Layout:

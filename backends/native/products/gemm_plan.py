@@ -124,6 +124,7 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
     order = "done"
     if not is_constant:
         near = of_y.leading * size <= host.tuning.lying_row_bytes or m <= 2 * shape.rows
+        near = near or host.saves_memory
         lies = p.y.dtype == p.dtype and not of_y.is_transposed
         if near and lies and n % shape.lanes == 0:
             order = ""

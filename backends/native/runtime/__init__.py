@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         numpy_table,
         program_imports,
         python_imports,
+        run_alone,
         runtime,
     )
     from .team import asked, is_worth_sharing, thread_limit

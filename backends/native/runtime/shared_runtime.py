@@ -21,7 +21,10 @@ from .pool_code import pool_ir
 from .team_code import team_ir
 from .work_sharing_code import SHARING_FUNCTIONS
 
-_TEAM = ("team_run", "team_forget", "team_workers", *SHARING_FUNCTIONS)
+_TEAM = (
+    *("team_run", "team_alone_while", "team_forget", "team_workers"),
+    *SHARING_FUNCTIONS,
+)
 _HANDLER = ("handler_malloc", "handler_calloc", "handler_realloc", "handler_free")
 _OBJECTS = (
     "entry",
@@ -124,6 +127,13 @@ def program_imports() -> Mapping[str, int]:
 def workers() -> int:
     """Threads that were started besides those of Python."""
     return int(ctypes.CFUNCTYPE(ctypes.c_int64)(runtime().address("team_workers"))())
+
+
+def run_alone(change: int) -> None:
+    """Have each program run on the thread of its caller while the sum of all ``change``
+    is not 0."""
+    address = runtime().address("team_alone_while")
+    ctypes.PYFUNCTYPE(None, ctypes.c_int64)(address)(change)
 
 
 def _imports() -> dict[str, int]:

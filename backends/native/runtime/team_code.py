@@ -3,7 +3,7 @@
 Worker ``i`` waits at its own slot for a ticket, spins for a while and then sleeps. The
 caller is thread 0. One that finds the team busy runs its program alone. A short program
 calls only workers that are awake; where such calls follow one another it wakes the
-others for the next one.
+others for the next one. All run alone while ``team_alone_while`` has said so.
 
 A program is open while its caller is at work. A worker that comes later finds it
 closed, and the caller waits only for those that came in.
@@ -32,6 +32,7 @@ _PAUSE = {
 
 _TEAM = f"""
 @team_busy = internal global i64 0, align 64
+@team_single = internal global i64 0, align 64 ; calls that want programs to run alone
 @team_size = internal global i64 0, align 64   ; workers that were started
 @team_gate = internal global i64 0, align 64
 @team_job = internal global [4 x i64] zeroinitializer, align 64
@@ -302,6 +303,10 @@ define void @team_run(ptr %program, ptr %buffers, i64 %asked) {{
   %many = icmp ugt i64 %threads, 1
   br i1 %many, label %ask, label %alone
 ask:
+  %single = load atomic i64, ptr @team_single seq_cst, align 8
+  %free = icmp eq i64 %single, 0
+  br i1 %free, label %take, label %alone
+take:
   %most = call i64 @llvm.umin.i64(i64 %threads, i64 {MOST_THREADS})
   %taken = cmpxchg ptr @team_busy, i64 0, i64 1 seq_cst seq_cst
   %mine = extractvalue {{ i64, i1 }} %taken, 1
@@ -372,8 +377,15 @@ end:
   ret void
 }}
 
+; Programs run alone from now on, while the sum of all %change is not 0.
+define void @team_alone_while(i64 %change) {{
+  %r = atomicrmw add ptr @team_single, i64 %change seq_cst
+  ret void
+}}
+
 ; In the child of a fork: no worker is there.
 define void @team_forget() {{
+  store atomic i64 0, ptr @team_single seq_cst, align 8
   store i64 0, ptr @team_size
   store i64 0, ptr @team_gate
   call void @turns_forget()
