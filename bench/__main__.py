@@ -18,9 +18,9 @@ from bench.reports.plot import plot
 from bench.reports.table import table
 from bench.runner.predict import predict
 from bench.runner.run import run
+from bench.runner.tune import tune
 from bench.standards.array_api import array_api
 from bench.standards.sklearn_calls import sklearn
-from bench.runner.tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
