@@ -193,7 +193,7 @@ def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
             f"{at(caller_line())}"
         )
     values = _numbers(a, values, how)
-    if isinstance(values, (int, float, np.generic)):
+    if isinstance(values, (int, float, np.generic)) or _is_number(values):
         casting = "unsafe"
     value = stacked(settled(values))
     fitted(a, ops.reshape(value, (-1,))[:0], (0,), how, casting)
@@ -204,6 +204,11 @@ def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
     value = fitted(a, value, a.shape, how)
     mask = ops.reshape(mask, a.shape)
     write(a, ops.where(mask if is_traced(mask) else like(a, mask), value, a), how)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether ``value`` stands for a number, as NumPy makes of one element."""
+    return is_traced(value) and not value.is_array
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
