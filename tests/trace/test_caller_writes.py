@@ -256,7 +256,7 @@ def test_a_cast_that_numpy_refuses() -> None:
 
 def test_a_function_cannot_write_to_lazy_arrays() -> None:
     x = eq.array(A)
-    with pytest.raises(TraceError, match="writes to its arguments.*lazy arrays"):
+    with pytest.raises(TraceError, match=r"writes to its arguments.*lazy arrays"):
         eq.jit(set_one)(x)
 
 
