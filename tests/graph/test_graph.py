@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import arguments, block, block_by_nodes, small
+from graphs import arguments, block, block_by_nodes, block_by_standard, small
 from numpy.testing import assert_array_equal
 
 import eqsat as eq
@@ -258,12 +258,14 @@ def ways() -> dict[str, Callable[..., Any]]:
     given = arguments()
     lazy = dict(zip(block.__code__.co_varnames, map(eq.array, given), strict=False))
     recorded = eq.Graph.from_arrays(block(*lazy.values()), inputs=lazy)
+    standard = block_by_standard(*lazy.values())
     by_nodes = block_by_nodes()
     return {
         "NumPy": eq.jit(block),
         "graph": by_nodes.compile(),
         "traced": eq.Graph.from_function(block, *given).compile(),
         "lazy": recorded.compile(),
+        "standard": eq.Graph.from_arrays(standard, inputs=lazy).compile(),
         "JSON": eq.Graph.from_json(by_nodes.to_json()).compile(),
         "DOT": eq.Graph.from_dot(by_nodes.to_dot()).compile(),
     }
@@ -275,7 +277,8 @@ def test_a_block_written_in_every_way_is_one_program_of_the_same_bits() -> None:
     listings = {str(fn.lower(*given).program) for fn in made.values()}  # type: ignore[attr-defined]
     assert len(listings) == 1 and "layer_norm" in listings.pop()
     results = {fn(*given).tobytes() for fn in made.values()}
-    results.add(block(*map(eq.array, given)).eval().tobytes())
+    for written in (block, block_by_standard):
+        results.add(written(*map(eq.array, given)).eval().tobytes())
     results.add(block_by_nodes().function()(*map(eq.array, given)).eval().tobytes())
     assert len(results) == 1
     want = block_by_nodes().function()(*given)
