@@ -208,7 +208,7 @@ def _without_out(
     if len(named) == len(kwargs):
         place = list(_signature(function).parameters).index("out")
         args = (*args[:place], None, *args[place + 1 :])
-    if function in _ADDED and out.dtype.kind == "f":
+    if function in _ADDED and out.dtype.kind in "fc":
         given = _signature(function).bind_partial(*args, **named).arguments
         if given.get("dtype") is None and len(args) < 3:
             named["dtype"] = out.dtype
