@@ -45,7 +45,7 @@ def as_call(
     views are those that they show."""
     given, views = [], {}
     for i, a in enumerate(args):
-        seen: list[View] = []
+        seen: list[View] = list(settings.get(VIEW_SETTING, {}).get(i, ()))
         while (below := _view(a)) is not None:
             a, view = below
             seen[:0] = view
