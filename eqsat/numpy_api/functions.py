@@ -147,7 +147,7 @@ def _calls_numpy(
 
 
 _COMPOSED = frozenset(
-    "convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
+    "convolve dot einsum inner linalg.matrix_power linalg.multi_dot "
     "linalg.tensordot tensordot trapezoid".split()
 )
 """Functions that NumPy computes of complex numbers, and whose handlers say the same in
