@@ -38,6 +38,10 @@ _CALLS = frozenset(
 """Ops whose reference is right for complex numbers too."""
 
 
+_RUNNING = frozenset("add multiply maximum minimum fmax fmin".split())
+"""Ufuncs of running results."""
+
+
 class Function(NamedTuple):
     """A function of complex numbers that is no op of real ones."""
 
@@ -65,27 +69,46 @@ def function_of(who: str) -> Function | Op:
 
 def _type(_: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
     who = attrs["function"]
-    known = function_of(who)
-    types, settings = through_views(types, settings_of(attrs["settings"]), _viewed)
-    if isinstance(known, Function):
-        try:
-            return known.type(*types, **settings)
-        except TypeError as error:
-            if isinstance(error, EqsatError):
-                raise
-            raise DTypeError(f"{who}: {error}{at(caller_line())}") from None
-    dtypes = [cast(AnyDType, t[0]) for t in types]
+    known, settings = function_of(who), settings_of(attrs["settings"])
+    try:
+        types, own = through_views(types, settings, _viewed)
+        if isinstance(known, Function):
+            return known.type(*types, **own)
+        return _op_type(known, types, own)
+    except EqsatError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise DTypeError(
+            f"{who}: arguments or settings that do not fit: {error}{at(caller_line())}"
+        ) from None
+
+
+def _op_type(known: Op, types: Sequence[Type], settings: dict[str, Any]) -> Type:
+    if not known.variadic and len(types) != len(known.params):
+        raise TypeError(f"{len(types)} arguments, expected {len(known.params)}")
+    settled = _settled(known, settings, len(types[0][1]) if types else 0)
     if known.ufunc is not None and known.promotion in ("ufunc", "float"):
         return ufunc_type(known.ufunc, types)
+    dtypes = [cast(AnyDType, t[0]) for t in types]
     own = range(len(types)) if known.promotion == "first" else known.own
     counted = [d for i, d in enumerate(dtypes) if i not in own]
     met = np.result_type(*counted) if counted else None
     same = [t if i in own or met is None else (met, t[1]) for i, t in enumerate(types)]
-    return known.type_rule.infer(who, same, settings)
+    return known.type_rule.infer(known.name, same, settled)
 
 
 def _viewed(view: Op, x: Type, attrs: dict[str, Any]) -> Type:
-    return view.type_rule.infer(view.name, [x], attrs)
+    return view.type_rule.infer(view.name, [x], _settled(view, attrs, len(x[1])))
+
+
+def _settled(known: Op, settings: dict[str, Any], ndim: int) -> dict[str, Any]:
+    """``settings``, if they are attributes of the op in their normal form."""
+    if set(settings) != set(known.attrs):
+        raise TypeError(f"settings {sorted(settings)}, expected {sorted(known.attrs)}")
+    settled = known.settle(settings, ndim)
+    if settled != settings or settings.get("ufunc", "add") not in _RUNNING:
+        raise ValueError(f"settings {settings}, expected {settled}")
+    return settled
 
 
 def ufunc_type(ufunc: np.ufunc, types: Sequence[Type]) -> Type:

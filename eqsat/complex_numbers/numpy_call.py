@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -35,7 +35,7 @@ FOR_COMPLEX = frozenset(
     "interp linalg.matrix_norm linalg.matrix_power linalg.norm linalg.tensordot "
     "linalg.vecdot linalg.vector_norm nan_to_num nancumprod nancumsum nanmean nanprod "
     "nanstd nansum nanvar round sinc std tensordot trapezoid var vdot vecdot vecmat "
-    "matvec linalg.cond linalg.pinv linalg.multi_dot kron median".split()
+    "matvec linalg.cond linalg.pinv linalg.multi_dot median".split()
 )
 """Functions that are called as they are where an argument is complex: their formulas
 for real numbers are others, or add up in another order."""
@@ -230,11 +230,39 @@ def _transformed_shape(
     return tuple(lengths)
 
 
-FUNCTIONS |= {
-    f"np.{name}": Function(partial(_run, name), partial(_probed, name))
-    for name in FOR_COMPLEX
+def _shrunk(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
+    """The type of a function whose result has sizes of its arguments: NumPy is asked
+    with small ones, different where they differ."""
+    if function in ("corrcoef", "cov") and len(types) > 1:  # rows are added
+        return _probed(function, *types, args=args, kwargs=kwargs)
+    many = sorted({n for _, shape in types for n in shape if n > 1})
+    small = {n: 2 + i for i, n in enumerate(many)} | {0: 0, 1: 1}
+    less = [(dtype, tuple(small[n] for n in shape)) for dtype, shape in types]
+    dtype, shape = _probed(function, *less, args=args, kwargs=kwargs)
+    whole = {s: n for n, s in small.items()}
+    return dtype, tuple(whole[n] for n in shape)
+
+
+def _slid(function: str, *types: Type, args: Any, kwargs: Any) -> Type:
+    """The type of a convolution of two vectors, or lists."""
+    short = [(d, tuple(min(n, 2) for n in shape)) for d, shape in types]
+    dtype, _ = _probed(function, *short, args=args, kwargs=kwargs)
+    flat = [np.broadcast_to(0, shape) for _, shape in types]
+    positional, named = arguments_of(flat, args, kwargs)
+    given = dict(zip(("a", "v", "mode"), positional, strict=False)) | named
+    n, m = np.size(given["a"]), np.size(given["v"])
+    mode = given.get("mode", "full" if function == "convolve" else "valid")
+    length = {"f": n + m - 1, "s": max(n, m), "v": abs(n - m) + 1}[mode[0]]
+    return dtype, (length,)
+
+
+_BY_FORMULA: dict[str, Callable[..., Type]] = {
+    **dict.fromkeys(FOR_COMPLEX, _shrunk),
+    **dict.fromkeys(("insert", "nancumprod", "nancumsum"), _probed),
+    **dict.fromkeys(("convolve", "correlate"), _slid),
+    **dict.fromkeys(ALWAYS, _transformed),
 }
 FUNCTIONS |= {
-    f"np.{name}": Function(partial(_run, name), partial(_transformed, name))
-    for name in ALWAYS
+    f"np.{name}": Function(partial(_run, name), partial(type_, name))
+    for name, type_ in _BY_FORMULA.items()
 }

@@ -147,7 +147,7 @@ def _calls_numpy(
 
 
 _COMPOSED = frozenset(
-    "convolve dot einsum inner kron linalg.matrix_power linalg.multi_dot "
+    "convolve dot einsum inner linalg.matrix_power linalg.multi_dot "
     "linalg.tensordot tensordot trapezoid".split()
 )
 """Functions that NumPy computes of complex numbers, and whose handlers say the same in
@@ -208,7 +208,7 @@ def _without_out(
     if len(named) == len(kwargs):
         place = list(_signature(function).parameters).index("out")
         args = (*args[:place], None, *args[place + 1 :])
-    if function in _ADDED and out.dtype.kind == "f":
+    if function in _ADDED and out.dtype.kind in "fc":
         given = _signature(function).bind_partial(*args, **named).arguments
         if given.get("dtype") is None and len(args) < 3:
             named["dtype"] = out.dtype

@@ -33,9 +33,29 @@ def settings_of(text: str) -> Mapping[str, Any]:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not all(isinstance(k, str) for k in found):
+    if (
+        not isinstance(found, dict)
+        or not all(isinstance(k, str) for k in found)
+        or not _are_views(found.get(VIEW_SETTING, {}))
+    ):
         raise EqsatError(f"of_complex: settings {text!r:.60} are no settings")
     return found
+
+
+def _are_views(found: Any) -> bool:
+    """Whether ``found`` gives views by the numbers of arguments."""
+    return isinstance(found, dict) and all(
+        type(i) is int
+        and isinstance(views, list)
+        and all(
+            isinstance(v, tuple)
+            and len(v) == 2
+            and v[0] in _VIEWS
+            and isinstance(v[1], dict)
+            for v in views
+        )
+        for i, views in found.items()
+    )
 
 
 def as_call(
@@ -45,7 +65,7 @@ def as_call(
     views are those that they show."""
     given, views = [], {}
     for i, a in enumerate(args):
-        seen: list[View] = []
+        seen: list[View] = list(settings.get(VIEW_SETTING, {}).get(i, ()))
         while (below := _view(a)) is not None:
             a, view = below
             seen[:0] = view

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.support import DTypeError, at, caller_line
-from eqsat.terms.complex_calls import OF_COMPLEX, as_call
+from eqsat.terms.complex_calls import OF_COMPLEX, as_call, settings_of
 from eqsat.terms.op import CONSTANT, SCALAR, Op
 from eqsat.terms.promotion import (
     beyond,
@@ -53,7 +53,10 @@ def make(
     op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
 ) -> Term:
     """The node itself: no promotion, attributes already in normal form."""
-    if _is_of_complex(op, args, attrs):
+    if op.name == OF_COMPLEX:
+        settings = settings_of(attrs["settings"])
+        args, attrs = as_call(attrs["function"], args, settings)
+    elif _is_of_complex(op, args, attrs):
         args, attrs = as_call(op.name, args, attrs)
         op = Op.registry[OF_COMPLEX]
     values = tuple(attrs[n] for n in op.attrs)

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eqsat.support import EqsatError, cached_property, counted
-from eqsat.terms import SCALAR, Custom, Op, Term, TermGraph, Type, make, scalar
+from eqsat.terms import (
+    OF_COMPLEX,
+    SCALAR,
+    Custom,
+    Op,
+    Term,
+    TermGraph,
+    Type,
+    make,
+    scalar,
+)
 from eqsat.trace.tracer import Tracer
 
 
@@ -201,4 +211,6 @@ def label(term: Term) -> str:
     if term.op is KERNEL:
         body: KernelBody = term.attrs[0]  # type: ignore[assignment]
         return body.label
+    if term.op.name == OF_COMPLEX:
+        return f"complex_{str(term.attrs[0]).rpartition('.')[2]}"
     return term.op.name

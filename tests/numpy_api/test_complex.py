@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import expressions
 import numpy as np
 import pytest
+from evaluate import assert_same, traced
 
 import eqsat as eq
 
@@ -174,3 +176,52 @@ def test_as_numpy(text: str) -> None:
         want = result(f, given)
         for backend in BACKENDS:
             assert result(eq.jit(f, backend), given) == want, (dtype, backend)
+
+
+# -- what is written for real numbers, of complex ones ---------------------------------
+
+GROUPS = {
+    name: written(texts) for name, texts in vars(expressions).items() if name.isupper()
+}
+REAL = "histogram sp. returned=True".split()
+"""Parts of expressions that are refused where NumPy or SciPy takes complex numbers:
+histograms, of their real parts, functions of SciPy, and an average with its weights."""
+
+
+def complex_arrays() -> dict[str, Any]:
+    """The arrays of those expressions, complex where they were floats of 32 bits."""
+    rng = np.random.default_rng(0)
+    found = expressions.arrays()
+    for name in "xyvm":
+        x = found[name]
+        found[name] = (x + 1j * rng.standard_normal(x.shape)).astype(np.complex64)
+    s = (rng.standard_normal((3, 3)) + 1j * rng.standard_normal((3, 3))).astype("c8")
+    found["s"] = s @ s.conj().T + 4 * np.eye(3, dtype=np.complex64)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_expression_of_real_numbers_is_something_else(group: str) -> None:
+    import scipy.special as sp
+
+    arrays = complex_arrays()
+    known = {"np": np, "sp": sp, "C": np.ones((3, 4), np.float32) / 3}
+    for text in GROUPS[group]:
+        f = eval(f"lambda {', '.join(arrays)}: {text}", known)
+        try:
+            want: Any = f(*(a.copy() for a in arrays.values()))
+        except (TypeError, ValueError, OverflowError) as error:
+            want = error
+        try:
+            found = traced(f, *arrays.values())
+        except eq.EqsatError as error:
+            asked = isinstance(want, Exception) or any(part in text for part in REAL)
+            assert asked, (text, error)
+            continue
+        assert not isinstance(want, Exception), (text, want)
+        try:
+            assert_same(found, want, 2e-5)
+        except AssertionError as error:
+            error.add_note(text)
+            raise

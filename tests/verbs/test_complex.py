@@ -249,3 +249,45 @@ def test_mlx_has_one_complex_dtype() -> None:
     np.testing.assert_allclose(got, np.exp(z) * 2j, rtol=1e-6)
     with pytest.raises(eq.BackendError, match="complex64 only"):
         eq.jit(lambda z: z * 2, "mlx")(Z)
+
+
+# -- memory ----------------------------------------------------------------------------
+
+
+def layouts(z: Any) -> dict[str, Any]:
+    """The elements of ``z`` as they may lie in memory."""
+    found = {"packed": z}
+    if z.ndim:
+        found["reversed"] = z[::-1]
+        found["columns"] = np.ascontiguousarray(z.T).T
+        found["every other"] = np.repeat(z, 2, -1)[..., ::2]
+        found["repeated"] = np.broadcast_to(z, (2, *z.shape))
+    for start in (1, 8):  # which is no multiple of the size of an element
+        room = np.empty(z.nbytes + start, np.uint8)
+        found[f"behind {start}"] = room[start:].view(z.dtype).reshape(z.shape)
+        found[f"behind {start}"][...] = z
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (65,), (33, 65), (3, 1, 5)])
+def test_arrays_however_they_lie(shape: tuple[int, ...], dtype: Any) -> None:
+    z = (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+
+    def f(z: Any) -> Any:
+        return z, z.copy(), z * 2j, z.imag, np.where(abs(z) > 1, z, 0)
+
+    for threads in (1, 4):
+        g = eq.jit(f, options=eq.Options(threads=threads))
+        for x in layouts(z).values():
+            for got, want in zip(g(x), f(x), strict=True):
+                same(got, want)
+
+
+def test_a_sum_into_a_complex_array() -> None:
+    def f(x: Any) -> Any:
+        found = np.zeros(4, complex)
+        np.sum(x, 0, out=found)
+        return found
+
+    same(eq.jit(f)(X.astype(np.float32)), f(X.astype(np.float32)))
