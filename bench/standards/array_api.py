@@ -49,7 +49,8 @@ def read_report(report: Path) -> Record:
     suite = ElementTree.parse(report).getroot()[0]
     found: Outcomes = {}
     for case in suite.iter("testcase"):
-        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        module = case.get("classname", "").split(".")[1].removeprefix("test_")
+        name = f"{module}::{case.get('name')}"
         found[name] = "passed", ""
         for child in case:
             if child.tag in ("failure", "error"):
@@ -97,7 +98,7 @@ def array_api(
         seen = {m: found[m]["seconds_s"] for m in MODULES}
         head = {**machine(), "examples": examples, "seed": seed, "seconds_s": seen}
         write(out, {**head, "modules": tables, "departures": apart})
-    Console(width=120).print(_table(tables))
+    Console(width=140).print(_table(tables))
     for name, why in apart.items():
         click.echo(f"{name}\n  {why}")
     click.echo(f"{len(apart)} tests that NumPy passes fail")
