@@ -197,7 +197,8 @@ class LazyArray(StandardArray, Tracer):
     shows. What was computed of it before keeps the old one, and so does what NumPy
     would make a view: ``x[1:]``, ``x.T`` and ``x.reshape(n)`` are arrays of their own,
     and writing to them does not change ``x``. An array of NumPy that was made of it
-    keeps its values too. The other ways to write to an array are errors.
+    keeps its values too. Other ways to write are errors: ``out=x``, ``np.copyto``, and
+    a function of :func:`jit` that writes to its arguments.
 
     Values are asked for by :meth:`eval`, ``np.asarray``, ``float``, ``int``, ``bool``
     (as ``if`` and ``while`` do), ``in``, ``item``, ``tolist``, ``print``, ``repr``,

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.bench
 
 REPORT = """<testsuites><testsuite time="1.5">
 <testcase classname="array_api_tests.test_a" name="test_x[add]" />
-<testcase classname="array_api_tests.test_a" name="test_y">
+<testcase classname="array_api_tests.test_a.TestY" name="test_y">
   <failure message="AssertionError: 1 != 2&#10;more">text</failure></testcase>
 <testcase classname="array_api_tests.test_b" name="test_z">
   <skipped message="no" /></testcase>
@@ -30,8 +30,8 @@ def test_a_report_is_counted_by_module(tmp_path: Path) -> None:
     found = read_report(path)
     assert found["seconds_s"] == 1.5
     assert counted(found["tests"]) == {
-        "test_a": {"passed": 1, "failed": 1},
-        "test_b": {"skipped": 1},
+        "a": {"passed": 1, "failed": 1},
+        "b": {"skipped": 1},
     }
 
 
