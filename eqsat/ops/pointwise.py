@@ -300,7 +300,12 @@ def cast(x: Any, dtype: Any) -> Any:
         return x if getattr(x, "dtype", None) == dtype else cast_op(x, dtype=dtype)
     if is_traced(x) and dtype_of(x) == np.dtype(dtype):
         return x
-    return cast_op(x, dtype=np.dtype(dtype).name)
+    try:
+        return cast_op(x, dtype=np.dtype(dtype).name)
+    except OverflowError as error:
+        raise DTypeError(
+            f"{x} as {np.dtype(dtype)}: {error}{at(caller_line())}"
+        ) from error
 
 
 def clip(

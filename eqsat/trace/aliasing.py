@@ -204,6 +204,39 @@ def layout_of(x: Array) -> MemoryLayout | None:
     return layout
 
 
+def check_mask(x: Array, mask: Any, how: str) -> None:
+    """Raise :class:`TraceError` if ``mask`` shows elements of ``x`` in other places.
+    NumPy then reads parts of the mask after it has written to them; what is written
+    depends on how many elements it takes at a time."""
+    memory = getattr(mask, "memory", None)
+    if x.memory is None or memory is not x.memory or mask is x:
+        return
+    owner = MemoryLayout.of(x.memory.term).shown
+    one, other = _elements(x, owner), _elements(mask, owner)
+    if one is not None and other is not None:
+        same = _lies(one) == _lies(other)
+        if same or not np.shares_memory(one, other):
+            return
+    raise TraceError(
+        f"{how}: the mask shows the memory of x, to which is written\n"
+        f"  write under a copy, mask.copy(){at(caller_line())}"
+    )
+
+
+def _elements(x: Array, shown: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Which elements of ``shown``, for the owner of its memory, ``x`` shows; None where
+    that depends on a layout."""
+    for v in x.path:
+        if v.look is None:
+            return None
+        shown = v.look(shown)
+    return shown
+
+
+def _lies(x: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    return x.__array_interface__["data"], x.shape, x.strides
+
+
 def shown_by_layout(
     x: Any, found: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
 ) -> Any:

@@ -41,7 +41,7 @@ from eqsat.support import (
     made_elsewhere,
 )
 from eqsat.terms import Traced, axis_number, constant
-from eqsat.trace.aliasing import with_part
+from eqsat.trace.aliasing import check_mask, with_part
 
 
 def fitted(
@@ -142,11 +142,38 @@ def set_item(x: Any, key: Any, value: Any) -> None:
     how = "x[...] = y"
     check(x, how)
     value = stacked(settled(value)) if holds_traced(value) else value
-    write(x, replaced(x, as_mask(settled(key), x.shape), value), how)
+    key = as_mask(settled(key), x.shape)
+    for k in key if isinstance(key, tuple) else (key,):
+        if _is_traced_mask(k):
+            check_mask(x, k, "x[mask] = y")
+    if _is_of_one_element(x, key):
+        check_number(value, how)
+    write(x, replaced(x, key, value), how)
+
+
+def _is_of_one_element(x: Any, key: Any) -> bool:
+    """Whether an integer for each axis, without ``...``, makes the key."""
+    keys = key if isinstance(key, tuple) else (key,)
+    return len(keys) == len(x.shape) and all(
+        not np.shape(k) and getattr(dtype_of(k), "kind", "i") in "iu"
+        for k in keys
+        if type(k) is not int
+    )
+
+
+def check_number(value: Any, how: str) -> None:
+    """Raise :class:`ShapeError`, as NumPy does, unless one element can be ``value``."""
+    if np.ndim(value):
+        shape = tuple(np.shape(value))
+        raise ShapeError(
+            f"{how}: one element of x is written, and the value is an array of shape "
+            f"{shape}\n  write y{list((0,) * len(shape))}{at(caller_line())}"
+        )
 
 
 def fill(x: Any, value: Any) -> None:
     """Write one number everywhere."""
+    check_number(settled(value), "x.fill(y)")
     x[...] = value
 
 
@@ -309,6 +336,7 @@ def _where(how: str, where: Any, value: Any, out: Any) -> Any:
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     how = "np.copyto(x, y)"
     check(dst, how)
+    check_mask(dst, where, "np.copyto(x, y, where=mask)")
     value = fitted(dst, src, dst.shape, how, casting)
     write(dst, _where(how, where, value, dst), how)
 

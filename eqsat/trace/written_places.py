@@ -25,7 +25,7 @@ from eqsat.numpy_api import (
 from eqsat.ops import is_traced
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
 from eqsat.trace import in_place
-from eqsat.trace.in_place import check, fitted, like, replaced, write
+from eqsat.trace.in_place import check, check_number, fitted, like, replaced, write
 
 _ROUNDS = 64
 """Writes to one place, one after the other, from which programs would be long."""
@@ -259,6 +259,8 @@ class FlatView:
     def __setitem__(self, key: Any, value: Any) -> None:
         how = "x.flat[i] = y"
         key = settled(key)
+        if not np.shape(key) and not isinstance(key, slice):
+            check_number(settled(value), how)
         places = key if is_traced(key) else np.arange(len(self))[key]
         if is_traced(key) and key.dtype == np.dtype(bool):
             putmask(self.array, key, value, "unsafe")

@@ -244,9 +244,11 @@ def _is_small(value: Any) -> bool:
 def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str | None:
     """The line with names and numbers of what is there, or None."""
     choices = _choices(held, rng, kind)
+    told = kind == "small" and _TELLS_ZEROS.search(template)
 
     def chosen(key: re.Match[str]) -> str:
-        return rng.choice(choices[key[1]])
+        name = rng.choice(choices[key[1]])
+        return f"({name} + 0)" if told and name in held else name
 
     try:
         while "{" in template:
@@ -261,6 +263,9 @@ def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str 
 _CHOOSES = re.compile(r"max|min|clip|sort\(")
 """What may choose between 0 and −0: NumPy's choice depends on dtype, length and
 processor. A 0 that is added makes 0 of either."""
+
+_TELLS_ZEROS = re.compile(r"copysign|signbit")
+"""What tells 0 from −0. Sums have no such sign: a row of the guide's table."""
 
 
 def _choices(held: dict[str, Any], rng: Random, kind: str) -> dict[str, Sequence[str]]:

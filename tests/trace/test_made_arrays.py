@@ -694,7 +694,14 @@ def in_a_list(x: Any) -> None:
         (lambda x: np.zeros(x[0].astype(int)), TraceError, "takes no traced value"),
         (lambda x: np.zeros((2, x[0].astype(int))), TraceError, "the index value"),
         (lambda x: np.array([[x[0]], x]), ShapeError, r"shapes \[\(1,\), \(6,\)\]"),
-        (lambda x: np.zeros(3).__setitem__(0, x), ShapeError, "does not broadcast"),
+        (lambda x: np.zeros(3).__setitem__(0, x), ShapeError, r"write y\[0\]"),
+        (lambda x: np.zeros((2, 3)).__setitem__(0, x), ShapeError, "not broadcast"),
+        (lambda x: np.zeros(3).__setitem__(0, x[:1]), ShapeError, "one element of x"),
+        (lambda x: x.copy().__setitem__(np.int8(0), x[:1]), ShapeError, "one element"),
+        (lambda x: np.zeros(3).flat.__setitem__(0, x[:1]), ShapeError, "one element"),
+        (lambda x: np.zeros(3).fill(x[:1]), ShapeError, "one element of x is written"),
+        (lambda x: np.select([x[:0] > 0], [x[:0].astype(int)], 2**64), DTypeError,
+         "18446744073709551616 as int64"),
         (lambda x: np.zeros(3).__setitem__(5, x[0]), IndexError, "out of bounds"),
         (lambda x: np.zeros(6, int).__iadd__(x), DTypeError, "cannot write dtype"),
         (lambda x: np.zeros(2, "G").__setitem__(0, x[0]), DTypeError, "complex256"),
@@ -717,6 +724,56 @@ def test_what_cannot_be_done_says_why(
     with pytest.raises(kind, match=message) as caught:
         eq.jit(f)(X)
     assert f"{__file__}:" in str(caught.value)
+
+
+def under_itself(x: Any) -> None:
+    x[x] = False
+
+
+def under_the_same(x: Any) -> None:
+    x[x[:]] = False
+    np.copyto(x.T, False, where=x.T)
+
+
+def of_the_other_half(x: Any) -> None:
+    x[:3][x[3:]] = False
+
+
+def under_a_copy(x: Any) -> None:
+    x[x[::-1].copy()] = False
+
+
+@pytest.mark.parametrize(
+    "write", [under_itself, under_the_same, of_the_other_half, under_a_copy]
+)
+def test_a_mask_of_the_array_that_is_written(write: Callable[[Any], None]) -> None:
+    def f(x: Any) -> Any:
+        m = x > 0.5
+        write(m)
+        return m
+
+    np.testing.assert_array_equal(eq.jit(f)(X), f(X))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda m: m.__setitem__(m[::-1], False),
+        lambda m: m.__setitem__(m[::-1], m[m[::-1]]),
+        lambda m: m[1:].__setitem__(m[:-1], True),
+        lambda m: np.copyto(m, True, where=m[::-1]),
+    ],
+)
+def test_a_mask_that_changes_while_it_is_read(write: Callable[[Any], None]) -> None:
+    """What NumPy writes then depends on how many elements it takes at a time."""
+
+    def f(x: Any) -> Any:
+        m = x > 0
+        write(m)
+        return m
+
+    with pytest.raises(TraceError, match=r"the mask shows .*\n.*mask\.copy\(\)"):
+        eq.jit(f)(X)
 
 
 def test_errors_of_numpy_that_are_not_about_tracing_stay() -> None:
