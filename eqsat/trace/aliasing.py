@@ -208,10 +208,10 @@ def check_mask(x: Array, mask: Any, how: str) -> None:
     """Raise :class:`TraceError` if ``mask`` shows elements of ``x`` in other places.
     NumPy then reads parts of the mask after it has written to them; what is written
     depends on how many elements it takes at a time."""
-    memory = x.memory
-    if memory is None or getattr(mask, "memory", None) is not memory or mask is x:
+    of_mask = getattr(mask, "memory", None)
+    if x.memory is None or of_mask is not x.memory or mask is x:
         return
-    owner = MemoryLayout.of(memory.term).shown
+    owner = MemoryLayout.of(of_mask.term).shown
     one, other = _elements(x, owner), _elements(mask, owner)
     if one is not None and other is not None:
         same = _lies(one) == _lies(other)
