@@ -274,8 +274,10 @@ MASKS = lines("""
     {h} / {h} == {h}
     np.equal({a}.astype('{t}'), {a})
     np.zeros({s}, bool)
-    np.greater({a}, {n}, where={m}, out=np.zeros_like({a}, bool))
+    np.greater({a}, {b}, where={m}, out=np.zeros_like({a}, bool))
 """)
+"""``np.greater(unsigned, -1, where=m, out=o)`` crashes NumPy 2.4, so that ``where`` is
+drawn with arrays alone."""
 DECISIONS = lines("""
     np.floor({a} / 3)
     np.rint({a} * 0.1)
