@@ -218,6 +218,7 @@ class LazyArray(StandardArray, Tracer):
 
     __slots__ = ("first", "given", "kind", "made", "now", "place", "recipe", "value")
 
+    __class__ = vars(object)["__class__"]  # not that of the arrays of a traced function
     was_written: ClassVar[bool] = False
     """Whether it was written to. Arrays that it was given to before that see ``first``,
     and ``now`` is what it is."""

@@ -396,7 +396,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
         dtype = np.dtype(dtype)
         if type(fill_value) is int and is_float(dtype):
             fill_value = float(fill_value)
-        check_range("full_like", fill_value, dtype)
+        check_range("full_like", fill_value, np.dtype(int) if dtype == BOOL else dtype)
         dtype = dtype.name
     one = like.lift(cast_op, [fill_value], {"dtype": dtype})
     return broadcast_to(one, known_sizes("full_like", x) if shape is None else shape)

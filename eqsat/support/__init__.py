@@ -9,6 +9,7 @@ from eqsat.support.disk_cache import base_folder, is_on
 from eqsat.support.egglog_engine import bindings, version
 from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
 from eqsat.support.errors import (
+    LIBRARIES,
     BackendError,
     BoundsError,
     BudgetWarning,
@@ -34,6 +35,7 @@ from eqsat.support.errors import (
     at,
     caller_line,
     caller_place,
+    is_of_library,
     line_of,
     made_elsewhere,
     nearest,

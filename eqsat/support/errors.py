@@ -156,6 +156,8 @@ def _folder(package: str) -> list[str]:
 
 
 _PACKAGES = ("eqsat", "numpy", "scipy")
+LIBRARIES = frozenset({*_PACKAGES, "mlx"}) | sys.stdlib_module_names - {"__main__"}
+"""Packages whose names nobody changes."""
 _SKIPPED = (
     str(Path(__file__).parents[1]) + os.sep,
     *_folder("numpy"),
@@ -163,6 +165,12 @@ _SKIPPED = (
 )
 _KNOWN: dict[str, bool] = {}
 """Files seen so far, and whether they are passed over: every traced operation asks."""
+
+
+def is_of_library(frame: FrameType) -> bool:
+    """Whether the code in a frame is eqsat's, NumPy's, SciPy's, MLX's or Python's."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] in LIBRARIES
 
 
 Place = tuple[CodeType, int]

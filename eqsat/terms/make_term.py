@@ -27,6 +27,7 @@ from eqsat.terms.type_rules import dtype_code, is_complex, is_float
 _COMPARISONS = frozenset(
     (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 )
+_I8 = np.dtype(np.int64)
 _U8 = np.dtype("u8")
 _BOOL = np.dtype(bool)
 
@@ -145,6 +146,9 @@ def _known(graph: TermGraph, value: Any, dtype: Any = None) -> Term:
 
 def _promote(op: Op, graph: TermGraph, args: Sequence[Any]) -> list[Term]:
     """Arguments as terms of the dtypes in which ``op`` computes."""
+    if op.truths and op.ufunc is not None:
+        for a in args:
+            check_range(op.name, a, _I8)
     args = [_truth(graph, a) if i in op.truths else a for i, a in enumerate(args)]
     known = [dtype_of(op.name, i, a) for i, a in enumerate(args)]
     if op.ufunc in _COMPARISONS:

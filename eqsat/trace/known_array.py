@@ -307,6 +307,9 @@ def _shows_other_memory(owner: np.ndarray[Any, Any]) -> bool:
     return not of_numpy and not is_immutable(owner)
 
 
+_CLASS = vars(object)["__class__"]
+
+
 def become_traced(x: KnownArray, graph: TermGraph) -> None:
     """Make ``x`` and the arrays that share its memory traced ones: a value that is not
     known is to be written to it.
@@ -327,7 +330,7 @@ def become_traced(x: KnownArray, graph: TermGraph) -> None:
         y.layout = aliasing.MemoryLayout.of(y.known) if memory is None else None
         y.term = constant(graph, y.settled())
         y.known = y.used = None
-        y.__class__ = Tracer
+        _CLASS.__set__(y, Tracer)
 
 
 def _check_private(members: Sequence[KnownArray]) -> None:

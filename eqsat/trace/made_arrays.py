@@ -15,7 +15,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, ModuleType
+from functools import lru_cache
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from eqsat.numpy_api import held, settled, stacked, supported_functions
 from eqsat.support import TraceError, at, caller_line
+from eqsat.terms import check_range
 from eqsat.trace.known_array import (
     KnownArray,
     UsedArrays,
@@ -45,6 +47,12 @@ _OF_NUMBERS = (
     "logspace ndarray ones require tri tril_indices triu_indices vander zeros"
 ).split()
 """Functions that make arrays of what need not be traced."""
+_NUMBER_TYPES = (
+    "bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 int_ uint intp uintp "
+    "byte ubyte short ushort intc uintc long ulong longlong ulonglong half single "
+    "double float16 float32 float64 complex64 complex128 csingle cdouble"
+).split()
+"""Types of numbers, called: ``np.float32(x.sum())``."""
 _KEYED = "c_ mgrid ogrid r_".split()
 _OF_SEVERAL = frozenset(
     {
@@ -163,6 +171,8 @@ def _in_order(order: str) -> Callable[..., Any]:
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any) -> Any:
     if type(fill_value) is int:
+        if dtype is not None and np.dtype(dtype).kind == "b":
+            check_range("np.full", fill_value, np.dtype(int))
         fill_value = _fits(fill_value, dtype, "np.full")
     fill = _array(fill_value, dtype, copy=False)
     return np.copy(np.broadcast_to(fill, shape))
@@ -179,7 +189,14 @@ def _full_like(
     )
 
 
+def _of_type(kind: type[np.generic]) -> Callable[[Any], Any]:
+    """``kind(x)``: a number for an array without axes."""
+    return lambda x: stacked(x).astype(kind)[()]
+
+
 _OF_TRACED: dict[Any, Callable[..., Any]] = {
+    **{kind: _of_type(kind) for kind in (vars(np)[n] for n in _NUMBER_TYPES)},
+    np.isscalar: lambda element: not getattr(element, "is_array", True),
     np.array: _array,
     np.asarray: _asarray,
     np.asanyarray: _asarray,
@@ -238,7 +255,7 @@ class _Attribute:
         frame = sys._getframe(1)
         if not _asks(frame, self.name) or not makes_known(frame):
             return own
-        if isinstance(own, type) and not _calls(frame):
+        if isinstance(own, type) and not _calls(frame.f_code, frame.f_lasti):
             return own
         return (_KeyedMaker if self.name in _KEYED else _Maker)(own)
 
@@ -269,12 +286,12 @@ def _asks(frame: FrameType, name: str) -> bool:
     return code.co_names[place] == name
 
 
-def _calls(frame: FrameType) -> bool:
-    """Whether the code in ``frame`` calls the attribute of a name that it asks for:
+@lru_cache(maxsize=1024)
+def _calls(code: CodeType, place: int) -> bool:
+    """Whether ``code`` calls the attribute of a name that it asks for at ``place``:
     ``np.ndarray(3)``, and not ``isinstance(x, np.ndarray)``."""
-    every = dis.get_instructions(frame.f_code)
-    steps = [s for s in every if s.opname != "EXTENDED_ARG"]
-    here = next(i for i, s in enumerate(steps) if s.offset == frame.f_lasti)
+    steps = [s for s in dis.get_instructions(code) if s.opname != "EXTENDED_ARG"]
+    here = next(i for i, s in enumerate(steps) if s.offset == place)
     before, module, asked, behind = steps[max(here - 2, 0) : here + 2]
     if behind.opname in ("LOAD_ATTR", "LOAD_METHOD"):
         return False
@@ -288,7 +305,9 @@ def _calls(frame: FrameType) -> bool:
 def _names() -> Iterator[str]:
     supported = (n.removeprefix("np.") for n in supported_functions())
     writes = (f.__name__ for f in WRITES)
-    for name in dict.fromkeys([*_OF_NUMBERS, *_KEYED, *supported, *writes]):
+    for name in dict.fromkeys(
+        [*_OF_NUMBERS, "isscalar", *_NUMBER_TYPES, *_KEYED, *supported, *writes]
+    ):
         found = vars(np).get(name)
         if found is not None and not isinstance(found, np.ufunc):
             yield name

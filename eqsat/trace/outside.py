@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from eqsat.numpy_api import kind_of, memory_of
-from eqsat.support import SourceLine, pytree
+from eqsat.support import LIBRARIES, SourceLine, pytree
 from eqsat.trace.call_arguments import is_array
 from eqsat.trace.contents import Contents, is_immutable
 from eqsat.trace.random_state import has_state, owner_of, state_of
@@ -166,6 +166,7 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     return tuple(dict.fromkeys(found))
 
 
+_OWN = LIBRARIES - sys.stdlib_module_names
 _GENERATED = ("<frozen ", "<__array_function__", "<eqsat ")
 """How the names of files begin that nobody has written."""
 
@@ -176,14 +177,10 @@ def _library_folders() -> tuple[str, ...]:
     return (*{sysconfig.get_path(n) for n in names}, *_GENERATED)
 
 
-_PACKAGES = frozenset({"eqsat", "numpy", "scipy", "mlx"})
-_LIBRARIES = _PACKAGES | sys.stdlib_module_names - {"__main__"}
-
-
 def _is_library(module: object, file: str = "") -> bool:
     """Whether code or a module is of a library, whose names nobody changes."""
     top = str(module).partition(".")[0]
-    if top in _LIBRARIES or file.startswith(_library_folders()):
+    if top in LIBRARIES or file.startswith(_library_folders()):
         return True
     return file == "<string>" and top.startswith("namedtuple_")  # written by Python
 
@@ -196,7 +193,7 @@ def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
 def package_of(fn: Any) -> str:
     """The package that a function is of; empty where that is a library."""
     top = str(getattr(fn, "__module__", "")).partition(".")[0]
-    return "" if top in _LIBRARIES else top
+    return "" if top in LIBRARIES else top
 
 
 def _is_users_module(value: ModuleType) -> bool:
@@ -411,7 +408,7 @@ class NameReader:
             self._class(value, written)
         elif isinstance(value, ModuleType):
             self._module(value, written)
-        elif type(value).__module__.partition(".")[0] in _PACKAGES or is_array(value):
+        elif type(value).__module__.partition(".")[0] in _OWN or is_array(value):
             return
         else:
             self._object(value, written)

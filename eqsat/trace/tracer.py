@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from operator import attrgetter
@@ -33,6 +34,7 @@ from eqsat.support import (
     TraceError,
     at,
     caller_line,
+    is_of_library,
     made_elsewhere,
     unwatched_methods,
 )
@@ -142,6 +144,17 @@ def _filled(
     return ops.full_like(like, one[()], one.dtype, np.empty(shape, bool).shape)
 
 
+def _class_in_place(self: Any) -> type:
+    """What :func:`isinstance` asks for after the type: in code that is not of a library
+    it is the class of NumPy's array, or number, in the place of a traced one."""
+    frame = sys._getframe(1)
+    if frame.f_globals.get("__name__") == "abc" and frame.f_back is not None:
+        frame = frame.f_back  # isinstance(x, numbers.Number)
+    if is_of_library(frame):
+        return type(self)
+    return np.ndarray if self.is_array else self.term.dtype.type
+
+
 @unwatched_methods
 class Tracer(Operators):
     """Stands for an array: shape and dtype are known while tracing, values are not.
@@ -150,6 +163,7 @@ class Tracer(Operators):
     memory (:mod:`eqsat.trace.aliasing`).
     """
 
+    __class__ = property(_class_in_place)
     __slots__ = (
         *("__weakref__", "is_array", "known", "layout", "memory", "path", "term"),
         "used",

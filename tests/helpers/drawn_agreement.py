@@ -20,6 +20,7 @@ import numpy as np
 from numpy_programs import NumpyProgram, numpy_program
 
 import eqsat as eq
+from eqsat.support.errors import VerifyError
 from eqsat.testing.agreement import Computed, agreement
 from eqsat.trace.call_arguments import flatten_arguments
 from eqsat.trace.trace import trace
@@ -119,6 +120,8 @@ def _pairs(want: Any, got: Any) -> Iterator[tuple[Any, Any]]:
 def _errors(want: Any, got: Any) -> str:
     if not isinstance(got, Exception):
         return f"NumPy raises {want!r}, eqsat gives {got!r}"
+    if isinstance(got, VerifyError):
+        return f"eqsat made what its verifier refuses: {got}"
     if isinstance(want, Exception):
         fits = isinstance(got, type(want) | eq.EqsatError)
         return "" if fits else f"NumPy raises {want!r}, eqsat {got!r}"

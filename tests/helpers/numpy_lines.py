@@ -320,7 +320,7 @@ DECISIONS = lines("""
     np.bincount(abs({i}).ravel().astype('int64') % 5, minlength=5)
     np.histogram({f}, [-3, -1, 0.1, 2, 7])[0]
     (({f}[..., None] >= np.arange(4) * 0.1) & ({f}[..., None] < 0.2)).sum(0)
-    np.clip(np.floor(({f} - {f}.min()) / ({f}.max() - {f}.min()) * 5), 0, 4)
+    np.clip(np.floor(({f} - {f}.min()) / ({f}.max() - {f}.min() + 0) * 5), 0, 4)
     {a}.argmax()
     np.float64({a}.max()) // 3
     np.where({a} / 3 * 3 == {a}, {a}, {b})

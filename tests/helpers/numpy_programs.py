@@ -188,7 +188,7 @@ def _extended(
     lines = rng.choice(KINDS[program.kind])
     kind = "" if lines is table.WRITES else program.kind
     text = _filled(rng.choice(lines), values, rng, kind)
-    if text is None or _meets_in_float(text, values) or _is_cut(text, values):
+    if text is None or any(f(text, values) for f in _DEPARTURES):
         return program, values
     name = f"v{len(program.lines)}"
     line = text if lines is table.WRITES else f"{name} = {text}"
@@ -223,6 +223,16 @@ def _is_cut(text: str, held: dict[str, Any]) -> bool:
     x = np.asarray(held[found[1]]).astype(float)
     limits = np.iinfo(dtype)
     return bool(x.size and not (limits.min <= x.min() and x.sum() < limits.max / 2))
+
+
+def _scales(text: str, held: dict[str, Any]) -> bool:
+    """Whether ``np.dot`` multiplies an array by one number, of which BLAS takes 0 times
+    NaN for 0."""
+    found = re.match(r"np\.dot\((\w+), (\w+)\.T\)", text)
+    return found is not None and not all(np.ndim(held[n]) for n in found.groups())
+
+
+_DEPARTURES = (_meets_in_float, _is_cut, _scales)
 
 
 def _is_sized(value: Any) -> bool:

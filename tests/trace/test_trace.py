@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -218,7 +219,7 @@ def test_what_is_known_while_tracing() -> None:
         assert x.dtype == np.float32 and x.nbytes == 48 and x.itemsize == 4
         assert repr(x) == f"{x}" == f"{x:.3f}" == "Tracer(shape=(3, 4), dtype=float32)"
         assert copy.copy(x).term is copy.deepcopy(x).term is x.term
-        assert not isinstance(x, np.ndarray) and not hasattr(x, "tofile")
+        assert isinstance(x, np.ndarray) and not hasattr(x, "tofile")
         assert np.result_type(x, np.float64) == np.float64
         a, *rest = x
         assert a.shape == (4,) and len(rest) == 2
@@ -226,6 +227,30 @@ def test_what_is_known_while_tracing() -> None:
         return x
 
     trace(f, [draw(3, 4)])
+
+
+def test_what_a_traced_value_is_an_instance_of() -> None:
+    """What NumPy's array or number is, in the user's code."""
+
+    def f(x: Any) -> Any:
+        made = np.zeros(3)
+        written = np.zeros(3)
+        written[0] = x.sum()
+        kinds = (np.ndarray, np.generic, np.float64, np.floating, float, int, bool)
+        kinds += (np.bool_, numbers.Number, Sequence, list)
+        values = (x, x[0, 0], x[0, 0] > 1, x.sum(), x[..., 0, 0], made, written)
+        values += (x.astype("f4")[0, 0], np.int64(x[0, 0]), np.argmax(x), x + 1)
+        told = [[isinstance(v, kind) for kind in kinds] for v in values]
+        told.append([np.isscalar(v) for v in values])
+        match x[0, 0]:
+            case np.ndarray():
+                told.append(["array"])
+            case float():
+                told.append(["float"])
+        return str(told)
+
+    x = draw(3, 4).astype(np.float64)
+    assert eq.jit(f)(x) == f(x)
 
 
 def test_equal_expressions_are_one_term() -> None:
