@@ -68,4 +68,4 @@ from .pieces import (
 )
 from .tuning import EPYC, LOOPS, LoopTuning, number
 from .verify import broken_piece, extent_of, verify
-from .verify_nest import Extent, broken_nest
+from .verify_nest import Extent, bounds, broken_nest

@@ -21,6 +21,7 @@ from eqsat.backends.loop_ir.nest import (
     Accumulate,
     Load,
     Store,
+    Within,
 )
 from eqsat.backends.loop_ir.pieces import (
     Loops,
@@ -307,6 +308,24 @@ def test_what_is_overwritten_before_it_is_read() -> None:
         planned(program, 1), at, lambda nest: replace(nest, aliased=frozenset())
     )
     refused(layered, "tanh", "one memory are known to be")
+
+
+def test_what_is_read_beside_the_place_that_is_written() -> None:
+    """A part of the result that an index reads, and the other part that is written."""
+
+    def f(x: Any) -> Any:
+        made = ~x
+        return np.concatenate([made, np.maximum(made[[0]], 5)])
+
+    layered = planned(eq.jit(f).lower(np.array([4])).program, 1)
+    verify_plan(layered)
+    at = len(layered.parts) - 1
+
+    def further(s: Any) -> Any:
+        return replace(s, high=2) if isinstance(s, Within) else s
+
+    with_nest(layered, at, lambda nest: nest.changed(further))
+    refused(layered, "take", "is read where it is written")
 
 
 # -- groups ----------------------------------------------------------------------------

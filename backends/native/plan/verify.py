@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from math import inf
 from typing import cast
 
 from eqsat.kernels import Kernel, View
@@ -27,6 +28,8 @@ from ...loop_ir import (
     Product,
     Scatter,
     Store,
+    Within,
+    bounds,
     broken_piece,
     extent_of,
 )
@@ -361,12 +364,37 @@ def _step(step: PlanStep, blocks: Blocks, name: str) -> Iterator[Broken]:
         yield from _aliases(p, blocks, memory, name)
 
 
+class _Spans:
+    """The bytes of their blocks that statements of a nest touch."""
+
+    def __init__(self, p: Loops, memory: Sequence[MemoryRef]) -> None:
+        self.nest, self.memory = p.nest, memory
+        statements = p.nest.statements()
+        self.within = {s.target: s for s in statements if isinstance(s, Within)}
+
+    def of(self, s: Load | Gather | Store) -> tuple[float, float]:
+        """From where, and to where, ``s`` may touch its block."""
+        start, size = self.memory[s.buffer].byte, self.nest.buffers[s.buffer].dtype
+        low, high = bounds(s.at)
+        if isinstance(s, Gather):
+            if (known := self.within.get(s.by)) is None:
+                return -inf, inf
+            low, high = low + known.low, high + known.high - 1
+        return start + size.itemsize * low, start + size.itemsize * (high + 1)
+
+    def meet(self, a: Load | Gather | Store, b: Load | Gather | Store) -> bool:
+        """Whether ``a`` and ``b``, of one block, may touch the same bytes."""
+        one, other = self.of(a), self.of(b)
+        return one[0] < other[1] and other[0] < one[1]
+
+
 def _aliases(
     p: Loops, blocks: Blocks, memory: Sequence[MemoryRef], name: str
 ) -> Iterator[Broken]:
     """Where a nest reads memory that it writes, it reads what it is about to write."""
     nest = p.nest
     stores = [s for s in nest.statements() if type(s) is Store]
+    spans = _Spans(p, memory)
     for s in nest.statements():
         if not isinstance(s, (Load, Gather)):
             continue
@@ -374,11 +402,16 @@ def _aliases(
         over = [t for t in stores if blocks.block(memory[t.buffer]) == blocks.block(m)]
         if not over:
             continue
-        if isinstance(s, Gather) or all(
-            t.at != s.at or memory[t.buffer] != m for t in over
-        ):
+        met = [t for t in over if spans.meet(s, t)]
+        if isinstance(s, Gather):
+            broken = bool(met)
+        else:
+            broken = bool(met) and all(
+                t.at != s.at or memory[t.buffer] != m for t in met
+            )
+        if broken:
             rule = "what is overwritten is read where it is written"
-            yield Broken(f"{name}: {nest.buffers[s.buffer].name}", rule, s, over)
+            yield Broken(f"{name}: {nest.buffers[s.buffer].name}", rule, s, met)
         for i in {s.buffer, *(t.buffer for t in over)}:
             if i not in nest.aliased and any(t.buffer != s.buffer for t in over):
                 rule = "buffers that are one memory are known to be"
