@@ -307,7 +307,7 @@ def mine(x):
         """@reduction(
     combine=np.add,
     identity=0,
-    finish=lambda s, n: s / n if isinstance(s, np.ndarray) else s / (n + 1),
+    finish=lambda s, n: s / (n + 1) if hasattr(s, "term") else s / n,
 )
 def mine(x):
     return x
@@ -316,7 +316,7 @@ def mine(x):
     ),
     "expression": (
         """mine = pointwise(
-    "mine", lambda x: x * 2 if isinstance(x, np.ndarray) else x * 3
+    "mine", lambda x: x * 3 if hasattr(x, "term") else x * 2
 )
 """,
         ["on numpy", "differ by"],
