@@ -92,16 +92,17 @@ def make(k):
     jitted(x), jitted(x)
 for k in range(200): make(k)
 gc.collect(); before = resident()
-for k in range(1000): make(200 + k)
+for k in range(5000): make(200 + k)
 gc.collect(); grown = resident() - before
+print(f"{grown / 2**20:.1f} MiB")
 assert grown < MOST << 20, f"{grown / 2**20:.1f} MiB"
 """
 
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("backend, most", [("native", 6), ("numpy", 4)])
-def test_a_thousand_functions_that_are_dropped_hold_nothing(
+@pytest.mark.parametrize("backend, most", [("native", 12), ("numpy", 4)])
+def test_functions_that_are_dropped_hold_nothing(
     backend: str, most: int
 ) -> None:
     """llvmlite keeps 1.5 KB of each builder of passes."""
