@@ -369,6 +369,8 @@ class LazyArray(StandardArray, Tracer):
     def __repr__(self) -> str:
         return "eq." + repr(np.asarray(self)).replace("\n", "\n   ")
 
+    __reduce_ex__ = object.__reduce_ex__
+
     def __reduce__(self) -> Any:
         return array, (self._value(),)
 

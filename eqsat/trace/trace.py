@@ -334,6 +334,12 @@ def _check_plain(out_tree: pytree.Structure) -> None:
                 "returns arrays, numbers, strings, None, and dicts, lists, tuples and "
                 f"dataclasses of them{at(caller_line())}"
             )
+        if isinstance(value, str) and "Tracer(shape=" in value:
+            raise TraceError(
+                f"{path} is a text of an array whose values are not known while "
+                f"tracing: {value!r}\n  return the array, and format the result"
+                f"{at(caller_line())}"
+            )
 
 
 def _strides(call: Arguments, place: int) -> tuple[int, ...]:

@@ -76,6 +76,9 @@ def _of_term(name: str, doc: str) -> Any:
     return property(attrgetter(f"term.{name}"), doc=doc)
 
 
+_TEXT = "return the array, and format the result"
+
+
 def _unknown_of(x: Any, what: str, advice: str) -> str:
     """The message of an error: ``what`` of the values is asked for."""
     return (
@@ -286,7 +289,11 @@ class Tracer(Operators):
         return f"Tracer(shape={self.shape}, dtype={self.dtype})"
 
     def __format__(self, spec: str) -> str:
+        if spec:
+            raise TraceError(_unknown_of(self, "the text", _TEXT))
         return repr(self)
+
+    __reduce_ex__ = _unknown("the pickle", "return the array, and pickle the result")
 
     def __copy__(self) -> Tracer:
         return self if self.has_value else type(self)(self.term, self.is_array)

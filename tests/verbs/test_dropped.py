@@ -102,9 +102,7 @@ assert grown < MOST << 20, f"{grown / 2**20:.1f} MiB"
 @needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize("backend, most", [("native", 12), ("numpy", 4)])
-def test_functions_that_are_dropped_hold_nothing(
-    backend: str, most: int
-) -> None:
+def test_functions_that_are_dropped_hold_nothing(backend: str, most: int) -> None:
     """llvmlite keeps 1.5 KB of each builder of passes."""
     run_in_child(f"BACKEND, MOST = {backend!r}, {most}\n{_MANY}")
 
