@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.lazy import LazyArray, array
+from eqsat.lazy import LazyArray, array_with, setting_of
 from eqsat.support import TraceError
 
 DEVICE = "cpu"
@@ -28,7 +28,7 @@ def of_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
             found = function(*args, **kwargs)
         except TraceError:
             found = function(*values(args), **values(kwargs))
-        return lazy(found)
+        return lazy(found, (args, kwargs))
 
     return call
 
@@ -38,21 +38,22 @@ def by_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return lazy(function(*values(args), **values(kwargs)))
+        return lazy(function(*values(args), **values(kwargs)), (args, kwargs))
 
     return call
 
 
-def lazy(found: Any) -> Any:
-    """What NumPy returned, nested as it may be, with lazy arrays in it."""
+def lazy(found: Any, given: Any = ()) -> Any:
+    """What NumPy returned, nested as it may be, with lazy arrays in it, for the backend
+    of those among what was ``given``."""
     if isinstance(found, LazyArray):
         return found
     if isinstance(found, (np.ndarray, np.generic)):
-        return array(found)
+        return array_with(found, setting_of(given))
     if isinstance(found, tuple) and hasattr(found, "_fields"):
-        return type(found)(*map(lazy, found))
+        return type(found)(*(lazy(f, given) for f in found))
     if isinstance(found, (tuple, list)):
-        return type(found)(map(lazy, found))
+        return type(found)(lazy(f, given) for f in found)
     return found
 
 

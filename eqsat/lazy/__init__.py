@@ -4,7 +4,7 @@ Knows what is recorded, and the programs that were compiled for it. Does not kno
 program is found: that is :func:`eqsat.jit`'s. Start with ``lazy_array.py``.
 """
 
-from eqsat.lazy.lazy_array import LazyArray, array, evaluate
+from eqsat.lazy.lazy_array import LazyArray, array, array_with, evaluate, setting_of
 from eqsat.lazy.programs import LOCK
 
-__all__ = ["LOCK", "LazyArray", "array", "evaluate"]
+__all__ = ["LOCK", "LazyArray", "array", "array_with", "evaluate", "setting_of"]

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from eqsat.lazy.setting import Setting, joined
 from eqsat.support import SourceLine, caller_line
 from eqsat.terms import (
     CONSTANT,
@@ -36,10 +37,12 @@ class ValuesAsked(BaseException):
 class Recorded(Term):
     """A term of a recording. It changes once: with its value it becomes a leaf."""
 
-    __slots__ = ("__weakref__", "value")
+    __slots__ = ("__weakref__", "setting", "value")
 
     value: Any
     """The array that it stands for, which nobody writes to; None while not known."""
+    setting: Setting | None
+    """How it is computed, where an array says so that it is computed of."""
 
     def settle(self, value: Any) -> None:
         """Make this a leaf that holds ``value``."""
@@ -66,13 +69,18 @@ class Recording(TermGraph):
         attrs: tuple[Hashable, ...],
         type_: Type,
         source: SourceLine | None = None,
+        setting: Setting | None = None,
     ) -> Recorded:
-        """A new term ``op(*args, **attrs)``."""
+        """A new term ``op(*args, **attrs)``, with the setting of its arguments."""
         self._check_own(op, args)
+        for a in cast(Sequence[Recorded], args):
+            if a.setting is not setting:
+                setting = joined(setting, a.setting)
         line = source or caller_line()
         number = next(self._numbers)
         made = Recorded.new(self, number, op, args, attrs, type_, line)
         object.__setattr__(made, "value", None)
+        object.__setattr__(made, "setting", setting)
         return made
 
     def known(self, op: Operator, array: np.ndarray[Any, Any]) -> Recorded:
@@ -86,9 +94,9 @@ class Recording(TermGraph):
                 self._copies[id(array)] = found
         return found
 
-    def leaf(self, value: Any, type_: Type) -> Recorded:
+    def leaf(self, value: Any, type_: Type, setting: Setting | None = None) -> Recorded:
         """A leaf with an array of any library, which nobody writes to."""
-        made = self.node(INPUT, (), (0,), type_)
+        made = self.node(INPUT, (), (0,), type_, setting=setting)
         made.settle(value)
         return made
 

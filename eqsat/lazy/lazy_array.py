@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, update_wrapper
+from functools import cache, reduce, update_wrapper
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -26,6 +26,7 @@ from eqsat.lazy.recipes import (
     spell,
     swapped,
 )
+from eqsat.lazy.setting import Setting, joined, setting
 from eqsat.lazy.standard import StandardArray
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import (
@@ -39,7 +40,10 @@ from eqsat.numpy_api import (
     refuse_subclass,
 )
 from eqsat.numpy_api import array as plain
+from eqsat.rulelang import RuleSet
 from eqsat.support import (
+    OptionError,
+    Options,
     Place,
     TraceError,
     at,
@@ -170,7 +174,10 @@ def _learned(
     given: Sequence[LazyArray],
 ) -> CallRecipe | None:
     """The recipe of a call: what it records of stand-ins."""
-    stand_ins = [_StandIn(RECORDING.node(INPUT, (), (0,), g.kind.type)) for g in given]
+    stand_ins = [
+        _StandIn(RECORDING.node(INPUT, (), (0,), g.kind.type, None, g.kind.setting))
+        for g in given
+    ]
     for stand_in, g in zip(stand_ins, given, strict=True):
         stand_in.kind = g.kind
     rest = iter(stand_ins)
@@ -244,7 +251,7 @@ class LazyArray(StandardArray, Tracer):
     def __init__(self, term: Term, is_array: bool = False) -> None:
         self.made = cast(Recorded, term)
         self.value = self.made.value
-        self.kind = array_kind(term.type, is_array)
+        self.kind = array_kind(term.type, is_array, self.made.setting)
         self.recipe, self.given, self.place = None, (), None
 
     shape: Shape = _of_kind("shape", "Sizes of the axes.")
@@ -255,7 +262,7 @@ class LazyArray(StandardArray, Tracer):
     nbytes: int = _of_kind("nbytes", "Bytes of all elements.")
     is_array = property(
         attrgetter("kind.is_array"),
-        lambda self, yes: setattr(self, "kind", array_kind(self.kind.type, yes)),
+        lambda self, yes: setattr(self, "kind", self.kind.as_array(yes)),
         doc="Whether NumPy has an array here, and not one of its numbers.",
     )
 
@@ -295,7 +302,8 @@ class LazyArray(StandardArray, Tracer):
         outputs = [LazyArray(t) for t in recorded_again(done, inputs)]
         if done.ends:
             evaluate_all(outputs)
-            return _made_lazy(done.unflatten([a.value for a in outputs]))
+            found = done.unflatten([a.value for a in outputs])
+            return _made_lazy(found, setting_of(outputs))
         return done.unflatten(outputs)
 
     def made_at_end(self, step: EndStep) -> Any:
@@ -305,7 +313,7 @@ class LazyArray(StandardArray, Tracer):
         mlx = any(is_mlx(a.value) for a in lazy)
         known = step.of(lambda a: np.asarray(a) if isinstance(a, LazyArray) else a)
         found = known.function(*known.args, **known.kwargs)
-        return _made_lazy(found, to_mlx if mlx else array)
+        return _made_lazy(found, setting_of(lazy), to_mlx if mlx else np.asarray)
 
     def _value(self) -> Any:
         if value_of(self) is None:
@@ -335,7 +343,7 @@ class LazyArray(StandardArray, Tracer):
         840 operations, which are evaluated in parts."""
         with LOCK():
             outline = Outline([self.term])
-            program = program_of(outline)
+            program = program_of(outline, self.kind.setting)
         low: Lowered = program.lower(*outline.leaves)
         return low
 
@@ -372,7 +380,7 @@ class LazyArray(StandardArray, Tracer):
     __reduce_ex__ = object.__reduce_ex__
 
     def __reduce__(self) -> Any:
-        return array, (self._value(),)
+        return array_with, (self._value(), self.kind.setting)
 
     # -- what differs from traced arrays -----------------------------------------------
 
@@ -387,7 +395,7 @@ class LazyArray(StandardArray, Tracer):
         if type(value) is np.ndarray and _is_basic(key):
             with suppress(IndexError):  # which is raised below in other words
                 view = np.asarray(value[key])
-                return _leaf(view, (view.dtype, view.shape))
+                return _leaf(view, (view.dtype, view.shape), self.kind.setting)
         found: LazyArray = _record(_getitem, (self, key), {})
         return found
 
@@ -459,10 +467,10 @@ class _StandIn(LazyArray):
 _new = LazyArray.__new__
 
 
-def _leaf(value: Any, type_: Type) -> LazyArray:
+def _leaf(value: Any, type_: Type, setting: Setting | None = None) -> LazyArray:
     """A lazy array whose values are known, and never change."""
     made = _new(LazyArray)
-    made.value, made.kind = value, array_kind(type_)
+    made.value, made.kind = value, array_kind(type_, False, setting)
     made.recipe = made.made = made.place = None
     made.given = ()
     return made
@@ -524,7 +532,8 @@ def _term_of(array: LazyArray) -> Recorded:
             if last.made is not None:
                 continue
             if last.recipe is None:
-                last.made = RECORDING.leaf(last.value, last.kind.type)
+                kind = last.kind
+                last.made = RECORDING.leaf(last.value, kind.type, kind.setting)
             else:
                 terms = [cast(Recorded, g.made) for g in given]
                 last.made = last.recipe.term(terms, line_of(last.place))
@@ -577,7 +586,7 @@ def _getitem(array: LazyArray, key: Any) -> Any:
     found: LazyArray = Tracer.__getitem__(array, key)
     value = value_of(array)
     if is_mlx(value) and _is_basic(key):  # a view costs less than a program for each
-        return _leaf(value[key], found.kind.type)
+        return _leaf(value[key], found.kind.type, array.kind.setting)
     return found
 
 
@@ -587,7 +596,7 @@ def _masked(array: LazyArray, keys: Sequence[Any]) -> Any:
     if not is_mlx(value_of(array)):
         with suppress(IndexError):
             made = np.asarray(value[tuple(known)])
-            return _leaf(made, (made.dtype, made.shape))
+            return _leaf(made, (made.dtype, made.shape), setting_of((array, *keys)))
     return Tracer.__getitem__(array, tuple(known))
 
 
@@ -602,7 +611,7 @@ def _with_item(array: LazyArray, key: Any, value: Any) -> LazyArray:
         return cast(LazyArray, _record(replaced, (array, key, _operand(value)), {}))
     written = np.array(array)
     written[_known(key)] = _known(value)
-    return _leaf(written, array.kind.type)
+    return _leaf(written, array.kind.type, setting_of(known))
 
 
 def _in_place(name: str) -> Callable[..., Any]:
@@ -662,10 +671,25 @@ for _name in ("T", "mT"):
     setattr(LazyArray, _name, property(_recorded(getattr(Tracer, _name).fget)))
 
 
-def _made_lazy(value: Any, make: Callable[[Any], Any] = lambda a: a) -> Any:
+def _made_lazy(
+    value: Any, setting: Setting | None, make: Callable[[Any], Any] = lambda a: a
+) -> Any:
     """``value``, nested as it may be, with lazy arrays of the arrays in it."""
     found, structure = pytree.flatten(value, is_array)
-    return pytree.unflatten(structure, (array(make(f.value)) for f in found))
+    return pytree.unflatten(
+        structure, (array_with(make(f.value), setting) for f in found)
+    )
+
+
+def setting_of(arguments: Any) -> Setting | None:
+    """What the lazy arrays among arguments, nested as they may be, say of how they are
+    computed. Raises :class:`OptionError` where they say two things."""
+    if isinstance(arguments, LazyArray):
+        return arguments.kind.setting
+    if isinstance(arguments, Mapping):
+        arguments = [*arguments.values()]
+    nested = arguments if isinstance(arguments, (list, tuple)) else ()
+    return reduce(joined, map(setting_of, nested), None)
 
 
 def _known(arguments: Any) -> Any:
@@ -712,16 +736,30 @@ def _is_mask(key: Any) -> bool:
     return known and np.asarray(key).dtype == np.dtype(bool)
 
 
-def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
+def array(
+    data: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    backend: str | None = None,
+    rules: RuleSet | None = None,
+    options: Options | None = None,
+) -> LazyArray:
     """A lazy array of ``data``: what :func:`numpy.array` takes, and arrays of other
     libraries that :func:`jit` takes, copied.
 
     An array of MLX stays one, and what is computed of it too. One that is being traced
     is given back as it is, in ``dtype``.
 
-    Raises :class:`DTypeError` for dtypes that are not supported, and
-    :class:`TraceError` for masked arrays, matrices and arrays of other libraries that
-    :func:`jit` refuses.
+    ``backend``, ``rules`` and ``options`` are those of :func:`jit` for all that is
+    computed of the array, and stronger than ``with eq.options(...)``. Arrays that say
+    nothing go along with those that do. Arrays that say two things are an
+    :class:`OptionError` when both come into one expression. A lazy array for ``data``
+    is evaluated then, and its values are those of the new one.
+
+    Raises :class:`DTypeError` for dtypes that are not supported, :class:`TraceError`
+    for masked arrays, matrices and arrays of other libraries that :func:`jit` refuses,
+    :class:`BackendError` for a backend that is not there, and :class:`OptionError` for
+    what are no rules or options, and for a backend of an array that is being traced.
 
     >>> x = array([1.0, 2.0], dtype="float32")
     >>> y = x * x + 1
@@ -730,13 +768,28 @@ def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
     >>> y.eval()
     array([2., 5.], dtype=float32)
     """
+    how = setting(backend, rules, options)
+    if how is not None and isinstance(data, Tracer):
+        if not isinstance(data, LazyArray):
+            raise OptionError(
+                "eq.array: the backend, rules and options of an array that is being "
+                f"traced are those of the function{at(caller_line())}"
+            )
+        data = data._value()
+    return array_with(data, how, dtype)
+
+
+def array_with(
+    data: Any, setting: Setting | None, dtype: DTypeLike | None = None
+) -> LazyArray:
+    """As :func:`array`, which has the setting of other arrays."""
     if isinstance(data, Tracer):
         made = data if dtype is None else data.astype(dtype)
         own = made is data and isinstance(data, LazyArray)
         return cast(LazyArray, made.copy() if own else made)
     if is_mlx(data):
         type_ = dtype_of_array("eq.array: the data", data), tuple(data.shape)
-        made = _leaf(_alias(data), type_)
+        made = _leaf(_alias(data), type_, setting)
         return made if dtype is None else made.astype(dtype)
     kind = kind_of(data)
     if kind is not None and kind is not BUFFER:
@@ -745,11 +798,12 @@ def array(data: Any, dtype: DTypeLike | None = None) -> LazyArray:
         refuse_subclass(type(data), "eq.array: the data")
     value = np.array(data, dtype=dtype)
     type_ = dtype_of_array("eq.array: the data", value), value.shape
-    return _leaf(value, type_)
+    return _leaf(value, type_, setting)
 
 
 def evaluate(*values: Any) -> Any:
-    """``values`` with the lazy arrays in them evaluated together, in one program.
+    """``values`` with the lazy arrays in them evaluated together, in one program for
+    each backend that they were made for.
 
     What several of them need is computed once. Lazy arrays may be nested in dicts,
     lists, tuples and dataclasses; anything else stays as it is. One value gives one,

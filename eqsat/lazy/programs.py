@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from eqsat.jit import Jit, jit
 from eqsat.lazy.graph import Outline, parts, recorded
+from eqsat.lazy.setting import Setting
 from eqsat.ops import spectral
 from eqsat.support import TABLE, ForkLock, RecompileWarning, current, warn
 
@@ -88,9 +89,18 @@ class _Walk:
 
 
 def evaluate_all(arrays: Sequence[Any]) -> None:
-    """Compute the values of lazy arrays together, where they are not known."""
+    """Compute the values of lazy arrays, where they are not known: those of one setting
+    together."""
+    groups: dict[Setting | None, list[Any]] = {}
     with LOCK():
-        arrays = [a.now if a.was_written else a for a in arrays]
+        for a in arrays:
+            groups.setdefault(a.kind.setting, []).append(a.now if a.was_written else a)
+    for group in groups.values():
+        _evaluate(group)
+
+
+def _evaluate(arrays: Sequence[Any]) -> None:
+    with LOCK():
         roots = [a for a in arrays if value_of(a) is None]
         if not roots:
             return
@@ -120,16 +130,17 @@ def settle(array: Any, value: Any) -> None:
 
 def _evaluate_terms(roots: Sequence[Any], walk: _Walk) -> None:
     """Compute by terms, and remember the program of the walk."""
+    setting = roots[0].kind.setting
     with LOCK():
         terms = [r.term for r in roots]
         kept = [t for t in recorded(terms) if t.op in _KEPT and t.value is None]
-        waiting = parts([*terms, *kept], _limit())
+        waiting = parts([*terms, *kept], _limit(setting))
     once = len(waiting) == 1 and not kept
     while waiting:
         wanted = waiting.pop()
         with LOCK():
             outline = Outline(wanted)
-            program = program_of(outline)
+            program = program_of(outline, setting)
             if once and walk.key is not None:
                 _remember(walk, outline, program, [wanted.index(t) for t in terms])
         results = program(*outline.leaves)
@@ -142,11 +153,12 @@ def _evaluate_terms(roots: Sequence[Any], walk: _Walk) -> None:
             settle(root, term.value)
 
 
-def _limit() -> int:
+def _limit(setting: Setting | None) -> int:
     """Operations of one program, as the options in force say."""
-    context, option = current(), TABLE["lazy_limit"]
-    given = {} if context is None else context.given
-    return int(given.get("lazy_limit") or option.from_environment())
+    for context in (None if setting is None else setting.options, current()):
+        if context is not None and "lazy_limit" in context.given:
+            return int(context.given["lazy_limit"])
+    return int(TABLE["lazy_limit"].from_environment())
 
 
 def _remember(
@@ -162,29 +174,29 @@ def _remember(
     _found[walk.key] = program, cast(tuple[int, ...], tuple(order))
 
 
-def program_of(outline: Outline) -> Jit:
+def program_of(outline: Outline, setting: Setting | None) -> Jit:
     """The compiled program for ``outline``."""
-    key = outline.key
+    key = outline.key, setting
     found = _programs.get(key)
     if found is not None:
         _programs.move_to_end(key)
         return found
-    _note_numbers(outline)
+    _note_numbers(outline.key_without_numbers, setting)
     while len(_programs) >= _MOST:
         _programs.popitem(last=False)
-    _programs[key] = made = _jitted(outline)
+    _programs[key] = made = _jitted(outline, setting)
     return made
 
 
-def _jitted(outline: Outline) -> Jit:
-    return jit(outline.function())
+def _jitted(outline: Outline, setting: Setting | None) -> Jit:
+    function = outline.function()
+    return jit(function) if setting is None else setting.jitted(function)
 
 
-def _note_numbers(outline: Outline) -> None:
+def _note_numbers(*key: Hashable) -> None:
     """Warn of Python numbers that are others each time."""
     if len(_spelled) >= _MOST:
         _spelled.clear()
-    key = outline.key_without_numbers
     _spelled[key] += 1
     if _spelled[key] == _MANY_NUMBERS:
         warn(

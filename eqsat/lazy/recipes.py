@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from eqsat.lazy.graph import RECORDING, Recorded, recorded
+from eqsat.lazy.setting import Setting
 from eqsat.support import SourceLine
 from eqsat.terms import INPUT, Operator, Term, Type
 
@@ -26,14 +27,18 @@ time."""
 
 
 class ArrayKind:
-    """Dtype, shape, and whether NumPy has an array here: one object for each."""
+    """Dtype, shape, whether NumPy has an array here, and how it is computed: one object
+    for each."""
 
-    __slots__ = ("dtype", "is_array", "itemsize", "nbytes", "ndim", "shape", "size")
+    __slots__ = (
+        *("dtype", "is_array", "itemsize", "nbytes", "ndim", "setting", "shape"),
+        "size",
+    )
 
-    def __init__(self, type_: Type, is_array: bool) -> None:
+    def __init__(self, type_: Type, is_array: bool, setting: Setting | None) -> None:
         self.dtype: Any
         self.dtype, self.shape = type_
-        self.is_array = is_array
+        self.is_array, self.setting = is_array, setting
         self.ndim, self.size = len(self.shape), math.prod(self.shape)
         self.itemsize: int = self.dtype.itemsize
         self.nbytes = self.size * self.itemsize
@@ -42,13 +47,19 @@ class ArrayKind:
     def type(self) -> Type:
         return self.dtype, self.shape
 
+    def as_array(self, yes: bool) -> ArrayKind:
+        """The same where NumPy has an array, or a number."""
+        return array_kind(self.type, yes, self.setting)
 
-_KINDS: dict[tuple[Type, bool], ArrayKind] = {}
+
+_KINDS: dict[tuple[Type, bool, Setting | None], ArrayKind] = {}
 
 
-def array_kind(type_: Type, is_array: bool = False) -> ArrayKind:
+def array_kind(
+    type_: Type, is_array: bool = False, setting: Setting | None = None
+) -> ArrayKind:
     """The kind of a type; arrays with axes are arrays."""
-    key = type_, is_array or bool(type_[1])
+    key = type_, is_array or bool(type_[1]), setting
     found = _KINDS.get(key)
     if found is None:
         found = _KINDS.setdefault(key, ArrayKind(*key))

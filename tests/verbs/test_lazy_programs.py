@@ -28,9 +28,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Outline]:
     made: list[Outline] = []
     compile_ = lazy_programs._jitted
 
-    def note(outline: Outline) -> eq.Jit:
+    def note(outline: Outline, *how: Any) -> eq.Jit:
         made.append(outline)
-        return compile_(outline)
+        return compile_(outline, *how)
 
     monkeypatch.setattr(lazy_programs, "_jitted", note)
     for kept in ("_programs", "_found"):
