@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -186,7 +186,10 @@ def _differences(
 
 
 def _line_of(fn: Any) -> SourceLine | None:
-    """Where a function is written."""
+    """Where a function is written; one that eqsat made says whose line it stands
+    for."""
+    if hasattr(fn, "eqsat_line"):
+        return cast("SourceLine | None", fn.eqsat_line)
     for one in (fn, getattr(fn, "__func__", None), vars(type(fn)).get("__call__")):
         code = getattr(one, "__code__", None)
         if code is not None:

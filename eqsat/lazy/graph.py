@@ -186,6 +186,8 @@ class Outline:
             self.leaf_terms.append(_NOTHING)
         self._steps = tuple(steps)
         self._roots = tuple([places[r] for r in roots])
+        self.line = roots[0].source
+        """Where the first root was recorded."""
         self._types = tuple(types)
 
     @property
@@ -219,4 +221,6 @@ class Outline:
             graph.line = None
             return tuple(Tracer(at(r), True) for r in roots)
 
+        lazy_arrays.__name__ = "lazy arrays"
+        lazy_arrays.eqsat_line = self.line  # type: ignore[attr-defined]
         return lazy_arrays

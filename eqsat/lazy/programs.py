@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from eqsat.jit import Jit, jit
 from eqsat.lazy.graph import Outline, parts, recorded
 from eqsat.lazy.setting import Setting
+from eqsat.measure import FunctionCounts
 from eqsat.ops import spectral
-from eqsat.support import TABLE, ForkLock, RecompileWarning, current, warn
+from eqsat.support import TABLE, ForkLock, RecompileWarning, SourceLine, current, warn
 
 _MOST = 1024
 """Programs that are kept, those used last."""
@@ -36,6 +38,8 @@ LOCK = ForkLock()
 _programs: OrderedDict[Hashable, Jit] = OrderedDict()
 _found: OrderedDict[Hashable, tuple[Jit, tuple[int, ...]]] = OrderedDict()
 """Programs by the walk of a graph, and which of its leaves each argument is."""
+_counts: WeakValueDictionary[SourceLine | None, FunctionCounts] = WeakValueDictionary()
+"""What is counted, by the line that recorded what was asked for."""
 _spelled: Counter[Hashable] = Counter()
 """Programs made of each outline, Python numbers aside."""
 
@@ -190,7 +194,9 @@ def program_of(outline: Outline, setting: Setting | None) -> Jit:
 
 def _jitted(outline: Outline, setting: Setting | None) -> Jit:
     function = outline.function()
-    return jit(function) if setting is None else setting.jitted(function)
+    made = jit(function) if setting is None else setting.jitted(function)
+    made.counts = _counts.setdefault(outline.line, made.counts)
+    return made
 
 
 def _note_numbers(*key: Hashable) -> None:

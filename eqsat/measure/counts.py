@@ -19,6 +19,7 @@ from eqsat.kernels import show_type
 from eqsat.lowered import Lowered
 from eqsat.measure.kernel_times import KernelTimes
 from eqsat.measure.tuning import ProgramDecision
+from eqsat.measure.turns import timed
 from eqsat.support import (
     BackendError,
     ForkLock,
@@ -26,7 +27,11 @@ from eqsat.support import (
     SourceLine,
     Watch,
 )
+from eqsat.trace import to_numpy
 
+_FAILURES = (BackendError, ArithmeticError, LookupError, MemoryError, ValueError)
+"""What keeps a program from being measured: ``ValueError`` is MLX's, of arrays that it
+traces."""
 _MOST = 64
 """Samples of a kernel that are kept."""
 
@@ -62,17 +67,28 @@ class ProgramCounts:
     """Types of its arrays."""
     bytes: int
     """Bytes that its kernels move in a call."""
-    limit_s: float | None
-    """Seconds of a call at the limit of the machine; None where the results are
-    computed later."""
+    limit_s: float
+    """Seconds of a call at the limit of the machine."""
     peak_bytes: int
     """Workspace and results of a call (bytes)."""
     kernels: tuple[KernelCounts, ...]
+    is_lazy: bool = False
+    """Whether the results are computed after the call, so that ``seconds`` are of
+    recording alone."""
+    waited: list[float] = field(default_factory=list)
+    """Seconds of runs whose results were waited for, where they are computed later."""
     calls: int = 0
     seconds: float = 0.0
     times: KernelTimes | None = None
     untimed: str = ""
     """Why kernels were not measured."""
+
+    @property
+    def run_s(self) -> float | None:
+        """Seconds that the program took in all its calls; None where nobody knows."""
+        if not self.is_lazy:
+            return self.seconds
+        return float(np.median(self.waited)) * self.calls if self.waited else None
 
 
 class Served(NamedTuple):
@@ -143,7 +159,7 @@ class FunctionCounts:
             counts.calls += 1
             counts.seconds += spent
             is_due = counts.calls & (counts.calls - 1) == 0
-        if is_due and not served.is_lazy and not counts.untimed:
+        if is_due:
             _sample(counts, low, served.arrays)
         _known_functions.add(self)
 
@@ -210,20 +226,26 @@ def _counts_of(low: Lowered, is_lazy: bool) -> ProgramCounts:
     return ProgramCounts(
         ", ".join(map(show_type, low.program.inputs)),
         low.program.bytes,
-        None if is_lazy else sum(k.limit_s for k in kernels),
+        sum(k.limit_s for k in kernels),
         low.peak_bytes,
         kernels,
+        is_lazy,
     )
 
 
 def _sample(counts: ProgramCounts, low: Lowered, arrays: Sequence[Any]) -> None:
-    """Measure the kernels one by one."""
+    """Measure the kernels one by one, and a program that is waited for."""
     try:
+        if counts.is_lazy:
+            arrays = [to_numpy(a) for a in arrays]
+            waited = timed(low.executable, arrays)[1]
+            counts.waited = [*counts.waited[-_MOST + 1 :], waited]
         if counts.times is None:
             counts.times = KernelTimes(low)
         found = counts.times.sample(arrays)
-    except (BackendError, ArithmeticError, LookupError, MemoryError) as error:
+    except _FAILURES as error:
         counts.untimed = f"{type(error).__name__}: {error}"
         return
+    counts.untimed = ""
     for kernel, seconds in zip(counts.kernels, found, strict=True):
         kernel.samples = [*kernel.samples[-_MOST + 1 :], seconds]

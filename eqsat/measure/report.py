@@ -79,8 +79,9 @@ def stats() -> Statistics:
 def _function(f: FunctionCounts) -> dict[str, Any]:
     programs = [_program(p) for p in f.programs]
     calls, seconds = _sum(programs, "calls"), _sum(programs, "seconds_s")
-    limits = [p["limit_s"] for p in programs]
-    limit = None if None in limits else _sum(programs, "limit_s")
+    limit = _sum(programs, "limit_s")
+    runs = [p["run_s"] for p in programs]
+    run = None if None in runs else sum(runs)
     made = f.compiles + f.from_disk
     return {
         "name": f.name,
@@ -88,8 +89,9 @@ def _function(f: FunctionCounts) -> dict[str, Any]:
         "calls": calls,
         "seconds_s": seconds,
         "bytes": _sum(programs, "bytes"),
+        "run_s": run,
         "limit_s": limit,
-        "of_limit": _share(limit, seconds),
+        "of_limit": _share(limit, run),
         "compiles": f.compiles,
         "compile_s": f.compile_s,
         "disk_hits": f.from_disk,
@@ -102,14 +104,16 @@ def _function(f: FunctionCounts) -> dict[str, Any]:
 
 
 def _program(p: ProgramCounts) -> dict[str, Any]:
-    limit = None if p.limit_s is None else p.limit_s * p.calls
+    limit = p.limit_s * p.calls
     return {
         "signature": p.signature,
         "calls": p.calls,
         "seconds_s": p.seconds,
         "bytes": p.bytes * p.calls,
+        "run_s": p.run_s,
         "limit_s": limit,
-        "of_limit": _share(limit, p.seconds),
+        "of_limit": _share(limit, p.run_s),
+        "computed_later": p.is_lazy,
         "peak_bytes": p.peak_bytes,
         "kernels": [_kernel(k) for k in p.kernels],
         "untimed": p.untimed,
@@ -134,8 +138,8 @@ def _sum(records: Sequence[dict[str, Any]], key: str) -> Any:
     return sum(r[key] for r in records)
 
 
-def _share(limit_s: float | None, seconds: float | None) -> float | None:
-    return limit_s / seconds if limit_s is not None and seconds else None
+def _share(limit_s: float, seconds: float | None) -> float | None:
+    return limit_s / seconds if seconds else None
 
 
 # -- the table -------------------------------------------------------------------------
@@ -190,10 +194,16 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _remarks(found: dict[str, Any]) -> list[str]:
-    """Why kernels have no figures."""
-    return [
-        f"{f['name']}: kernels were not measured: {p['untimed']}"
-        for f in found["functions"]
-        for p in f["programs"]
-        if p["untimed"]
-    ]
+    """Why kernels have no figures, and what seconds of MLX are."""
+    lines = []
+    for f in found["functions"]:
+        for p in f["programs"]:
+            if p["untimed"]:
+                why = p["untimed"]
+                lines.append(f"{f['name']}: kernels were not measured: {why}")
+        if any(p["computed_later"] for p in f["programs"]):
+            lines.append(
+                f"{f['name']}: MLX computes after the call, so that seconds are of "
+                "recording; shares are of runs that were waited for"
+            )
+    return lines

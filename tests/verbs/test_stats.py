@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,11 @@ def test_each_signature_is_a_program() -> None:
     ]
 
 
-def test_found_on_disk_and_in_memory() -> None:
+def test_found_on_disk_and_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+
     def fresh(x: Any) -> Any:
         return np.exp(x) * 0.7361 + np.cos(x)
 
@@ -211,14 +216,29 @@ def test_submitted_calls_and_threads_are_counted() -> None:
     assert f.stats().calls == 20 and only(f)["compiles"] + only(f)["disk_hits"] == 1
 
 
-def test_arrays_of_mlx_have_no_share() -> None:
+def test_arrays_of_mlx_are_waited_for_where_kernels_are_measured() -> None:
     mx = pytest.importorskip("mlx.core")
-    f = eq.jit(lambda x: np.tanh(x) * 2, options=ON)
-    for _ in range(3):
-        f(mx.ones((8, 8)))
+    f = eq.jit(lambda x: (np.tanh(x) @ x).T + np.sort(x), options=ON)
+    x = mx.array(np.linspace(0, 1, 64 * 64, dtype=np.float32).reshape(64, 64))
+    for _ in range(4):
+        f(x)
     found = only(f)
-    assert found["calls"] == 3 and found["of_limit"] is None
-    assert {k["samples"] for k in found["programs"][0]["kernels"]} == {0}
+    (program,) = found["programs"]
+    assert found["calls"] == 4 and program["computed_later"]
+    assert {k["samples"] for k in program["kernels"]} == {3}
+    assert found["run_s"] == program["run_s"] > 0
+    assert found["of_limit"] == pytest.approx(found["limit_s"] / found["run_s"])
+    assert "shares are of runs that were waited for" in str(f.stats())
+
+
+def test_a_function_that_mlx_compiles_has_no_share() -> None:
+    mx = pytest.importorskip("mlx.core")
+    f = eq.jit(lambda x: np.tanh(x).sum(), options=ON)
+    mx.compile(f)(mx.ones((8,)))
+    assert only(f)["of_limit"] is None and only(f)["run_s"] is None
+    assert "kernels were not measured: ValueError" in str(f.stats())
+    f(mx.ones((8,)))
+    assert only(f)["of_limit"] > 0 and "not measured" not in str(f.stats())
 
 
 def test_gradients_are_functions_of_their_own() -> None:
@@ -227,3 +247,65 @@ def test_gradients_are_functions_of_their_own() -> None:
     assert df.stats().calls == 1
     (found,) = eq.stats().record()["functions"]
     assert found["name"].startswith("grad of")
+
+
+# -- lazy arrays -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_lazy_arrays_are_counted_by_the_line_that_records(backend: str) -> None:
+    x, w = eq.array(X, backend=backend), eq.array(W)
+    with eq.options(stats=True):
+        for k in range(1, 5):
+            h = np.tanh(x @ w)
+            for a in (h.T @ h, np.sort(h, axis=0) * 0.3721):  # one line, two programs
+                a.eval()
+            (np.exp(x) * 0.3172 + k % 2).eval()
+    (x * 0.1 + 7).eval()
+    lines = eq.stats().record()["functions"]
+    assert [f["name"] for f in lines] == ["lazy arrays"] * 2
+    found = next(f for f in lines if len(f["programs"][0]["kernels"]) > 1)
+    assert len({f["line"] for f in lines}) == 2
+    assert all("test_stats.py:" in f["line"] for f in lines)
+    (other,) = [f for f in lines if f is not found]
+    assert other["calls"] == 4 and other["compiles"] + other["disk_hits"] == 2
+    assert found["calls"] == 8 and found["compiles"] + found["disk_hits"] == 2
+    for f in lines:
+        assert f["memory_hits"] == f["calls"] - 2 and f["seconds_s"] > 0
+        assert f["of_limit"] > 0 and f["peak_bytes"] > 0
+        for p in f["programs"]:
+            assert p["calls"] == f["calls"] / 2 and "float32" in p["signature"]
+            assert {k["samples"] for k in p["kernels"]} <= {2, 3}
+
+
+def test_lazy_arrays_count_nothing_while_it_is_off() -> None:
+    x = eq.array(X)
+    for _ in range(3):
+        (x * 0.1 + 9).eval()
+    assert eq.stats().calls == 0
+    with eq.options(stats=True):
+        (x * 0.1 + 9).eval()
+    assert eq.stats().calls == 1
+    (x * 0.1 + 9).eval()
+    assert eq.stats().calls == 1
+
+
+def test_lazy_arrays_of_mlx_have_a_share() -> None:
+    mx = pytest.importorskip("mlx.core")
+    x = eq.array(mx.array(X))
+    with eq.options(stats=True):
+        for _ in range(2):
+            np.asarray(np.tanh(x) * 0.7123)
+    (found,) = eq.stats().record()["functions"]
+    (program,) = found["programs"]
+    assert found["calls"] == 2 and found["of_limit"] > 0
+    assert {k["samples"] for k in program["kernels"]} == {2}
+
+
+def test_compiles_of_lazy_arrays_are_logged_with_their_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with eq.options(log={"compiles"}):
+        (eq.array(X) * 0.6137 - 2).eval()
+    told = capsys.readouterr().err
+    assert re.match(r"eqsat: compiled 'lazy arrays' \(\S*test_stats.py:\d+\) in ", told)
