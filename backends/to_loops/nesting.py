@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +18,6 @@ from eqsat.ops import (
     concatenate_op,
     conv2d_op,
     matmul_op,
-    pad_op,
     reshape_op,
     take_op,
 )
@@ -45,6 +43,10 @@ from ..loop_ir import (
 from .hoisted_nests import (
     HoistedNests,
     has_parts,
+)
+from .joined_parts import (
+    by_parts,
+    roots_of_parts,
 )
 from .narrow_products import (
     is_short,
@@ -164,13 +166,8 @@ class Nests:
                     ]
                 )
                 return
-            offset = root.offset
-            for a in term.args:
-                if a.size:
-                    self.write(Root(a, root.out, root.strides, offset))
-                offset += a.shape[axis] * root.strides[axis]
-        elif op is pad_op:
-            self.pad(term, root)
+        if op in ASSEMBLIES:
+            self._write_all(roots_of_parts(term, root, self.filled))
         elif op is add_at_op and self.target.scatters:
             add_at(self, root)
         elif op is set_at_op and self.target.scatters:
@@ -188,8 +185,14 @@ class Nests:
             self.write(replace(root, term=_sum_of_products(term)))
         elif op is reshape_op and (inside := self._inside(root)) is not None:
             self.write(inside)
+        elif parts := by_parts(root, self.memory, self.users, self.filled):
+            self._write_all(parts)
         else:
             self.nest([root])
+
+    def _write_all(self, roots: Sequence[Root]) -> None:
+        for root in roots:
+            self.write(root)
 
     def _is_woven(self, term: Term, root: Root, axis: int) -> bool:
         """Whether the parts of a joined array are its elements in turn, which one nest
@@ -216,26 +219,6 @@ class Nests:
         op, shape = cast(Op, root.term.op), root.term.shape
         strides = strides_of_view(op, {"shape": x.shape}, shape, root.strides)
         return None if strides is None else replace(root, term=x, strides=strides)
-
-    def pad(self, term: Term, root: Root) -> None:
-        """A term with a value around it: inside, and two slabs along each axis, as long
-        as the axes before it have inside and as the others have in all."""
-        x, value = term.args
-        shape, offset = list(term.shape), root.offset
-        lows = cast(Shape, term.attrs[0])
-        for axis, low in enumerate(lows, term.ndim - len(lows)):
-            size, stride = x.shape[axis], root.strides[axis]
-            high = shape[axis] - size - low
-            for start, width in ((0, low), (low + size, high)):
-                shape[axis] = width
-                if prod(shape):
-                    slab = self.filled(value, tuple(shape), term)
-                    at = offset + start * stride
-                    self.write(Root(slab, root.out, root.strides, at))
-            shape[axis] = size
-            offset += low * stride
-        if x.size:
-            self.write(Root(x, root.out, root.strides, offset))
 
     def filled(self, value: Term, shape: Shape, like: Term) -> Term:
         """``value``, one number, in ``shape``, of the dtype of ``like``."""

@@ -252,8 +252,8 @@ class Values:
         if op is slice_op:
             below = slice_index(index, attrs["starts"], attrs["steps"])
             return self.value(args[0], below)
-        if op is concatenate_op and not index[attrs["axis"]].terms:
-            return self._part(args, attrs["axis"], index)
+        if op is concatenate_op:
+            return self._part(term, attrs["axis"], index)
         if op.kind == "reduce":
             return self.reductions.value(term, op.name, args[0], attrs["axis"], index)
         if op.kind == "pointwise":
@@ -268,16 +268,21 @@ class Values:
             return self._run(term, attrs["ufunc"], attrs["axis"][0], index)
         raise Conflict(term)
 
-    def _part(self, args: Sequence[Term], axis: int, index: Index) -> int:
+    def _part(self, term: Term, axis: int, index: Index) -> int:
         """An element of joined arrays that is known to be of one of them."""
-        at = index[axis].offset
-        for a in args:
-            if at < a.shape[axis]:
-                break
-            at -= a.shape[axis]
-        below = list(index)
-        below[axis] = Affine(at)
-        return self.value(a, tuple(below))
+        at = index[axis]
+        steps = [c * (v.size - 1) for v, c in at.terms]
+        first = at.offset + sum(s for s in steps if s < 0)
+        last = at.offset + sum(s for s in steps if s > 0)
+        start = 0
+        for a in term.args:
+            end = start + a.shape[axis]
+            if start <= first and last < end:
+                below = list(index)
+                below[axis] = at + Affine(-start)
+                return self.value(a, tuple(below))
+            start = end
+        raise Conflict(term)
 
     def _dot(self, term: Term, index: Index) -> int:
         """An element of a product, as a sum that is written out."""

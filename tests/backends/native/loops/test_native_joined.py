@@ -1,0 +1,125 @@
+"""Arrays that are filled, padded, joined and split become part of what is computed of
+them: one kernel, and no memory between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.backends.to_loops.joined_parts import MOST_WORK
+
+RNG = np.random.default_rng(0)
+X, Y = (RNG.standard_normal((37, 50)).astype(np.float32) for _ in range(2))
+EDGES = ((1, 2), (3, 0))
+
+
+def written(x: Any) -> Any:
+    o = np.zeros_like(x)
+    o[1:-1, 2:-3] = np.tanh(x[1:-1, 2:-3])
+    return o * 2 + 1
+
+
+def filled(x: Any) -> Any:
+    o = np.empty_like(x)
+    o.fill(2.5)
+    return o * x + np.full(x.shape, 3, x.dtype)
+
+
+def gated(x: Any) -> Any:
+    a, b = np.split(np.exp(x), 2, axis=1)
+    return np.tanh(a) * b
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "pad, arithmetic": lambda x: np.tanh(np.pad(x, EDGES)) * 2 + 1,
+    "arithmetic, pad": lambda x: np.pad(np.tanh(x) * 2, EDGES, constant_values=3),
+    "arithmetic, pad, arithmetic": lambda x: np.exp(np.pad(np.tanh(x), EDGES)) + 1,
+    "two pads": lambda x, y: np.pad(x, EDGES) * np.pad(y, EDGES, constant_values=2),
+    "pad of pad": lambda x: np.pad(np.pad(x, 1) * 2, 2, constant_values=7) - 1,
+    "pad of an axis, a column": lambda x: np.pad(x, ((0, 0), (2, 1))) * x[:, :1],
+    "concatenate of computed parts": lambda x, y: np.concatenate([np.tanh(x), y + 1]),
+    "and arithmetic": lambda x, y: np.concatenate([np.tanh(x), y * y]) * 2 - 1,
+    "along rows": lambda x, y: np.concatenate([x + 1, y], axis=1) * np.float32(3),
+    "of three, a row": lambda x, y: np.concatenate([x, y, x * y]) * y[:1],
+    "two of the same parts": lambda x, y: (
+        np.concatenate([x, y]) * np.concatenate([np.tanh(y), x])
+    ),
+    "stack, arithmetic": lambda x, y: np.stack([np.tanh(x), y]) * 2 + y,
+    "stack of elements": lambda x, y: np.tanh(np.stack([x, y], axis=-1)),
+    "roll": lambda x: np.roll(np.tanh(x), 1, axis=0) - x,
+    "roll by a row": lambda x: x[:1] - np.roll(x, -3, axis=1) * 2,
+    "split": lambda x: np.multiply(*np.split(np.tanh(x), 2, axis=1)),
+    "split with arithmetic": gated,
+    "results of a split": lambda x: [p * 2 for p in np.split(np.exp(x), 2, axis=1)],
+    "part of what is joined": lambda x, y: np.split(np.concatenate([x, y]), 2)[1] + 1,
+    "turned part": lambda x, y: np.concatenate([x, y])[40:50, ::-1] + 1,
+    "full": lambda x: np.full(x.shape, 3, np.float32) + x * 2,
+    "fill": filled,
+    "a value of the array": lambda x: np.full(x.shape, x[0, 0]) + x,
+    "copy": lambda x: np.copy(x) * 2 + x.copy(),
+    "zeros that are written to": written,
+    "an empty part": lambda x, y: np.concatenate([x[:0], x, y[:0]]) + 1,
+}
+
+
+def arguments(f: Callable[..., Any]) -> tuple[Any, ...]:
+    return (X, Y)[: f.__code__.co_argcount]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_kernel_without_memory_between(name: str) -> None:
+    f = PROGRAMS[name]
+    args = arguments(f)
+    compiled = eq.jit(f, "native")
+    got, want = compiled(*args), f(*args)
+    results = want if isinstance(want, list) else [want]
+    for g, w in zip(got if isinstance(got, list) else [got], results, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+    found, low = compiled.explain(*args), compiled.lower(*args)
+    assert len(found.kernels) == 1, found
+    own = sum(r.nbytes for r in results)
+    assert own <= low.peak_bytes <= own + 64 * len(results)
+    assert re.search(r"memory of a call \S+ \w+: workspace 0 B, results", str(found))
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "bool"])
+def test_written_operations_have_numpys_bits(backend: str, dtype: str) -> None:
+    x, y = (np.abs(a * 9).astype(dtype) for a in (X, Y))
+
+    def f(x: Any, y: Any) -> Any:
+        padded = np.pad(x, 1, constant_values=1) + np.pad(y, ((2, 0), (0, 2)))
+        joined = np.concatenate([x, y + x, x], 1) > np.concatenate([y] * 3, 1)
+        other = np.concatenate([y, x, y], 1) > x[:, :1]
+        return padded * padded, joined & other, np.roll(x * y, 2, (0, 1)) + y
+
+    exact = eq.Options(numerics="exact")
+    for pick in range(3):
+        one = lambda x, y, i=pick: f(x, y)[i]  # noqa: E731
+        got = eq.jit(one, backend, options=exact)(x, y)
+        np.testing.assert_array_equal(got, one(x, y), strict=True)
+
+
+def test_what_others_read_is_joined_once() -> None:
+    def f(x: Any, y: Any) -> Any:
+        h = np.concatenate([np.exp(x), y], axis=1)
+        return h / h.sum(1, keepdims=True)
+
+    np.testing.assert_allclose(eq.jit(f, "native")(X, Y), f(X, Y), rtol=1e-3, atol=1e-5)
+
+
+def test_many_parts_of_much_code_are_joined_first() -> None:
+    def f(x: Any) -> Any:
+        h = np.concatenate([x[i : i + 1] * i for i in range(20)])
+        for i in range(MOST_WORK // 20 + 1):
+            h = np.abs(h) - i
+        return h
+
+    low = eq.jit(f, "native").lower(X)
+    np.testing.assert_allclose(low.executable(X)[0], f(X), rtol=1e-5)
+    assert low.peak_bytes >= 2 * f(X).nbytes
