@@ -1,9 +1,11 @@
-"""``python -m bench tune``: programs before and after ``eqsat tune``, in turn."""
+"""``python -m bench tune``: programs before and after ``eqsat tune``, or before and
+after what ``Options(adaptive=True)`` does while they run, in turn."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,11 +36,14 @@ AFTERWARDS_S = 1.0
 @click.command()
 @click.option("--workloads", "globs", multiple=True, help="Names or tags, with * .")
 @click.option("--budget", default=10.0, help="Seconds for each program.")
+@click.option("--adaptive", is_flag=True, help="Calls with adaptive=True instead.")
 @click.option("--threads", default=0, help="Threads; 0 for all.")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the JSON."
 )
-def tune(globs: Sequence[str], budget: float, threads: int, out: Path | None) -> None:
+def tune(
+    globs: Sequence[str], budget: float, adaptive: bool, threads: int, out: Path | None
+) -> None:
     """Tune workloads, and measure each beside the program that it had before.
 
     Decisions of earlier runs are not used. The last figures are of a measurement that
@@ -49,27 +54,34 @@ def tune(globs: Sequence[str], budget: float, threads: int, out: Path | None) ->
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EQSAT_CACHE_DIR"] = folder
         for w in chosen:
-            rows.append(row(w, budget, threads))
+            rows.append(row(w, None if adaptive else budget, threads))
             click.echo(f"{w.name}: {rows[-1]['gain']:.3f}", err=True)
-    found = {**machine(), "budget_s": budget, "threads": threads, "rows": rows}
+    found = {**machine(), "adaptive": adaptive, "threads": threads, "rows": rows}
+    if not adaptive:
+        found["budget_s"] = budget
     found["summary"] = summary(rows)
     click.echo(text(found))
     if out is not None:
         write(out, found)
 
 
-def row(w: Workload, budget_s: float, threads: int) -> Record:
-    """One workload before and after."""
+def row(w: Workload, budget_s: float | None, threads: int) -> Record:
+    """One workload before and after; by calls that adapt where there is no budget."""
     import eqsat as eq
     from eqsat.jit import tune as tuned
     from eqsat.measure.turns import in_turn
     from eqsat.trace import flatten_arguments
 
-    f = w.jitted(options=eq.Options(threads=threads, deadline_s=60))
+    f = w.jitted(
+        options=eq.Options(threads=threads, deadline_s=60, adaptive=budget_s is None)
+    )
     inputs, weights = w.draw(0)
     args = (*inputs, *weights)
     before = f.lower(*args)
-    decision = tuned(f, args, {}, budget_s)
+    if budget_s is None:
+        decision = adapted(f, args)
+    else:
+        decision = tuned(f, args, {}, budget_s)
     after = f.lower(*args)
     found: Record = {
         "workload": w.name,
@@ -88,6 +100,20 @@ def row(w: Workload, budget_s: float, threads: int) -> Record:
         found |= {"before_s": turns.before_s, "after_s": turns.after_s}
         found |= {"gain": turns.before_s / turns.after_s, "lost": turns.lost}
     return found
+
+
+def adapted(f: Any, args: Sequence[Any]) -> Any:
+    """The decision that calls of ``f`` come to. Raises what kept them from one."""
+    from eqsat.measure.adaptive import FIRST_LOOK, NAME
+
+    for _ in range(FIRST_LOOK):
+        f(*args)
+    for thread in threading.enumerate():
+        if thread.name == NAME:
+            thread.join()
+    if f.counts.failures:
+        raise click.ClickException(f"{f.name}: {f.counts.failures[-1]}")
+    return f.counts.decisions[-1]
 
 
 def summary(rows: Sequence[Record]) -> Record:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -18,20 +20,35 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import pairwise, r2_score
 
 import eqsat as eq
-from bench.reports import Record
+from bench.reports import Record, spread
+from bench.standards.sklearn_calls import DISCRIMINANTS
 
 CALLS = 15
+"""Later calls that are measured, after two."""
 TOLERANCE = 1e-6
 """Relative to the largest value of a result; the data are float64."""
+
 Make = Callable[[Any], Any]
 Job = Callable[[Make], Sequence[Any]]
 
 
-def jobs(samples: int, features: int) -> dict[str, Job]:
-    """What is computed, of arrays that ``make`` makes, by its name."""
-    x, y = make_classification(
+def classes(samples: int, features: int) -> Sequence[Any]:
+    """Points of three classes, and which class each is of."""
+    found: Sequence[Any] = make_classification(
         samples, features, n_informative=features // 2, n_classes=3, random_state=0
     )
+    return found
+
+
+def discriminants(x: Any, y: Any) -> Any:
+    """The points by a linear discriminant analysis: what ``fit_transform`` gives."""
+    f = LinearDiscriminantAnalysis(n_components=2).fit(x, y)
+    return ((x - f.xbar_) @ f.scalings_)[:, :2]
+
+
+def jobs(samples: int, features: int) -> dict[str, Job]:
+    """What is computed, of arrays that ``make`` makes, by its name."""
+    x, y = classes(samples, features)
     noise = np.random.default_rng(0).normal(size=samples)
     t = x @ np.arange(features) + noise
     some, others = x[:500], x[500:1000]
@@ -59,6 +76,7 @@ def jobs(samples: int, features: int) -> dict[str, Job]:
     metrics += ["polynomial_kernel", "additive_chi2_kernel", "paired_cosine_distances"]
     return {
         "LinearDiscriminantAnalysis": lda,
+        DISCRIMINANTS: lambda make: [discriminants(make(x), make(y))],
         "PCA, full": pca("full"),
         "PCA, covariance_eigh": pca("covariance_eigh"),
         "Ridge, svd": ridge,
@@ -82,21 +100,20 @@ def record(name: str, job: Job) -> Record:
             found["why"] = f"result {i}: {a.dtype} {a.shape}, not {b.dtype} {b.shape}"
         elif not np.abs(a - b).max() <= TOLERANCE * np.abs(b).max():
             found["why"] = f"result {i}: off by {np.abs(a - b).max():.3g}"
-    return found | {
-        "numpy_s": later(job, np.asarray),
-        "eqsat_s": later(job, eq.asarray),
-    }
+    both = {"NumPy": lambda: job(np.asarray), "eqsat": lambda: job(eq.asarray)}
+    return found | in_turn(both)
 
 
-def later(job: Job, make: Make) -> float:
-    """Median seconds of a later call, values and all."""
-    seconds = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        for value in job(make):
-            np.asarray(value)
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds[2:]))
+def in_turn(jobs: Mapping[str, Callable[[], Sequence[Any]]]) -> Record:
+    """Seconds of later calls of each, values and all, one after the other."""
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(CALLS + 2):
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            for value in job():
+                np.asarray(value)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: spread(spent[2:]) for name, spent in seconds.items()}
 
 
 def main() -> None:
@@ -104,7 +121,19 @@ def main() -> None:
     sklearn.set_config(array_api_dispatch=True)
     (eq.ones(3) + 1).eval()  # loads the engine
     wanted = jobs(int(sys.argv[1]), int(sys.argv[2]))
-    print(json.dumps([record(name, job) for name, job in wanted.items()]))
+    print(json.dumps([apart(partial(record, *one)) for one in wanted.items()]))
+
+
+def apart(work: Callable[[], Record]) -> Record:
+    """What ``work`` gives in the child of a fork, which finds no programs of others."""
+    context = get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sending.send(work()))
+    child.start()
+    sending.close()
+    found: Record = receiving.recv()
+    child.join()
+    return found
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from bench.processes.pool import ROOT
+from bench.reports import spread
 from bench.standards.array_api import counted, departures, read_report
+from bench.standards.sklearn_calls import DISCRIMINANTS, text
 
 pytestmark = pytest.mark.bench
 
@@ -67,3 +69,56 @@ def test_estimators_give_numpys_results() -> None:
     records = json.loads(done.stdout)
     assert len(records) > 10
     assert [(r["name"], r["why"]) for r in records if r["why"]] == []
+
+
+# -- the tables of scikit-learn --------------------------------------------------------
+
+
+def test_calls_with_and_without_figures_in_a_table() -> None:
+    spent = {"first_s": 2.0, "NumPy": spread([0.002] * 3), "eqsat": spread([0.001] * 3)}
+    other = {"name": "egglog", "why": "ValueError: no"}
+    found = {
+        "calls": [{"name": DISCRIMINANTS, "why": "", **spent}],
+        "egglog_calls": [other],
+    }
+    lines = text(found, markdown=True).splitlines()
+    row = "| 2 s | 1 ms (1 ms to 1 ms) | 2 ms (2 ms to 2 ms) |          2.00 |"
+    assert lines[2] == f"| {DISCRIMINANTS} {row.replace('| 2 s', '|   2 s')}"
+    assert "| egglog " in lines[7] and lines[7].count("–") == 4
+    assert lines[-2:] == [
+        "egglog: ValueError: no",
+        "1 of 1 calls give NumPy's results.",
+    ]
+
+
+def test_the_page_has_the_tables_of_the_results() -> None:
+    found = json.loads((ROOT / "bench/results/sklearn.json").read_text("utf-8"))
+    page = (ROOT / "bench/README.md").read_text("utf-8")
+    for part in text(found, markdown=True).split("\n\n")[:2]:
+        assert part in page
+    assert all(r["why"] == "" for r in found["calls"])
+    for r in found["egglog_calls"]:
+        assert r["why"].strip().partition(":")[0] in page
+
+
+def test_what_egglog_optimises_gives_numpys_results() -> None:
+    pytest.importorskip("egglog.exp.array_api_jit")
+    code = (
+        "import sklearn; sklearn.set_config(array_api_dispatch=True)\n"
+        "from bench.standards.egglog_lda import *\n"
+        "x, y = classes(300, 6); of = discriminants\n"
+        "print(json.dumps(record('egglog', lambda: optimised(of, x, y), of, x, y)))\n"
+        "def refused(x, y): raise ValueError('not  so. More')\n"
+        "print(json.dumps(record('no', lambda: optimised(refused, x, y), of, x, y)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    found, no = map(json.loads, done.stdout.splitlines())
+    assert found["why"] == "" and found["egglog"]["rounds"] == 15
+    assert no == {"name": "no", "why": "ValueError: not so"}

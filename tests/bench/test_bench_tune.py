@@ -19,18 +19,20 @@ def test_twenty_programs() -> None:
     assert len(select(PROGRAMS)) == len(PROGRAMS) == 20
 
 
+@pytest.mark.parametrize("how", [["--budget", "0.1"], ["--adaptive"]])
 def test_a_workload_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EQSAT_CACHE_DIR", os.environ["EQSAT_CACHE_DIR"])  # put back
     out = tmp_path / "tune.json"
-    words = ["tune", "--workloads", "softmax/16x64", "--budget", "0.1"]
+    words = ["tune", "--workloads", "softmax/16x64", *how]
     run = CliRunner().invoke(main, [*words, "--out", str(out)])
     assert run.exit_code == 0, run.output
     found = json.loads(out.read_text())
     (row,) = found["rows"]
     assert row["workload"] == "softmax/16x64" and row["kernels"] == 1
     assert row["error_after"] <= row["error_before"] and row["gain"] > 0
+    assert found["adaptive"] == ("--adaptive" in how)
     assert found["summary"]["programs"] == 1 and text(found) in run.output
 
 
