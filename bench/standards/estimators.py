@@ -23,7 +23,7 @@ import eqsat as eq
 from bench.reports import Record, spread
 from bench.standards.sklearn_calls import DISCRIMINANTS
 
-CALLS = 15
+CALLS = 31
 """Later calls that are measured, after two."""
 TOLERANCE = 1e-6
 """Relative to the largest value of a result; the data are float64."""
@@ -90,9 +90,9 @@ def record(name: str, job: Job) -> Record:
     found: Record = {"name": name, "why": ""}
     want = [np.asarray(v) for v in job(np.asarray)]
     try:
-        start = time.perf_counter()
+        start = time.process_time()
         got = [np.asarray(v) for v in job(eq.asarray)]
-        found["first_s"] = time.perf_counter() - start
+        found["first_s"] = time.process_time() - start
     except Exception as error:
         return found | {"why": f"{type(error).__name__}: {error}".partition("\n")[0]}
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
@@ -105,14 +105,15 @@ def record(name: str, job: Job) -> Record:
 
 
 def in_turn(jobs: Mapping[str, Callable[[], Sequence[Any]]]) -> Record:
-    """Seconds of later calls of each, values and all, one after the other."""
+    """Seconds of later calls of each, values and all, one after the other: those of the
+    processor, which other programs on the machine change little."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(CALLS + 2):
         for name, job in jobs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             for value in job():
                 np.asarray(value)
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.process_time() - start)
     return {name: spread(spent[2:]) for name, spent in seconds.items()}
 
 

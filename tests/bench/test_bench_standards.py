@@ -120,5 +120,5 @@ def test_what_egglog_optimises_gives_numpys_results() -> None:
     )
     assert done.returncode == 0, done.stderr
     found, no = map(json.loads, done.stdout.splitlines())
-    assert found["why"] == "" and found["egglog"]["rounds"] == 15
+    assert found["why"] == "" and found["egglog"]["rounds"] == 31
     assert no == {"name": "no", "why": "ValueError: not so"}
