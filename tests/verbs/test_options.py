@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,8 @@ import eqsat as eq
 from eqsat.backends.native.machine import host, processor
 from eqsat.command.cli import main
 from eqsat.kept_programs import most
-from eqsat.kernels.calibrate import device_file
+from eqsat.kernels.calibrate import device_file, keep, measured
+from eqsat.kernels.cost_model import CPU
 from eqsat.search import optimise as searching
 from eqsat.support import disk_cache, verifying
 from eqsat.support.option_table import (
@@ -38,6 +39,7 @@ from eqsat.support.option_table import (
     warn_of_unknown_variables,
 )
 
+jitting = sys.modules["eqsat.jit"]
 ROOT = Path(__file__).resolve().parents[2]
 X = np.linspace(0.1, 0.9, 12, dtype=np.float32)
 LARGE = np.ones((512, 512), np.float32)
@@ -180,7 +182,7 @@ def programs_of_lazy_arrays(jit: Jit) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_found", type(module._found)())
         patch.setattr(module, "program_of", lambda *o: made.append(1) or found(*o))
-        x = eq.array(X)
+        x = eq.array(X, options=jit(halves).options)
         for _ in range(6):
             x = np.tanh(x) + 1
         x.eval()
@@ -264,8 +266,6 @@ def test_an_option_has_its_effect(
     value, text, seen = EFFECTS[name]
     usual = seen(eq.jit)
     if way == "options":
-        if name == "lazy_limit":  # of arrays outside of any function
-            return
         options = eq.Options(**{name: value})
         assert seen(lambda f: eq.jit(f, options=options)) != usual
     elif way == "with":
@@ -299,8 +299,13 @@ def cache_bytes(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def config_dir(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    mine = replace(CPU, name="mine")
     patch.setenv("EQSAT_CONFIG_DIR", str(folder))
+    keep("native", mine)
     assert device_file() == folder / "devices.json"
+    assert measured("native", CPU) == mine
+    patch.setenv("EQSAT_CONFIG_DIR", str(folder / "other"))
+    assert measured("native", CPU) == CPU
 
 
 def max_programs(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -313,22 +318,36 @@ def max_programs(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def verify(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    seen: list[Any] = []
+    patch.setattr(jitting, "verify_program", lambda *args: seen.append(args))
     for text, asked in ("true", True), ("0", False), ("1", True):
         patch.setenv("EQSAT_VERIFY", text)
         verifying.cache_clear()
-        assert verifying() == asked
+        seen.clear()
+        eq.jit(halves).lower(X)
+        assert bool(seen) == verifying() == asked
+
+
+def code(f: Any, *args: Any) -> str:
+    return str(eq.jit(f, "native").lower(*args).source("llvm"))
 
 
 def cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    usual = code(halves, X)
     patch.setenv("EQSAT_CPU", "generic")
     assert host().cpu == "generic" != host("native").cpu
+    assert code(halves, X) != usual
     levels = TABLE["cpu"].kind.name.split()
     assert levels == ["native", *processor._LEVELS]
 
 
 def products(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setenv("EQSAT_PRODUCTS", "own")
-    assert host().products == "own"
+    found = []
+    for who in ("own", "blas"):
+        patch.setenv("EQSAT_PRODUCTS", who)
+        assert host().products == who
+        found.append(code(lambda x: x @ x, LARGE))
+    assert found[0] != found[1] and "gemm" not in found[0]
 
 
 PROCESS = {f.__name__: f for f in (cache_dir, cache_bytes, config_dir)}
@@ -705,9 +724,6 @@ def test_env_as_json(threads_of_two: None, monkeypatch: pytest.MonkeyPatch) -> N
 def test_env_names_the_file_of_measured_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eqsat.kernels.calibrate import keep
-    from eqsat.kernels.cost_model import CPU
-
     monkeypatch.setenv("EQSAT_CONFIG_DIR", str(tmp_path))
     keep("native", CPU)
     models = json.loads(env("--json").stdout)["cost_models"]
