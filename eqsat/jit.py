@@ -13,7 +13,6 @@ import gc
 import sys
 import time
 import types
-import weakref
 from collections import Counter
 from collections.abc import (
     Callable,
@@ -53,7 +52,7 @@ from eqsat.rulelang import Rule, RuleSet, default_rules
 from eqsat.search import Optimised, optimise
 from eqsat.submission import WorkerTeam, submitted
 from eqsat.support import (
-    FIRST_ENTRY,
+    CONTEXTS,
     BackendError,
     BudgetWarning,
     Deadline,
@@ -175,13 +174,9 @@ class Jit(pytree.Made, Generic[P, R]):
         """Programs that are being made: who wants one of these waits for it."""
         self._entry, self._direct = _entrance(self)
         asking = functools.partial(_call_in_context, self)
-        self.__call__ = asking if self._entry is None else self._direct
-        self._heeds = False
-        """Whether calls ask which ``with eq.options(...)`` they are in."""
-        with _LOCK():
-            _MADE.add(self)
-        if FIRST_ENTRY.has_begun:
-            _heed(self)
+        self.__call__ = asking
+        if self._entry is not None and self._direct is self._entry.function:
+            self.__call__ = self._entry.watching(CONTEXTS, asking)
 
     def _like(self, backend: str | None, context: OptionContext | None = None) -> Jit:
         """The same function for ``backend`` and under the options of ``context``, which
@@ -247,8 +242,6 @@ class Jit(pytree.Made, Generic[P, R]):
                 self._entry.ask(entry.function)
             else:
                 self._direct = entry.function
-                if not self._heeds:
-                    self.__call__ = self._direct
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...
@@ -547,9 +540,6 @@ def _served(f: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Served | N
 
 # -- with eq.options(...) --------------------------------------------------------------
 
-_MADE: weakref.WeakSet[Jit] = weakref.WeakSet()
-_LOCK = ForkLock()
-
 
 def _in_force(f: Jit) -> Jit:
     """``f`` under the options that are in force here; another one where they differ."""
@@ -565,7 +555,7 @@ def _in_force(f: Jit) -> Jit:
 
 
 def _call_in_context(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
-    """A call once there is a ``with eq.options(...)`` somewhere."""
+    """A call while there is a ``with eq.options(...)`` somewhere."""
     return _in_force(f)._direct(*args, **kwargs)
 
 
@@ -580,36 +570,6 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
         asked = functools.partial(_served, f)
         function = adapted(f, function, asked, functools.partial(_adopt, f))
     return entry, function
-
-
-def _heed(f: Jit) -> None:
-    """From now on, have the calls of ``f`` ask which options are in force. The function
-    of its entry, which somebody may hold, serves none any more without asking."""
-    asking = functools.partial(_call_in_context, f)
-    with f._lock():
-        if f._heeds:
-            return
-        old, f._heeds = f._entry, True
-        f._entry, f._direct = _entrance(f)
-        f.__call__ = asking
-        if old is not None:
-            old.ask(asking)
-            for key in f._lowered:
-                old.forget(key)
-    if f._mlx is not None:
-        sibling = f._mlx[0]
-        _heed(sibling)
-        f._meet_mlx(sibling)
-
-
-def _heed_all() -> None:
-    with _LOCK():
-        made = list(_MADE)
-    for f in made:
-        _heed(f)
-
-
-FIRST_ENTRY.tell(_heed_all)
 
 
 def _chosen_backend(options: Options, context: OptionContext | None) -> str | None:

@@ -88,9 +88,6 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    from eqsat.support import FIRST_ENTRY
-
-    FIRST_ENTRY.forget()
     if nextitem is not None and item.path != nextitem.path:
         keep_what_is_there()
 

@@ -109,6 +109,12 @@ class PlainEntry:
 
         self.known, self.function, self.slow = known, function, slow
 
+    def watching(
+        self, contexts: ctypes.c_int64, asking: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """``asking``: what Python asks, it asks each time."""
+        return asking
+
     def ask(self, fallback: Callable[..., Any]) -> None:
         """Call ``fallback`` from now on with what was not learnt."""
         self.slow = fallback

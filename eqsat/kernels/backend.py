@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Hashable
+from ctypes import c_int64
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +43,12 @@ class Entry(Protocol):
         """Serve no call of this key without asking."""
 
     def ask(self, fallback: Callable[..., Any]) -> None: ...
+
+    def watching(
+        self, contexts: c_int64, asking: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """A function for the same calls that asks ``asking`` instead while ``contexts``
+        is not 0."""
 
 
 class Backend(Protocol):

@@ -53,7 +53,7 @@ from eqsat.support.option_table import (
     setting,
     unknown_variables,
 )
-from eqsat.support.options import FIRST_ENTRY, OptionContext, Options, current, options
+from eqsat.support.options import CONTEXTS, OptionContext, Options, current, options
 from eqsat.support.progress import progress
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (

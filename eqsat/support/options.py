@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from ctypes import c_int64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -159,6 +160,11 @@ _context: ContextVar[OptionContext | None] = ContextVar("eqsat options", default
 current: Callable[[], OptionContext | None] = _context.get
 """What the ``with`` statements around say; None outside of any."""
 
+CONTEXTS = c_int64(0)
+"""``with options(...)`` that are open, of all threads and tasks. While there are none,
+calls need not ask."""
+_counting = ForkLock()
+
 _P = ParamSpec("_P")
 
 
@@ -197,44 +203,20 @@ def _inside(given: Mapping[str, Any]) -> Iterator[None]:
             "eq.options(...) inside of a traced function would change nothing; write "
             "the with statement around the call"
         )
-    FIRST_ENTRY.reach()
     outer = _context.get()
     if outer is not None:
         given = {**outer.given, **given}
-    token = _context.set(OptionContext(given))
+    _count(1)
     try:
-        yield
+        token = _context.set(OptionContext(given))
+        try:
+            yield
+        finally:
+            _context.reset(token)
     finally:
-        _context.reset(token)
+        _count(-1)
 
 
-class FirstEntry:
-    """The first ``with options(...)`` of the process: until then, calls need not ask
-    for one."""
-
-    def __init__(self) -> None:
-        self._lock = ForkLock()
-        self._told: list[Callable[[], None]] = []
-        self.has_begun = False
-        self._is_over = False
-
-    def tell(self, function: Callable[[], None]) -> None:
-        """Have ``function`` called then, before any context is set."""
-        self._told.append(function)
-
-    def reach(self) -> None:
-        """A context is about to be set."""
-        if self._is_over:
-            return
-        with self._lock():
-            self.has_begun = True
-            for function in self._told:
-                function()
-            self._is_over = True
-
-    def forget(self) -> None:
-        """Begin anew, for tests: functions that are made from now on do not ask."""
-        self.has_begun = self._is_over = False
-
-
-FIRST_ENTRY = FirstEntry()
+def _count(change: int) -> None:
+    with _counting():
+        CONTEXTS.value += change

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import io
 import json
@@ -462,14 +463,54 @@ def test_programs_stay_and_are_found_again() -> None:
     assert f.lower(X) is usual and len(apart.program.kernels) > 1
 
 
+def python_of(call: Callable[[], Any]) -> set[str]:
+    """The functions of Python that a call runs."""
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
+    call()
+    sys.setprofile(None)
+    return {*called} - {"<lambda>", "python_of"}
+
+
 def test_without_a_context_calls_do_not_ask() -> None:
     f = eq.jit(halves, "native")
     f(X)
-    called: list[str] = []
-    sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
-    f(X)
-    sys.setprofile(None)
-    assert {*called} <= {"test_without_a_context_calls_do_not_ask"}
+    assert python_of(lambda: f(X)) == set()
+    with contextlib.suppress(KeyError), eq.options(fusion=False):
+        f(X)
+        with eq.options(numerics="exact"):
+            f(X)
+            assert python_of(lambda: f(X)) == {"_call_in_context", "_in_force"}
+        assert python_of(lambda: f(X)) == {"_call_in_context", "_in_force"}
+        raise KeyError
+    assert python_of(lambda: f(X)) == set()
+    g = eq.jit(halves, "native")  # made after one
+    g(X)
+    assert python_of(lambda: g(X)) == set()
+
+
+def test_a_context_that_waits_is_not_that_of_others() -> None:
+    f = eq.jit(rounded, "native")
+    usual, exact = f(HALF), rounded(HALF)
+
+    def waiting() -> Iterator[Any]:
+        with eq.options(numerics="exact"):
+            yield f(HALF)
+            yield f(HALF)
+
+    async def others() -> None:
+        first = asyncio.get_running_loop().run_in_executor(None, f, HALF)
+        np.testing.assert_array_equal(await first, usual)
+
+    context = contextvars.copy_context()
+    values = waiting()
+    np.testing.assert_array_equal(context.run(next, values), exact)
+    np.testing.assert_array_equal(f(HALF), usual)
+    asyncio.run(others())
+    np.testing.assert_array_equal(context.run(next, values), exact)
+    context.run(next, values, None)
+    np.testing.assert_array_equal(f(HALF), usual)
+    assert python_of(lambda: f(HALF)) == set()
 
 
 def test_a_function_that_nobody_holds_goes_away() -> None:

@@ -28,8 +28,9 @@ goes, and the guards of its calls: of
 arguments, of objects around the function, of arrays that it closes over."""
 
 RECORDS: dict[str, tuple[str, ...]] = {
-    # The function of one jit: its programs, and what to call for anything else.
-    "State": ("ptr table", "ptr fallback"),
+    # A function of one jit: its programs, and what to call for anything else; and what
+    # to call for everything while the number at "contexts" is not 0.
+    "State": ("ptr table", "ptr fallback", "ptr contexts", "ptr asking"),
     # Programs, the most used first; the rest of the record is pointers to them. "words"
     # is the room on the stack that a call of any of them needs.
     "Table": ("i64 count", "i64 words"),

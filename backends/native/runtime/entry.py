@@ -195,6 +195,7 @@ class _MethodDef(ctypes.Structure):
 
 
 _FASTCALL, _KEYWORDS = 0x0080, 0x0002
+_NEVER = ctypes.c_int64(0)
 
 
 @functools.cache
@@ -222,21 +223,33 @@ class NativeEntry:
         self._known: dict[tuple[Hashable, Hashable], int] = {}
         """Calls that were learnt or refused, and the code that runs them."""
         self._lock = ForkLock()
-        self._state = (ctypes.c_int64 * 2)(0, id(fallback))
+        self._states: list[ctypes.Array[ctypes.c_int64]] = []
         self._asked = [fallback]
-        self._set_table()
+        self.function = self.watching(_NEVER, fallback)
+        """The builtin function to call."""
+
+    def watching(
+        self, contexts: ctypes.c_int64, asking: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Another builtin function for the same calls. While ``contexts`` is not 0, all
+        calls go to ``asking``."""
+        numbers = 0, id(self._asked[-1]), ctypes.addressof(contexts), id(asking)
+        state = (ctypes.c_int64 * 4)(*numbers)
+        with self._lock():
+            self._states.append(state)
+            self._set_table()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype = ctypes.py_object
         capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         new = ctypes.pythonapi.PyCFunction_NewEx
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        state = capsule(ctypes.addressof(self._state), None, None)
         # The collector sees through a tuple: a jit and its entry are a cycle.
-        held = state, self, self._state, self._asked
+        parts = capsule(ctypes.addressof(state), None, None), self, state, contexts
+        held = (*parts, asking, self._asked)
         definition = ctypes.addressof(_definition(self.address()))
-        self.function: Callable[..., Any] = new(definition, held, None)
-        """The builtin function to call."""
+        function: Callable[..., Any] = new(definition, held, None)
+        return function
 
     @classmethod
     def if_available(cls, fallback: Callable[..., Any]) -> NativeEntry | None:
@@ -249,7 +262,8 @@ class NativeEntry:
     def ask(self, fallback: Callable[..., Any]) -> None:
         """Call ``fallback`` from now on with what no variant fits."""
         self._asked.append(fallback)  # the old one may be running
-        self._state[1] = id(fallback)
+        for state in self._states:
+            state[1] = id(fallback)
 
     def learn(
         self,
@@ -314,5 +328,6 @@ class NativeEntry:
         records = [ctypes.addressof(v.record) for v in latest]
         values = [*words("Table", count=len(records), words=most), *records]
         table = (ctypes.c_int64 * len(values))(*values)
-        self._state[0] = ctypes.addressof(table)
+        for state in self._states:
+            state[0] = ctypes.addressof(table)
         self._table = table

@@ -458,6 +458,11 @@ define ptr @entry(ptr %self, ptr %args, i64 %n, ptr %names) {
   %items = get Tuple.items, %self
   %capsule = load ptr, ptr %items
   %state = call ptr @PyCapsule_GetPointer(ptr %capsule, ptr null)
+  %contexts = get State.contexts, %state
+  %open = load i64, ptr %contexts
+  %inside = icmp ne i64 %open, 0
+  br i1 %inside, label %ask, label %look
+look:
   %table = get State.table, %state
   %count = get Table.count, %table
   %words = get Table.words, %table
@@ -469,8 +474,8 @@ named:
   %given = get Tuple.size, %names
   br label %next
 next:
-  %nk = phi i64 [0, %0], [%given, %named], [%nk, %later]
-  %i = phi i64 [0, %0], [0, %named], [%i1, %later]
+  %nk = phi i64 [0, %look], [%given, %named], [%nk, %later]
+  %i = phi i64 [0, %look], [0, %named], [%i1, %later]
   %done = icmp eq i64 %i, %count
   br i1 %done, label %python, label %try
 try:
@@ -507,6 +512,10 @@ python:
   %fallback = get State.fallback, %state
   %slow = call ptr @PyObject_Vectorcall(ptr %fallback, ptr %args, i64 %n, ptr %names)
   ret ptr %slow
+ask:
+  %asking = get State.asking, %state
+  %said = call ptr @PyObject_Vectorcall(ptr %asking, ptr %args, i64 %n, ptr %names)
+  ret ptr %said
 }
 """
 
