@@ -480,8 +480,8 @@ def test_without_a_context_calls_do_not_ask() -> None:
         f(X)
         with eq.options(numerics="exact"):
             f(X)
-            assert python_of(lambda: f(X)) == {"_call_in_context", "_in_force"}
-        assert python_of(lambda: f(X)) == {"_call_in_context", "_in_force"}
+            assert "_call_in_context" in python_of(lambda: f(X))
+        assert "_call_in_context" in python_of(lambda: f(X))
         raise KeyError
     assert python_of(lambda: f(X)) == set()
     g = eq.jit(halves, "native")  # made after one
