@@ -61,8 +61,9 @@ def by_parts(
     root: Root, known: Mapping[Term, Any], users: Counter[Term], fill: Fill
 ) -> list[Root]:
     """A pointwise term over joined arrays as one for each of their parts; empty where
-    it is none, where something else reads what is joined, or where there would be much
-    code. ``known``: what is in memory."""
+    it is none, where something else reads what is joined, where each part would compute
+    a reduction anew, or where there would be much code. ``known``: what is in
+    memory."""
     chain = _chain(root.term, known)
     within = Counter(a for t in chain for a in set(t.args))
     for joined in within:
@@ -72,7 +73,8 @@ def by_parts(
         between = [t for t in within if t is joined or t in chain]
         if not shape or joined.dtype in HALF:  # which are rounded where they are joined
             continue
-        if any(users[t] > within[t] for t in between):
+        others = [t for t in within if t not in chain and t is not joined]
+        if any(users[t] > within[t] for t in between) or _reduce(others, known):
             return []
         parts = [p for p in parts_of(joined, fill) if p[0].size]
         if len(parts) * len(chain) > MOST_WORK:
@@ -93,6 +95,20 @@ def _chain(term: Term, known: Mapping[Term, Any]) -> dict[Term, None]:
         found[t] = None
         stack += t.args
     return found
+
+
+def _reduce(terms: Sequence[Term], known: Mapping[Term, Any]) -> bool:
+    """Whether a reduction is below ``terms``, above what is in memory."""
+    stack, seen = [*terms], {*terms}
+    while stack:
+        t = stack.pop()
+        if t in known:
+            continue
+        if cast(Op, t.op).kind == "reduce":
+            return True
+        stack += [a for a in t.args if a not in seen]
+        seen.update(t.args)
+    return False
 
 
 class _Cut:

@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from natives import fused, natively
+from programs import program_of
 
 import eqsat as eq
+from eqsat.backends.loop_ir import Accumulate, Loops
+from eqsat.backends.to_loops import LoopTarget, pieces_of
 from eqsat.backends.to_loops.joined_parts import MOST_WORK
 
 RNG = np.random.default_rng(0)
@@ -111,6 +115,18 @@ def test_what_others_read_is_joined_once() -> None:
         return h / h.sum(1, keepdims=True)
 
     np.testing.assert_allclose(eq.jit(f, "native")(X, Y), f(X, Y), rtol=1e-3, atol=1e-5)
+
+
+def test_a_sum_beside_joined_arrays_is_computed_once() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return np.concatenate([x, y], axis=1) / np.exp(y).sum(1, keepdims=True)
+
+    one = fused(f, 2)
+    np.testing.assert_allclose(natively(one, X, Y)[0], f(X, Y), rtol=1e-4, atol=1e-6)
+    (kernel,) = program_of(one, X, Y).kernels
+    loops = [p for p in pieces_of(kernel, LoopTarget()).pieces if isinstance(p, Loops)]
+    made = [s for p in loops for run in p.nest.passes for s in run.body]
+    assert sum(isinstance(s, Accumulate) for s in made) == 1
 
 
 def test_many_parts_of_much_code_are_joined_first() -> None:
