@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bench.standards.array_api as array_api
 from bench.processes.pool import ROOT
 from bench.reports import spread
 from bench.standards.array_api import counted, departures, read_report
@@ -53,6 +56,40 @@ def test_departures_are_what_numpy_alone_passes() -> None:
         "m::d": "no",
         "m::e": "not collected",
     }
+
+
+def test_the_guide_has_the_table_of_the_results() -> None:
+    found = json.loads((ROOT / "bench/results/array_api.json").read_text("utf-8"))
+    guide = (ROOT / "eqsat/GUIDE.md").read_text("utf-8")
+    tables = [found["modules"][m] for m in array_api.MODULES]
+    names = sorted({*tables[0], *tables[1]})
+    rows = {
+        name: [t.get(name, {}).get(o, 0) for t in tables for o in array_api.OUTCOMES]
+        for name in names
+    }
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    told = [re.split(r"[ |]+", line.strip("| ")) for line in guide.splitlines()]
+    shown = {cells[0]: cells[1:] for cells in told if cells[0] in rows}
+    assert shown == {name: [*map(str, numbers)] for name, numbers in rows.items()}
+    assert found["departures"] == {}
+
+
+def test_what_numpy_fails_with_other_examples_is_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, list[str]]] = []
+
+    def run(
+        module: str, path: Path, examples: int, seed: int, limit: int, names: list[str]
+    ) -> dict[str, Any]:
+        asked.append((seed, names))
+        failed = {"a": seed == 2, "b": False}
+        return {"tests": {n: ("failed" if failed[n] else "passed", "") for n in names}}
+
+    monkeypatch.setattr(array_api, "outcomes", run)
+    found = array_api.by_chance(tmp_path, {"a": "why", "b": "so"}, 20, 0, 60)
+    assert found == {"a": "why"} and len(asked) == array_api.MORE
+    assert asked[:3] == [(1, ["a", "b"]), (2, ["a", "b"]), (3, ["b"])]
 
 
 def test_estimators_give_numpys_results() -> None:
