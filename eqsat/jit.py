@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import sys
 import time
 import types
@@ -18,11 +17,9 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
 from eqsat.explain import Explanation
@@ -65,6 +62,7 @@ from eqsat.support import (
     Watch,
     at,
     caller_line,
+    collection_paused,
     current,
     progress,
     pytree,
@@ -101,28 +99,18 @@ S = TypeVar("S")
 _MOST = 1024
 """Calls with read-only arrays that are counted."""
 CODE_S = 5e-4
-"""Seconds for the machine code of a term, which the search leaves; but half of them all
-at most."""
+"""Seconds for the machine code of a term, which the search leaves, but half of what
+tracing leaves at most: a start value, since no code is written before. From there on
+the pieces of code count their own seconds (:mod:`backends.native.code_pieces`)."""
+LEAST = 0.25
+"""Part of the deadline that machine code has in any case: where tracing or a single
+iteration of rules took it all, a program that NumPy runs would be slow for ever."""
 _MOST_OTHERS = 64
 """Options and backends of one function that have programs of their own; the latest
 ones."""
 _MANY = 4
 """Programs for different read-only arrays in one place, before these count as arrays
 that change."""
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: compiling makes many objects that live on,
-    and one full collection in the middle costs 15 ms, a tenth of compiling a
-    transformer block."""
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 class Jit(pytree.Made, Generic[P, R]):
@@ -341,7 +329,7 @@ class Jit(pytree.Made, Generic[P, R]):
         deadline = Deadline(deadline_s)
         cut_short = ""
         with progress(self.name, deadline_s, self.options.progress) as show:
-            with _collection_paused():
+            with collection_paused():
                 low = self._lower(call, deadline, show)
             self._keep(call.key, low)
             if runs:
@@ -419,7 +407,7 @@ class Jit(pytree.Made, Generic[P, R]):
             model,
             phases,
             done,
-            deadline.left,
+            max(deadline.left, LEAST * self.options.deadline_s),
         )
         if not self.options.memory_limit:
             return low

@@ -16,7 +16,14 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.search import Optimised, optimise
-from eqsat.support import BackendError, LastUse, Options, cached_property, once
+from eqsat.support import (
+    BackendError,
+    LastUse,
+    Options,
+    cached_property,
+    collection_paused,
+    once,
+)
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
@@ -61,7 +68,8 @@ class Lowered:
     def executable(self) -> Executable:
         """The program, compiled by its backend."""
         options = replace(self.options, deadline_s=self.left_s)
-        return self.backend.lower(self.program, options)
+        with collection_paused():
+            return self.backend.lower(self.program, options)
 
     @property
     def workspace_bytes(self) -> int:

@@ -15,12 +15,11 @@ from eqsat.kernels import (
     Target,
     measured,
 )
-from eqsat.support import Options, TimeIsUpError, cached_property, log_fallback
+from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
-from .lower import NO_TIME, NativeProgram
+from .lower import NativeProgram
 from .machine import host
-from .numpy_fallback import ByNumpy
 from .runtime import NativeEntry, result_pool, run_alone, thread_limit
 
 
@@ -48,25 +47,18 @@ class NativeBackend:
 
         return measure_core(self.name, CPU, progress)
 
-    def lower(
-        self, program: Program, options: Options | None = None
-    ) -> NativeProgram | ByNumpy:
+    def lower(self, program: Program, options: Options | None = None) -> NativeProgram:
         """``program`` as machine code, for as many threads as ``options`` say.
 
-        ``options.deadline_s`` is the time for it: where that is too short, the code is
-        made quickly and is slower. What is not written :data:`GRACE_S` after that is
-        run by NumPy.
+        ``options.deadline_s`` is the time for it. No piece of code is begun after that
+        but the first one (:mod:`.code_pieces`); NumPy runs what is not written.
         Raises :class:`BackendError` where LLVM makes no code for this machine.
         """
         options = options or Options()
         exact = options.numerics == "exact"
         seconds, cache = options.deadline_s, options.cache
-        try:
-            threads = options.threads
-            return NativeProgram(program, host(), threads, exact, seconds, cache)
-        except TimeIsUpError:
-            log_fallback("native", "the program", "NumPy", NO_TIME)
-            return ByNumpy(program, NO_TIME)
+        threads = options.threads
+        return NativeProgram(program, host(), threads, exact, seconds, cache)
 
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not

@@ -6,6 +6,7 @@ from __future__ import annotations
 from eqsat.support import cached_once, disk_cache
 
 from .machine import Host, LoadedObject, compile_ir, load
+from .sorting import library_sorts
 
 
 @cached_once
@@ -20,3 +21,8 @@ def function(name: str, host: Host) -> LoadedObject:
         code = compile_ir(text_of(name, host), host)
         disk_cache.put(key, code)
     return load(code, [name])
+
+
+def address_of(name: str, host: Host) -> int:
+    """Where that function, or that of a library which sorts, starts."""
+    return library_sorts.address(name) or function(name, host).address(name)

@@ -11,9 +11,9 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -23,8 +23,8 @@ from eqsat.support import (
     BackendError,
     Deadline,
     ForkLock,
-    TimeIsUpError,
     cached_property,
+    counted,
     log_fallback,
     verifying,
 )
@@ -36,9 +36,10 @@ from ..loop_ir import (
     Unsupported,
 )
 from . import program_record
-from .function_library import function
+from .code_pieces import NO_TIME, CodePieces
+from .function_library import address_of
 from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
-from .numpy_fallback import Excused, Python, python_parts
+from .numpy_fallback import Fallback, Python, ResultCopy
 from .plan import Places, strided
 from .products import deferred
 from .program_record import Record
@@ -52,25 +53,16 @@ from .runtime import (
     runtime,
     thread_limit,
 )
-from .sorting import library_sorts
 
 if TYPE_CHECKING:
-    from .plan import Group
+    from .plan import Layered, Owner
     from .program_writer import WrittenProgram
 
-    Written: TypeAlias = WrittenProgram | list[Excused]
-    """A part that is machine code, or a kernel that NumPy runs, and why."""
+    Written: TypeAlias = WrittenProgram | Owner
+    """What is machine code, and a kernel or a copy that NumPy runs."""
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
-LINE_S = 6e-5
-"""Seconds that a line of LLVM IR takes to compile: measured."""
-AT_LEAST_S = 0.25
-"""Seconds that compiling may always take."""
-GRACE_S = 4.0
-"""Seconds after the deadline until which code is written; NumPy, which runs what is
-not, takes up to thirty times as long."""
-NO_TIME = "the deadline passed before its machine code was written"
 PROGRAM = "program"
 """What the native function is called."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -84,10 +76,11 @@ class Native:
     threads: int
     seconds: float
     """About how long one thread takes (s)."""
+    name: str = PROGRAM
 
     @property
     def address(self) -> int:
-        return self.library.address(PROGRAM)
+        return self.library.address(self.name)
 
     @property
     def asked(self) -> int:
@@ -111,7 +104,7 @@ class CompiledProgram:
         self.program, self.layouts = program, tuple(layouts)
         self.seconds, self.cut_short = seconds, ""
         self.host, self.threads, self.exact = host, threads, exact
-        self.parts: list[Native | Python] = []
+        self.parts: list[Native | Python | ResultCopy] = []
         self.arena_bytes, self.fault = 0, -1
         self.deferred: tuple[int, ...] = ()
         name = program_record.name_of(program, layouts, host, threads, exact, cache)
@@ -125,7 +118,9 @@ class CompiledProgram:
             return False
         try:
             uses_blas = bool(found.blas_bits)
-            library = _loaded(found.code, uses_blas, found.functions, self.host)
+            library = _loaded(
+                found.codes, [PROGRAM], uses_blas, found.functions, self.host
+            )
         except BackendError:
             return False
         self.deferred = found.deferred
@@ -144,87 +139,114 @@ class CompiledProgram:
         self.deferred = deferred(self.program, self.host)
         self.places = Places(self.program, self.layouts, self.deferred)
         known = len(self.places.constants)
-        deadline, latest = Deadline(self.seconds), Deadline(self.seconds + GRACE_S)
-        written = self._generated(self.places, latest.check)
-        passes = self._passes(written, deadline)
+        deadline = Deadline(self.seconds)
+        layered = self._layered(self.places, _late(deadline))
+        whole = name is not None and not layered.reasons
+        pieces = CodePieces(self.host, deadline, compile_ir if whole else compiled)
+        written = self._generated(layered, pieces)
         if self.places.fault is not None:
             self.fault = self.places.fault.byte
-        whole = name is not None and len(written) == 1
-        for w in written:
-            if isinstance(w, list):
-                self.parts += python_parts(self.program, w)
-                for kernel, reason in w:
+        code = [w for w in written if not isinstance(w, (Kernel, int))]
+        fallback = Fallback(self.program)
+        flat = chain.from_iterable(map(self._loaded_parts, written))
+        for kind, run in groupby(flat, type):
+            if kind is Native:
+                self.parts += cast("Iterable[Native]", run)
+            elif kind is int:
+                self.parts += map(ResultCopy, cast("Iterable[int]", run))
+            else:
+                kernels = cast("list[Kernel]", [*run])
+                excused = [(k, layered.reasons.get(k, NO_TIME)) for k in kernels]
+                self.parts.append(fallback.part(excused))
+                for kernel, reason in excused:
                     log_fallback("native", kernel.name, "NumPy", reason)
-                continue
-            make = compile_ir if whole else compiled
-            code = make(w.text, self.host, passes)
-            library = _loaded(code, w.calls_blas, w.functions, self.host)
-            self.parts.append(Native(library, w.most_threads, w.seconds))
-            self.arena_bytes = max(self.arena_bytes, w.arena_bytes)
-            if whole and name is not None and not self.cut_short:
-                end = len(self.places.constants) - len(self.places.packed)
-                tables = self.places.constants[known:end]
-                bits = program_record.blas_bits() if w.calls_blas else 0
-                self._keep(name, code, bits, tables, w.functions)
-        self.arena_bytes = max(self.arena_bytes, self.places.scratch_bytes)
-        self.places.forget(self._unread)
+        size = max((w.arena_bytes for w in code), default=0)
+        self.arena_bytes = max(size, self.places.scratch_bytes)
+        self._say(pieces)
+        if self.cut_short:
+            self._listing = functools.partial(_listing, written, pieces, layered)
+        elif whole and name is not None:
+            end = len(self.places.constants) - len(self.places.packed)
+            self._keep(name, code[0], self.places.constants[known:end])
+        if all(isinstance(p, Native) for p in self.parts):
+            self.places.forget(self._unread)
 
-    def _passes(self, written: Sequence[Written], deadline: Deadline) -> str:
-        """How to compile what is written, so that it takes no longer than there is
-        time."""
-        lines = sum(w.text.count("\n") for w in written if not isinstance(w, list))
-        if lines * LINE_S <= max(deadline.left, AT_LEAST_S):
-            return "short"
-        self.cut_short = f"{lines} lines of LLVM IR were compiled the quick way"
-        log_fallback("native", "the program", "slower machine code", self.cut_short)
-        return "quick"
+    def _loaded_parts(self, w: Written) -> Iterable[Native | Owner]:
+        """What is machine code in memory, between what NumPy runs."""
+        if isinstance(w, (Kernel, int)):
+            return [w]
+        entries = {p: p.name for p in w.parts if not isinstance(p, (Kernel, int))}
+        if not entries:
+            return cast("Sequence[Owner]", w.parts)
+        names = [*entries.values()]
+        library = _loaded(w.codes, names, w.calls_blas, w.functions, self.host)
+        return [
+            p
+            if isinstance(p, (Kernel, int))
+            else Native(library, p.most_threads, p.seconds, p.name)
+            for p in w.parts
+        ]
 
-    def _generated(
-        self, places: Places, check: Callable[[], None] = lambda: None
-    ) -> list[Written]:
-        """The parts in order, before they are compiled; ``check`` ends the work."""
+    def _say(self, pieces: CodePieces) -> None:
+        """Note what was done to save time."""
+        excused = (
+            one for p in self.parts if isinstance(p, Python) for one in p.kernels
+        )
+        late = sum(why == NO_TIME for _, why in excused)
+        done = []
+        if late:
+            of = counted(len(self.program.kernels), "kernel")
+            done.append(f"NumPy runs {late} of {of}, since {NO_TIME}")
+        if pieces.quick_lines:
+            lines = f"{pieces.quick_lines} lines of LLVM IR"
+            done.append(f"{lines} were compiled the quick way")
+        self.cut_short = "; ".join(done)
+        if done:
+            log_fallback("native", "the program", "slower code", self.cut_short)
+
+    def _layered(self, places: Places, late: Callable[[Kernel], str]) -> Layered:
+        """The plan of the code."""
         # 30 ms to import, for nothing where the program is on disk.
-        from .plan import Group, Layered, verify_plan
-        from .program_writer import write_program
+        from .plan import Layered, verify_plan
 
-        layered = Layered(self.program, places, self.host, self.threads, self.exact)
+        layered = Layered(
+            self.program, places, self.host, self.threads, self.exact, late
+        )
         if verifying():
             verify_plan(layered)
         self._unread = layered.unread
+        return layered
+
+    def _generated(self, layered: Layered, pieces: CodePieces) -> list[Written]:
+        """The code, and between it what NumPy runs, in order."""
+        from .plan import Group
+        from .program_writer import write_program
+
         written: list[Written] = []
         if not layered.parts:  # there is nothing to compute
-            return [write_program([], layered, PROGRAM)]
-        for is_native, group in groupby(layered.parts, lambda p: isinstance(p, Group)):
+            return [write_program([], [], layered, PROGRAM, pieces)]
+        parts = zip(layered.parts, layered.owners, strict=True)
+        for is_native, run in groupby(parts, lambda p: isinstance(p[0], Group)):
+            groups, owners = zip(*run, strict=True)
             if is_native:
-                groups = cast("list[Group]", list(group))
-                written.append(write_program(groups, layered, PROGRAM, check))
+                written.append(write_program(groups, owners, layered, PROGRAM, pieces))
             else:
-                kernels = cast("list[Kernel]", list(group))
-                written.append([(k, layered.reasons[k]) for k in kernels])
+                written += owners
         return written
 
-    def _keep(
-        self,
-        name: str,
-        code: bytes,
-        blas_bits: int,
-        tables: Sequence[Array],
-        functions: Sequence[str],
-    ) -> None:
+    def _keep(self, name: str, code: WrittenProgram, tables: Sequence[Array]) -> None:
         (part,) = self.parts
         assert isinstance(part, Native)
-        held = tuple(map(program_record.table_of, tables))
-        size = max(self.arena_bytes, self.places.scratch_bytes)
         made = Record(
-            code,
+            code.codes,
             part.threads,
             part.seconds,
-            size,
+            self.arena_bytes,
             self.fault,
-            blas_bits,
-            held,
+            program_record.blas_bits() if code.calls_blas else 0,
+            tuple(map(program_record.table_of, tables)),
             program_record.of_panels(self.places.packed),
-            tuple(functions),
+            code.functions,
             self._unread,
             self.deferred,
         )
@@ -233,17 +255,14 @@ class CompiledProgram:
     @property
     def source(self) -> str:
         """The kernels as people read them, and the LLVM IR of all that is native. Both
-        are made again: to keep them would take more memory than the program does."""
-        texts = []
-        for w in self._generated(Places(self.program, self.layouts, self.deferred)):
-            if isinstance(w, list):
-                texts += [f"; {k.name} runs as NumPy: {why}" for k, why in w]
-                continue
-            for nest in w.nests:
-                lines = str(nest).splitlines()
-                texts.append("\n".join(f"; {line}" for line in lines))
-            texts.append(w.text)
-        return "\n\n".join(texts) + "\n"
+        are made again, unless there was no time for all: to keep them would take more
+        memory than the program does."""
+        if self.cut_short:
+            return self._listing()
+        places = Places(self.program, self.layouts, self.deferred)
+        layered = self._layered(places, lambda kernel: "")
+        pieces = CodePieces(self.host, Deadline(math.inf), lambda *given: b"")
+        return _listing(self._generated(layered, pieces), pieces, layered)
 
     @cached_property
     def code(self) -> ProgramCode | None:
@@ -303,6 +322,10 @@ class CompiledProgram:
                 team_run(p.address, ctypes.addressof(pointers), p.asked)
                 if self.fault >= 0 and blocks[-1][self.fault]:
                     return False
+            elif isinstance(p, ResultCopy):
+                root = self.program.roots[p.number]
+                out = blocks[self.places.first_output + p.number]
+                out[...] = self._array(root, blocks, flat)
             else:
                 self._by_numpy(p, blocks, flat)
         return True
@@ -326,6 +349,9 @@ class CompiledProgram:
     def _array(
         self, term: Term, blocks: Sequence[Array], flat: Sequence[Array | None]
     ) -> Array:
+        known = self.places.value(term)
+        if known is not None:
+            return known
         place = self.places.of[term]
         whole = flat[place.memory.buffer]
         if whole is not None:
@@ -335,6 +361,34 @@ class CompiledProgram:
         if (block.shape, block.strides) == (term.shape, strides):
             return block
         return _shown(block, term.shape, strides, place.layout.offset)
+
+
+def _late(deadline: Deadline) -> Callable[[Kernel], str]:
+    """Why a kernel, asked of each in turn, is left to NumPy before it is opened. Those
+    that are one piece of code are opened in any case."""
+    asked = count(1)
+
+    def late(kernel: Kernel) -> str:
+        is_first = next(asked) <= COMMON.written_groups
+        return "" if is_first or deadline.left else NO_TIME
+
+    return late
+
+
+def _listing(written: Sequence[Written], pieces: CodePieces, layered: Layered) -> str:
+    """The kernels as people read them, what NumPy runs, and the LLVM IR."""
+    texts = []
+    for w in written:
+        parts: Sequence[object] = [w]
+        if not isinstance(w, (Kernel, int)):
+            parts = w.parts
+            texts += ["\n".join(f"; {x}" for x in str(n).splitlines()) for n in w.nests]
+        texts += [
+            f"; {p.name} runs as NumPy: {layered.reasons.get(p, NO_TIME)}"
+            for p in parts
+            if isinstance(p, Kernel)
+        ]
+    return "\n\n".join([*texts, *pieces.texts]) + "\n"
 
 
 @functools.cache
@@ -366,16 +420,17 @@ class _Interface:
 
 
 def _loaded(
-    code: bytes, uses_blas: bool, functions: Sequence[str], host: Host
+    codes: Sequence[bytes],
+    names: Sequence[str],
+    uses_blas: bool,
+    functions: Sequence[str],
+    host: Host,
 ) -> LoadedObject:
     imports = dict(program_imports())
     if uses_blas:
         imports |= blas.imports()
-    imports |= {
-        name: library_sorts.address(name) or function(name, host).address(name)
-        for name in functions
-    }
-    return load(code, [PROGRAM], imports)
+    imports |= {name: address_of(name, host) for name in functions}
+    return load(codes, names, imports)
 
 
 class NativeProgram:
@@ -472,9 +527,10 @@ class NativeProgram:
 
     def _compile(self, layouts: tuple[Layout, ...]) -> CompiledProgram | None:
         try:
-            return self._made(layouts)
-        except (Unsupported, TimeIsUpError):
-            return None  # a view of an input that only packed memory has, or no time
+            made = self._made(layouts)
+        except Unsupported:  # a view of an input that only packed memory has
+            return None
+        return None if made.cut_short else made
 
     def _made(self, layouts: tuple[Layout, ...]) -> CompiledProgram:
         host, threads, exact = self.host, self.threads, self.exact

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from eqsat.kernels import Kernel, Program, View
 from eqsat.terms import INPUT, Term, TermGraph, Weak
@@ -29,79 +26,66 @@ class Python:
     """What others need of them."""
 
 
-class ByNumpy:
-    """A whole program that NumPy runs, since there was no time for machine code."""
+@dataclass(frozen=True)
+class ResultCopy:
+    """A result of the program that lies elsewhere, or in another order, which NumPy
+    brings where it is returned."""
 
-    def __init__(self, program: Program, reason: str) -> None:
+    number: int
+
+
+class Fallback:
+    """Makes NumPy programs of kernels of ``program``."""
+
+    def __init__(self, program: Program) -> None:
+        self.bases = {s.term: s.base for s in program.steps if isinstance(s, View)}
+        self.users: dict[Term, set[Kernel | None]] = {}
+        """Kernels that read a value or views of it, and None for the caller."""
+        for r in program.roots:
+            self._used(r, None)
+        for k in program.kernels:
+            for a in k.term.args:
+                self._used(a, k)
+
+    def _used(self, term: Term, user: Kernel | None) -> None:
+        self.users.setdefault(self.bases.get(term, term), set()).add(user)
+
+    def part(self, excused: Sequence[Excused]) -> Python:
+        """Kernels one behind the other as one NumPy program, which makes the views
+        between them itself."""
         from ..numpy import lower as lower_to_numpy
 
-        self.cut_short = reason
-        self.reasons = {k.name: reason for k in program.kernels}
-        self._run = lower_to_numpy(program)
-        self.source = f"# {reason}\n{self._run.source}"
+        graph = TermGraph(sources=False)
+        graph.arrays.update(excused[0][0].term.graph.arrays)
+        inputs: dict[Term, Term] = {}
+        made: dict[Term, Term] = {}
 
-    def __call__(self, *arrays: Any) -> list[Array]:
-        """The results, in fresh arrays."""
-        return self._run(*map(np.asarray, arrays))
+        def given(a: Term) -> Term:
+            if isinstance(a.dtype, Weak):
+                return _copied(a, graph)
+            if a in made:
+                return made[a]
+            if self.bases.get(a) in made:
+                made[a] = graph.node(a.op, [*map(given, a.args)], a.attrs, a.type)
+                return made[a]
+            if a not in inputs:
+                inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
+            return inputs[a]
 
-    def code_for(self, arrays: Sequence[Any]) -> None:
-        """There is no native function."""
-
-
-def python_parts(program: Program, excused: Sequence[Excused]) -> list[Python]:
-    """Kernels of ``program``, one behind the other, as few NumPy programs."""
-    groups: list[list[Excused]] = []
-    bases = {s.term: s.base for s in program.steps if isinstance(s, View)}
-    inside: set[Term] = set()
-    for one in excused:
-        kernel = one[0]
-        apart = kernel.term.op is KERNEL or any(
-            bases.get(a) in inside for a in kernel.term.args
-        )
-        if apart or not groups or groups[-1][0][0].term.op is KERNEL:
-            groups.append([])
-            inside = set()
-        groups[-1].append(one)
-        inside.update(kernel.results)
-    users: dict[Term, set[Kernel | None]] = {r: {None} for r in program.roots}
-    for base in bases.values():
-        users.setdefault(base, set()).add(None)
-    for k in program.kernels:
-        for a in k.term.args:
-            users.setdefault(a, set()).add(k)
-    return [_part(group, users) for group in groups]
-
-
-def _part(
-    excused: Sequence[Excused], users: Mapping[Term, set[Kernel | None]]
-) -> Python:
-    from ..numpy import lower as lower_to_numpy
-
-    graph = TermGraph(sources=False)
-    inputs: dict[Term, Term] = {}
-    made: dict[Term, Term] = {}
-    own = {k for k, _ in excused}
-    graph.arrays.update(excused[0][0].term.graph.arrays)
-
-    def given(a: Term) -> Term:
-        if isinstance(a.dtype, Weak):
-            return _copied(a, graph)
-        if a in made:
-            return made[a]
-        if a not in inputs:
-            inputs[a] = graph.node(INPUT, (), (len(inputs),), a.type)
-        return inputs[a]
-
-    for kernel, _ in excused:
-        t = kernel.term
-        term = graph.node(t.op, [*map(given, t.args)], t.attrs, t.type)
-        for r in kernel.results:
-            several = t.op is KERNEL and r.op is RESULT
-            made[r] = graph.node(RESULT, [term], r.attrs, r.type) if several else term
-    needed = [r for r in made if users.get(r, set()) - own or len(own) == 1]
-    program = Program.of([made[r] for r in needed], list(inputs.values()))
-    run = lower_to_numpy(program).run
-    return Python(tuple(excused), run, tuple(inputs), tuple(needed))
+        own = {k for k, _ in excused}
+        needed = []
+        for kernel, _ in excused:
+            t = kernel.term
+            term = graph.node(t.op, [*map(given, t.args)], t.attrs, t.type)
+            several = t.op is KERNEL and kernel.results[0].op is RESULT
+            for r in kernel.results:
+                new = graph.node(RESULT, [term], r.attrs, r.type) if several else term
+                made[r] = new
+                if several or self.users.get(r, set()) - own:
+                    needed.append(r)
+        part = Program.of([made[r] for r in needed], list(inputs.values()))
+        run = lower_to_numpy(part).run
+        return Python(tuple(excused), run, tuple(inputs), tuple(needed))
 
 
 def _copied(term: Term, graph: TermGraph) -> Term:

@@ -32,7 +32,7 @@ MOST_TABLE_BYTES = 1 << 20
 class Record:
     """A program that is one native function."""
 
-    code: bytes
+    codes: tuple[bytes, ...]
     threads: int
     seconds: float
     arena_bytes: int

@@ -7,11 +7,14 @@ run as panels of rows that stay in cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
 from llvmlite import ir
 
+from eqsat.kernels import CPU
 from eqsat.support import verifying
 
 from ..loop_ir import (
@@ -19,13 +22,16 @@ from ..loop_ir import (
     Loops,
     Nest,
 )
+from .code_pieces import CodePieces
 from .loops import PTR, loop, sweep_direction
 from .machine import COMMON, I8, I64, Host, blas
 from .math import VOID, declared
 from .plan import (
     Group,
     Layered,
+    Owner,
     PlanStep,
+    TableCall,
     calls_of,
     kind_of,
     table,
@@ -34,6 +40,7 @@ from .plan import (
 )
 from .runtime import MOST_PARTS
 from .writing import (
+    Arena,
     Frame,
     GroupCode,
     ModuleCode,
@@ -44,54 +51,60 @@ from .writing import (
     constant_words,
 )
 
+PIECE = 8
+"""Functions of a piece, of a long program. LLVM takes some 10 ms for each; one a module
+costs a fifth more than all in one, eight cost nothing."""
+PART_S = 2e-5
+"""Seconds that it takes to call a part of a program from Python, and to go on in Python
+after it."""
+
 
 @dataclass(frozen=True)
-class WrittenProgram:
-    """A program, or the native part of one, as LLVM IR."""
+class CodeEntry:
+    """A function of a module, which runs groups one behind the other."""
 
-    text: str
-    nests: tuple[Nest, ...]
-    functions: tuple[str, ...]
-    """Names of those that it calls of :mod:`.products.function_names`."""
-    calls_blas: bool
+    name: str
     most_threads: int
     """Threads that are worth waking."""
     seconds: float
     """About how long one thread takes (s)."""
+
+
+@dataclass(frozen=True)
+class WrittenProgram:
+    """A program, or the native part of one."""
+
+    codes: tuple[bytes, ...]
+    """Object code; the modules call each other."""
+    parts: tuple[CodeEntry | Owner, ...]
+    """In order: what is code, and what there was no time to write."""
+    nests: tuple[Nest, ...]
+    functions: tuple[str, ...]
+    """Names of those that it calls of :mod:`.products.function_names`."""
+    calls_blas: bool
     arena_bytes: int
 
 
 def write_program(
     groups: Sequence[Group],
+    owners: Sequence[Owner],
     layered: Layered,
     name: str,
-    check: Callable[[], None] = lambda: None,
+    pieces: CodePieces,
 ) -> WrittenProgram:
-    """The module whose function ``name`` runs ``groups``. ``check`` is called before
-    each group, and raises what ends the writing."""
-    host, threads = layered.host, layered.threads
-    module, b = ir.Module(name), ir.IRBuilder()
-    module.triple = host.triple
+    """Machine code that runs ``groups``, of which each is a part of its owner; what
+    there is no time for is left out, whole kernels at a time.
+
+    Up to ``written_groups`` of them are one module and one piece, of the function
+    ``name``. More are a table of calls, whose functions are modules of a few each: no
+    code is inlined from one group into another, so that this costs nothing when the
+    program runs.
+    """
     arena = arena_of(groups, layered)
     if verifying():
         own = arena.thread_start, arena.thread_bytes, arena.bytes
         verify_arena(layered, groups, dict(arena.homes), own)
-    kind = ir.FunctionType(VOID, [PTR, I64, I64, I64])
-    function = ir.Function(module, kind, name)
-    frame = Frame(function, begun(b, function), *function.args)
-    code = ModuleCode(module, b, host, threads, frame)
-    pointers = Pointers(code, layered, arena)
-    writer = ProgramWriter(groups, code, pointers, check)
-    writer.write()
-    return WrittenProgram(
-        _text(module, writer.is_held),
-        tuple(writer.group_code.functions),
-        tuple(sorted(writer.group_code.own.names)),
-        any(is_call(s, host) for g in groups for s in g.steps),
-        max((active(g, host, threads) for g in groups), default=1),
-        sum(g.seconds for g in groups),
-        arena.bytes,
-    )
+    return ProgramWriter(groups, owners, layered, arena, name, pieces).written()
 
 
 def _text(module: ir.Module, is_held: bool) -> str:
@@ -128,70 +141,27 @@ def active(g: Group, host: Host, threads: int) -> int:
     return max(1, min(threads, g.units(host), worth))
 
 
-class ProgramWriter:
-    """Writes the function of a program, group by group."""
+class ModuleWriter:
+    """A module of a program, and what writes into it."""
 
-    def __init__(
-        self,
-        groups: Sequence[Group],
-        code: ModuleCode,
-        pointers: Pointers,
-        check: Callable[[], None],
-    ) -> None:
-        self.groups, self.code, self.pointers = groups, code, pointers
-        self.check = check
-        self.shared = SharedSteps(code)
-        self.group_code = GroupCode(code, pointers)
-        self.is_held = holds_blas(groups, code.host, code.threads)
+    def __init__(self, name: str, layered: Layered, arena: Arena) -> None:
+        self.module, self.b = ir.Module(name), ir.IRBuilder()
+        self.module.triple = layered.host.triple
+        self.code = ModuleCode(self.module, self.b, layered.host, layered.threads)
+        self.pointers = Pointers(self.code, layered, arena)
+        self.shared = SharedSteps(self.code)
+        self.group_code = GroupCode(self.code, self.pointers)
 
-    def write(self) -> None:
-        """The whole program."""
-        b, frame = self.code.b, self.code.frame
-        fault = self.pointers.layered.places.fault
-        if fault is not None or self.is_held:
-            with self.shared.parts(1, I64(1)):
-                if fault is not None:
-                    b.store(I8(0), self.pointers.of(fault))
-                if self.is_held:
-                    self._hold(1)
-        if len(self.groups) <= COMMON.written_groups:
-            self._swept()
-        else:
-            self._table()
-        if self.is_held:
-            with self.shared.parts(1, I64(1)):
-                self._hold(-1)
-        end, back = self.shared.turn(), frame.back
-        if back is not None:
-            self.shared.call("sweep_next", VOID, frame.turn, back)
-            end = sweep_direction.next_turn(b, end, back)
-        if frame.before is not None:
-            self.shared.call("turns_end", VOID, frame.thread, end)
-        b.ret_void()
+    def begin(self, name: str, kind: ir.FunctionType) -> ir.Function:
+        """Write a function from now on; what it is given besides is in its frame."""
+        function = ir.Function(self.module, kind, name)
+        entry = begun(self.b, function)
+        self.code.frame = Frame(function, entry, *function.args[-_GIVEN:])
+        return function
 
-    def _hold(self, by: int) -> None:
-        b = self.code.b
-        b.call(declared(b, "blas_count", [I64]), [I64(by)])
-
-    def _swept(self) -> None:
-        """All groups, those that are swept in turns of direction."""
-        slices = [self._slice(g) for g in self.groups]
-        if any(slices):
-            frame = self.code.frame
-            frame.back = self.shared.call("sweep_now", I64, frame.turn)
-        for g, units in zip(self.groups, slices, strict=True):
-            self._group(g, units)
-
-    def _slice(self, g: Group) -> int:
-        """Units that are swept at once; 0 where the direction does not count."""
-        piece = g.steps[0].piece
-        if not isinstance(piece, Loops):
-            return 0
-        return sweep_direction.slice_of(piece.nest, self.code.host)
-
-    def _group(self, g: Group, units: int = 0) -> None:
-        self.check()
-        b, frame, host = self.code.b, self.code.frame, self.code.host
+    def group(self, g: Group, units: int = 0) -> None:
+        """A thread's share of a group; a sweep takes so many ``units`` at once."""
+        b, frame, host = self.b, self.code.frame, self.code.host
         count, threads = g.units(host), active(g, host, self.code.threads)
         fewer = b.icmp_signed("<", frame.threads, I64(threads))
         sharing = b.select(fewer, frame.threads, I64(threads))
@@ -208,62 +178,225 @@ class ProgramWriter:
         if back is not None:
             frame.back = b.xor(back, I64(1))
 
+
+_GIVEN = 4
+"""What a program is given: buffers, thread, threads, turn."""
+_ENTRY = ir.FunctionType(VOID, [PTR, I64, I64, I64])
+_STEP = ir.FunctionType(I64, [PTR, I64, I64, PTR, I64, I64, I64])
+"""Of a row of the table: the row, steps before, parts of the last of them, and what the
+program is given; parts of the step."""
+_ROWS = ir.FunctionType(I64, [PTR, I64, I64, I64, PTR, I64, I64, I64])
+"""Of rows of the table: the first one, how many, and the same."""
+
+
+Row = tuple[Owner, Group, TableCall]
+
+
+def _stretches(rows: Sequence[Row], kinds: int) -> list[tuple[bool, list[Row]]]:
+    """Rows of a table that run as machine code, and others, in turn: what is of the
+    first ``kinds`` alone, unless NumPy takes less time for it than a call does."""
+    late = {owner for owner, _, call in rows if call.kind >= kinds}
+    found = _in_turns(rows, late)
+    if len(found) == 1:
+        return found
+    for is_native, some in found:
+        if is_native and sum(CPU.launch_s + g.seconds for _, g, _ in some) < PART_S:
+            late.update(owner for owner, *_ in some)
+    return _in_turns(rows, late)
+
+
+def _in_turns(rows: Sequence[Row], late: Set[Owner]) -> list[tuple[bool, list[Row]]]:
+    turns = groupby(rows, lambda row: row[0] not in late)
+    return [(is_native, [*some]) for is_native, some in turns]
+
+
+class ProgramWriter:
+    """Writes the functions of a program, piece by piece."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        owners: Sequence[Owner],
+        layered: Layered,
+        arena: Arena,
+        name: str,
+        pieces: CodePieces,
+    ) -> None:
+        self.groups, self.owners = groups, owners
+        self.layered, self.arena, self.name = layered, arena, name
+        self.pieces, self.codes = pieces, list[bytes]()
+        self.is_held = holds_blas(groups, layered.host, layered.threads)
+        self.main = ModuleWriter(name, layered, arena)
+        self.nests: dict[Nest, None] = {}
+        self.functions: set[str] = set()
+
+    def written(self) -> WrittenProgram:
+        """The code, as far as there is time."""
+        parts: Sequence[CodeEntry | Owner]
+        if len(self.groups) > COMMON.written_groups:
+            parts = self._table()
+        elif self.pieces.has_time():
+            parts = [self._entry(self.name, self.groups, self._swept)]
+            self._compile(self.main, "short")
+        else:
+            parts = [*dict.fromkeys(self.owners)]
+        return WrittenProgram(
+            tuple(self.codes),
+            tuple(parts),
+            tuple(self.nests),
+            tuple(sorted(self.functions)),
+            any(is_call(s, self.layered.host) for g in self.groups for s in g.steps),
+            self.arena.bytes,
+        )
+
+    def _compile(self, m: ModuleWriter, passes: str) -> None:
+        text = _text(m.module, self.is_held and m is self.main)
+        names = sorted(m.group_code.own.names)
+        self.codes.append(self.pieces.compiled(text, names, passes))
+        self.nests |= dict.fromkeys(m.group_code.functions)
+        self.functions.update(names)
+
+    def _entry(
+        self, name: str, groups: Sequence[Group], body: Callable[[], None]
+    ) -> CodeEntry:
+        """The function that runs some groups, which ``body`` writes."""
+        self.main.begin(name, _ENTRY)
+        b, frame, shared = self.main.b, self.main.code.frame, self.main.shared
+        fault = self.layered.places.fault
+        if fault is not None or self.is_held:
+            with shared.parts(1, I64(1)):
+                if fault is not None:
+                    b.store(I8(0), self.main.pointers.of(fault))
+                if self.is_held:
+                    self._hold(1)
+        body()
+        if self.is_held:
+            with shared.parts(1, I64(1)):
+                self._hold(-1)
+        end, back = shared.turn(), frame.back
+        if back is not None:
+            shared.call("sweep_next", VOID, frame.turn, back)
+            end = sweep_direction.next_turn(b, end, back)
+        if frame.before is not None:
+            shared.call("turns_end", VOID, frame.thread, end)
+        b.ret_void()
+        host, threads = self.layered.host, self.layered.threads
+        most = max((active(g, host, threads) for g in groups), default=1)
+        return CodeEntry(name, most, sum(g.seconds for g in groups))
+
+    def _hold(self, by: int) -> None:
+        b = self.main.b
+        b.call(declared(b, "blas_count", [I64]), [I64(by)])
+
+    def _swept(self) -> None:
+        """All groups, those that are swept in turns of direction."""
+        slices = [self._slice(g) for g in self.groups]
+        if any(slices):
+            frame = self.main.code.frame
+            frame.back = self.main.shared.call("sweep_now", I64, frame.turn)
+        for g, units in zip(self.groups, slices, strict=True):
+            self.main.group(g, units)
+
+    def _slice(self, g: Group) -> int:
+        """Units that are swept at once; 0 where the direction does not count."""
+        piece = g.steps[0].piece
+        if not isinstance(piece, Loops):
+            return 0
+        return sweep_direction.slice_of(piece.nest, self.layered.host)
+
     # -- long programs -----------------------------------------------------------------
 
-    def _table(self) -> None:
+    def _table(self) -> list[CodeEntry | Owner]:
         """The groups as functions, called for one row of a table after the other."""
-        b, frame = self.code.b, self.code.frame
         distinct, calls = calls_of(self.groups)
         if verifying():
             verify_table(self.groups, distinct, calls)
-        after = b.block
-        functions = [self._step(i, g) for i, g in enumerate(distinct)]
-        self.code.frame = frame
-        b.position_at_end(after)
-        with b.goto_block(frame.entry):
+        kinds = self._steps(distinct)
+        if not kinds:
+            return [*dict.fromkeys(self.owners)]
+        rows = zip(self.owners, self.groups, calls, strict=True)
+        stretches = _stretches([*rows], kinds)
+        if any(is_native for is_native, _ in stretches):
+            self._rows(kinds)
+        parts: list[CodeEntry | Owner] = []
+        for is_native, some in stretches:
+            owners, groups, called = zip(*some, strict=True)
+            if not is_native:
+                parts += dict.fromkeys(owners)
+                continue
+            name = f"{self.name}{len(parts) or ''}"
+            call = partial(self._call_rows, name, called)
+            parts.append(self._entry(name, groups, call))
+        if any(isinstance(p, CodeEntry) for p in parts):
+            self._compile(self.main, "short" if kinds == len(distinct) else "quick")
+        return parts
+
+    def _steps(self, distinct: Sequence[Group]) -> int:
+        """The kinds of groups that there is time for, as functions, in order."""
+        done = 0
+        while done < len(distinct) and self.pieces.has_time():
+            passes = self.pieces.passes(len(distinct) - done)
+            m = ModuleWriter(f"{self.name}_steps{done}", self.layered, self.arena)
+            some = range(done, min(done + PIECE, len(distinct)))
+            for kind in some:
+                self._step(m, kind, distinct[kind])
+            self._compile(m, passes)
+            self.pieces.note(passes, len(some))
+            done = some.stop
+        return done
+
+    def _step(self, m: ModuleWriter, number: int, g: Group) -> None:
+        """The function of a group, a :data:`_STEP`."""
+        function = m.begin(f"step{number}", _STEP)
+        row, steps, parts, *_ = function.args
+        frame = m.code.frame
+        frame.number, frame.row = steps, row
+        if m.code.threads > 1:
+            is_first = m.b.icmp_signed("==", steps, I64(0))
+            frame.before = parts, m.b.select(is_first, I64(0), m.shared.turn(-1))
+        m.group(g)
+        m.b.ret(I64(1) if frame.before is None else frame.before[0])
+
+    def _rows(self, kinds: int) -> None:
+        """The function that runs rows of a table, a :data:`_ROWS`."""
+        m, b = self.main, self.main.b
+        function = m.begin("rows", _ROWS)
+        function.linkage = "internal"
+        first, count, steps, before, *given = function.args
+        with b.goto_block(m.code.frame.entry):
             row, number, parts = b.alloca(PTR), b.alloca(I64), b.alloca(I64)
-        words = table(calls, self.pointers.placed)
-        rows = constant_words(self.code.module, "rows", words)
-        first = I64(0) if frame.before is None else frame.before[0]
-        for place, value in ((row, rows), (number, frame.number), (parts, first)):
+        for place, value in ((row, first), (number, steps), (parts, before)):
             b.store(value, place)
-        with loop(b, I64(0), I64(len(calls)), 1):
+        with loop(b, I64(0), count, 1):
             at = b.load(row, typ=PTR)
             kind, size = (
                 b.load(b.gep(at, [I64(i)], source_etype=I64), typ=I64) for i in (0, 1)
             )
             b.store(b.gep(at, [size], source_etype=I64), row)
-            given = b.load(number, typ=I64), b.load(parts, typ=I64)
-            args = at, frame.buffers, frame.thread, frame.threads, frame.turn, *given
+            turn = b.load(number, typ=I64)
+            args = at, turn, b.load(parts, typ=I64), *given
             over = b.append_basic_block("over")
             which = b.switch(kind, over)
-            for i, function in enumerate(functions):
-                case = b.append_basic_block(f"case{i}")
-                which.add_case(I64(i), case)
+            for k in range(kinds):
+                case = b.append_basic_block(f"case{k}")
+                which.add_case(I64(k), case)
                 b.position_at_end(case)
-                b.store(b.call(function, args), parts)
+                step = ir.Function(m.module, _STEP, f"step{k}")
+                b.store(b.call(step, args), parts)
                 b.branch(over)
             b.position_at_end(over)
-            b.store(b.add(given[0], I64(1)), number)
-        if self.code.threads > 1:
-            frame.number = b.load(number, typ=I64)
-            frame.before = b.load(parts, typ=I64), self.shared.turn(-1)
+            b.store(b.add(turn, I64(1)), number)
+        b.ret(b.load(parts, typ=I64))
 
-    def _step(self, number: int, g: Group) -> ir.Function:
-        """The function of a group: given a row of the table, what the program was
-        given, how many steps there were before and parts of the last one, it gives the
-        parts of its own."""
-        b = self.code.b
-        kind = ir.FunctionType(I64, [PTR, PTR, *[I64] * 5])
-        function = ir.Function(self.code.module, kind, f"step{number}")
-        function.linkage = "internal"
-        row, buffers, thread, threads, turn, steps, parts = function.args
-        entry = begun(b, function)
-        frame = Frame(function, entry, buffers, thread, threads, turn, steps, row=row)
-        self.code.frame = frame
-        if self.code.threads > 1:
-            is_first = b.icmp_signed("==", steps, I64(0))
-            frame.before = parts, b.select(is_first, I64(0), self.shared.turn(-1))
-        self._group(g)
-        b.ret(I64(1) if frame.before is None else frame.before[0])
-        return function
+    def _call_rows(self, name: str, calls: Sequence[TableCall]) -> None:
+        """Run rows of the table."""
+        m, frame = self.main, self.main.code.frame
+        words = table(calls, m.pointers.placed)
+        rows = constant_words(m.module, f"{name}_rows", words)
+        first = I64(0) if frame.before is None else frame.before[0]
+        given = frame.buffers, frame.thread, frame.threads, frame.turn
+        args = rows, I64(len(calls)), frame.number, first, *given
+        parts = m.b.call(m.module.get_global("rows"), args)
+        if m.code.threads > 1:
+            frame.number = I64(frame.number.constant + len(calls))
+            frame.before = parts, m.shared.turn(-1)

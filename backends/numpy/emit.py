@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,11 +26,14 @@ class Names:
     """Identifiers in one function: each is given once."""
 
     taken: set[str]
+    outer: Sequence[Container[str]] = ()
+    """Those of the text around it, which are not copied: each kernel of a long program
+    has all that came before."""
 
     def fresh(self, stem: str) -> str:
         """``stem``, or ``stem`` with a number when it is taken."""
         name, n = stem, 1
-        while name in self.taken:
+        while name in self.taken or any(name in names for names in self.outer):
             n += 1
             name = f"{stem}_{n}"
         self.taken.add(name)

@@ -130,7 +130,7 @@ class _Writer:
         known = {n: self._constant(v) for n, v in body.constants.items()}
         if not plan.loops and not plan.registers:
             called = known | {n: self.called[t] for t, n in body.leaves.items()}
-            names = Names({*self.names.taken, *self.namespace})
+            names = Names(set(), (self.names.taken, self.namespace))
             text = write(body, plan, called, outs, names, self.namespace)
             if text.is_simple and len(text.lines) <= _INLINE:
                 return [*made, *text.lines]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from eqsat.support import EqsatError, Options, SourceLine, cached_property, coun
 
 SHOWN = 3
 """Fusions not taken that the table shows."""
+MANY = 8
+"""Kernels that NumPy runs for one reason, up to which the table names each."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,18 @@ class Explanation:
         lines += [f"  line {s}  {s.text}".rstrip() for s in k.lines]
         return "\n".join(lines)
 
+    def _run_by_numpy(self) -> Iterator[str]:
+        """Which kernels NumPy runs and why; of many for one reason, how many."""
+        names: dict[str, list[str]] = {}
+        for name, why in self.by_numpy.items():
+            names.setdefault(why, []).append(name)
+        of = counted(len(self.kernels), "kernel")
+        for why, some in names.items():
+            if len(some) > MANY:
+                yield f"NumPy runs {len(some)} of {of}: {why}"
+            else:
+                yield from (f"{name} runs as NumPy: {why}" for name in some)
+
     def why_not(self, rule: str | Rule) -> WhyNot:
         """Why a rule, or the rule of a name, is not in the chosen program.
 
@@ -250,7 +264,7 @@ class Explanation:
             f"compiled in {sum(self.phases_s.values()) * 1e3:.0f} ms: "
             + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
         )
-        table += [f"  {n} runs as NumPy: {why}" for n, why in self.by_numpy.items()]
+        table += [f"  {text}" for text in self._run_by_numpy()]
         missed = [f for f in self.fusions if not f.taken]
         table += [f"  {f}" for f in missed[:SHOWN]]
         if self.cut_short:

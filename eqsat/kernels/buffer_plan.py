@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from eqsat.kernels.kernel import Kernel, Step, View
 from eqsat.ops import broadcast_to_op, reshape_op
@@ -141,11 +144,13 @@ def _is_flat(view: Term, base: Term) -> bool:
 
 def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int]:
     """Slots joined in sequence, and the peak; ``extra`` bytes are alive at the end."""
-    alive = [0] * end + [extra]
+    change = np.zeros(end + 2, np.int64)
+    change[end] = extra
     for s in slots:
-        for i in range(s.first, s.last + 1):
-            alive[i] += s.nbytes
-    peak = max(alive)
+        change[s.first] += s.nbytes
+        change[s.last + 1] -= s.nbytes
+    alive = np.cumsum(change)[: end + 1]
+    peak = int(alive.max())
     out: list[Slot] = []
     of_type: dict[Type, list[tuple[int, int]]] = {}
     for s in slots:
@@ -160,13 +165,14 @@ def _share(slots: Sequence[Slot], end: int, extra: int) -> tuple[list[Slot], int
             continue
         del free[i]
         insort(free, (s.last, -j))
-        for i in range(out[j].last + 1, s.first):
-            alive[i] += s.nbytes
+        alive[out[j].last + 1 : s.first] += s.nbytes
         out[j] = Slot((*out[j].values, *s.values), s.nbytes, out[j].first, s.last)
     return out, peak
 
 
-def _can_wait(earlier: Slot, later: Slot, alive: Sequence[int], peak: int) -> bool:
+def _can_wait(
+    earlier: Slot, later: Slot, alive: np.ndarray[Any, Any], peak: int
+) -> bool:
     """Whether the memory of ``earlier`` can be held until ``later`` takes it over."""
     between = alive[earlier.last + 1 : later.first]
-    return max(between, default=0) + later.nbytes <= peak
+    return int(between.max(initial=0)) + later.nbytes <= peak

@@ -42,6 +42,7 @@ from eqsat.search.provenance import (
     rules_behind,
 )
 from eqsat.search.regions import (
+    MOST,
     Region,
     inserted,
     is_constant,
@@ -71,6 +72,9 @@ HURRY_S = 1e-4
 GENEROUS = 3.0
 """How much more than its share of the time a region may take for its cover: of regions
 for which there is no time, some are covered well and the others in one pass."""
+SPARE = 0.1
+"""Part of the deadline that is spent once more on the cover of regions in one pass,
+where an iteration of rules took too long."""
 SATURATING = 0.4
 """Part of the time that rules may take: what they find is read and covered after."""
 
@@ -130,6 +134,8 @@ class _Piece:
     first_leaf: int
     classes: list[int] = field(default_factory=list)
     """The class of each term of the sample, after saturation."""
+    is_free: bool = False
+    """Whether rules may change it."""
 
     @property
     def sample(self) -> Region:
@@ -192,7 +198,6 @@ def _optimised(
     kept = _kept(roots, constant, rules, options)
     regions = split(roots, constant, not options.regions, outside, rules.asked, kept)
     pieces = _distinct(regions)
-    free = [p for p in pieces if not p.sample.is_written]
     clock.lap("regions")
     unchanged = Optimised(
         list(given),
@@ -208,15 +213,20 @@ def _optimised(
     if not pieces or not budget.left():
         unchanged.cut_short = _spent(budget, options)
         return unchanged
-    ops = ops_in(p.sample for p in free)
+    ops = ops_in(p.sample for p in pieces if not p.sample.is_written)
     engine = open_engine(rules, ops, provenance, keep=True)
     clock.lap("rules")
-    searched = [_inserted(piece) for piece in free]
-    for what in searched:
-        engine.insert(what)
+    searched = _given(pieces, engine, budget)
     clock.lap("insert")
-    job = _Job(pieces, searched, regions, outside, roots, rules, model, options)
-    result = _searched(job, engine, budget, clock)
+    spare_s = SPARE * options.deadline_s
+    job = _Job(
+        pieces, searched, regions, outside, roots, rules, model, options, spare_s
+    )
+    found = _searched(job, engine, budget, clock)
+    if found is None:
+        unchanged.cut_short = _spent(budget, options)
+        return unchanged
+    result = found
     result.baseline_cost_s = baseline
     result.cut_short = _spent(budget, options)
     result.regions, result.distinct_regions = len(regions), len(pieces)
@@ -232,17 +242,35 @@ def _optimised(
     return result
 
 
+def _given(pieces: Sequence[_Piece], engine: Engine, budget: Budget) -> list[Inserted]:
+    """Put pieces into the engine, which takes some 0.1 ms for a term: those for which
+    there is no time are computed as they were written."""
+    part = budget.part(SATURATING)
+    searched = []
+    for p in pieces:
+        p.is_free = not p.sample.is_written and part.left()
+        if p.is_free:
+            searched.append(_inserted(p))
+            engine.insert(searched[-1])
+    budget.spent = budget.spent or part.spent
+    return searched
+
+
 def _kept(
     roots: Sequence[Term],
     constant: dict[Term, bool],
     rules: RuleSet,
     options: Options,
 ) -> frozenset[Term]:
-    """Terms that are computed as they were written, since decisions depend on them."""
-    if not options.admits("reassociate") or options.admits("fast"):
-        return frozenset()
+    """Terms that are computed as they were written: decisions depend on them, or they
+    join more arrays than a region has terms. Rules would see nothing of what these are,
+    and the engine takes time with the square of their number: 0.1 s for an op of 250
+    arguments, 8 s for one of 1,000."""
     terms = [t for t in postorder(roots) if not constant[t]]
-    return written(terms, constant, rules)
+    wide = frozenset(t for t in terms if len(t.args) > MOST)
+    if not options.admits("reassociate") or options.admits("fast"):
+        return wide
+    return wide | written(terms, constant, rules)
 
 
 @dataclass(frozen=True)
@@ -260,18 +288,29 @@ class _Job:
     rules: RuleSet
     model: CostModel
     options: Options
+    spare_s: float
+    """Seconds beyond the budget in which each region may be covered in one pass: what
+    is not fused takes longer to make code of."""
 
 
-def _searched(job: _Job, engine: Engine, budget: Budget, clock: _Clock) -> Optimised:
+def _searched(
+    job: _Job, engine: Engine, budget: Budget, clock: _Clock
+) -> Optimised | None:
     """The cheapest program that the stock rules find, or what a user's own rules find
-    after them where that costs no more."""
+    after them where that costs no more; None where there is no time to look at every
+    region once."""
     own = normal_forms(job.rules).own
     with _blamed_on_rules(engine):
         part = budget.part(SATURATING)
         saturate(engine, part, own=False)
-        budget.spent = part.spent
+        budget.spent = budget.spent or part.spent
         clock.lap("saturate")
         graph, fired = _read(job, engine, budget, clock, own)
+        need = HURRY_S * sum(len(p.sample.terms) for p in job.pieces)
+        if budget.seconds < need and job.spare_s < need:
+            budget.spent = budget.spent or "time"
+            engine.close()
+            return None
         best = _covered(job, engine, graph, fired, budget, clock)
         if own and budget.left():
             part = budget.part(SATURATING)
@@ -302,8 +341,8 @@ def _read(
     graph = engine.read()
     found = iter(graph.classes_of(*job.searched))
     for piece in job.pieces:
-        kept = piece.sample.is_written
-        piece.classes = graph.append(_inserted(piece)) if kept else next(found)
+        free = piece.is_free
+        piece.classes = next(found) if free else graph.append(_inserted(piece))
     if verifying():
         verify_snapshot(
             graph, "saturate", [(p.sample.terms, p.classes) for p in job.pieces]

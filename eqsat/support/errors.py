@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -207,10 +208,24 @@ def line_of(place: Place | None) -> SourceLine | None:
     if place is None:
         return None
     code, at = place
-    for start, end, line in code.co_lines():
-        if start <= at < end and line is not None:
-            return SourceLine(code.co_filename, line)
+    known = _LINES.get(id(code))
+    if known is None:
+        spans = [span for span in code.co_lines() if span[2] is not None]
+        if len(_LINES) >= _MOST_CODES:
+            _LINES.clear()
+        known = _LINES[id(code)] = code, [start for start, *_ in spans], spans
+    _, starts, spans = known
+    i = bisect_right(starts, at) - 1
+    if i >= 0 and at < spans[i][1]:
+        return SourceLine(code.co_filename, spans[i][2] or 0)
     return SourceLine(code.co_filename, code.co_firstlineno)
+
+
+_Spans = list[tuple[int, int, int | None]]
+_LINES: dict[int, tuple[CodeType, list[int], _Spans]] = {}
+"""By the ``id`` of code that is kept: where each line starts. A function of n lines has
+n operations, each of which would go through all lines."""
+_MOST_CODES = 256
 
 
 def caller_line() -> SourceLine | None:

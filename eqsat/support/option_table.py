@@ -228,7 +228,7 @@ OF_FUNCTION = _table(
     Option(
         *("deadline_s", _SECONDS, 2.0),
         "How long a compile may take (s), tracing and machine code included; then the "
-        "best program so far is used, and its machine code is made quickly.",
+        "best program so far is used, and NumPy runs what is not machine code yet.",
     ),
     Option(
         *("max_nodes", _COUNT, 40_000),

@@ -46,9 +46,9 @@ class Options:
     ``dataclasses.replace`` gives all.
 
     ``deadline_s``: what tracing leaves of it goes to the search, which returns the best
-    program found by then, and the rest to machine code. Where that is long it is made
-    the quick way and is slower; what is not written 4 s after the deadline is run by
-    NumPy. The traced function itself cannot be cut short. The seconds are processor
+    program found by then, and the rest to machine code, piece by piece; NumPy runs what
+    is not written then. The traced function itself cannot be cut short, and no piece
+    that was begun: ``eqsat/GUIDE.md``, "The deadline". The seconds are processor
     time of the thread that compiles, so that a busy machine changes neither the program
     nor the warnings; there the wait is longer. ``max_nodes``: a user's own rules may
     enlarge any e-graph by an 800th of it.

@@ -29,6 +29,9 @@ _COMPARISONS = frozenset(
 )
 _I8 = np.dtype(np.int64)
 _U8 = np.dtype("u8")
+WIDE = 16
+"""Arguments beyond which an op is one that joins arrays. A loop that writes n elements
+makes n of them, of 1 to n arguments, so that what each argument costs counts."""
 _BOOL = np.dtype(bool)
 
 
@@ -43,6 +46,8 @@ def apply(
     """
     if _is_of_complex(op, args, attrs):
         return _of_complex(op, graph, args, attrs)
+    if len(args) > WIDE and _are_alike(args):
+        return make(op, graph, args, op.settle(attrs, args[0].ndim))
     if op.ufunc in _COMPARISONS and _meet_in_no_integer(op, args):
         return _compared(op, graph, args)
     values = _promote(op, graph, args)
@@ -61,7 +66,18 @@ def make(
         args, attrs = as_call(op.name, args, attrs)
         op = Op.registry[OF_COMPLEX]
     values = tuple(attrs[n] for n in op.attrs)
-    return graph.node(op, args, values, infer(op, tuple(a.type for a in args), values))
+    types = tuple(a.type for a in args)
+    # Answers for many arguments would take more memory than they save time.
+    find = infer if len(args) <= WIDE else infer.__wrapped__
+    return graph.node(op, args, values, find(op, types, values))
+
+
+def _are_alike(args: Sequence[Any]) -> bool:
+    """Whether all are terms of one dtype, none a bare number: nothing meets here."""
+    if any(type(a) is not Term for a in args):
+        return False
+    dtypes = {a.dtype for a in args}
+    return len(dtypes) == 1 and not isinstance(dtypes.pop(), Weak)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -104,16 +120,15 @@ def _is_of_complex(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> boo
     """Whether ``op`` takes or gives complex numbers here, which it has no rules for."""
     if op.name == OF_COMPLEX:
         return False
-    if any(_holds_complex(a) for a in args):
+    kinds = {getattr(a, "dtype", None) or a.__class__ for a in args}
+    if any(_holds_complex(k) for k in kinds):
         return True
     return "dtype" in attrs and np.dtype(attrs["dtype"]).kind == "c"
 
 
-def _holds_complex(value: Any) -> bool:
-    if isinstance(value, (int, float)):
-        return False
-    dtype = getattr(value, "dtype", None)
-    return isinstance(value, complex) if dtype is None else is_complex(dtype)
+def _holds_complex(kind: Any) -> bool:
+    """Whether values of a dtype, or of a class without one, are complex numbers."""
+    return issubclass(kind, complex) if isinstance(kind, type) else is_complex(kind)
 
 
 def _of_complex(

@@ -106,6 +106,11 @@ class ToShape:
         return [typing(call, facts, f"(vec-append (vec-of d) {attrs[0]})")]
 
 
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """``shape`` without a negative axis."""
+    return shape[:axis] + shape[len(shape) + axis + 1 :]
+
+
 @dataclass(frozen=True)
 class Joined:
     """Sizes along the attribute ``axis`` (negative) add up; the other axes are
@@ -114,13 +119,11 @@ class Joined:
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         axis = attrs["axis"]
         first = types[0][1]
-        rest = [s[:axis] + s[len(s) + axis + 1 :] for _, s in types]
-        for i, (_, s) in enumerate(types):
-            if (
-                len(s) != len(first)
-                or not -len(first) <= axis < 0
-                or rest[i] != rest[0]
-            ):
+        joins = -len(first) <= axis < 0
+        rest = _without(first, axis)
+        for s in {s for _, s in types}:
+            if len(s) != len(first) or not joins or _without(s, axis) != rest:
+                i = next(i for i, t in enumerate(types) if t[1] == s)
                 raise ShapeError(
                     f"{who}: argument {i} of shape {s} does not join {first} along "
                     f"axis {axis}"

@@ -372,8 +372,9 @@ def test_fusions_are_found_when_the_graph_is_full() -> None:
 def test_without_time_the_program_is_as_written() -> None:
     forward, (x, adapters) = blocks(2)
     fast = eq.jit(forward, options=eq.Options(deadline_s=0))
-    with pytest.warns(eq.BudgetWarning, match="deadline_s=0 ran out"):
+    with pytest.warns(eq.BudgetWarning) as said:
         got = fast(x, adapters)
+    assert any("deadline_s=0 ran out" in str(w.message) for w in said)
     assert np.allclose(got, forward(x, adapters), rtol=1e-4, atol=1e-5)
     done = fast.lower(x, adapters).optimised
     assert done.cost_s == done.baseline_cost_s and done.nodes == 0

@@ -27,8 +27,9 @@ BACKENDS = (
     "__init__ interpret loop_ir to_loops numpy native/machine native/math native/loops "
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
-    "native/program_record native/program_writer native/numpy_fallback native/lower "
-    "native/core_rates native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
+    "native/program_record native/code_pieces native/program_writer "
+    "native/numpy_fallback native/lower native/core_rates native/__init__ gpu/c_code "
+    "gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""
 

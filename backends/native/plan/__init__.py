@@ -11,10 +11,10 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from .buffers import Places, strided
-    from .call_table import PLACES, calls_of, table
+    from .call_table import PLACES, TableCall, calls_of, table
     from .groups import PANELS, TEMPORARY, Group, PlanStep
     from .piece_kinds import kind_of, of_kind
-    from .steps import Layered
+    from .steps import Layered, Owner
     from .verify import verify_plan
     from .verify_code import verify_arena, verify_table
 

@@ -49,6 +49,7 @@ class Places:
         self.program = program
         self.deferred = {program.folded[i]: opened(program.folded[i]) for i in deferred}
         """Constants that products compute."""
+        self._values: dict[Term, Array] = {}
         self.of: dict[Term, Place] = {}
         self.constants: list[Array] = []
         self.packed: list[tuple[int, Panels]] = []
@@ -84,6 +85,16 @@ class Places:
         for t in terms:
             self.constant(np.array(values[t], cast("np.dtype[Any]", t.dtype)), t)
             del self.deferred[t]
+
+    def value(self, term: Term) -> Array | None:
+        """The value of a constant that products compute, for whom else needs it; None
+        for other terms."""
+        if term not in self.deferred:
+            return None
+        if term not in self._values:
+            dtype = cast("np.dtype[Any]", term.dtype)
+            self._values[term] = np.array(evaluate((term,), {})[term], dtype)
+        return self._values[term]
 
     def panels(self, number: int, panels: Panels) -> Place:
         """The place of the constant with this pointer, in panels."""

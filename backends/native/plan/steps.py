@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from .kernel_keys import Numbers, key_of
 from .piece_kinds import kind_of
 from .relayout_copies import with_copies
 
+Owner: TypeAlias = Kernel | int
+"""What a group is a part of: a kernel, or the copy of the result of that number."""
+
 
 @dataclass(frozen=True)
 class _Opened:
@@ -64,7 +67,10 @@ class Layered(Grouping):
         host: Host,
         threads: int,
         exact: bool = False,
+        late: Callable[[Kernel], str] = lambda kernel: "",
     ) -> None:
+        """``late``: asked of each kernel in order, why it is left to Python; empty
+        where it is not."""
         super().__init__(places, host, threads)
         self.target = LoopTarget(
             threads,
@@ -94,14 +100,21 @@ class Layered(Grouping):
             if not any(r.size for r in kernel.results):
                 continue
             try:
+                if reason := late(kernel):
+                    raise Unsupported(reason)
                 self.parts += self._kernel(kernel)
             except Unsupported as why:
                 self.reasons[kernel] = str(why)
                 places.settle([t for t in places.deferred if t in kernel.inputs])
                 self.parts.append(kernel)
             self.ends.append((kernel, len(self.parts)))
+        self.owners: list[Owner] = []
+        """What each part is of."""
+        for kernel, end in self.ends:
+            self.owners += [kernel] * (end - len(self.owners))
         for i in sorted(places.copied):
             self.parts += self._copy(program, i)
+            self.owners += [i] * (len(self.parts) - len(self.owners))
         self.panel_places = [
             places.panels(number, panels).memory for number, panels in self.panels
         ]

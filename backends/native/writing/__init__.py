@@ -13,7 +13,7 @@ from eqsat.support import lazy_room
 if TYPE_CHECKING:
     from .frame import Frame, ModuleCode, begun, constant_words
     from .group_code import GroupCode
-    from .pointers import Pointers, arena_of
+    from .pointers import Arena, Pointers, arena_of
     from .shared_steps import SharedSteps
 
 __getattr__ = lazy_room(__name__, __file__)

@@ -40,7 +40,7 @@ class ModuleCode:
     b: ir.IRBuilder
     host: Host
     threads: int
-    frame: Frame
+    frame: Frame = field(init=False)
     """The function that is written now."""
 
 
