@@ -70,7 +70,7 @@ from eqsat.support import (
     verifying,
     warn,
 )
-from eqsat.terms import Term, postorder
+from eqsat.terms import Term
 from eqsat.trace import (
     Arguments,
     Spec,
@@ -98,13 +98,12 @@ S = TypeVar("S")
 
 _MOST = 1024
 """Calls with read-only arrays that are counted."""
-CODE_S = 5e-4
-"""Seconds for the machine code of a term, which the search leaves, but half of what
-tracing leaves at most: a start value, since no code is written before. From there on
-the pieces of code count their own seconds (:mod:`backends.native.code_pieces`)."""
 LEAST = 0.25
 """Part of the deadline that machine code has in any case: where tracing or a single
 iteration of rules took it all, a program that NumPy runs would be slow for ever."""
+SEARCH = 0.25
+"""Part of the deadline that the search has at most: what it finds after that is seldom
+worth machine code that is not written."""
 _MOST_OTHERS = 64
 """Options and backends of one function that have programs of their own; the latest
 ones."""
@@ -449,9 +448,8 @@ def _search(
     phases: dict[str, float],
     left_s: float,
 ) -> Optimised:
-    """The search, which leaves some of ``left_s`` (s) for machine code."""
-    code_s = CODE_S * sum(1 for _ in postorder(traced.outputs))
-    left_s -= min(code_s, left_s / 2)
+    """The search, which leaves half of ``left_s`` (s) or more for machine code."""
+    left_s = min(left_s / 2, SEARCH * f.options.deadline_s)
     start = time.perf_counter()
     rules = f.rules
     phases["load rules"] = time.perf_counter() - start

@@ -226,7 +226,7 @@ OF_FUNCTION = _table(
         "The loosest class of rules to use.",
     ),
     Option(
-        *("deadline_s", _SECONDS, 2.0),
+        *("deadline_s", _SECONDS, 8.0),
         "How long a compile may take (s), tracing and machine code included; then the "
         "best program so far is used, and NumPy runs what is not machine code yet.",
     ),
