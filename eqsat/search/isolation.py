@@ -20,17 +20,18 @@ def isolated(search: Callable[[RuleSet], T], rules: RuleSet) -> T:
 
     Raises what ``search`` raises with the stock rules among ``rules`` alone.
     """
+    working = 0
     while True:
         try:
             return search(rules)
         except _PASSED_ON:
             raise
         except BaseException as error:  # panics of the engine derive from it
-            found = _culprit(search, rules, error)
+            found = _culprit(search, rules, error, working)
             if found is None:
                 raise
-            broken = found[0]
-            _name(*found)
+            broken, failed, working = found
+            _name(broken, failed)
             rules = RuleSet(tuple(r for r in rules if r.name != broken.name))
 
 
@@ -38,13 +39,17 @@ _PASSED_ON = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 
 
 def _culprit(
-    search: Callable[[RuleSet], object], rules: RuleSet, error: BaseException
-) -> tuple[Rule, BaseException] | None:
-    """A rule without which the search goes further, and how it fails with it; None
-    where no rule of a user's is at fault."""
+    search: Callable[[RuleSet], object],
+    rules: RuleSet,
+    error: BaseException,
+    working: int,
+) -> tuple[Rule, BaseException, int] | None:
+    """A rule without which the search goes further, how it fails with it, and with how
+    many rules of the user's before it the search was seen to work, as it was with
+    ``working`` of them. None where no rule of a user's is at fault."""
     own = own_rules(rules)
     if isinstance(error, RuleFailure) and rules[error.rule] in own:
-        return rules[error.rule], error
+        return rules[error.rule], error, 0
     failures = {len(own): error}
 
     def fails(count: int) -> bool:
@@ -58,13 +63,13 @@ def _culprit(
             failures[count] = raised
         return count in failures
 
-    if not own or fails(0):
+    works, broken = working if working < len(own) else 0, len(own)
+    if not own or (not works and fails(0)):
         return None
-    works, broken = 0, len(own)
     while broken - works > 1:
         middle = (works + broken) // 2
         works, broken = (works, middle) if fails(middle) else (middle, broken)
-    return own[broken - 1], failures[broken]
+    return own[broken - 1], failures[broken], works
 
 
 def _name(rule: Rule, error: BaseException) -> None:
