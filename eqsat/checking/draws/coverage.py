@@ -276,15 +276,30 @@ def classes(case: Case) -> frozenset[str]:
     found |= {c for c in _of_pairs(rule) if set(c.split(" and ")) <= found}
     arrays = [p for p in rule.tensors if p not in rule.masks]
     found.add("an array of another dtype" if case.others else str(case.dtype))
-    with np.errstate(all="ignore"):
-        held = [list(_values(case.rounded(p))) for p in arrays]
-    for p, kinds in zip(arrays, held, strict=True):
-        found |= {f"{k} in {p}" for k in kinds}
-    found |= {*_among_plain(case, arrays)}
-    if len(arrays) > 1:
-        rounded = [case.rounded(p) for p in arrays]
-        found |= {f"all {k}" for k in TOGETHER if _all_are(rounded, k)}
+    held = [_Numbers(p, case.rounded(p)) for p in arrays]
+    for h in held:
+        found |= {f"{k} in {h.param}" for k in _kinds(h)}
+    found |= {*_among_plain(case, held)}
+    if len(held) > 1:
+        found |= {f"all {k}" for k in TOGETHER if _all_are(held, k)}
     return frozenset(found)
+
+
+class _Numbers:
+    """An array, and the numbers that it holds, each once: the arrays are small."""
+
+    def __init__(self, param: str, array: Array) -> None:
+        self.param, self.array = param, array
+        self.is_float = array.dtype.kind not in "biu"
+        x = array.astype(float) if self.is_float else array
+        self.values: frozenset[float] = frozenset(x.ravel().tolist())
+
+    def has_0(self, minus: bool) -> bool:
+        """Whether 0, or -0, is among the numbers."""
+        if 0 not in self.values:
+            return False
+        zero, is_minus = self.array == 0, np.signbit(self.array.astype(float))
+        return bool((zero & (is_minus == minus)).any())
 
 
 def _of_batch(rule: Rule, shapes: dict[str, Shape]) -> Iterator[str]:
@@ -420,69 +435,65 @@ def _reshape_classes(value: Shape, shapes: dict[str, Shape]) -> Iterator[str]:
             yield "splits an axis"
 
 
-def _among_plain(case: Case, arrays: Sequence[str]) -> Iterator[str]:
+def _among_plain(case: Case, held: Sequence[_Numbers]) -> Iterator[str]:
     """The arrays that alone hold NaN, or infinities, among plain numbers."""
-    held = {p: case.rounded(p) for p in arrays}
-    floats = {p: a.astype(float) for p, a in held.items() if a.dtype.kind not in "biu"}
-    odd = {p: ~np.isfinite(x) for p, x in floats.items()}
     limit = LIMIT[case.narrowest]
-    if sum(map(bool, map(np.any, odd.values()))) != 1:
+    floats = {h.param: h.values for h in held if h.is_float}
+    odd = {p: [v for v in vs if not math.isfinite(v)] for p, vs in floats.items()}
+    if sum(map(bool, odd.values())) != 1:
         return
-    if any((np.abs(x[~odd[p]]) > limit).any() for p, x in floats.items()):
+    if any(limit < abs(v) < math.inf for vs in floats.values() for v in vs):
         return
-    (p,) = (p for p, where in odd.items() if where.any())
-    nan = np.isnan(floats[p][odd[p]])
-    if not odd[p].all() and (nan.all() or not nan.any()):
-        yield f"{AMONG[0 if nan.all() else 1]} among plain numbers in {p}"
+    (p,) = (p for p, those in odd.items() if those)
+    nan = [math.isnan(v) for v in odd[p]]
+    if len(odd[p]) < len(floats[p]) and (all(nan) or not any(nan)):
+        yield f"{AMONG[0 if all(nan) else 1]} among plain numbers in {p}"
 
 
-def _all_are(arrays: Sequence[Array], kind: str) -> bool:
-    """Whether all elements of ``arrays`` are special values of a kind."""
+def _all_are(held: Sequence[_Numbers], kind: str) -> bool:
+    """Whether all elements of some arrays are special values of a kind."""
     met: set[float] = set()
-    for a in arrays:
-        values = SPECIAL.get(a.dtype, {}).get(kind)
-        if values is None or not a.size:
+    for h in held:
+        values = SPECIAL.get(h.array.dtype, {}).get(kind)
+        if values is None or not h.values:
             return False
-        x = a if a.dtype.kind in "iu" else a.astype(float)
         if kind == "NaN":
-            right = np.isnan(x)
-        else:
-            right = np.isin(x, values)
-            if kind in ("0", "-0") and x.dtype.kind == "f":
-                right = right & (np.signbit(x) == (kind == "-0"))
-        if not right.all():
+            if not all(map(math.isnan, h.values)):
+                return False
+        elif not h.values <= {*values}:
             return False
-        met |= {*x.ravel().tolist()}
+        if h.is_float and kind in ("0", "-0") and h.has_0(minus=kind == "0"):
+            return False
+        met |= h.values
     return kind not in MIXED or len(met) > 1
 
 
-def _values(array: Array) -> Iterator[str]:
+def _kinds(held: _Numbers) -> Iterator[str]:
     """The classes of special values that an array holds."""
-    known = SPECIAL.get(array.dtype)
-    if known is None or not array.size:
+    known, values = SPECIAL.get(held.array.dtype), held.values
+    if known is None or not values:
         return
-    if array.dtype.kind in "iu":
-        yield from (k for k, vs in known.items() if np.isin(array, vs).any())
+    if not held.is_float:
+        yield from (k for k, vs in known.items() if not values.isdisjoint(vs))
         return
-    x = array.astype(float)
     tiny = known["denormal"][0]
-    smallest = tiny / float(np.finfo(x.dtype).eps) if array.dtype == np.float64 else 0
-    size = np.abs(x)
-    yield from (["NaN"] if np.isnan(x).any() else [])
-    yield from (["∞"] if (x == np.inf).any() else [])
-    yield from (["-∞"] if (x == -np.inf).any() else [])
-    infinities = bool((x == np.inf).any() and (x == -np.inf).any())
-    yield from (["infinities"] if infinities else [])
-    yield from (["poles"] if np.isinf(x).any() and (x == 0).any() else [])
-    zero = x == 0
-    yield from (["0"] if (zero & ~np.signbit(x)).any() else [])
-    yield from (["-0"] if (zero & np.signbit(x)).any() else [])
-    if ((size > 0) & (size < max(16 * tiny, smallest))).any():
-        yield "denormal"
-    yield from (["huge"] if np.isin(size, np.abs(known["huge"])).any() else [])
-    yield from (["half"] if (size % 1 == 0.5).any() else [])
-    yield from (["whole"] if ((size % 1 == 0) & ~zero & np.isfinite(x)).any() else [])
-    yield from (["beside 1"] if np.isin(x, known["beside 1"]).any() else [])
+    is_f8 = held.array.dtype == np.float64
+    smallest = tiny / float(np.finfo(np.float64).eps) if is_f8 else 0
+    size = {abs(v) for v in values}
+    infinite = {v for v in values if math.isinf(v)}
+    yield from (["NaN"] if any(map(math.isnan, values)) else [])
+    yield from (["∞"] if math.inf in infinite else [])
+    yield from (["-∞"] if -math.inf in infinite else [])
+    yield from (["infinities"] if len(infinite) == 2 else [])
+    yield from (["poles"] if infinite and 0 in values else [])
+    yield from (["0"] if held.has_0(minus=False) else [])
+    yield from (["-0"] if held.has_0(minus=True) else [])
+    least = max(16 * tiny, smallest)
+    yield from (["denormal"] if any(0 < v < least for v in size) else [])
+    yield from (["huge"] if not size.isdisjoint(map(abs, known["huge"])) else [])
+    yield from (["half"] if any(v % 1 == 0.5 for v in size) else [])
+    yield from (["whole"] if any(v and v % 1 == 0 for v in size) else [])
+    yield from (["beside 1"] if not values.isdisjoint(known["beside 1"]) else [])
 
 
 __all__ = ["Coverage", "admitted", "classes"]
