@@ -179,7 +179,6 @@ def alone(
     return Case(kind, f, args, r, options, [*eq.default_rules(), r])
 
 
-POSITIVE = np.abs(X) + 1
 CASES = {
     "returned as well": Case(
         "consumer",

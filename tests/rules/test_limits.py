@@ -16,7 +16,6 @@ from eqsat.support.errors import DTypeError
 from eqsat.terms.integer_range import limits
 from eqsat.trace.trace import trace
 
-Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(0)
 
 OPS: list[Callable[[Any, int], Any]] = [

@@ -21,7 +21,6 @@ from eqsat.backends.native.math.vector_values import VOID
 from eqsat.backends.native.runtime.shared_runtime import runtime
 from eqsat.support.options import Options
 
-Array = np.ndarray[Any, Any]
 MANY = 3 * COMMON.sweep_bytes // 4 + 13
 """Elements of float32 that are more than two threads hold."""
 

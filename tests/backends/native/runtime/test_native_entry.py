@@ -8,7 +8,6 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,10 +74,6 @@ def went_native(backend: Backend, f: Any, *args: Any, **kwargs: Any) -> bool:
     return native == 1
 
 
-class Sub(np.ndarray):
-    pass
-
-
 def unaligned(x: Any) -> Any:
     raw = np.zeros(x.nbytes + 1, np.uint8)[1:]
     y = raw.view(x.dtype).reshape(x.shape)
@@ -108,12 +103,6 @@ def test_subclasses_and_foreign_byte_orders_are_still_refused() -> None:
         f(np.ma.masked_array(X))
     with pytest.raises(eq.TraceError, match="Spec"):
         f(eq.Spec(X.shape, X.dtype))
-
-
-@dataclass
-class Pair:
-    a: Any
-    b: Any
 
 
 def test_nested_arguments_by_place_key_and_order() -> None:
