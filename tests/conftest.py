@@ -97,6 +97,7 @@ def keep_what_is_there() -> None:
     again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # tests make many objects, and few in circles
 
 
 @pytest.fixture

@@ -196,6 +196,7 @@ ALL_SIZES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SMALL)
 def test_what_holds_for_small_arrays_alone_is_refused(name: str) -> None:
     finding = eq.check(of(*SMALL[name]), lints=False).findings[0]

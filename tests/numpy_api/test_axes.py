@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluate import assert_same, traced
+from sizes import some
 
 import eqsat as eq
 from eqsat.numpy_api import supported_functions
@@ -201,7 +202,7 @@ def test_axes_are_those_of_numpy(name: str) -> None:
     shapes = [(), (3,), (3, 3)] if "cross" in name else SHAPES
     for shape in shapes:
         x = np.arange(1.0, 1 + np.prod(shape, dtype=int)).reshape(shape)
-        for axis in AXES:
+        for axis in some(AXES, 20, shape):
             differs = _compare(CALLS[name], axis, x)
             assert not differs or _is_known(name, axis), (axis, shape, differs)
 

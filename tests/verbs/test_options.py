@@ -258,7 +258,6 @@ def test_every_option_of_a_function_is_tested() -> None:
     assert {f.name for f in fields(eq.Options)} == {*OF_FUNCTION}
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["options", "with", "environment"])
 @pytest.mark.parametrize("name", EFFECTS)
 def test_an_option_has_its_effect(

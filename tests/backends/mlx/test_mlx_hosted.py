@@ -66,6 +66,7 @@ def test_values(name: str) -> None:
     np.testing.assert_allclose(mlx.to_numpy(got), f(*xs), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_by_mlx_are_ours(name: str) -> None:
     f, xs = CASES[name]

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from natives import DTYPES, LAYOUTS, mixed
 from networks import NETWORKS
-from sizes import examples
+from sizes import examples, some
 
 import eqsat as eq
 from eqsat import ops
@@ -53,8 +53,8 @@ def test_views_of_inputs_in_any_layout(way: str, layout: str) -> None:
     x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
     fs = [*families.OF_INPUTS, *families.RESHAPES]
     turn = LAYOUTS.index(layout)
-    some = fs if takes_all(way) else shared(fs, turn, 4)
-    check(way, [(f, [x]) for f in some], layout, 2)
+    those = fs if takes_all(way) else shared(fs, turn, 4)
+    check(way, [(f, [x]) for f in those], layout, 2)
 
 
 @every_way
@@ -111,6 +111,7 @@ def test_networks(way: str, layout: str) -> None:
     check(way, cases, layout)
 
 
+@pytest.mark.sampled(2)
 @every_way
 @pytest.mark.parametrize("batch", layers.BATCHES, ids=str)
 def test_products(way: str, batch: Any) -> None:
@@ -169,7 +170,7 @@ def test_integers_of_few_bits(way: str, bits: int) -> None:
             cases.append((layers.nibbles if bits == 4 else layers.by_groups, [x, *w]))
             if bits == 8 and groups == 1:
                 cases.append((layers.whole, [x, *w]))
-    check(way, cases if takes_all(way) else cases[::3])
+    check(way, some(cases, len(cases) // 3) if takes_all(way) else cases[::3])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", BF16], ids=str)
@@ -185,6 +186,7 @@ def test_convolutions(dtype: Any, seed: int, case: Any) -> None:
 # -- random programs -------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @every_way
 @pytest.mark.parametrize("seed", range(16))
 def test_kernels_that_nobody_wrote(way: str, seed: int) -> None:
@@ -199,6 +201,7 @@ def test_kernels_that_nobody_wrote(way: str, seed: int) -> None:
     check(way, cases, LAYOUTS[seed % len(LAYOUTS)])
 
 
+@pytest.mark.sampled(4)
 @every_way
 @pytest.mark.parametrize("seed", range(10))
 def test_optimised_programs(way: str, seed: int) -> None:

@@ -108,11 +108,13 @@ def made(
 
 
 FEW = [
-    (LEADS[0], (128, 128, 32, 64), "plain", ""),
+    pytest.param(LEADS[0], (128, 128, 32, 64), "plain", "", marks=pytest.mark.slow),
     (LEADS[1], (70, 130, 65, 33), "causal", ""),
     (LEADS[2], (130, 260, 32, 100), "biased", ""),
     (LEADS[3], (20, 300, 128, 128), "padded", ""),
-    (LEADS[0], (200, 150, 8, 128), "causal", "inf"),
+    pytest.param(
+        *(LEADS[0], (200, 150, 8, 128), "causal", "inf"), marks=pytest.mark.slow
+    ),
     (LEADS[0], (40, 140, 40, 20), "plain", "nan"),
 ]
 
