@@ -16,7 +16,7 @@ from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array, chosen, one_axis, strong
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, floating, rank
-from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
 from eqsat.terms import HALF, Traced, normal_axes
 
 _BOOL = np.dtype(bool)
@@ -196,6 +196,11 @@ def average(
     a = array(a)
     if weights is None:
         y = ops.mean(a, axis=axis, keepdims=keepdims)
+        if not math.prod(shape(y)):
+            raise ShapeError(
+                f"np.average: of shape {shape(a)} the result has no elements, by whose "
+                f"number NumPy divides\n  use np.mean{at(caller_line())}"
+            )
         count = math.prod(shape(a)) // max(1, math.prod(shape(y)))
         return (y, ops.full_like(y, count)) if returned else y
     weights = strong(weights)

@@ -1,7 +1,8 @@
 """Lines of NumPy that programs are drawn from.
 
 Names in braces are filled in: arrays ``a b c``, arrays of integers or bools ``i j``, of
-floats ``f``, of bfloat16 ``h``, masks ``m``, arrays that may be written to ``o``,
+floats ``f``, of bfloat16 ``h``, masks ``m``, arrays that may be written to ``o``, and
+the one that was named last ``O``,
 numbers ``n``, dtypes ``t``, axes ``x``, slices ``k``, shapes ``s``.
 """
 
@@ -373,12 +374,12 @@ WRITES = lines("""
     {o}[[0, -1]] = {n}
     {o}[..., [0, 0]] += {n}
     {o}.fill({n})
-    {o}.sort(); {o} += 0
-    {o}.sort(0); {o} += 0
+    {o}.sort(); {O} += 0
+    {o}.sort(0); {O} += 0
     np.copyto({o}, {a}, where={m})
     np.copyto({o}, {n})
-    np.add.at({o}, 0, {n}); {o} += 0
-    np.maximum.at({o}, [0, 0], {n}); {o} += 0
+    np.add.at({o}, 0, {n}); {O} += 0
+    np.maximum.at({o}, [0, 0], {n}); {O} += 0
     np.putmask({o}, {m}, {n})
     for q in range({o}.shape[-1]): {o}[..., q] = {i}[..., q].sum()
     for q in range(len({o})): {o}[q] = {a}[q] + q
@@ -386,7 +387,7 @@ WRITES = lines("""
     for q in range(3): {o}[..., q] += {n}
     {o}.flat[1] = {n}
     {o}.T[0] = {n}
-    np.clip({o}, {n}, {n}, out={o}); {o} += 0
+    np.clip({o}, {n}, {n}, out={o}); {O} += 0
     np.negative({o}, out={o})
     {o}[0], {o}[-1] = {n}, {n}
     {o}[...] = {o}.T

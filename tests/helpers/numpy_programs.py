@@ -186,8 +186,7 @@ def _extended(
 ) -> tuple[NumpyProgram, dict[str, Any]]:
     """One more line; NumPy says whether it is one. ``late``: one that it refuses."""
     lines = rng.choice(KINDS[program.kind])
-    kind = "" if lines is table.WRITES else program.kind
-    text = _filled(rng.choice(lines), values, rng, kind)
+    text = _filled(rng.choice(lines), values, rng, program.kind)
     if text is None or any(f(text, values) for f in _DEPARTURES):
         return program, values
     name = f"v{len(program.lines)}"
@@ -253,11 +252,14 @@ def _is_small(value: Any) -> bool:
 
 def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str | None:
     """The line with names and numbers of what is there, or None."""
-    choices = _choices(held, rng, kind)
+    choices: dict[str, Sequence[str]] = _choices(held, rng, kind)
     told = kind == "small" and _TELLS_ZEROS.search(template)
+    original = template
 
     def chosen(key: re.Match[str]) -> str:
         name = rng.choice(choices[key[1]])
+        if key[1] == "o":
+            choices["O"] = [name]
         return f"({name} + 0)" if told and name in held else name
 
     try:
@@ -265,7 +267,8 @@ def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str 
             template = re.sub(r"\{(\w)\}", chosen, template)
     except IndexError:  # there is none
         return None
-    if kind == "bits" and _CHOOSES.search(template) and "out=" not in template:
+    value = "out=" not in template and original not in table.WRITES
+    if kind == "bits" and value and _CHOOSES.search(template):
         return f"({template}) + 0"
     return template
 
@@ -273,6 +276,13 @@ def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str 
 _CHOOSES = re.compile(r"max|min|clip|sort\(")
 """What may choose between 0 and −0: NumPy's choice depends on dtype, length and
 processor. A 0 that is added makes 0 of either."""
+
+
+def _is_kept(number: str) -> bool:
+    """Whether products with a number stay finite: where rules were used, ∞ and NaN are
+    a row of the guide's table."""
+    return bool(abs(float(eval(number, dict(GLOBALS)))) < 1000)
+
 
 _TELLS_ZEROS = re.compile(r"copysign|signbit")
 """What tells 0 from −0. Sums have no such sign: a row of the guide's table."""
@@ -285,6 +295,8 @@ def _choices(held: dict[str, Any], rng: Random, kind: str) -> dict[str, Sequence
     numbers = list(table.NUMBERS)
     if rng.random() < (0.05 if kind == "small" else 0.2):
         numbers = list(table.ODD_NUMBERS)
+    if kind == "loose":
+        numbers = [n for n in numbers if _is_kept(n)]
     own = [k for k in held if np.ndim(held[k]) == 0 and k not in ("x", "y")]
     numbers += [k for k in own if np.asarray(held[k]).dtype != BF16] * 2
     return {
