@@ -18,6 +18,7 @@ from eqsat.support.errors import (
     EqsatError,
     GraphError,
     MemoryLimitError,
+    OnnxError,
     OptionError,
     OptionWarning,
     Place,

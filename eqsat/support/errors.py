@@ -81,6 +81,10 @@ class GraphError(EqsatError, ValueError):
     """A graph of the user's, or a file of one, is wrong."""
 
 
+class OnnxError(EqsatError, ValueError):
+    """A model of ONNX is wrong, or asks for what eqsat does not have."""
+
+
 class BackendError(EqsatError, RuntimeError):
     """A backend is missing or cannot run a program."""
 

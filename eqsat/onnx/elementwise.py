@@ -1,0 +1,191 @@
+"""Operators that compute element by element."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.onnx.table import enter_all, is_known, kind_of, known, operator
+
+# -- one expression of NumPy each ------------------------------------------------------
+
+enter_all(
+    {
+        "Abs": np.abs,
+        "Acos": np.arccos,
+        "Acosh": np.arccosh,
+        "Add": np.add,
+        "And": np.logical_and,
+        "Asin": np.arcsin,
+        "Asinh": np.arcsinh,
+        "Atan": np.arctan,
+        "Atanh": np.arctanh,
+        "BitwiseAnd": np.bitwise_and,
+        "BitwiseNot": np.invert,
+        "BitwiseOr": np.bitwise_or,
+        "BitwiseXor": np.bitwise_xor,
+        "Ceil": np.ceil,
+        "Cos": np.cos,
+        "Cosh": np.cosh,
+        "Equal": np.equal,
+        "Exp": np.exp,
+        "Floor": np.floor,
+        "Greater": np.greater,
+        "GreaterOrEqual": np.greater_equal,
+        "Identity": lambda x: x,
+        "IsNaN": np.isnan,
+        "Less": np.less,
+        "LessOrEqual": np.less_equal,
+        "Log": np.log,
+        "Mul": np.multiply,
+        "Neg": np.negative,
+        "Not": np.logical_not,
+        "Or": np.logical_or,
+        "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+        "Reciprocal": lambda x: 1 / x,
+        "Relu": lambda x: np.maximum(x, 0),
+        "Round": np.rint,
+        "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "Sign": np.sign,
+        "Sin": np.sin,
+        "Sinh": np.sinh,
+        "Softplus": lambda x: np.logaddexp(x, 0),
+        "Softsign": lambda x: x / (1 + np.abs(x)),
+        "Sqrt": np.sqrt,
+        "Sub": np.subtract,
+        "Tan": np.tan,
+        "Tanh": np.tanh,
+        "Where": np.where,
+        "Xor": np.logical_xor,
+    }
+)
+
+
+@operator("Erf")
+def erf(x: Any) -> Any:
+    """2/√π ∫ e^(-t²) from 0 to x."""
+    if x.dtype != np.float64 and is_known(x):  # SciPy's has no loop for all halves
+        return ops.erf(x.astype(np.float64)).astype(x.dtype)
+    return ops.erf(x)
+
+
+@operator("Celu", until=27)
+def celu(x: Any, *, alpha: float) -> Any:
+    """x above 0, else alpha (e^(x/alpha) - 1)."""
+    return np.maximum(x, 0) + np.minimum(0, alpha * (np.exp(x / alpha) - 1))
+
+
+@operator("Elu", until=5)
+def elu(x: Any, *, alpha: float) -> Any:
+    """x above 0, else alpha (eˣ - 1)."""
+    return np.where(x < 0, alpha * (np.exp(x) - 1), x)
+
+
+@operator("LeakyRelu")
+def leaky_relu(x: Any, *, alpha: float) -> Any:
+    """x above 0, else alpha x."""
+    return np.where(x < 0, alpha * x, x)
+
+
+@operator("Clip", until=10)
+def clip(x: Any, *, min: float, max: float) -> Any:
+    """x between two numbers."""
+    return np.minimum(np.maximum(x, min), max)
+
+
+@operator("Clip", since=11)
+def clip_between(x: Any, low: Any = None, high: Any = None) -> Any:
+    """x between two numbers, each of which may be left out."""
+    y = x if low is None else np.maximum(x, low)
+    return y if high is None else np.minimum(y, high)
+
+
+# -- any number of inputs --------------------------------------------------------------
+
+
+def _of_many(two: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda *xs: functools.reduce(two, xs)
+
+
+enter_all(
+    {
+        "Max": _of_many(np.maximum),
+        "Min": _of_many(np.minimum),
+        "Sum": _of_many(np.add),
+        "Mean": lambda *xs: functools.reduce(np.add, xs) / len(xs),
+    }
+)
+
+
+# -- what differs from NumPy's ---------------------------------------------------------
+
+
+@operator("Div")
+def div(x: Any, y: Any) -> Any:
+    """x / y; of integers, cut towards 0."""
+    if kind_of(x) == "u":
+        return x // y
+    if kind_of(x) == "i":
+        quotient = x // y
+        return quotient + ((quotient < 0) & (quotient * y != x)).astype(x.dtype)
+    return x / y
+
+
+@operator("Mod")
+def mod(x: Any, y: Any, *, fmod: int) -> Any:
+    """The remainder, with the sign of y, or that of x if ``fmod``."""
+    return np.fmod(x, y) if fmod else np.remainder(x, y)
+
+
+@operator("Pow")
+def pow(x: Any, y: Any) -> Any:
+    """xʸ in the dtype of x."""
+    if is_known(y) and y.shape == () and kind_of(y) != "f":
+        y = int(y)  # so that x² is a product
+    elif is_known(y) and y.shape == () and float(y).is_integer():
+        y = int(y)
+    if isinstance(y, int):
+        if kind_of(x) == "f" or y >= 0:
+            return np.power(x, y).astype(x.dtype)
+        y = np.asarray(float(y))
+    return np.power(x, y).astype(x.dtype)
+
+
+@operator("BitShift")
+def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
+    """x shifted by y bits, to the left or to the right."""
+    return np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y)
+
+
+@operator("IsInf")
+def is_inf(x: Any, *, detect_negative: int, detect_positive: int) -> Any:
+    """Whether x is infinite, with a sign that counts."""
+    if detect_negative and detect_positive:
+        return np.isinf(x)
+    signs = x > 0 if detect_positive else x < 0
+    return np.isinf(x) & (signs if detect_negative or detect_positive else False)
+
+
+@operator("Dropout", until=11)
+def dropout(x: Any, *, ratio: float = 0.5, call: Any) -> Any:
+    """x, as at inference."""
+    return (x, np.ones(x.shape, bool)) if call.outputs > 1 else x
+
+
+@operator("Dropout", since=12)
+def dropout_in_training(
+    x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None, call: Any
+) -> Any:
+    """x, as at inference; in training elements are dropped at random."""
+    share = 0.5 if ratio is None else ratio
+    if training is None or not bool(known(training)) or (
+        is_known(share) and float(share) == 0
+    ):
+        return (x, np.ones(x.shape, bool)) if call.outputs > 1 else x
+    known(x)  # drawn on the host, anew in each call
+    kept = np.random.default_rng(seed).uniform(size=x.shape) >= float(known(share))
+    return (x * kept / (1 - float(share))).astype(x.dtype), kept

@@ -1,0 +1,166 @@
+"""A model as a function."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from eqsat.jit import jit
+from eqsat.onnx.nodes import Graph, Reader, versions
+from eqsat.onnx.plan import Compile, Plan
+from eqsat.onnx.tensors import dtype_of
+from eqsat.support import DTypeError, OnnxError, ShapeError, nearest
+from eqsat.terms import Traced
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class Model:
+    """A model of ONNX as a function of its inputs, by position or by name. Made by
+    :func:`from_onnx`.
+
+    It gives the output, or a tuple of several in their order; :meth:`run` gives them by
+    name. Arrays are checked against the types that the model declares. It can be called
+    in functions of :func:`eqsat.jit` and :func:`eqsat.grad` if nothing of it runs on
+    the host.
+    """
+
+    def __init__(self, proto: ModelProto, folder: Path | None, compile: Compile) -> None:
+        opsets = versions(proto.opset_import, "the model")
+        self._compile = compile
+        self._graph = Reader(folder, opsets, proto.functions).graph(proto.graph)
+        initial = self._graph.constants
+        declared = {i.name: i.type for i in proto.graph.input}
+        self.inputs = {n: declared[n] for n in declared if n not in initial}
+        """Types of inputs by name, as messages of ONNX."""
+        self.defaults = {n: declared[n] for n in declared if n in initial}
+        """Types of inputs that have a value if none is given."""
+        self.outputs = tuple(o.name for o in proto.graph.output)
+        """Names of outputs."""
+        self._plans: dict[frozenset[str], Plan] = {}
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The output, or a tuple of several."""
+        found = self._outputs(args, named)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name; names of inputs may be no names of Python."""
+        return dict(zip(self.outputs, self._outputs((), inputs), strict=True))
+
+    def on_host(self) -> dict[str, str]:
+        """Nodes that NumPy computes between programs, and why, as found so far."""
+        plans = self._plans.values()
+        return {str(n): why for p in plans for n, why in p.on_host.items()}
+
+    def _outputs(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        values = self._given(args, named)
+        key = frozenset(values).intersection(self.defaults)
+        if key not in self._plans:
+            g = self._graph
+            constants = {k: v for k, v in g.constants.items() if k not in key}
+            inputs = [n for n in g.inputs if n not in constants]
+            graph = Graph(g.name, inputs, g.outputs, constants, g.nodes)
+            self._plans[key] = Plan(graph, self._compile)
+        return self._plans[key](values)
+
+    def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        known = {**self.inputs, **self.defaults}
+        names = [*self.inputs]
+        if len(args) > len(names):
+            raise OnnxError(
+                f"the model has {len(names)} inputs ({', '.join(names)}), got "
+                f"{len(args)} arguments"
+            )
+        given = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in known:
+                raise OnnxError(f"there is no input {name!r}{nearest(name, known)}")
+            if name in given:
+                raise OnnxError(f"input {name!r} is given twice")
+            given[name] = value
+        for name, type_ in self.inputs.items():
+            if name not in given and not type_.HasField("optional_type"):
+                raise OnnxError(f"input {name!r} is missing")
+            given.setdefault(name, None)
+        return {n: _checked(n, known[n], v) for n, v in given.items()}
+
+
+def _checked(name: str, type_: Any, value: Any) -> Any:
+    """An input as arrays, of the type that the model declares."""
+    kind = type_.WhichOneof("value")
+    if kind == "optional_type":
+        inner = type_.optional_type.elem_type
+        return None if value is None else _checked(name, inner, value)
+    if kind == "sequence_type":
+        if not isinstance(value, (list, tuple)):
+            raise DTypeError(f"input {name!r} is a sequence, got {type(value).__name__}")
+        return [_checked(name, type_.sequence_type.elem_type, v) for v in value]
+    if kind != "tensor_type":
+        raise OnnxError(f"input {name!r}: {kind} is not supported")
+    wanted = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
+    array = value if isinstance(value, Traced) else np.asarray(value)
+    if wanted == object and array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.dtype != wanted:
+        raise DTypeError(f"input {name!r} has dtype {wanted}, got {array.dtype}")
+    if type_.tensor_type.HasField("shape"):
+        sizes = [
+            d.dim_value if d.HasField("dim_value") else None
+            for d in type_.tensor_type.shape.dim
+        ]
+        fits = len(sizes) == len(array.shape) and all(
+            n is None or n == m for n, m in zip(sizes, array.shape, strict=True)
+        )
+        if not fits:
+            shown = ", ".join("any" if n is None else str(n) for n in sizes)
+            raise ShapeError(
+                f"input {name!r} has shape ({shown}), got {tuple(array.shape)}"
+            )
+    return array
+
+
+def from_onnx(
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Model:
+    """A model of ONNX as a function.
+
+    ``source`` is a path, the bytes of a file or a ``ModelProto``. External data are read
+    from the folder of the path, or from ``folder``, and from no place outside of it.
+    ``options`` are those of :func:`eqsat.jit`, such as ``backend``. Opsets 7 to 28.
+
+    Raises :class:`OnnxError` for a damaged file, tensors whose bytes are not those of
+    their shapes, and for an operator, an opset or an attribute that is not known, with
+    the name of the node. Nothing in a file is run as code.
+    """
+    if isinstance(source, onnx.ModelProto):
+        proto = source
+    else:
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            data, what = bytes(source), "the model"
+        else:
+            path = Path(source)
+            what = f"model {str(path)!r}"
+            if not path.is_file():
+                raise OnnxError(f"{what}: there is no such file")
+            data = path.read_bytes()
+            folder = path.parent if folder is None else folder
+        try:
+            proto = onnx.ModelProto.FromString(data)
+        except DecodeError as error:
+            raise OnnxError(f"{what} is damaged, or no model of ONNX: {error}") from None
+    if not proto.HasField("graph"):
+        raise OnnxError("the model has no graph")
+    compile: Callable[..., Any] = functools.partial(jit, **options)
+    return Model(proto, None if folder is None else Path(folder), compile)

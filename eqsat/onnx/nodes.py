@@ -1,0 +1,343 @@
+"""Graphs of a file as nodes with the functions that compute them, checked by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from eqsat.onnx import (  # the families enter their functions
+    elementwise,
+    images,
+    indexing,
+    learned,
+    norms,
+    quantised,
+    reductions,
+    sequences,
+    shapes,
+    signals,
+    steps,
+    windows,
+)
+from eqsat.onnx.table import EARLIEST, LATEST, Entry, entry_for
+from eqsat.onnx.tensors import array_of, dense
+from eqsat.support import OnnxError, nearest
+
+FAMILIES = (
+    *(elementwise, images, indexing, learned, norms, quantised),
+    *(reductions, sequences, shapes, signals, steps, windows),
+)
+MOST_NODES = 200_000
+"""Nodes of a model, functions expanded."""
+_KINDS = AttributeProto.AttributeType
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes in order, each after those that it reads."""
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    constants: dict[str, np.ndarray[Any, Any]]
+    nodes: list[Node]
+    captured: tuple[str, ...] = ()
+    """Names that it reads of the graphs around it."""
+
+
+@dataclass(eq=False)
+class Node:
+    """One operator with its attributes."""
+
+    name: str
+    op: str
+    domain: str
+    opsets: Mapping[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    entry: Entry | None
+    """None for a function."""
+    body: Graph | None
+    """Of a function whose body does not depend on types."""
+    proto: Any
+    reads: tuple[str, ...] = ()
+    """Names that it reads, those of its graphs too."""
+    bodies: dict[Any, Graph] = field(default_factory=dict)
+    """Of a function whose body depends on types, by these."""
+
+    def __str__(self) -> str:
+        domain = self.domain or "ai.onnx"
+        version = self.opsets.get(self.domain, "none")
+        return f"node {self.name!r} ({self.op} of {domain}, opset {version})"
+
+
+def versions(imports: Iterable[Any], what: str) -> dict[str, int]:
+    """Opsets by domain. Raises :class:`OnnxError` for one that is not known."""
+    found: dict[str, int] = {}
+    for o in imports:
+        domain = "" if o.domain == "ai.onnx" else o.domain
+        found[domain] = o.version
+        newest = min(LATEST, onnx.defs.onnx_opset_version())
+        if domain == "" and not EARLIEST <= o.version <= newest:
+            raise OnnxError(
+                f"{what}: opset {o.version} of ai.onnx; those from {EARLIEST} to "
+                f"{newest} are known"
+            )
+    return found
+
+
+class Reader:
+    """Reads graphs of one model."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        opsets: Mapping[str, int],
+        functions: Iterable[Any] = (),
+    ) -> None:
+        self.folder = folder
+        self.opsets = opsets
+        self.functions: dict[tuple[str, str, str], Any] = {}
+        for f in functions:
+            self.functions[(_domain(f.domain), f.name, f.overload)] = f
+        self.left = MOST_NODES
+        self.open: list[tuple[str, str, str]] = []
+        """Functions that are being expanded."""
+
+    def graph(self, proto: Any, outer: Iterable[str] = ()) -> Graph:
+        """A ``GraphProto``; ``outer`` are names that it may read."""
+        what = f"graph {proto.name!r}"
+        constants = {}
+        for tensor in proto.initializer:
+            constants[tensor.name] = array_of(
+                tensor, self.folder, f"{what}: initializer {tensor.name!r}"
+            )
+        for sparse in proto.sparse_initializer:
+            name = sparse.values.name
+            constants[name] = dense(sparse, self.folder, f"{what}: {name!r}")
+        inputs = [i.name for i in proto.input]
+        outputs = [o.name for o in proto.output]
+        made = Graph(proto.name, inputs, outputs, constants, [])
+        self._fill(made, proto.node, self.opsets, set(outer), what)
+        return made
+
+    def function(self, proto: Any, call: Any) -> Graph:
+        """The body of a ``FunctionProto`` with the attributes of a node."""
+        given = {a.name: a for a in proto.attribute_proto}
+        known = {*given, *proto.attribute}
+        for a in call.attribute:
+            if a.name not in known and a.name != "broadcast":
+                raise OnnxError(
+                    f"node {call.name!r}: function {proto.name!r} has no attribute "
+                    f"{a.name!r}{nearest(a.name, known)}"
+                )
+            given[a.name] = a
+        key = (_domain(proto.domain), proto.name, proto.overload)
+        if key in self.open:
+            raise OnnxError(f"function {proto.name!r} calls itself")
+        self.open.append(key)
+        what = f"function {proto.name!r}"
+        nodes = [_bound(n, given) for n in proto.node]
+        made = Graph(proto.name, list(proto.input), list(proto.output), {}, [])
+        opsets = versions(proto.opset_import, what) or self.opsets
+        self._fill(made, nodes, opsets, set(), what)
+        self.open.pop()
+        return made
+
+    def _fill(
+        self,
+        graph: Graph,
+        protos: Iterable[Any],
+        opsets: Mapping[str, int],
+        outer: set[str],
+        what: str,
+    ) -> None:
+        there = {*graph.inputs, *graph.constants}
+        captured: dict[str, None] = {}
+        for i, proto in enumerate(protos):
+            self.left -= 1
+            if self.left < 0:
+                raise OnnxError(f"{what}: more than {MOST_NODES} nodes")
+            node = self.node(proto, i, opsets, there | outer)
+            graph.nodes.append(node)
+            for name in node.reads:
+                if name in there:
+                    continue
+                if name not in outer:
+                    raise OnnxError(
+                        f"{node}: input {name!r} is no input, no initializer and no "
+                        f"output of a node before{nearest(name, there)}"
+                    )
+                captured[name] = None
+            for name in filter(None, node.outputs):
+                if name in there:
+                    raise OnnxError(f"{node}: output {name!r} is there already")
+                there.add(name)
+        for name in graph.outputs:
+            if name not in there and name in outer:
+                captured[name] = None
+            elif name not in there:
+                raise OnnxError(
+                    f"{what}: output {name!r} is no output of a node"
+                    f"{nearest(name, there)}"
+                )
+        graph.captured = tuple(captured)
+
+    def node(
+        self, proto: Any, place: int, opsets: Mapping[str, int], outer: Iterable[str]
+    ) -> Node:
+        """A ``NodeProto`` with what computes it."""
+        domain = _domain(proto.domain)
+        name = proto.name or f"{proto.op_type}_{place}"
+        node = Node(
+            *(name, proto.op_type, domain, opsets, tuple(proto.input)),
+            *(tuple(proto.output), {}, None, None, proto),
+        )
+        own = self.functions.get((domain, proto.op_type, proto.overload))
+        if own is not None:
+            node.body = self.function(own, proto)
+            node.reads = tuple(filter(None, node.inputs))
+            return node
+        schema = self._schema(node)
+        self._attributes(node, schema, outer)
+        graphs = [g for v in node.attributes.values() for g in _graphs(v)]
+        reads = dict.fromkeys(filter(None, node.inputs))
+        for g in graphs:
+            reads.update(dict.fromkeys(g.captured))
+        node.reads = tuple(reads)
+        return node
+
+    def _schema(self, node: Node) -> Any:
+        version = node.opsets.get(node.domain)
+        if version is None:
+            raise OnnxError(f"{node}: the model imports no opset of this domain")
+        try:
+            schema = onnx.defs.get_schema(node.op, version, node.domain)
+        except onnx.defs.SchemaError as error:
+            names = {
+                s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain
+            }
+            raise OnnxError(
+                f"{node}: unknown operator{nearest(node.op, names - {node.op})}"
+            ) from error
+        if schema.deprecated:
+            raise OnnxError(f"{node}: this operator is deprecated in this opset")
+        node.entry = entry_for(node.domain, node.op, schema.since_version)
+        has_body = schema.has_function or schema.has_context_dependent_function
+        if node.entry is None and not has_body:
+            raise OnnxError(f"{node}: operator is not supported")
+        fits = (
+            schema.min_input <= len(node.inputs) <= schema.max_input
+            and schema.min_output <= len(node.outputs) <= schema.max_output
+        )
+        if not fits:
+            raise OnnxError(
+                f"{node}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, "
+                f"expected {schema.min_input} to {schema.max_input} and "
+                f"{schema.min_output} to {schema.max_output}"
+            )
+        return schema
+
+    def _attributes(self, node: Node, schema: Any, outer: Iterable[str]) -> None:
+        """Read the attributes; those left out have the defaults of the schema."""
+        known = schema.attributes
+        for a in node.proto.attribute:
+            if a.name not in known:
+                raise OnnxError(
+                    f"{node}: unknown attribute {a.name!r}{nearest(a.name, known)}"
+                )
+            wanted = int(known[a.name].type.value)
+            if a.type != wanted and a.type != AttributeProto.UNDEFINED:
+                raise OnnxError(
+                    f"{node}: attribute {a.name!r} is {_KINDS.Name(a.type)}, expected "
+                    f"{_KINDS.Name(wanted)}"
+                )
+            node.attributes[a.name] = self._value(a, node, outer)
+        asked = None if node.entry is None else node.entry.parameters
+        for name, spec in known.items():
+            if name in node.attributes:
+                if asked is not None and name not in asked:
+                    raise OnnxError(f"{node}: attribute {name!r} is not supported")
+            elif spec.required:
+                raise OnnxError(f"{node}: attribute {name!r} is missing")
+            elif spec.default_value.name and (asked is None or name in asked):
+                node.attributes[name] = self._value(spec.default_value, node, outer)
+
+    def _value(self, a: Any, node: Node, outer: Iterable[str]) -> Any:
+        what = f"{node}: attribute {a.name!r}"
+        if a.ref_attr_name:
+            raise OnnxError(f"{what} refers to {a.ref_attr_name!r} outside a function")
+        if a.type == AttributeProto.TENSOR:
+            return array_of(a.t, self.folder, what)
+        if a.type == AttributeProto.SPARSE_TENSOR:
+            return dense(a.sparse_tensor, self.folder, what)
+        if a.type == AttributeProto.GRAPH:
+            reader = Reader(self.folder, node.opsets, ())
+            reader.functions, reader.open = self.functions, self.open
+            reader.left = self.left
+            made = reader.graph(a.g, outer)
+            self.left = reader.left
+            return made
+        value = onnx.helper.get_attribute_value(a)
+        if a.type == AttributeProto.STRING:
+            return value.decode("utf-8", "surrogateescape")
+        if a.type == AttributeProto.STRINGS:
+            return [v.decode("utf-8", "surrogateescape") for v in value]
+        if a.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+            return list(value)
+        if a.type in (*(AttributeProto.INT, AttributeProto.FLOAT), AttributeProto.TYPE_PROTO):
+            return value
+        if a.type == AttributeProto.TENSORS:
+            return [array_of(t, self.folder, what) for t in value]
+        raise OnnxError(f"{what}: {_KINDS.Name(a.type)} is not supported")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _graphs(value: Any) -> Sequence[Graph]:
+    if isinstance(value, Graph):
+        return [value]
+    return [v for v in value if isinstance(v, Graph)] if isinstance(value, list) else []
+
+
+def _bound(node: Any, given: Mapping[str, Any]) -> Any:
+    """A node of a function's body with the attributes that it refers to; one that is
+    not given is left out."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    _bind(made, given)
+    return made
+
+
+def _bind(node: Any, given: Mapping[str, Any]) -> None:
+    kept = []
+    for a in node.attribute:
+        if a.ref_attr_name:
+            value = given.get(a.ref_attr_name)
+            if value is None:
+                continue
+            bound = AttributeProto()
+            bound.CopyFrom(value)
+            bound.name = a.name
+            kept.append(bound)
+            continue
+        for inner in (a.g.node if a.HasField("g") else ()):
+            _bind(inner, given)
+        for graph in a.graphs:
+            for inner in graph.node:
+                _bind(inner, given)
+        copied = AttributeProto()
+        copied.CopyFrom(a)
+        kept.append(copied)
+    del node.attribute[:]
+    node.attribute.extend(kept)

@@ -1,0 +1,303 @@
+"""A graph as programs: segments that are jitted, and nodes between them that NumPy
+computes, because their results depend on values or no program holds their types.
+
+Which nodes these are is found by tracing: a node that cannot be traced goes to the
+host, and a value that must be known while tracing is computed in an earlier segment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.onnx.nodes import Graph, Node
+from eqsat.onnx.run import Values, computed, execute, inline, within
+from eqsat.onnx.table import UnknownValueError
+from eqsat.support import DTypeError, OnnxError
+from eqsat.terms import Traced, dtype_code
+
+CONSTANT, GIVEN = -2, -1
+"""Stages of what depends on constants alone, and of inputs; segments have even
+numbers, the host has odd ones."""
+_FEW = 64
+"""Integers of shapes that are known where they were computed are passed on as
+numbers."""
+_MOST_KEPT = 256
+"""Segments for different known values that are kept."""
+_SIZES = frozenset("Shape Size".split())
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(eq=False)
+class Stage:
+    """Nodes that run together: in one program, or on the host."""
+
+    place: int
+    nodes: list[Node]
+    reads: list[str]
+    writes: list[str]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether NumPy runs it."""
+        return self.place % 2 == 1
+
+
+class _AgainError(Exception):
+    """Tracing has found that a node or a value belongs elsewhere."""
+
+
+class Plan:
+    """A graph with what is known of it, as a function of its inputs."""
+
+    def __init__(self, graph: Graph, compile: Compile) -> None:
+        self.graph = graph
+        self.compile = compile
+        self.on_host: dict[Node, str] = {
+            n: "its results depend on values"
+            for n in graph.nodes
+            if n.entry is not None and n.entry.on_host
+        }
+        """Nodes that NumPy computes, and why."""
+        self.demanded: set[str] = set()
+        """Values that must be known while what reads them is traced."""
+        self._stages: list[Stage] | None = None
+        self._jitted: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
+        self._inner: dict[int, Plan] = {}
+        self._sizes = _of_sizes(graph)
+        self._makers = {n: node for node in graph.nodes for n in node.outputs if n}
+
+    def __call__(self, values: Values) -> list[Any]:
+        """The outputs, given inputs and what the graph reads around it."""
+        if any(isinstance(v, Traced) for v in values.values()):
+            values = {**values, **self.graph.constants}
+            execute(self.graph.nodes, values, inline)
+            return [values[n] for n in self.graph.outputs]
+        while True:
+            there = {**self.graph.constants, **values}
+            try:
+                for stage in self.stages:
+                    self._run(stage, there)
+                return [there[n] for n in self.graph.outputs]
+            except _AgainError:
+                self._stages = None
+                self._jitted.clear()
+
+    @property
+    def stages(self) -> list[Stage]:
+        """What runs, in order."""
+        if self._stages is None:
+            self._stages = self._planned()
+        return self._stages
+
+    # -- what runs where ---------------------------------------------------------------
+
+    def _planned(self) -> list[Stage]:
+        when: dict[str, int] = dict.fromkeys(self.graph.constants, CONSTANT)
+        when.update(dict.fromkeys((*self.graph.inputs, *self.graph.captured), GIVEN))
+        placed: dict[int, list[Node]] = {}
+        places: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            place = self._place(node, [(n, when[n]) for n in node.reads])
+            when.update(dict.fromkeys(filter(None, node.outputs), place))
+            places[node] = place
+            placed.setdefault(place, []).append(node)
+        constants = placed.pop(CONSTANT, [])
+        wanted = set(self.graph.outputs)
+        if any(when[n] == CONSTANT for n in wanted) and not placed:
+            placed[0] = []
+        stages = []
+        last = max(placed, default=0)
+        for place in sorted(placed, reverse=True):
+            own = placed[place]
+            nodes = _with_constants(own, constants, wanted if place == last else ())
+            made = {n for node in nodes for n in node.outputs if n}
+            read = {n for node in nodes for n in node.reads}
+            reads = sorted(
+                n for n in read - made if when[n] != CONSTANT
+            )
+            stages.append(Stage(place, nodes, reads, sorted(made & wanted)))
+            wanted |= set(reads)
+        return stages[::-1]
+
+    def _place(self, node: Node, reads: Sequence[tuple[str, int]]) -> int:
+        on_host = node in self.on_host
+        if not on_host and all(place == CONSTANT for _, place in reads):
+            return CONSTANT
+        least = 1 if on_host else 0
+        for name, place in reads:
+            if place < 0:
+                continue
+            if place % 2:
+                after = place if on_host else place + 1
+            elif on_host:
+                after = place + 1
+            else:
+                after = place + 2 if name in self.demanded else place
+            least = max(least, after)
+        return least
+
+    # -- running -----------------------------------------------------------------------
+
+    def _run(self, stage: Stage, there: Values) -> None:
+        if stage.on_host:
+            for node in stage.nodes:
+                found = computed(node, there, self._body)
+                there.update(
+                    {n: v for n, v in zip(node.outputs, found, strict=False) if n}
+                )
+            return
+        for name in stage.reads:
+            if not _can_be_traced(there[name]):
+                self._to_host(stage, name)
+        fixed = {n: there[n] for n in stage.reads if self._is_fixed(n, there[n])}
+        key = stage.place, tuple((n, _key(v)) for n, v in fixed.items())
+        names = [n for n in stage.reads if n not in fixed]
+        jitted = self._jitted.get(key)
+        if jitted is None:
+            jitted = self.compile(self._segment(stage, names, fixed))
+            self._jitted[key] = jitted
+            if len(self._jitted) > _MOST_KEPT:
+                self._jitted.popitem(last=False)
+        self._jitted.move_to_end(key)
+        found = jitted(*(there[n] for n in names))
+        there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
+
+    def _segment(
+        self, stage: Stage, names: Sequence[str], fixed: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """The function that is jitted for a stage."""
+        fixed = {n: _frozen(v) for n, v in fixed.items()}
+
+        def segment(*arrays: Any) -> list[Any]:
+            values = {**self.graph.constants, **fixed}
+            values.update(zip(names, arrays, strict=True))
+            for node in stage.nodes:
+                self._traced(node, values)
+            return [values[n] for n in stage.writes]
+
+        segment.__name__ = self.graph.name or "model"
+        return segment
+
+    def _traced(self, node: Node, values: Values) -> None:
+        """Compute a node while a segment is traced; or find out that it runs
+        elsewhere."""
+        try:
+            found = computed(node, values, inline)
+        except UnknownValueError as error:
+            names = [n for n, v in values.items() if v is error.value]
+            made = [n for n in names if n in node.reads] or names
+            if made:
+                self.demanded.update(made[:1])
+                raise _AgainError from None
+            self._move(node, "it needs a value that it computes itself")
+        except OnnxError as error:
+            if not any(_is_traced(values[n]) for n in node.reads):
+                raise
+            self._move(node, str(error.__cause__ or error))
+        for name, value in zip(node.outputs, found, strict=False):
+            if name and not _can_be_traced(value):
+                if any(_is_traced(values[n]) for n in node.reads):
+                    self._move(node, "no program holds its type")
+                if name in self._needed_later(node):
+                    self._move(node, "no program holds its type")
+            if name:
+                values[name] = value
+
+    def _needed_later(self, node: Node) -> set[str]:
+        """Names that the stage of a node has to hand on."""
+        return {n for s in self.stages if node in s.nodes for n in s.writes}
+
+    def _move(self, node: Node, why: str) -> Any:
+        self.on_host[node] = why
+        raise _AgainError
+
+    def _to_host(self, stage: Stage, name: str) -> None:
+        """Have NumPy run the nodes that read a value of a type without programs."""
+        for node in stage.nodes:
+            if name in node.reads:
+                self.on_host[node] = "no program holds the type of an input"
+        raise _AgainError
+
+    def _is_fixed(self, name: str, value: Any) -> bool:
+        """Whether a value is part of the program of a segment that reads it."""
+        if name in self.demanded:
+            return True
+        few = isinstance(value, np.ndarray) and value.size <= _FEW
+        return few and name in self._sizes
+
+    def _body(self, graph: Graph, inputs: Sequence[Any], around: Values) -> list[Any]:
+        """The outputs of a graph inside of a node on the host: a plan of its own."""
+        inner = self._inner.get(id(graph))
+        if inner is None:
+            inner = self._inner[id(graph)] = Plan(graph, self.compile)
+        return inner(within(graph, inputs, around))
+
+
+def _with_constants(
+    own: Sequence[Node], constants: Sequence[Node], wanted: Iterable[str]
+) -> list[Node]:
+    """The nodes of a stage behind those of constants that they need."""
+    needed = {n for node in own for n in node.reads} | set(wanted)
+    before = []
+    for node in reversed(constants):
+        if needed & set(node.outputs):
+            before.append(node)
+            needed.update(node.reads)
+    return [*before[::-1], *own]
+
+
+def _of_sizes(graph: Graph) -> set[str]:
+    """Names whose values depend on constants and shapes alone."""
+    found = set(graph.constants)
+    for node in graph.nodes:
+        if node.op in _SIZES or all(n in found for n in node.reads):
+            found.update(filter(None, node.outputs))
+    return found
+
+
+def _is_traced(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_traced, value))
+    return isinstance(value, Traced)
+
+
+def _can_be_traced(value: Any) -> bool:
+    """Whether a program can hold a value."""
+    if value is None or isinstance(value, Traced):
+        return True
+    if isinstance(value, (list, tuple)):
+        return all(map(_can_be_traced, value))
+    try:
+        dtype_code(value.dtype)
+    except (DTypeError, AttributeError):
+        return False
+    return True
+
+
+def _as_arrays(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [*map(_as_arrays, value)]
+    return value if value is None else np.asarray(value)
+
+
+def _key(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, value))
+    return value.dtype.str, value.shape, value.tobytes()
+
+
+def _frozen(value: Any) -> Any:
+    """A copy that nobody can write to."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [*map(_frozen, value)]
+    found = np.frombuffer(value.tobytes(), value.dtype) if value.size else value.copy()
+    return found.reshape(value.shape)

@@ -1,0 +1,152 @@
+"""Nodes, computed one after another on arrays or traced values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+from onnx import FunctionProto, TypeProto
+
+from eqsat.onnx.nodes import Graph, Node, Reader
+from eqsat.onnx.table import UnknownValueError
+from eqsat.support import OnnxError
+
+Values = dict[str, Any]
+Body = Callable[[Graph, Sequence[Any], Values], list[Any]]
+"""Computes a graph inside of a node, given its inputs and what is around it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a function of the table may ask about the node that it computes."""
+
+    node: Node
+    around: Values
+    body: Body
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs are wanted."""
+        return len(self.node.outputs)
+
+    @property
+    def opset(self) -> int:
+        """The opset of its domain."""
+        return self.node.opsets[self.node.domain]
+
+    def graph(self, graph: Graph, *inputs: Any) -> list[Any]:
+        """The outputs of a graph that is an attribute."""
+        return self.body(graph, inputs, self.around)
+
+
+def inline(graph: Graph, inputs: Sequence[Any], around: Values) -> list[Any]:
+    """The outputs of a graph inside of a node, computed node by node."""
+    values = within(graph, inputs, around)
+    execute(graph.nodes, values, inline)
+    return [values[n] for n in graph.outputs]
+
+
+def within(graph: Graph, inputs: Sequence[Any], around: Values) -> Values:
+    """The values with which a graph inside of a node starts."""
+    missing = len(graph.inputs) - len(inputs)
+    values = {n: around[n] for n in graph.captured}
+    values.update(zip(graph.inputs, [*inputs, *[None] * missing], strict=True))
+    values.update(graph.constants)
+    return values
+
+
+def execute(nodes: Iterable[Node], values: Values, body: Body) -> None:
+    """Compute nodes in order; ``values`` has what they read, and gets what they
+    give."""
+    for node in nodes:
+        found = computed(node, values, body)
+        values.update({n: v for n, v in zip(node.outputs, found, strict=False) if n})
+
+
+def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
+    """The outputs of one node.
+
+    Raises :class:`OnnxError` with the node's name; :class:`UnknownValueError` goes
+    through.
+    """
+    args = [values[n] if n else None for n in node.inputs]
+    try:
+        if node.entry is None:
+            return body(body_of(node, args), args, {})
+        given = dict(node.attributes)
+        if "call" in node.entry.parameters:
+            given["call"] = Call(node, values, body)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = node.entry.function(*args, **given)
+    except (OnnxError, UnknownValueError):
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise OnnxError(f"{node}: {kind}: {error}") from error
+    found = found if isinstance(found, tuple) else (found,)
+    if len(found) < len(node.outputs):
+        raise OnnxError(f"{node}: output {node.outputs[len(found)]!r} is not supported")
+    return [np.asarray(v) if isinstance(v, np.generic) else v for v in found]
+
+
+def body_of(node: Node, args: Sequence[Any]) -> Graph:
+    """The graph of a node that is a function, for inputs of these types."""
+    if node.body is not None:
+        return node.body
+    types = tuple(_type_of(v) for v in args)
+    if types not in node.bodies:
+        node.bodies[types] = _stock_body(node, types)
+    return node.bodies[types]
+
+
+def _stock_body(node: Node, types: tuple[bytes, ...]) -> Graph:
+    """The body that the standard gives for an operator."""
+    opset = node.opsets[node.domain]
+    schema = onnx.defs.get_schema(node.op, opset, node.domain)
+    by_types = schema.has_context_dependent_function
+    if by_types:
+        there = schema.context_dependent_function_opset_versions
+    else:
+        there = schema.function_opset_versions
+    fitting = [v for v in there if v <= opset]
+    if not fitting:
+        raise OnnxError(f"{node}: the standard has no body for this opset")
+    version = max(fitting)
+    if by_types:
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, node.proto.SerializeToString(), list(types)
+        )
+    else:
+        data = schema.get_function_with_opset_version(version)
+    proto = FunctionProto.FromString(data)
+    for name, spec in schema.attributes.items():
+        given = {a.name for a in (*node.proto.attribute, *proto.attribute_proto)}
+        if spec.default_value.name and name not in given:
+            proto.attribute_proto.append(spec.default_value)
+        elif name not in (*proto.attribute, *given):
+            proto.attribute.append(name)
+    proto.attribute.extend(
+        a for a in schema.attributes if a not in proto.attribute
+    )
+    return Reader(None, node.opsets).function(proto, node.proto)
+
+
+def _type_of(value: Any) -> bytes:
+    made = TypeProto()
+    if isinstance(value, (list, tuple)):
+        if value:
+            made.sequence_type.elem_type.ParseFromString(_type_of(value[0]))
+    elif value is not None:
+        dtype = np.dtype(value.dtype)
+        element = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+        made.tensor_type.elem_type = element
+        made.tensor_type.shape.SetInParent()
+        for n in value.shape:
+            made.tensor_type.shape.dim.add().dim_value = n
+    return bytes(made.SerializeToString())

@@ -1,0 +1,569 @@
+"""Convolutions, pools, and products of matrices."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.onnx.table import kind_of, known, operator
+
+# -- where windows lie -----------------------------------------------------------------
+
+
+def pads_of(
+    image: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Any,
+    auto_pad: str,
+) -> list[tuple[int, int]]:
+    """Elements before and behind along each axis of an image."""
+    d = len(image)
+    if auto_pad in ("", "NOTSET"):
+        given = pads or [0] * 2 * d
+        return list(zip(given[:d], given[d:], strict=True))
+    if auto_pad == "VALID":
+        return [(0, 0)] * d
+    found = []
+    for n, k, s, step in zip(image, kernel, strides, dilations, strict=True):
+        total = max(0, (-(-n // s) - 1) * s + (k - 1) * step + 1 - n)
+        small = total // 2
+        upper = auto_pad == "SAME_UPPER"
+        found.append((small, total - small) if upper else (total - small, small))
+    return found
+
+
+def _extents(
+    image: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    ceil: int = 0,
+) -> list[int]:
+    """How many windows lie along each axis; with ``ceil`` also those that reach beyond
+    the padding, if they begin before it."""
+    found = []
+    for n, k, s, d, (a, b) in zip(image, kernel, strides, dilations, pads, strict=True):
+        room = n + a + b - (k - 1) * d - 1
+        count = (-(-room // s) if ceil else room // s) + 1
+        if ceil and (count - 1) * s >= n + a:
+            count -= 1
+        found.append(count)
+    return found
+
+
+def _views(
+    x: Any,
+    kernel: Sequence[int],
+    extents: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Iterator[Any]:
+    """For every place in a window, the elements that windows of a padded image have
+    there."""
+    for place in itertools.product(*map(range, kernel)):
+        key = [
+            slice(p * d, p * d + (m - 1) * s + 1, s)
+            for p, m, s, d in zip(place, extents, strides, dilations, strict=True)
+        ]
+        yield x[(..., *key)]
+
+
+def _padded(
+    x: Any,
+    kernel: Sequence[int],
+    extents: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    fill: Any,
+) -> Any:
+    """x with what windows cover around it."""
+    each = []
+    for n, k, m, s, d, (a, b) in zip(
+        x.shape[2:], kernel, extents, strides, dilations, pads, strict=True
+    ):
+        each.append((a, max(b, (m - 1) * s + (k - 1) * d + 1 - n - a)))
+    if not any(map(any, each)):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *each], constant_values=fill)
+
+
+# -- convolutions ----------------------------------------------------------------------
+
+
+def convolved(
+    x: Any,
+    w: Any,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    group: int,
+) -> Any:
+    """A convolution along any number of axes; those of two axes are eqsat's op."""
+    d = w.ndim - 2
+    if d == 1:
+        x, w = np.expand_dims(x, 2), np.expand_dims(w, 2)
+        y = convolved(x, w, (1, *strides), (1, *dilations), [(0, 0), *pads], group)
+        return y[:, :, 0]
+    even = all(a == b >= 0 for a, b in pads)
+    if not even:
+        x = np.pad(x, [(0, 0), (0, 0), *pads])
+        pads = [(0, 0)] * d
+    if d == 2:
+        padding = tuple(a for a, _ in pads)
+        return ops.conv2d(x, w, tuple(strides), padding, tuple(dilations), group)
+    if d == 0:
+        raise ValueError("a convolution needs an axis")
+    return _by_planes(x, w, strides, dilations, pads, group)
+
+
+def _by_planes(
+    x: Any,
+    w: Any,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    group: int,
+) -> Any:
+    """A sum of convolutions along one axis fewer, one for each place of the kernel
+    along the first axis."""
+    n, c, *_ = x.shape
+    (a, b), *inner = pads
+    x = np.pad(x, [(0, 0), (0, 0), (a, b), *[(0, 0)] * (x.ndim - 3)])
+    s, step, k = strides[0], dilations[0], w.shape[2]
+    count = (x.shape[2] - (k - 1) * step - 1) // s + 1
+    parts = []
+    for i in range(k):
+        first = i * step
+        plane = x[:, :, first : first + (count - 1) * s + 1 : s]
+        plane = np.moveaxis(plane, 2, 1).reshape(n * count, c, *x.shape[3:])
+        parts.append(
+            convolved(plane, w[:, :, i], strides[1:], dilations[1:], inner, group)
+        )
+    y = functools.reduce(np.add, parts)
+    return np.moveaxis(y.reshape(n, count, *y.shape[1:]), 1, 2)
+
+
+def _per_channel(v: Any, rank: int) -> Any:
+    """A vector over channels beside images of ``rank`` axes."""
+    return v.reshape((-1,) + (1,) * (rank - 2))
+
+
+@operator("Conv")
+def conv(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any = None,
+    group: int,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """A convolution with a bias."""
+    d = x.ndim - 2
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
+    y = convolved(x, w, steps, gaps, around, group)
+    return y if b is None else y + _per_channel(b, y.ndim)
+
+
+@operator("ConvInteger")
+def conv_integer(
+    x: Any,
+    w: Any,
+    x0: Any = None,
+    w0: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any = None,
+    group: int,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """A convolution of integers less their zero points, in int32."""
+    d = x.ndim - 2
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
+    return convolved(
+        _from_zero(x, x0), _from_zero(w, w0, first=True), steps, gaps, around, group
+    )
+
+
+def _from_zero(x: Any, zero: Any, first: bool = False) -> Any:
+    """Integers less a zero point, in int32; ``first``: one for each of the first
+    axis."""
+    wide = x.astype(np.int32)
+    if zero is None:
+        return wide
+    z = zero.astype(np.int32)
+    if first and z.ndim == 1 and z.shape[0] > 1:
+        z = z.reshape((-1,) + (1,) * (x.ndim - 1))
+    return wide - (z.reshape(()) if z.size == 1 else z)
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any = None,
+    group: int,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """The transpose of a convolution: a convolution of x, with zeros between its
+    elements, by the kernel in reverse."""
+    d = x.ndim - 2
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    more = output_padding or [0] * d
+    kernel = w.shape[2:]
+    reach = [(k - 1) * g for k, g in zip(kernel, gaps, strict=True)]
+    whole = [
+        (n - 1) * s + r + 1 + o
+        for n, s, r, o in zip(x.shape[2:], steps, reach, more, strict=True)
+    ]
+    if output_shape is not None or auto_pad.startswith("SAME"):
+        wanted = output_shape or [n * s for n, s in zip(x.shape[2:], steps, strict=True)]
+        cut = []
+        for m, n in zip(whole, wanted[-d:], strict=True):
+            total = max(0, m - n)
+            half = total // 2
+            upper = auto_pad == "SAME_UPPER"
+            cut.append((half, total - half) if upper else (total - half, half))
+        if output_shape is not None:
+            more = [
+                o + max(0, n - m) for o, m, n in zip(more, whole, wanted[-d:], strict=True)
+            ]
+    else:
+        cut = pads_of(x.shape[2:], kernel, steps, gaps, pads, auto_pad)
+    n, c = x.shape[:2]
+    spread = x
+    for i, s in enumerate(steps):
+        a = 2 + i
+        if s > 1:
+            m = spread.shape[a]
+            spread = np.expand_dims(spread, a + 1)
+            widths = [(0, 0)] * spread.ndim
+            widths[a + 1] = (0, s - 1)
+            spread = np.pad(spread, widths)
+            shape = [*spread.shape[:a], m * s, *spread.shape[a + 2 :]]
+            spread = spread.reshape(shape)[(slice(None),) * a + (slice(0, m * s - s + 1),)]
+    kernels = np.flip(w, tuple(range(2, 2 + d)))
+    each = w.shape[1]
+    kernels = kernels.reshape(group, c // group, each, *kernel)
+    kernels = np.swapaxes(kernels, 1, 2).reshape(group * each, c // group, *kernel)
+    around = [
+        (r - p, r - q + o) for r, (p, q), o in zip(reach, cut, more, strict=True)
+    ]
+    if any(min(a) < 0 for a in around):  # more is cut than kernels reach
+        around_all = [(r, r + o) for r, o in zip(reach, more, strict=True)]
+        y = convolved(spread, kernels, [1] * d, gaps, around_all, group)
+        key = [slice(p, y.shape[2 + i] - q) for i, (p, q) in enumerate(cut)]
+        y = y[(slice(None), slice(None), *key)]
+    else:
+        y = convolved(spread, kernels, [1] * d, gaps, around, group)
+    return y if b is None else y + _per_channel(b, y.ndim)
+
+
+@operator("DeformConv")
+def deform_conv(
+    x: Any,
+    w: Any,
+    offset: Any,
+    b: Any = None,
+    mask: Any = None,
+    *,
+    dilations: Any = None,
+    group: int,
+    kernel_shape: Any = None,
+    offset_group: int,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """A convolution whose windows' places are moved; between pixels they are
+    interpolated."""
+    if x.ndim != 4:
+        raise ValueError("only images of two axes are supported")
+    steps, gaps = strides or [1, 1], dilations or [1, 1]
+    around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, "NOTSET")
+    n, c, height, width = x.shape
+    o, each, kh, kw = w.shape
+    rows, columns = offset.shape[2:]
+    moves = offset.reshape(n, offset_group, kh * kw, 2, rows, columns)
+    i, j = np.divmod(np.arange(kh * kw), kw)
+    base_y = (i * gaps[0] - around[0][0])[:, None, None] + (np.arange(rows) * steps[0])[:, None]
+    base_x = (j * gaps[1] - around[1][0])[:, None, None] + np.arange(columns) * steps[1]
+    y = moves[:, :, :, 0] + base_y.astype(x.dtype)
+    z = moves[:, :, :, 1] + base_x.astype(x.dtype)
+    inside = (y > -1) & (z > -1) & (y < height) & (z < width)
+    images = x.reshape(n, offset_group, c // offset_group, height * width)
+    total = None
+    y0, z0 = np.floor(y), np.floor(z)
+    for dy, dz in itertools.product((0, 1), (0, 1)):
+        v, u = y0 + dy, z0 + dz
+        share = (1 - np.abs(y - v)) * (1 - np.abs(z - u))
+        there = inside & (v >= 0) & (v < height) & (u >= 0) & (u < width)
+        place = np.clip(v, 0, height - 1) * width + np.clip(u, 0, width - 1)
+        place = np.where(there, place, 0).astype(np.int64)
+        flat = place.reshape(n, offset_group, 1, -1)
+        flat = np.broadcast_to(flat, (*images.shape[:3], flat.shape[-1]))
+        value = np.take_along_axis(images, flat, -1)
+        value = value.reshape(*images.shape[:3], kh * kw, rows, columns)
+        part = value * np.where(there, share, 0)[:, :, None]
+        total = part if total is None else total + part
+    if mask is not None:
+        total = total * mask.reshape(n, offset_group, 1, kh * kw, rows, columns)
+    columns_ = total.reshape(n, group, each * kh * kw, rows * columns)  # type: ignore[union-attr]
+    kernels = w.reshape(group, o // group, each * kh * kw)
+    found = np.matmul(kernels, columns_).reshape(n, o, rows, columns)
+    return found if b is None else found + _per_channel(b, 4)
+
+
+@operator("Col2Im")
+def col2im(
+    x: Any,
+    image: Any,
+    block: Any,
+    *,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """Sums of windows where they overlap."""
+    sizes = [int(n) for n in known(image)]
+    kernel = [int(n) for n in known(block)]
+    d = len(sizes)
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    around = pads_of(sizes, kernel, steps, gaps, pads, "NOTSET")
+    extents = _extents(sizes, kernel, steps, gaps, around)
+    n, c = x.shape[0], x.shape[1] // math.prod(kernel)
+    whole = [m + a + b for m, (a, b) in zip(sizes, around, strict=True)]
+    parts = x.reshape(n, c, math.prod(kernel), *extents)
+    total = None
+    for i, place in enumerate(itertools.product(*map(range, kernel))):
+        part = parts[:, :, i]
+        for j, p in enumerate(place):  # spread along each axis
+            a, s, m = 2 + j, steps[j], part.shape[2 + j]
+            part = np.expand_dims(part, a + 1)
+            widths = [(0, 0)] * part.ndim
+            widths[a + 1] = (0, s - 1)
+            part = np.pad(part, widths)
+            part = part.reshape(*part.shape[:a], m * s, *part.shape[a + 2 :])
+            part = part[(slice(None),) * a + (slice(0, (m - 1) * s + 1),)]
+            first = p * gaps[j]
+            widths = [(0, 0)] * part.ndim
+            widths[a] = (first, whole[j] - first - part.shape[a])
+            part = np.pad(part, widths)
+        total = part if total is None else total + part
+    key = [slice(a, a + m) for m, (a, _) in zip(sizes, around, strict=True)]
+    return total[(slice(None), slice(None), *key)]  # type: ignore[index]
+
+
+# -- pools -----------------------------------------------------------------------------
+
+
+def _lowest(x: Any) -> Any:
+    return -np.inf if kind_of(x) == "f" else np.iinfo(x.dtype).min
+
+
+@operator("MaxPool")
+def max_pool(
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+    call: Any,
+) -> Any:
+    """The largest element of every window, and its place in x if asked for."""
+    d = len(kernel_shape)
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    image = x.shape[2:]
+    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
+    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    rest = (*windows, steps, gaps)
+    values = list(_views(_padded(x, *rest, around, _lowest(x)), *rest))
+    best = functools.reduce(np.maximum, values)
+    if call.outputs == 1:
+        return best
+    count = math.prod(image)
+    order = image[::-1] if storage_order else image
+    places = np.arange(count, dtype=np.int64).reshape(order)
+    places = places.T if storage_order else places
+    places = _padded(places[None, None], *rest, around, 0)
+    found = None
+    for value, place in reversed(list(zip(values, _views(places, *rest), strict=True))):
+        found = place if found is None else np.where(value == best, place, found)
+    planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * d)
+    return best, np.broadcast_to(found + planes * count, best.shape)
+
+
+@operator("AveragePool")
+def average_pool(
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """The mean of every window, of what lies in x or in the padding."""
+    d = len(kernel_shape)
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    image = x.shape[2:]
+    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
+    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    rest = (*windows, steps, gaps)
+    total = functools.reduce(np.add, _views(_padded(x, *rest, around, 0), *rest))
+    ones = np.ones((1, 1, *image), np.float64)
+    if count_include_pad:
+        ones = np.pad(ones, [(0, 0), (0, 0), *around], constant_values=1)
+        counted = _padded(ones, *rest, [(0, 0)] * d, 0)
+    else:
+        counted = _padded(ones, *rest, around, 0)
+    counts = functools.reduce(np.add, _views(counted, *rest))
+    if counts.size and (counts == counts.flat[0]).all():
+        return total / int(counts.flat[0])
+    return total / counts.astype(x.dtype)
+
+
+@operator("LpPool")
+def lp_pool(
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    p: int,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """(Σ |x|ᵖ)^(1/p) of every window."""
+    d = len(kernel_shape)
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    image = x.shape[2:]
+    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
+    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    rest = (*windows, steps, gaps)
+    powers = _padded(np.abs(x) ** p, *rest, around, 0)
+    return functools.reduce(np.add, _views(powers, *rest)) ** (1 / p)
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(x: Any, *, call: Any) -> Any:
+    """The mean or the largest element of each image."""
+    reduce: Callable[..., Any] = np.mean if "Average" in call.node.op else np.max
+    return reduce(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(x: Any, *, p: int) -> Any:
+    """(Σ |x|ᵖ)^(1/p) of each image."""
+    axes = tuple(range(2, x.ndim))
+    return np.sum(np.abs(x) ** p, axis=axes, keepdims=True) ** (1 / p)
+
+
+@operator("MaxUnpool")
+def max_unpool(
+    x: Any,
+    places: Any,
+    sizes: Any = None,
+    *,
+    kernel_shape: Any,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """Elements at the places where a pool found them; 0 elsewhere."""
+    d = len(kernel_shape)
+    steps = strides or [1] * d
+    around = pads or [0] * 2 * d
+    natural = [
+        (n - 1) * s + k - a - b
+        for n, s, k, a, b in zip(
+            x.shape[2:], steps, kernel_shape, around[:d], around[d:], strict=True
+        )
+    ]
+    shape = [*x.shape[:2], *natural]
+    wanted = shape if sizes is None else [int(n) for n in known(sizes)]
+    flat = known(places).reshape(-1)
+    y = np.zeros(math.prod(wanted), x.dtype)
+    if wanted != shape:  # places are those of the natural shape
+        grid = np.unravel_index(flat, shape)
+        flat = np.ravel_multi_index(grid, wanted)
+    y[flat] = known(x).reshape(-1)
+    return y.reshape(wanted)
+
+
+# -- products --------------------------------------------------------------------------
+
+
+@operator("MatMul")
+def matmul(x: Any, y: Any) -> Any:
+    """The product of matrices."""
+    return np.matmul(x, y)
+
+
+@operator("MatMulInteger")
+def matmul_integer(x: Any, y: Any, x0: Any = None, y0: Any = None) -> Any:
+    """The product of integers less their zero points, in int32."""
+    if x0 is not None and x0.ndim == 1 and x0.shape[0] > 1:
+        x0 = x0.reshape(-1, 1)
+    return np.matmul(_from_zero(x, x0), _from_zero(y, y0))
+
+
+@operator("Gemm")
+def gemm(
+    x: Any,
+    y: Any,
+    c: Any = None,
+    *,
+    alpha: float,
+    beta: float,
+    transA: int,
+    transB: int,
+) -> Any:
+    """alpha x y + beta c, of x or y transposed."""
+    z = np.matmul(np.transpose(x) if transA else x, np.transpose(y) if transB else y)
+    z = z if alpha == 1 else (z * alpha).astype(x.dtype)
+    if c is None or beta == 0:
+        return z
+    return z + (c if beta == 1 else (c * beta).astype(x.dtype))
+
+
+@operator("Einsum")
+def einsum(*xs: Any, equation: str) -> Any:
+    """A sum of products by subscripts."""
+    return np.einsum(equation.replace(" ", ""), *xs)
+
+
+@operator("Det")
+def det(x: Any) -> Any:
+    """Determinants of matrices."""
+    return np.linalg.det(x)
+
