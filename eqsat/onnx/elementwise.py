@@ -73,18 +73,6 @@ def erf(x: Any) -> Any:
     return ops.erf(x)
 
 
-@operator("Celu", until=27)
-def celu(x: Any, *, alpha: float) -> Any:
-    """x above 0, else alpha (e^(x/alpha) - 1)."""
-    return np.maximum(x, 0) + np.minimum(0, alpha * (np.exp(x / alpha) - 1))
-
-
-@operator("Elu", until=5)
-def elu(x: Any, *, alpha: float) -> Any:
-    """x above 0, else alpha (eˣ - 1)."""
-    return np.where(x < 0, alpha * (np.exp(x) - 1), x)
-
-
 @operator("LeakyRelu")
 def leaky_relu(x: Any, *, alpha: float) -> Any:
     """x above 0, else alpha x."""
@@ -187,5 +175,5 @@ def dropout_in_training(
     ):
         return (x, np.ones(x.shape, bool)) if call.outputs > 1 else x
     known(x)  # drawn on the host, anew in each call
-    kept = np.random.default_rng(seed).uniform(size=x.shape) >= float(known(share))
+    kept = np.random.RandomState(seed).uniform(size=x.shape) >= float(known(share))
     return (x * kept / (1 - float(share))).astype(x.dtype), kept

@@ -15,14 +15,15 @@ from eqsat.onnx.table import ints, known, number, operator, sized
 
 
 def _places(
-    how: str, n: int, m: int, scale: float, roi: tuple[float, float], pad: bool
+    how: str, n: int, m: int, scale: float, roi: tuple[float, float]
 ) -> Any:
     """Where in an axis of size n the m elements lie that are read."""
     i = np.arange(m, dtype=np.float64)
     if how == "asymmetric":
         return i / scale
     if how == "align_corners":
-        return i * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
+        whole = scale * n - 1  # of results, of which the last may be a part
+        return i * (n - 1) / whole if whole else np.zeros(m)
     if how == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if m > 1 else np.full(m, -0.5)
     if how == "tf_half_pixel_for_nn":
@@ -85,7 +86,7 @@ def _weights(
     for k in range(count):
         at = first + k
         w = _kernel(mode, (at - places) * shrink, attrs["cubic_coeff_a"])
-        if attrs["exclude_outside"] or (attrs["antialias"] and mode == "linear"):
+        if attrs["exclude_outside"]:
             w = np.where((at < 0) | (at >= n), 0, w)
         np.add.at(made, (rows, np.clip(at, 0, n - 1)), w)
     if attrs["exclude_outside"] or attrs["antialias"]:
@@ -111,7 +112,7 @@ def _resized(
         if n == m and scale == 1 and how != "tf_crop_and_resize":
             continue
         part = (roi[a], roi[x.ndim + a]) if roi is not None else (0.0, 1.0)
-        places = _places(how, n, m, scale, part, False)
+        places = _places(how, n, m, scale, part)
         if how == "tf_crop_and_resize":
             shape = [1] * x.ndim
             shape[a] = m

@@ -89,7 +89,8 @@ def _written(x: Any, key: tuple[Any, ...], updates: Any, reduction: str) -> Any:
     return y
 
 
-@operator("Scatter", "ScatterElements")
+@operator("Scatter", until=10)
+@operator("ScatterElements")
 def scatter_elements(
     x: Any, indices: Any, updates: Any, *, axis: int, reduction: str = "none"
 ) -> Any:

@@ -70,6 +70,8 @@ class Node:
     proto: Any
     reads: tuple[str, ...] = ()
     """Names that it reads, those of its graphs too."""
+    alike: tuple[int | None, ...] = ()
+    """For each output the input whose type of elements it has."""
     bodies: dict[Any, Graph] = field(default_factory=dict)
     """Of a function whose body depends on types, by these."""
 
@@ -86,7 +88,7 @@ def versions(imports: Iterable[Any], what: str) -> dict[str, int]:
         domain = "" if o.domain == "ai.onnx" else o.domain
         found[domain] = o.version
         newest = min(LATEST, onnx.defs.onnx_opset_version())
-        if domain == "" and not EARLIEST <= o.version <= newest:
+        if domain == "" and not 1 <= o.version <= newest:
             raise OnnxError(
                 f"{what}: opset {o.version} of ai.onnx; those from {EARLIEST} to "
                 f"{newest} are known"
@@ -146,8 +148,11 @@ class Reader:
         self.open.append(key)
         what = f"function {proto.name!r}"
         nodes = [_bound(n, given) for n in proto.node]
-        made = Graph(proto.name, list(proto.input), list(proto.output), {}, [])
-        opsets = versions(proto.opset_import, what) or self.opsets
+        wanted = [o for o, c in zip(proto.output, call.output, strict=False) if c]
+        made = Graph(proto.name, list(proto.input), wanted, {}, [])
+        newest = min(LATEST, onnx.defs.onnx_opset_version())
+        own = versions(proto.opset_import, what)
+        opsets = {"": newest, **(own or self.opsets)}
         self._fill(made, nodes, opsets, set(), what)
         self.open.pop()
         return made
@@ -228,12 +233,17 @@ class Reader:
             raise OnnxError(
                 f"{node}: unknown operator{nearest(node.op, names - {node.op})}"
             ) from error
-        if schema.deprecated:
-            raise OnnxError(f"{node}: this operator is deprecated in this opset")
+        if not node.domain and version < EARLIEST:
+            later = onnx.defs.get_schema(node.op, EARLIEST)
+            if later.since_version != schema.since_version:
+                raise OnnxError(
+                    f"{node}: this operator has another meaning before opset {EARLIEST}"
+                )
         node.entry = entry_for(node.domain, node.op, schema.since_version)
         has_body = schema.has_function or schema.has_context_dependent_function
         if node.entry is None and not has_body:
             raise OnnxError(f"{node}: operator is not supported")
+        node.alike = _alike(schema)
         fits = (
             schema.min_input <= len(node.inputs) <= schema.max_input
             and schema.min_output <= len(node.outputs) <= schema.max_output
@@ -298,6 +308,14 @@ class Reader:
         if a.type == AttributeProto.TENSORS:
             return [array_of(t, self.folder, what) for t in value]
         raise OnnxError(f"{what}: {_KINDS.Name(a.type)} is not supported")
+
+
+def _alike(schema: Any) -> tuple[int | None, ...]:
+    kinds = [i.type_str for i in schema.inputs if i.is_homogeneous]
+    return tuple(
+        kinds.index(o.type_str) if o.is_homogeneous and o.type_str in kinds else None
+        for o in schema.outputs
+    )
 
 
 def _domain(name: str) -> str:

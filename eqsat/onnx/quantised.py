@@ -91,16 +91,6 @@ def dequantize_linear(
     return (y.astype(np.float32) * s.astype(np.float32)).astype(dtype)
 
 
-@operator("DynamicQuantizeLinear")
-def dynamic_quantize_linear(x: Any) -> Any:
-    """x in uint8, with a scale and a zero point that its range tells."""
-    low = np.minimum(np.min(x), np.float32(0))
-    high = np.maximum(np.max(x), np.float32(0))
-    scale = (high - low) / np.float32(255)
-    zero = np.rint(np.minimum(np.maximum((0 - low) / scale, 0), 255)).astype(np.uint8)
-    return quantized(x, scale, zero, np.dtype("u1")), scale, zero
-
-
 @operator("QLinearMatMul")
 def qlinear_matmul(
     a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any

@@ -77,7 +77,8 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
     args = [values[n] if n else None for n in node.inputs]
     try:
         if node.entry is None:
-            return body(body_of(node, args), args, {})
+            found = iter(body(body_of(node, args), args, {}))
+            return [next(found) if name else None for name in node.outputs]
         given = dict(node.attributes)
         if "call" in node.entry.parameters:
             given["call"] = Call(node, values, body)
@@ -92,7 +93,19 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
     found = found if isinstance(found, tuple) else (found,)
     if len(found) < len(node.outputs):
         raise OnnxError(f"{node}: output {node.outputs[len(found)]!r} is not supported")
-    return [np.asarray(v) if isinstance(v, np.generic) else v for v in found]
+    return [_typed(v, i, node, args) for i, v in enumerate(found)]
+
+
+def _typed(value: Any, place: int, node: Node, args: Sequence[Any]) -> Any:
+    """An output with the type that the standard gives it: NumPy may widen one."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    like = node.alike[place] if place < len(node.alike) else None
+    wanted = getattr(args[like], "dtype", None) if like is not None and like < len(args) else None
+    found = getattr(value, "dtype", None)
+    if found is None or wanted is None or found == wanted:
+        return value
+    return value.astype(wanted)
 
 
 def body_of(node: Node, args: Sequence[Any]) -> Graph:
@@ -114,10 +127,8 @@ def _stock_body(node: Node, types: tuple[bytes, ...]) -> Graph:
         there = schema.context_dependent_function_opset_versions
     else:
         there = schema.function_opset_versions
-    fitting = [v for v in there if v <= opset]
-    if not fitting:
-        raise OnnxError(f"{node}: the standard has no body for this opset")
-    version = max(fitting)
+    # a body that came with a later opset says so, and means the same
+    version = max((v for v in there if v <= opset), default=min(there))
     if by_types:
         data = schema.get_context_dependent_function_with_opset_version(
             version, node.proto.SerializeToString(), list(types)

@@ -278,7 +278,7 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
         return texts.reshape(x.shape)
     if dtype.name.startswith("float8") or dtype.name.startswith("float4"):
         return _to_tiny(known(x), dtype, saturate, mode)
-    if dtype.kind == "V" and kind_of(x) == "f":
+    if dtype.kind == "V" and kind_of(np.empty(0, dtype)) != "f" == kind_of(x):
         return np.trunc(known(x).astype(np.float32)).astype(np.int32).astype(dtype)
     if np.dtype(x.dtype).kind == "V" and dtype.kind == "b":
         return known(x).astype(np.float32) != 0
@@ -328,14 +328,6 @@ def _power_of_two(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any
 def cast_to(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     """x as another type of elements."""
     return cast(x, dtype_of(to, "to"), saturate, round_mode)
-
-
-@operator("CastLike")
-def cast_like(
-    x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up"
-) -> Any:
-    """x as the type of another array."""
-    return cast(x, np.dtype(like.dtype), saturate, round_mode)
 
 
 @operator("BitCast")

@@ -11,9 +11,11 @@ from eqsat.onnx.tensors import dtype_of
 
 
 def _transformed(
-    x: Any, length: Any, axis: int, inverse: int, onesided: int, lone: int
+    x: Any, length: Any, axis: int, inverse: int, onesided: int
 ) -> Any:
     n = x.shape[axis] if length is None else number(length)
+    if length is None and inverse and onesided:
+        n = 2 * (n - 1)
     whole = x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
     if whole.dtype not in (np.complex64, np.complex128, np.float32, np.float64):
         whole = whole.astype(np.float32)
@@ -35,7 +37,7 @@ def dft_fixed(
 ) -> Any:
     """The discrete Fourier transform along an axis; the last holds real and imaginary
     parts."""
-    return _transformed(x, length, axis % x.ndim, inverse, onesided, 0)
+    return _transformed(x, length, axis % x.ndim, inverse, onesided)
 
 
 @operator("DFT", since=20)
@@ -43,7 +45,7 @@ def dft(x: Any, length: Any = None, axis: Any = None, *, inverse: int, onesided:
     """The discrete Fourier transform along an axis; the last holds real and imaginary
     parts."""
     a = -2 if axis is None else number(axis)
-    return _transformed(x, length, a % x.ndim, inverse, onesided, 0)
+    return _transformed(x, length, a % x.ndim, inverse, onesided)
 
 
 @operator("STFT")
@@ -58,22 +60,7 @@ def stft(
     frames = np.take(x, places, axis=1)
     if window is not None:
         frames = frames * window[:, None]
-    return _transformed(frames, None, 2, 0, onesided, 0)
-
-
-@operator("BlackmanWindow", "HammingWindow", "HannWindow")
-def window(size: Any, *, output_datatype: int, periodic: int, call: Any) -> Any:
-    """Weights of a window."""
-    n = number(size)
-    angles = 2 * np.pi * np.arange(n) / (n if periodic else max(n - 1, 1))
-    parts = {
-        "BlackmanWindow": (0.42, -0.5, 0.08),
-        "HammingWindow": (25 / 46, -21 / 46, 0.0),
-        "HannWindow": (0.5, -0.5, 0.0),
-    }
-    a, b, c = parts[call.node.op]
-    y = a + b * np.cos(angles) + c * np.cos(2 * angles)
-    return y.astype(dtype_of(output_datatype, "output_datatype"))
+    return _transformed(frames, None, 2, 0, onesided)
 
 
 @operator("MelWeightMatrix")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import kind_of, known, operator
+from eqsat.onnx.table import is_known, kind_of, known, operator
 
 # -- where windows lie -----------------------------------------------------------------
 
@@ -559,6 +559,8 @@ def gemm(
 @operator("Einsum")
 def einsum(*xs: Any, equation: str) -> Any:
     """A sum of products by subscripts."""
+    if is_known(*xs) and xs[0].dtype.kind == "V":  # NumPy has no bfloat16 there
+        xs = tuple(x.astype(np.float32) for x in xs)
     return np.einsum(equation.replace(" ", ""), *xs)
 
 
