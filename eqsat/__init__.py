@@ -25,6 +25,7 @@ from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
 from eqsat.measure import Statistics, stats
+from eqsat.onnx import from_onnx
 from eqsat.ops import (
     attention,
     batch_norm,
@@ -57,6 +58,7 @@ from eqsat.support import (
     EqsatError,
     GraphError,
     MemoryLimitError,
+    OnnxError,
     OptionError,
     Options,
     OptionWarning,
@@ -102,6 +104,7 @@ __all__ = [
     "LazyArray",
     "Lowered",
     "MemoryLimitError",
+    "OnnxError",
     "OptionError",
     "OptionWarning",
     "Options",
@@ -131,6 +134,7 @@ __all__ = [
     "default_rules",
     "evaluate",
     "eye",
+    "from_onnx",
     "full",
     "gelu",
     "gelu_sigmoid",

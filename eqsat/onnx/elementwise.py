@@ -166,12 +166,19 @@ def dropout(x: Any, *, ratio: float = 0.5, call: Any) -> Any:
 
 @operator("Dropout", since=12)
 def dropout_in_training(
-    x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None, call: Any
+    x: Any,
+    ratio: Any = None,
+    training: Any = None,
+    *,
+    seed: int | None = None,
+    call: Any,
 ) -> Any:
     """x, as at inference; in training elements are dropped at random."""
     share = 0.5 if ratio is None else ratio
-    if training is None or not bool(known(training)) or (
-        is_known(share) and float(share) == 0
+    if (
+        training is None
+        or not bool(known(training))
+        or (is_known(share) and float(share) == 0)
     ):
         return (x, np.ones(x.shape, bool)) if call.outputs > 1 else x
     known(x)  # drawn on the host, anew in each call

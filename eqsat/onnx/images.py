@@ -14,9 +14,7 @@ from eqsat.onnx.table import ints, known, number, operator, sized
 # -- resizing --------------------------------------------------------------------------
 
 
-def _places(
-    how: str, n: int, m: int, scale: float, roi: tuple[float, float]
-) -> Any:
+def _places(how: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Any:
     """Where in an axis of size n the m elements lie that are read."""
     i = np.arange(m, dtype=np.float64)
     if how == "asymmetric":
@@ -191,7 +189,8 @@ def resize(
             choose = min if keep_aspect_ratio_policy == "not_larger" else max
             ratios = [choose(ratios)] * len(ratios)
             given = [
-                math.floor(r * x.shape[a] + 0.5) for r, a in zip(ratios, chosen, strict=True)
+                math.floor(r * x.shape[a] + 0.5)
+                for r, a in zip(ratios, chosen, strict=True)
             ]
         for a, n, r in zip(chosen, given, ratios, strict=True):
             wanted[a], factors[a] = n, r
@@ -270,9 +269,9 @@ def grid_sample(
             for p, e, n in zip(places, ends, sizes, strict=True)
         ]
     if mode == "nearest":
-        return _pixel(x, [np.rint(p) for p in places], padding_mode, align_corners).astype(
-            x.dtype
-        )
+        return _pixel(
+            x, [np.rint(p) for p in places], padding_mode, align_corners
+        ).astype(x.dtype)
     steps = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
     firsts = [np.floor(p) for p in places]
     total: Any = None
@@ -356,7 +355,7 @@ def _roi_align(
         ]
         parts = (x.shape[1], output_height, rows, output_width, columns)
         if mode == "avg":
-            made[r] = sum(corners).reshape(parts).mean((2, 4))  # type: ignore[attr-defined]
+            made[r] = sum(corners).reshape(parts).mean((2, 4))
         else:
             made[r] = np.max(corners, axis=0).reshape(parts).max((2, 4))
     return made
@@ -387,7 +386,10 @@ def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float) 
         h, w = max(y1 - y0 + 1, 1), max(x1 - x0 + 1, 1)
         for i, j in itertools.product(range(rows), range(columns)):
             ys = (math.floor(i * h / rows) + y0, math.ceil((i + 1) * h / rows) + y0)
-            xs = (math.floor(j * w / columns) + x0, math.ceil((j + 1) * w / columns) + x0)
+            xs = (
+                math.floor(j * w / columns) + x0,
+                math.ceil((j + 1) * w / columns) + x0,
+            )
             (a, c), (d, e) = (
                 np.clip(v, 0, n).tolist() for v, n in ((ys, height), (xs, width))
             )

@@ -106,7 +106,8 @@ def scatter_elements(
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
     """x with slices written at the places that rows of ``indices`` name."""
     columns = [
-        np.where(c < 0, c + n, c) for c, n in zip(_columns(indices), x.shape, strict=False)
+        np.where(c < 0, c + n, c)
+        for c, n in zip(_columns(indices), x.shape, strict=False)
     ]
     return _written(x, tuple(columns), updates, reduction)
 

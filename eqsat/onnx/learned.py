@@ -43,7 +43,11 @@ def label_encoder(
     values_tensor: Any = None,
 ) -> Any:
     """What a table has for each element."""
-    keys = next(k for k in (keys_tensor, keys_floats, keys_int64s, keys_strings) if k is not None)
+    keys = next(
+        k
+        for k in (keys_tensor, keys_floats, keys_int64s, keys_strings)
+        if k is not None
+    )
     columns = [
         (values_tensor, None, None),
         (values_floats, default_float, np.float32),
@@ -124,7 +128,11 @@ def tree_ensemble(
         for t, weights in enumerate(found):
             if weights:
                 join = (np.mean, np.sum, np.min, np.max)[aggregate_function]
-                made[i, t] = join(weights) if aggregate_function else sum(weights) / len(tree_roots)
+                made[i, t] = (
+                    join(weights)
+                    if aggregate_function
+                    else sum(weights) / len(tree_roots)
+                )
     return made
 
 

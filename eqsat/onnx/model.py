@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from eqsat.jit import jit
-from eqsat.onnx.nodes import Graph, Reader, versions
+from eqsat.onnx.nodes import ModelGraph, ModelReader, versions
 from eqsat.onnx.plan import Compile, Plan
 from eqsat.onnx.tensors import dtype_of
 from eqsat.support import DTypeError, OnnxError, ShapeError, nearest
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-class Model:
+class OnnxModel:
     """A model of ONNX as a function of its inputs, by position or by name. Made by
-    :func:`from_onnx`.
+    :func:`eqsat.from_onnx`.
 
     It gives the output, or a tuple of several in their order; :meth:`run` gives them by
     name. Arrays are checked against the types that the model declares. It can be called
@@ -33,10 +32,12 @@ class Model:
     the host.
     """
 
-    def __init__(self, proto: ModelProto, folder: Path | None, compile: Compile) -> None:
+    def __init__(
+        self, proto: ModelProto, folder: Path | None, compile: Compile
+    ) -> None:
         opsets = versions(proto.opset_import, "the model")
         self._compile = compile
-        self._graph = Reader(folder, opsets, proto.functions).graph(proto.graph)
+        self._graph = ModelReader(folder, opsets, proto.functions).graph(proto.graph)
         initial = self._graph.constants
         declared = {i.name: i.type for i in proto.graph.input}
         self.inputs = {n: declared[n] for n in declared if n not in initial}
@@ -68,7 +69,7 @@ class Model:
             g = self._graph
             constants = {k: v for k, v in g.constants.items() if k not in key}
             inputs = [n for n in g.inputs if n not in constants]
-            graph = Graph(g.name, inputs, g.outputs, constants, g.nodes)
+            graph = ModelGraph(g.name, inputs, g.outputs, constants, g.nodes)
             self._plans[key] = Plan(graph, self._compile)
         return self._plans[key](values)
 
@@ -102,13 +103,15 @@ def _checked(name: str, type_: Any, value: Any) -> Any:
         return None if value is None else _checked(name, inner, value)
     if kind == "sequence_type":
         if not isinstance(value, (list, tuple)):
-            raise DTypeError(f"input {name!r} is a sequence, got {type(value).__name__}")
+            raise DTypeError(
+                f"input {name!r} is a sequence, got {type(value).__name__}"
+            )
         return [_checked(name, type_.sequence_type.elem_type, v) for v in value]
     if kind != "tensor_type":
         raise OnnxError(f"input {name!r}: {kind} is not supported")
     wanted = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
-    array = value if isinstance(value, Traced) else np.asarray(value)
-    if wanted == object and array.dtype.kind in "US":
+    array: Any = value if isinstance(value, Traced) else np.asarray(value)
+    if wanted.kind == "O" and array.dtype.kind in "US":
         array = array.astype(object)
     if array.dtype != wanted:
         raise DTypeError(f"input {name!r} has dtype {wanted}, got {array.dtype}")
@@ -128,22 +131,8 @@ def _checked(name: str, type_: Any, value: Any) -> Any:
     return array
 
 
-def from_onnx(
-    source: str | os.PathLike[str] | bytes | ModelProto,
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    **options: Any,
-) -> Model:
-    """A model of ONNX as a function.
-
-    ``source`` is a path, the bytes of a file or a ``ModelProto``. External data are read
-    from the folder of the path, or from ``folder``, and from no place outside of it.
-    ``options`` are those of :func:`eqsat.jit`, such as ``backend``. Opsets 7 to 28.
-
-    Raises :class:`OnnxError` for a damaged file, tensors whose bytes are not those of
-    their shapes, and for an operator, an opset or an attribute that is not known, with
-    the name of the node. Nothing in a file is run as code.
-    """
+def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
+    """What :func:`eqsat.from_onnx` gives."""
     if isinstance(source, onnx.ModelProto):
         proto = source
     else:
@@ -159,8 +148,10 @@ def from_onnx(
         try:
             proto = onnx.ModelProto.FromString(data)
         except DecodeError as error:
-            raise OnnxError(f"{what} is damaged, or no model of ONNX: {error}") from None
+            raise OnnxError(
+                f"{what} is damaged, or no model of ONNX: {error}"
+            ) from None
     if not proto.HasField("graph"):
         raise OnnxError("the model has no graph")
     compile: Callable[..., Any] = functools.partial(jit, **options)
-    return Model(proto, None if folder is None else Path(folder), compile)
+    return OnnxModel(proto, None if folder is None else Path(folder), compile)

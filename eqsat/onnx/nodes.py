@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.defs
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, NodeProto
 
 from eqsat.onnx import (  # the families enter their functions
     elementwise,
@@ -26,7 +26,7 @@ from eqsat.onnx import (  # the families enter their functions
     steps,
     windows,
 )
-from eqsat.onnx.table import EARLIEST, LATEST, Entry, entry_for
+from eqsat.onnx.table import EARLIEST, LATEST, Implementation, entry_for
 from eqsat.onnx.tensors import array_of, dense
 from eqsat.support import OnnxError, nearest
 
@@ -40,7 +40,7 @@ _KINDS = AttributeProto.AttributeType
 
 
 @dataclass(eq=False)
-class Graph:
+class ModelGraph:
     """Nodes in order, each after those that it reads."""
 
     name: str
@@ -63,16 +63,16 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
-    entry: Entry | None
+    entry: Implementation | None
     """None for a function."""
-    body: Graph | None
+    body: ModelGraph | None
     """Of a function whose body does not depend on types."""
     proto: Any
     reads: tuple[str, ...] = ()
     """Names that it reads, those of its graphs too."""
     alike: tuple[int | None, ...] = ()
     """For each output the input whose type of elements it has."""
-    bodies: dict[Any, Graph] = field(default_factory=dict)
+    bodies: dict[Any, ModelGraph] = field(default_factory=dict)
     """Of a function whose body depends on types, by these."""
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def versions(imports: Iterable[Any], what: str) -> dict[str, int]:
     return found
 
 
-class Reader:
+class ModelReader:
     """Reads graphs of one model."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Reader:
         self.open: list[tuple[str, str, str]] = []
         """Functions that are being expanded."""
 
-    def graph(self, proto: Any, outer: Iterable[str] = ()) -> Graph:
+    def graph(self, proto: Any, outer: Iterable[str] = ()) -> ModelGraph:
         """A ``GraphProto``; ``outer`` are names that it may read."""
         what = f"graph {proto.name!r}"
         constants = {}
@@ -127,11 +127,11 @@ class Reader:
             constants[name] = dense(sparse, self.folder, f"{what}: {name!r}")
         inputs = [i.name for i in proto.input]
         outputs = [o.name for o in proto.output]
-        made = Graph(proto.name, inputs, outputs, constants, [])
+        made = ModelGraph(proto.name, inputs, outputs, constants, [])
         self._fill(made, proto.node, self.opsets, set(outer), what)
         return made
 
-    def function(self, proto: Any, call: Any) -> Graph:
+    def function(self, proto: Any, call: Any) -> ModelGraph:
         """The body of a ``FunctionProto`` with the attributes of a node."""
         given = {a.name: a for a in proto.attribute_proto}
         known = {*given, *proto.attribute}
@@ -149,7 +149,7 @@ class Reader:
         what = f"function {proto.name!r}"
         nodes = [_bound(n, given) for n in proto.node]
         wanted = [o for o, c in zip(proto.output, call.output, strict=False) if c]
-        made = Graph(proto.name, list(proto.input), wanted, {}, [])
+        made = ModelGraph(proto.name, list(proto.input), wanted, {}, [])
         newest = min(LATEST, onnx.defs.onnx_opset_version())
         own = versions(proto.opset_import, what)
         opsets = {"": newest, **(own or self.opsets)}
@@ -159,7 +159,7 @@ class Reader:
 
     def _fill(
         self,
-        graph: Graph,
+        graph: ModelGraph,
         protos: Iterable[Any],
         opsets: Mapping[str, int],
         outer: set[str],
@@ -290,7 +290,7 @@ class Reader:
         if a.type == AttributeProto.SPARSE_TENSOR:
             return dense(a.sparse_tensor, self.folder, what)
         if a.type == AttributeProto.GRAPH:
-            reader = Reader(self.folder, node.opsets, ())
+            reader = ModelReader(self.folder, node.opsets, ())
             reader.functions, reader.open = self.functions, self.open
             reader.left = self.left
             made = reader.graph(a.g, outer)
@@ -303,7 +303,10 @@ class Reader:
             return [v.decode("utf-8", "surrogateescape") for v in value]
         if a.type in (AttributeProto.INTS, AttributeProto.FLOATS):
             return list(value)
-        if a.type in (*(AttributeProto.INT, AttributeProto.FLOAT), AttributeProto.TYPE_PROTO):
+        if a.type in (
+            *(AttributeProto.INT, AttributeProto.FLOAT),
+            AttributeProto.TYPE_PROTO,
+        ):
             return value
         if a.type == AttributeProto.TENSORS:
             return [array_of(t, self.folder, what) for t in value]
@@ -322,10 +325,14 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _graphs(value: Any) -> Sequence[Graph]:
-    if isinstance(value, Graph):
+def _graphs(value: Any) -> Sequence[ModelGraph]:
+    if isinstance(value, ModelGraph):
         return [value]
-    return [v for v in value if isinstance(v, Graph)] if isinstance(value, list) else []
+    return (
+        [v for v in value if isinstance(v, ModelGraph)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _bound(node: Any, given: Mapping[str, Any]) -> Any:
@@ -349,7 +356,7 @@ def _bind(node: Any, given: Mapping[str, Any]) -> None:
             bound.name = a.name
             kept.append(bound)
             continue
-        for inner in (a.g.node if a.HasField("g") else ()):
+        for inner in a.g.node if a.HasField("g") else ():
             _bind(inner, given)
         for graph in a.graphs:
             for inner in graph.node:

@@ -34,10 +34,10 @@ def batch_normalization_at_inference(
     return _batch_normalized(x, scale, b, mean, var, epsilon)
 
 
-def _batch_normalized(x: Any, scale: Any, b: Any, mean: Any, var: Any, eps: float) -> Any:
-    factor, shift = (
-        _per_channel(v, x.ndim) for v in (scale / np.sqrt(var + eps), b)
-    )
+def _batch_normalized(
+    x: Any, scale: Any, b: Any, mean: Any, var: Any, eps: float
+) -> Any:
+    factor, shift = (_per_channel(v, x.ndim) for v in (scale / np.sqrt(var + eps), b))
     return ((x - _per_channel(mean, x.ndim)) * factor + shift).astype(x.dtype)
 
 

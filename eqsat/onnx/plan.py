@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.nodes import Graph, Node
+from eqsat.onnx.nodes import ModelGraph, Node
 from eqsat.onnx.run import Values, computed, execute, inline, within
 from eqsat.onnx.table import UnknownValueError
 from eqsat.support import DTypeError, OnnxError
@@ -54,7 +54,7 @@ class _AgainError(Exception):
 class Plan:
     """A graph with what is known of it, as a function of its inputs."""
 
-    def __init__(self, graph: Graph, compile: Compile) -> None:
+    def __init__(self, graph: ModelGraph, compile: Compile) -> None:
         self.graph = graph
         self.compile = compile
         self.on_host: dict[Node, str] = {
@@ -117,9 +117,7 @@ class Plan:
             nodes = _with_constants(own, constants, wanted if place == last else ())
             made = {n for node in nodes for n in node.outputs if n}
             read = {n for node in nodes for n in node.reads}
-            reads = sorted(
-                n for n in read - made if when[n] != CONSTANT
-            )
+            reads = sorted(n for n in read - made if when[n] != CONSTANT)
             stages.append(Stage(place, nodes, reads, sorted(made & wanted)))
             wanted |= set(reads)
         return stages[::-1]
@@ -230,7 +228,9 @@ class Plan:
         few = isinstance(value, np.ndarray) and value.size <= _FEW
         return few and name in self._sizes
 
-    def _body(self, graph: Graph, inputs: Sequence[Any], around: Values) -> list[Any]:
+    def _body(
+        self, graph: ModelGraph, inputs: Sequence[Any], around: Values
+    ) -> list[Any]:
         """The outputs of a graph inside of a node on the host: a plan of its own."""
         inner = self._inner.get(id(graph))
         if inner is None:
@@ -251,7 +251,7 @@ def _with_constants(
     return [*before[::-1], *own]
 
 
-def _of_sizes(graph: Graph) -> set[str]:
+def _of_sizes(graph: ModelGraph) -> set[str]:
     """Names whose values depend on constants and shapes alone."""
     found = set(graph.constants)
     for node in graph.nodes:

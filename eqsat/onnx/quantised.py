@@ -15,7 +15,7 @@ from eqsat.onnx.windows import convolved, pads_of
 def _beside(v: Any, x: Any, axis: int, block: int) -> Any:
     """A scale or a zero point of x, one for all, for each index of an axis, or for
     each block of indices."""
-    if v is None or v.size == 1 and v.ndim < 2 and not block:
+    if v is None or (v.size == 1 and v.ndim < 2 and not block):
         return None if v is None else v.reshape(())
     if block:
         y = np.repeat(v, block, axis=axis)
@@ -33,7 +33,9 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def quantized(x: Any, scale: Any, zero: Any, dtype: np.dtype[Any], saturate: int = 1) -> Any:
+def quantized(
+    x: Any, scale: Any, zero: Any, dtype: np.dtype[Any], saturate: int = 1
+) -> Any:
     """x / scale, rounded, plus the zero point, within the dtype."""
     if kind_of(np.empty(0, dtype)) == "f":
         y = x / scale
@@ -62,13 +64,17 @@ def quantize_linear(
     if zero is not None:
         dtype = np.dtype(zero.dtype)
     else:
-        dtype = dtype_of(output_dtype, "output_dtype") if output_dtype else np.dtype("u1")
+        dtype = (
+            dtype_of(output_dtype, "output_dtype") if output_dtype else np.dtype("u1")
+        )
     s, z = (_beside(v, x, axis, block_size) for v in (scale, zero))
     if precision:
         x, s = (v.astype(dtype_of(precision, "precision")) for v in (x, s))
     elif s.dtype != x.dtype:
         s = s.astype(x.dtype) if kind_of(x) == "f" and s.dtype.itemsize == 2 else s
-    return quantized(x if kind_of(x) == "f" else x.astype(s.dtype), s, z, dtype, saturate)
+    return quantized(
+        x if kind_of(x) == "f" else x.astype(s.dtype), s, z, dtype, saturate
+    )
 
 
 @operator("DequantizeLinear")
@@ -96,6 +102,7 @@ def qlinear_matmul(
     a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any
 ) -> Any:
     """A product of quantised matrices."""
+
     def rows(v: Any, x: Any, axis: int) -> Any:
         if v.ndim == 1 and v.shape[0] > 1:
             return v.reshape((-1, 1) if axis else (1, -1))
@@ -129,6 +136,7 @@ def qlinear_conv(
     strides: Any = None,
 ) -> Any:
     """A convolution of quantised images."""
+
     def first(v: Any) -> Any:
         return v.reshape(()) if v.size == 1 else v.reshape((-1,) + (1,) * (w.ndim - 1))
 
@@ -140,9 +148,12 @@ def qlinear_conv(
     y = convolved(image, kernel, steps, gaps, around, group)
     if b is not None:
         y = y + b.reshape((-1,) + (1,) * d)
-    factor = sx.reshape(()) * (sw.reshape(()) if sw.size == 1 else sw.reshape((-1,) + (1,) * d))
-    return quantized(
-        y.astype(np.float32) * factor, sy.reshape(()), zy.reshape(()), np.dtype(zy.dtype)
+    factor = sx.reshape(()) * (
+        sw.reshape(()) if sw.size == 1 else sw.reshape((-1,) + (1,) * d)
     )
-
-
+    return quantized(
+        y.astype(np.float32) * factor,
+        sy.reshape(()),
+        zy.reshape(()),
+        np.dtype(zy.dtype),
+    )

@@ -113,9 +113,7 @@ def arg_extreme(
 
 
 @operator("CumSum", "CumProd")
-def cumulative(
-    x: Any, axis: Any, *, exclusive: int, reverse: int, call: Any
-) -> Any:
+def cumulative(x: Any, axis: Any, *, exclusive: int, reverse: int, call: Any) -> Any:
     """Running sums or products along an axis, without the element itself if
     ``exclusive``."""
     a = number(axis) % x.ndim

@@ -12,12 +12,12 @@ import onnx
 import onnx.defs
 from onnx import FunctionProto, TypeProto
 
-from eqsat.onnx.nodes import Graph, Node, Reader
+from eqsat.onnx.nodes import ModelGraph, ModelReader, Node
 from eqsat.onnx.table import UnknownValueError
 from eqsat.support import OnnxError
 
 Values = dict[str, Any]
-Body = Callable[[Graph, Sequence[Any], Values], list[Any]]
+Body = Callable[[ModelGraph, Sequence[Any], Values], list[Any]]
 """Computes a graph inside of a node, given its inputs and what is around it."""
 
 
@@ -39,19 +39,19 @@ class Call:
         """The opset of its domain."""
         return self.node.opsets[self.node.domain]
 
-    def graph(self, graph: Graph, *inputs: Any) -> list[Any]:
+    def graph(self, graph: ModelGraph, *inputs: Any) -> list[Any]:
         """The outputs of a graph that is an attribute."""
         return self.body(graph, inputs, self.around)
 
 
-def inline(graph: Graph, inputs: Sequence[Any], around: Values) -> list[Any]:
+def inline(graph: ModelGraph, inputs: Sequence[Any], around: Values) -> list[Any]:
     """The outputs of a graph inside of a node, computed node by node."""
     values = within(graph, inputs, around)
     execute(graph.nodes, values, inline)
     return [values[n] for n in graph.outputs]
 
 
-def within(graph: Graph, inputs: Sequence[Any], around: Values) -> Values:
+def within(graph: ModelGraph, inputs: Sequence[Any], around: Values) -> Values:
     """The values with which a graph inside of a node starts."""
     missing = len(graph.inputs) - len(inputs)
     values = {n: around[n] for n in graph.captured}
@@ -77,14 +77,14 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
     args = [values[n] if n else None for n in node.inputs]
     try:
         if node.entry is None:
-            found = iter(body(body_of(node, args), args, {}))
-            return [next(found) if name else None for name in node.outputs]
-        given = dict(node.attributes)
+            given = iter(body(body_of(node, args), args, {}))
+            return [next(given) if name else None for name in node.outputs]
+        attributes = dict(node.attributes)
         if "call" in node.entry.parameters:
-            given["call"] = Call(node, values, body)
+            attributes["call"] = Call(node, values, body)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = node.entry.function(*args, **given)
+            found = node.entry.function(*args, **attributes)
     except (OnnxError, UnknownValueError):
         raise
     except Exception as error:
@@ -101,14 +101,18 @@ def _typed(value: Any, place: int, node: Node, args: Sequence[Any]) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     like = node.alike[place] if place < len(node.alike) else None
-    wanted = getattr(args[like], "dtype", None) if like is not None and like < len(args) else None
+    wanted = (
+        getattr(args[like], "dtype", None)
+        if like is not None and like < len(args)
+        else None
+    )
     found = getattr(value, "dtype", None)
     if found is None or wanted is None or found == wanted:
         return value
     return value.astype(wanted)
 
 
-def body_of(node: Node, args: Sequence[Any]) -> Graph:
+def body_of(node: Node, args: Sequence[Any]) -> ModelGraph:
     """The graph of a node that is a function, for inputs of these types."""
     if node.body is not None:
         return node.body
@@ -118,7 +122,7 @@ def body_of(node: Node, args: Sequence[Any]) -> Graph:
     return node.bodies[types]
 
 
-def _stock_body(node: Node, types: tuple[bytes, ...]) -> Graph:
+def _stock_body(node: Node, types: tuple[bytes, ...]) -> ModelGraph:
     """The body that the standard gives for an operator."""
     opset = node.opsets[node.domain]
     schema = onnx.defs.get_schema(node.op, opset, node.domain)
@@ -142,10 +146,8 @@ def _stock_body(node: Node, types: tuple[bytes, ...]) -> Graph:
             proto.attribute_proto.append(spec.default_value)
         elif name not in (*proto.attribute, *given):
             proto.attribute.append(name)
-    proto.attribute.extend(
-        a for a in schema.attributes if a not in proto.attribute
-    )
-    return Reader(None, node.opsets).function(proto, node.proto)
+    proto.attribute.extend(a for a in schema.attributes if a not in proto.attribute)
+    return ModelReader(None, node.opsets).function(proto, node.proto)
 
 
 def _type_of(value: Any) -> bytes:

@@ -1,8 +1,9 @@
-"""What is no array of numbers: sequences, as lists; optional values, as None or what they
-hold; text, as arrays of objects, and counts of its n-grams."""
+"""What is no array of numbers: sequences, as lists; optional values, as None or what
+they hold; text, as arrays of objects, and counts of its n-grams."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -81,9 +82,7 @@ def split_to_sequence(x: Any, sizes: Any = None, *, axis: int, keepdims: int) ->
     if np.ndim(sizes) == 0:
         each = [min(each[0], n - i) for i in range(0, n, each[0])]
     ends = np.cumsum([0, *each]).tolist()
-    return [
-        x[(*before, slice(a, b))] for a, b in zip(ends[:-1], ends[1:], strict=True)
-    ]
+    return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
 
 
 @operator("ConcatFromSequence")
@@ -160,7 +159,9 @@ def string_normalizer(
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(case_change_action, str)
     made = []
     for row in rows:
-        kept = [t for t in row if (t if is_case_sensitive else t.lower()) not in known_words]
+        kept = [
+            t for t in row if (t if is_case_sensitive else t.lower()) not in known_words
+        ]
         made.append([change(t) for t in kept] or [""])
     width = max(map(len, made), default=0)
     found = np.full((len(made), width), "", object)
@@ -188,7 +189,7 @@ def tf_idf(
     places: dict[tuple[Any, ...], int] = {}
     starts = [*ngram_counts, len(pool)]
     gram = 0
-    for n, (a, b) in enumerate(zip(starts[:-1], starts[1:], strict=True), 1):
+    for n, (a, b) in enumerate(itertools.pairwise(starts), 1):
         for i in range(a, b, n):
             places[tuple(pool[i : i + n])] = gram
             gram += 1

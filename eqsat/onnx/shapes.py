@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -104,9 +105,7 @@ def _parts(x: Any, axis: int, sizes: list[int] | None, count: int) -> Any:
         raise ValueError(f"sizes {sizes} do not add to {n}, those of axis {axis}")
     before = (slice(None),) * (axis % x.ndim)
     ends = np.cumsum([0, *sizes]).tolist()
-    return tuple(
-        x[(*before, slice(a, b))] for a, b in zip(ends[:-1], ends[1:], strict=True)
-    )
+    return tuple(x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends))
 
 
 @operator("Expand")
@@ -153,9 +152,7 @@ def pad_fixed(x: Any, *, mode: str, pads: Any, value: float) -> Any:
 
 
 @operator("Pad", since=11)
-def pad(
-    x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str
-) -> Any:
+def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str) -> Any:
     """Elements before and behind along each axis, or some."""
     widths = ints(pads) or []
     fill = 0 if value is None or mode != "constant" else number(value)
@@ -173,14 +170,17 @@ def constant_of_shape(sizes: Any, *, value: Any = None) -> Any:
 def eye_like(x: Any, *, dtype: int | None = None, k: int) -> Any:
     """Ones on a diagonal."""
     kind = x.dtype if dtype is None else dtype_of(dtype, "dtype")
-    return np.eye(*sized(x.shape, kind), k=k).astype(kind)
+    rows, columns = sized(x.shape, kind)
+    return np.eye(rows, columns, k).astype(kind)
 
 
 @operator("Range")
 def range_(start: Any, limit: Any, delta: Any) -> Any:
     """start, start + delta, … before limit."""
     dtype = start.dtype
-    a, b, d = (np.asarray(known(v)).reshape(-1)[0].item() for v in (start, limit, delta))
+    a, b, d = (
+        np.asarray(known(v)).reshape(-1)[0].item() for v in (start, limit, delta)
+    )
     count = max(int(np.ceil((b - a) / d)), 0)
     sized([count], dtype)
     return (np.arange(count) * d + a).astype(dtype)
@@ -217,7 +217,9 @@ def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     else:
         y = x.reshape(n, each, *(b,) * d, *image)
         first, blocks = 1, range(2, d + 2)
-    places = [p for i, j in zip(range(d + 2, 2 * d + 2), blocks, strict=True) for p in (i, j)]
+    places = [
+        p for i, j in zip(range(d + 2, 2 * d + 2), blocks, strict=True) for p in (i, j)
+    ]
     return y.transpose(0, first, *places).reshape(n, each, *(m * b for m in image))
 
 
@@ -265,17 +267,17 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
     """x as another dtype, strings among them."""
     if x.dtype == dtype:
         return x
-    if x.dtype == object:
+    if x.dtype.kind == "O":
         texts = [str(v) for v in known(x).reshape(-1)]
         if dtype.kind in "iu":
             numbers = np.array([int(float(t)) for t in texts])
         else:
             numbers = np.array([float(t) for t in texts], np.float64)
         return numbers.astype(dtype).reshape(x.shape)
-    if dtype == object:
-        texts = np.empty(x.size, object)
-        texts[:] = [_text(v) for v in known(x).reshape(-1)]
-        return texts.reshape(x.shape)
+    if dtype.kind == "O":
+        made = np.empty(x.size, object)
+        made[:] = [_text(v) for v in known(x).reshape(-1)]
+        return made.reshape(x.shape)
     if dtype.name.startswith("float8") or dtype.name.startswith("float4"):
         return _to_tiny(known(x), dtype, saturate, mode)
     if dtype.kind == "V" and kind_of(np.empty(0, dtype)) != "f" == kind_of(x):
@@ -301,7 +303,7 @@ def _to_tiny(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any:
     wide = x.astype(np.float32)
     if dtype.name == "float8_e8m0fnu":
         return _power_of_two(wide, dtype, saturate, mode)
-    top = float(ml_dtypes.finfo(dtype).max)
+    top = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
     if saturate or dtype.name.startswith("float4"):
         return np.clip(wide, -top, top).astype(dtype)
     return wide.astype(dtype)
@@ -320,7 +322,9 @@ def _power_of_two(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any
     made = np.exp2(whole.astype(np.float64))
     beyond = (made > high) | (made < low)
     made = np.clip(made, low, high) if saturate else np.where(beyond, np.nan, made)
-    made = np.where(np.isfinite(x), made, np.where(np.isnan(x) | (not saturate), np.nan, high))
+    made = np.where(
+        np.isfinite(x), made, np.where(np.isnan(x) | (not saturate), np.nan, high)
+    )
     return made.astype(np.float32).astype(dtype)
 
 
@@ -380,8 +384,14 @@ def random_like(
     """As :func:`random`, with the shape of x."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype) if dtype is None else dtype
     return random(
-        shape=x.shape, dtype=kind, seed=seed, mean=mean, scale=scale, low=low,
-        high=high, call=call,
+        shape=x.shape,
+        dtype=kind,
+        seed=seed,
+        mean=mean,
+        scale=scale,
+        low=low,
+        high=high,
+        call=call,
     )
 
 
@@ -402,6 +412,9 @@ def multinomial(
     p = np.exp(x.astype(np.float64) - np.max(x, -1, keepdims=True))
     ends = np.cumsum(p / p.sum(-1, keepdims=True), -1)
     drawn = rng.uniform(size=(len(x), sample_size))
-    return (drawn[:, :, None] >= ends[:, None, :]).sum(-1).clip(0, x.shape[1] - 1).astype(kind)
-
-
+    return (
+        (drawn[:, :, None] >= ends[:, None, :])
+        .sum(-1)
+        .clip(0, x.shape[1] - 1)
+        .astype(kind)
+    )

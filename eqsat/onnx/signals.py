@@ -10,9 +10,7 @@ from eqsat.onnx.table import known, number, operator
 from eqsat.onnx.tensors import dtype_of
 
 
-def _transformed(
-    x: Any, length: Any, axis: int, inverse: int, onesided: int
-) -> Any:
+def _transformed(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> Any:
     n = x.shape[axis] if length is None else number(length)
     if length is None and inverse and onesided:
         n = 2 * (n - 1)
@@ -20,7 +18,7 @@ def _transformed(
     if whole.dtype not in (np.complex64, np.complex128, np.float32, np.float64):
         whole = whole.astype(np.float32)
     if inverse and onesided:
-        y = np.fft.irfft(whole, n, axis=axis)[..., None]
+        y: Any = np.fft.irfft(whole, n, axis=axis)[..., None]
         return y.astype(x.dtype)
     if onesided and x.shape[-1] == 1:
         y = np.fft.rfft(whole, n, axis=axis)
@@ -41,7 +39,9 @@ def dft_fixed(
 
 
 @operator("DFT", since=20)
-def dft(x: Any, length: Any = None, axis: Any = None, *, inverse: int, onesided: int) -> Any:
+def dft(
+    x: Any, length: Any = None, axis: Any = None, *, inverse: int, onesided: int
+) -> Any:
     """The discrete Fourier transform along an axis; the last holds real and imaginary
     parts."""
     a = -2 if axis is None else number(axis)
@@ -54,7 +54,7 @@ def stft(
 ) -> Any:
     """Fourier transforms of windows of a signal."""
     hop = number(step)
-    n = number(length) if length is not None else window.shape[0]  # type: ignore[union-attr]
+    n = number(length) if length is not None else window.shape[0]
     count = (x.shape[1] - n) // hop + 1
     places = np.arange(count)[:, None] * hop + np.arange(n)
     frames = np.take(x, places, axis=1)

@@ -1,4 +1,5 @@
-"""What goes step by step: If, Loop and Scan, which hold graphs, and recurrent networks."""
+"""What goes step by step: If, Loop and Scan, which hold graphs, and recurrent
+networks."""
 
 from __future__ import annotations
 
@@ -50,7 +51,12 @@ def _stacked(values: list[Any], axis: int) -> Any:
 
 @operator("Scan", until=8)
 def scan_batched(
-    lengths: Any, *xs: Any, body: Any, num_scan_inputs: int, directions: Any = None, call: Any
+    lengths: Any,
+    *xs: Any,
+    body: Any,
+    num_scan_inputs: int,
+    directions: Any = None,
+    call: Any,
 ) -> Any:
     """As :func:`scan`, for each element of a batch."""
     states = len(xs) - num_scan_inputs
@@ -62,8 +68,13 @@ def scan_batched(
             m = int(known(lengths)[n])
             one[states:] = [x[:m] for x in one[states:]]
         rows.append(
-            scan(*one, body=body, num_scan_inputs=num_scan_inputs,
-                 scan_input_directions=directions, call=call)
+            scan(
+                *one,
+                body=body,
+                num_scan_inputs=num_scan_inputs,
+                scan_input_directions=directions,
+                call=call,
+            )
         )
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
@@ -101,7 +112,8 @@ def scan(
     where = scan_output_axes or [0] * outputs
     turned = scan_output_directions or [0] * outputs
     stacked = [
-        _stacked(r[::-1] if t else r, a) for r, t, a in zip(rows, turned, where, strict=True)
+        _stacked(r[::-1] if t else r, a)
+        for r, t, a in zip(rows, turned, where, strict=True)
     ]
     return *states, *stacked
 
@@ -150,7 +162,14 @@ def _activations(
     """Functions for each direction."""
     each = len(default)
     names = names or [*default] * directions
-    takers = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
+    takers = {
+        "Affine",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "ScaledTanh",
+        "HardSigmoid",
+        "Elu",
+    }
     both = {"Affine", "ScaledTanh", "HardSigmoid"}
     alphas, betas = list(alphas or ()), list(betas or ())
     made = []
@@ -188,7 +207,9 @@ def _run(
             h = new[0]
             if lengths is not None:
                 going = (t < lengths)[:, None]
-                new = tuple(np.where(going, n, s) for n, s in zip(new, state, strict=True))
+                new = tuple(
+                    np.where(going, n, s) for n, s in zip(new, state, strict=True)
+                )
                 h = np.where(going, h, 0).astype(h.dtype)
             state = new
             found[t] = h

@@ -25,7 +25,7 @@ MOST_BYTES = 2**31
 """Of an array that an operator makes of sizes alone."""
 
 
-class Entry(NamedTuple):
+class Implementation(NamedTuple):
     """A function for the versions of an operator from ``since`` to ``until``."""
 
     function: Handler
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     """Attributes that it takes, and what it asks for by name: ``call``."""
 
 
-OPERATORS: dict[tuple[str, str], list[Entry]] = {}
+OPERATORS: dict[tuple[str, str], list[Implementation]] = {}
 """By domain and name."""
 
 
@@ -54,7 +54,7 @@ def operator(
         kinds = inspect.signature(function).parameters.values()
         asked = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
         for name in names:
-            row = Entry(function, since, until, on_host, asked)
+            row = Implementation(function, since, until, on_host, asked)
             OPERATORS.setdefault((domain, name), []).append(row)
         return function
 
@@ -67,7 +67,7 @@ def enter_all(table: dict[str, Handler], **versions: Any) -> None:
         operator(name, **versions)(function)
 
 
-def entry_for(domain: str, name: str, version: int) -> Entry | None:
+def entry_for(domain: str, name: str, version: int) -> Implementation | None:
     """The function for the version of an operator that began with opset ``version``."""
     for row in OPERATORS.get((domain, name), ()):
         if row.since <= version <= row.until:

@@ -21,15 +21,16 @@ _BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 def dtype_of(element: int, what: str) -> np.dtype[Any]:
     """The dtype of NumPy for a type of elements of ONNX; ``object`` for strings."""
     try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+        found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(element)
     except (KeyError, TypeError, ValueError) as error:
         raise OnnxError(f"{what}: unknown type of elements {element}") from error
+    return np.dtype(found)
 
 
 def lasting(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same values in memory that nobody can write to, so that no call compares
     them."""
-    if array.dtype == object or not array.size:
+    if array.dtype.kind == "O" or not array.size:
         return array
     return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
 
@@ -50,7 +51,7 @@ def array_of(tensor: Any, folder: Path | None, what: str) -> np.ndarray[Any, Any
         raise OnnxError(f"{what}: a tensor in segments is not supported")
     bits = _BITS.get(name, 8 * dtype.itemsize)
     expected = (count * bits + 7) // 8
-    if dtype == object:
+    if dtype.kind == "O":
         _expect(what, "strings", len(tensor.string_data), count)
         texts = [s.decode("utf-8", "surrogateescape") for s in tensor.string_data]
         made = np.empty(count, object)
@@ -64,7 +65,9 @@ def array_of(tensor: Any, folder: Path | None, what: str) -> np.ndarray[Any, Any
     else:
         return lasting(_typed(tensor, name, count, what))
     if bits == 8 * dtype.itemsize:
-        plain = np.frombuffer(data, dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
+        plain = np.frombuffer(
+            data, dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype
+        )
         return plain.astype(dtype, copy=False).reshape(shape)
     whole = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=data)
     return lasting(numpy_helper.to_array(whole))
@@ -144,7 +147,9 @@ def dense(sparse: Any, folder: Path | None, what: str) -> np.ndarray[Any, Any]:
         if not inside:
             raise OnnxError(f"{what}: an index is outside of shape {shape}")
         flat = np.ravel_multi_index(tuple(places.T), shape)
-    if flat.shape != values.shape or (flat.size and not 0 <= flat.min() <= flat.max() < size):
+    if flat.shape != values.shape or (
+        flat.size and not 0 <= flat.min() <= flat.max() < size
+    ):
         raise OnnxError(f"{what}: an index is outside of shape {shape}")
     made = np.zeros(size, values.dtype)
     made[flat] = values

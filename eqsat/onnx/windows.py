@@ -241,7 +241,9 @@ def conv_transpose(
         for n, s, r, o in zip(x.shape[2:], steps, reach, more, strict=True)
     ]
     if output_shape is not None or auto_pad.startswith("SAME"):
-        wanted = output_shape or [n * s for n, s in zip(x.shape[2:], steps, strict=True)]
+        wanted = output_shape or [
+            n * s for n, s in zip(x.shape[2:], steps, strict=True)
+        ]
         cut = []
         for m, n in zip(whole, wanted[-d:], strict=True):
             total = max(0, m - n)
@@ -250,7 +252,8 @@ def conv_transpose(
             cut.append((half, total - half) if upper else (total - half, half))
         if output_shape is not None:
             more = [
-                o + max(0, n - m) for o, m, n in zip(more, whole, wanted[-d:], strict=True)
+                o + max(0, n - m)
+                for o, m, n in zip(more, whole, wanted[-d:], strict=True)
             ]
     else:
         cut = pads_of(x.shape[2:], kernel, steps, gaps, pads, auto_pad)
@@ -265,14 +268,14 @@ def conv_transpose(
             widths[a + 1] = (0, s - 1)
             spread = np.pad(spread, widths)
             shape = [*spread.shape[:a], m * s, *spread.shape[a + 2 :]]
-            spread = spread.reshape(shape)[(slice(None),) * a + (slice(0, m * s - s + 1),)]
+            spread = spread.reshape(shape)[
+                (slice(None),) * a + (slice(0, m * s - s + 1),)
+            ]
     kernels = np.flip(w, tuple(range(2, 2 + d)))
     each = w.shape[1]
     kernels = kernels.reshape(group, c // group, each, *kernel)
     kernels = np.swapaxes(kernels, 1, 2).reshape(group * each, c // group, *kernel)
-    around = [
-        (r - p, r - q + o) for r, (p, q), o in zip(reach, cut, more, strict=True)
-    ]
+    around = [(r - p, r - q + o) for r, (p, q), o in zip(reach, cut, more, strict=True)]
     if any(min(a) < 0 for a in around):  # more is cut than kernels reach
         around_all = [(r, r + o) for r, o in zip(reach, more, strict=True)]
         y = convolved(spread, kernels, [1] * d, gaps, around_all, group)
@@ -309,7 +312,9 @@ def deform_conv(
     rows, columns = offset.shape[2:]
     moves = offset.reshape(n, offset_group, kh * kw, 2, rows, columns)
     i, j = np.divmod(np.arange(kh * kw), kw)
-    base_y = (i * gaps[0] - around[0][0])[:, None, None] + (np.arange(rows) * steps[0])[:, None]
+    base_y = (i * gaps[0] - around[0][0])[:, None, None] + (np.arange(rows) * steps[0])[
+        :, None
+    ]
     base_x = (j * gaps[1] - around[1][0])[:, None, None] + np.arange(columns) * steps[1]
     y = moves[:, :, :, 0] + base_y.astype(x.dtype)
     z = moves[:, :, :, 1] + base_x.astype(x.dtype)
@@ -402,7 +407,10 @@ def max_pool(
     steps, gaps = strides or [1] * d, dilations or [1] * d
     image = x.shape[2:]
     around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    windows = (
+        kernel_shape,
+        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
+    )
     rest = (*windows, steps, gaps)
     values = list(_views(_padded(x, *rest, around, _lowest(x)), *rest))
     best = functools.reduce(np.maximum, values)
@@ -437,7 +445,10 @@ def average_pool(
     steps, gaps = strides or [1] * d, dilations or [1] * d
     image = x.shape[2:]
     around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    windows = (
+        kernel_shape,
+        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
+    )
     rest = (*windows, steps, gaps)
     total = functools.reduce(np.add, _views(_padded(x, *rest, around, 0), *rest))
     ones = np.ones((1, 1, *image), np.float64)
@@ -469,7 +480,10 @@ def lp_pool(
     steps, gaps = strides or [1] * d, dilations or [1] * d
     image = x.shape[2:]
     around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (kernel_shape, _extents(image, kernel_shape, steps, gaps, around, ceil_mode))
+    windows = (
+        kernel_shape,
+        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
+    )
     rest = (*windows, steps, gaps)
     powers = _padded(np.abs(x) ** p, *rest, around, 0)
     return functools.reduce(np.add, _views(powers, *rest)) ** (1 / p)
@@ -568,4 +582,3 @@ def einsum(*xs: Any, equation: str) -> Any:
 def det(x: Any) -> Any:
     """Determinants of matrices."""
     return np.linalg.det(x)
-
