@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from eqsat.explain import Explanation
 from eqsat.jit import jit
 from eqsat.onnx.nodes import ModelGraph, ModelReader, versions
 from eqsat.onnx.plan import Compile, Plan
@@ -57,12 +58,29 @@ class OnnxModel:
         """Outputs by name; names of inputs may be no names of Python."""
         return dict(zip(self.outputs, self._outputs((), inputs), strict=True))
 
+    def explain(self, *args: Any, **named: Any) -> list[Explanation]:
+        """What optimising did, for each program that a call runs; those of graphs
+        inside of nodes that run on the host are left out."""
+        plan, values = self._planned(args, named)
+        plan.called = []
+        try:
+            plan(values)
+            return [jitted.explain(*arrays) for jitted, arrays in plan.called]
+        finally:
+            plan.called = None
+
     def on_host(self) -> dict[str, str]:
         """Nodes that NumPy computes between programs, and why, as found so far."""
         plans = self._plans.values()
         return {str(n): why for p in plans for n, why in p.on_host.items()}
 
     def _outputs(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        plan, values = self._planned(args, named)
+        return plan(values)
+
+    def _planned(
+        self, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Plan, dict[str, Any]]:
         values = self._given(args, named)
         key = frozenset(values).intersection(self.defaults)
         if key not in self._plans:
@@ -71,7 +89,7 @@ class OnnxModel:
             inputs = [n for n in g.inputs if n not in constants]
             graph = ModelGraph(g.name, inputs, g.outputs, constants, g.nodes)
             self._plans[key] = Plan(graph, self._compile)
-        return self._plans[key](values)
+        return self._plans[key], values
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         known = {**self.inputs, **self.defaults}

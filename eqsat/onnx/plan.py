@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
 from eqsat.onnx.run import Values, computed, execute, inline, within
 from eqsat.onnx.table import UnknownValueError
@@ -29,7 +30,7 @@ numbers."""
 _MOST_KEPT = 256
 """Segments for different known values that are kept."""
 _SIZES = frozenset("Shape Size".split())
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+Compile = Callable[[Callable[..., Any]], Jit]
 
 
 @dataclass(eq=False)
@@ -65,8 +66,10 @@ class Plan:
         """Nodes that NumPy computes, and why."""
         self.demanded: set[str] = set()
         """Values that must be known while what reads them is traced."""
+        self.called: list[tuple[Jit, list[Any]]] | None = None
+        """Programs that ran and what they were given, where somebody asks."""
         self._stages: list[Stage] | None = None
-        self._jitted: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
+        self._jitted: OrderedDict[Any, Jit] = OrderedDict()
         self._inner: dict[int, Plan] = {}
         self._sizes = _of_sizes(graph)
         self._makers = {n: node for node in graph.nodes for n in node.outputs if n}
@@ -84,6 +87,7 @@ class Plan:
                     self._run(stage, there)
                 return [there[n] for n in self.graph.outputs]
             except _AgainError:
+                self.called = None if self.called is None else []
                 self._stages = None
                 self._jitted.clear()
 
@@ -162,7 +166,10 @@ class Plan:
             if len(self._jitted) > _MOST_KEPT:
                 self._jitted.popitem(last=False)
         self._jitted.move_to_end(key)
-        found = jitted(*(there[n] for n in names))
+        arrays = [there[n] for n in names]
+        if self.called is not None:
+            self.called.append((jitted, arrays))
+        found = jitted(*arrays)
         there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
 
     def _segment(
