@@ -20,6 +20,7 @@ from bench.runner.predict import predict
 from bench.runner.run import run
 from bench.runner.tune import tune
 from bench.standards.array_api import array_api
+from bench.standards.onnx_nodes import onnx_nodes
 from bench.standards.sklearn_calls import sklearn
 
 
@@ -41,6 +42,7 @@ for command in (
     gpu,
     minimax,
     npbench,
+    onnx_nodes,
     random_programs,
     recording,
     sklearn,

@@ -1,5 +1,5 @@
 """Standards that eqsat promises, and clients of them.
 
 Knows how to run the test suite of the array API standard and estimators of
-scikit-learn, beside NumPy. Start with ``array_api.py``.
+scikit-learn, beside NumPy, and the cases of ONNX. Start with ``array_api.py``.
 """

@@ -111,6 +111,8 @@ class ModelReader:
         for f in functions:
             self.functions[(_domain(f.domain), f.name, f.overload)] = f
         self.left = MOST_NODES
+        self.bodies: dict[Any, tuple[ModelGraph, int]] = {}
+        """Of functions, and how many nodes these have."""
         self.open: list[tuple[str, str, str]] = []
         """Functions that are being expanded."""
 
@@ -130,6 +132,24 @@ class ModelReader:
         made = ModelGraph(proto.name, inputs, outputs, constants, [])
         self._fill(made, proto.node, self.opsets, set(outer), what)
         return made
+
+    def _expanded(self, proto: Any, call: Any) -> ModelGraph:
+        """The body of a function of the model; calls with the same attributes share
+        one, and count as if they did not."""
+        given = b"".join(a.SerializeToString() for a in call.attribute)
+        wanted = tuple(bool(o) for o in call.output)
+        key = _domain(proto.domain), proto.name, proto.overload, given, wanted
+        if key not in self.bodies:
+            before = self.left
+            self.bodies[key] = self.function(proto, call), before - self.left
+        else:
+            self._count(self.bodies[key][1], f"function {proto.name!r}")
+        return self.bodies[key][0]
+
+    def _count(self, nodes: int, what: str) -> None:
+        self.left -= nodes
+        if self.left < 0:
+            raise OnnxError(f"{what}: more than {MOST_NODES} nodes")
 
     def function(self, proto: Any, call: Any) -> ModelGraph:
         """The body of a ``FunctionProto`` with the attributes of a node."""
@@ -168,9 +188,7 @@ class ModelReader:
         there = {*graph.inputs, *graph.constants}
         captured: dict[str, None] = {}
         for i, proto in enumerate(protos):
-            self.left -= 1
-            if self.left < 0:
-                raise OnnxError(f"{what}: more than {MOST_NODES} nodes")
+            self._count(1, what)
             node = self.node(proto, i, opsets, there | outer)
             graph.nodes.append(node)
             for name in node.reads:
@@ -208,7 +226,7 @@ class ModelReader:
         )
         own = self.functions.get((domain, proto.op_type, proto.overload))
         if own is not None:
-            node.body = self.function(own, proto)
+            node.body = self._expanded(own, proto)
             node.reads = tuple(filter(None, node.inputs))
             return node
         schema = self._schema(node)
@@ -292,7 +310,7 @@ class ModelReader:
         if a.type == AttributeProto.GRAPH:
             reader = ModelReader(self.folder, node.opsets, ())
             reader.functions, reader.open = self.functions, self.open
-            reader.left = self.left
+            reader.left, reader.bodies = self.left, self.bodies
             made = reader.graph(a.g, outer)
             self.left = reader.left
             return made

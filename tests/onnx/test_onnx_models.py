@@ -1,0 +1,315 @@
+"""Models of ONNX as functions: names, parts, programs for shapes, and what is shared
+with the rest of eqsat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+onnx = pytest.importorskip("onnx")
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(0)
+
+
+def value(name: str, shape: Any, element: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def model(
+    nodes: Any,
+    inputs: Any,
+    outputs: Any,
+    initial: Any = None,
+    opset: int = 21,
+    **more: Any,
+) -> Any:
+    tensors = [numpy_helper.from_array(v, k) for k, v in (initial or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    opsets = more.pop("opsets", [helper.make_opsetid("", opset)])
+    return helper.make_model(graph, opset_imports=opsets, **more)
+
+
+def layer(size: Any = ("n", 8)) -> Any:
+    w = RNG.standard_normal((8, 3), np.float32)
+    b = RNG.standard_normal(3, np.float32)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    made = model(nodes, [value("x", size)], [value("y", None)], {"w": w, "b": b})
+    return made, lambda x: np.maximum(x @ w + b, 0)
+
+
+def test_paths_bytes_and_messages(tmp_path: Path) -> None:
+    proto, want = layer()
+    path = tmp_path / "layer.onnx"
+    path.write_bytes(proto.SerializeToString())
+    x = RNG.standard_normal((5, 8), np.float32)
+    for source in (proto, path, str(path), path.read_bytes()):
+        f = eq.from_onnx(source)
+        np.testing.assert_allclose(f(x), want(x), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(f(x=x), f(x))
+        np.testing.assert_array_equal(f.run({"x": x})["y"], f(x))
+    assert list(f.inputs) == ["x"] and f.outputs == ("y",)
+
+
+def test_a_program_for_each_shape_is_kept() -> None:
+    proto, want = layer()
+    f = eq.from_onnx(proto)
+    for n in (1, 4, 1, 7):
+        x = RNG.standard_normal((n, 8), np.float32)
+        np.testing.assert_allclose(f(x), want(x), rtol=1e-5, atol=1e-6)
+    (explained,) = f.explain(x)
+    assert len(explained.kernels) == 1 and not f.on_host()
+
+
+def test_in_jitted_functions_and_gradients() -> None:
+    proto, want = layer()
+    f = eq.from_onnx(proto)
+    x = RNG.standard_normal((4, 8), np.float32)
+    both = eq.jit(lambda x: f(x * 2) + 1)
+    np.testing.assert_allclose(both(x), want(x * 2) + 1, rtol=1e-5, atol=1e-6)
+    slope = eq.grad(lambda x: f(x).sum())(x)
+    step = np.float32(1e-2)
+    for i in (0, 3):
+        d = np.zeros_like(x)
+        d[0, i] = step
+        fine = (want(x + d).sum() - want(x - d).sum()) / (2 * step)
+        assert abs(slope[0, i] - fine) < 1e-2 * max(1, abs(fine))
+
+
+def test_wrong_arguments_are_named() -> None:
+    f = eq.from_onnx(layer()[0])
+    x = np.zeros((2, 8), np.float32)
+    with pytest.raises(eq.OnnxError, match="input 'x' is missing"):
+        f()
+    with pytest.raises(eq.OnnxError, match="no input 'z'"):
+        f(z=x)
+    with pytest.raises(eq.OnnxError, match="twice"):
+        f(x, x=x)
+    with pytest.raises(eq.OnnxError, match="1 inputs"):
+        f(x, x)
+    with pytest.raises(eq.DTypeError, match="'x' has dtype float32, got float64"):
+        f(x.astype(float))
+    with pytest.raises(eq.ShapeError, match=r"'x' has shape \(any, 8\), got \(2, 9\)"):
+        f(np.zeros((2, 9), np.float32))
+
+
+def test_initializers_that_are_inputs_have_a_default() -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    w = np.float32([2, 3])
+    inputs = [value("x", [2]), value("w", [2])]
+    f = eq.from_onnx(model(nodes, inputs, [value("y", [2])], {"w": w}))
+    x = np.float32([1, 10])
+    np.testing.assert_array_equal(f(x), x * w)
+    np.testing.assert_array_equal(f(x, w=np.float32([5, 7])), [5, 70])
+    np.testing.assert_array_equal(f(x), x * w)
+
+
+# -- parts -----------------------------------------------------------------------------
+
+
+def test_shape_arithmetic_is_folded() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Concat", ["n", "rest"], ["to"], axis=0),
+        helper.make_node("Reshape", ["x", "to"], ["h"]),
+        helper.make_node("Exp", ["h"], ["y"]),
+    ]
+    initial = {"zero": np.array([0]), "rest": np.array([-1])}
+    f = eq.from_onnx(model(nodes, [value("x", None)], [value("y", None)], initial))
+    for shape in ((2, 3, 4), (5, 2)):
+        x = RNG.standard_normal(shape, np.float32)
+        np.testing.assert_allclose(f(x), np.exp(x).reshape(len(x), -1), rtol=1e-6)
+    assert not f.on_host() and len(f.explain(x)) == 1
+
+
+def test_a_shape_that_is_an_input_is_part_of_the_program() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "to"], ["y"])]
+    inputs = [value("x", [6]), value("to", [2], INT)]
+    f = eq.from_onnx(model(nodes, inputs, [value("y", None)]))
+    x = np.arange(6, dtype=np.float32)
+    for to in ([2, 3], [3, 2], [2, 3]):
+        np.testing.assert_array_equal(f(x, np.array(to)), x.reshape(to))
+    assert not f.on_host()
+
+
+def test_the_host_computes_what_depends_on_values() -> None:
+    nodes = [
+        helper.make_node("Sin", ["x"], ["a"]),
+        helper.make_node("Greater", ["a", "zero"], ["m"]),
+        helper.make_node("NonZero", ["m"], ["places"]),
+        helper.make_node("Transpose", ["places"], ["rows"]),
+        helper.make_node("GatherND", ["a", "rows"], ["some"]),
+        helper.make_node("Exp", ["some"], ["y"]),
+    ]
+    initial = {"zero": np.float32(0)}
+    f = eq.from_onnx(model(nodes, [value("x", None)], [value("y", None)], initial))
+    for n in (10, 30):
+        x = RNG.standard_normal(n, np.float32)
+        a = np.sin(x)
+        np.testing.assert_allclose(f(x), np.exp(a[a > 0]), rtol=1e-6)
+    (node,) = f.on_host()
+    assert "NonZero" in node and len(f.explain(x)) == 2
+
+
+def test_computed_counts_are_known_to_what_follows() -> None:
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+        helper.make_node("Cast", ["top"], ["k"], to=INT),
+        helper.make_node("Reshape", ["k", "one"], ["k1"]),
+        helper.make_node("TopK", ["x", "k1"], ["y", "i"]),
+    ]
+    f = eq.from_onnx(
+        model(nodes, [value("x", [5])], [value("y", None)], {"one": np.array([1])})
+    )
+    for top in (2, 4):
+        x = np.float32([0.5, -1, top, 1.5, 0])
+        np.testing.assert_array_equal(f(x), np.sort(x)[::-1][:top])
+    assert not f.on_host() and len(f.explain(x)) == 2
+
+
+def test_loops() -> None:
+    def body(limit: bool) -> Any:
+        stop = "over" if limit else "go"
+        nodes = [
+            helper.make_node("Mul", ["s", "two"], ["t"]),
+            helper.make_node("ReduceSum", ["t"], ["all"], keepdims=0),
+            helper.make_node("Less", ["all", "most"], ["over"]),
+            helper.make_node("Identity", ["t"], ["row"]),
+        ]
+        return helper.make_graph(
+            nodes,
+            "body",
+            [
+                value("i", [], INT),
+                value("go", [], TensorProto.BOOL),
+                value("s", [2]),
+            ],
+            [value(stop, [], TensorProto.BOOL), value("t", [2]), value("row", [2])],
+        )
+
+    initial = {"two": np.float32(2), "most": np.float32(100), "n": np.array(5)}
+    x = np.float32([1, 3])
+    steps = [x * 2**i for i in range(1, 9)]
+    for limit, count in ((False, 5), (True, 5)):
+        nodes = [
+            helper.make_node(
+                "Loop",
+                ["n" if not limit else "", "", "x"],
+                ["y", "rows"],
+                body=body(limit),
+            )
+        ]
+        f = eq.from_onnx(
+            model(
+                nodes,
+                [value("x", [2])],
+                [value("y", [2]), value("rows", None)],
+                initial,
+            )
+        )
+        y, rows = f(x)
+        np.testing.assert_array_equal(rows, np.stack(steps[:count]))
+        np.testing.assert_array_equal(y, steps[count - 1])
+        assert bool(f.on_host()) is limit
+
+
+def test_branches_are_programs_of_their_own() -> None:
+    def branch(op: str) -> Any:
+        nodes = [helper.make_node(op, ["x"], ["z"])]
+        return helper.make_graph(nodes, op, [], [value("z", None)])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"]),
+        helper.make_node(
+            "If", ["c"], ["y"], then_branch=branch("Exp"), else_branch=branch("Abs")
+        ),
+    ]
+    f = eq.from_onnx(
+        model(nodes, [value("x", [3])], [value("y", None)], {"zero": np.float32(0)})
+    )
+    x = np.float32([1, -0.5, 2])
+    np.testing.assert_allclose(f(x), np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(f(-x), np.abs(x))
+    assert not f.on_host()
+
+
+def test_functions_of_a_model_are_expanded() -> None:
+    inner = helper.make_function(
+        "mine",
+        "scaled",
+        ["v"],
+        ["w"],
+        [
+            helper.make_node("Constant", [], ["c"]),
+            helper.make_node("Mul", ["v", "c"], ["w"]),
+        ],
+        [helper.make_opsetid("", 21)],
+        ["by"],
+    )
+    ref = onnx.AttributeProto(name="value_float", ref_attr_name="by", type=1)
+    inner.node[0].attribute.append(ref)
+    nodes = [
+        helper.make_node("scaled", ["x"], ["h"], domain="mine", by=3.0),
+        helper.make_node("scaled", ["h"], ["y"], domain="mine", by=-2.0),
+    ]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    proto = model(
+        nodes, [value("x", [2])], [value("y", [2])], opsets=opsets, functions=[inner]
+    )
+    x = np.float32([1, 5])
+    f = eq.from_onnx(proto)
+    np.testing.assert_array_equal(f(x), -6 * x)
+    (explained,) = f.explain(x)
+    assert len(explained.kernels) == 1
+
+
+def test_text_and_small_types_stay_on_the_host() -> None:
+    nodes = [
+        helper.make_node("StringConcat", ["a", "b"], ["c"]),
+        helper.make_node("Cast", ["x"], ["q"], to=TensorProto.INT4),
+        helper.make_node("Cast", ["q"], ["r"], to=FLOAT),
+        helper.make_node("Exp", ["r"], ["y"]),
+    ]
+    text = TensorProto.STRING
+    inputs = [value("a", [2], text), value("b", [2], text), value("x", [3])]
+    f = eq.from_onnx(model(nodes, inputs, [value("c", [2], text), value("y", [3])]))
+    c, y = f(np.array(["p", "q"]), np.array(["r", "s"]), np.float32([1.5, -3, 7]))
+    assert c.tolist() == ["pr", "qs"]
+    np.testing.assert_allclose(y, np.exp(np.float32([1, -3, 7])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 12, 17, 24])
+def test_one_model_in_many_opsets(opset: int) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"], axis=-1 if opset >= 11 else 1),
+    ]
+    w = RNG.standard_normal((4, 6), np.float32)
+    f = eq.from_onnx(
+        model(nodes, [value("x", [3, 4])], [value("y", [3, 6])], {"w": w}, opset)
+    )
+    x = RNG.standard_normal((3, 4), np.float32)
+    e = np.exp(x @ w)
+    np.testing.assert_allclose(f(x), e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_the_interface_of_backends() -> None:
+    from eqsat.onnx import OnnxBackend
+
+    proto, want = layer()
+    x = RNG.standard_normal((2, 8), np.float32)
+    (y,) = OnnxBackend.prepare(proto).run([x])
+    np.testing.assert_allclose(y, want(x), rtol=1e-5, atol=1e-6)
+    assert OnnxBackend.supports_device("CPU")
+    assert not OnnxBackend.supports_device("CUDA:0")
