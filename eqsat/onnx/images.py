@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from collections.abc import Sequence
@@ -10,6 +11,28 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.table import ints, known, number, operator, sized
+from eqsat.support import EqsatError
+
+# -- files -----------------------------------------------------------------------------
+
+
+@operator("ImageDecoder", on_host=True)
+def image_decoder(data: Any, *, pixel_format: str) -> Any:
+    """The pixels of a file of an image, height × width × channels."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise EqsatError("ImageDecoder needs the package pillow") from error
+    with Image.open(io.BytesIO(known(data).tobytes())) as image:
+        width, height = image.size
+        sized((height, width, 4), np.uint8)
+        pixels = np.asarray(
+            image.convert("L" if pixel_format == "Grayscale" else "RGB")
+        )
+    if pixel_format == "Grayscale":
+        return pixels[:, :, None]
+    return pixels[:, :, ::-1] if pixel_format == "BGR" else pixels
+
 
 # -- resizing --------------------------------------------------------------------------
 
