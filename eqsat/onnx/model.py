@@ -47,6 +47,10 @@ class OnnxModel:
         """Types of inputs that have a value if none is given."""
         self.outputs = tuple(o.name for o in proto.graph.output)
         """Names of outputs."""
+        self._checks = {n: _check(n, t) for n, t in declared.items()}
+        self._optional = {
+            n for n, t in declared.items() if t.WhichOneof("value") == "optional_type"
+        }
         self._plans: dict[frozenset[str], Plan] = {}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -76,7 +80,8 @@ class OnnxModel:
 
     def _outputs(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         plan, values = self._planned(args, named)
-        return plan(values)
+        found = plan(values)
+        return [*map(_own, found)] if plan.on_host else found
 
     def _planned(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
@@ -92,8 +97,8 @@ class OnnxModel:
         return self._plans[key], values
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        known = {**self.inputs, **self.defaults}
-        names = [*self.inputs]
+        known = self._checks
+        names = self.inputs
         if len(args) > len(names):
             raise OnnxError(
                 f"the model has {len(names)} inputs ({', '.join(names)}), got "
@@ -106,46 +111,66 @@ class OnnxModel:
             if name in given:
                 raise OnnxError(f"input {name!r} is given twice")
             given[name] = value
-        for name, type_ in self.inputs.items():
-            if name not in given and not type_.HasField("optional_type"):
-                raise OnnxError(f"input {name!r} is missing")
-            given.setdefault(name, None)
-        return {n: _checked(n, known[n], v) for n, v in given.items()}
+        for name in names:
+            if name not in given:
+                if name not in self._optional:
+                    raise OnnxError(f"input {name!r} is missing")
+                given[name] = None
+        return {n: known[n](v) for n, v in given.items()}
 
 
-def _checked(name: str, type_: Any, value: Any) -> Any:
-    """An input as arrays, of the type that the model declares."""
+def _own(value: Any) -> Any:
+    """A result of the host in memory of its own: it may show an argument's."""
+    if isinstance(value, list):
+        return [*map(_own, value)]
+    is_view = isinstance(value, np.ndarray) and not value.flags.owndata
+    return value.copy() if is_view else value
+
+
+def _check(name: str, type_: Any) -> Callable[[Any], Any]:
+    """What takes an input as arrays, and raises where it is not of the type that the
+    model declares."""
     kind = type_.WhichOneof("value")
     if kind == "optional_type":
-        inner = type_.optional_type.elem_type
-        return None if value is None else _checked(name, inner, value)
+        inner = _check(name, type_.optional_type.elem_type)
+        return lambda value: None if value is None else inner(value)
     if kind == "sequence_type":
-        if not isinstance(value, (list, tuple)):
-            raise DTypeError(
-                f"input {name!r} is a sequence, got {type(value).__name__}"
-            )
-        return [_checked(name, type_.sequence_type.elem_type, v) for v in value]
+        return functools.partial(
+            _check_sequence, name, _check(name, type_.sequence_type.elem_type)
+        )
     if kind != "tensor_type":
         raise OnnxError(f"input {name!r}: {kind} is not supported")
-    wanted = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
-    array: Any = value if isinstance(value, Traced) else np.asarray(value)
-    if wanted.kind == "O" and array.dtype.kind in "US":
-        array = array.astype(object)
-    if array.dtype != wanted:
-        raise DTypeError(f"input {name!r} has dtype {wanted}, got {array.dtype}")
+    dtype = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
+    sizes = None
     if type_.tensor_type.HasField("shape"):
-        sizes = [
+        sizes = tuple(
             d.dim_value if d.HasField("dim_value") else None
             for d in type_.tensor_type.shape.dim
-        ]
-        fits = len(sizes) == len(array.shape) and all(
-            n is None or n == m for n, m in zip(sizes, array.shape, strict=True)
         )
-        if not fits:
-            shown = ", ".join("any" if n is None else str(n) for n in sizes)
-            raise ShapeError(
-                f"input {name!r} has shape ({shown}), got {tuple(array.shape)}"
-            )
+    return functools.partial(_check_array, name, dtype, sizes)
+
+
+def _check_sequence(name: str, check: Callable[[Any], Any], value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise DTypeError(f"input {name!r} is a sequence, got {type(value).__name__}")
+    return [*map(check, value)]
+
+
+def _check_array(
+    name: str, dtype: Any, sizes: tuple[int | None, ...] | None, value: Any
+) -> Any:
+    array: Any = value if isinstance(value, Traced) else np.asarray(value)
+    if dtype.kind == "O" and array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.dtype != dtype:
+        raise DTypeError(f"input {name!r} has dtype {dtype}, got {array.dtype}")
+    found = array.shape
+    if sizes is not None and (
+        len(sizes) != len(found)
+        or any(n is not None and n != m for n, m in zip(sizes, found, strict=True))
+    ):
+        shown = ", ".join("any" if n is None else str(n) for n in sizes)
+        raise ShapeError(f"input {name!r} has shape ({shown}), got {tuple(found)}")
     return array
 
 

@@ -48,6 +48,8 @@ class ModelGraph:
     outputs: list[str]
     constants: dict[str, np.ndarray[Any, Any]]
     nodes: list[Node]
+    types: list[Any] = field(default_factory=list)
+    """Of outputs, as messages of ONNX; none where the graph is a function."""
     captured: tuple[str, ...] = ()
     """Names that it reads of the graphs around it."""
 
@@ -129,7 +131,8 @@ class ModelReader:
             constants[name] = dense(sparse, self.folder, f"{what}: {name!r}")
         inputs = [i.name for i in proto.input]
         outputs = [o.name for o in proto.output]
-        made = ModelGraph(proto.name, inputs, outputs, constants, [])
+        types = [o.type for o in proto.output]
+        made = ModelGraph(proto.name, inputs, outputs, constants, [], types)
         self._fill(made, proto.node, self.opsets, set(outer), what)
         return made
 

@@ -18,7 +18,7 @@ from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
 from eqsat.onnx.run import Values, computed, execute, inline, within
 from eqsat.onnx.table import UnknownValueError
-from eqsat.support import DTypeError, OnnxError
+from eqsat.support import DTypeError, OnnxError, TraceError, at, caller_line
 from eqsat.terms import Traced, dtype_code
 
 CONSTANT, GIVEN = -2, -1
@@ -72,24 +72,36 @@ class Plan:
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
         self._inner: dict[int, Plan] = {}
         self._sizes = _of_sizes(graph)
-        self._makers = {n: node for node in graph.nodes for n in node.outputs if n}
 
     def __call__(self, values: Values) -> list[Any]:
         """The outputs, given inputs and what the graph reads around it."""
-        if any(isinstance(v, Traced) for v in values.values()):
-            values = {**values, **self.graph.constants}
-            execute(self.graph.nodes, values, inline)
-            return [values[n] for n in self.graph.outputs]
+        constants = self.graph.constants
+        if any(map(_is_traced, values.values())):
+            return self._within_a_trace({**constants, **values})
         while True:
-            there = {**self.graph.constants, **values}
+            there = dict(values)
             try:
                 for stage in self.stages:
                     self._run(stage, there)
-                return [there[n] for n in self.graph.outputs]
+                return [
+                    there[n] if n in there else constants[n].copy()
+                    for n in self.graph.outputs
+                ]
             except _AgainError:
                 self.called = None if self.called is None else []
                 self._stages = None
                 self._jitted.clear()
+
+    def _within_a_trace(self, values: Values) -> list[Any]:
+        """The outputs for traced values: all nodes become part of what is traced."""
+        try:
+            execute(self.graph.nodes, values, inline)
+        except UnknownValueError as error:
+            raise TraceError(
+                f"{error.node} needs values, so the model cannot be called in a traced "
+                f"function\n  call it outside{at(caller_line())}"
+            ) from None
+        return [values[n] for n in self.graph.outputs]
 
     @property
     def stages(self) -> list[Stage]:
@@ -147,17 +159,15 @@ class Plan:
 
     def _run(self, stage: Stage, there: Values) -> None:
         if stage.on_host:
-            for node in stage.nodes:
-                found = computed(node, there, self._body)
-                there.update(
-                    {n: v for n, v in zip(node.outputs, found, strict=False) if n}
-                )
+            values = {**self.graph.constants, **there}
+            execute(stage.nodes, values, self._body)
+            there.update({n: values[n] for n in stage.writes})
             return
         for name in stage.reads:
             if not _can_be_traced(there[name]):
                 self._to_host(stage, name)
         fixed = {n: there[n] for n in stage.reads if self._is_fixed(n, there[n])}
-        key = stage.place, tuple((n, _key(v)) for n, v in fixed.items())
+        key = stage, tuple((n, _key(v)) for n, v in fixed.items())
         names = [n for n in stage.reads if n not in fixed]
         jitted = self._jitted.get(key)
         if jitted is None:
@@ -196,7 +206,7 @@ class Plan:
         except UnknownValueError as error:
             names = [n for n, v in values.items() if v is error.value]
             made = [n for n in names if n in node.reads] or names
-            if made:
+            if made and made[0] not in self.demanded:
                 self.demanded.update(made[:1])
                 raise _AgainError from None
             self._move(node, "it needs a value that it computes itself")

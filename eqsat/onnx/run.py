@@ -85,7 +85,10 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = node.entry.function(*args, **attributes)
-    except (OnnxError, UnknownValueError):
+    except OnnxError:
+        raise
+    except UnknownValueError as error:
+        error.node = error.node or str(node)
         raise
     except Exception as error:
         kind = type(error).__name__

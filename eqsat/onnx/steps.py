@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.table import is_known, known, number, operator
+from eqsat.onnx.tensors import dtype_of
 from eqsat.support import EqsatError
 
 _Function = Callable[[Any], Any]
@@ -40,13 +41,22 @@ def loop(count: Any, condition: Any, *states: Any, body: Any, call: Any) -> Any:
             row.append(value)
         going = True if going_on is None else bool(number(going_on))
         i += 1
-    return *states, *(_stacked(r, 0) for r in rows)
+    types = body.types[1 + len(states) :]
+    return *states, *(_stacked(r, 0, t) for r, t in zip(rows, types, strict=True))
 
 
-def _stacked(values: list[Any], axis: int) -> Any:
-    if not values:
-        return np.zeros((0,), np.float32)
-    return np.stack(values, axis=axis)
+def _stacked(values: list[Any], axis: int, type_: Any) -> Any:
+    """Values of each step as one array; of no step, one of the declared type."""
+    if values:
+        return np.stack(values, axis=axis)
+    tensor = type_.tensor_type
+    if not tensor.HasField("shape") or not all(
+        d.HasField("dim_value") for d in tensor.shape.dim
+    ):
+        raise EqsatError("a loop of no steps, and the shape of what it gives is open")
+    sizes = [d.dim_value for d in tensor.shape.dim]
+    sizes.insert(axis, 0)
+    return np.zeros(sizes, dtype_of(tensor.elem_type, "an output of the body"))
 
 
 @operator("Scan", until=8)
@@ -112,8 +122,8 @@ def scan(
     where = scan_output_axes or [0] * outputs
     turned = scan_output_directions or [0] * outputs
     stacked = [
-        _stacked(r[::-1] if t else r, a)
-        for r, t, a in zip(rows, turned, where, strict=True)
+        _stacked(r[::-1] if t else r, a, type_)
+        for r, t, a, type_ in zip(rows, turned, where, body.types[count:], strict=True)
     ]
     return *states, *stacked
 
@@ -195,6 +205,8 @@ def _run(
     """
     x = np.swapaxes(x, 0, 1) if layout else x
     length = x.shape[0]
+    if length > MOST_STEPS and not is_known(x):
+        raise EqsatError(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if direction == "bidirectional" else 1
     outputs, lasts = [], []
     for d in range(count):

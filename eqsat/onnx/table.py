@@ -81,6 +81,8 @@ class UnknownValueError(EqsatError):
     def __init__(self, value: Any) -> None:
         super().__init__("the value of an input is not known while tracing")
         self.value = value
+        self.node = ""
+        """The node, as messages name it."""
 
 
 def known(value: Any) -> Any:
