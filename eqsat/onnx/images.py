@@ -46,7 +46,7 @@ def _places(how: str, n: int, m: int, scale: float, roi: tuple[float, float]) ->
         whole = scale * n - 1  # of results, of which the last may be a part
         return i * (n - 1) / whole if whole else np.zeros(m)
     if how == "pytorch_half_pixel":
-        return (i + 0.5) / scale - 0.5 if m > 1 else np.full(m, -0.5)
+        return (i + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
     if how == "tf_half_pixel_for_nn":
         return (i + 0.5) / scale
     if how == "half_pixel_symmetric":
@@ -170,7 +170,10 @@ def upsample_fixed(x: Any, *, mode: str, scales: Any) -> Any:
 
 
 def _by_scales(x: Any, scales: Sequence[float], mode: str) -> Any:
-    sizes = [math.floor(n * s) for n, s in zip(x.shape, scales, strict=True)]
+    sizes = [
+        math.floor(np.float32(n) * np.float32(s))  # as PyTorch and ONNX Runtime
+        for n, s in zip(x.shape, scales, strict=True)
+    ]
     attrs = {
         "nearest_mode": "floor",
         "exclude_outside": 0,
@@ -204,7 +207,7 @@ def resize(
     if scales is not None and known(scales).size:
         for a, s in zip(chosen, known(scales), strict=True):
             factors[a] = float(s)
-            wanted[a] = math.floor(x.shape[a] * float(s))
+            wanted[a] = math.floor(np.float32(x.shape[a]) * np.float32(s))
     else:
         given = ints(sizes) or []
         ratios = [n / x.shape[a] for a, n in zip(chosen, given, strict=True)]
