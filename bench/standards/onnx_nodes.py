@@ -42,6 +42,9 @@ def recognised(case: OnnxCase) -> Record | None:
     del alone.graph.output[1:]
     found: Record = {"op": case.op}
     for name, proto in (("all", case.model), ("first", alone)):
+        if found.get("all") == "one kernel":
+            found[name] = "one kernel"
+            continue
         model = eq.from_onnx(proto)
         kernels = [k for e in model.explain(*case.sets[0][0]) for k in e.kernels]
         kinds = [k.kind for k in kernels]

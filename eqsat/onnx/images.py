@@ -360,7 +360,8 @@ def _roi_align(
     output_height, output_width = cells
     x, rois, batch = known(x), known(rois), known(batch)
     height, width = x.shape[2:]
-    made = np.zeros((len(rois), x.shape[1], output_height, output_width), x.dtype)
+    shape = sized((len(rois), x.shape[1], output_height, output_width), x.dtype)
+    made = np.zeros(shape, x.dtype)
     for r, (roi, b) in enumerate(zip(rois, batch, strict=True)):
         x0, y0, x1, y1 = (float(v) * spatial_scale - shift for v in roi)
         w, h = x1 - x0, y1 - y0
@@ -405,7 +406,7 @@ def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float) 
     x, rois = known(x), known(rois)
     height, width = x.shape[2:]
     rows, columns = pooled_shape
-    made = np.zeros((len(rois), x.shape[1], rows, columns), x.dtype)
+    made = np.zeros(sized((len(rois), x.shape[1], rows, columns), x.dtype), x.dtype)
     for r, roi in enumerate(rois):
         b = int(roi[0])
         x0, y0, x1, y1 = (round(float(v) * spatial_scale) for v in roi[1:])

@@ -36,7 +36,10 @@ FAMILIES = (
 )
 MOST_NODES = 200_000
 """Nodes of a model, functions expanded."""
+MOST_DEPTH = 50
+"""Functions of a model that call each other."""
 _KINDS = AttributeProto.AttributeType
+_Around = tuple[set[str], set[str]]
 
 
 @dataclass(eq=False)
@@ -168,6 +171,11 @@ class ModelReader:
         key = (_domain(proto.domain), proto.name, proto.overload)
         if key in self.open:
             raise OnnxError(f"function {proto.name!r} calls itself")
+        if len(self.open) >= MOST_DEPTH:
+            raise OnnxError(
+                f"function {proto.name!r}: more than {MOST_DEPTH} functions that call "
+                "each other"
+            )
         self.open.append(key)
         what = f"function {proto.name!r}"
         nodes = [_bound(n, given) for n in proto.node]
@@ -192,7 +200,7 @@ class ModelReader:
         captured: dict[str, None] = {}
         for i, proto in enumerate(protos):
             self._count(1, what)
-            node = self.node(proto, i, opsets, there | outer)
+            node = self.node(proto, i, opsets, (there, outer))
             graph.nodes.append(node)
             for name in node.reads:
                 if name in there:
@@ -218,9 +226,10 @@ class ModelReader:
         graph.captured = tuple(captured)
 
     def node(
-        self, proto: Any, place: int, opsets: Mapping[str, int], outer: Iterable[str]
+        self, proto: Any, place: int, opsets: Mapping[str, int], around: _Around
     ) -> Node:
-        """A ``NodeProto`` with what computes it."""
+        """A ``NodeProto`` with what computes it; ``around`` are names that its graphs
+        may read."""
         domain = _domain(proto.domain)
         name = proto.name or f"{proto.op_type}_{place}"
         node = Node(
@@ -233,7 +242,7 @@ class ModelReader:
             node.reads = tuple(filter(None, node.inputs))
             return node
         schema = self._schema(node)
-        self._attributes(node, schema, outer)
+        self._attributes(node, schema, around)
         graphs = [g for v in node.attributes.values() for g in _graphs(v)]
         reads = dict.fromkeys(filter(None, node.inputs))
         for g in graphs:
@@ -277,7 +286,7 @@ class ModelReader:
             )
         return schema
 
-    def _attributes(self, node: Node, schema: Any, outer: Iterable[str]) -> None:
+    def _attributes(self, node: Node, schema: Any, around: _Around) -> None:
         """Read the attributes; those left out have the defaults of the schema."""
         known = schema.attributes
         for a in node.proto.attribute:
@@ -291,7 +300,7 @@ class ModelReader:
                     f"{node}: attribute {a.name!r} is {_KINDS.Name(a.type)}, expected "
                     f"{_KINDS.Name(wanted)}"
                 )
-            node.attributes[a.name] = self._value(a, node, outer)
+            node.attributes[a.name] = self._value(a, node, around)
         asked = None if node.entry is None else node.entry.parameters
         for name, spec in known.items():
             if name in node.attributes:
@@ -300,9 +309,9 @@ class ModelReader:
             elif spec.required:
                 raise OnnxError(f"{node}: attribute {name!r} is missing")
             elif spec.default_value.name and (asked is None or name in asked):
-                node.attributes[name] = self._value(spec.default_value, node, outer)
+                node.attributes[name] = self._value(spec.default_value, node, around)
 
-    def _value(self, a: Any, node: Node, outer: Iterable[str]) -> Any:
+    def _value(self, a: Any, node: Node, around: _Around) -> Any:
         what = f"{node}: attribute {a.name!r}"
         if a.ref_attr_name:
             raise OnnxError(f"{what} refers to {a.ref_attr_name!r} outside a function")
@@ -314,7 +323,7 @@ class ModelReader:
             reader = ModelReader(self.folder, node.opsets, ())
             reader.functions, reader.open = self.functions, self.open
             reader.left, reader.bodies = self.left, self.bodies
-            made = reader.graph(a.g, outer)
+            made = reader.graph(a.g, set().union(*around))
             self.left = reader.left
             return made
         value = onnx.helper.get_attribute_value(a)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import ints, known, number, operator
+from eqsat.onnx.table import ints, known, number, operator, sized
 
 
 @operator("SequenceConstruct")
@@ -194,7 +194,8 @@ def tf_idf(
             places[tuple(pool[i : i + n])] = gram
             gram += 1
     rows = known(x).reshape(1, -1) if x.ndim < 2 else known(x)
-    made = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
+    shape = sized((len(rows), max(ngram_indexes) + 1), np.float32)
+    made = np.zeros(shape, np.float32)
     for counts, row in zip(made, rows, strict=True):
         items = row.tolist()
         for n in range(min_gram_length, max_gram_length + 1):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import is_known, kind_of, known, operator
+from eqsat.onnx.table import is_known, kind_of, known, operator, sized
 
 # -- where windows lie -----------------------------------------------------------------
 
@@ -94,7 +94,13 @@ def _padded(
         each.append((a, max(b, (m - 1) * s + (k - 1) * d + 1 - n - a)))
     if not any(map(any, each)):
         return x
+    _fits(x, [(0, 0), (0, 0), *each])
     return np.pad(x, [(0, 0), (0, 0), *each], constant_values=fill)
+
+
+def _fits(x: Any, pads: Sequence[tuple[int, int]]) -> None:
+    """Raise what :func:`sized` does where x is too large with so much around it."""
+    sized((n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)), x.dtype)
 
 
 # -- convolutions ----------------------------------------------------------------------
@@ -116,6 +122,7 @@ def convolved(
         return y[:, :, 0]
     even = all(a == b >= 0 for a, b in pads)
     if not even:
+        _fits(x, [(0, 0), (0, 0), *pads])
         x = np.pad(x, [(0, 0), (0, 0), *pads])
         pads = [(0, 0)] * d
     if d == 2:
@@ -525,6 +532,7 @@ def max_unpool(
     ]
     shape = [*x.shape[:2], *natural]
     wanted = shape if sizes is None else [int(n) for n in known(sizes)]
+    sized(wanted, x.dtype)
     flat = known(places).reshape(-1)
     y = np.zeros(math.prod(wanted), x.dtype)
     if wanted != shape:  # places are those of the natural shape

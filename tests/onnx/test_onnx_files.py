@@ -187,6 +187,23 @@ def test_functions_that_grow_or_call_themselves() -> None:
     refused(made(call, functions=[*many, last]), "more than 200000 nodes")
 
 
+def test_functions_that_call_others_without_end() -> None:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    chain = [
+        helper.make_function(
+            "mine",
+            f"f{i}",
+            ["a"],
+            ["b"],
+            [helper.make_node(f"f{i + 1}", ["a"], ["b"], domain="mine")],
+            opsets,
+        )
+        for i in range(5000)
+    ]
+    call = helper.make_node("f0", ["x"], ["y"], domain="mine")
+    refused(made(call, functions=chain), "more than 50 functions that call each other")
+
+
 def test_sparse_tensors_are_bounded() -> None:
     proto = made()
     sparse = proto.graph.sparse_initializer.add()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from sizes import some
 
-pytest.importorskip("onnx")
+import eqsat as eq
+
+onnx = pytest.importorskip("onnx")
 
 DRAWN = "bernoulli"
 """Cases that hold what another generator has drawn."""
@@ -26,6 +31,26 @@ def test_models_of_one_node() -> None:
         if found != "passed" and not (refused or rounded or DRAWN in case.name):
             wrong[case.name] = why
     assert wrong == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50"])
+def test_networks_that_the_package_has(name: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    path = folder / f"light_{name}.onnx"
+    f = eq.from_onnx(path)
+    rng = np.random.default_rng(0)
+    x = {
+        n: rng.standard_normal(
+            [d.dim_value for d in t.tensor_type.shape.dim], np.float32
+        )
+        for n, t in f.inputs.items()
+    }
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for got, want in zip(f.run(x).values(), session.run(None, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    assert not f.on_host()
 
 
 def test_each_refusal_names_the_node() -> None:
