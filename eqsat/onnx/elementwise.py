@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import enter_all, is_known, kind_of, known, operator
+from eqsat.onnx.table import enter_all, is_known, kind_of, number, operator
+from eqsat.support import EqsatError
 
 # -- one expression of NumPy each ------------------------------------------------------
 
@@ -175,12 +176,10 @@ def dropout_in_training(
 ) -> Any:
     """x, as at inference; in training elements are dropped at random."""
     share = 0.5 if ratio is None else ratio
-    if (
-        training is None
-        or not bool(known(training))
-        or (is_known(share) and float(share) == 0)
-    ):
+    whole = training is None or not bool(number(training))
+    if whole or (is_known(share) and float(share) == 0):
         return (x, np.ones(x.shape, bool)) if call.outputs > 1 else x
-    known(x)  # drawn on the host, anew in each call
-    kept = np.random.RandomState(seed).uniform(size=x.shape) >= float(known(share))
+    if call.is_traced:
+        raise EqsatError("elements are dropped anew in each call")
+    kept = np.random.RandomState(seed).uniform(size=x.shape) >= float(share)
     return (x * kept / (1 - float(share))).astype(x.dtype), kept

@@ -23,7 +23,7 @@ def image_decoder(data: Any, *, pixel_format: str) -> Any:
         from PIL import Image
     except ImportError as error:
         raise EqsatError("ImageDecoder needs the package pillow") from error
-    with Image.open(io.BytesIO(known(data).tobytes())) as image:
+    with Image.open(io.BytesIO(data.tobytes())) as image:
         width, height = image.size
         sized((height, width, 4), np.uint8)
         pixels = np.asarray(
@@ -311,7 +311,7 @@ def grid_sample(
     return total.astype(x.dtype)
 
 
-@operator("RoiAlign", until=15)
+@operator("RoiAlign", until=15, on_host=True)
 def roi_align_before_half_pixels(
     x: Any,
     rois: Any,
@@ -328,7 +328,7 @@ def roi_align_before_half_pixels(
     return _roi_align(x, rois, batch, 0.0, mode, cells, sampling_ratio, spatial_scale)
 
 
-@operator("RoiAlign", since=16)
+@operator("RoiAlign", since=16, on_host=True)
 def roi_align(
     x: Any,
     rois: Any,
@@ -358,7 +358,6 @@ def _roi_align(
     spatial_scale: float,
 ) -> Any:
     output_height, output_width = cells
-    x, rois, batch = known(x), known(rois), known(batch)
     height, width = x.shape[2:]
     shape = sized((len(rois), x.shape[1], output_height, output_width), x.dtype)
     made = np.zeros(shape, x.dtype)
@@ -403,7 +402,6 @@ def _linear_at(places: Any, n: int) -> tuple[Any, Any]:
 @operator("MaxRoiPool", on_host=True)
 def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float) -> Any:
     """The largest element in each cell of each region."""
-    x, rois = known(x), known(rois)
     height, width = x.shape[2:]
     rows, columns = pooled_shape
     made = np.zeros(sized((len(rois), x.shape[1], rows, columns), x.dtype), x.dtype)
@@ -437,7 +435,6 @@ def non_max_suppression(
 ) -> Any:
     """Batch, class and box of the best boxes of each class that overlap no better
     one."""
-    boxes, scores = known(boxes), known(scores)
     limit = 0 if most is None else number(most)
     least = -np.inf if threshold is None else number(threshold)
     share = 0.0 if overlap is None else number(overlap)

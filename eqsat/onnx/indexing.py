@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import copied, ints, known, operator
+from eqsat.onnx.table import copied, ints, operator
 
 
 @operator("Slice", until=9)
@@ -128,10 +128,10 @@ def tensor_scatter(
     return np.moveaxis(y, 1, a)
 
 
-@operator("Compress")
+@operator("Compress", on_host=True)
 def compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
     """Slices of x where a condition holds."""
-    places = np.nonzero(known(condition))[0]
+    places = np.nonzero(condition)[0]
     return np.take(x.reshape(-1) if axis is None else x, places, axis=axis or 0)
 
 

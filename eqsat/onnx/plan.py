@@ -204,6 +204,8 @@ class Plan:
         try:
             found = computed(node, values, inline)
         except UnknownValueError as error:
+            if error.value.size > _FEW:
+                self._move(node, "it needs the values of a large array")
             names = [n for n, v in values.items() if v is error.value]
             made = [n for n in names if n in node.reads] or names
             if made and made[0] not in self.demanded:
@@ -211,8 +213,6 @@ class Plan:
                 raise _AgainError from None
             self._move(node, "it needs a value that it computes itself")
         except OnnxError as error:
-            if not any(_is_traced(values[n]) for n in node.reads):
-                raise
             self._move(node, str(error.__cause__ or error))
         for name, value in zip(node.outputs, found, strict=False):
             if name and not _can_be_traced(value):

@@ -13,8 +13,8 @@ import onnx.defs
 from onnx import FunctionProto, TypeProto
 
 from eqsat.onnx.nodes import ModelGraph, ModelReader, Node
-from eqsat.onnx.table import UnknownValueError
-from eqsat.support import OnnxError
+from eqsat.onnx.table import UnknownValueError, is_known
+from eqsat.support import EqsatError, OnnxError
 
 Values = dict[str, Any]
 Body = Callable[[ModelGraph, Sequence[Any], Values], list[Any]]
@@ -28,6 +28,11 @@ class Call:
     node: Node
     around: Values
     body: Body
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the node is part of a program."""
+        return self.body is inline
 
     @property
     def outputs(self) -> int:
@@ -79,6 +84,7 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
         if node.entry is None:
             given = iter(body(body_of(node, args), args, {}))
             return [next(given) if name else None for name in node.outputs]
+        _refuse_in_trace(node, args, body)
         attributes = dict(node.attributes)
         if "call" in node.entry.parameters:
             attributes["call"] = Call(node, values, body)
@@ -97,6 +103,14 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
     if len(found) < len(node.outputs):
         raise OnnxError(f"{node}: output {node.outputs[len(found)]!r} is not supported")
     return [_typed(v, i, node, args) for i, v in enumerate(found)]
+
+
+def _refuse_in_trace(node: Node, args: Sequence[Any], body: Body) -> None:
+    """Raise :class:`EqsatError` for a node of the host within what is traced."""
+    entry = node.entry
+    if entry is not None and entry.on_host and body is inline:
+        if entry.drawn or not is_known(*args):
+            raise EqsatError("NumPy computes it, on the host")
 
 
 def _typed(value: Any, place: int, node: Node, args: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat.onnx.table import ints, kind_of, known, number, operator, sized
+from eqsat.onnx.table import host_array, ints, kind_of, known, number, operator, sized
 from eqsat.onnx.tensors import dtype_of
 
 
@@ -268,7 +268,7 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
     if x.dtype == dtype:
         return x
     if x.dtype.kind == "O":
-        texts = [str(v) for v in known(x).reshape(-1)]
+        texts = [str(v) for v in host_array(x).reshape(-1)]
         if dtype.kind in "iu":
             numbers = np.array([int(float(t)) for t in texts])
         else:
@@ -276,14 +276,14 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
         return numbers.astype(dtype).reshape(x.shape)
     if dtype.kind == "O":
         made = np.empty(x.size, object)
-        made[:] = [_text(v) for v in known(x).reshape(-1)]
+        made[:] = [_text(v) for v in host_array(x).reshape(-1)]
         return made.reshape(x.shape)
     if dtype.name.startswith("float8") or dtype.name.startswith("float4"):
-        return _to_tiny(known(x), dtype, saturate, mode)
+        return _to_tiny(host_array(x), dtype, saturate, mode)
     if dtype.kind == "V" and kind_of(np.empty(0, dtype)) != "f" == kind_of(x):
-        return np.trunc(known(x).astype(np.float32)).astype(np.int32).astype(dtype)
+        return np.trunc(host_array(x).astype(np.float32)).astype(np.int32).astype(dtype)
     if np.dtype(x.dtype).kind == "V" and dtype.kind == "b":
-        return known(x).astype(np.float32) != 0
+        return host_array(x).astype(np.float32) != 0
     return x.astype(dtype)
 
 
@@ -337,7 +337,7 @@ def cast_to(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> An
 @operator("BitCast")
 def bit_cast(x: Any, *, to: int) -> Any:
     """The bits of x as another type of the same size."""
-    return np.ascontiguousarray(known(x)).reshape(x.shape).view(dtype_of(to, "to"))
+    return np.ascontiguousarray(host_array(x)).reshape(x.shape).view(dtype_of(to, "to"))
 
 
 # -- drawn at random -------------------------------------------------------------------
@@ -348,7 +348,7 @@ def _drawn(shape: Any, dtype: Any, seed: float | None) -> Any:
     return np.random.default_rng(None if seed is None else int(seed))
 
 
-@operator("RandomNormal", "RandomUniform", on_host=True)
+@operator("RandomNormal", "RandomUniform", drawn=True)
 def random(
     *,
     shape: Any,
@@ -369,7 +369,7 @@ def random(
     return rng.uniform(low, high, shape).astype(kind)
 
 
-@operator("RandomNormalLike", "RandomUniformLike", on_host=True)
+@operator("RandomNormalLike", "RandomUniformLike", drawn=True)
 def random_like(
     x: Any,
     *,
@@ -395,14 +395,14 @@ def random_like(
     )
 
 
-@operator("Bernoulli", on_host=True)
+@operator("Bernoulli", drawn=True)
 def bernoulli(x: Any, *, dtype: int | None = None, seed: float | None = None) -> Any:
     """1 with the probability that x says."""
     kind = x.dtype if dtype is None else dtype_of(dtype, "dtype")
-    return (_drawn(x.shape, kind, seed).uniform(size=x.shape) < known(x)).astype(kind)
+    return (_drawn(x.shape, kind, seed).uniform(size=x.shape) < x).astype(kind)
 
 
-@operator("Multinomial", on_host=True)
+@operator("Multinomial", drawn=True)
 def multinomial(
     x: Any, *, dtype: int, sample_size: int, seed: float | None = None
 ) -> Any:

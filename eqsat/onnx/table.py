@@ -32,6 +32,7 @@ class Implementation(NamedTuple):
     since: int
     until: int
     on_host: bool
+    drawn: bool
     parameters: frozenset[str]
     """Attributes that it takes, and what it asks for by name: ``call``."""
 
@@ -46,15 +47,16 @@ def operator(
     until: int = 10**6,
     domain: str = "",
     on_host: bool = False,
+    drawn: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Enter a function under ``names``. ``on_host``: NumPy runs it, since its results
-    depend on values in a way that no program has."""
+    depend on values in a way that no program has; ``drawn``: on chance."""
 
     def enter(function: Handler) -> Handler:
         kinds = inspect.signature(function).parameters.values()
         asked = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
         for name in names:
-            row = Implementation(function, since, until, on_host, asked)
+            row = Implementation(function, since, until, on_host or drawn, drawn, asked)
             OPERATORS.setdefault((domain, name), []).append(row)
         return function
 
@@ -90,6 +92,14 @@ def known(value: Any) -> Any:
     one."""
     if isinstance(value, Traced):
         raise UnknownValueError(value)
+    return value
+
+
+def host_array(value: Any) -> Any:
+    """``value``, an array of NumPy; raises :class:`EqsatError` for a traced one, so
+    that the node runs on the host."""
+    if isinstance(value, Traced):
+        raise EqsatError("NumPy computes it")
     return value
 
 

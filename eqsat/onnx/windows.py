@@ -510,7 +510,7 @@ def global_lp_pool(x: Any, *, p: int) -> Any:
     return np.sum(np.abs(x) ** p, axis=axes, keepdims=True) ** (1 / p)
 
 
-@operator("MaxUnpool")
+@operator("MaxUnpool", on_host=True)
 def max_unpool(
     x: Any,
     places: Any,
@@ -531,14 +531,14 @@ def max_unpool(
         )
     ]
     shape = [*x.shape[:2], *natural]
-    wanted = shape if sizes is None else [int(n) for n in known(sizes)]
+    wanted = shape if sizes is None else [int(n) for n in sizes]
     sized(wanted, x.dtype)
-    flat = known(places).reshape(-1)
+    flat = places.reshape(-1)
     y = np.zeros(math.prod(wanted), x.dtype)
     if wanted != shape:  # places are those of the natural shape
         grid = np.unravel_index(flat, shape)
         flat = np.ravel_multi_index(grid, wanted)
-    y[flat] = known(x).reshape(-1)
+    y[flat] = x.reshape(-1)
     return y.reshape(wanted)
 
 

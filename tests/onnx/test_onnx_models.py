@@ -313,3 +313,63 @@ def test_the_interface_of_backends() -> None:
     np.testing.assert_allclose(y, want(x), rtol=1e-5, atol=1e-6)
     assert OnnxBackend.supports_device("CPU")
     assert not OnnxBackend.supports_device("CUDA:0")
+
+
+def test_random_numbers_are_drawn_in_each_call() -> None:
+    draws = helper.make_node("RandomUniformLike", ["v"], ["w"])
+    opsets = [helper.make_opsetid("", 21)]
+    inner = helper.make_function("mine", "noise", ["v"], ["w"], [draws], opsets)
+    branch = helper.make_graph([draws], "branch", [], [value("w", None)])
+    branch.node[0].input[0] = "x"
+    drop = ["x", "half", "yes"]
+    nodes = [
+        helper.make_node("noise", ["x"], ["a"], domain="mine"),
+        helper.make_node("If", ["yes"], ["b"], then_branch=branch, else_branch=branch),
+        helper.make_node("Dropout", drop, ["c"]),
+        helper.make_node("Dropout", ["ones", "half", "yes"], ["d"]),
+        helper.make_node("RandomNormal", [], ["e"], shape=[50]),
+        *(helper.make_node("Exp", [n], [n.upper()]) for n in "abcde"),
+    ]
+    initial = {
+        "half": np.float32(0.5),
+        "yes": np.array(True),
+        "ones": np.ones(50, np.float32),
+    }
+    outputs = [value(n.upper(), None) for n in "abcde"]
+    opsets.append(helper.make_opsetid("mine", 1))
+    proto = model(
+        nodes, [value("x", [50])], outputs, initial, opsets=opsets, functions=[inner]
+    )
+    f = eq.from_onnx(proto)
+    x = np.ones(50, np.float32)
+    for first, second in zip(f(x), f(x), strict=True):
+        assert first.shape == (50,) and (first != second).any()
+
+
+def test_large_arrays_are_no_part_of_a_program() -> None:
+    attrs = {"output_height": 2, "output_width": 2}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("RoiAlign", ["h", "boxes", "batch"], ["y"], **attrs),
+        helper.make_node("Reshape", ["y", "to"], ["z"]),
+    ]
+    initial = {"batch": np.array([0, 0])}
+    inputs = [value("x", [1, 1, 6, 6]), value("boxes", [2, 4]), value("to", [1], INT)]
+    f = eq.from_onnx(model(nodes, inputs, [value("z", None)], initial))
+    boxes = np.float32([[0, 0, 3, 3], [1, 1, 5, 5]])
+    for _ in range(3):
+        x = RNG.standard_normal((1, 1, 6, 6), np.float32)
+        assert f(x, boxes, np.array([-1])).shape == (8,)
+    (node,) = f.on_host()
+    assert "RoiAlign" in node
+    counted = sum(len(p._jitted) for p in f._plans.values())
+    assert counted == 2, "a program for each image"
+
+
+def test_models_with_parts_on_the_host_refuse_tracing() -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    f = eq.from_onnx(model(nodes, [value("x", [3])], [value("y", None, INT)]))
+    x = np.float32([0, 1, 2])
+    np.testing.assert_array_equal(f(x), [[1, 2]])
+    with pytest.raises(eq.EqsatError, match="NonZero"):
+        eq.jit(lambda x: f(x))(x)
