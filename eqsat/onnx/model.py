@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from eqsat.explain import Explanation
 from eqsat.jit import jit
-from eqsat.onnx.nodes import ModelGraph, ModelReader, versions
+from eqsat.onnx.nodes import ModelGraph, ModelReader, detached, versions
 from eqsat.onnx.plan import Compile, Plan
 from eqsat.onnx.tensors import dtype_of
 from eqsat.support import DTypeError, OnnxError, ShapeError, nearest
@@ -40,7 +40,7 @@ class OnnxModel:
         self._compile = compile
         self._graph = ModelReader(folder, opsets, proto.functions).graph(proto.graph)
         initial = self._graph.constants
-        declared = {i.name: i.type for i in proto.graph.input}
+        declared = {i.name: detached(i.type) for i in proto.graph.input}
         self.inputs = {n: declared[n] for n in declared if n not in initial}
         """Types of inputs by name, as messages of ONNX."""
         self.defaults = {n: declared[n] for n in declared if n in initial}

@@ -73,6 +73,7 @@ class Node:
     body: ModelGraph | None
     """Of a function whose body does not depend on types."""
     proto: Any
+    """A ``NodeProto`` of its own, of a function whose body depends on types."""
     reads: tuple[str, ...] = ()
     """Names that it reads, those of its graphs too."""
     alike: tuple[int | None, ...] = ()
@@ -134,7 +135,7 @@ class ModelReader:
             constants[name] = dense(sparse, self.folder, f"{what}: {name!r}")
         inputs = [i.name for i in proto.input]
         outputs = [o.name for o in proto.output]
-        types = [o.type for o in proto.output]
+        types = [detached(o.type) for o in proto.output]
         made = ModelGraph(proto.name, inputs, outputs, constants, [], types)
         self._fill(made, proto.node, self.opsets, set(outer), what)
         return made
@@ -162,7 +163,7 @@ class ModelReader:
         given = {a.name: a for a in proto.attribute_proto}
         known = {*given, *proto.attribute}
         for a in call.attribute:
-            if a.name not in known and a.name != "broadcast":
+            if a.name not in known:
                 raise OnnxError(
                     f"node {call.name!r}: function {proto.name!r} has no attribute "
                     f"{a.name!r}{nearest(a.name, known)}"
@@ -234,7 +235,7 @@ class ModelReader:
         name = proto.name or f"{proto.op_type}_{place}"
         node = Node(
             *(name, proto.op_type, domain, opsets, tuple(proto.input)),
-            *(tuple(proto.output), {}, None, None, proto),
+            *(tuple(proto.output), {}, None, None, None),
         )
         own = self.functions.get((domain, proto.op_type, proto.overload))
         if own is not None:
@@ -242,7 +243,9 @@ class ModelReader:
             node.reads = tuple(filter(None, node.inputs))
             return node
         schema = self._schema(node)
-        self._attributes(node, schema, around)
+        self._attributes(node, schema, proto, around)
+        if node.entry is None:
+            node.proto = detached(proto)
         graphs = [g for v in node.attributes.values() for g in _graphs(v)]
         reads = dict.fromkeys(filter(None, node.inputs))
         for g in graphs:
@@ -286,10 +289,10 @@ class ModelReader:
             )
         return schema
 
-    def _attributes(self, node: Node, schema: Any, around: _Around) -> None:
+    def _attributes(self, node: Node, schema: Any, proto: Any, around: _Around) -> None:
         """Read the attributes; those left out have the defaults of the schema."""
         known = schema.attributes
-        for a in node.proto.attribute:
+        for a in proto.attribute:
             if a.name not in known:
                 raise OnnxError(
                     f"{node}: unknown attribute {a.name!r}{nearest(a.name, known)}"
@@ -349,6 +352,11 @@ def _alike(schema: Any) -> tuple[int | None, ...]:
         kinds.index(o.type_str) if o.is_homogeneous and o.type_str in kinds else None
         for o in schema.outputs
     )
+
+
+def detached(message: Any) -> Any:
+    """A message of its own: a part of another keeps all of that in memory."""
+    return type(message).FromString(message.SerializeToString())
 
 
 def _domain(name: str) -> str:
