@@ -29,6 +29,8 @@ _FEW = 64
 numbers."""
 _MOST_KEPT = 256
 """Segments for different known values that are kept."""
+_REPEATED = frozenset({"Loop", "Scan"})
+"""Operators whose graphs see other values in each step."""
 _SIZES = frozenset("Shape Size".split())
 Compile = Callable[[Callable[..., Any]], Jit]
 
@@ -207,9 +209,12 @@ class Plan:
             if error.value.size > _FEW:
                 self._move(node, "it needs the values of a large array")
             names = [n for n, v in values.items() if v is error.value]
-            made = [n for n in names if n in node.reads] or names
-            if made and made[0] not in self.demanded:
-                self.demanded.update(made[:1])
+            made = [n for n in names if n in node.reads][:1] or names[:1]
+            if not made and node.op not in _REPEATED:  # computed in the node's graph
+                made = [n for n in node.reads if _may_be_a_shape(values[n])]
+            wanted = [n for n in made if n not in self.demanded]
+            if wanted:
+                self.demanded.update(wanted)
                 raise _AgainError from None
             self._move(node, "it needs a value that it computes itself")
         except OnnxError as error:
@@ -281,6 +286,12 @@ def _is_traced(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_is_traced, value))
     return isinstance(value, Traced)
+
+
+def _may_be_a_shape(value: Any) -> bool:
+    """Whether a traced value is a few integers."""
+    few = _is_traced(value) and getattr(value, "size", _FEW + 1) <= _FEW
+    return few and np.dtype(value.dtype).kind in "iu"
 
 
 def _can_be_traced(value: Any) -> bool:
