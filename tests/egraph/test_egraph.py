@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,7 +26,9 @@ from sizes import examples, some
 import eqsat as eq
 from eqsat.demo import block
 from eqsat.egraph import Engine, open_engine
+from eqsat.egraph.normal_form import normal_forms
 from eqsat.egraph.snapshot import EGraph
+from eqsat.rulelang import default_rules
 from eqsat.support.egglog_engine import bindings
 from eqsat.terms.signature import broadcast
 
@@ -50,6 +53,15 @@ def run(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_no_rule_joins_arrays_by_their_dtype() -> None:
+    """All of a program have the same: the engine would look at all pairs of them."""
+    forms = normal_forms(default_rules())
+    for r in default_rules():
+        for entry in forms.entries(r):
+            text = " ".join(forms.forms(entry, False))
+            assert not re.search(r"\(= \(dtype \S+ \(dtype|\(= \(dtype \S+\) \(", text)
 
 
 @pytest.fixture

@@ -57,6 +57,12 @@ LINES = """
     u = np.full_like(u, 300.7)
     u = np.full_like(u, np.int64(300))
     u = np.full((3,), -1, 'uint8') + u[:3]
+    x = np.max(x, initial=np.float16('inf'))
+    x = np.min(x.astype('i1'), (), initial=np.float32(1e10))
+    u = np.max(u.astype('i1'), initial=np.int64(300))
+    x = np.sum(x, initial=np.float32('nan'))
+    x = np.prod(u, initial=np.int64(300))
+    u = np.max(u, initial=np.float32(7.5))
     f = np.average(np.zeros((0, 3)) + f[0], 1)
     f = np.average(np.zeros((0, 3)) + f[0], 0)
     m = np.full_like(m, 2**63)
