@@ -1,0 +1,300 @@
+"""Operators that compute element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.pytorch.table import (
+    TABLE,
+    Handler,
+    aten,
+    cast,
+    is_array,
+    kind_of,
+    result_type,
+)
+
+F32 = np.dtype(np.float32)
+
+
+def pointwise(function: Handler, floats: bool = False) -> Handler:
+    """``function`` of arguments in their common dtype. ``floats``: integers are
+    computed as float32."""
+
+    def call(*args: Any) -> Any:
+        dtype = result_type(*args)
+        if floats and kind_of(dtype) in "bi":
+            dtype = F32
+        return function(*(cast(a, dtype) for a in args))
+
+    return call
+
+
+SAME: dict[str, Handler] = {
+    "abs": np.abs,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_not": np.invert,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "eq": np.equal,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "isnan": np.isnan,
+    "le": np.less_equal,
+    "lt": np.less,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "mul": np.multiply,
+    "ne": np.not_equal,
+    "neg": np.negative,
+    "relu": ops.relu,
+    "sign": np.sign,
+    "square": np.square,
+}
+"""In the common dtype of the arguments."""
+
+FLOATS: dict[str, Handler] = {
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "atanh": np.arctanh,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "erf": ops.erf,
+    "erfc": ops.erfc,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "logaddexp": np.logaddexp,
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": ops.sigmoid,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+"""In floats, of integers too."""
+
+TABLE.update({name: pointwise(f) for name, f in SAME.items()})
+TABLE.update({name: pointwise(f, floats=True) for name, f in FLOATS.items()})
+
+
+@aten("add", in_float32=False)
+def add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    """x + alpha y; of bools, or."""
+    dtype = result_type(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
+    return x + y if alpha == 1 else x + y * alpha
+
+
+@aten("sub", in_float32=False)
+def sub(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    """x - alpha y."""
+    dtype = result_type(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
+    return x - y if alpha == 1 else x - y * alpha
+
+
+@aten("rsub", in_float32=False)
+def rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
+    """y - alpha x."""
+    return sub(y, x, alpha=alpha)
+
+
+@aten("div", in_float32=False)
+def div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    """x / y, rounded to integers down or towards 0 where ``rounding_mode`` says so."""
+    dtype = result_type(x, y)
+    if rounding_mode is None:
+        dtype = F32 if kind_of(dtype) in "bi" else dtype
+        return cast(x, dtype) / cast(y, dtype)
+    if kind_of(dtype) == "f" or dtype.kind == "b":
+        # floor_divide of floats has cases of its own for infinities and signs of 0
+        raise TypeError(f"rounding_mode={rounding_mode!r} of {dtype}")
+    x, y = cast(x, dtype), cast(y, dtype)
+    down = x // y
+    if rounding_mode == "floor" or dtype.kind == "u":
+        return down
+    return down + cast((down < 0) & (down * y != x), dtype)
+
+
+@aten("floor_divide", in_float32=False)
+def floor_divide(x: Any, y: Any) -> Any:
+    """⌊x / y⌋ of integers."""
+    return div(x, y, rounding_mode="floor")
+
+
+@aten("remainder", in_float32=False)
+def remainder(x: Any, y: Any) -> Any:
+    """The remainder, with the sign of y."""
+    return pointwise(np.remainder)(x, y)
+
+
+@aten("fmod", in_float32=False)
+def fmod(x: Any, y: Any) -> Any:
+    """The remainder, with the sign of x."""
+    return pointwise(np.fmod)(x, y)
+
+
+@aten("pow", in_float32=False)
+def power(x: Any, y: Any) -> Any:
+    """xʸ."""
+    dtype = result_type(x, y)
+    x = cast(x, dtype) if is_array(x) else np.asarray(x, dtype)
+    if not is_array(y) and float(y).is_integer() and kind_of(dtype) == "f":
+        return x ** int(y)
+    return np.power(x, cast(y, dtype))
+
+
+for _name, _function in {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round": np.rint,
+    "trunc": np.trunc,
+}.items():
+    TABLE[f"{_name}.default"] = (
+        lambda x, _f=_function: x if kind_of(x) in "bi" else _f(x)
+    )
+
+
+for _name, _function in {
+    "logical_and": np.logical_and,
+    "logical_not": np.logical_not,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}.items():
+    TABLE[_name] = _function
+
+TABLE["isinf"] = lambda x: (
+    np.zeros(x.shape, bool) if kind_of(x) in "bi" else np.isinf(x)
+)
+TABLE["isfinite"] = lambda x: (
+    np.ones(x.shape, bool) if kind_of(x) in "bi" else np.isfinite(x)
+)
+
+
+@aten("where.self", in_float32=False)
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition is true, else y."""
+    dtype = result_type(x, y)
+    return np.where(condition != 0, cast(x, dtype), cast(y, dtype))
+
+
+@aten("masked_fill", in_float32=False)
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    """``value`` where the mask is true, else x."""
+    return np.where(mask, cast(value, x.dtype), x)
+
+
+@aten("clamp", in_float32=False)
+def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
+    """x between two bounds, each of which may be left out."""
+    dtype = result_type(*(v for v in (x, low, high) if v is not None))
+    y = cast(x, dtype)
+    y = y if low is None else np.maximum(y, cast(low, dtype))
+    return y if high is None else np.minimum(y, cast(high, dtype))
+
+
+@aten("clamp_min", in_float32=False)
+def clamp_min(x: Any, low: Any) -> Any:
+    """x, or ``low`` where that is larger."""
+    return clamp(x, low)
+
+
+@aten("clamp_max", in_float32=False)
+def clamp_max(x: Any, high: Any) -> Any:
+    """x, or ``high`` where that is smaller."""
+    return clamp(x, None, high)
+
+
+# -- activations -----------------------------------------------------------------------
+
+
+@aten("gelu")
+def gelu(x: Any, *, approximate: str = "none") -> Any:
+    """x Φ(x), or its approximation by tanh."""
+    return ops.gelu(x) if approximate == "none" else ops.gelu_tanh(x)
+
+
+@aten("silu")
+def silu(x: Any) -> Any:
+    """x σ(x)."""
+    return ops.silu(x)
+
+
+@aten("leaky_relu")
+def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
+    """x above 0, else slope x."""
+    return np.where(x > 0, x, x * slope)
+
+
+@aten("elu")
+def elu(x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    """scale x above 0, else scale alpha (eˣ - 1)."""
+    below = np.expm1(np.minimum(x, 0) * input_scale) * (alpha * scale)
+    return np.where(x > 0, x * scale, below)
+
+
+@aten("hardtanh", in_float32=False)
+def hardtanh(x: Any, low: Any = -1, high: Any = 1) -> Any:
+    """x between two numbers."""
+    return np.minimum(np.maximum(x, low), high)
+
+
+@aten("softplus")
+def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    """ln(1 + e^(beta x)) / beta, and x where beta x exceeds the threshold."""
+    y = ops.softplus(x * beta) / beta
+    return np.where(x * beta > threshold, x, y)
+
+
+@aten("gelu_backward")
+def gelu_backward(g: Any, x: Any, *, approximate: str = "none") -> Any:
+    """g times the slope of gelu."""
+    if approximate == "none":
+        density = np.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return g * (0.5 * (1 + ops.erf(x * math.sqrt(0.5))) + x * density)
+    c, k = math.sqrt(2 / math.pi), 0.044715
+    t = np.tanh(c * (x + k * x * x * x))
+    inner = c * (1 + 3 * k * x * x)
+    return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+
+
+@aten("sigmoid_backward")
+def sigmoid_backward(g: Any, y: Any) -> Any:
+    """g y (1 - y)."""
+    return g * (y * (1 - y))
+
+
+@aten("tanh_backward")
+def tanh_backward(g: Any, y: Any) -> Any:
+    """g (1 - y²)."""
+    return g * (1 - y * y)
+
+
+@aten("silu_backward")
+def silu_backward(g: Any, x: Any) -> Any:
+    """g times the slope of silu."""
+    s = ops.sigmoid(x)
+    return g * (s * (1 + x * (1 - s)))
+
+
+@aten("threshold_backward", in_float32=False)
+def threshold_backward(g: Any, x: Any, threshold: Any) -> Any:
+    """g where x exceeds the threshold, else 0; NaN lets it pass."""
+    return np.where(x <= threshold, np.zeros((), g.dtype), g)

@@ -1,0 +1,148 @@
+"""The table of ATen's operators: which function over NumPy computes which one.
+
+A function takes the arguments of the operator, tensors as arrays or traced values, and
+returns an array or a tuple of them. What it returns is cast to the dtype that PyTorch
+gives the result, so a function has to see to values, not to dtypes of results.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from eqsat.terms import BF16, Traced
+
+Handler = Callable[..., Any]
+
+TABLE: dict[str, Handler] = {}
+"""By the name of the operator, ``add``, or that of one overload, ``sum.dim_IntList``."""
+VIEWS: set[str] = set()
+"""Names of operators whose results PyTorch gives without a copy."""
+
+_HALVES = (np.dtype(np.float16), np.dtype(BF16))
+
+
+def aten(*names: str, in_float32: bool = True) -> Callable[[Handler], Handler]:
+    """Enter a function under ``names``. ``in_float32``: of float16 and bfloat16 it is
+    computed in float32, as PyTorch does inside of an operator."""
+
+    def enter(function: Handler) -> Handler:
+        entered = widened(function) if in_float32 else function
+        TABLE.update(dict.fromkeys(names, entered))
+        return function
+
+    return enter
+
+
+def entry_for(name: str) -> Handler | None:
+    """The function for an overload such as ``add.Tensor``."""
+    return TABLE.get(name) or TABLE.get(name.rpartition(".")[0])
+
+
+def is_view(name: str) -> bool:
+    """Whether PyTorch gives the result of an overload without a copy."""
+    return name in VIEWS or name.rpartition(".")[0] in VIEWS
+
+
+# -- dtypes ----------------------------------------------------------------------------
+
+
+def is_array(x: Any) -> bool:
+    """Whether an argument is a tensor, traced or not."""
+    return isinstance(x, (np.ndarray, np.generic, Traced))
+
+
+def kind_of(x: Any) -> str:
+    """``b``, ``i``, ``f`` or ``c``: the category of a tensor, dtype or Python number,
+    by which PyTorch promotes."""
+    if not is_array(x) and not isinstance(x, np.dtype):
+        return {bool: "b", int: "i", float: "f", complex: "c"}[type(x)]
+    dtype = np.dtype(getattr(x, "dtype", x))
+    if dtype in _HALVES:
+        return "f"
+    return "i" if dtype.kind == "u" else str(dtype.kind)
+
+
+def promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of tensors of two dtypes: that of the higher category, or what holds
+    both."""
+    if a == b:
+        return a
+    low, high = sorted((a, b), key=lambda t: "bifc".index(kind_of(t)))
+    if kind_of(low) != kind_of(high):
+        if kind_of(high) == "c" and low == np.float64:
+            return np.dtype(np.complex128)
+        return high
+    if kind_of(a) == "f" and {a, b} <= set(_HALVES):
+        return np.dtype(np.float32)
+    if kind_of(a) == "f":
+        return max(a, b, key=lambda t: t.itemsize)
+    return np.promote_types(a, b)
+
+
+def result_type(*args: Any) -> np.dtype[Any]:
+    """The dtype in which PyTorch computes with tensors and Python numbers: tensors with
+    axes decide, those without axes and numbers only by a higher category."""
+    tensors = [a for a in args if is_array(a)]
+    groups: list[list[Any]] = [
+        [a.dtype for a in tensors if a.ndim],
+        [a.dtype for a in tensors if not a.ndim],
+        [_DEFAULT[kind_of(a)] for a in args if not is_array(a)],
+    ]
+    found: np.dtype[Any] | None = None
+    for group in groups:
+        if not group:
+            continue
+        other = functools.reduce(promoted, map(np.dtype, group))
+        if found is None:
+            found = other
+        elif "bifc".index(kind_of(other)) > "bifc".index(kind_of(found)):
+            wide = kind_of(other) == "c" and found == np.float64
+            found = np.dtype(np.complex128) if wide else other
+    assert found is not None
+    return found
+
+
+_DEFAULT = {
+    "b": np.dtype(bool),
+    "i": np.dtype(np.int64),
+    "f": np.dtype(np.float32),
+    "c": np.dtype(np.complex64),
+}
+"""Dtypes of Python numbers where no tensor has a say."""
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """``x`` in ``dtype``; Python numbers stay as they are."""
+    return x.astype(dtype) if is_array(x) and x.dtype != dtype else x
+
+
+def widened(function: Handler) -> Handler:
+    """``function`` with tensors of float16 and bfloat16 in float32."""
+
+    def wide(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return type(x)(map(wide, x))
+        return cast(x, np.float32) if is_array(x) and x.dtype in _HALVES else x
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        return function(*map(wide, args), **{k: wide(v) for k, v in named.items()})
+
+    return call
+
+
+def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
+    """Axes that ``dim`` names: one, several, or all where it is None or empty."""
+    if dim is None or (isinstance(dim, Iterable) and not list(dim)):
+        return tuple(range(ndim))
+    dims = dim if isinstance(dim, Iterable) else [dim]
+    return tuple(d % ndim if ndim else 0 for d in dims)
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """An axis, counted from the front."""
+    return dim % ndim if ndim else 0
