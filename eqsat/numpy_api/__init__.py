@@ -26,11 +26,14 @@ from eqsat.numpy_api.at_end import (
 )
 from eqsat.numpy_api.foreign import (
     BUFFER,
+    TORCH,
     ForeignKind,
     check_together,
     kind_of,
     memory_of,
     refuse_outside,
+    tensor_memory,
+    tensor_of,
     type_name,
 )
 from eqsat.numpy_api.functions import (

@@ -185,11 +185,16 @@ def _show_torch(what: str, x: Any) -> Array:
     if x.requires_grad:
         why = " that requires a gradient, and torch sees nothing of what eqsat computes"
         _refuse(what, x, f"{why}\n  pass x.detach(); eq.grad has gradients")
-    if x.dtype is torch.bfloat16:
-        shown: Array = x.view(torch.uint16).numpy().view(BF16)
-    else:
-        shown = x.numpy()
+    shown = tensor_memory(x)
     return _read_only(shown) if _may_overlap(shown) else shown
+
+
+def tensor_memory(x: Any) -> Array:
+    """The array of NumPy over the memory of a strided tensor on the CPU."""
+    torch = sys.modules["torch"]
+    if x.dtype is torch.bfloat16:
+        return x.view(torch.uint16).numpy().view(BF16)  # type: ignore[no-any-return]
+    return x.numpy()  # type: ignore[no-any-return]
 
 
 def _may_overlap(x: Array) -> bool:
@@ -204,7 +209,8 @@ def _may_overlap(x: Array) -> bool:
     return False
 
 
-def _give_torch(x: Array) -> Any:
+def tensor_of(x: Array) -> Any:
+    """The tensor over the memory of an array; a copy where nobody may write to it."""
     torch = sys.modules["torch"]
     x = np.require(x, requirements="W")
     if x.dtype == BF16:
@@ -322,7 +328,7 @@ def _show_buffer(what: str, x: Any) -> Array:
     _refuse(what, x, "; np.asarray(x) shows its memory as an array")
 
 
-TORCH = ForeignKind("PyTorch", _show_torch, _give_torch, wrote=_wrote_torch)
+TORCH = ForeignKind("PyTorch", _show_torch, tensor_of, wrote=_wrote_torch)
 JAX = ForeignKind("JAX", _show_jax, _give_jax, _check_jax)
 PANDAS = ForeignKind("pandas", _show_pandas)
 PROTOCOL = ForeignKind("a protocol", _show_by_protocol)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.pytorch.reductions import _sorted
-from eqsat.pytorch.table import aten, axis_of, cast
+from eqsat.pytorch.reductions import ordered
+from eqsat.pytorch.table import aten, axis_of, cast, writable
 
 
 @aten("embedding", in_float32=False)
@@ -33,7 +33,7 @@ def embedding_dense_backward(
     if padding_idx >= 0:
         g = np.where(np.expand_dims(indices == padding_idx, -1), 0, g)
     rows = np.reshape(g, (-1, g.shape[-1]))
-    made = np.zeros((count, g.shape[-1]), g.dtype)
+    made = writable(np.zeros((count, g.shape[-1]), g.dtype), g, indices)
     np.add.at(made, np.reshape(indices, -1), rows)
     return made
 
@@ -69,7 +69,7 @@ def index_put(
             raise TypeError("a mask and several values")
         mask = np.reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim))
         return np.where(mask, cast(np.reshape(values, ()), x.dtype), x)
-    y = x.copy()
+    y = writable(x, values, *indices)
     if accumulate:
         np.add.at(y, _keys(indices), cast(values, x.dtype))
     else:
@@ -100,7 +100,7 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
 def _scattered(x: Any, dim: int, indices: Any, values: Any, adds: bool) -> Any:
     if x.ndim == 0:
         raise TypeError("a scatter to a tensor without axes")
-    y = x.copy()
+    y = writable(x, values, indices)
     if getattr(values, "ndim", 0):
         values = values[tuple(slice(0, n) for n in indices.shape)]
     key = _along(indices, axis_of(dim, x.ndim))
@@ -128,7 +128,7 @@ def index_add(x: Any, dim: int, indices: Any, values: Any, *, alpha: Any = 1) ->
     """x with values added at places of an axis."""
     if x.ndim == 0:
         raise TypeError("an index_add to a tensor without axes")
-    y = x.copy()
+    y = writable(x, values, indices)
     key = (*[slice(None)] * axis_of(dim, x.ndim), np.reshape(indices, -1))
     np.add.at(y, key, cast(values, x.dtype) * alpha)
     return y
@@ -142,5 +142,5 @@ def topk(
     if x.ndim == 0:
         raise TypeError("topk of a tensor without axes")
     first = (*[slice(None)] * axis_of(dim, x.ndim), slice(0, k))
-    values, places = _sorted(x, dim, largest)
+    values, places = ordered(x, dim, largest)
     return values[first], places[first]

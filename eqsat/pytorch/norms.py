@@ -58,9 +58,7 @@ def _standardized(x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, 
 
 
 @aten("native_layer_norm.default")
-def layer_norm(
-    x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
-) -> Any:
+def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
     """x, standardised over its last axes, times a weight and plus a bias; the mean
     and 1 / √(σ² + eps)."""
     y, mean, r = _standardized(x, tuple(range(-len(shape), 0)), eps)

@@ -48,7 +48,9 @@ SAME: dict[str, Handler] = {
     "isnan": np.isnan,
     "le": np.less_equal,
     "lt": np.less,
+    "max.other": np.maximum,
     "maximum": np.maximum,
+    "min.other": np.minimum,
     "minimum": np.minimum,
     "mul": np.multiply,
     "ne": np.not_equal,
@@ -167,8 +169,8 @@ for _name, _function in {
     "round": np.rint,
     "trunc": np.trunc,
 }.items():
-    TABLE[f"{_name}.default"] = (
-        lambda x, _f=_function: x if kind_of(x) in "bi" else _f(x)
+    TABLE[f"{_name}.default"] = lambda x, _f=_function: (
+        x if kind_of(x) in "bi" else _f(x)
     )
 
 

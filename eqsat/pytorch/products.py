@@ -13,7 +13,13 @@ from eqsat.pytorch.table import TABLE, aten, kind_of
 TABLE.update(
     {
         name: np.matmul
-        for name in ("bmm.default", "dot.default", "matmul.default", "mm.default", "mv.default")
+        for name in (
+            "bmm.default",
+            "dot.default",
+            "matmul.default",
+            "mm.default",
+            "mv.default",
+        )
     }
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.pytorch.table import TABLE, aten, axes_of, axis_of, cast, kind_of
+from eqsat.pytorch.table import aten, axes_of, axis_of, cast, kind_of
 
 
 def _summed_in(x: Any, dtype: Any) -> Any:
@@ -28,7 +28,9 @@ def sum_(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -
 @aten("mean")
 def mean(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean over some axes, or all."""
-    return np.mean(cast(x, dtype or x.dtype), axis=axes_of(dim, x.ndim), keepdims=keepdim)
+    return np.mean(
+        cast(x, dtype or x.dtype), axis=axes_of(dim, x.ndim), keepdims=keepdim
+    )
 
 
 @aten("prod")
@@ -125,10 +127,6 @@ def min_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
     return amin(x, dim, keepdim), _place(x, dim, keepdim, False)
 
 
-TABLE["max.other"] = TABLE["maximum"]
-TABLE["min.other"] = TABLE["minimum"]
-
-
 @aten("logsumexp")
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     """ln Σ eˣ over some axes."""
@@ -158,7 +156,7 @@ def cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
 def sort(x: Any, *args: Any, **named: Any) -> Any:
     """Elements of an axis in order, and where they were. Equal elements keep their
     order."""
-    return _sorted(x, *args, **named)
+    return ordered(x, *args, **named)
 
 
 @aten("sort.stable", in_float32=False)
@@ -166,13 +164,16 @@ def sort_stable(
     x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Any:
     """As ``sort``."""
-    return _sorted(x, dim, descending)
+    return ordered(x, dim, descending)
 
 
-def _sorted(x: Any, dim: int = -1, descending: bool = False) -> Any:
-    if descending:
-        raise TypeError("descending order, where NaN comes first")
+def ordered(x: Any, dim: int = -1, descending: bool = False) -> Any:
+    """Elements of an axis in order, and where they were; NaN are the largest."""
     if x.ndim == 0:
         return x.copy(), np.zeros((), np.int64)
-    places = np.argsort(x, axis=dim, stable=True)
+    if descending:  # equal elements keep their order: that of the turned axis, turned
+        places = np.flip(np.argsort(np.flip(x, dim), axis=dim, stable=True), dim)
+        places = x.shape[dim] - 1 - places
+    else:
+        places = np.argsort(x, axis=dim, stable=True)
     return np.take_along_axis(x, places, axis=dim), places

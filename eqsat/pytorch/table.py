@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.terms import BF16, Traced
+from eqsat.terms import BF16, Traced, constant
+from eqsat.trace import Tracer
 
 Handler = Callable[..., Any]
 
@@ -133,6 +134,14 @@ def widened(function: Handler) -> Handler:
         return function(*map(wide, args), **{k: wide(v) for k, v in named.items()})
 
     return call
+
+
+def writable(x: Any, *beside: Any) -> Any:
+    """A copy of x to write to, traced where anything ``beside`` it is."""
+    traced = next((v for v in beside if isinstance(v, Tracer)), None)
+    if isinstance(x, Tracer) or traced is None:
+        return x.copy()
+    return Tracer(constant(traced.term.graph, np.asarray(x)), True)
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:

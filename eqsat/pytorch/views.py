@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.pytorch.table import TABLE, VIEWS, aten, axis_of, cast, promoted
+from eqsat.pytorch.table import TABLE, VIEWS, aten, axis_of, cast, promoted, writable
 
 VIEWS |= {
     "alias",
@@ -63,9 +63,7 @@ def squeeze(x: Any, dim: Any = None) -> Any:
     """x without axes of size 1, of which ``dim`` may name some."""
     dims = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else [dim]
     axes = {axis_of(d, x.ndim) for d in dims}
-    return np.reshape(
-        x, [n for a, n in enumerate(x.shape) if n != 1 or a not in axes]
-    )
+    return np.reshape(x, [n for a, n in enumerate(x.shape) if n != 1 or a not in axes])
 
 
 def _key(x: Any, dim: int, part: Any) -> tuple[Any, ...]:
@@ -100,7 +98,7 @@ def slice_(
 @aten("select_scatter", in_float32=False)
 def select_scatter(x: Any, values: Any, dim: int, index: int) -> Any:
     """x with another value in one place of an axis."""
-    y = x.copy()
+    y = writable(x, values)
     y[_key(x, dim, index)] = cast(values, x.dtype)
     return y
 
@@ -115,7 +113,7 @@ def slice_scatter(
     step: int = 1,
 ) -> Any:
     """x with other values in a range of an axis."""
-    y = x.copy()
+    y = writable(x, values)
     y[_range(x, dim, start, end, step)] = cast(values, x.dtype)
     return y
 
@@ -165,8 +163,10 @@ def repeat(x: Any, counts: Sequence[int]) -> Any:
 @aten("roll", in_float32=False)
 def roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
     """Elements moved along axes, those at the end to the front."""
-    return np.roll(x, tuple(shifts), tuple(dims) or None) if dims else np.reshape(
-        np.roll(np.reshape(x, -1), shifts[0]), x.shape
+    return (
+        np.roll(x, tuple(shifts), tuple(dims) or None)
+        if dims
+        else np.reshape(np.roll(np.reshape(x, -1), shifts[0]), x.shape)
     )
 
 
@@ -184,7 +184,10 @@ def constant_pad_nd(x: Any, pad: Sequence[int], value: Any = 0) -> Any:
         widths[-1 - i] = (pad[2 * i], pad[2 * i + 1])
     grown = [(max(a, 0), max(b, 0)) for a, b in widths]
     y = np.pad(x, grown, constant_values=value)
-    cuts = [slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, y.shape, strict=True)]
+    cuts = [
+        slice(max(-a, 0), n - max(-b, 0))
+        for (a, b), n in zip(widths, y.shape, strict=True)
+    ]
     return y if all(a >= 0 and b >= 0 for a, b in widths) else y[tuple(cuts)]
 
 

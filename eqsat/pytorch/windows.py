@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.pytorch.table import aten, kind_of
+from eqsat.pytorch.table import aten, kind_of, writable
 
 Sizes = tuple[int, ...]
 
@@ -210,7 +210,10 @@ def max_pool2d(
         else:
             # the first place in the image is chosen also where it holds -∞
             is_more = (here > best) | (here != here) | (inside & ~seen)
-            best, place = np.where(is_more, here, best), np.where(is_more, number, place)
+            best, place = (
+                np.where(is_more, here, best),
+                np.where(is_more, number, place),
+            )
         seen |= inside
     return best, place
 
@@ -229,7 +232,7 @@ def max_pool2d_backward(
     """Elements of g, added up where the largest elements were."""
     flat = math.prod(x.shape[-2:])
     lead = math.prod(x.shape[:-2])
-    made = np.zeros(lead * flat, g.dtype)
+    made = writable(np.zeros(lead * flat, g.dtype), g, places)
     rows = np.reshape(places, (lead, -1)) + np.arange(lead)[:, None] * flat
     np.add.at(made, np.reshape(rows, -1), np.reshape(g, -1))
     return np.reshape(made, x.shape)

@@ -1,0 +1,65 @@
+"""The backend ``"eqsat"`` of ``torch.compile``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from functorch.compile import min_cut_rematerialization_partition
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx import GraphModule
+
+from eqsat.pytorch.program import TorchProgram
+from eqsat.pytorch.table import entry_for
+from eqsat.support import OptionError
+
+PARAMETERS = ("backend", "constants", "options", "rules")
+"""What ``options=`` of ``torch.compile`` may name: parameters of ``eqsat.jit``."""
+
+
+@functools.cache
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """PyTorch's decompositions of all operators that the table has not."""
+    found = core_aten_decompositions()
+    return {
+        op: f
+        for op, f in found.items()
+        if entry_for(str(op).removeprefix("aten.")) is None
+    }
+
+
+def compile_graph(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """A function that runs a graph of Dynamo, and its gradient."""
+    if mode not in (None, "default"):
+        raise OptionError(f"torch.compile(mode={mode!r}), expected 'default'")
+    given = dict(options or {})
+    unknown = sorted(set(given) - set(PARAMETERS))
+    if unknown:
+        raise OptionError(
+            f"torch.compile(options=…): unknown name {unknown[0]!r}, expected one of "
+            f"{', '.join(PARAMETERS)}"
+        )
+
+    def compiled(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        program = TorchProgram(graph, given)
+
+        def run(given: list[Any]) -> Any:
+            return program(given)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    made: Callable[..., Any] = aot_autograd(
+        fw_compiler=compiled,
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )(module, inputs)
+    return made

@@ -1,0 +1,176 @@
+"""Programs that ``torch.export`` has written down, as functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as torch_pytree
+
+from eqsat.numpy_api import TORCH, tensor_memory, tensor_of
+from eqsat.pytorch.dynamo import decompositions
+from eqsat.pytorch.program import TorchProgram
+from eqsat.pytorch.report import TorchReport
+from eqsat.support import DTypeError, EqsatError, ShapeError
+
+_STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def read(program: Any, options: Mapping[str, Any]) -> ExportedFunction:
+    """An exported program as a function. Raises :class:`EqsatError` for others."""
+    if not isinstance(program, ExportedProgram):
+        raise EqsatError(
+            f"eq.from_torch: expected a torch.export.ExportedProgram, got "
+            f"{type(program).__name__}\n  torch.export.export(model, args) makes one"
+        )
+    return ExportedFunction(program, options)
+
+
+class ExportedFunction:
+    """What :func:`eqsat.from_torch` makes: call it as the model was exported."""
+
+    def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
+        plain = program.run_decompositions(dict(decompositions()))
+        signature = plain.graph_signature
+        self._inputs = signature.input_specs
+        self._outputs = signature.output_specs
+        self._spec, self._out_spec = plain.call_spec.in_spec, plain.call_spec.out_spec
+        self._ranges = plain.range_constraints
+        written = {
+            s.target for s in self._outputs if s.kind is OutputKind.BUFFER_MUTATION
+        }
+        self.state: dict[str, Any] = {}
+        """Buffers that the program writes to, by name, as tensors."""
+        known = {}
+        for spec in self._inputs:
+            if spec.kind not in _STORED:
+                continue
+            name = str(spec.target)
+            stored = plain.state_dict if name in plain.state_dict else plain.constants
+            value = stored[name].detach()
+            if name in written:
+                self.state[name] = value.clone()
+            else:
+                known[spec.arg.name] = value
+        self._program = TorchProgram(plain.graph_module, options, known)
+        nodes = plain.graph_module.graph.nodes
+        self._values = {n.name: n.meta.get("val") for n in nodes}
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The model's results for arrays of NumPy or tensors, or both."""
+        leaves = self._flat(args, named)
+        gives_arrays = any(isinstance(x, np.ndarray) for x in leaves) and not any(
+            isinstance(x, torch.Tensor) for x in leaves
+        )
+        tensors = [_as_tensor(x, i) for i, x in enumerate(leaves)]
+        given: list[Any] = []
+        by_name: dict[str, tuple[Any, Any]] = {}
+        others = iter(zip(leaves, tensors, strict=True))
+        for spec in self._inputs:
+            if spec.kind is InputKind.USER_INPUT:
+                by_name[spec.arg.name] = pair = next(others)
+                given.append(pair[1])
+            elif spec.target in self.state:
+                given.append(self.state[str(spec.target)])
+        self._check({k: t for k, (_, t) in by_name.items()})
+        found = self._program(given)
+        results = []
+        for spec, x in zip(self._outputs, found, strict=True):
+            if spec.kind is OutputKind.BUFFER_MUTATION:
+                self.state[str(spec.target)].copy_(x)
+            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+                _write(*by_name[str(spec.target)], x)
+            elif gives_arrays and isinstance(x, torch.Tensor):
+                results.append(tensor_memory(x))
+            else:
+                results.append(x)
+        return torch_pytree.tree_unflatten(results, self._out_spec)
+
+    def report(self) -> TorchReport:
+        """What runs where, once it was called."""
+        return self._program.report()
+
+    def _flat(self, args: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+        """Arguments as the program takes them. Raises :class:`EqsatError` where they
+        are nested in another way than the ones that it was exported with."""
+        names = self._spec.children()[1].context or []
+        if set(names) == set(named):
+            named = {k: named[k] for k in names}
+        leaves, spec = torch_pytree.tree_flatten((tuple(args), named))
+        if spec != self._spec:
+            raise EqsatError(f"the exported program takes {self._spec}, got {spec}")
+        return leaves
+
+    def _check(self, tensors: Mapping[str, Any]) -> None:
+        """Raise :class:`ShapeError`, :class:`DTypeError` and :class:`EqsatError` for
+        arguments that the program was not exported for."""
+        sizes: dict[Any, int] = {}
+        derived = []
+        for name, x in tensors.items():
+            like = self._values[name]
+            if not isinstance(like, torch.Tensor):
+                if not isinstance(like, torch.SymInt) and x != like:
+                    raise EqsatError(f"argument {name!r} is {x!r}, expected {like!r}")
+                continue
+            if not isinstance(x, torch.Tensor):
+                raise EqsatError(
+                    f"argument {name!r} is {type(x).__name__}, expected an array"
+                )
+            if x.dtype != like.dtype:
+                raise DTypeError(
+                    f"argument {name!r} has dtype {x.dtype}, expected {like.dtype}"
+                )
+            if x.ndim != like.ndim:
+                raise _shape_error(name, x, like)
+            for n, wanted in zip(x.shape, like.shape, strict=True):
+                if isinstance(wanted, int):
+                    if n != wanted:
+                        raise _shape_error(name, x, like)
+                elif wanted.node.expr.is_Symbol:
+                    if sizes.setdefault(wanted.node.expr, n) != n:
+                        raise _shape_error(name, x, like)
+                else:
+                    derived.append((name, x, like, n, wanted.node.expr))
+        for name, x, like, n, expression in derived:
+            if expression.free_symbols <= set(sizes) and expression.subs(sizes) != n:
+                raise _shape_error(name, x, like)
+        for symbol, n in sizes.items():
+            bounds = self._ranges.get(symbol)
+            if bounds is not None and not bounds.lower <= n <= bounds.upper:
+                raise ShapeError(
+                    f"axis {symbol} has size {n}, expected {bounds.lower} to "
+                    f"{bounds.upper}"
+                )
+
+
+def _shape_error(name: str, x: Any, like: Any) -> ShapeError:
+    wanted = "(" + ", ".join(map(str, like.shape)) + ")"
+    return ShapeError(
+        f"argument {name!r} has shape {tuple(x.shape)}, expected {wanted}"
+    )
+
+
+def _as_tensor(x: Any, place: int) -> Any:
+    if isinstance(x, torch.Tensor):
+        TORCH.view(f"argument {place}", x)  # refuses what eqsat does not take
+        return x
+    if isinstance(x, np.generic):
+        return tensor_of(np.asarray(x))
+    if isinstance(x, np.ndarray):
+        is_forward = all(s >= 0 for s in x.strides)
+        return tensor_of(x if is_forward else np.ascontiguousarray(x))
+    return x
+
+
+def _write(given: Any, tensor: Any, result: Any) -> None:
+    """Write a result to an argument of the caller's."""
+    if given is not tensor and not np.shares_memory(given, tensor_memory(tensor)):
+        raise EqsatError(
+            "the program writes to an argument that is read-only or has negative "
+            "strides\n  pass a copy: x.copy()"
+        )
+    tensor.copy_(result)

@@ -1,0 +1,193 @@
+"""Nodes of a graph of ATen operators, as eqsat sees them."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Graph, Node
+
+from eqsat.pytorch import (  # enter the table
+    creation,
+    indexing,
+    norms,
+    pointwise,
+    products,
+    reductions,
+    views,
+    windows,
+)
+from eqsat.pytorch.table import Handler, entry_for, is_view
+from eqsat.support import EqsatError
+from eqsat.terms import BF16, Traced
+
+FAMILIES = (
+    creation,
+    indexing,
+    norms,
+    pointwise,
+    products,
+    reductions,
+    views,
+    windows,
+)
+"""The files of the table."""
+
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.bool: np.dtype(bool),
+    torch.uint8: np.dtype(np.uint8),
+    torch.int8: np.dtype(np.int8),
+    torch.int16: np.dtype(np.int16),
+    torch.int32: np.dtype(np.int32),
+    torch.int64: np.dtype(np.int64),
+    torch.float16: np.dtype(np.float16),
+    torch.bfloat16: np.dtype(BF16),
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.complex64: np.dtype(np.complex64),
+    torch.complex128: np.dtype(np.complex128),
+}
+"""Dtypes of tensors that eqsat takes."""
+
+Values = dict[Node, Any]
+
+
+class UnsupportedError(EqsatError):
+    """An operator, or one of its arguments, is not in the table."""
+
+
+def value_of(node: Node) -> Any:
+    """What a node gives: a tensor without data, a number, or several of them."""
+    return node.meta.get("val")
+
+
+def is_number(node: Node) -> bool:
+    """Whether a node gives a number that is known."""
+    return isinstance(value_of(node), (bool, int, float, complex))
+
+
+def name_of(node: Node) -> str:
+    """The name of an operator, without its namespace where that is ATen's."""
+    return str(node.target).removeprefix("aten.")
+
+
+def is_item(node: Node) -> bool:
+    """Whether a node takes one of several results."""
+    return node.target is operator.getitem
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a tensor is one that NumPy can show."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype in DTYPES
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and all(isinstance(n, int) for n in value.shape)
+    )
+
+
+def handler_of(node: Node) -> Handler:
+    """The function of the table for a node.
+
+    Raises :class:`UnsupportedError` where there is none, or where tensors are of kinds
+    that NumPy does not know.
+    """
+    handler = entry_for(name_of(node)) if node.op == "call_function" else None
+    if handler is None:
+        raise UnsupportedError("the table has no such operator")
+    found = value_of(node)
+    for value in found if isinstance(found, (tuple, list)) else [found]:
+        if value is not None and not is_plain(value):
+            said = getattr(value, "dtype", type(value).__name__)
+            raise UnsupportedError(f"a result of {said}")
+    return handler
+
+
+def is_seen_through(node: Node) -> bool:
+    """Whether a node shows the tensor of another, which a program does as well."""
+    if not (node.op == "call_function" and is_view(name_of(node))):
+        return False
+    return is_plain(value_of(node)) and isinstance(node.args[0], Node)
+
+
+def read_by(node: Node) -> list[Node]:
+    """Nodes whose tensors a node reads."""
+    return [n for n in node.all_input_nodes if not is_number(n)]
+
+
+def computed(node: Node, values: Callable[[Node], Any]) -> Any:
+    """What a node gives, on arrays or traced values.
+
+    Raises what the functions of the table raise, and :class:`UnsupportedError` where a
+    result has another shape than PyTorch's.
+    """
+    if is_item(node):
+        source, place = node.args
+        assert isinstance(source, Node) and isinstance(place, int)
+        return values(source)[place]
+    args, named = torch.fx.node.map_arg((node.args, node.kwargs), values)
+    args, named = _as_numpy_says(args), _as_numpy_says(named)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = handler_of(node)(*args, **named)
+    return _fitted(found, value_of(node))
+
+
+def _as_numpy_says(x: Any) -> Any:
+    """Arguments with NumPy's dtypes and lists."""
+    if isinstance(x, torch.dtype):
+        if x not in DTYPES:
+            raise UnsupportedError(f"the dtype {x}")
+        return DTYPES[x]
+    if isinstance(x, (list, tuple)):
+        return tuple(map(_as_numpy_says, x))
+    if isinstance(x, dict):
+        return {k: _as_numpy_says(v) for k, v in x.items()}
+    return x
+
+
+def _fitted(found: Any, like: Any) -> Any:
+    """What a function gave, in the dtypes of PyTorch's results."""
+    if isinstance(like, (tuple, list)):
+        if not isinstance(found, tuple) or len(found) != len(like):
+            raise UnsupportedError(f"{len(like)} results")
+        return tuple(map(_fitted, found, like))
+    if like is None:
+        return None
+    if not isinstance(found, (np.ndarray, np.generic, Traced)):
+        raise UnsupportedError(f"a result that is {type(found).__name__}")
+    if tuple(found.shape) != tuple(like.shape):
+        raise UnsupportedError(
+            f"a result of shape {tuple(found.shape)}, expected {tuple(like.shape)}"
+        )
+    dtype = DTYPES[like.dtype]
+    return found if found.dtype == dtype else found.astype(dtype)
+
+
+def is_symbolic(graph: Graph) -> bool:
+    """Whether sizes of a graph are not known before it is called."""
+    for node in graph.nodes:
+        found = value_of(node)
+        for value in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return True
+            if isinstance(value, torch.Tensor) and any(
+                isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride())
+            ):
+                return True
+    return False
+
+
+def constants_of(owner: Any, nodes: Sequence[Node]) -> Mapping[Node, Any]:
+    """What attributes of a module are that its graph reads."""
+    found = {}
+    for node in nodes:
+        if node.op == "get_attr":
+            assert isinstance(node.target, str)
+            found[node] = operator.attrgetter(node.target)(owner)
+    return found

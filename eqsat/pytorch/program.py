@@ -1,0 +1,282 @@
+"""A graph of ATen operators as a function of tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from eqsat.jit import Jit, jit
+from eqsat.numpy_api import tensor_memory, tensor_of
+from eqsat.pytorch.graph_nodes import (
+    Values,
+    computed,
+    constants_of,
+    is_number,
+    is_plain,
+    is_seen_through,
+    is_symbolic,
+    value_of,
+)
+from eqsat.pytorch.plan import Fallback, Step, fallbacks_of, root_of, steps_of
+from eqsat.pytorch.report import TorchReport, note
+from eqsat.support import EqsatError, ForkLock
+
+_MOST_SIZES = 64
+"""Programs of one graph for other sizes that are kept; the latest ones."""
+
+
+class Layout(NamedTuple):
+    """How a result lies in memory."""
+
+    order: tuple[int, ...] | None
+    """Axes from the outermost to the innermost; None where that is their order."""
+    strides: tuple[int, ...] | None
+    """Strides in elements, where no order of axes without gaps has them."""
+
+    @classmethod
+    def of(cls, like: Any) -> Layout:
+        """That of a tensor."""
+        shape, strides = tuple(like.shape), tuple(like.stride())
+        if like.is_contiguous() or 0 in shape:
+            return cls(None, None)
+        order = sorted(range(len(shape)), key=lambda a: (-strides[a], a))
+        step = 1
+        for a in reversed(order):
+            if shape[a] > 1 and strides[a] != step:
+                return cls(None, strides)
+            step *= shape[a]
+        return cls(tuple(order), None)
+
+    def laid(self, x: Any) -> Any:
+        """What a program returns for a result."""
+        return x if self.order is None else np.transpose(x, self.order)
+
+    def seen(self, x: Any) -> Any:
+        """The tensor of what it returned."""
+        if self.order is not None:
+            return x.permute(tuple(np.argsort(self.order).tolist()))
+        if self.strides is None:
+            return x
+        return x.new_empty(0).new_empty_strided(x.shape, self.strides).copy_(x)
+
+
+class ProgramStep:
+    """A step that eqsat runs."""
+
+    def __init__(
+        self, step: Step, known: Mapping[Node, Any], options: Mapping[str, Any]
+    ) -> None:
+        self.step = step
+        self.layouts = [Layout.of(value_of(n)) for n in step.gives]
+        self.function: Jit = jit(self._traced(known), **options)
+        self._is_compiled = False
+
+    def _traced(self, known: Mapping[Node, Any]) -> Callable[..., Any]:
+        step, layouts = self.step, self.layouts
+
+        def torch_graph(*given: Any) -> Any:
+            values: Values = {**known, **dict(zip(step.reads, given, strict=True))}
+
+            def value(node: Node) -> Any:
+                if is_number(node):
+                    return value_of(node)
+                if node not in values:
+                    values[node] = computed(node, value)
+                return values[node]
+
+            for node in step.nodes:
+                value(node)
+            return tuple(
+                layout.laid(value(n))
+                for n, layout in zip(step.gives, layouts, strict=True)
+            )
+
+        return torch_graph
+
+    def __call__(self, values: Values) -> None:
+        given = [_shown(values[n]) for n in self.step.reads]
+        results = self.function(*given)
+        for node, x, layout in zip(self.step.gives, results, self.layouts, strict=True):
+            values[node] = layout.seen(tensor_of(np.asarray(x)))
+
+
+def _shown(x: Any) -> Any:
+    x = x.detach()
+    return tensor_memory(x.resolve_conj().resolve_neg() if x.is_complex() else x)
+
+
+class ConcretePlan:
+    """A graph whose sizes are known, ready to run."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        known: Mapping[Node, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        nodes = list(module.graph.nodes)
+        self.inputs = [n for n in nodes if n.op == "placeholder"]
+        self.attributes = dict(constants_of(module, nodes))
+        known = {
+            **known,
+            **{n: _kept(x) for n, x in self.attributes.items() if is_plain(x)},
+        }
+        steps, reasons = steps_of(module, known)
+        self.steps = [
+            ProgramStep(s, known, options) if s.in_program else s for s in steps
+        ]
+        self.outputs = nodes[-1].args[0]
+        self.fallbacks = fallbacks_of(reasons)
+        self._ends = self._last_uses(steps)
+
+    def _last_uses(self, steps: Sequence[Step]) -> list[list[Node]]:
+        """What is dropped after each step."""
+        kept: set[Node] = set()
+        torch.fx.node.map_arg(self.outputs, lambda n: kept.add(root_of(n)))
+        last: dict[Node, int] = {}
+        for i, step in enumerate(steps):
+            for node in (*step.gives, *step.reads):
+                last[root_of(node)] = i
+        ends: list[list[Node]] = [[] for _ in steps]
+        for node, i in last.items():
+            if node not in kept:
+                ends[i].append(node)
+        return ends
+
+    def __call__(self, given: list[Any]) -> Any:
+        values: Values = dict(zip(self.inputs, given, strict=True))
+        values.update(self.attributes)
+        given.clear()
+        for step, ends in zip(self.steps, self._ends, strict=True):
+            if isinstance(step, ProgramStep):
+                step(values)
+            else:
+                _run_in_torch(step, values)
+            for node in ends:
+                values.pop(node, None)
+        return torch.fx.node.map_arg(
+            self.outputs, functools.partial(_tensor, values=values)
+        )
+
+
+def _kept(x: Any) -> Any:
+    """A constant of programs."""
+    array = _shown(x).copy()
+    array.flags.writeable = False
+    return array
+
+
+def _tensor(node: Node, values: Values) -> Any:
+    """The tensor of a node; views are made when they are read."""
+    if is_number(node):
+        return value_of(node)
+    if node not in values and is_seen_through(node):
+        return _called(node, values)
+    return values[node]
+
+
+def _called(node: Node, values: Values) -> Any:
+    tensor = functools.partial(_tensor, values=values)
+    args, named = torch.fx.node.map_arg((node.args, node.kwargs), tensor)
+    assert callable(node.target)
+    return node.target(*args, **named)
+
+
+def _run_in_torch(step: Step, values: Values) -> None:
+    given = set(step.gives)
+    with torch.no_grad():
+        for node in step.nodes:
+            values[node] = _called(node, values)
+    for node in step.nodes:
+        if node not in given:
+            del values[node]
+
+
+class TorchProgram:
+    """A graph of ATen operators, as a function of a list of tensors and sizes, which
+    is emptied.
+
+    Programs are made for the sizes of each call. ``known``: what placeholders of the
+    graph are that are constants.
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        options: Mapping[str, Any],
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.module = module
+        self.options = options
+        self.known = {} if known is None else known
+        self.is_symbolic = is_symbolic(module.graph)
+        self._plans: OrderedDict[Any, ConcretePlan] = OrderedDict()
+        self._lock = ForkLock()
+        for node in module.graph.nodes:
+            value = value_of(node)
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise EqsatError(
+                    f"node {node.name!r} of the graph is on the device {value.device}, "
+                    "expected cpu\n  eqsat computes on the CPU: model.cpu()"
+                )
+
+    def __call__(self, given: list[Any]) -> Any:
+        key = tuple(map(_size_of, given)) if self.is_symbolic else None
+        plan = self._plans.get(key)
+        if plan is None:
+            with self._lock():
+                plan = self._plans.get(key) or self._planned(key, given)
+        return plan(given)
+
+    def _planned(self, key: Any, given: Sequence[Any]) -> ConcretePlan:
+        module = self.module
+        if self.is_symbolic:
+            module = GraphModule(module, _copied(module))
+            FakeTensorProp(module).propagate(*self._all_inputs(given))
+        nodes = {n.name: n for n in module.graph.nodes if n.op == "placeholder"}
+        known = {nodes[k]: _kept(x) for k, x in self.known.items()}
+        plan = ConcretePlan(module, known, self.options)
+        plan.inputs = [n for n in plan.inputs if n not in known]
+        plan.attributes.update({nodes[k]: x for k, x in self.known.items()})
+        note(plan.fallbacks)
+        if len(self._plans) >= _MOST_SIZES:
+            self._plans.popitem(last=False)
+        self._plans[key] = plan
+        return plan
+
+    def _all_inputs(self, given: Sequence[Any]) -> list[Any]:
+        others = iter(given)
+        return [
+            self.known[n.name] if n.name in self.known else next(others)
+            for n in self.module.graph.nodes
+            if n.op == "placeholder"
+        ]
+
+    def report(self) -> TorchReport:
+        """What runs where, of the plans made so far."""
+        fallbacks: list[Fallback] = []
+        programs = operators = 0
+        for plan in self._plans.values():
+            fallbacks += plan.fallbacks
+            for step in plan.steps:
+                if isinstance(step, ProgramStep):
+                    programs += 1
+                    operators += len(step.step.nodes)
+        return TorchReport(programs, operators, tuple(fallbacks))
+
+
+def _copied(module: GraphModule) -> torch.fx.Graph:
+    made = torch.fx.Graph()
+    made.output(made.graph_copy(module.graph, {}))
+    return made
+
+
+def _size_of(x: Any) -> Any:
+    return (tuple(x.shape), x.stride()) if isinstance(x, torch.Tensor) else x

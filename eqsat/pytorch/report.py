@@ -1,0 +1,47 @@
+"""What stays in PyTorch, for people who ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eqsat.pytorch.plan import Fallback
+from eqsat.support import log_fallback
+
+_NOTED: Counter[tuple[str, str]] = Counter()
+
+
+@dataclass(frozen=True)
+class TorchReport:
+    """What of a graph runs where."""
+
+    programs: int
+    """Programs of eqsat."""
+    operators: int
+    """Operators of ATen in these programs. Views that they make are not counted."""
+    fallbacks: tuple[Fallback, ...]
+    """What stays in PyTorch."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.operators} operators in {self.programs} programs of eqsat"]
+        lines += [f"PyTorch: {f.count} × {f.op}: {f.reason}" for f in self.fallbacks]
+        return "\n".join(lines)
+
+
+def note(fallbacks: Iterable[Fallback]) -> None:
+    """Keep and log what stays in PyTorch."""
+    for f in fallbacks:
+        if (f.op, f.reason) not in _NOTED:
+            log_fallback("torch", f.op, "an operator of PyTorch", f.reason)
+        _NOTED[f.op, f.reason] += f.count
+
+
+def noted() -> list[Fallback]:
+    """All that was kept, the most frequent first."""
+    return [Fallback(op, reason, n) for (op, reason), n in _NOTED.most_common()]
+
+
+def forget() -> None:
+    """Keep nothing of what was noted."""
+    _NOTED.clear()
