@@ -49,6 +49,7 @@ from eqsat.ops import (
     softmax,
     solve_triangular,
 )
+from eqsat.pytorch import from_torch
 from eqsat.rulelang import Rule, RuleSet, default_rules, load_rules, recognition, rule
 from eqsat.support import (
     BackendError,
@@ -135,6 +136,7 @@ __all__ = [
     "evaluate",
     "eye",
     "from_onnx",
+    "from_torch",
     "full",
     "gelu",
     "gelu_sigmoid",

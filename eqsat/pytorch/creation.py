@@ -69,11 +69,11 @@ def new_full(
 def arange(*bounds: Any, dtype: Any = None, **how: Any) -> Any:
     """Numbers a step apart."""
     start, end, step = (0, *bounds, 1)[-3:] if len(bounds) == 1 else (*bounds, 1)[:3]
-    count = math.ceil((end - start) / step)
-    is_whole = all(kind_of(v) != "f" for v in (start, end, step))
-    places = np.arange(count)
-    if is_whole:
+    places = np.arange(math.ceil((end - start) / step))
+    if all(kind_of(v) != "f" for v in (start, end, step)):
         return start + places * step
+    if dtype is not None and kind_of(dtype) != "f":
+        raise TypeError("integers between bounds that are none")
     return (start + places.astype(np.float64) * step).astype(dtype or np.float32)
 
 

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from functorch.compile import min_cut_rematerialization_partition
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
@@ -19,10 +20,31 @@ PARAMETERS = ("backend", "constants", "options", "rules")
 """What ``options=`` of ``torch.compile`` may name: parameters of ``eqsat.jit``."""
 
 
+MORE = (
+    "_adaptive_avg_pool2d",
+    "_batch_norm_with_update_functional",
+    "addbmm",
+    "copysign",
+    "linalg_vector_norm",
+    "native_batch_norm",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "upsample_bicubic2d",
+    "upsample_bilinear2d",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+)
+"""Operators that PyTorch counts among its core, and can write with others."""
+
+
 @functools.cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """PyTorch's decompositions of all operators that the table has not."""
-    found = core_aten_decompositions()
+    aten = torch.ops.aten
+    found = {
+        **core_aten_decompositions(),
+        **get_decompositions([getattr(aten, name) for name in MORE]),
+    }
     return {
         op: f
         for op, f in found.items()

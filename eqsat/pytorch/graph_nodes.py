@@ -87,7 +87,7 @@ def is_plain(value: Any) -> bool:
         and value.dtype in DTYPES
         and value.device.type == "cpu"
         and value.layout is torch.strided
-        and all(isinstance(n, int) for n in value.shape)
+        and _has_sizes(value)
     )
 
 
@@ -103,9 +103,17 @@ def handler_of(node: Node) -> Handler:
     found = value_of(node)
     for value in found if isinstance(found, (tuple, list)) else [found]:
         if value is not None and not is_plain(value):
-            said = getattr(value, "dtype", type(value).__name__)
-            raise UnsupportedError(f"a result of {said}")
+            raise UnsupportedError(_kind_of_result(value))
     return handler
+
+
+def _kind_of_result(value: Any) -> str:
+    """Why no program has a result."""
+    if not isinstance(value, torch.Tensor):
+        return f"a result that is {type(value).__name__}"
+    if value.dtype in DTYPES and not _has_sizes(value):
+        return "the shape of a result depends on values"
+    return f"a result of {value.dtype}, {value.layout} on {value.device}"
 
 
 def is_seen_through(node: Node) -> bool:
@@ -170,17 +178,20 @@ def _fitted(found: Any, like: Any) -> Any:
 
 
 def is_symbolic(graph: Graph) -> bool:
-    """Whether sizes of a graph are not known before it is called."""
+    """Whether a graph takes sizes that are not known before it is called."""
     for node in graph.nodes:
-        found = value_of(node)
-        for value in found if isinstance(found, (tuple, list)) else [found]:
-            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                return True
-            if isinstance(value, torch.Tensor) and any(
-                isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride())
-            ):
-                return True
+        value = value_of(node)
+        if node.op != "placeholder":
+            continue
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return True
+        if isinstance(value, torch.Tensor) and not _has_sizes(value):
+            return True
     return False
+
+
+def _has_sizes(value: torch.Tensor) -> bool:
+    return all(isinstance(n, int) for n in (*value.shape, *value.stride()))
 
 
 def constants_of(owner: Any, nodes: Sequence[Node]) -> Mapping[Node, Any]:

@@ -207,7 +207,7 @@ def fallbacks_of(reasons: Mapping[Node, str]) -> list[Fallback]:
     """What stays in PyTorch, counted by operator and reason."""
     counts: dict[tuple[str, str], int] = {}
     for node, reason in reasons.items():
-        if not is_item(node):
+        if isinstance(node.target, torch._ops.OperatorBase):
             key = name_of(node), reason
             counts[key] = counts.get(key, 0) + 1
     return [Fallback(op, reason, n) for (op, reason), n in counts.items()]

@@ -31,6 +31,8 @@ def _scaled(x: Any, factor: Any) -> Any:
 @aten("addmm.default", "baddbmm.default", "addmv.default")
 def addmm(c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta c + alpha x y; c does not count where beta is 0."""
+    if kind_of(x) in "bi" and "f" in (kind_of(alpha), kind_of(beta)):
+        raise TypeError("integers, times numbers that are none")
     z = _scaled(np.matmul(x, y), alpha)
     return z if beta == 0 else z + _scaled(c, beta)
 

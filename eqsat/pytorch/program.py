@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from eqsat.jit import Jit, jit
@@ -126,7 +128,7 @@ class ConcretePlan:
         self.attributes = dict(constants_of(module, nodes))
         known = {
             **known,
-            **{n: _kept(x) for n, x in self.attributes.items() if is_plain(x)},
+            **{n: _constant(x) for n, x in self.attributes.items() if is_plain(x)},
         }
         steps, reasons = steps_of(module, known)
         self.steps = [
@@ -166,7 +168,23 @@ class ConcretePlan:
         )
 
 
-def _kept(x: Any) -> Any:
+class TorchPlan:
+    """A graph that PyTorch runs."""
+
+    steps = ()
+
+    def __init__(self, module: GraphModule, error: Exception) -> None:
+        self.module = module
+        said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        self.fallbacks = [Fallback("the whole graph", said)]
+
+    def __call__(self, given: list[Any]) -> Any:
+        args, _ = list(given), given.clear()
+        with torch.no_grad():
+            return self.module(*args)
+
+
+def _constant(x: Any) -> Any:
     """A constant of programs."""
     array = _shown(x).copy()
     array.flags.writeable = False
@@ -217,7 +235,7 @@ class TorchProgram:
         self.options = options
         self.known = {} if known is None else known
         self.is_symbolic = is_symbolic(module.graph)
-        self._plans: OrderedDict[Any, ConcretePlan] = OrderedDict()
+        self._plans: OrderedDict[Any, ConcretePlan | TorchPlan] = OrderedDict()
         self._lock = ForkLock()
         for node in module.graph.nodes:
             value = value_of(node)
@@ -235,16 +253,25 @@ class TorchProgram:
                 plan = self._plans.get(key) or self._planned(key, given)
         return plan(given)
 
-    def _planned(self, key: Any, given: Sequence[Any]) -> ConcretePlan:
+    def _planned(self, key: Any, given: Sequence[Any]) -> Any:
         module = self.module
         if self.is_symbolic:
             module = GraphModule(module, _copied(module))
-            FakeTensorProp(module).propagate(*self._all_inputs(given))
+            fake = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+            with fake:
+                inputs = [_fake(x, fake) for x in self._all_inputs(given)]
+            try:
+                FakeTensorProp(module, fake).propagate_dont_convert_inputs(*inputs)
+            except Exception as error:  # sizes that depend on values, beside others
+                return self._kept(key, TorchPlan(self.module, error))
         nodes = {n.name: n for n in module.graph.nodes if n.op == "placeholder"}
-        known = {nodes[k]: _kept(x) for k, x in self.known.items()}
+        known = {nodes[k]: _constant(x) for k, x in self.known.items()}
         plan = ConcretePlan(module, known, self.options)
         plan.inputs = [n for n in plan.inputs if n not in known]
         plan.attributes.update({nodes[k]: x for k, x in self.known.items()})
+        return self._kept(key, plan)
+
+    def _kept(self, key: Any, plan: ConcretePlan | TorchPlan) -> Any:
         note(plan.fallbacks)
         if len(self._plans) >= _MOST_SIZES:
             self._plans.popitem(last=False)
@@ -276,6 +303,10 @@ def _copied(module: GraphModule) -> torch.fx.Graph:
     made = torch.fx.Graph()
     made.output(made.graph_copy(module.graph, {}))
     return made
+
+
+def _fake(x: Any, mode: FakeTensorMode) -> Any:
+    return mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
 
 
 def _size_of(x: Any) -> Any:

@@ -146,10 +146,10 @@ def writable(x: Any, *beside: Any) -> Any:
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
     """Axes that ``dim`` names: one, several, or all where it is None or empty."""
-    if dim is None or (isinstance(dim, Iterable) and not list(dim)):
+    if not ndim or dim is None or (isinstance(dim, Iterable) and not list(dim)):
         return tuple(range(ndim))
     dims = dim if isinstance(dim, Iterable) else [dim]
-    return tuple(d % ndim if ndim else 0 for d in dims)
+    return tuple(d % ndim for d in dims)
 
 
 def axis_of(dim: int, ndim: int) -> int:
