@@ -174,6 +174,8 @@ def _fitted(found: Any, like: Any) -> Any:
             f"a result of shape {tuple(found.shape)}, expected {tuple(like.shape)}"
         )
     dtype = DTYPES[like.dtype]
+    if found.dtype.kind == "c" and dtype.kind != "c":
+        raise UnsupportedError("a complex result where PyTorch has a real one")
     return found if found.dtype == dtype else found.astype(dtype)
 
 

@@ -41,6 +41,8 @@ def embedding_dense_backward(
 @aten("index_select", in_float32=False)
 def index_select(x: Any, dim: int, indices: Any) -> Any:
     """Places of an axis."""
+    if x.ndim == 0:
+        return x.copy()
     return np.take(x, np.reshape(indices, -1), axis=axis_of(dim, x.ndim))
 
 
@@ -128,10 +130,11 @@ def index_add(x: Any, dim: int, indices: Any, values: Any, *, alpha: Any = 1) ->
     """x with values added at places of an axis."""
     if x.ndim == 0:
         raise TypeError("an index_add to a tensor without axes")
-    y = writable(x, values, indices)
-    key = (*[slice(None)] * axis_of(dim, x.ndim), np.reshape(indices, -1))
-    np.add.at(y, key, cast(values, x.dtype) * alpha)
-    return y
+    axis = axis_of(dim, x.ndim)
+    y = np.moveaxis(writable(x, values, indices), axis, 0).copy()
+    rows = np.moveaxis(cast(values, x.dtype), axis, 0)
+    np.add.at(y, np.reshape(indices, -1), rows if alpha == 1 else rows * alpha)
+    return np.moveaxis(y, 0, axis)
 
 
 @aten("topk", in_float32=False)

@@ -99,7 +99,7 @@ def _unsupported(nodes: Sequence[Node], known: Mapping[Node, Any]) -> dict[Node,
     ]
 
     def attempt(*given: Any) -> None:
-        shown = dict(zip(stand_ins, given, strict=True))
+        passed = dict(zip(stand_ins, given, strict=True))
         values: dict[Node, Any] = dict(known)
 
         def value(node: Node) -> Any:
@@ -107,9 +107,9 @@ def _unsupported(nodes: Sequence[Node], known: Mapping[Node, Any]) -> dict[Node,
                 return value_of(node)
             if node in values:
                 return values[node]
-            if node not in shown:
+            if node not in passed:
                 raise UnsupportedError(f"its argument {node.name!r} is no plain tensor")
-            return shown[node]
+            return passed[node]
 
         for node in nodes:
             if is_item(node):

@@ -56,7 +56,7 @@ SAME: dict[str, Handler] = {
     "ne": np.not_equal,
     "neg": np.negative,
     "relu": ops.relu,
-    "sign": np.sign,
+    "sign": lambda x: x if kind_of(x) == "b" else np.sign(x),
     "square": np.square,
 }
 """In the common dtype of the arguments."""
@@ -157,6 +157,8 @@ def fmod(x: Any, y: Any) -> Any:
 def power(x: Any, y: Any) -> Any:
     """xʸ."""
     dtype = result_type(x, y)
+    if kind_of(dtype) in "bi" and (is_array(y) or y < 0):
+        raise TypeError("powers of integers that may be below 0")
     x = cast(x, dtype) if is_array(x) else np.asarray(x, dtype)
     if not is_array(y) and float(y).is_integer() and kind_of(dtype) == "f":
         return x ** int(y)

@@ -10,18 +10,8 @@ import numpy as np
 from eqsat import ops
 from eqsat.pytorch.table import TABLE, aten, kind_of
 
-TABLE.update(
-    {
-        name: np.matmul
-        for name in (
-            "bmm.default",
-            "dot.default",
-            "matmul.default",
-            "mm.default",
-            "mv.default",
-        )
-    }
-)
+PRODUCTS = ("bmm", "dot", "matmul", "mm", "mv")
+TABLE.update({f"{name}.default": np.matmul for name in PRODUCTS})
 
 
 def _scaled(x: Any, factor: Any) -> Any:

@@ -19,7 +19,7 @@ from eqsat.trace import Tracer
 Handler = Callable[..., Any]
 
 TABLE: dict[str, Handler] = {}
-"""By the name of the operator, ``add``, or that of one overload, ``sum.dim_IntList``."""
+"""By the name of an operator, ``add``, or of an overload, ``sum.dim_IntList``."""
 VIEWS: set[str] = set()
 """Names of operators whose results PyTorch gives without a copy."""
 
@@ -27,8 +27,9 @@ _HALVES = (np.dtype(np.float16), np.dtype(BF16))
 
 
 def aten(*names: str, in_float32: bool = True) -> Callable[[Handler], Handler]:
-    """Enter a function under ``names``. ``in_float32``: of float16 and bfloat16 it is
-    computed in float32, as PyTorch does inside of an operator."""
+    """Enter a function under ``names``. ``in_float32``: it takes real numbers, and of
+    float16 and bfloat16 it is computed in float32, as PyTorch does inside of an
+    operator."""
 
     def enter(function: Handler) -> Handler:
         entered = widened(function) if in_float32 else function
@@ -122,11 +123,13 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def widened(function: Handler) -> Handler:
-    """``function`` with tensors of float16 and bfloat16 in float32."""
+    """``function`` with tensors of float16 and bfloat16 in float32, for real numbers."""
 
     def wide(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
             return type(x)(map(wide, x))
+        if is_array(x) and kind_of(x) == "c":
+            raise TypeError("complex numbers")
         return cast(x, np.float32) if is_array(x) and x.dtype in _HALVES else x
 
     @functools.wraps(function)

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.pytorch.table import TABLE, VIEWS, aten, axis_of, cast, promoted, writable
+from eqsat.pytorch.table import (
+    TABLE,
+    VIEWS,
+    aten,
+    axis_of,
+    cast,
+    kind_of,
+    promoted,
+    writable,
+)
 
 VIEWS |= {
     "alias",
@@ -196,7 +205,7 @@ def to_copy(x: Any, *, dtype: Any = None, device: Any = None, **how: Any) -> Any
     """A copy in another dtype."""
     if not _is_cpu(device):
         raise TypeError(f"the device {device}")
-    return x.copy() if dtype is None or dtype == x.dtype else x.astype(dtype)
+    return x.copy() if dtype in (None, x.dtype) else convert_element_type(x, dtype)
 
 
 def _is_cpu(device: Any) -> bool:
@@ -206,4 +215,6 @@ def _is_cpu(device: Any) -> bool:
 @aten("prims.convert_element_type", in_float32=False)
 def convert_element_type(x: Any, dtype: Any) -> Any:
     """x in another dtype."""
+    if kind_of(x) == "c" and kind_of(dtype) != "c":
+        raise TypeError("complex numbers as real ones")
     return x.astype(dtype)

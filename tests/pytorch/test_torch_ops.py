@@ -33,9 +33,10 @@ UNARY = (
     "sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc"
 ).split()
 BINARY = (
-    "atan2 bitwise_and bitwise_or bitwise_xor floor_divide fmax fmin fmod logaddexp "
-    "logical_and logical_or logical_xor maximum minimum remainder"
+    "atan2 floor_divide fmax fmin logaddexp logical_and logical_or logical_xor "
+    "maximum minimum"
 ).split()
+INTEGERS = "bitwise_and bitwise_or bitwise_xor fmod remainder".split()
 SCALAR = "eq ge gt le lt ne mul div sub add".split()
 
 CALLS = [
@@ -46,6 +47,7 @@ CALLS = [
     *(f"{name}.Tensor(x, one)" for name in SCALAR),
     *(f"{name}.Scalar(x, 2)" for name in SCALAR),
     *(f"{name}.Scalar(x, 1.5)" for name in SCALAR),
+    *(f"{name}.Tensor(x, y)" for name in INTEGERS),
     "add.Tensor(x, y, alpha=3)",
     "sub.Tensor(x, y, alpha=2)",
     "rsub.Scalar(x, 2)",
@@ -155,10 +157,11 @@ CALLS = [
     "_unsafe_index.Tensor(x, [places % 2])",
     "index_put.default(x, [None, places], one)",
     "index_put.default(x, [places % 2], one, True)",
+    "index_put.default(x, [places % 2, places], row[0, 0], True)",
     "index_put.default(x, [mask], one)",
     "_unsafe_index_put.default(x, [places % 2], one, True)",
     "gather.default(x, 1, whole % 3)",
-    "gather.default(x, -1, whole[:1, :2])",
+    "gather.default(x, -1, whole[:1, :2] % 5)",
     "scatter.src(x, 1, order, y)",
     "scatter.value(x, 1, whole[:1] % 3, 2)",
     "scatter_add.default(x, 1, whole[:, :, :2] % 3, y)",
@@ -180,12 +183,12 @@ CALLS = [
     "_log_softmax_backward_data.default(x, y, 2, x.dtype)",
     "native_layer_norm.default(x, [5], row[0, 0], None, 1e-5)",
     "native_layer_norm.default(x, [3, 5], None, None, 1e-3)",
-    "native_layer_norm_backward.default(y, x, [5], x[:, :, :1], y[:, :, :1], row[0, 0],"
-    " row[0, 0], [True, True, True])",
+    "native_layer_norm_backward.default(y, x, [5], x[..., :1].clone(),"
+    " y[..., :1].clone(), row[0, 0], row[0, 0], [True, True, True])",
     "_native_batch_norm_legit_no_training.default(x, x[0, :, 0], None, x[0, :, 1],"
     " x[0, :, 2].abs(), 0.1, 1e-5)",
-    "_native_batch_norm_legit_functional.default(x, x[0, :, 0], x[0, :, 1],"
-    " x[0, :, 1], x[0, :, 2].abs(), True, 0.1, 1e-5)",
+    "_native_batch_norm_legit_functional.default(x.float(), *x.float()[0, :, :3].T,"
+    " y.float()[0, :, 2].abs(), True, 0.1, 1e-5)",
     "full.default([2, 3], 2.5, dtype=x.dtype)",
     "full_like.default(x, 2)",
     "scalar_tensor.default(2, dtype=x.dtype)",
@@ -263,7 +266,7 @@ def tensors(dtype: Any) -> dict[str, Any]:
         **{"x": x, "y": y, "nans": nans, "lowest": lowest, "whole": whole},
         "row": made(1, 1, 5),
         "row2": made(2, 5),
-        "one": made(1)[0].abs() + (1 if dtype is not torch.bool else False),
+        "one": y[0, 0, 0].clone(),
         "matrix": made(7, 5),
         "empty": made(0),
         "mask": torch.from_numpy(rng.random((2, 3, 5)) < 0.5),
@@ -304,7 +307,7 @@ def close(a: Any, b: Any) -> None:
     largest = float(finite.max()) if finite.numel() else 0.0
     eps = torch.finfo(b.dtype).eps
     torch.testing.assert_close(
-        a, b, rtol=16 * eps, atol=16 * eps * largest, equal_nan=True
+        a, b, rtol=64 * eps, atol=64 * eps * largest, equal_nan=True
     )
 
 
@@ -328,18 +331,22 @@ def run(call: str, dtype: Any, **options: Any) -> bool:
         return False
     program = compared(f, [named[n] for n in names], **options)
     for fallback in program.report().fallbacks:
-        assert "Tensor_mode" in call or "floor_divide" in call or _refused(
-            call, dtype
-        ), (dtype, fallback)
+        assert _is_left(fallback.op, dtype), (dtype, fallback)
     return True
 
 
-def _refused(call: str, dtype: Any) -> bool:
-    """Whether eqsat does not compute an operator in a dtype, and says so."""
-    return dtype.is_complex
+def _is_left(op: str, dtype: Any) -> bool:
+    """Whether an operator stays in PyTorch for a dtype."""
+    if dtype.is_complex:
+        return True
+    if op in ("div.Tensor_mode", "floor_divide.default"):
+        return bool(dtype.is_floating_point or dtype is torch.bool)
+    integer = not dtype.is_floating_point
+    return integer and op.startswith(("pow.", "index_add.", "index_put."))
 
 
-@pytest.mark.parametrize("call", some(CALLS, len(CALLS)))
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("call", CALLS)
 def test_an_operator_gives_what_torch_gives(call: str) -> None:
     names = some(DTYPES, 2, call)
     tried = [run(call, getattr(torch, name)) for name in names]
@@ -397,9 +404,7 @@ def _compare_sample(op: Any, sample: Any) -> bool:
 
     from eqsat.pytorch.dynamo import decompositions
 
-    leaves, spec = torch_pytree.tree_flatten(
-        (sample.input, sample.args, sample.kwargs)
-    )
+    leaves, spec = torch_pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     given = [x for x in leaves if isinstance(x, torch.Tensor)]
 
     def f(*tensors: Any) -> Any:
