@@ -13,7 +13,7 @@ from torch.utils import _pytree as torch_pytree
 
 from eqsat.numpy_api import TORCH, tensor_memory, tensor_of
 from eqsat.pytorch.dynamo import decompositions
-from eqsat.pytorch.program import TorchProgram
+from eqsat.pytorch.program import TorchProgram, constant_of
 from eqsat.pytorch.report import TorchReport
 from eqsat.support import DTypeError, EqsatError, ShapeError
 
@@ -55,7 +55,7 @@ class ExportedFunction:
             if name in written:
                 self.state[name] = value.clone()
             else:
-                known[spec.arg.name] = value
+                known[spec.arg.name] = constant_of(value)
         self._program = TorchProgram(plain.graph_module, options, known)
         nodes = plain.graph_module.graph.nodes
         self._values = {n.name: n.meta.get("val") for n in nodes}
@@ -103,7 +103,7 @@ class ExportedFunction:
         leaves, spec = torch_pytree.tree_flatten((tuple(args), named))
         if spec != self._spec:
             raise EqsatError(f"the exported program takes {self._spec}, got {spec}")
-        return leaves
+        return list(leaves)
 
     def _check(self, tensors: Mapping[str, Any]) -> None:
         """Raise :class:`ShapeError`, :class:`DTypeError` and :class:`EqsatError` for

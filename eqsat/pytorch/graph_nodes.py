@@ -21,9 +21,9 @@ from eqsat.pytorch import (  # enter the table
     views,
     windows,
 )
-from eqsat.pytorch.table import Handler, entry_for, is_view
+from eqsat.pytorch.table import Handler, entry_for, is_array, is_view
 from eqsat.support import EqsatError
-from eqsat.terms import BF16, Traced
+from eqsat.terms import BF16
 
 FAMILIES = (
     creation,
@@ -167,7 +167,7 @@ def _fitted(found: Any, like: Any) -> Any:
         return tuple(map(_fitted, found, like))
     if like is None:
         return None
-    if not isinstance(found, (np.ndarray, np.generic, Traced)):
+    if not is_array(found):
         raise UnsupportedError(f"a result that is {type(found).__name__}")
     if tuple(found.shape) != tuple(like.shape):
         raise UnsupportedError(

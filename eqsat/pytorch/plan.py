@@ -35,7 +35,8 @@ class Fallback(NamedTuple):
 
     op: str
     reason: str
-    count: int = 1
+    times: int = 1
+    """How often it stands in graphs."""
 
 
 @dataclass(eq=False)

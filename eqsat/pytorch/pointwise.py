@@ -165,24 +165,29 @@ def power(x: Any, y: Any) -> Any:
     return np.power(x, cast(y, dtype))
 
 
-for _name, _function in {
+ROUNDINGS: dict[str, Handler] = {
     "ceil": np.ceil,
     "floor": np.floor,
     "round": np.rint,
     "trunc": np.trunc,
-}.items():
-    TABLE[f"{_name}.default"] = lambda x, _f=_function: (
-        x if kind_of(x) in "bi" else _f(x)
-    )
+}
+"""To whole numbers, which integers are."""
 
 
-for _name, _function in {
-    "logical_and": np.logical_and,
-    "logical_not": np.logical_not,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-}.items():
-    TABLE[_name] = _function
+def _rounding(function: Handler) -> Handler:
+    return lambda x: x if kind_of(x) in "bi" else function(x)
+
+
+TABLE.update({f"{name}.default": _rounding(f) for name, f in ROUNDINGS.items()})
+
+TABLE.update(
+    {
+        "logical_and": np.logical_and,
+        "logical_not": np.logical_not,
+        "logical_or": np.logical_or,
+        "logical_xor": np.logical_xor,
+    }
+)
 
 TABLE["isinf"] = lambda x: (
     np.zeros(x.shape, bool) if kind_of(x) in "bi" else np.isinf(x)

@@ -34,7 +34,7 @@ _MOST_SIZES = 64
 """Programs of one graph for other sizes that are kept; the latest ones."""
 
 
-class Layout(NamedTuple):
+class ResultLayout(NamedTuple):
     """How a result lies in memory."""
 
     order: tuple[int, ...] | None
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
     """Strides in elements, where no order of axes without gaps has them."""
 
     @classmethod
-    def of(cls, like: Any) -> Layout:
+    def of(cls, like: Any) -> ResultLayout:
         """That of a tensor."""
         shape, strides = tuple(like.shape), tuple(like.stride())
         if like.is_contiguous() or 0 in shape:
@@ -76,7 +76,7 @@ class ProgramStep:
         self, step: Step, known: Mapping[Node, Any], options: Mapping[str, Any]
     ) -> None:
         self.step = step
-        self.layouts = [Layout.of(value_of(n)) for n in step.gives]
+        self.layouts = [ResultLayout.of(value_of(n)) for n in step.gives]
         self.function: Jit = jit(self._traced(known), **options)
         self._is_compiled = False
 
@@ -124,17 +124,21 @@ class ConcretePlan:
         options: Mapping[str, Any],
     ) -> None:
         nodes = list(module.graph.nodes)
-        self.inputs = [n for n in nodes if n.op == "placeholder"]
+        self.inputs = [n for n in nodes if n.op == "placeholder" and n not in known]
         self.attributes = dict(constants_of(module, nodes))
         known = {
             **known,
-            **{n: _constant(x) for n, x in self.attributes.items() if is_plain(x)},
+            **{n: constant_of(x) for n, x in self.attributes.items() if is_plain(x)},
         }
         steps, reasons = steps_of(module, known)
         self.steps = [
             ProgramStep(s, known, options) if s.in_program else s for s in steps
         ]
         self.outputs = nodes[-1].args[0]
+        outside = {n for s in steps if not s.in_program for n in s.reads}
+        outside.update(map(root_of, nodes[-1].all_input_nodes))
+        for node in outside & set(known) - set(self.attributes):
+            self.attributes[node] = tensor_of(known[node])
         self.fallbacks = fallbacks_of(reasons)
         self._ends = self._last_uses(steps)
 
@@ -179,16 +183,19 @@ class TorchPlan:
         self.fallbacks = [Fallback("the whole graph", said)]
 
     def __call__(self, given: list[Any]) -> Any:
-        args, _ = list(given), given.clear()
+        args = list(given)
+        given.clear()
         with torch.no_grad():
             return self.module(*args)
 
 
-def _constant(x: Any) -> Any:
-    """A constant of programs."""
-    array = _shown(x).copy()
-    array.flags.writeable = False
-    return array
+def constant_of(x: Any) -> Any:
+    """The values of a tensor as they are now, in an array that nobody can write to."""
+    shown = _shown(x)
+    if not shown.size:
+        return np.empty(shown.shape, shown.dtype)
+    kept = np.frombuffer(shown.tobytes(), np.uint8)
+    return kept.view(shown.dtype).reshape(shown.shape)
 
 
 def _tensor(node: Node, values: Values) -> Any:
@@ -258,17 +265,14 @@ class TorchProgram:
         if self.is_symbolic:
             module = GraphModule(module, _copied(module))
             fake = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-            with fake:
-                inputs = [_fake(x, fake) for x in self._all_inputs(given)]
+            inputs = self._all_inputs(given, fake)
             try:
                 FakeTensorProp(module, fake).propagate_dont_convert_inputs(*inputs)
             except Exception as error:  # sizes that depend on values, beside others
                 return self._kept(key, TorchPlan(self.module, error))
         nodes = {n.name: n for n in module.graph.nodes if n.op == "placeholder"}
-        known = {nodes[k]: _constant(x) for k, x in self.known.items()}
+        known = {nodes[k]: x for k, x in self.known.items()}
         plan = ConcretePlan(module, known, self.options)
-        plan.inputs = [n for n in plan.inputs if n not in known]
-        plan.attributes.update({nodes[k]: x for k, x in self.known.items()})
         return self._kept(key, plan)
 
     def _kept(self, key: Any, plan: ConcretePlan | TorchPlan) -> Any:
@@ -278,13 +282,21 @@ class TorchProgram:
         self._plans[key] = plan
         return plan
 
-    def _all_inputs(self, given: Sequence[Any]) -> list[Any]:
+    def _all_inputs(self, given: Sequence[Any], fake: FakeTensorMode) -> list[Any]:
+        """What the placeholders of the graph are in a call, without data."""
         others = iter(given)
-        return [
-            self.known[n.name] if n.name in self.known else next(others)
-            for n in self.module.graph.nodes
-            if n.op == "placeholder"
-        ]
+        found = []
+        for node in self.module.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            like = value_of(node) if node.name in self.known else next(others)
+            if isinstance(like, torch.Tensor):
+                with fake:
+                    like = torch.empty_strided(
+                        like.shape, like.stride(), dtype=like.dtype
+                    )
+            found.append(like)
+        return found
 
     def report(self) -> TorchReport:
         """What runs where, of the plans made so far."""
@@ -303,10 +315,6 @@ def _copied(module: GraphModule) -> torch.fx.Graph:
     made = torch.fx.Graph()
     made.output(made.graph_copy(module.graph, {}))
     return made
-
-
-def _fake(x: Any, mode: FakeTensorMode) -> Any:
-    return mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
 
 
 def _size_of(x: Any) -> Any:

@@ -25,7 +25,7 @@ class TorchReport:
 
     def __str__(self) -> str:
         lines = [f"{self.operators} operators in {self.programs} programs of eqsat"]
-        lines += [f"PyTorch: {f.count} × {f.op}: {f.reason}" for f in self.fallbacks]
+        lines += [f"PyTorch: {f.times} × {f.op}: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
 
 
@@ -34,7 +34,7 @@ def note(fallbacks: Iterable[Fallback]) -> None:
     for f in fallbacks:
         if (f.op, f.reason) not in _NOTED:
             log_fallback("torch", f.op, "an operator of PyTorch", f.reason)
-        _NOTED[f.op, f.reason] += f.count
+        _NOTED[f.op, f.reason] += f.times
 
 
 def noted() -> list[Fallback]:

@@ -123,7 +123,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def widened(function: Handler) -> Handler:
-    """``function`` with tensors of float16 and bfloat16 in float32, for real numbers."""
+    """``function`` for real numbers, of halves in float32."""
 
     def wide(x: Any) -> Any:
         if isinstance(x, (list, tuple)):

@@ -82,7 +82,12 @@ def _transposed(x: Any, w: Any, how: dict[str, Any], extra: Sizes) -> Any:
 
 
 def _by_image(g: Any, x: Any, w: Any, how: dict[str, Any]) -> Any:
-    return ops.conv2d_op.vjp[0](g, x, w, None, *how.values())
+    return _slopes()[0](g, x, w, None, *how.values())
+
+
+def _slopes() -> Any:
+    """The gradients of a convolution by images and by kernels."""
+    return ops.conv2d_op.vjp
 
 
 @aten("convolution_backward.default")
@@ -108,7 +113,7 @@ def convolution_backward(
     if wanted[0]:
         by_x = np.reshape(_by_image(flat, image, kernel, how), x.shape)
     if wanted[1]:
-        by_w = ops.conv2d_op.vjp[1](flat, image, kernel, None, *how.values())
+        by_w = _slopes()[1](flat, image, kernel, None, *how.values())
         by_w = np.reshape(by_w, w.shape)
     if wanted[2]:
         by_bias = np.sum(g, axis=(0, *range(2, g.ndim)))
@@ -118,7 +123,7 @@ def convolution_backward(
 # -- pooling ---------------------------------------------------------------------------
 
 
-class Windows:
+class ImageWindows:
     """Where windows of an image lie, over its last axes."""
 
     def __init__(
@@ -196,10 +201,11 @@ def max_pool2d(
     ceil_mode: bool = False,
 ) -> Any:
     """The largest element of every window, and its place in the flat image."""
-    windows = Windows(x, size, stride, padding, dilation, ceil_mode)
+    windows = ImageWindows(x, size, stride, padding, dilation, ceil_mode)
     lowest = np.iinfo(x.dtype).min if kind_of(x) == "i" else -math.inf
     padded = windows.padded(x, lowest)
-    best = place = None
+    best: Any = None
+    place: Any = None
     seen = np.zeros(windows.count, bool)
     for at, key in windows.places():
         here = padded[key]
@@ -249,7 +255,7 @@ def avg_pool2d(
     divisor_override: int | None = None,
 ) -> Any:
     """The mean of every window."""
-    windows = Windows(x, size, stride, padding, 1, ceil_mode)
+    windows = ImageWindows(x, size, stride, padding, 1, ceil_mode)
     padded = windows.padded(x, 0)
     total = functools.reduce(np.add, (padded[key] for _, key in windows.places()))
     if divisor_override is not None:
@@ -257,7 +263,7 @@ def avg_pool2d(
     return total / _divisors(windows, count_include_pad)
 
 
-def _divisors(windows: Windows, count_include_pad: bool) -> Any:
+def _divisors(windows: ImageWindows, count_include_pad: bool) -> Any:
     """How many elements of each window count."""
     each = []
     rows = zip(

@@ -88,6 +88,8 @@ CALLS = [
     "prod.dim_int(x, 1, True)",
     "var.correction(x, [0, 2], correction=1)",
     "var.correction(x, [1], correction=0, keepdim=True)",
+    "var.default(x)",
+    "var.dim(x, [1], False, True)",
     "var_mean.correction(x, [2], correction=0)",
     "any.default(x)",
     "any.dim(x, 1)",
@@ -212,8 +214,8 @@ CALLS = [
     " [0], 1)",
     "convolution.default(image, kernel[:2], None, [2, 3], [1, 0], [1, 1], True,"
     " [1, 2], 1)",
-    "convolution_backward.default(image[:, :, :3, :4].repeat(1, 2, 1, 1), image, kernel,"
-    " [4], [2, 2], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])",
+    "convolution_backward.default(image[:, :, :3, :4].repeat(1, 2, 1, 1), image,"
+    " kernel, [4], [2, 2], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])",
     "max_pool2d_with_indices.default(image, [2, 3])",
     "max_pool2d_with_indices.default(image, [3, 2], [2, 2], [1, 1], [1, 2], True)",
     "max_pool2d_with_indices.default(lowest, [2, 2], [1, 1], [1, 1])",

@@ -1,0 +1,125 @@
+"""Exported programs of PyTorch are functions of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+class Counted(nn.Module):  # type: ignore[misc, name-defined]
+    """A layer that counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, x: Any, *, scale: Any) -> Any:
+        self.calls.add_(1)
+        y = torch.softmax(self.linear(x) * scale + self.shift, -1)
+        return {"y": y * self.calls, "turned": x.T}
+
+
+def exported() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = Counted().requires_grad_(False)
+    program = torch.export.export(model, (torch.ones(3, 4),), {"scale": torch.ones(4)})
+    return model, eq.from_torch(program)
+
+
+def test_arrays_give_arrays_and_the_state_is_kept() -> None:
+    model, function = exported()
+    x, scale = np.random.default_rng(0).random((2, 3, 4), np.float32)
+    for n in (1, 2):
+        want = model(torch.from_numpy(x), scale=torch.from_numpy(scale[0]))
+        found = function(x, scale=scale[0])
+        assert type(found["y"]) is np.ndarray
+        np.testing.assert_allclose(found["y"], want["y"], rtol=1e-5)
+        np.testing.assert_array_equal(found["turned"], x.T)
+        assert function.state["calls"] == n
+    report = function.report()
+    assert report.programs == 1 and report.fallbacks == ()
+    assert "in 1 programs of eqsat" in str(report)
+
+
+def test_tensors_give_tensors() -> None:
+    model, function = exported()
+    x, scale = torch.rand(3, 4), torch.rand(4)
+    found = function(x, scale=scale)
+    torch.testing.assert_close(found["y"], model(x, scale=scale)["y"])
+    assert found["turned"].data_ptr() == x.data_ptr()
+
+
+def test_weights_are_those_of_the_export() -> None:
+    model, function = exported()
+    x, scale = torch.rand(3, 4), torch.rand(4)
+    want = model(x, scale=scale)["y"]
+    model.linear.weight.zero_()
+    torch.testing.assert_close(function(x, scale=scale)["y"], want)
+
+
+def test_bfloat16_goes_through_views() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).bfloat16()
+    model.requires_grad_(False)
+    x = torch.rand(2, 4).bfloat16()
+    function = eq.from_torch(torch.export.export(model, (x,)))
+    found = function(x.view(torch.uint16).numpy().view("bfloat16"))
+    assert found.dtype == "bfloat16"
+    want = model(x).float().numpy()
+    np.testing.assert_allclose(found.astype(np.float32), want, rtol=0.02, atol=0.01)
+
+
+def test_sizes_that_vary() -> None:
+    model = nn.Linear(4, 2).requires_grad_(False)
+    n = torch.export.Dim("n", min=2, max=9)
+    program = torch.export.export(model, (torch.rand(3, 4),), dynamic_shapes=({0: n},))
+    function = eq.from_torch(program)
+    for k in (2, 5, 9):
+        x = torch.rand(k, 4)
+        torch.testing.assert_close(function(x), model(x))
+    with pytest.raises(eq.ShapeError, match=r"has size 11, expected 2 to 9"):
+        function(torch.rand(11, 4))
+
+
+def test_writes_to_arguments() -> None:
+    class Writes(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            x.mul_(2)
+            return x.sum()
+
+    function = eq.from_torch(torch.export.export(Writes(), (torch.ones(3),)))
+    x = np.arange(3, dtype=np.float32)
+    assert function(x) == 6
+    np.testing.assert_array_equal(x, [0, 2, 4])
+    x.flags.writeable = False
+    with pytest.raises(eq.EqsatError, match="an argument that is read-only"):
+        function(x)
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    _, function = exported()
+    x, scale = np.ones((3, 4), np.float32), np.ones(4, np.float32)
+    with pytest.raises(eq.ShapeError, match=r"'x' has shape \(2, 4\), expected \(3, 4"):
+        function(x[:2], scale=scale)
+    with pytest.raises(eq.DTypeError, match=r"dtype torch.float64, expected torch.flo"):
+        function(x.astype(float), scale=scale)
+    with pytest.raises(eq.EqsatError, match="the exported program takes"):
+        function(x)
+    with pytest.raises(eq.TraceError, match="requires a gradient"):
+        function(torch.ones(3, 4, requires_grad=True), scale=scale)
+    with pytest.raises(eq.EqsatError, match=r"expected a torch.export.ExportedProgram"):
+        eq.from_torch(nn.Linear(2, 2))
