@@ -14,12 +14,12 @@ from eqsat.support import EqsatError, lazy_room
 
 if TYPE_CHECKING:
     from eqsat.pytorch.exported import ExportedFunction
-    from eqsat.pytorch.plan import Fallback
+    from eqsat.pytorch.plan import TorchFallback
     from eqsat.pytorch.report import TorchReport
 
 __all__ = [
     "ExportedFunction",
-    "Fallback",
+    "TorchFallback",
     "TorchReport",
     "backend",
     "fallbacks",
@@ -71,7 +71,7 @@ def from_torch(program: Any, **options: Any) -> ExportedFunction:
     return read(program, options)
 
 
-def fallbacks(clear: bool = False) -> list[Fallback]:
+def fallbacks(clear: bool = False) -> list[TorchFallback]:
     """What stayed in PyTorch in this process, by operator and reason, and how often it
     stands in graphs. ``clear``: forget it then."""
     _needed("eqsat.pytorch.fallbacks")

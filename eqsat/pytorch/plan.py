@@ -30,7 +30,7 @@ from eqsat.support import EqsatError
 from eqsat.trace import Spec, trace
 
 
-class Fallback(NamedTuple):
+class TorchFallback(NamedTuple):
     """Operators that stay in PyTorch."""
 
     op: str
@@ -204,14 +204,14 @@ def _connect(steps: Sequence[Step], module: GraphModule, known: Any) -> None:
         step.gives = [n for n in step.nodes if n in wanted]
 
 
-def fallbacks_of(reasons: Mapping[Node, str]) -> list[Fallback]:
+def fallbacks_of(reasons: Mapping[Node, str]) -> list[TorchFallback]:
     """What stays in PyTorch, counted by operator and reason."""
     counts: dict[tuple[str, str], int] = {}
     for node, reason in reasons.items():
         if isinstance(node.target, torch._ops.OperatorBase):
             key = name_of(node), reason
             counts[key] = counts.get(key, 0) + 1
-    return [Fallback(op, reason, n) for (op, reason), n in counts.items()]
+    return [TorchFallback(op, reason, n) for (op, reason), n in counts.items()]
 
 
-__all__ = ["Fallback", "Step", "fallbacks_of", "root_of", "steps_of"]
+__all__ = ["Step", "TorchFallback", "fallbacks_of", "root_of", "steps_of"]

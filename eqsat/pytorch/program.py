@@ -26,7 +26,7 @@ from eqsat.pytorch.graph_nodes import (
     is_symbolic,
     value_of,
 )
-from eqsat.pytorch.plan import Fallback, Step, fallbacks_of, root_of, steps_of
+from eqsat.pytorch.plan import Step, TorchFallback, fallbacks_of, root_of, steps_of
 from eqsat.pytorch.report import TorchReport, note
 from eqsat.support import EqsatError, ForkLock
 
@@ -180,7 +180,7 @@ class TorchPlan:
     def __init__(self, module: GraphModule, error: Exception) -> None:
         self.module = module
         said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        self.fallbacks = [Fallback("the whole graph", said)]
+        self.fallbacks = [TorchFallback("the whole graph", said)]
 
     def __call__(self, given: list[Any]) -> Any:
         args = list(given)
@@ -300,7 +300,7 @@ class TorchProgram:
 
     def report(self) -> TorchReport:
         """What runs where, of the plans made so far."""
-        fallbacks: list[Fallback] = []
+        fallbacks: list[TorchFallback] = []
         programs = operators = 0
         for plan in self._plans.values():
             fallbacks += plan.fallbacks

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eqsat.pytorch.plan import Fallback
+from eqsat.pytorch.plan import TorchFallback
 from eqsat.support import log_fallback
 
 _NOTED: Counter[tuple[str, str]] = Counter()
@@ -20,7 +20,7 @@ class TorchReport:
     """Programs of eqsat."""
     operators: int
     """Operators of ATen in these programs. Views that they make are not counted."""
-    fallbacks: tuple[Fallback, ...]
+    fallbacks: tuple[TorchFallback, ...]
     """What stays in PyTorch."""
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class TorchReport:
         return "\n".join(lines)
 
 
-def note(fallbacks: Iterable[Fallback]) -> None:
+def note(fallbacks: Iterable[TorchFallback]) -> None:
     """Keep and log what stays in PyTorch."""
     for f in fallbacks:
         if (f.op, f.reason) not in _NOTED:
@@ -37,9 +37,9 @@ def note(fallbacks: Iterable[Fallback]) -> None:
         _NOTED[f.op, f.reason] += f.times
 
 
-def noted() -> list[Fallback]:
+def noted() -> list[TorchFallback]:
     """All that was kept, the most frequent first."""
-    return [Fallback(op, reason, n) for (op, reason), n in _NOTED.most_common()]
+    return [TorchFallback(op, reason, n) for (op, reason), n in _NOTED.most_common()]
 
 
 def forget() -> None:
