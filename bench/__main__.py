@@ -22,6 +22,7 @@ from bench.runner.tune import tune
 from bench.standards.array_api import array_api
 from bench.standards.onnx_nodes import onnx_nodes
 from bench.standards.sklearn_calls import sklearn
+from bench.standards.torch_models import torch_models
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -46,6 +47,7 @@ for command in (
     random_programs,
     recording,
     sklearn,
+    torch_models,
     tune,
     ulp,
     user_rules,

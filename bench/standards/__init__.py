@@ -2,4 +2,5 @@
 
 Knows how to run the test suite of the array API standard and estimators of
 scikit-learn, beside NumPy, and the cases of ONNX. Start with ``array_api.py``.
+scikit-learn, beside NumPy, and models of transformers. Start with ``array_api.py``.
 """
