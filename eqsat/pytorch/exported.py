@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as torch_pytree
 
+from eqsat.explain import Explanation
 from eqsat.numpy_api import TORCH, tensor_memory, tensor_of
 from eqsat.pytorch.dynamo import decompositions
 from eqsat.pytorch.program import TorchProgram, constant_of
@@ -93,6 +94,10 @@ class ExportedFunction:
     def report(self) -> TorchReport:
         """What runs where, once it was called."""
         return self._program.report()
+
+    def explain(self) -> list[Explanation]:
+        """What the search did for each of its programs, once it was called."""
+        return self._program.explanations()
 
     def _flat(self, args: Sequence[Any], named: dict[str, Any]) -> list[Any]:
         """Arguments as the program takes them. Raises :class:`EqsatError` where they

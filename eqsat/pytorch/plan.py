@@ -124,13 +124,14 @@ def _unsupported(nodes: Sequence[Node], known: Mapping[Node, Any]) -> dict[Node,
                 handler_of(node)
                 values[node] = computed(node, value)
             except Exception as error:  # whatever NumPy or eqsat says against it
-                reasons[node] = _said(error)
+                reasons[node] = said(error)
 
     trace(attempt, specs)
     return reasons
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """An error as a reason."""
     first = str(error).partition("\n")[0]
     return (
         first if isinstance(error, EqsatError) else f"{type(error).__name__}: {first}"
@@ -214,4 +215,4 @@ def fallbacks_of(reasons: Mapping[Node, str]) -> list[TorchFallback]:
     return [TorchFallback(op, reason, n) for (op, reason), n in counts.items()]
 
 
-__all__ = ["Step", "TorchFallback", "fallbacks_of", "root_of", "steps_of"]
+__all__ = ["Step", "TorchFallback", "fallbacks_of", "root_of", "said", "steps_of"]

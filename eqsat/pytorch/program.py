@@ -14,7 +14,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
+from eqsat.lowered import Lowered
 from eqsat.numpy_api import tensor_memory, tensor_of
 from eqsat.pytorch.graph_nodes import (
     Values,
@@ -26,9 +28,16 @@ from eqsat.pytorch.graph_nodes import (
     is_symbolic,
     value_of,
 )
-from eqsat.pytorch.plan import Step, TorchFallback, fallbacks_of, root_of, steps_of
+from eqsat.pytorch.plan import (
+    Step,
+    TorchFallback,
+    fallbacks_of,
+    root_of,
+    said,
+    steps_of,
+)
 from eqsat.pytorch.report import TorchReport, note
-from eqsat.support import EqsatError, ForkLock
+from eqsat.support import DTypeError, EqsatError, ForkLock, ShapeError, TraceError
 
 _MOST_SIZES = 64
 """Programs of one graph for other sizes that are kept; the latest ones."""
@@ -78,7 +87,10 @@ class ProgramStep:
         self.step = step
         self.layouts = [ResultLayout.of(value_of(n)) for n in step.gives]
         self.function: Jit = jit(self._traced(known), **options)
-        self._is_compiled = False
+        self.lowered: Lowered | None = None
+        """Its program, once it was called."""
+        self.fallbacks: list[TorchFallback] | None = None
+        """Its operators, where there is no program and PyTorch runs them."""
 
     def _traced(self, known: Mapping[Node, Any]) -> Callable[..., Any]:
         step, layouts = self.step, self.layouts
@@ -103,7 +115,18 @@ class ProgramStep:
         return torch_graph
 
     def __call__(self, values: Values) -> None:
+        if self.fallbacks is not None:
+            return _run_in_torch(self.step, values)
         given = [_shown(values[n]) for n in self.step.reads]
+        if self.lowered is None:
+            try:
+                self.lowered = self.function.lower(*given)
+            except (TraceError, ShapeError, DTypeError) as error:
+                # each operator could be traced alone, and not with what is known here
+                reasons = dict.fromkeys(self.step.nodes, said(error))
+                self.fallbacks = fallbacks_of(reasons)
+                note(self.fallbacks)
+                return _run_in_torch(self.step, values)
         results = self.function(*given)
         for node, x, layout in zip(self.step.gives, results, self.layouts, strict=True):
             values[node] = layout.seen(tensor_of(np.asarray(x)))
@@ -179,8 +202,7 @@ class TorchPlan:
 
     def __init__(self, module: GraphModule, error: Exception) -> None:
         self.module = module
-        said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        self.fallbacks = [TorchFallback("the whole graph", said)]
+        self.fallbacks = [TorchFallback("the whole graph", said(error))]
 
     def __call__(self, given: list[Any]) -> Any:
         args = list(given)
@@ -298,6 +320,12 @@ class TorchProgram:
             found.append(like)
         return found
 
+    def explanations(self) -> list[Explanation]:
+        """What the search did for each program made so far."""
+        made = [s for p in self._plans.values() for s in p.steps]
+        steps = [s.lowered for s in made if isinstance(s, ProgramStep)]
+        return [low.explain() for low in steps if low is not None]
+
     def report(self) -> TorchReport:
         """What runs where, of the plans made so far."""
         fallbacks: list[TorchFallback] = []
@@ -305,9 +333,13 @@ class TorchProgram:
         for plan in self._plans.values():
             fallbacks += plan.fallbacks
             for step in plan.steps:
-                if isinstance(step, ProgramStep):
+                if not isinstance(step, ProgramStep):
+                    continue
+                if step.fallbacks is None:
                     programs += 1
                     operators += len(step.step.nodes)
+                else:
+                    fallbacks += step.fallbacks
         return TorchReport(programs, operators, tuple(fallbacks))
 
 

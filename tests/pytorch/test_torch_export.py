@@ -56,6 +56,24 @@ def test_arrays_give_arrays_and_the_state_is_kept() -> None:
     assert "in 1 programs of eqsat" in str(report)
 
 
+def test_rules_find_the_fused_ops() -> None:
+    layer = nn.TransformerEncoderLayer(
+        *(64, 4, 128), dropout=0.0, activation="gelu", batch_first=True
+    )
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        x = torch.rand(2, 16, 64)
+        program = torch.export.export(layer.eval().requires_grad_(False), (x,))
+        function = eq.from_torch(program)
+        torch.testing.assert_close(function(x), layer(x), rtol=1e-4, atol=1e-5)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    (explanation,) = function.explain()
+    names = " ".join(k.name for k in explanation.kernels)
+    for op in ("linear", "attention", "layer_norm", "gelu"):
+        assert op in names
+
+
 def test_tensors_give_tensors() -> None:
     model, function = exported()
     x, scale = torch.rand(3, 4), torch.rand(4)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
 import eqsat.pytorch as eqsat_torch  # noqa: E402
-from eqsat.support import EqsatError, OptionError  # noqa: E402
+from eqsat.support import EqsatError, OptionError, TraceError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -145,6 +146,29 @@ def test_what_stays_in_torch_is_listed() -> None:
     assert {f.op for f in left} == {"_linalg_det.default", "cummax.default"}
     assert {f.reason for f in left} == {"the table has no such operator"}
     assert eqsat_torch.fallbacks() == []
+
+
+def test_a_program_that_cannot_be_made_is_run_by_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from eqsat.pytorch.table import TABLE
+
+    calls = []
+
+    def sin(x: Any) -> Any:
+        calls.append(x)
+        if len(calls) > 1:
+            raise TraceError("not again")
+        return np.sin(x)
+
+    monkeypatch.setitem(TABLE, "sin", sin)
+    x = torch.rand(3)
+    compiled = torch.compile(lambda x: x.sin() * 2, backend="eqsat")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), x.sin() * 2)
+    assert len(calls) == 2
+    left = {(f.op, f.reason) for f in eqsat_torch.fallbacks()}
+    assert left == {("sin.default", "not again"), ("mul.Tensor", "not again")}
 
 
 def test_random_numbers_are_those_of_torch() -> None:
