@@ -39,7 +39,8 @@ MORE = (
 
 @functools.cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """PyTorch's decompositions of all operators that the table has not."""
+    """PyTorch's decompositions of all operators that the table has not, but for those
+    that draw random numbers: in parts they would draw others."""
     aten = torch.ops.aten
     found = {
         **core_aten_decompositions(),
@@ -49,6 +50,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         op: f
         for op, f in found.items()
         if entry_for(str(op).removeprefix("aten.")) is None
+        and torch.Tag.nondeterministic_seeded not in op.tags
     }
 
 

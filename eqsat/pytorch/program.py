@@ -129,7 +129,7 @@ class ProgramStep:
                 return _run_in_torch(self.step, values)
         results = self.function(*given)
         for node, x, layout in zip(self.step.gives, results, self.layouts, strict=True):
-            values[node] = layout.seen(tensor_of(np.asarray(x)))
+            values[node] = layout.seen(tensor_of(np.require(x, requirements="C")))
 
 
 def _shown(x: Any) -> Any:

@@ -173,10 +173,11 @@ def test_a_program_that_cannot_be_made_is_run_by_torch(
 
 def test_random_numbers_are_those_of_torch() -> None:
     def f(x: Any) -> Any:
-        first = torch.rand(3) * x.sin()
-        return torch.nn.functional.dropout(first, 0.5) + torch.randn(3)
+        first = torch.rand(50) * x.sin()
+        y = torch.nn.functional.dropout(first, 0.5) + torch.randn(50)
+        return torch.where(torch.bernoulli(x) > 0, y, y.cos())
 
-    x = torch.rand(3)
+    x = torch.rand(50)
     torch.manual_seed(1)
     want = f(x)
     torch.manual_seed(1)
