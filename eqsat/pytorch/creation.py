@@ -39,13 +39,23 @@ def zeros(shape: Sequence[int], *, dtype: Any = None, **how: Any) -> Any:
     return _made(shape, 0, dtype or np.float32)
 
 
+@aten("empty.memory_format", "empty_permuted.default", in_float32=False)
+def empty(shape: Sequence[int], *rest: Any, dtype: Any = None, **how: Any) -> Any:
+    """A tensor whose values nobody knows: zeros."""
+    return _made(shape, 0, dtype or np.float32)
+
+
 @aten("ones.default", in_float32=False)
 def ones(shape: Sequence[int], *, dtype: Any = None, **how: Any) -> Any:
     """A tensor of ones."""
     return _made(shape, 1, dtype or np.float32)
 
 
-@aten("zeros_like.default", "new_zeros.default", in_float32=False)
+@aten(
+    *("empty_like.default", "new_empty.default", "new_zeros.default"),
+    "zeros_like.default",
+    in_float32=False,
+)
 def zeros_like(x: Any, shape: Any = None, *, dtype: Any = None, **how: Any) -> Any:
     """A tensor of zeros, of the shape of x or another."""
     return _made(x.shape if shape is None else shape, 0, dtype or x.dtype)

@@ -59,6 +59,12 @@ def clone(x: Any, *, memory_format: Any = None) -> Any:
     return x.copy()
 
 
+@aten("copy.default", in_float32=False)
+def copy(x: Any, values: Any, non_blocking: bool = False) -> Any:
+    """``values`` in the shape and the dtype of x."""
+    return np.broadcast_to(convert_element_type(values, x.dtype), x.shape).copy()
+
+
 @aten("expand", in_float32=False)
 def expand(x: Any, sizes: Sequence[int], *, implicit: bool = False) -> Any:
     """x with axes of size 1 repeated; -1 keeps a size."""

@@ -28,13 +28,15 @@ DTYPES = [
 
 UNARY = (
     "abs acos acosh alias asin asinh atan atanh bitwise_not ceil clone cos cosh detach "
-    "elu erf erfc exp exp2 expm1 floor gelu hardtanh isfinite isinf isnan leaky_relu "
+    "digamma elu erf erfc erfinv exp exp2 expm1 floor gelu hardtanh i0 isfinite isinf "
+    "isnan leaky_relu lgamma special_erfcx "
+    "special_i0e special_i1 special_i1e special_log_ndtr special_ndtri "
     "lift_fresh_copy log log10 log1p log2 logical_not neg reciprocal relu round rsqrt "
     "sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc"
 ).split()
 BINARY = (
-    "atan2 floor_divide fmax fmin logaddexp logical_and logical_or logical_xor "
-    "maximum minimum"
+    "atan2 floor_divide fmax fmin gcd hypot lcm logaddexp logical_and logical_or "
+    "logical_xor maximum minimum"
 ).split()
 INTEGERS = "bitwise_and bitwise_or bitwise_xor fmod remainder".split()
 SCALAR = "eq ge gt le lt ne mul div sub add".split()
@@ -117,6 +119,8 @@ CALLS = [
     "topk.default(nans, 2, 1)",
     "topk.default(distinct, 2, 0, False)",
     "view.default(x, [6, 5])",
+    "copy.default(x, row)",
+    "copy.default(x, whole)",
     "view_copy.default(x, [30])",
     "reshape.default(x, [5, -1])",
     "_unsafe_view.default(x, [2, 15])",
@@ -195,6 +199,10 @@ CALLS = [
     "full_like.default(x, 2)",
     "scalar_tensor.default(2, dtype=x.dtype)",
     "zeros.default([2, 0])",
+    "empty.memory_format([2, 0], dtype=x.dtype)",
+    "empty_permuted.default([2, 0], [1, 0])",
+    "empty_like.default(x[:0])",
+    "new_empty.default(x, [0])",
     "ones.default([3], dtype=x.dtype)",
     "zeros_like.default(x)",
     "new_zeros.default(x, [2])",
