@@ -21,7 +21,7 @@ from eqsat.pytorch import (  # enter the table
     views,
     windows,
 )
-from eqsat.pytorch.table import Handler, entry_for, is_array, is_view
+from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_array, is_view
 from eqsat.support import EqsatError
 from eqsat.terms import BF16
 
@@ -100,11 +100,18 @@ def handler_of(node: Node) -> Handler:
     handler = entry_for(name_of(node)) if node.op == "call_function" else None
     if handler is None:
         raise UnsupportedError("the table has no such operator")
+    if name_of(node) in OF_MEMORY and not all(map(_lies_in_order, read_by(node))):
+        raise UnsupportedError("it reads memory in which elements are not in order")
     found = value_of(node)
     for value in found if isinstance(found, (tuple, list)) else [found]:
         if value is not None and not is_plain(value):
             raise UnsupportedError(_kind_of_result(value))
     return handler
+
+
+def _lies_in_order(node: Node) -> bool:
+    value = value_of(node)
+    return is_plain(value) and value.is_contiguous() and not value.storage_offset()
 
 
 def _kind_of_result(value: Any) -> str:
@@ -193,7 +200,8 @@ def is_symbolic(graph: Graph) -> bool:
 
 
 def _has_sizes(value: torch.Tensor) -> bool:
-    return all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    strides = value.stride() if value.layout is torch.strided else ()
+    return all(isinstance(n, int) for n in (*value.shape, *strides))
 
 
 def constants_of(owner: Any, nodes: Sequence[Node]) -> Mapping[Node, Any]:

@@ -22,6 +22,9 @@ TABLE: dict[str, Handler] = {}
 """By the name of an operator, ``add``, or of an overload, ``sum.dim_IntList``."""
 VIEWS: set[str] = set()
 """Names of operators whose results PyTorch gives without a copy."""
+OF_MEMORY: set[str] = set()
+"""Overloads that say where in memory elements lie. They are given tensors whose
+elements lie there in order."""
 
 _HALVES = (np.dtype(np.float16), np.dtype(BF16))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.pytorch.table import (
+    OF_MEMORY,
     TABLE,
     VIEWS,
     aten,
@@ -32,6 +33,8 @@ VIEWS |= {
     "unsqueeze",
     "view.default",
 }
+
+OF_MEMORY.add("as_strided.default")
 
 TABLE.update(
     {
@@ -183,6 +186,22 @@ def roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
         if dims
         else np.reshape(np.roll(np.reshape(x, -1), shifts[0]), x.shape)
     )
+
+
+@aten("as_strided.default", in_float32=False)
+def as_strided(
+    x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Any:
+    """Elements of the memory of x, by the steps between them."""
+    places = np.full((), offset or 0)
+    for n, step in zip(size, stride, strict=True):
+        places = np.add.outer(places, np.arange(n) * step)
+    flat = np.reshape(x, -1)
+    if places.size and places.max() >= flat.shape[0]:
+        raise TypeError("memory beyond that of the argument")
+    if places.size == x.size and (np.diff(places.ravel()) == 1).all():
+        return np.reshape(x, tuple(size))
+    return np.take(flat, places)
 
 
 @aten("diagonal", in_float32=False)
