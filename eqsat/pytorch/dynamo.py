@@ -50,8 +50,19 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         op: f
         for op, f in found.items()
         if entry_for(str(op).removeprefix("aten.")) is None
-        and torch.Tag.nondeterministic_seeded not in op.tags
+        and not (_is_random(op) and not _is_composite(op))
     }
+
+
+def _is_random(op: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _is_composite(op: Any) -> bool:
+    """Whether PyTorch itself computes an operator by calling others: attention, with
+    dropout or without."""
+    key = "CompositeImplicitAutograd"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
 
 
 def compile_graph(
