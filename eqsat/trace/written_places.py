@@ -25,7 +25,15 @@ from eqsat.numpy_api import (
 from eqsat.ops import is_traced
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
 from eqsat.trace import in_place
-from eqsat.trace.in_place import check, check_number, fitted, like, replaced, write
+from eqsat.trace.in_place import (
+    check,
+    check_number,
+    fitted,
+    like,
+    plain_number,
+    replaced,
+    write,
+)
 
 _ROUNDS = 64
 """Writes to one place, one after the other, from which programs would be long."""
@@ -266,8 +274,7 @@ class FlatView:
             putmask(self.array, key, value, "unsafe")
             return
         check(self.array, how)
-        if isinstance(value, np.floating):
-            value = float(value)
+        value = plain_number(self.array, value)
         _write_flat(self.array, places, value, how)
 
 

@@ -32,6 +32,16 @@ LINES = """
     u[0] = np.int64(300)
     u.flat[0] = 300
     u.flat[:2] = 300
+    x[...] = np.uint64(2**64 - 1)
+    x[0] = np.uint64(2**63)
+    x[1:] = np.float32(1e30)
+    x.fill(np.uint64(2**63))
+    x[[0]] = np.uint64(2**63)
+    x[m] = np.uint64(2**64 - 1)
+    x.flat[0] = np.uint64(2**63)
+    x[0] = np.float64(2.5)
+    u[0] = np.float64(300.5)
+    u.flat[0] = np.float64(300.5)
     u.flat[0] = 300.7
     u.flat[0] = 1.5
     np.put(u, 0, 300)
