@@ -300,8 +300,8 @@ def flat(found: Any) -> list[Any]:
 
 ROUNDINGS = 16
 OF_ATTENTION = 64
-"""Of gradients of attention: four products of 4 or 8 terms each in a row, a softmax, and
-a difference whose terms are larger than what is left of them."""
+"""Of gradients of attention: four products of 4 or 8 terms each in a row, a softmax,
+and a difference whose terms are larger than what is left of them."""
 
 
 def compared(
