@@ -279,9 +279,10 @@ processor. A 0 that is added makes 0 of either."""
 
 
 def _is_kept(number: str) -> bool:
-    """Whether products with a number stay finite: where rules were used, ∞ and NaN are
-    a row of the guide's table."""
-    return bool(abs(float(eval(number, dict(GLOBALS)))) < 1000)
+    """Whether products with a number are finite and normal: where rules were used, what
+    is not is a row of the guide's table."""
+    value = abs(float(eval(number, dict(GLOBALS))))
+    return value == 0 or 1e-4 < value < 1000
 
 
 _TELLS_ZEROS = re.compile(r"copysign|signbit")
