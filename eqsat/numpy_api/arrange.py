@@ -12,7 +12,7 @@ import numpy as np
 from eqsat import complex_numbers, ops
 from eqsat.numpy_api.at_end import at_end, truth
 from eqsat.numpy_api.indexing import getitem, take_along_axis
-from eqsat.numpy_api.operands import array, refuse_argument, strong
+from eqsat.numpy_api.operands import array, holds_traced, refuse_argument, strong
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, is_traced, known_sizes, negative_axis
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
@@ -206,9 +206,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **values: Any) -> An
             "even",
         ):
             refuse_argument("np.pad", name)
-    return ops.pad(
-        array, pad_width, mode, constant_values=values.get("constant_values", 0)
-    )
+    given = values.get("constant_values", 0)
+    own = dtype_of(array)
+    if own is not None and own.kind in "iu" and not holds_traced(given):
+        try:  # as NumPy writes them, each to a part of the array
+            np.pad(np.zeros((1,) * len(shape(array)), own), 1, constant_values=given)
+        except (OverflowError, ValueError) as error:
+            raise DTypeError(f"np.pad: {error}{at(caller_line())}") from error
+    return ops.pad(array, pad_width, mode, constant_values=given)
 
 
 @covers("where")

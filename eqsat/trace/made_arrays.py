@@ -152,6 +152,8 @@ def _fits(value: Any, dtype: Any, how: str) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_fits(v, dtype, how) for v in value]
+    if np.dtype(dtype).kind == "i" and isinstance(value, np.integer | np.floating):
+        value = value.item()  # NumPy casts it to unsigned integers
     return held(value, dtype, how) if type(value) in (int, float) else value
 
 

@@ -42,6 +42,13 @@ LINES = """
     x[0] = np.float64(2.5)
     u[0] = np.float64(300.5)
     u.flat[0] = np.float64(300.5)
+    x = np.pad(x, 1, constant_values=np.uint64(2**64 - 1))
+    u = np.pad(u, 1, constant_values=300)
+    u = np.pad(u, 1, constant_values=(np.int64(300), 0))
+    x = np.pad(x, 1, constant_values=np.float32('nan'))
+    u = np.pad(u, 1, constant_values=7.5)
+    x = np.array([x[0], np.float32(1e30)], int)
+    u = np.array([u[0], np.float64(7.5)], 'u1')
     u.flat[0] = 300.7
     u.flat[0] = 1.5
     np.put(u, 0, 300)
