@@ -49,7 +49,9 @@ def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     joined = ops.reshape(x, (math.prod(x.shape[:n]), *x.shape[n:]))
     given = [stacked(settled(v)) for v in values]
     if ufunc in (np.add, np.subtract) and given:
-        given = [_addend(x, v, shape, how) for v in given]
+        if x.dtype.kind in "fc":  # a step is made in the dtype in which both meet
+            joined = ops.cast(joined, _met(x, given[0]))
+        given = [_addend(joined, v, shape, how) for v in given]
         size, axis = joined.shape[0], -len(joined.shape)
         less = ufunc is np.subtract or x.dtype.kind not in "biu"
         if less and ufunc is np.add:  # -0 + 0 is 0, and -0 - 0 is -0
@@ -59,7 +61,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     else:
         given = [np.broadcast_to(v, shape) for v in given]
         new = _one_by_one(ufunc, joined, places, given, how)
-    write(x, ops.reshape(new, x.shape), how)
+    write(x, ops.reshape(ops.cast(new, x.dtype), x.shape), how)
 
 
 _KINDS = {"b": 0, "i": 1, "u": 1}

@@ -253,6 +253,8 @@ def _is_small(value: Any) -> bool:
 def _filled(template: str, held: dict[str, Any], rng: Random, kind: str) -> str | None:
     """The line with names and numbers of what is there, or None."""
     choices: dict[str, Sequence[str]] = _choices(held, rng, kind)
+    if kind == "small" and "initial=" in template:
+        choices["n"] = [n for n in choices["n"] if n not in table.ODD_NUMBERS]
     told = kind == "small" and _TELLS_ZEROS.search(template)
     original = template
 

@@ -407,3 +407,20 @@ def test_mlx_takes_large_integers(number: int) -> None:
     for f in (lambda x: x % number, lambda x: x == number, lambda x: x / 3 + number):
         want, got = f(x), eq.jit(f, backend="mlx")(x)
         assert np.array_equal(want, got) and want.dtype.char == got.dtype.char
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.subtract])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8"])
+def test_values_of_a_wider_dtype_are_rounded_with_the_sum(
+    ufunc: np.ufunc, dtype: str
+) -> None:
+    wide = np.array([0.1, 1 / 3, 0.7])
+    for value in (0.1, np.float32(0.1), np.float64(1 / 3), wide, wide.astype("f4"), 2):
+
+        def f(x: Any, value: Any = value) -> None:
+            ufunc.at(x, [0, 2, 4], value)
+
+        want, got = (np.arange(6) / 7).astype(dtype), (np.arange(6) / 7).astype(dtype)
+        f(want)
+        eq.jit(f, options=eq.Options(numerics="exact"))(got)
+        np.testing.assert_array_equal(want, got)
