@@ -49,8 +49,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     joined = ops.reshape(x, (math.prod(x.shape[:n]), *x.shape[n:]))
     given = [stacked(settled(v)) for v in values]
     if ufunc in (np.add, np.subtract) and given:
-        if x.dtype.kind in "fc":  # a step is made in the dtype in which both meet
-            joined = ops.cast(joined, _met(x, given[0]))
+        joined = ops.cast(joined, _step_dtype(x, given[0]))
         given = [_addend(joined, v, shape, how) for v in given]
         size, axis = joined.shape[0], -len(joined.shape)
         less = ufunc is np.subtract or x.dtype.kind not in "biu"
@@ -87,6 +86,17 @@ def _is_beside_floats(x: Any, value: Any) -> bool:
 
 def _met(x: Any, value: Any) -> Any:
     return np.result_type(x.dtype, value.dtype)
+
+
+def _step_dtype(x: Any, value: Any) -> Any:
+    """The dtype in which floats and a value are added; their own where NumPy has none
+    for both, as of bfloat16 and integers."""
+    if x.dtype.kind in "biu":
+        return x.dtype
+    try:
+        return _met(x, value)
+    except TypeError:
+        return x.dtype
 
 
 def _is_held(x: Any, value: Any) -> bool:
