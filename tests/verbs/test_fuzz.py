@@ -142,9 +142,9 @@ def as_numpy(program: DrawnProgram) -> None:
     assert not found.reason, f"as NumPy: {found.reason}"
 
 
-def test_ten_programs_and_a_long_one() -> None:
-    tally = optimise(SEED, 10)
-    assert tally.programs == 10
+def test_twenty_programs_and_a_long_one() -> None:
+    tally = optimise(SEED, 20)
+    assert tally.programs == 20
     assert tally.undecided < tally.programs / 4
     assert len(tally.fired) > 0.05 * len(eq.default_rules())
     long = random_program(f"{SEED}.long", max_ops=40, layers=True)
