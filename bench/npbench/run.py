@@ -50,7 +50,9 @@ def _run(path: Path, name: str, scale: int, peer: str, limit_s: float) -> Record
     )
     lines = done.stdout.splitlines()
     if lines and not done.returncode:
-        return dict(json.loads(lines[-1]))
+        found: Record = json.loads(lines[-1])
+        here = f"{path.resolve()}/"
+        return {k: v.replace(here, "") if k == "why" else v for k, v in found.items()}
     key = "numba" if peer == "numba" else "why"
     if done.returncode == -signal.SIGXCPU:
         return {"name": name, "scale": scale, key: f"{TOO_LONG} {limit_s:g} s"}
