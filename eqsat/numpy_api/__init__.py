@@ -64,6 +64,7 @@ from eqsat.numpy_api.operands import (
     holds_traced,
     name_of,
     operand,
+    plain_number,
     refuse_argument,
     refuse_function,
     refuse_subclass,

@@ -104,6 +104,14 @@ def held(value: Any, dtype: np.dtype[Any], how: str) -> Any:
     return found
 
 
+def plain_number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number of NumPy that is written to signed integers as Python's number, which
+    must fit (:func:`held`); NumPy casts it to unsigned ones. Any other ``value`` as it
+    is."""
+    numbers = isinstance(value, np.integer | np.floating)
+    return value.item() if numbers and dtype.kind == "i" else value
+
+
 def settled(value: Any) -> Any:
     """``value`` with arrays of NumPy for those that are known while tracing; nested as
     it may be in lists, tuples and dicts."""

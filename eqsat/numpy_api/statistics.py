@@ -13,7 +13,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.indexing import getitem
-from eqsat.numpy_api.operands import array, chosen, held, one_axis, strong
+from eqsat.numpy_api.operands import array, chosen, held, one_axis, plain_number, strong
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, floating, rank
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
@@ -68,11 +68,11 @@ def _masked(name: str, op: Reduction, combine: Reduction, neutral: Any) -> Reduc
 
 def _as(value: Any, dtype: np.dtype[Any] | None) -> Any:
     """A value as an array of ``dtype`` would hold it. Raises :class:`DTypeError` for
-    numbers of NumPy that a signed integer dtype does not hold; NumPy casts them to
-    unsigned ones."""
-    if isinstance(value, np.generic) and dtype is not None and dtype.kind == "i":
-        value = held(value.item(), dtype, "initial=")
-    return value if dtype is None else cast(value, dtype)
+    numbers of NumPy that a signed integer dtype does not hold."""
+    if dtype is None:
+        return value
+    plain = plain_number(value, dtype)
+    return cast(value if plain is value else held(plain, dtype, "initial="), dtype)
 
 
 total = _masked("sum", ops.sum, ops.add, 0)

@@ -396,6 +396,24 @@ def _lowest(x: Any) -> Any:
     return -np.inf if kind_of(x) == "f" else np.iinfo(x.dtype).min
 
 
+def _windows(
+    image: Sequence[int],
+    kernel: Sequence[int],
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    auto_pad: str,
+    ceil: int,
+) -> tuple[list[tuple[int, int]], tuple[Any, Any, Any, Any]]:
+    """What a pool puts around an image; and what windows are: their sizes, how many lie
+    along each axis, steps between them and between their elements."""
+    d = len(kernel)
+    steps, gaps = strides or [1] * d, dilations or [1] * d
+    around = pads_of(image, kernel, steps, gaps, pads, auto_pad)
+    extents = _extents(image, kernel, steps, gaps, around, ceil)
+    return around, (kernel, extents, steps, gaps)
+
+
 @operator("MaxPool")
 def max_pool(
     x: Any,
@@ -410,15 +428,9 @@ def max_pool(
     call: Any,
 ) -> Any:
     """The largest element of every window, and its place in x if asked for."""
-    d = len(kernel_shape)
-    steps, gaps = strides or [1] * d, dilations or [1] * d
-    image = x.shape[2:]
-    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (
-        kernel_shape,
-        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
-    )
-    rest = (*windows, steps, gaps)
+    given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    image, d = x.shape[2:], len(kernel_shape)
+    around, rest = _windows(image, *given)
     values = list(_views(_padded(x, *rest, around, _lowest(x)), *rest))
     best = functools.reduce(np.maximum, values)
     if call.outputs == 1:
@@ -448,15 +460,9 @@ def average_pool(
     strides: Any = None,
 ) -> Any:
     """The mean of every window, of what lies in x or in the padding."""
-    d = len(kernel_shape)
-    steps, gaps = strides or [1] * d, dilations or [1] * d
-    image = x.shape[2:]
-    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (
-        kernel_shape,
-        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
-    )
-    rest = (*windows, steps, gaps)
+    given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    image, d = x.shape[2:], len(kernel_shape)
+    around, rest = _windows(image, *given)
     total = functools.reduce(np.add, _views(_padded(x, *rest, around, 0), *rest))
     ones = np.ones((1, 1, *image), np.float64)
     if count_include_pad:
@@ -483,15 +489,8 @@ def lp_pool(
     strides: Any = None,
 ) -> Any:
     """(Σ |x|ᵖ)^(1/p) of every window."""
-    d = len(kernel_shape)
-    steps, gaps = strides or [1] * d, dilations or [1] * d
-    image = x.shape[2:]
-    around = pads_of(image, kernel_shape, steps, gaps, pads, auto_pad)
-    windows = (
-        kernel_shape,
-        _extents(image, kernel_shape, steps, gaps, around, ceil_mode),
-    )
-    rest = (*windows, steps, gaps)
+    given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    around, rest = _windows(x.shape[2:], *given)
     powers = _padded(np.abs(x) ** p, *rest, around, 0)
     return functools.reduce(np.add, _views(powers, *rest)) ** (1 / p)
 

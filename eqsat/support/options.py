@@ -45,12 +45,13 @@ class Options:
     variable ``EQSAT_<NAME>`` said when the function was made, else the default.
     ``dataclasses.replace`` gives all.
 
-    ``deadline_s``: what tracing leaves of it goes to the search, which returns the best
-    program found by then, and the rest to machine code, piece by piece; NumPy runs what
-    is not written then. The traced function itself cannot be cut short, and no piece
-    that was begun: ``eqsat/GUIDE.md``, "The deadline". The seconds are processor
-    time of the thread that compiles, so that a busy machine changes neither the program
-    nor the warnings; there the wait is longer. ``max_nodes``: a user's own rules may
+    ``deadline_s``: a quarter of it, but half of what tracing leaves at most, goes
+    to the search, which returns the best program found by then, and the rest to
+    machine code, piece by piece; NumPy runs what is not written then. The traced
+    function itself cannot be cut short, and no piece that was begun:
+    ``eqsat/GUIDE.md``, "The deadline". The seconds are processor time of the thread
+    that compiles, so that a busy machine changes neither the program nor the
+    warnings; there the wait is longer. ``max_nodes``: a user's own rules may
     enlarge any e-graph by an 800th of it.
 
     Raises :class:`OptionError` for unknown names, with the nearest one, and for values

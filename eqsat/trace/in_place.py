@@ -25,6 +25,7 @@ from eqsat.numpy_api import (
     key_parts,
     name_of,
     operand,
+    plain_number,
     refuse_argument,
     refuse_function,
     settled,
@@ -202,20 +203,13 @@ def _is_of_numbers(value: Any) -> bool:
     )
 
 
-def plain_number(x: Any, value: Any) -> Any:
-    """A number of NumPy that is written to signed integers as Python's number, which
-    must fit; NumPy casts it to unsigned ones. Any other ``value`` as it is."""
-    numbers = isinstance(value, np.integer | np.floating)
-    return value.item() if numbers and x.dtype.kind == "i" else value
-
-
 def replaced(x: Any, key: Any, value: Any) -> Any:
     """``x`` once ``x[key] = value`` is done."""
     how = "x[...] = y"
     if isinstance(value, Selected):
         return value.written(x, key)
     if is_basic(key):
-        value = plain_number(x, value)
+        value = plain_number(value, x.dtype)
     whole = x.dtype.kind in "iu" and _is_of_numbers(value)
     if whole or (type(value) is complex and x.dtype.kind != "c"):
         value = held(value, x.dtype, how)

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from eqsat.numpy_api import held, settled, stacked, supported_functions
+from eqsat.numpy_api import held, plain_number, settled, stacked, supported_functions
 from eqsat.support import TraceError, at, caller_line
 from eqsat.terms import check_range
 from eqsat.trace.known_array import (
@@ -152,8 +152,7 @@ def _fits(value: Any, dtype: Any, how: str) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_fits(v, dtype, how) for v in value]
-    if np.dtype(dtype).kind == "i" and isinstance(value, np.integer | np.floating):
-        value = value.item()  # NumPy casts it to unsigned integers
+    value = plain_number(value, np.dtype(dtype))
     return held(value, dtype, how) if type(value) in (int, float) else value
 
 

@@ -18,6 +18,7 @@ from eqsat.numpy_api import (
     is_mask,
     key_parts,
     name_of,
+    plain_number,
     replaced_in,
     settled,
     stacked,
@@ -30,7 +31,6 @@ from eqsat.trace.in_place import (
     check_number,
     fitted,
     like,
-    plain_number,
     replaced,
     write,
 )
@@ -286,7 +286,7 @@ class FlatView:
             putmask(self.array, key, value, "unsafe")
             return
         check(self.array, how)
-        value = plain_number(self.array, value)
+        value = plain_number(value, self.array.dtype)
         _write_flat(self.array, places, value, how)
 
 
