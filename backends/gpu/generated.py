@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.terms import Term
 
 from ..loop_ir import (
+    Buffer,
     DType,
     Nest,
 )
@@ -31,9 +32,14 @@ class Generated:
     """A kernel of our own."""
 
     source: Source
-    nest: Nest
+    nests: tuple[Nest, ...]
+    """With the same buffers; more than one in a kernel of several joined ones."""
     inputs: tuple[KernelOperand, ...]
     outputs: tuple[KernelOperand, ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return self.nests[0].buffers
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, TermGraph, Weak
 from eqsat.trace import KERNEL, RESULT
 
 from ..loop_ir import (
+    Buffer,
     Layout,
     Load,
     Loops,
@@ -42,7 +43,7 @@ from ..to_loops import (
 )
 from .c_code import Dialect
 from .generated import Generated, KernelOperand, LibraryCall, Part
-from .printing import source_of
+from .printing import Source, joined_source, source_of
 from .split_reductions import in_steps
 from .verify import verify
 
@@ -66,12 +67,26 @@ def parts_of(
     if any(t.size == 0 for t in (*kernel.inputs, *kernel.results)):
         raise Unsupported("an array without elements")
     bodies = kernel.bodies if bodies is None else bodies
-    found = list(_Parting(kernel, dialect, layouts, bodies, exact).run())
+    found = _found(kernel, dialect, layouts, bodies, exact)
     if not any(isinstance(p, Generated) for p in found):
         raise Unsupported("calls of a library")
     if verifying():
         verify(found, kernel, layouts)
     return found
+
+
+GivenNest = tuple[Nest, Sequence[KernelOperand]]
+"""A nest and what its buffers are."""
+
+
+def _found(kernel: Kernel, *given: Any) -> list[Part]:
+    """The parts; what joins arrays is a call of the library only where it has to be."""
+    if any(t.op in ASSEMBLIES for t in inner(kernel.bodies, kernel.term.args)):
+        try:
+            return list(_Parting(kernel, *given, joins=True).run())
+        except Unsupported:
+            pass
+    return list(_Parting(kernel, *given).run())
 
 
 _LOOPS = ("pointwise", "reduce", "view")
@@ -85,9 +100,10 @@ class _Parting:
         layouts: Mapping[Term, Layout],
         bodies: Sequence[Term],
         exact: bool,
+        joins: bool = False,
     ) -> None:
         self.kernel, self.dialect, self.bodies = kernel, dialect, bodies
-        self.exact = exact
+        self.exact, self.joins = exact, joins
         self.layouts = dict(layouts)
         self.leaves = [t for t in kernel.term.args if not isinstance(t.dtype, Weak)]
         self.temporaries = 0
@@ -96,7 +112,7 @@ class _Parting:
         kernel = self.kernel
         nodes = inner(self.bodies, kernel.term.args)
         known = _known(nodes, set(self.leaves))
-        anchors = [t for t in nodes if t not in known and not in_loops(t)]
+        anchors = [t for t in nodes if t not in known and not self._is_in_loops(t)]
         if not anchors:
             yield from self._nests(kernel, {r: r for r in kernel.results}, {})
             return
@@ -114,6 +130,9 @@ class _Parting:
         ]
         if left:
             yield from self._made([b for b, _ in left], [r for _, r in left])
+
+    def _is_in_loops(self, term: Term) -> bool:
+        return in_loops(term) or (self.joins and term.op in ASSEMBLIES)
 
     def _is_at_hand(self, term: Term) -> bool:
         """Whether a term is in memory, a number, or a view of what is in memory."""
@@ -144,18 +163,34 @@ class _Parting:
             pieces = pieces_of(kernel, replace(target, threads=8), layouts)
         first = self.temporaries
         self.temporaries += len(pieces.temporaries)
-        written: set[KernelOperand] = set()
+        given = []
         for piece in pieces.pieces:
             if not isinstance(piece, Loops):
                 raise Unsupported("a product in loops")
             memory = [
                 self._memory(o, kernel, back, pieces, first) for o in piece.operands
             ]
-            for made in self._steps(piece.nest, memory):
-                if written & set(made.outputs):
-                    raise Unsupported("a result in several parts")
-                written |= set(made.outputs)
-                yield made
+            given.append((piece.nest, memory))
+        for group in _joined(given):
+            if len(group) > 1:
+                yield self._in_one(group)
+            else:
+                yield from self._steps(*group[0])
+
+    def _in_one(self, group: Sequence[GivenNest]) -> Generated:
+        """Nests that write one result as one kernel."""
+        memory = [*dict.fromkeys(m for _, given in group for m in given)]
+        place = {m: i for i, m in enumerate(memory)}
+        out = {m for nest, given in group for m in _written(nest, given)}
+        buffers = tuple(
+            Buffer(f"b{i}", m.dtype, m in out) for i, m in enumerate(memory)
+        )
+        nests = [
+            _moved(nest, {i: place[m] for i, m in enumerate(given)}, buffers)
+            for nest, given in group
+        ]
+        source = joined_source(nests, [prod(m.shape) for m in memory], self.dialect)
+        return _with_memory(source, nests, memory)
 
     def _memory(
         self,
@@ -184,27 +219,55 @@ class _Parting:
         if steps is None:
             yield self._generated(nest, memory)
             return
-        more: list[KernelOperand] = []
+        memory = [*memory]
+        for b in range(len(memory), len(steps[-1].buffers)):
+            writes = next(
+                s for s in steps if len(s.buffers) > b and s.buffers[b].written
+            )
+            size, dtype = prod(v.size for v in writes.grid), writes.buffers[b].dtype
+            key = self.temporaries
+            memory.append(KernelOperand("temporary", key, dtype, (size,)))
+            self.temporaries += 1
         for step in steps:
-            size = prod(v.size for v in step.grid)
-            for i in range(len(memory) + len(more), len(step.buffers)):
-                if step.buffers[i].written:
-                    dtype = step.buffers[i].dtype
-                    more.append(
-                        KernelOperand("temporary", self.temporaries, dtype, (size,))
-                    )
-                    self.temporaries += 1
-            yield self._generated(step, [*memory, *more])
+            yield self._generated(step, memory[: len(step.buffers)])
 
     def _generated(self, nest: Nest, memory: Sequence[KernelOperand]) -> Generated:
         nest, memory = _without_unused(nest, memory)
         source = source_of(nest, [prod(m.shape) for m in memory], self.dialect)
-        return Generated(
-            source,
-            nest,
-            tuple(memory[i] for i in source.inputs),
-            tuple(memory[i] for i in source.outputs),
-        )
+        return _with_memory(source, [nest], memory)
+
+
+def _with_memory(
+    source: Source, nests: Sequence[Nest], memory: Sequence[KernelOperand]
+) -> Generated:
+    inputs, outputs = (
+        tuple(memory[i] for i in places) for places in (source.inputs, source.outputs)
+    )
+    return Generated(source, tuple(nests), inputs, outputs)
+
+
+def _written(nest: Nest, memory: Sequence[KernelOperand]) -> Iterator[KernelOperand]:
+    return (m for b, m in zip(nest.buffers, memory, strict=True) if b.written)
+
+
+def _joined(given: Sequence[GivenNest]) -> list[list[GivenNest]]:
+    """Nests in order, those together that write parts of one result. Raises
+    :class:`Unsupported` where one between them reads it."""
+    groups: list[list[GivenNest]] = []
+    writes: list[set[KernelOperand]] = []
+    for one in given:
+        out = {*_written(*one)}
+        read = {*one[1]} - out
+        group = [one]
+        for i in reversed(range(len(groups))):
+            if writes[i] & out:
+                later = (m for g in groups[i + 1 :] for _, memory in g for m in memory)
+                if writes[i] & read or writes[i].intersection(later):
+                    raise Unsupported("a result in several parts, read between them")
+                group, out = [*groups.pop(i), *group], out | writes.pop(i)
+        groups.append(group)
+        writes.append(out)
+    return groups
 
 
 class _Table:
@@ -251,6 +314,12 @@ def _without_unused(
     if len(used) == len(nest.buffers):
         return nest, memory
     number = {b: i for i, b in enumerate(used)}
+    buffers = tuple(nest.buffers[i] for i in used)
+    return _moved(nest, number, buffers), [memory[i] for i in used]
+
+
+def _moved(nest: Nest, number: Mapping[int, int], buffers: tuple[Buffer, ...]) -> Nest:
+    """``nest`` over ``buffers``, ``number`` of each of its own among them."""
 
     def moved(s: Statement) -> Statement:
         if isinstance(s, (Load, Store)):
@@ -261,8 +330,7 @@ def _without_unused(
         Pass(tuple(map(moved, p.before)), p.loops, tuple(map(moved, p.body)))
         for p in nest.passes
     )
-    buffers = tuple(nest.buffers[i] for i in used)
-    return replace(nest, buffers=buffers, passes=passes), [memory[i] for i in used]
+    return replace(nest, buffers=buffers, passes=passes)
 
 
 def _as_kernel(

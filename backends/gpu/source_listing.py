@@ -58,6 +58,6 @@ def _part(part: Part) -> str:
     if not isinstance(part, Generated):
         return f"// {part.term.op.name} by MLX: {show_type(part.term)}"
     source = part.source
-    said = [f"// {line}" for line in str(part.nest).splitlines()]
+    said = [f"// {line}" for nest in part.nests for line in str(nest).splitlines()]
     said.append(f"// {source.groups} groups of {source.group} threads")
     return "\n".join([*said, f"{source.name} {{", source.body.rstrip(), "}"])

@@ -20,7 +20,9 @@ from eqsat.terms import Term
 
 from ..loop_ir import (
     REDUCTIONS,
+    Buffer,
     Layout,
+    Nest,
     broken_nest,
     extent_of,
 )
@@ -61,14 +63,32 @@ def _rules(
 ) -> list[Iterator[Broken]]:
     extents = [_extent(m, layouts) for m in _memory(part)]
     known = REDUCTIONS | {POWERS}
+    rules = [_operands(part, name), *_of_text(part.source, part.buffers, name)]
+    rules += [broken_nest(nest, extents, name, known) for nest in part.nests]
+    if not part.source.joined:
+        return [*rules, _grid(part.source, part.nests[0], name)]
+    for nest, source in zip(part.nests, part.source.joined, strict=True):
+        rules.append(_grid(source, nest, name))
+    return [*rules, _joined(part.source, name)]
+
+
+def _of_text(
+    source: Source, buffers: Sequence[Buffer], name: str
+) -> list[Iterator[Broken]]:
     return [
-        _operands(part, name),
-        broken_nest(part.nest, extents, name, known),
-        _group(part.source, name),
-        _grid(part, name),
-        _names(part, name),
-        _meetings(part.source, name),
+        _group(source, name),
+        _names(source, buffers, name),
+        _meetings(source, name),
     ]
+
+
+def _joined(source: Source, name: str) -> Iterator[Broken]:
+    """The groups of a joined kernel are those of its parts, and as large."""
+    found = [(s.groups, s.group) for s in source.joined]
+    if source.groups != sum(n for n, _ in found):
+        yield Broken(name, "groups are those of its parts", source.groups, found)
+    if {size for _, size in found} != {source.group}:
+        yield Broken(name, "groups of all parts are as large", found, source.group)
 
 
 def _memory(part: Generated) -> list[KernelOperand]:
@@ -102,7 +122,7 @@ def _order(parts: Sequence[Part], kernel: Kernel) -> Iterator[Broken]:
 
 def _operands(part: Generated, name: str) -> Iterator[Broken]:
     """Parameters are the buffers: inputs those that are read only."""
-    buffers, source = part.nest.buffers, part.source
+    buffers, source = part.buffers, part.source
     for which, places, given, is_out in (
         ("inputs", source.inputs, part.inputs, False),
         ("outputs", source.outputs, part.outputs, True),
@@ -115,7 +135,7 @@ def _operands(part: Generated, name: str) -> Iterator[Broken]:
             if m.dtype != buffers[i].dtype:
                 rule = "a parameter has the dtype of its buffer"
                 yield Broken(f"{name}: b{i}", rule, m.dtype, buffers[i].dtype)
-    held = [*buffers, *part.nest.statements()]
+    held = [*buffers, *(s for nest in part.nests for s in nest.statements())]
     if any(x.dtype == WIDE for x in held if hasattr(x, "dtype")):
         yield Broken(name, "a GPU computes in 32 bits", WIDE, "float32 at most")
 
@@ -140,9 +160,9 @@ def _bytes(kind: str) -> int:
     return BYTES.get(kind, int(digits[0]) // 8 if digits else 4)
 
 
-def _grid(part: Generated, name: str) -> Iterator[Broken]:
+def _grid(source: Source, nest: Nest, name: str) -> Iterator[Broken]:
     """The threads of the grid cover all elements, and none goes past them."""
-    body, source, nest = part.source.body, part.source, part.nest
+    body = source.body
     wide = max(map(int, re.findall(r"int j = 0; j < (\d+); \+\+j", body)), default=1)
     maps = re.search(r"if \(thread_ >= (\d+)\) return;", body)
     rows = re.search(r"const \w+ row = (.*);", body)
@@ -172,14 +192,14 @@ def _grid(part: Generated, name: str) -> Iterator[Broken]:
         yield Broken(name, "its threads know their work", "no rows", "rows or elements")
 
 
-def _names(part: Generated, name: str) -> Iterator[Broken]:
+def _names(source: Source, buffers: Sequence[Buffer], name: str) -> Iterator[Broken]:
     """Parameters are used, names are declared where they are used, blocks end."""
-    body = part.source.body
-    buffers = {b.name for b in part.nest.buffers}
+    body = source.body
+    given = {b.name for b in buffers}
     used = set(re.findall(r"\b(?:b|parts|row)\d+\b", body))
-    if used != buffers:
+    if used != given:
         rule = "its text uses its parameters and no others"
-        yield Broken(name, rule, sorted(used), sorted(buffers))
+        yield Broken(name, rule, sorted(used), sorted(given))
     scopes: list[set[str]] = [set()]
     for line in body.splitlines():
         for text in re.split(r"([{}])", line):

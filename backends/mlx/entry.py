@@ -98,7 +98,9 @@ class PlainEntry:
                     return self.slow(*args)
                 shapes.append(a.shape)
             for one, run in known.get(tuple(shapes), ()):
-                for a, dtype in zip(args, one.dtypes):  # noqa: B905  (as many as shapes)
+                for a, dtype in zip(
+                    args, one.dtypes
+                ):  # noqa: B905  (as many as shapes)
                     if a.dtype != dtype:
                         break
                 else:

@@ -99,9 +99,11 @@ class Products:
             parts.append(self._split(shape, text, of == 1, product.is_one, out))
         lead = product.shape[:-2]
         whole = [
-            text
-            if product.is_one
-            else _broadcast(text, x.shape[:-2], lead, x.shape[-2:])
+            (
+                text
+                if product.is_one
+                else _broadcast(text, x.shape[:-2], lead, x.shape[-2:])
+            )
             for text, x in zip(texts, operands, strict=True)
         ]
         more = [f"mx.broadcast_to({added}, {product.shape})"] * bool(added)

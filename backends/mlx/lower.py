@@ -43,6 +43,7 @@ from ..numpy import Names
 from . import device_costs, numpy_semantics, spell
 from .arrays import Array, any_mlx, to_mlx, to_numpy
 from .causal_blocks import count_of, opened
+from .cuda_compiler import runs
 from .hopper_calls import WIDE, Products, are_ours, defined
 from .hosted import Hosted
 from .mlx_calls import (
@@ -55,6 +56,7 @@ from .mlx_calls import (
     no_float64,
     own_sum,
 )
+from .numpy_semantics import GeneratedKernel
 from .transforms import transformable
 
 INDENT = "    "
@@ -117,10 +119,20 @@ def lower(program: Program, language: str | None = None) -> MLXProgram:
             made.lower = lower
     scope = {**writer.namespace, "mx": mx, "ops": numpy_semantics}
     exec(compile(source, "<eqsat mlx program>", "exec"), scope)
+    if language == "cuda" == language_here():
+        _compile_ahead([v for v in scope.values() if type(v) is GeneratedKernel])
     run = bare = scope["program"]
     if writer.kernels:
         run = transformable(bare, lambda: lower(program, "").run)
     return MLXProgram(source, run, bare, writer.reasons)
+
+
+def _compile_ahead(kernels: Sequence[GeneratedKernel]) -> None:
+    """Have kernels compiled at once, before MLX would compile one after another."""
+    known = [k for k in kernels if k.text is not None]
+    for kernel, run in zip(known, runs(k.text for k in known if k.text), strict=True):
+        if run is not None:
+            kernel.compiled(run)
 
 
 def language_here() -> str:
@@ -349,8 +361,11 @@ class _Writer:
 
     def _generated(self, step: Kernel, part: Generated) -> str:
         """The name of a generated kernel; equal ones have one."""
-        source, buffers = part.source, part.nest.buffers
-        dtypes = ", ".join(spell.dtype_text(m.dtype) for m in part.outputs)
+        source, buffers = part.source, part.buffers
+        dtypes, takes = (
+            ", ".join(spell.dtype_text(m.dtype) for m in memory)
+            for memory in (part.outputs, part.inputs)
+        )
         text = defined(
             self.language,
             source.name,
@@ -362,6 +377,7 @@ class _Writer:
             group=str(source.group),
             shapes=str([m.shape for m in part.outputs]),
             dtypes=f"[{dtypes}]",
+            takes=f"[{takes}]",
         )
         return self._defined(text, f"{step.name}_kernel")
 

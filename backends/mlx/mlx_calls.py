@@ -342,7 +342,7 @@ def own_sum(writer: KernelWriter) -> str | None:
     """All of it as one sum, where MLX takes as many threads for it as we do and
     adds in float32: halves it adds as halves, columns and long rows by few
     threads."""
-    (root, *others) = writer.roots
+    root, *others = writer.roots
     kept = root.op is sum_op
     term = root if kept or root.op is not reshape_op else root.args[0]
     if others or term.op is not sum_op or term.args[0] not in writer.leaves:

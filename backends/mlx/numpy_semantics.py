@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +14,7 @@ import mlx.core as mx
 from ..gpu import compact
 from ..native.math import ERF32
 from .arrays import Array, both, is_float, is_unsigned
+from .cuda_compiler import CudaKernel
 from .integers import bitwise_count, gcd, lcm, left_shift, right_shift, whole, width
 
 __all__ = [
@@ -49,6 +51,29 @@ __all__ = [
 ]
 
 
+class GeneratedKernel:
+    """A generated kernel: the outputs, not evaluated, of a list of inputs that have
+    axes."""
+
+    def __init__(
+        self, made: Callable[[], Callable[..., Any]], text: CudaKernel | None
+    ) -> None:
+        self.text = text
+        """What can be compiled before MLX does it."""
+        self._made = made
+        self._run: Callable[..., Any] | None = None
+
+    def compiled(self, run: Callable[..., Any]) -> None:
+        """Take ``run``, which has the machine code, for MLX's compilation."""
+        self._run = run
+
+    def __call__(self, given: Sequence[Array]) -> list[Array]:
+        if self._run is None:  # not before it is called: the source is for any machine
+            self._run = self._made()
+        found: list[Array] = self._run(inputs=given)
+        return found
+
+
 def kernel(
     language: str,
     name: str,
@@ -61,46 +86,47 @@ def kernel(
     dtypes: Sequence[Any],
     header: str,
     body: str,
+    takes: Sequence[Any] = (),
     strided: bool = False,
     shared_bytes: int = 0,
-) -> Callable[[Sequence[Array]], list[Array]]:
-    """A generated kernel, given the body of its function: the outputs, not evaluated,
-    of a list of inputs that have axes.
+) -> GeneratedKernel:
+    """A generated kernel, given the body of its function.
 
-    ``strided``: inputs lie as they do, their strides told; else packed.
-    ``shared_bytes``, of CUDA: how much memory a group is given when it starts.
+    ``takes``: the dtypes of its inputs. ``strided``: inputs lie as they do, their
+    strides told; else packed. ``shared_bytes``, of CUDA: how much memory a group is
+    given when it starts.
 
     MLX keeps compiled kernels by ``name``, which must be of this text alone, and is
     handed the text as :func:`compact` shortens it.
     """
-    grid, block = (threads, 1, 1), (group, 1, 1)
-    output_shapes, output_dtypes = [*shapes], [*dtypes]
-    made: Any = None
+    settings = {
+        "output_shapes": [*shapes],
+        "output_dtypes": [*dtypes],
+        "grid": (threads, 1, 1),
+        "threadgroup": (group, 1, 1),
+    }
 
-    def record(given: Sequence[Array]) -> list[Array]:
-        nonlocal made
-        if made is None:  # not before it is called: the source is for any machine
-            before, inside = compact(header, body)
-            more = {"shared_memory": shared_bytes} if shared_bytes else {}
-            made = getattr(mx.fast, f"{language}_kernel")(
-                name=name,
-                input_names=[*inputs],
-                output_names=[*outputs],
-                source=inside,
-                header=before,
-                ensure_row_contiguous=not strided,
-                **more,
-            )
-        found: list[Array] = made(
-            inputs=given,
-            output_shapes=output_shapes,
-            output_dtypes=output_dtypes,
-            grid=grid,
-            threadgroup=block,
+    def made() -> Callable[..., Any]:
+        before, inside = compact(header, body)
+        more = {"shared_memory": shared_bytes} if shared_bytes else {}
+        run = getattr(mx.fast, f"{language}_kernel")(
+            name=name,
+            input_names=[*inputs],
+            output_names=[*outputs],
+            source=inside,
+            header=before,
+            ensure_row_contiguous=not strided,
+            **more,
         )
-        return found
+        return partial(run, **settings)
 
-    return record
+    text = None
+    if language == "cuda" and not strided:
+        given, found = zip(inputs, takes, strict=True), zip(
+            outputs, dtypes, strict=True
+        )
+        text = CudaKernel(name, header, body, tuple(given), tuple(found), settings)
+    return GeneratedKernel(made, text)
 
 
 _BITS: dict[Any, Any] = {

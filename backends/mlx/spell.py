@@ -113,7 +113,7 @@ def view(term: Term, arg: str) -> str:
     """The expression of a view of ``arg``."""
     op = cast(Op, term.op)
     attrs = op.attr_dict(term)
-    (source, *_) = term.args
+    source, *_ = term.args
     if op is reshape_op:
         return f"mx.reshape({arg}, {tuple(term.shape)})"
     if op is broadcast_to_op:
@@ -225,7 +225,7 @@ def _set_at(c: MLXCall) -> str:
 
 def _pad(c: MLXCall) -> str:
     x, value = c.args
-    (arg, *_) = c.term.args
+    arg, *_ = c.term.args
     low, high = c.attrs["low"], c.attrs["high"]
     lead = [(0, 0)] * (arg.ndim - len(low))
     widths = [*lead, *zip(low, high, strict=True)]

@@ -181,9 +181,11 @@ class CompiledProgram:
         names = [*entries.values()]
         library = _loaded(w.codes, names, w.calls_blas, w.functions, self.host)
         return [
-            p
-            if isinstance(p, (Kernel, int))
-            else Native(library, p.most_threads, p.seconds, p.name)
+            (
+                p
+                if isinstance(p, (Kernel, int))
+                else Native(library, p.most_threads, p.seconds, p.name)
+            )
             for p in w.parts
         ]
 

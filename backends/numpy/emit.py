@@ -201,9 +201,11 @@ class _Writer:
         self.value[node] = out
         operand = next((a.dtype for a in node.nodes), node.dtype)
         args = tuple(
-            self._argument(a, w)
-            if isinstance(a, BodyNode)
-            else number(a, operand, self.namespace)
+            (
+                self._argument(a, w)
+                if isinstance(a, BodyNode)
+                else number(a, operand, self.namespace)
+            )
             for a, w in zip(node.args, wanted, strict=True)
         )
         over = tuple(

@@ -208,9 +208,11 @@ def _title(kernel: Kernel, plan: Schedule) -> str:
         text = str(term.attrs[0])
     text += f", {show_type(term)}"
     turns = [
-        f"{-(-loop.size // loop.rows)} blocks of {loop.rows}"
-        if loop.rows > 1
-        else f"{loop.size} turns"
+        (
+            f"{-(-loop.size // loop.rows)} blocks of {loop.rows}"
+            if loop.rows > 1
+            else f"{loop.size} turns"
+        )
         for loop in plan.loops
     ]
     if turns:

@@ -272,7 +272,7 @@ def _take(call: NumpyCall) -> list[str]:
 
 def _pad(call: NumpyCall) -> list[str]:
     x, value = call.args
-    (arg, *_) = call.node.nodes
+    arg, *_ = call.node.nodes
     low = call.attrs["low"]
     sizes = arg.shape[len(arg.shape) - len(low) :]
     parts = [f"{a}:{a + n}" for a, n in zip(low, sizes, strict=True)]

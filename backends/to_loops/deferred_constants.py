@@ -45,6 +45,6 @@ def opened(term: Term) -> DeferredConstant:
 
 def source_of_pairs(of: DeferredConstant) -> Term | None:
     """The bfloat16 that are the whole of a constant in float32."""
-    (source, *others) = of.leaves
+    source, *others = of.leaves
     is_cast = of.term.op is cast_op and of.term.args == (source,)
     return source if is_cast and not others and source.dtype == BF16 else None

@@ -93,6 +93,9 @@ class TorchNet(Net):
     def stack(self, xs: list[Array], axis: int) -> Array:
         return self.torch.stack(xs, axis)
 
+    def concatenate(self, xs: list[Array], axis: int) -> Array:
+        return self.torch.cat(xs, axis)
+
     def cast(self, x: Array, like: Array) -> Array:
         return x.to(like.dtype)
 

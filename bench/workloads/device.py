@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.workloads import Array, Draw, Drawn, Workload, sizes
+from bench.workloads import Array, Draw, Drawn, Workload, device_models, sizes
 from bench.workloads.heads import attention, causal_attention, qkv
 from bench.workloads.products import adapter, linear, lora
 from bench.workloads.quantised import of_bits
@@ -136,4 +136,5 @@ def workloads(dtype: str) -> list[Workload]:
             for w in sizes(f"{name}attention", fn, "attention", qkv, HEADS, dtypes=only)
         ),
         *sizes("block", _block, "block", _draw_block, ((8, 1024, d),), dtypes=only),
+        *device_models.workloads(dtype),
     ]

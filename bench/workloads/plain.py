@@ -46,6 +46,11 @@ def sigmoid(x: Array) -> Array:
     return expit(x)
 
 
+def exp(x: Array) -> Array:
+    """eˣ."""
+    return np.exp(x)
+
+
 def sqrt(x: Array) -> Array:
     """√x."""
     return np.sqrt(x)
@@ -79,6 +84,14 @@ def stack(xs: list[Array], axis: int) -> Array:
 def take(table: Array, ids: Array) -> Array:
     """The rows of ``table`` that ``ids`` name."""
     return table[ids]
+
+
+@widened
+def rotary(x: Array, cos: Array, sin: Array) -> Array:
+    """Pairs of features, those of one half with those of the other, turned by angles."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 @widened

@@ -122,27 +122,27 @@ def test_what_is_generated_breaks_no_rule(
 
 
 def test_an_unknown_reduction(long: Made) -> None:
-    nest = long.part().nest.changed(
+    nest = long.part().nests[0].changed(
         lambda s: replace(s, op="median") if isinstance(s, Accumulate) else s
     )
     with caught(STAGE, "median of v", "its reduction is known"):
-        long.check(nest=nest)
+        long.check(nests=(nest,))
 
 
 def test_a_loop_past_the_end_of_its_buffer(wide: Made) -> None:
-    nest = wide.part().nest.changed(
+    nest = wide.part().nests[0].changed(
         lambda s: replace(s, at=s.at + Affine(1)) if isinstance(s, Load) else s
     )
     with caught(STAGE, "b0[", "inside of its memory"):
-        wide.check(nest=nest)
+        wide.check(nests=(nest,))
 
 
 def test_a_value_that_is_read_before_it_is_made(wide: Made) -> None:
-    nest = wide.part().nest
+    nest = wide.part().nests[0]
     (only,) = nest.passes
     turned = replace(only, body=only.body[::-1])
     with caught(STAGE, "part 0", "made before it is read"):
-        wide.check(nest=replace(nest, passes=(turned,)))
+        wide.check(nests=(replace(nest, passes=(turned,)),))
 
 
 def test_a_parameter_of_another_type(wide: Made) -> None:
@@ -153,11 +153,11 @@ def test_a_parameter_of_another_type(wide: Made) -> None:
 
 def test_numbers_of_64_bits(wide: Made) -> None:
     number = Const(99, np.dtype(np.float64), 2.0)
-    nest = wide.part().nest
+    nest = wide.part().nests[0]
     (only,) = nest.passes
     longer = replace(only, before=(*only.before, number))
     with caught(STAGE, "part 0", "a GPU computes in 32 bits"):
-        wide.check(nest=replace(nest, passes=(longer,)))
+        wide.check(nests=(replace(nest, passes=(longer,)),))
 
 
 def test_an_input_that_is_not_given(wide: Made) -> None:

@@ -12,7 +12,7 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from .contiguous_rows import FEW_ROWS
-    from .online_softmax import POWERS, online
-    from .print_nest import Source, source_of
+    from .online_softmax import POWERS, online, recomputed
+    from .print_nest import Source, joined_source, source_of
 
 __getattr__ = lazy_room(__name__, __file__)

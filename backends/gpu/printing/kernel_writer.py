@@ -53,6 +53,8 @@ class Source:
     group: int
     """Threads of a group."""
     groups: int
+    joined: tuple[Source, ...] = ()
+    """The kernels whose groups this one has, one after another."""
 
     @property
     def threads(self) -> int:
@@ -155,7 +157,11 @@ class GpuKernelWriter:
     def source(self) -> Source:
         """The kernel."""
         self.write()
-        body = "\n".join([*self.dialect.ids, *self.out.text]) + "\n"
+        return self.finished(self.out.text)
+
+    def finished(self, lines: Sequence[str]) -> Source:
+        """The kernel whose body these lines are."""
+        body = "\n".join([*self.dialect.ids, *lines]) + "\n"
         if all(b.dtype in HALF for b in self.nest.buffers if b.written):
             body = re.sub(rf"\b({'|'.join(NEAR)})\(", r"\1_near(", body)
         if self.dialect.name == "cuda":

@@ -27,6 +27,9 @@ Two or four vectors a thread, or a loop over fewer threads, are slower, too (131
 class Map(GpuKernelWriter):
     """Elements that depend on no others."""
 
+    threads = 0
+    """Of a group; 0 for what is best."""
+
     def write(self) -> None:
         (only,) = self.nest.passes
         statements = [*only.before, *only.body]
@@ -44,7 +47,7 @@ class Map(GpuKernelWriter):
         total = prod(v.size for v in variables[:-1]) * parts
         large = total >= LARGE and self._is_even(statements, inner, n)
         most = LARGE_GROUP if large else MAP_GROUP
-        self.group = min(most, -(-total // SIMD) * SIMD)
+        self.group = self.threads or min(most, -(-total // SIMD) * SIMD)
         self.groups = -(-total // self.group)
         out = self.out
         kind = self.unsigned

@@ -68,7 +68,7 @@ class Windows(FunctionCode):
         ``across`` in a row; panels are ``wide`` and ``apart`` elements long. Kernels
         move by ``sh`` rows and ``step`` elements.
         """
-        (x, xc, xs, height, width, across, total, *rest) = self.function.args
+        x, xc, xs, height, width, across, total, *rest = self.function.args
         sh, ph, pw, dh, dw, kh, kw, out, wide, apart, first, columns, channels = rest
         b = self.b
         area = b.mul(kh, kw)

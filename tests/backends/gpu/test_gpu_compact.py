@@ -56,9 +56,11 @@ def tokens(text: str) -> list[str]:
     found = re.findall(r'"[^"]*"|\w+|[^\s\w]', text)
     own: dict[str, str] = {}
     return [
-        own.setdefault(t, f"own {len(own)}")
-        if re.match(r"eq_|Eq[A-Z]|EQ_|e\d+$", t)
-        else t
+        (
+            own.setdefault(t, f"own {len(own)}")
+            if re.match(r"eq_|Eq[A-Z]|EQ_|e\d+$", t)
+            else t
+        )
         for t in found
     ]
 

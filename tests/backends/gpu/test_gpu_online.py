@@ -66,7 +66,8 @@ def nest_of(f: Callable[..., Any], x: Array) -> Nest:
     (kernel,) = optimised(f, [x]).kernels
     (part,) = parts_of(kernel, DIALECTS["cuda"], {})
     assert isinstance(part, Generated)
-    return part.nest
+    (nest,) = part.nests
+    return nest
 
 
 def readings(nest: Nest) -> int:

@@ -90,7 +90,7 @@ def kernel_of(program: Program, language: str = "cuda") -> Generated:
 def unit_of(p: Generated, language: str) -> model.Unit:
     def described(memory: Sequence[KernelOperand], numbers: Sequence[int]) -> Any:
         return tuple(
-            (p.nest.buffers[i].name, m.dtype.name, int(np.prod(m.shape, dtype=int)))
+            (p.buffers[i].name, m.dtype.name, int(np.prod(m.shape, dtype=int)))
             for m, i in zip(memory, numbers, strict=True)
         )
 

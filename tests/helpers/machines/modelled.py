@@ -56,12 +56,14 @@ class Modelled:
         dtypes: Sequence[Any],
         header: str,
         body: str,
+        takes: Sequence[Any] = (),
         strided: bool = False,
         shared_bytes: int = 0,
     ) -> Callable[[Sequence[Any]], list[Any]]:
         """What stands for :func:`eqsat.backends.mlx.numpy_semantics.kernel`."""
 
         def call(given: Sequence[Any]) -> list[Any]:
+            assert strided or [x.dtype for x in given] == [*takes], (name, takes)
             made = [mx.zeros(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True)]
             unit = model.Unit(
                 language,
@@ -74,7 +76,7 @@ class Modelled:
             )
             self.units.append(unit)
             if unit not in self.functions:  # not compiled yet: only the types matter
-                return made
+                return [mx.random.normal(y.shape).astype(y.dtype) for y in made]
             arrays, results = [to_numpy(x) for x in given], [to_numpy(y) for y in made]
             function, self.seed = self.functions[unit], self.seed + 1
             model.launched(

@@ -1,52 +1,51 @@
-"""Generated CUDA kernels compiled by NVIDIA's compiler, which takes no GPU."""
+"""Generated CUDA kernels compiled by NVIDIA's compiler library, which takes no GPU.
+
+It comes with ``pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt``."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import tempfile
+import ctypes
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
-from metal.model import TYPES, Unit
+import mlx.core as mx
+from metal.model import Unit
 
-COMPILER = shutil.which("nvcc")
-ARCHITECTURE = "sm_90"
+from eqsat.backends.mlx.cuda_compiler import CudaKernel, Nvrtc, headers_of
 
-
-def text_of(units: Sequence[Unit]) -> str:
-    """The functions as MLX writes them, each in a namespace of its own."""
-    lines = [f"#include <{n}>" for n in ("cuda_fp16.h", "cuda_bf16.h", "cstdint")]
-    for i, u in enumerate(units):
-        args = [f"const {kind(d)}* {n}" for n, d, _ in u.inputs]
-        args += [f"{kind(d)}* {n}" for n, d, _ in u.outputs]
-        lines += [
-            f"namespace k{i} {{",
-            u.header,
-            f"__global__ void kernel({', '.join(args)}) {{",
-            u.body,
-            "}",
-            "}",
-            *(f"#undef {m}" for m in re.findall(r"^#define (\w+)", u.header, re.M)),
-        ]
-    return "\n".join(lines)
+ARCHITECTURE = "sm_90a"
 
 
-def kind(dtype: str) -> str:
-    """The type of elements in memory."""
-    return TYPES["cuda"].get(dtype) or ("bool" if dtype == "bool" else f"{dtype}_t")
+def _library() -> Path | None:
+    spec = find_spec("nvidia")
+    folders = spec.submodule_search_locations if spec else None
+    found = (p for f in folders or () for p in Path(f).glob("*/lib/libnvrtc.so.*"))
+    return next(found, None)
 
 
-def assert_compiles(units: Sequence[Unit], to: str = "-ptx") -> None:
-    """Raises :class:`AssertionError` with what the compiler says."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernels.cu"
-        source.write_text(text_of(units), encoding="utf-8")
-        flags = [to, f"-arch={ARCHITECTURE}", "-w", "-std=c++17"]
-        done = subprocess.run(
-            [str(COMPILER), *flags, str(source), "-o", str(Path(folder) / "out")],
-            capture_output=True,
-            text=True,
-        )
-        assert not done.returncode, done.stderr[:4000]
+COMPILER = _library()
+
+
+def assert_compiles(units: Sequence[Unit]) -> None:
+    """Raises :class:`BackendError` with what the compiler says."""
+    path = str(COMPILER)
+    compiler = Nvrtc(ctypes.CDLL(path), headers_of(path), ARCHITECTURE)
+    kernels = [_kernel(f"k{i}", u) for i, u in enumerate(units) if not u.lying]
+    with ThreadPoolExecutor() as pool:
+        codes = pool.map(lambda k: compiler.compiled(k.name, k.text), kernels)
+        assert all(codes)
+
+
+def _kernel(name: str, unit: Unit) -> CudaKernel:
+    given, found = (
+        tuple((stem, _dtype(dtype)) for stem, dtype, _ in arrays)
+        for arrays in (unit.inputs, unit.outputs)
+    )
+    return CudaKernel(name, unit.header, unit.body, given, found, {})
+
+
+def _dtype(name: str) -> mx.Dtype:
+    found: mx.Dtype = getattr(mx, "bool_" if name == "bool" else name)
+    return found
