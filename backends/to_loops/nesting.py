@@ -358,14 +358,19 @@ class Nests:
                 self.materialise(x)
 
     def _flat(self, term: Term) -> None:
-        """A reshape that no index says: its argument packed, under another layout."""
+        """A reshape that no index says: its argument under another layout, packed where
+        there is none."""
         (x,) = term.args
-        found = self.memory.get(x)
-        if found is None or found[1] != Layout(packed(x.shape)):
-            out = self.temporary(computed_dtype(x), x.size)
-            self.write(Root(x, out, packed(x.shape)))
-            found = out, Layout(packed(x.shape))
-        self.memory[term] = found[0], Layout(packed(term.shape))
+        op, attrs = cast(Op, term.op), {"shape": term.shape}
+        if x in self.memory:
+            source, layout = self.memory[x]
+            strides = strides_of_view(op, attrs, x.shape, layout.strides)
+            if strides is not None:
+                self.memory[term] = source, Layout(strides, layout.offset)
+                return
+        out = self.temporary(computed_dtype(x), x.size)
+        self.write(Root(x, out, packed(x.shape)))
+        self.memory[term] = out, Layout(packed(term.shape))
 
     def _reduction(self, root: Root) -> None:
         """A reduction, in two steps where it has few rows and many elements."""
