@@ -140,7 +140,11 @@ class Nvrtc:
             flags = [f.encode() for f in self.flags]
             listed = (ctypes.c_char_p * len(flags))(*flags)
             if self.library.nvrtcCompileProgram(program, len(flags), listed):
-                said = self._bytes("ProgramLog", program).decode(errors="replace").strip("\0\n")
+                said = (
+                    self._bytes("ProgramLog", program)
+                    .decode(errors="replace")
+                    .strip("\0\n")
+                )
                 raise BackendError(f"mlx: NVRTC refuses {name}: {said[:2000]}")
             return self._bytes("CUBIN", program)
         finally:

@@ -26,7 +26,10 @@ class PlainNet(Net):
         self.silu = nn.silu  # type: ignore[method-assign]
         self.sigmoid, self.exp, self.sqrt = mx.sigmoid, mx.exp, mx.sqrt
         self.cross_entropy = partial(nn.losses.cross_entropy, reduction="mean")
-        self.total, self.concatenate = mx.sum, mx.concatenate
+        self.total, self.concat = mx.sum, mx.concatenate
+
+    def cast(self, x: Array, like: Array) -> Array:
+        return x.astype(like.dtype)
 
     def column_max(self, x: Array) -> Array:
         return x.max(0)

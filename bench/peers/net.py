@@ -22,7 +22,7 @@ class Net:
     ``gelu``, ``exp``, ``sqrt``, ``softmax``, ``softplus`` and ``total`` of an array;
     ``maximum`` and ``minimum`` of an array and an array or an integer; ``whole``, ⌊x⌋
     as int32; ``cross_entropy``, the mean of -ln softmax(x) at the labels, over rows;
-    ``cast`` to the dtype of another array; ``stack``; ``concatenate``; ``banded``, scores with -∞ where
+    ``cast`` to the dtype of another array; ``stack``; ``concat``; ``banded``, scores with -∞ where
     a key comes after its query. What is here it may override.
     """
 
@@ -79,11 +79,6 @@ class Net:
 
     def linear(self, x: Array, w: Array, b: Array) -> Array:
         return x @ w + b
-
-    def rotary(self, x: Array, cos: Array, sin: Array) -> Array:
-        half = x.shape[-1] // 2
-        a, b = x[..., :half], x[..., half:]
-        return self.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
     def split_heads(self, x: Array, heads: int) -> Array:
         *lead, tokens, features = x.shape

@@ -29,7 +29,7 @@ class TorchNet(Net):
         self.gelu, self.softplus = functional.gelu, functional.softplus
         self.silu = functional.silu  # type: ignore[method-assign]
         self.exp, self.sqrt, self.total = torch.exp, torch.sqrt, torch.sum
-        self.cross_entropy = functional.cross_entropy
+        self.cross_entropy, self.concat = functional.cross_entropy, torch.cat
 
     def maximum(self, x: Array, y: Any) -> Array:
         return x.clamp(min=y) if isinstance(y, int) else self.torch.maximum(x, y)
@@ -92,9 +92,6 @@ class TorchNet(Net):
 
     def stack(self, xs: list[Array], axis: int) -> Array:
         return self.torch.stack(xs, axis)
-
-    def concatenate(self, xs: list[Array], axis: int) -> Array:
-        return self.torch.cat(xs, axis)
 
     def cast(self, x: Array, like: Array) -> Array:
         return x.to(like.dtype)

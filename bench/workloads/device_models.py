@@ -70,30 +70,37 @@ def _gated_gelu(F: Any, xy: Array) -> Array:
     return F.gelu(xy[..., :half]) * xy[..., half:]
 
 
+def _rotary(F: Any, x: Array, cos: Array, sin: Array) -> Array:
+    """Features of one half turn with those of the other. The angles are float32."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return F.cast(F.concat([a * cos - b * sin, b * cos + a * sin], -1), x)
+
+
 def _norm_rotary(F: Any, x: Array, g: Array, cos: Array, sin: Array) -> Array:
     heads = F.split_heads(F.rms_norm(x, g), x.shape[-1] // HEAD)
-    return F.rotary(heads, cos, sin)
+    return _rotary(F, heads, cos, sin)
 
 
 def _norm_of_heads_rotary(F: Any, x: Array, g: Array, cos: Array, sin: Array) -> Array:
     """The norm is that of each head."""
-    return F.rotary(F.rms_norm(F.split_heads(x, x.shape[-1] // HEAD), g), cos, sin)
+    return _rotary(F, F.rms_norm(F.split_heads(x, x.shape[-1] // HEAD), g), cos, sin)
 
 
 def _block(F: Any, x: Array, cos: Array, sin: Array, p: dict[str, Array]) -> Array:
     """A block of Llama, causal."""
     h = F.rms_norm(x, p["g1"])
     q, k, v = (F.split_heads(h @ p[name], p[name].shape[-1] // HEAD) for name in "qkv")
-    q, k = F.rotary(q, cos, sin), F.rotary(k, cos, sin)
+    q, k = _rotary(F, q, cos, sin), _rotary(F, k, cos, sin)
     x = x + F.merge_heads(causal_attention(F, q, k, v)) @ p["o"]
     h = F.rms_norm(x, p["g2"])
     return x + (F.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
 
 
-def _angles(draw: Draw, tokens: int) -> list[Array]:
+def _angles(tokens: int) -> list[Array]:
     """Cosines and sines of the rotary embedding."""
     turns = np.outer(np.arange(tokens), 1e4 ** (-np.arange(HEAD // 2) / (HEAD // 2)))
-    return [f(turns).astype(draw.dtype) for f in (np.cos, np.sin)]
+    return [f(turns).astype(np.float32) for f in (np.cos, np.sin)]
 
 
 def _draw_adam(draw: Draw, n: int) -> Drawn:
@@ -110,11 +117,11 @@ def _two(draw: Draw, *shape: int) -> Drawn:
 
 
 def _draw_norm(draw: Draw, batch: int, tokens: int, dim: int) -> Drawn:
-    return [draw.normal(batch, tokens, dim)], [draw.gain(dim), *_angles(draw, tokens)]
+    return [draw.normal(batch, tokens, dim)], [draw.gain(dim), *_angles(tokens)]
 
 
 def _draw_head_norm(draw: Draw, batch: int, tokens: int, dim: int) -> Drawn:
-    return [draw.normal(batch, tokens, dim)], [draw.gain(HEAD), *_angles(draw, tokens)]
+    return [draw.normal(batch, tokens, dim)], [draw.gain(HEAD), *_angles(tokens)]
 
 
 def _draw_cached(draw: Draw, batch: int, heads: int, tokens: int, few: int) -> Drawn:
@@ -130,7 +137,7 @@ def _draw_block(draw: Draw, batch: int, tokens: int, dim: int, hidden: int) -> D
         **{name: draw.weight(dim, hidden) for name in ("gate", "up")},
         "down": draw.weight(hidden, dim),
     }
-    return [draw.normal(batch, tokens, dim)], [*_angles(draw, tokens), weights]
+    return [draw.normal(batch, tokens, dim)], [*_angles(tokens), weights]
 
 
 def workloads(dtype: str) -> list[Workload]:

@@ -81,17 +81,14 @@ def stack(xs: list[Array], axis: int) -> Array:
     return np.stack(xs, axis)
 
 
+def concat(xs: list[Array], axis: int) -> Array:
+    """Arrays one after the other along an axis."""
+    return np.concatenate(xs, axis)
+
+
 def take(table: Array, ids: Array) -> Array:
     """The rows of ``table`` that ``ids`` name."""
     return table[ids]
-
-
-@widened
-def rotary(x: Array, cos: Array, sin: Array) -> Array:
-    """Pairs of features, those of one half with those of the other, turned by angles."""
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 @widened

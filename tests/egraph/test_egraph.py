@@ -223,7 +223,7 @@ def dumped_sizes(text: str) -> dict[str, int]:
 def test_a_dump_makes_the_same_graph(norm: str, engines: list[Engine]) -> None:
     forward, args = blocks(2, norm, lora=2)
     low = eq.jit(forward).lower(*args)
-    ((engine,), text) = engines, low.optimised.dump()
+    (engine,), text = engines, low.optimised.dump()
     sizes = dumped_sizes(text)
     assert {name: sizes[name] for name, _ in engine._sizes()} == dict(engine._sizes())
     assert sum(sizes[name] for name, _ in engine._sizes()) == engine.size() > 200

@@ -131,9 +131,10 @@ def test_mapped_folders_import_themselves_relatively() -> None:
                 names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
             for name in names:
                 top = name.removeprefix("eqsat.").split(".")[0]
-                assert top not in ("rules", "backends"), (
-                    f"{path.name}:{node.lineno}: write the import of {name} with dots"
-                )
+                assert top not in (
+                    "rules",
+                    "backends",
+                ), f"{path.name}:{node.lineno}: write the import of {name} with dots"
 
 
 def test_only_the_engine_module_touches_egglog() -> None:

@@ -41,9 +41,11 @@ def key_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         parts.append(
             int(rng.integers(-n, n))
             if rng.random() < 0.3
-            else slice(int(a), int(b), step)
-            if rng.random() < 0.7
-            else slice(None, None, -step)
+            else (
+                slice(int(a), int(b), step)
+                if rng.random() < 0.7
+                else slice(None, None, -step)
+            )
         )
     if rng.random() < 0.3:
         parts.insert(int(rng.integers(0, len(parts) + 1)), None)

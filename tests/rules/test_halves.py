@@ -227,7 +227,7 @@ def test_an_unknown_dtype_is_refused() -> None:
 
 def test_rules_of_halves_load_where_they_can_match() -> None:
     """One of the 48."""
-    (program, *_) = programs(eq.default_rules()["softmax_of_bfloat16"])
+    program, *_ = programs(eq.default_rules()["softmax_of_bfloat16"])
     engine = open_engine(eq.default_rules(), program.ops)
     engine.insert(program.start)
     saturate(engine, Budget(math.inf, 2000))

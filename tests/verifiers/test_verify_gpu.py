@@ -122,16 +122,22 @@ def test_what_is_generated_breaks_no_rule(
 
 
 def test_an_unknown_reduction(long: Made) -> None:
-    nest = long.part().nests[0].changed(
-        lambda s: replace(s, op="median") if isinstance(s, Accumulate) else s
+    nest = (
+        long.part()
+        .nests[0]
+        .changed(lambda s: replace(s, op="median") if isinstance(s, Accumulate) else s)
     )
     with caught(STAGE, "median of v", "its reduction is known"):
         long.check(nests=(nest,))
 
 
 def test_a_loop_past_the_end_of_its_buffer(wide: Made) -> None:
-    nest = wide.part().nests[0].changed(
-        lambda s: replace(s, at=s.at + Affine(1)) if isinstance(s, Load) else s
+    nest = (
+        wide.part()
+        .nests[0]
+        .changed(
+            lambda s: replace(s, at=s.at + Affine(1)) if isinstance(s, Load) else s
+        )
     )
     with caught(STAGE, "b0[", "inside of its memory"):
         wide.check(nests=(nest,))
@@ -218,6 +224,32 @@ def test_lanes_that_do_not_run_in_step(short: Made) -> None:
 def test_more_memory_than_a_group_has(long: Made) -> None:
     with caught(STAGE, "part 0", "threads share so many bytes"):
         long.text("[32];", "[32000];")
+
+
+@pytest.fixture(scope="module")
+def joined() -> Made:
+    """Two maps in one kernel."""
+    f = fused(lambda x: ops.concatenate([tanh(x), x * 2.0], axis=0), 1)
+    return made_of(f, 40, 33)
+
+
+def test_a_joined_kernel_without_the_groups_of_a_part(joined: Made) -> None:
+    with caught(STAGE, "part 0", "groups are those of its parts"):
+        joined.source(groups=joined.part().source.groups - 1)
+
+
+def test_a_joined_kernel_of_larger_groups(joined: Made) -> None:
+    with caught(STAGE, "part 0", "groups of all parts are as large"):
+        joined.source(group=2 * joined.part().source.group)
+
+
+def test_a_part_of_a_joined_kernel_that_does_not_cover_its_elements(
+    joined: Made,
+) -> None:
+    first, second = joined.part().source.joined
+    fewer = replace(second, groups=second.groups - 1)
+    with caught(STAGE, "part 0", "the grid covers the result"):
+        joined.source(joined=(first, fewer), groups=joined.part().source.groups - 1)
 
 
 # -- texts -----------------------------------------------------------------------------

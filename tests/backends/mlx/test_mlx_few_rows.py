@@ -105,7 +105,7 @@ def test_what_is_no_smaller_stays_a_product() -> None:
     ):
         for p in both(f, arrays):
             assert with_sums(p) is p
-    (p, known) = both(lambda x, w: x @ w.astype(np.float32), [x, halves])
+    p, known = both(lambda x, w: x @ w.astype(np.float32), [x, halves])
     assert with_sums(p) is not p and with_sums(known) is not known
 
 

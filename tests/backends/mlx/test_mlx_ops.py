@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import families
+import mlx.core as mx
 import numpy as np
 import pytest
 from agreement import BF16, FLOATS, drawn
@@ -306,6 +307,7 @@ def test_gradients(way: str) -> None:
     check(way, cases)
 
 
+@pytest.mark.skipif(mx.default_device().type == mx.gpu, reason="no float64 on GPUs")
 @pytest.mark.parametrize("factor", [0.1, 0.5, 1 / 3])
 def test_factors_of_products_in_float64_are_not_rounded_to_float32(
     factor: float,
