@@ -79,14 +79,21 @@ GivenNest = tuple[Nest, Sequence[KernelOperand]]
 """A nest and what its buffers are."""
 
 
-def _found(kernel: Kernel, *given: Any) -> list[Part]:
+def _found(
+    kernel: Kernel,
+    dialect: Dialect,
+    layouts: Mapping[Term, Layout],
+    bodies: Sequence[Term],
+    exact: bool,
+) -> list[Part]:
     """The parts; what joins arrays is a call of the library only where it has to be."""
-    if any(t.op in ASSEMBLIES for t in inner(kernel.bodies, kernel.term.args)):
-        try:
-            return list(_Parting(kernel, *given, joins=True).run())
-        except Unsupported:
-            pass
-    return list(_Parting(kernel, *given).run())
+    joins = any(t.op in ASSEMBLIES for t in inner(bodies, kernel.term.args))
+    try:
+        return [*_Parting(kernel, dialect, layouts, bodies, exact, joins).run()]
+    except Unsupported:
+        if not joins:
+            raise
+    return [*_Parting(kernel, dialect, layouts, bodies, exact).run()]
 
 
 _LOOPS = ("pointwise", "reduce", "view")
