@@ -172,21 +172,27 @@ class Cuts(Dense):
     def _enumerate(self) -> None:
         self.forget()
         rank = {n: i for i, n in enumerate(self.order)}
-        work = self.order
+        work = [*range(len(self.order))]  # ranks, a heap
         for turn in range(ROUNDS):
-            again: set[int] = set()
-            passed: set[int] = set()
-            for n in work:
-                passed.add(n)
+            waits, again = {*work}, set[int]()
+            while work:
+                at = heapq.heappop(work)
                 if not self.budget.left():
                     self.is_whole = turn > 0
                     return
-                c = self.nodes[n].cls
-                if self._try(n):
-                    again.update(u for u in self.users[c] if u in passed)
+                n = self.order[at]
+                if not self._try(n):
+                    continue
+                for u in self.users[self.nodes[n].cls]:
+                    place = rank.get(u, -1)
+                    if 0 <= place <= at:
+                        again.add(place)
+                    elif place > at and place not in waits:
+                        waits.add(place)
+                        heapq.heappush(work, place)
             if not again:
                 return
-            work = sorted((n for n in again if n in rank), key=rank.__getitem__)
+            work = sorted(again)
 
     def _try(self, n: int) -> bool:
         """Add the cuts with node ``n`` at the root; whether anything changed."""
