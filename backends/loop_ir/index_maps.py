@@ -195,17 +195,24 @@ def _digits(e: Affine, size: int) -> list[Digit]:
     if not e.terms:
         return [(size, e)]
     found: list[Digit] = []
-    unit, rest = 1, e.offset
-    for v, c in sorted(e.terms, key=lambda t: t[1]):
-        if unit == 1 and 0 <= rest < c > 1:
-            found.append((c, Affine(rest)))
-            unit, rest = c, 0
-        if c != unit:
-            raise Unsupported(f"index {e} of an axis of size {size} under a reshape")
-        found.append((v.size, Affine(0, ((v, 1),))))
-        unit *= v.size
-    if unit != size or rest:
-        raise Unsupported(f"index {e} of an axis of size {size} under a reshape")
+    unit, above = 1, e.offset  # what the offset is of units
+    wrong = Unsupported(f"index {e} of an axis of size {size} under a reshape")
+    if above < 0:
+        raise wrong
+    sizes = [*sorted((c, v.size, v) for v, c in e.terms), (size, 1, None)]
+    for c, n, v in sizes:
+        if c < unit or c % unit:
+            raise wrong
+        if c > unit:  # digits that no variable has
+            found.append((c // unit, Affine(above % (c // unit))))
+            unit, above = c, above // (c // unit)
+        if above % n:
+            raise wrong
+        if v is not None:
+            found.append((n, Affine.of(v)))
+            unit, above = unit * n, above // n
+    if above:
+        raise wrong
     return found[::-1]
 
 

@@ -277,6 +277,31 @@ def test_reshapes(shape: tuple[int, ...], r: Random) -> None:
         np.testing.assert_array_equal(got.ravel(), np.arange(math.prod(shape)))
 
 
+@given(shapes, st.randoms(use_true_random=False))
+def test_slices_of_reshapes(shape: tuple[int, ...], r: Random) -> None:
+    """Where there is an index, it is right; aligned parts of an axis have one."""
+    whole = math.prod(shape)
+    ends = [slice(0, n, 1) for n in shape]
+    axis = r.randrange(len(shape))
+    n = shape[axis]
+    parts = r.choice([p for p in range(1, n + 1) if n % p == 0])
+    is_aligned = r.random() < 0.5
+    first = r.randrange(parts) * (n // parts) if is_aligned else r.randrange(n)
+    end = first + n // parts if is_aligned else r.randint(first + 1, n)
+    ends[axis] = slice(first, end, 1)
+    y = np.arange(whole).reshape(shape)[tuple(ends)]
+    i = fresh(y.shape)
+    cut = slice_index(
+        tuple(map(Affine.of, i)), [c.start for c in ends], [c.step for c in ends]
+    )
+    try:
+        index = reshape_index(cut, shape, (whole,))
+    except Unsupported:
+        assert not is_aligned
+        return
+    np.testing.assert_array_equal(elements(index, i, (whole,)), y)
+
+
 def factors(n: int) -> list[int]:
     """The prime factors of a number of :data:`sizes`."""
     found = []
