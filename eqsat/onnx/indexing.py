@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import copied, ints, operator
+from eqsat.onnx.table import ints, operator
+from eqsat.operator_table import writable
 
 
 @operator("Slice", until=9)
@@ -81,7 +82,7 @@ _AT = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 def _written(x: Any, key: tuple[Any, ...], updates: Any, reduction: str) -> Any:
     """x with updates at places, joined to what is there."""
-    y = copied(x, updates, *key)
+    y = writable(x, updates, *key)
     if reduction == "none":
         y[key] = updates
     else:

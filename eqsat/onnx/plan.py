@@ -18,6 +18,7 @@ from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
 from eqsat.onnx.run import Values, computed, execute, inline, within
 from eqsat.onnx.table import UnknownValueError
+from eqsat.operator_table import frozen
 from eqsat.support import DTypeError, OnnxError, TraceError, at, caller_line
 from eqsat.terms import Traced, dtype_code
 
@@ -327,5 +328,4 @@ def _frozen(value: Any) -> Any:
         return None
     if isinstance(value, (list, tuple)):
         return [*map(_frozen, value)]
-    found = np.frombuffer(value.tobytes(), value.dtype) if value.size else value.copy()
-    return found.reshape(value.shape)
+    return frozen(value)

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.support import EqsatError
-from eqsat.terms import Traced, constant
-from eqsat.trace import Tracer
+from eqsat.terms import Traced
 
 Handler = Callable[..., Any]
 LATEST = 28
@@ -121,16 +120,6 @@ def is_known(*values: Any) -> bool:
         isinstance(v, Traced) or (isinstance(v, (list, tuple)) and not is_known(*v))
         for v in values
     )
-
-
-def copied(x: Any, *beside: Any) -> Any:
-    """A copy of x to write to, traced where anything ``beside`` it is."""
-    if isinstance(x, np.ndarray):
-        traced = next((v for v in beside if isinstance(v, Tracer)), None)
-        if traced is None:
-            return x.copy()
-        x = Tracer(constant(traced.term.graph, x), True)
-    return x.copy()
 
 
 def sized(shape: Iterable[int], dtype: Any) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.fx import Graph, Node
 
+from eqsat.operator_table import is_array
 from eqsat.pytorch import (  # enter the table
     creation,
     indexing,
@@ -21,7 +22,7 @@ from eqsat.pytorch import (  # enter the table
     views,
     windows,
 )
-from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_array, is_view
+from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_view
 from eqsat.support import EqsatError
 from eqsat.terms import BF16
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.operator_table import cast, writable
 from eqsat.pytorch.reductions import ordered
-from eqsat.pytorch.table import aten, axis_of, cast, writable
+from eqsat.pytorch.table import aten, axis_of
 
 
 @aten("embedding", in_float32=False)

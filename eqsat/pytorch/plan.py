@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import GraphModule, Node
 
+from eqsat.operator_table import said
 from eqsat.pytorch.graph_nodes import (
     DTYPES,
     UnsupportedError,
@@ -130,14 +131,6 @@ def _unsupported(nodes: Sequence[Node], known: Mapping[Node, Any]) -> dict[Node,
     return reasons
 
 
-def said(error: Exception) -> str:
-    """An error as a reason."""
-    first = str(error).partition("\n")[0]
-    return (
-        first if isinstance(error, EqsatError) else f"{type(error).__name__}: {first}"
-    )
-
-
 # -- what runs when --------------------------------------------------------------------
 
 
@@ -215,4 +208,4 @@ def fallbacks_of(reasons: Mapping[Node, str]) -> list[TorchFallback]:
     return [TorchFallback(op, reason, n) for (op, reason), n in counts.items()]
 
 
-__all__ = ["Step", "TorchFallback", "fallbacks_of", "root_of", "said", "steps_of"]
+__all__ = ["Step", "TorchFallback", "fallbacks_of", "root_of", "steps_of"]

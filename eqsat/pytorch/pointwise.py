@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.pytorch.table import (
-    TABLE,
-    Handler,
-    aten,
-    cast,
-    is_array,
-    kind_of,
-    result_type,
-)
+from eqsat.operator_table import cast, is_array
+from eqsat.pytorch.table import TABLE, Handler, aten, kind_of, result_type
 
 F32 = np.dtype(np.float32)
 

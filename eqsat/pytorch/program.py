@@ -18,6 +18,7 @@ from eqsat.explain import Explanation
 from eqsat.jit import Jit, jit
 from eqsat.lowered import Lowered
 from eqsat.numpy_api import tensor_memory, tensor_of
+from eqsat.operator_table import frozen, said
 from eqsat.pytorch.graph_nodes import (
     Values,
     computed,
@@ -33,7 +34,6 @@ from eqsat.pytorch.plan import (
     TorchFallback,
     fallbacks_of,
     root_of,
-    said,
     steps_of,
 )
 from eqsat.pytorch.report import TorchReport, note
@@ -213,11 +213,7 @@ class TorchPlan:
 
 def constant_of(x: Any) -> Any:
     """The values of a tensor as they are now, in an array that nobody can write to."""
-    shown = _shown(x)
-    if not shown.size:
-        return np.empty(shown.shape, shown.dtype)
-    kept = np.frombuffer(shown.tobytes(), np.uint8)
-    return kept.view(shown.dtype).reshape(shown.shape)
+    return frozen(_shown(x))
 
 
 def _tensor(node: Node, values: Values) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.pytorch.table import aten, axes_of, axis_of, cast, kind_of
+from eqsat.operator_table import cast
+from eqsat.pytorch.table import aten, axes_of, axis_of, kind_of
 
 
 def _summed_in(x: Any, dtype: Any) -> Any:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.terms import BF16, Traced, constant
-from eqsat.trace import Tracer
+from eqsat.operator_table import HALVES, is_array, widened
 
 Handler = Callable[..., Any]
 
@@ -25,8 +24,6 @@ VIEWS: set[str] = set()
 OF_MEMORY: set[str] = set()
 """Overloads that say where in memory elements lie. They are given tensors whose
 elements lie there in order."""
-
-_HALVES = (np.dtype(np.float16), np.dtype(BF16))
 
 
 def aten(*names: str, in_float32: bool = True) -> Callable[[Handler], Handler]:
@@ -55,18 +52,13 @@ def is_view(name: str) -> bool:
 # -- dtypes ----------------------------------------------------------------------------
 
 
-def is_array(x: Any) -> bool:
-    """Whether an argument is a tensor, traced or not."""
-    return isinstance(x, (np.ndarray, np.generic, Traced))
-
-
 def kind_of(x: Any) -> str:
     """``b``, ``i``, ``f`` or ``c``: the category of a tensor, dtype or Python number,
     by which PyTorch promotes."""
     if not is_array(x) and not isinstance(x, np.dtype):
         return {bool: "b", int: "i", float: "f", complex: "c"}[type(x)]
     dtype = np.dtype(getattr(x, "dtype", x))
-    if dtype in _HALVES:
+    if dtype in HALVES:
         return "f"
     return "i" if dtype.kind == "u" else str(dtype.kind)
 
@@ -81,7 +73,7 @@ def promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         if kind_of(high) == "c" and low == np.float64:
             return np.dtype(np.complex128)
         return high
-    if kind_of(a) == "f" and {a, b} <= set(_HALVES):
+    if kind_of(a) == "f" and {a, b} <= set(HALVES):
         return np.dtype(np.float32)
     if kind_of(a) == "f":
         return max(a, b, key=lambda t: t.itemsize)
@@ -118,36 +110,6 @@ _DEFAULT = {
     "c": np.dtype(np.complex64),
 }
 """Dtypes of Python numbers where no tensor has a say."""
-
-
-def cast(x: Any, dtype: Any) -> Any:
-    """``x`` in ``dtype``; Python numbers stay as they are."""
-    return x.astype(dtype) if is_array(x) and x.dtype != dtype else x
-
-
-def widened(function: Handler) -> Handler:
-    """``function`` for real numbers, of halves in float32."""
-
-    def wide(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
-            return type(x)(map(wide, x))
-        if is_array(x) and kind_of(x) == "c":
-            raise TypeError("complex numbers")
-        return cast(x, np.float32) if is_array(x) and x.dtype in _HALVES else x
-
-    @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
-        return function(*map(wide, args), **{k: wide(v) for k, v in named.items()})
-
-    return call
-
-
-def writable(x: Any, *beside: Any) -> Any:
-    """A copy of x to write to, traced where anything ``beside`` it is."""
-    traced = next((v for v in beside if isinstance(v, Tracer)), None)
-    if isinstance(x, Tracer) or traced is None:
-        return x.copy()
-    return Tracer(constant(traced.term.graph, np.asarray(x)), True)
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:

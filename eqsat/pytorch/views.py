@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.operator_table import cast, writable
 from eqsat.pytorch.table import (
     OF_MEMORY,
     TABLE,
     VIEWS,
     aten,
     axis_of,
-    cast,
     kind_of,
     promoted,
-    writable,
 )
 
 VIEWS |= {

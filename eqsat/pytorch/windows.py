@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.pytorch.table import aten, kind_of, writable
+from eqsat.operator_table import writable
+from eqsat.pytorch.table import aten, kind_of
 
 Sizes = tuple[int, ...]
 
