@@ -25,6 +25,7 @@ from eqsat.kernels import release_memory
 from eqsat.lazy import LazyArray, array, evaluate
 from eqsat.lowered import Lowered
 from eqsat.measure import Statistics, stats
+from eqsat.mlx import from_mlx
 from eqsat.onnx import from_onnx
 from eqsat.ops import (
     attention,
@@ -135,6 +136,7 @@ __all__ = [
     "default_rules",
     "evaluate",
     "eye",
+    "from_mlx",
     "from_onnx",
     "from_torch",
     "full",

@@ -18,7 +18,7 @@ from eqsat.trace.call_arguments import (
     to_mlx,
     to_numpy,
 )
-from eqsat.trace.contents import Contents
+from eqsat.trace.contents import Contents, is_immutable
 from eqsat.trace.expressions import define_op, define_pointwise, traced_over
 from eqsat.trace.in_place import fitted, replaced
 from eqsat.trace.kernel_body import (

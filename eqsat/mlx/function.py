@@ -1,0 +1,311 @@
+"""Functions of MLX that run in programs of eqsat."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+
+from eqsat.explain import Explanation
+from eqsat.jit import jit
+from eqsat.mlx.modules import ModuleState, WeightSlot, modules_of
+from eqsat.mlx.plan import GraphPlan, NoProgramError
+from eqsat.mlx.primitive_graph import Primitive, PrimitiveGraph, read
+from eqsat.mlx.report import MLXReport, counted
+from eqsat.operator_table import frozen, said
+from eqsat.support import EqsatError, ForkLock, OptionError, nearest, pytree
+from eqsat.trace import to_mlx, to_numpy
+
+PARAMETERS = ("backend", "options", "rules")
+"""Parameters of ``eqsat.jit`` that may be given."""
+_MOST_SIGNATURES = 64
+"""Signatures of one function that are kept; the latest ones."""
+
+
+def convert(
+    fn: Any, args: Sequence[Any], options: Mapping[str, Any]
+) -> MLXFunction:
+    """What :func:`eqsat.from_mlx` gives."""
+    if not callable(fn):
+        raise EqsatError(
+            f"eq.from_mlx: expected a function or an mlx.nn.Module, got "
+            f"{type(fn).__name__}"
+        )
+    for name in options:
+        if name not in PARAMETERS:
+            raise OptionError(
+                f"eq.from_mlx: unknown option {name!r}{nearest(name, PARAMETERS)}\n"
+                "  arguments of the function by name are given to what it returns"
+            )
+    made = MLXFunction(fn, options)
+    if args:
+        made(*args)
+    return made
+
+
+class Conversion(NamedTuple):
+    """A function for one signature."""
+
+    plan: GraphPlan
+    structure: pytree.Structure
+    """Of its result."""
+    results: int
+    """How many arrays that has; new values of slots follow."""
+    reads: tuple[WeightSlot, ...]
+    """Slots whose arrays are arguments."""
+    writes: tuple[WeightSlot, ...]
+    """Slots that hold other arrays after a call."""
+    draws: int
+    """How often MLX's random numbers are drawn from; their state is the last input
+    where they are."""
+
+
+class InMLX(NamedTuple):
+    """A function that MLX runs, for one signature, and why."""
+
+    op: str
+    reason: str
+
+
+class MLXFunction:
+    """What :func:`eqsat.from_mlx` makes: call it as the function of MLX."""
+
+    def __init__(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self.fn = fn
+        """The function of MLX."""
+        self.name = str(getattr(fn, "__name__", type(fn).__name__))
+        self._options = options
+        jit(self.name.__len__, **options)  # raises for options that are none
+        self._modules = modules_of(fn)
+        self._state = ModuleState(self._modules)
+        self._moving: set[str] = set()
+        """Paths of slots whose arrays are arguments: others stood there before."""
+        self._made: OrderedDict[Any, Conversion | InMLX] = OrderedDict()
+        self._lock = ForkLock()
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The function's result, for arrays of MLX or NumPy."""
+        leaves, structure = pytree.flatten((args, named), _is_array, self.name)
+        arrays = [_as_mlx(leaf.value) for leaf in leaves]
+        self._look_at_modules()
+        key = structure, tuple((*a.shape, str(a.dtype)) for a in arrays)
+        made = self._made.get(key)
+        if made is None:
+            with self._lock():
+                made = self._made.get(key) or self._converted(structure, arrays)
+        if isinstance(made, Conversion):
+            try:
+                found = self._run(made, arrays)
+                self._keep(key, made)
+                return found
+            except NoProgramError as error:
+                made = InMLX(error.op, str(error))
+        args, named = pytree.unflatten(structure, arrays)
+        found = self.fn(*args, **named)
+        if key not in self._made:
+            counted([made])
+        self._keep(key, made)
+        if self._modules:
+            self._state = ModuleState(self._modules)
+        return found
+
+    def report(self) -> MLXReport:
+        """What runs where, for the signatures that it was called with."""
+        stayed: list[tuple[str, str]] = []
+        programs = primitives = 0
+        for made in self._made.values():
+            if isinstance(made, InMLX):
+                stayed.append(made)
+                continue
+            programs += len(made.plan.programs)
+            primitives += sum(len(p.step.nodes) for p in made.plan.programs)
+            stayed += [(n.op, why) for n, why in made.plan.reasons.items()]
+        return MLXReport(programs, primitives, counted(stayed))
+
+    def explain(self) -> list[Explanation]:
+        """What the search did for each of its programs."""
+        made = (m for m in self._made.values() if isinstance(m, Conversion))
+        return [e for m in made for e in m.plan.explanations()]
+
+    # -- modules -----------------------------------------------------------------------
+
+    def _look_at_modules(self) -> None:
+        """Forget programs whose constants stand in their modules no longer."""
+        if not self._modules:
+            return
+        moved = self._state.moved()
+        if moved is not None and not moved:
+            return
+        self._state = ModuleState(self._modules)
+        if moved is None or not moved <= self._moving:
+            self._moving |= moved or set()
+            self._made.clear()
+
+    def _run(self, made: Conversion, arrays: Sequence[Any]) -> Any:
+        given = [*arrays, *(slot.array for slot in made.reads)]
+        if made.draws:
+            given.append(mx.random.state[0])
+        found = made.plan(given)
+        for _ in range(made.draws):  # nobody reads these, so nobody computes them
+            mx.random.bits(())
+        for slot, array in zip(made.writes, found[made.results :], strict=True):
+            slot.put(array)
+        if made.writes:
+            self._state = ModuleState(self._modules)
+        return pytree.unflatten(made.structure, found[: made.results])
+
+    def _keep(self, key: Any, made: Conversion | InMLX) -> None:
+        self._made[key] = made
+        self._made.move_to_end(key)
+        if len(self._made) > _MOST_SIGNATURES:
+            self._made.popitem(last=False)
+
+    # -- conversion --------------------------------------------------------------------
+
+    def _converted(
+        self, structure: pytree.Structure, arrays: Sequence[Any]
+    ) -> Conversion | InMLX:
+        """The function for one signature. What hinders it is a reason for MLX to run
+        it: it then raises what it raises."""
+        for static in pytree.statics(structure, self.name):
+            if not isinstance(static.value, _PLAIN):
+                kind = type(static.value).__name__
+                reason = f"{static.path} is {kind}, no array and no plain value"
+                return InMLX("the whole function", reason)
+        try:
+            graph, result = self._exported(structure, arrays)
+            return self._planned(graph, result, len(arrays))
+        except NoProgramError as error:
+            return InMLX(error.op, str(error))
+        except Exception as error:
+            return InMLX("the whole function", said(error))
+
+    def _exported(
+        self, structure: pytree.Structure, arrays: Sequence[Any]
+    ) -> tuple[PrimitiveGraph, pytree.Structure]:
+        """The graph of the function, and the structure of its result. Arrays of modules
+        are its last inputs and outputs, and then the state of random numbers."""
+        state = self._state
+        mx.eval(state.arrays)
+        found: list[pytree.Structure] = []
+        before = _number_of(mx.random.state[0])
+
+        def flat(*given: Any) -> Any:
+            for slot, array in zip(state.slots, given[len(arrays) :], strict=True):
+                slot.put(array)
+            args, named = pytree.unflatten(structure, given[: len(arrays)])
+            result = self.fn(*args, **named)
+            leaves, tree = pytree.flatten(result, _is_mlx, "the result")
+            found.append(tree)
+            if state.has_new_names():
+                raise EqsatError("it adds to what its modules hold")
+            after = (slot.array for slot in state.slots)
+            return (*(leaf.value for leaf in leaves), *after, mx.random.state[0])
+
+        try:
+            mx.random.seed(_MARK)
+            graph = read(flat, [*arrays, *state.arrays])
+        finally:
+            state.restore()
+            mx.random.seed(before)
+        return graph, found[-1]
+
+    def _planned(
+        self, graph: PrimitiveGraph, structure: pytree.Structure, count: int
+    ) -> Conversion:
+        slots, arrays = self._state.slots, self._state.arrays
+        inputs = graph.inputs[count:]
+        *outputs, after = graph.outputs
+        start = len(outputs) - len(slots)
+        rows = list(zip(slots, arrays, inputs, outputs[start:], strict=True))
+        writes = [(s, o) for s, _, i, o in rows if o.name != i.name]
+        if any(o.name != i.name and o[1:] != i[1:] for _, _, i, o in rows):
+            raise NoProgramError(
+                "the whole function", "an array of a module changes its shape or dtype"
+            )
+        self._moving.update(s.path for s, _ in writes)
+        reads = [(s, i) for s, _, i, _ in rows if s.path in self._moving]
+        known = {
+            i.name: frozen(to_numpy(a))
+            for s, a, i, _ in rows
+            if s.path not in self._moving
+        }
+        mark, draws = _draws(graph, after.name)
+        graph.inputs = (*graph.inputs[:count], *(i for _, i in reads))
+        if draws:
+            key = next(o for o in _all_specs(graph) if o.name == mark)
+            graph.inputs = (*graph.inputs, key)
+            del graph.constants[mark]
+        graph.outputs = (*outputs[:start], *(o for _, o in writes))
+        return Conversion(
+            GraphPlan(self.name, graph, known, self._options),
+            structure,
+            start,
+            tuple(s for s, _ in reads),
+            tuple(s for s, _ in writes),
+            draws,
+        )
+
+
+# -- random numbers --------------------------------------------------------------------
+
+_MARK = secrets.randbits(63)
+"""The state of random numbers while functions are converted: no other constant of a
+function is equal to it."""
+
+
+def _number_of(key: Any) -> int:
+    """The seed whose state is ``key``."""
+    high, low = (int(n) for n in key.tolist())
+    return high << 32 | low
+
+
+def _draws(graph: PrimitiveGraph, after: str) -> tuple[str, int]:
+    """The name of the state of random numbers before, and how often it was drawn from
+    until it was ``after``: it is split each time. Raises :class:`NoProgramError` where
+    the function sets it."""
+    makers = {o.name: n for n in graph.primitives for o in n.outputs}
+    name, count = after, 0
+    while name in makers:
+        node = makers[name]
+        count += node.op == "RandomBits"
+        name = node.inputs[0].name
+    key = graph.constants.get(name)
+    if key is None or key.shape != (2,) or _number_of(key) != _MARK:
+        raise NoProgramError("random.seed", "it sets the state of random numbers")
+    return name, count
+
+
+def _all_specs(graph: PrimitiveGraph) -> Any:
+    return (i for n in graph.primitives for i in n.inputs)
+
+
+# -- arrays ----------------------------------------------------------------------------
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum, mx.Dtype)
+"""Arguments that are no arrays, and in which nothing can change."""
+
+
+def _is_mlx(x: Any) -> bool:
+    return isinstance(x, mx.array)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (mx.array, np.ndarray, np.generic))
+
+
+def _as_mlx(x: Any) -> Any:
+    """An array as MLX takes it: ``mx.array`` makes float32 of float64."""
+    if isinstance(x, mx.array):
+        return x
+    x = np.asarray(x)
+    return to_mlx(x.astype(np.float32) if x.dtype == np.float64 else x)
+
+
+__all__ = ["MLXFunction", "Primitive", "convert"]
