@@ -26,13 +26,16 @@ def cast(x: Any, dtype: Any) -> Any:
     return x.astype(dtype) if is_array(x) and x.dtype != dtype else x
 
 
-def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` for real numbers, of halves in float32."""
+def widened(
+    function: Callable[..., Any], takes_complex: bool = False
+) -> Callable[..., Any]:
+    """``function``, of halves in float32, and of real numbers unless
+    ``takes_complex``."""
 
     def wide(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
             return type(x)(map(wide, x))
-        if is_array(x) and np.dtype(x.dtype).kind == "c":
+        if not takes_complex and is_array(x) and np.dtype(x.dtype).kind == "c":
             raise TypeError("complex numbers")
         return cast(x, np.float32) if is_array(x) and x.dtype in HALVES else x
 
@@ -43,12 +46,18 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def writable(x: Any, *beside: Any) -> Any:
-    """A copy of x to write to, traced where anything ``beside`` it is."""
+def indexable(x: Any, *beside: Any) -> Any:
+    """x, traced where anything ``beside`` it is: arrays of NumPy take no traced
+    index."""
     traced = next((v for v in beside if isinstance(v, Tracer)), None)
     if isinstance(x, Tracer) or traced is None:
-        return x.copy()
+        return x
     return Tracer(constant(traced.term.graph, np.asarray(x)), True)
+
+
+def writable(x: Any, *beside: Any) -> Any:
+    """A copy of x to write to, traced where anything ``beside`` it is."""
+    return indexable(x, *beside).copy()
 
 
 def frozen(x: Any) -> Any:

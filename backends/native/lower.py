@@ -29,6 +29,7 @@ from eqsat.support import (
     verifying,
 )
 from eqsat.terms import Term
+from eqsat.trace import to_numpy
 
 from ..interpret import Array
 from ..loop_ir import (
@@ -543,7 +544,7 @@ class NativeProgram:
 
 def _readable(value: Any) -> Array:
     """An array that native code can read: elements aligned, whole ones apart."""
-    array = np.asarray(value)
+    array = to_numpy(value)
     size = array.itemsize
     if not array.flags.aligned or any(s % size for s in array.strides):
         return np.array(array, order="C")

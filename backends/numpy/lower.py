@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.kernels import Kernel, Program, View, decided, show_bytes, show_type
 from eqsat.terms import CONSTANT, Op, Term
-from eqsat.trace import KERNEL, label
+from eqsat.trace import KERNEL, label, to_numpy
 
 from ..interpret import Array, evaluate
 from .blocks import Schedule, schedule
@@ -34,7 +34,7 @@ class NumpyProgram:
     def __call__(self, *arrays: Any) -> list[Array]:
         """The results, in fresh arrays. Floating-point warnings are off."""
         with np.errstate(all="ignore"):
-            return list(self.run(*arrays))
+            return list(self.run(*map(to_numpy, arrays)))
 
 
 def lower(program: Program) -> NumpyProgram:

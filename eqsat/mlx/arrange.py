@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -47,8 +48,7 @@ def split(x: Any, indices: Sequence[int], axis: int) -> Any:
     """Parts of an axis, which begin at ``indices``."""
     bounds = [0, *indices, x.shape[axis]]
     lead = (slice(None),) * (axis % x.ndim)
-    pairs = zip(bounds, bounds[1:], strict=False)
-    return tuple(x[(*lead, slice(a, b))] for a, b in pairs)
+    return tuple(x[(*lead, slice(a, b))] for a, b in itertools.pairwise(bounds))
 
 
 @primitive("Pad")
@@ -68,12 +68,6 @@ def pad(
     return y
 
 
-@primitive("View")
-def view(x: Any, _dtype: Any, *, dtype: Any) -> Any:
-    """The bits of x as another dtype."""
-    return x.view(dtype)
-
-
 # -- slices ----------------------------------------------------------------------------
 
 
@@ -88,9 +82,7 @@ def _ranges(start: Sequence[int], step: Sequence[int], shape: Sizes) -> Any:
 
 
 @primitive("Slice")
-def slice_(
-    x: Any, start: Sizes, stop: Sizes, step: Sizes, *, shape: Sizes
-) -> Any:
+def slice_(x: Any, start: Sizes, stop: Sizes, step: Sizes, *, shape: Sizes) -> Any:
     """Ranges of all axes."""
     return x[_ranges(start, step, shape)]
 

@@ -32,7 +32,7 @@ SAME: dict[str, Handler] = {
     "NotEqual": np.not_equal,
     "Real": np.real,
     "Remainder": np.remainder,
-    "Round": np.rint,
+    "Round": lambda x: x if np.dtype(x.dtype).kind in "biu" else np.rint(x),
     "Select": np.where,
     "Square": np.square,
     "StopGradient": lambda x: x,
@@ -84,7 +84,9 @@ def broadcast(x: Any, *arguments: Any) -> Any:
 
 @primitive("AsType", elementwise=True)
 def as_type(x: Any, _dtype: Any, *, dtype: Any) -> Any:
-    """x in another dtype."""
+    """x in another dtype; of complex numbers the real part."""
+    if np.dtype(x.dtype).kind == "c" and dtype.kind not in "bc":
+        x = np.real(x)
     return x.astype(dtype)
 
 
@@ -153,12 +155,6 @@ def sqrt(x: Any, is_reciprocal: bool) -> Any:
 def bitwise(x: Any, y: Any, kind: int) -> Any:
     """And, or, exclusive or, and shifts to the left and right."""
     return _BITWISE[kind](x, y)
-
-
-@primitive("BitwiseInvert", elementwise=True)
-def invert(x: Any) -> Any:
-    """All bits turned."""
-    return np.invert(x)
 
 
 @primitive("Depends")

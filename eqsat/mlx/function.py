@@ -16,9 +16,9 @@ from eqsat.jit import jit
 from eqsat.mlx.modules import ModuleState, WeightSlot, modules_of
 from eqsat.mlx.plan import GraphPlan, NoProgramError
 from eqsat.mlx.primitive_graph import Primitive, PrimitiveGraph, read
-from eqsat.mlx.report import MLXReport, counted
+from eqsat.mlx.report import MLXReport, counted, log
 from eqsat.operator_table import frozen, said
-from eqsat.support import EqsatError, ForkLock, OptionError, nearest, pytree
+from eqsat.support import DTypeError, EqsatError, ForkLock, OptionError, nearest, pytree
 from eqsat.trace import to_mlx, to_numpy
 
 PARAMETERS = ("backend", "options", "rules")
@@ -27,9 +27,7 @@ _MOST_SIGNATURES = 64
 """Signatures of one function that are kept; the latest ones."""
 
 
-def convert(
-    fn: Any, args: Sequence[Any], options: Mapping[str, Any]
-) -> MLXFunction:
+def convert(fn: Any, args: Sequence[Any], options: Mapping[str, Any]) -> MLXFunction:
     """What :func:`eqsat.from_mlx` gives."""
     if not callable(fn):
         raise EqsatError(
@@ -64,12 +62,22 @@ class Conversion(NamedTuple):
     """How often MLX's random numbers are drawn from; their state is the last input
     where they are."""
 
+    @property
+    def stayed(self) -> list[tuple[str, str]]:
+        """Primitives that MLX runs, and why."""
+        return [(n.op, why) for n, why in self.plan.reasons.items()]
+
 
 class InMLX(NamedTuple):
     """A function that MLX runs, for one signature, and why."""
 
     op: str
     reason: str
+
+    @property
+    def stayed(self) -> list[tuple[str, str]]:
+        """What MLX runs, and why."""
+        return [(self.op, self.reason)]
 
 
 class MLXFunction:
@@ -85,6 +93,8 @@ class MLXFunction:
         self._state = ModuleState(self._modules)
         self._moving: set[str] = set()
         """Paths of slots whose arrays are arguments: others stood there before."""
+        self._weights: dict[str, Any] = {}
+        """Copies of the arrays that are constants, by their paths."""
         self._made: OrderedDict[Any, Conversion | InMLX] = OrderedDict()
         self._lock = ForkLock()
 
@@ -107,8 +117,6 @@ class MLXFunction:
                 made = InMLX(error.op, str(error))
         args, named = pytree.unflatten(structure, arrays)
         found = self.fn(*args, **named)
-        if key not in self._made:
-            counted([made])
         self._keep(key, made)
         if self._modules:
             self._state = ModuleState(self._modules)
@@ -116,16 +124,11 @@ class MLXFunction:
 
     def report(self) -> MLXReport:
         """What runs where, for the signatures that it was called with."""
-        stayed: list[tuple[str, str]] = []
-        programs = primitives = 0
-        for made in self._made.values():
-            if isinstance(made, InMLX):
-                stayed.append(made)
-                continue
-            programs += len(made.plan.programs)
-            primitives += sum(len(p.step.nodes) for p in made.plan.programs)
-            stayed += [(n.op, why) for n, why in made.plan.reasons.items()]
-        return MLXReport(programs, primitives, counted(stayed))
+        all_made = list(self._made.values())
+        plans = (m.plan for m in all_made if isinstance(m, Conversion))
+        steps = [p.step for plan in plans for p in plan.programs]
+        stayed = counted(s for m in all_made for s in m.stayed)
+        return MLXReport(len(steps), sum(len(s.nodes) for s in steps), stayed)
 
     def explain(self) -> list[Explanation]:
         """What the search did for each of its programs."""
@@ -144,6 +147,7 @@ class MLXFunction:
         self._state = ModuleState(self._modules)
         if moved is None or not moved <= self._moving:
             self._moving |= moved or set()
+            self._weights.clear()
             self._made.clear()
 
     def _run(self, made: Conversion, arrays: Sequence[Any]) -> Any:
@@ -152,7 +156,7 @@ class MLXFunction:
             given.append(mx.random.state[0])
         found = made.plan(given)
         for _ in range(made.draws):  # nobody reads these, so nobody computes them
-            mx.random.bits(())
+            mx.random.uniform()
         for slot, array in zip(made.writes, found[made.results :], strict=True):
             slot.put(array)
         if made.writes:
@@ -160,6 +164,8 @@ class MLXFunction:
         return pytree.unflatten(made.structure, found[: made.results])
 
     def _keep(self, key: Any, made: Conversion | InMLX) -> None:
+        if self._made.get(key) is not made:
+            log(counted(made.stayed))
         self._made[key] = made
         self._made.move_to_end(key)
         if len(self._made) > _MOST_SIGNATURES:
@@ -175,7 +181,7 @@ class MLXFunction:
         for static in pytree.statics(structure, self.name):
             if not isinstance(static.value, _PLAIN):
                 kind = type(static.value).__name__
-                reason = f"{static.path} is {kind}, no array and no plain value"
+                reason = f"an argument is {kind}, no array and no plain value"
                 return InMLX("the whole function", reason)
         try:
             graph, result = self._exported(structure, arrays)
@@ -230,11 +236,12 @@ class MLXFunction:
             )
         self._moving.update(s.path for s, _ in writes)
         reads = [(s, i) for s, _, i, _ in rows if s.path in self._moving]
-        known = {
-            i.name: frozen(to_numpy(a))
-            for s, a, i, _ in rows
-            if s.path not in self._moving
-        }
+        known = {}
+        for slot, array, spec, _ in rows:
+            if slot.path not in self._moving:
+                if slot.path not in self._weights:
+                    self._weights[slot.path] = frozen(to_numpy(array))
+                known[spec.name] = self._weights[slot.path]
         mark, draws = _draws(graph, after.name)
         graph.inputs = (*graph.inputs[:count], *(i for _, i in reads))
         if draws:
@@ -304,8 +311,11 @@ def _as_mlx(x: Any) -> Any:
     """An array as MLX takes it: ``mx.array`` makes float32 of float64."""
     if isinstance(x, mx.array):
         return x
-    x = np.asarray(x)
-    return to_mlx(x.astype(np.float32) if x.dtype == np.float64 else x)
+    array = np.asarray(x)
+    array = array.astype(np.float32) if array.dtype == np.float64 else array
+    if array.dtype.name != "bool" and not hasattr(mx, array.dtype.name):
+        raise DTypeError(f"an argument has dtype {array.dtype}, which MLX has not")
+    return to_mlx(array)
 
 
 __all__ = ["MLXFunction", "Primitive", "convert"]

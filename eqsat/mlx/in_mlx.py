@@ -109,9 +109,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "QRF": _linalg("qr"),
     "Quantize": _quantize,
     "QuantizedMatmul": _quantized_matmul,
-    "RandomBits": lambda node, key, shape, width: mx.random.bits(
-        shape, width=width, key=key
-    ),
     "SVD": lambda node, x, has_vectors: mx.linalg.svd(
         x, compute_uv=has_vectors, stream=mx.cpu
     ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.mlx.arrange import AT
 from eqsat.mlx.table import UnsupportedError, primitive
-from eqsat.operator_table import writable
+from eqsat.operator_table import indexable, writable
 
 Sizes = tuple[int, ...]
 
@@ -35,7 +35,7 @@ def _place(axes: Sequence[int]) -> int:
 def gather(x: Any, *rest: Any, shape: Sizes) -> Any:
     """Slices of x at indices, whose axes come first."""
     *indices, axes, sizes = rest
-    found = x[tuple(_key(axes, indices, sizes))]
+    found = indexable(x, *indices)[tuple(_key(axes, indices, sizes))]
     place, rank = _place(axes), indices[0].ndim if indices else 0
     if place and rank:
         found = np.moveaxis(found, range(place, place + rank), range(rank))
@@ -76,7 +76,7 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
 @primitive("GatherAxis")
 def gather_axis(x: Any, indices: Any, axis: int) -> Any:
     """Elements along an axis, for each place of the indices."""
-    return x[_along(indices, axis)]
+    return indexable(x, indices)[_along(indices, axis)]
 
 
 @primitive("ScatterAxis")
@@ -98,7 +98,7 @@ def _box(start: Any, axes: Sequence[int], sizes: Sizes) -> tuple[Any, ...]:
 @primitive("DynamicSlice")
 def dynamic_slice(x: Any, start: Any, axes: Sequence[int], sizes: Sizes) -> Any:
     """A part of x that begins where ``start`` says."""
-    return x[_box(start, axes, sizes)]
+    return indexable(x, start)[_box(start, axes, sizes)]
 
 
 @primitive("DynamicSliceUpdate")

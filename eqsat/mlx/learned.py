@@ -85,8 +85,8 @@ def convolution(
 
 
 def _spread(size: int, step: int, low: int, high: int) -> tuple[int, int, int]:
-    """The distance of elements, and the padding around them: :func:`_with_zeros_between`
-    leaves zeros behind the last one."""
+    """The distance of elements, and the padding around them:
+    :func:`_with_zeros_between` leaves zeros behind the last one."""
     return step, low, high - (step - 1)
 
 
@@ -191,6 +191,8 @@ def rope(x: Any, offset: Any, *rest: Any) -> Any:
     else:
         a, b = x[..., :half], x[..., half:d]
         parts = [a * cos - b * sin, a * sin + b * cos]
-    return np.concatenate([*parts, x[..., d:]], -1) if d < x.shape[-1] else (
-        np.concatenate(parts, -1)
+    return (
+        np.concatenate([*parts, x[..., d:]], -1)
+        if d < x.shape[-1]
+        else (np.concatenate(parts, -1))
     )

@@ -74,14 +74,48 @@ def _named_by(fn: Any) -> Iterator[Any]:
         yield fn.__wrapped__
 
 
+class _Held(NamedTuple):
+    """What a dictionary or a list of a module held."""
+
+    holder: Any
+    path: str
+    items: dict[Any, Any]
+    places: list[int]
+    """The identities of what it held: comparing these is quick."""
+
+    @classmethod
+    def by(cls, holder: Any, path: str) -> _Held:
+        items = dict(holder if isinstance(holder, dict) else enumerate(holder))
+        return cls(holder, path, items, [*map(id, items.values())])
+
+    def is_same(self) -> bool:
+        """Whether it holds the same objects."""
+        holder = self.holder
+        now = holder.values() if isinstance(holder, dict) else holder
+        return [*map(id, now)] == self.places
+
+    def has_same_keys(self) -> bool:
+        """Whether it has entries for the same keys."""
+        holder = self.holder
+        keys = holder.keys() if isinstance(holder, dict) else range(len(holder))
+        return set(keys) == set(self.items)
+
+    def restore(self) -> None:
+        """Have it hold what it held."""
+        if isinstance(self.holder, list):
+            self.holder[:] = self.items.values()
+        else:
+            self.holder.clear()
+            dict.update(self.holder, self.items)  # that of a module is another
+
+
 class ModuleState:
     """All that some modules hold, as it is now."""
 
     def __init__(self, modules: list[Any]) -> None:
         self.slots: list[WeightSlot] = []
         """Their arrays."""
-        self._others: list[tuple[Any, Any, Any]] = []
-        self._holders: list[tuple[Any, Any]] = []
+        self._held: list[_Held] = []
         seen: set[int] = set()
         for i, module in enumerate(modules):
             self._walk(module, str(i), seen)
@@ -91,51 +125,48 @@ class ModuleState:
         if id(holder) in seen:
             return
         seen.add(id(holder))
-        items = list(holder.items() if isinstance(holder, dict) else enumerate(holder))
         if isinstance(holder, nn.Module):
-            own = vars(holder)
-            self._others += [(own, k, v) for k, v in own.items()]
-        if not isinstance(holder, tuple):
-            self._holders.append((holder, dict(items)))
-        for key, value in items:
+            self._held.append(_Held.by(vars(holder), f"{path} "))
+        held = _Held.by(holder, path)
+        is_fixed = isinstance(holder, tuple)
+        if not is_fixed:
+            self._held.append(held)
+        for key, value in held.items.items():
             if isinstance(value, (dict, list, tuple)):
-                self._others.append((holder, key, value))
                 self._walk(value, f"{path}.{key}", seen)
-            elif isinstance(value, mx.array) and not isinstance(holder, tuple):
+            elif isinstance(value, mx.array) and not is_fixed:
                 self.slots.append(WeightSlot(f"{path}.{key}", holder, key))
-            else:
-                self._others.append((holder, key, value))
 
     def moved(self) -> set[str] | None:
         """Paths of arrays in whose place there are others of the same shape and dtype;
         None where the modules hold anything else that is not as it was."""
         moved = set()
-        try:
-            for slot, array in zip(self.slots, self.arrays, strict=True):
-                now = slot.array
-                if now is not array:
-                    if now.shape != array.shape or now.dtype != array.dtype:
-                        return None
-                    moved.add(slot.path)
-            same = all(h[k] is v for h, k, v in self._others)
-        except (AttributeError, IndexError, KeyError):
-            return None
-        same = same and all(len(h) == len(kept) for h, kept in self._holders)
-        return moved if same else None
+        for held in self._held:
+            if held.is_same():
+                continue
+            if not held.has_same_keys():
+                return None
+            for key, was in held.items.items():
+                now = held.holder[key]
+                if now is was:
+                    continue
+                if not _are_alike(now, was):
+                    return None
+                moved.add(f"{held.path}.{key}")
+        return moved
 
     def has_new_names(self) -> bool:
         """Whether there are more or fewer entries than then."""
-        return any(set(kept) != set(_keys(h)) for h, kept in self._holders)
+        return not all(held.has_same_keys() for held in self._held)
 
     def restore(self) -> None:
         """Have the modules hold what they held then."""
-        for holder, kept in self._holders:
-            if isinstance(holder, list):
-                holder[:] = kept.values()
-            else:
-                holder.clear()
-                dict.update(holder, kept)  # modules have another update
+        for held in self._held:
+            held.restore()
 
 
-def _keys(holder: Any) -> Any:
-    return holder.keys() if isinstance(holder, dict) else range(len(holder))
+def _are_alike(x: Any, y: Any) -> bool:
+    """Whether both are arrays of one shape and dtype."""
+    if not (isinstance(x, mx.array) and isinstance(y, mx.array)):
+        return False
+    return bool(x.shape == y.shape and x.dtype == y.dtype)

@@ -6,7 +6,7 @@ alternate as seldom as their dependencies allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from eqsat.mlx import (  # enter the table
     in_mlx,
     indexing,
     learned,
+    random_bits,
     reductions,
 )
 from eqsat.mlx.primitive_graph import ArraySpec, Primitive, PrimitiveGraph
@@ -29,7 +30,7 @@ from eqsat.operator_table import frozen, said
 from eqsat.support import BackendError, DTypeError, EqsatError, ShapeError, TraceError
 from eqsat.trace import Spec, is_immutable, to_mlx, to_numpy, trace
 
-FAMILIES = (arrange, elementwise, indexing, learned, reductions)
+FAMILIES = (arrange, elementwise, indexing, learned, random_bits, reductions)
 """The files of the table."""
 Values = dict[str, Any]
 
@@ -69,30 +70,34 @@ class GraphPlan:
         options: Mapping[str, Any],
     ) -> None:
         constants = {n: to_numpy(x) for n, x in graph.constants.items()}
-        self.known: Values = {**known, **{n: frozen(x) for n, x in constants.items()}}
+        known = {**known, **{n: frozen(x) for n, x in constants.items()}}
         self.inputs = [i.name for i in graph.inputs if i.name not in known]
         self.outputs = graph.outputs
-        nodes = _not_known(graph.primitives, self.known)
-        self.reasons = _unsupported(nodes, self.known)
+        nodes = _not_known(graph.primitives, known)
+        self.reasons = _unsupported(nodes, known)
         for node, reason in self.reasons.items():
             if not in_mlx.can_run(node):
                 raise NoProgramError(node.op, reason)
-        steps = _steps(nodes, self.reasons, graph.outputs, self.known)
-        self.programs = [
-            StepProgram(name, s, self.known, options) for s in steps if s.in_program
+        self._fixed = {
+            o.name: frozen(whole(known[o.name], o.shape))
+            for o in graph.outputs
+            if o.name in known
+        }
+        self._steps: list[StepProgram | StepInMLX] = [
+            StepProgram(name, s, known, options)
+            if s.in_program
+            else StepInMLX(s, known)
+            for s in _steps(nodes, self.reasons, graph.outputs, known)
         ]
-        programs = iter(self.programs)
-        self._steps: list[Callable[[Values], None]] = [
-            next(programs) if s.in_program else _in_mlx(s, self.known) for s in steps
-        ]
+        self.programs = [s for s in self._steps if isinstance(s, StepProgram)]
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """The outputs, as arrays of MLX. Raises :class:`NoProgramError` where a
         program cannot be made."""
-        values = dict(zip(self.inputs, arrays, strict=True))
+        values = {**self._fixed, **dict(zip(self.inputs, arrays, strict=True))}
         for step in self._steps:
             step(values)
-        return [_given(o, values, self.known) for o in self.outputs]
+        return [_as_mlx(values[o.name]) for o in self.outputs]
 
     def explanations(self) -> list[Explanation]:
         """What the search did for each program that was called."""
@@ -100,12 +105,9 @@ class GraphPlan:
         return [low.explain() for low in made if low is not None]
 
 
-def _given(spec: ArraySpec, values: Mapping[str, Any], known: Values) -> Any:
+def _as_mlx(x: Any) -> Any:
     """A value as an array of MLX; of a constant a new one, which may be written to."""
-    if spec.name in values:
-        x = values[spec.name]
-        return to_mlx(x) if isinstance(x, (np.ndarray, np.generic)) else x
-    return to_mlx(whole(known[spec.name], spec.shape))
+    return to_mlx(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
 
 def _not_known(nodes: Sequence[Primitive], known: Values) -> list[Primitive]:
@@ -122,7 +124,7 @@ def _not_known(nodes: Sequence[Primitive], known: Values) -> list[Primitive]:
             if not in_mlx.can_run(node):
                 left.append(node)
                 continue
-            given = [_given(i, {}, known) for i in node.inputs]
+            given = [to_mlx(whole(known[i.name], i.shape)) for i in node.inputs]
             found = tuple(map(to_numpy, in_mlx.run(node, given)))
         names = (o.name for o in node.outputs)
         known.update(zip(names, map(np.asarray, found), strict=True))
@@ -178,15 +180,22 @@ def _steps(
     return steps
 
 
-def _in_mlx(step: PrimitiveStep, known: Values) -> Callable[[Values], None]:
-    def run(values: Values) -> None:
-        there = dict(values)
-        for node in step.nodes:
-            found = in_mlx.run(node, [_given(i, there, known) for i in node.inputs])
-            there.update(zip((o.name for o in node.outputs), found, strict=True))
-        values.update({o.name: there[o.name] for o in step.gives})
+class StepInMLX:
+    """A step that MLX runs."""
 
-    return run
+    def __init__(self, step: PrimitiveStep, known: Mapping[str, Any]) -> None:
+        self.step = step
+        read = {i.name: i for n in step.nodes for i in n.inputs}
+        self._constants = {
+            n: to_mlx(whole(known[n], i.shape)) for n, i in read.items() if n in known
+        }
+
+    def __call__(self, values: Values) -> None:
+        there = {**values, **self._constants}
+        for node in self.step.nodes:
+            found = in_mlx.run(node, [_as_mlx(there[i.name]) for i in node.inputs])
+            there.update(zip((o.name for o in node.outputs), found, strict=True))
+        values.update({o.name: there[o.name] for o in self.step.gives})
 
 
 class StepProgram:

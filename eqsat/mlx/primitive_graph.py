@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -74,9 +75,31 @@ def read(fn: Callable[..., Any], arrays: Sequence[Any]) -> PrimitiveGraph:
                 )
             )
 
-    mx.export_function(take, fn, *arrays)
+    with _uncompiled():
+        mx.export_function(take, fn, *arrays)
     _see_through_flatten(graph)
     return graph
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Have functions of ``mx.compile`` give their primitives: what that makes of them
+    cannot be written down."""
+    was_compiling = _is_compiling()
+    mx.disable_compile()
+    try:
+        yield
+    finally:
+        if was_compiling:
+            mx.enable_compile()
+
+
+def _is_compiling() -> bool:
+    runs = []
+    compiled = mx.compile(lambda x: runs.append(1) or x)
+    x = mx.zeros(())
+    compiled(x), compiled(x)
+    return len(runs) == 1
 
 
 def _specs(rows: Sequence[Any]) -> tuple[ArraySpec, ...]:

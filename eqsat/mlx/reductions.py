@@ -23,13 +23,23 @@ _RUNNING = (
 @primitive("Reduce", in_float32=True)
 def reduce(x: Any, kind: int, axes: Sequence[int], *, shape: Sizes) -> Any:
     """And, or, sum, product, least and largest element over some axes."""
-    found = _REDUCTIONS[kind](x, axis=tuple(axes), keepdims=True)
+    find = _REDUCTIONS[kind]
+    if find in (np.min, np.max):
+        _refuse_complex(x)
+    found = find(x, axis=tuple(axes), keepdims=True)
     return np.reshape(found, shape)
+
+
+def _refuse_complex(x: Any) -> None:
+    """NumPy orders complex numbers in another way than MLX."""
+    if np.dtype(x.dtype).kind == "c":
+        raise UnsupportedError("complex numbers")
 
 
 @primitive("ArgReduce")
 def arg_reduce(x: Any, kind: int, axis: int, *, shape: Sizes) -> Any:
     """The place of the least or the largest element."""
+    _refuse_complex(x)
     find = (np.argmin, np.argmax)[kind]
     x = x.astype(np.int8) if x.dtype == bool else x
     return np.reshape(find(x, axis=axis, keepdims=True), shape)
@@ -38,12 +48,14 @@ def arg_reduce(x: Any, kind: int, axis: int, *, shape: Sizes) -> Any:
 @primitive("Softmax", in_float32=True)
 def softmax(x: Any, precise: bool) -> Any:
     """eˣ / Σ eˣ along the last axis."""
+    _refuse_complex(x)
     return ops.softmax(x, axis=(-1,))
 
 
 @primitive("LogSumExp", in_float32=True)
 def logsumexp(x: Any, *, shape: Sizes) -> Any:
     """ln Σ eˣ along the last axis."""
+    _refuse_complex(x)
     return np.reshape(ops.logsumexp(x, axis=(-1,)), shape)
 
 
@@ -55,6 +67,7 @@ def scan(
     one before it; from the end where ``reverse``."""
     if kind >= len(_RUNNING):
         raise UnsupportedError("running sums of logarithms")
+    _refuse_complex(x)
     x = np.flip(x, axis) if reverse else x
     y = _RUNNING[kind](x, axis=axis)
     if not inclusive:
@@ -79,19 +92,21 @@ def _start(kind: int, dtype: np.dtype[Any]) -> Any:
 @primitive("Sort")
 def sort(x: Any, axis: int) -> Any:
     """Elements of an axis in order."""
+    _refuse_complex(x)
     return np.sort(x, axis=axis)
 
 
 @primitive("ArgSort")
 def argsort(x: Any, axis: int) -> Any:
     """Where elements of an axis in order were. Equal elements keep their order."""
+    _refuse_complex(x)
     return np.argsort(x, axis=axis, stable=True)
 
 
 @primitive("Partition")
 def partition(x: Any, kth: int, axis: int) -> Any:
     """Elements of an axis, those before the k-th no larger. All are in order here."""
-    return np.sort(x, axis=axis)
+    return sort(x, axis)
 
 
 @primitive("ArgPartition")

@@ -37,8 +37,11 @@ class MLXReport:
 
 
 def counted(stayed: Iterable[tuple[str, str]]) -> tuple[MLXFallback, ...]:
-    """What stays in MLX, by primitive and reason; the log says each once."""
-    counts = Counter(stayed)
-    for op, reason in counts:
-        log_fallback("mlx", op, "a primitive of MLX", reason)
-    return tuple(MLXFallback(*key, n) for key, n in counts.items())
+    """What stays in MLX, by primitive and reason."""
+    return tuple(MLXFallback(*key, n) for key, n in Counter(stayed).items())
+
+
+def log(fallbacks: Iterable[MLXFallback]) -> None:
+    """Tell the logger ``eqsat`` what stays in MLX."""
+    for f in fallbacks:
+        log_fallback("mlx", f.op, "a primitive of MLX", f.reason)

@@ -43,13 +43,13 @@ class UnsupportedError(EqsatError):
 def primitive(
     *names: str, elementwise: bool = False, in_float32: bool = False
 ) -> Callable[[Handler], Handler]:
-    """Enter a function under ``names``. ``in_float32``: it takes real numbers, and of
-    float16 and bfloat16 it is computed in float32."""
+    """Enter a function under ``names``. ``in_float32``: of float16 and bfloat16 it is
+    computed in float32."""
 
     def enter(function: Handler) -> Handler:
         kinds = inspect.signature(function).parameters.values()
         asked = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
-        entered = widened(function) if in_float32 else function
+        entered = widened(function, takes_complex=True) if in_float32 else function
         TABLE.update(dict.fromkeys(names, Entry(entered, elementwise, asked)))
         return function
 
@@ -59,7 +59,7 @@ def primitive(
 def enter_all(table: Mapping[str, Handler], in_float32: bool = False) -> None:
     """Enter each function of ``table``, which computes element by element."""
     for name, function in table.items():
-        entered = widened(function) if in_float32 else function
+        entered = widened(function, takes_complex=True) if in_float32 else function
         TABLE[name] = Entry(entered, True, frozenset())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.operator_table import cast, writable
+from eqsat.operator_table import cast, indexable, writable
 from eqsat.pytorch.reductions import ordered
 from eqsat.pytorch.table import aten, axis_of
 
@@ -58,7 +58,7 @@ def _keys(indices: Sequence[Any]) -> tuple[Any, ...]:
 @aten("index.Tensor", "_unsafe_index.Tensor", in_float32=False)
 def index(x: Any, indices: Sequence[Any]) -> Any:
     """x[indices]."""
-    return x[_keys(indices)]
+    return indexable(x, *indices)[_keys(indices)]
 
 
 @aten("index_put.default", "_unsafe_index_put.default", in_float32=False)
@@ -86,7 +86,7 @@ def gather(x: Any, dim: int, indices: Any, *, sparse_grad: bool = False) -> Any:
     if x.ndim == 0:
         return np.broadcast_to(x, indices.shape)
     axis = axis_of(dim, x.ndim)
-    return x[_along(indices, axis)]
+    return indexable(x, indices)[_along(indices, axis)]
 
 
 def _along(indices: Any, axis: int) -> tuple[Any, ...]:
