@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
@@ -95,7 +94,7 @@ class MLXFunction:
         """Paths of slots whose arrays are arguments: others stood there before."""
         self._weights: dict[str, Any] = {}
         """Copies of the arrays that are constants, by their paths."""
-        self._made: OrderedDict[Any, Conversion | InMLX] = OrderedDict()
+        self._made: dict[Any, Conversion | InMLX] = {}
         self._lock = ForkLock()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -164,12 +163,12 @@ class MLXFunction:
         return pytree.unflatten(made.structure, found[: made.results])
 
     def _keep(self, key: Any, made: Conversion | InMLX) -> None:
-        if self._made.get(key) is not made:
-            log(counted(made.stayed))
+        if self._made.get(key) is made:
+            return
+        log(counted(made.stayed))
         self._made[key] = made
-        self._made.move_to_end(key)
         if len(self._made) > _MOST_SIGNATURES:
-            self._made.popitem(last=False)
+            del self._made[next(iter(self._made))]
 
     # -- conversion --------------------------------------------------------------------
 

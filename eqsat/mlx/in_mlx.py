@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from eqsat.mlx.indexing import every_place
 from eqsat.mlx.primitive_graph import Primitive
 
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
@@ -72,6 +73,18 @@ def _gather_mm(node: Primitive, x: Any, y: Any, left: Any, right: Any, *_: Any) 
     return mx.gather_mm(x, y, left, right)
 
 
+def _scatter(node: Primitive, x: Any, *rest: Any) -> Any:
+    *indices, values, kind, axes = rest
+    sizes = values.shape[indices[0].ndim if indices else 0 :]
+    key = every_place(mx, indices, axes, sizes)
+    joins = ("maximum", "minimum", "add", "multiply")
+    if kind < len(joins):
+        return getattr(x.at[key], joins[kind])(values)
+    y = mx.array(x)
+    y[key] = values
+    return y
+
+
 def _linalg(name: str) -> Callable[..., Any]:
     def call(node: Primitive, x: Any, *arguments: Any) -> Any:
         return getattr(mx.linalg, name)(x, *arguments, stream=mx.cpu)
@@ -109,6 +122,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "QRF": _linalg("qr"),
     "Quantize": _quantize,
     "QuantizedMatmul": _quantized_matmul,
+    "Scatter": _scatter,
     "SVD": lambda node, x, has_vectors: mx.linalg.svd(
         x, compute_uv=has_vectors, stream=mx.cpu
     ),

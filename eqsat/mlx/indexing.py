@@ -14,14 +14,21 @@ from eqsat.operator_table import indexable, writable
 Sizes = tuple[int, ...]
 
 
-def _key(axes: Sequence[int], indices: Sequence[Any], sizes: Sizes) -> list[Any]:
-    """Indices of all axes: those given, and ranges from 0 of the others."""
-    if any(sizes[a] != 1 for a in axes):
-        raise UnsupportedError("indices of slices of more than 1")
-    key: list[Any] = [slice(0, n) for n in sizes]
+def every_place(
+    library: Any, indices: Sequence[Any], axes: Sequence[int], sizes: Sizes
+) -> tuple[Any, ...]:
+    """Indices of all axes for slices of ``sizes`` at indices of some axes, whose axes
+    come first. ``library``: NumPy or MLX."""
+    lead = indices[0].shape if indices else ()
+    ones = [1] * len(sizes)
+    key = []
+    for axis, n in enumerate(sizes):
+        shape = [1] * len(lead) + ones[:axis] + [n] + ones[axis + 1 :]
+        key.append(library.reshape(library.arange(n), shape))
     for axis, index in zip(axes, indices, strict=True):
-        key[axis] = index
-    return key
+        start = library.reshape(index, (*lead, *ones))
+        key[axis] = start if sizes[axis] == 1 else start + key[axis]
+    return tuple(key)
 
 
 def _place(axes: Sequence[int]) -> int:
@@ -35,7 +42,12 @@ def _place(axes: Sequence[int]) -> int:
 def gather(x: Any, *rest: Any, shape: Sizes) -> Any:
     """Slices of x at indices, whose axes come first."""
     *indices, axes, sizes = rest
-    found = indexable(x, *indices)[tuple(_key(axes, indices, sizes))]
+    if any(sizes[a] != 1 for a in axes):
+        return indexable(x, *indices)[every_place(np, indices, axes, sizes)]
+    key: list[Any] = [slice(0, n) for n in sizes]
+    for axis, index in zip(axes, indices, strict=True):
+        key[axis] = index
+    found = indexable(x, *indices)[tuple(key)]
     place, rank = _place(axes), indices[0].ndim if indices else 0
     if place and rank:
         found = np.moveaxis(found, range(place, place + rank), range(rank))
@@ -46,15 +58,13 @@ def gather(x: Any, *rest: Any, shape: Sizes) -> Any:
 def scatter(x: Any, *rest: Any) -> Any:
     """x with slices written at indices, added to, and so on."""
     *indices, values, kind, axes = rest
-    rank = indices[0].ndim if indices else 0
-    sizes = values.shape[rank:]
-    key = tuple(_key(axes, indices, sizes))
-    kept = [n for a, n in enumerate(sizes) if a not in axes]
-    values = np.reshape(values, (*values.shape[:rank], *kept))
-    place = _place(axes)
-    if place and rank:
-        values = np.moveaxis(values, range(rank), range(place, place + rank))
-    return _written(x, key, values, kind)
+    lead = indices[0].shape if indices else ()
+    sizes = values.shape[len(lead) :]
+    if sizes == (*(1 for _ in axes), *x.shape[len(axes) :]):  # whole rows
+        rows = np.reshape(values, (*lead, *x.shape[len(axes) :]))
+        if list(axes) == list(range(len(axes))):
+            return _written(x, tuple(indices), rows, kind)
+    return _written(x, every_place(np, indices, axes, sizes), values, kind)
 
 
 def _written(x: Any, key: tuple[Any, ...], values: Any, kind: int) -> Any:

@@ -1,4 +1,4 @@
-"""A graph of primitives as programs of eqsat, and primitives between them that MLX runs.
+"""A graph as steps: programs of eqsat, and primitives between them that MLX runs.
 
 What runs where is found by tracing each primitive once. Programs and primitives then
 alternate as seldom as their dependencies allow.
@@ -224,6 +224,8 @@ class StepProgram:
         self.function: Jit = jit(mlx_function, **options)
         self.lowered: Lowered | None = None
         """Its program, once it was called."""
+        self._shows = False
+        """Whether the program is given arrays of NumPy, as it gives them."""
 
     def __call__(self, values: Values) -> None:
         given = [values[i.name] for i in self.step.reads]
@@ -233,7 +235,10 @@ class StepProgram:
             except (BackendError, DTypeError, ShapeError, TraceError) as error:
                 # each primitive could be traced alone, and not with what is known here
                 raise NoProgramError("the whole function", said(error)) from None
+        if self._shows:
+            given = [*map(to_numpy, given)]
         found = self.function(*given)
+        self._shows = isinstance(found[0], np.ndarray)
         values.update(zip((o.name for o in self.step.gives), found, strict=True))
 
 
