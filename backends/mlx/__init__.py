@@ -10,6 +10,7 @@ from eqsat.kernels import CostModel, Device, Program, measured
 from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
+from .array_struct import watched
 from .arrays import to_mlx, to_numpy
 from .device_costs import device_here, measure
 from .entry import MLXEntry, PlainEntry, entry
@@ -42,6 +43,12 @@ class MLXBackend:
         """What serves calls of arrays of MLX that it has learnt; ``slow`` is called for
         the others."""
         return entry(slow)
+
+    def is_transforming(self) -> bool | None:
+        """Whether this thread is inside ``mx.grad``, ``mx.compile`` or their like; None
+        where that cannot be told."""
+        seen = watched()
+        return None if seen is None else seen.is_tracer()
 
 
 backend = MLXBackend()

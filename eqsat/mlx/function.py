@@ -12,12 +12,24 @@ import numpy as np
 
 from eqsat.explain import Explanation
 from eqsat.jit import jit
+from eqsat.kernels import backend_named
 from eqsat.mlx.modules import ModuleState, WeightSlot, modules_of
 from eqsat.mlx.plan import GraphPlan, NoProgramError
 from eqsat.mlx.primitive_graph import Primitive, PrimitiveGraph, read
 from eqsat.mlx.report import MLXReport, counted, log
 from eqsat.operator_table import frozen, said
-from eqsat.support import DTypeError, EqsatError, ForkLock, OptionError, nearest, pytree
+from eqsat.support import (
+    DTypeError,
+    EqsatError,
+    ForkLock,
+    OptionError,
+    TraceError,
+    at,
+    caller_line,
+    nearest,
+    pytree,
+)
+from eqsat.terms import Traced
 from eqsat.trace import to_mlx, to_numpy
 
 PARAMETERS = ("backend", "options", "rules")
@@ -100,7 +112,15 @@ class MLXFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The function's result, for arrays of MLX or NumPy."""
         leaves, structure = pytree.flatten((args, named), _is_array, self.name)
+        if any(isinstance(leaf.value, Traced) for leaf in leaves):
+            raise TraceError(
+                f"{self.name} of eq.from_mlx cannot be called in a traced function\n  "
+                f"call it outside, or convert a function that calls it{at(caller_line())}"
+            )
         arrays = [_as_mlx(leaf.value) for leaf in leaves]
+        if _is_transformed():
+            args, named = pytree.unflatten(structure, arrays)
+            return self.fn(*args, **named)
         self._look_at_modules()
         key = structure, tuple((*a.shape, str(a.dtype)) for a in arrays)
         made = self._made.get(key)
@@ -117,8 +137,6 @@ class MLXFunction:
         args, named = pytree.unflatten(structure, arrays)
         found = self.fn(*args, **named)
         self._keep(key, made)
-        if self._modules:
-            self._state = ModuleState(self._modules)
         return found
 
     def report(self) -> MLXReport:
@@ -147,7 +165,8 @@ class MLXFunction:
         if moved is None or not moved <= self._moving:
             self._moving |= moved or set()
             self._weights.clear()
-            self._made.clear()
+            kept = InMLX if moved is not None else ()
+            self._made = {k: m for k, m in self._made.items() if isinstance(m, kept)}
 
     def _run(self, made: Conversion, arrays: Sequence[Any]) -> Any:
         given = [*arrays, *(slot.array for slot in made.reads)]
@@ -258,6 +277,13 @@ class MLXFunction:
         )
 
 
+def _is_transformed() -> bool:
+    """Whether a transformation of MLX may be going on. It sees what an exported graph
+    tells nothing of: where gradients stop."""
+    backend: Any = backend_named("mlx")
+    return backend.is_transforming() is not False
+
+
 # -- random numbers --------------------------------------------------------------------
 
 _MARK = secrets.randbits(63)
@@ -303,7 +329,7 @@ def _is_mlx(x: Any) -> bool:
 
 
 def _is_array(x: Any) -> bool:
-    return isinstance(x, (mx.array, np.ndarray, np.generic))
+    return isinstance(x, (mx.array, np.ndarray, np.generic, Traced))
 
 
 def _as_mlx(x: Any) -> Any:
@@ -312,7 +338,8 @@ def _as_mlx(x: Any) -> Any:
         return x
     array = np.asarray(x)
     array = array.astype(np.float32) if array.dtype == np.float64 else array
-    if array.dtype.name != "bool" and not hasattr(mx, array.dtype.name):
+    name = "bool_" if array.dtype == bool else array.dtype.name
+    if not isinstance(getattr(mx, name, None), mx.Dtype):
         raise DTypeError(f"an argument has dtype {array.dtype}, which MLX has not")
     return to_mlx(array)
 
