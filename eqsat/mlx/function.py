@@ -114,8 +114,8 @@ class MLXFunction:
         leaves, structure = pytree.flatten((args, named), _is_array, self.name)
         if any(isinstance(leaf.value, Traced) for leaf in leaves):
             raise TraceError(
-                f"{self.name} of eq.from_mlx cannot be called in a traced function\n  "
-                f"call it outside, or convert a function that calls it{at(caller_line())}"
+                f"{self.name} of eq.from_mlx cannot be called in a traced function\n"
+                f"  call it outside, or convert what calls it{at(caller_line())}"
             )
         arrays = [_as_mlx(leaf.value) for leaf in leaves]
         if _is_transformed():

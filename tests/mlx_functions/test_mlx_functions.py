@@ -161,12 +161,6 @@ def test_gradients_go_in_and_out() -> None:
         found, want = exported(x), mx.grad(one)(x)
         np.testing.assert_allclose(found, want, rtol=64 * EPS, atol=8 * EPS)
 
-    def outer(x: Any) -> Any:
-        return np.sqrt(fast(x) ** 2 + 1)
-
-    want = mx.grad(lambda x: mx.sqrt(function(x) ** 2 + 1))(x)
-    found = eq.grad(eq.jit(outer))(np.array(x))
-    np.testing.assert_allclose(found, want, rtol=64 * EPS, atol=8 * EPS)
     rows = mx.vmap(eq.from_mlx(lambda x: mx.softmax(x) * 2))(x)
     np.testing.assert_allclose(rows, mx.softmax(x, axis=-1) * 2, rtol=8 * EPS)
 
@@ -326,10 +320,7 @@ def test_errors_say_what_is_wrong() -> None:
     assert function.report().fallbacks == ()
     with pytest.raises(eq.DTypeError, match="an argument has dtype object"):
         function(np.ones((2, 4), object))
-    message = (
-        r"Linear of eq\.from_mlx cannot be called in a traced function: its modules"
-    )
-    with pytest.raises(eq.TraceError, match=message):
+    with pytest.raises(eq.TraceError, match="cannot be called in a traced function"):
         eq.jit(lambda x: function(x))(np.ones((2, 4)))
     with pytest.raises(eq.EqsatError, match=r"expected a function .*, got int"):
         eq.from_mlx(3)  # type: ignore[arg-type]

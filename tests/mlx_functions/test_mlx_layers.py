@@ -218,6 +218,7 @@ def check(name: str, backend: str | None) -> None:
         assert (np.abs(numbers(got) - true) <= allowed).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_a_layer_in_mlx(name: str) -> None:
     check(name, None)
