@@ -171,7 +171,7 @@ class MLXFunction:
     def _run(self, made: Conversion, arrays: Sequence[Any]) -> Any:
         given = [*arrays, *(slot.array for slot in made.reads)]
         if made.draws:
-            given.append(mx.random.state[0])
+            given.append(_random_state())
         found = made.plan(given)
         for _ in range(made.draws):  # nobody reads these, so nobody computes them
             mx.random.uniform()
@@ -217,7 +217,7 @@ class MLXFunction:
         state = self._state
         mx.eval(state.arrays)
         found: list[pytree.Structure] = []
-        before = _number_of(mx.random.state[0])
+        before = _number_of(_random_state())
 
         def flat(*given: Any) -> Any:
             for slot, array in zip(state.slots, given[len(arrays) :], strict=True):
@@ -229,7 +229,7 @@ class MLXFunction:
             if state.has_new_names():
                 raise EqsatError("it adds to what its modules hold")
             after = (slot.array for slot in state.slots)
-            return (*(leaf.value for leaf in leaves), *after, mx.random.state[0])
+            return (*(leaf.value for leaf in leaves), *after, _random_state())
 
         try:
             mx.random.seed(_MARK)
@@ -289,6 +289,11 @@ def _is_transformed() -> bool:
 _MARK = secrets.randbits(63)
 """The state of random numbers while functions are converted: no other constant of a
 function is equal to it."""
+
+
+def _random_state() -> Any:
+    state: Any = mx.random.state
+    return state[0]
 
 
 def _number_of(key: Any) -> int:

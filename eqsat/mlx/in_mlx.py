@@ -40,32 +40,32 @@ def _fft(node: Primitive, x: Any, axes: Any, inverse: bool, real: bool, *_: Any)
 
 def _quantized_matmul(node: Primitive, x: Any, w: Any, *rest: Any) -> Any:
     *scales, group_size, bits, mode, transpose = rest
-    return mx.quantized_matmul(
-        *(x, w, *scales),
-        transpose=transpose,
-        group_size=group_size,
-        bits=bits,
-        mode=_MODES[mode],
-    )
+    how: dict[str, Any] = {
+        "transpose": transpose,
+        "group_size": group_size,
+        "bits": bits,
+        "mode": _MODES[mode],
+    }
+    return mx.quantized_matmul(x, w, *scales, **how)
 
 
 def _gather_qmm(node: Primitive, x: Any, w: Any, *rest: Any) -> Any:
-    *scales, left, right, group_size, bits, mode, transpose, _, sorted_ = rest
-    return mx.gather_qmm(
-        *(x, w, *scales),
-        lhs_indices=left,
-        rhs_indices=right,
-        transpose=transpose,
-        group_size=group_size,
-        bits=bits,
-        mode=_MODES[mode],
-        sorted_indices=sorted_,
-    )
+    *scales, left, right, group_size, bits, mode, transpose, _, is_sorted = rest
+    how: dict[str, Any] = {
+        "lhs_indices": left,
+        "rhs_indices": right,
+        "transpose": transpose,
+        "group_size": group_size,
+        "bits": bits,
+        "mode": _MODES[mode],
+        "sorted_indices": is_sorted,
+    }
+    return mx.gather_qmm(x, w, *scales, **how)
 
 
 def _quantize(node: Primitive, x: Any, *rest: Any) -> Any:
     *scales, group_size, bits, mode, is_back = rest
-    how = {"group_size": group_size, "bits": bits, "mode": _MODES[mode]}
+    how: dict[str, Any] = {"group_size": group_size, "bits": bits, "mode": _MODES[mode]}
     return mx.dequantize(x, *scales, **how) if is_back else mx.quantize(x, **how)
 
 

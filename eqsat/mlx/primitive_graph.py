@@ -95,11 +95,15 @@ def _uncompiled() -> Iterator[None]:
 
 
 def _is_compiling() -> bool:
-    runs = []
-    compiled = mx.compile(lambda x: runs.append(1) or x)
-    x = mx.zeros(())
+    seen = []
+
+    def look(x: Any) -> Any:
+        seen.append(x)
+        return x
+
+    compiled, x = mx.compile(look), mx.zeros(())
     compiled(x), compiled(x)
-    return len(runs) == 1
+    return len(seen) == 1
 
 
 def _specs(rows: Sequence[Any]) -> tuple[ArraySpec, ...]:

@@ -276,6 +276,22 @@ def test_an_image_of_one_axis() -> None:
 # -- what stays in MLX -----------------------------------------------------------------
 
 
+def chosen_rows_of_quantized(x: Any) -> Any:
+    """Products with quantised matrices that indices choose."""
+    w = mx.quantize(mx.arange(512.0).reshape(4, 4, 32) / 512, group_size=32, bits=8)
+    how = {"group_size": 32, "bits": 8, "transpose": True}
+    left, right = mx.array([0, 1]), mx.array([3, 1])
+    x = mx.tile(x[:2, None], (1, 1, 8))
+    return mx.gather_qmm(x, *w, lhs_indices=left, rhs_indices=right, **how) + 1
+
+
+def quantized_to_floats_of_4_bits(x: Any) -> Any:
+    """A product with a matrix of another kind of quantisation."""
+    how = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+    w = mx.quantize(mx.arange(128.0).reshape(4, 32) / 128, **how)
+    return mx.quantized_matmul(mx.tile(x, (1, 8)), *w, **how) + 1
+
+
 @pytest.mark.parametrize(
     ("op", "function"),
     [
@@ -293,6 +309,8 @@ def test_an_image_of_one_axis() -> None:
         ("Eigh", lambda x: mx.linalg.eigvalsh(x + x.T, stream=mx.cpu)),
         ("Inverse", lambda x: mx.linalg.tri_inv(mx.tril(x) + 3, stream=mx.cpu)),
         ("GatherMM", lambda x: mx.gather_mm(x, x[None], rhs_indices=mx.array([0]))),
+        ("GatherQMM", chosen_rows_of_quantized),
+        ("QuantizedMatmul", quantized_to_floats_of_4_bits),
         ("Quantize", lambda x: mx.dequantize(*mx.quantize(mx.tile(x, (1, 16))))),
     ],
 )
