@@ -16,6 +16,10 @@ from eqsat.trace import Tracer
 HALVES = (np.dtype(np.float16), np.dtype(BF16))
 
 
+class UnsupportedError(EqsatError):
+    """An operator, or one of its arguments, is not in a table."""
+
+
 def is_array(x: Any) -> bool:
     """Whether an argument is an array, traced or not."""
     return isinstance(x, (np.ndarray, np.generic, Traced))

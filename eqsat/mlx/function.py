@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 
 from eqsat.explain import Explanation
@@ -15,7 +16,7 @@ from eqsat.jit import jit
 from eqsat.kernels import backend_named
 from eqsat.mlx.modules import ModuleState, WeightSlot, modules_of
 from eqsat.mlx.plan import GraphPlan, NoProgramError
-from eqsat.mlx.primitive_graph import Primitive, PrimitiveGraph, read
+from eqsat.mlx.primitive_graph import PrimitiveGraph, read
 from eqsat.mlx.report import MLXReport, counted, log
 from eqsat.operator_table import frozen, said
 from eqsat.support import (
@@ -99,7 +100,7 @@ class MLXFunction:
         """The function of MLX."""
         self.name = str(getattr(fn, "__name__", type(fn).__name__))
         self._options = options
-        jit(self.name.__len__, **options)  # raises for options that are none
+        jit(_is_array, **options)  # raises for options that are none
         self._modules = modules_of(fn)
         self._state = ModuleState(self._modules)
         self._moving: set[str] = set()
@@ -196,11 +197,15 @@ class MLXFunction:
     ) -> Conversion | InMLX:
         """The function for one signature. What hinders it is a reason for MLX to run
         it: it then raises what it raises."""
+        _refuse_modules(structure, self.name)
         for static in pytree.statics(structure, self.name):
             if not isinstance(static.value, _PLAIN):
                 kind = type(static.value).__name__
                 reason = f"an argument is {kind}, no array and no plain value"
                 return InMLX("the whole function", reason)
+        if _is_transformed() is None:
+            reason = "this MLX does not tell whether mx.grad or its like is going on"
+            return InMLX("the whole function", reason)
         try:
             graph, result = self._exported(structure, arrays)
             return self._planned(graph, result, len(arrays))
@@ -252,7 +257,10 @@ class MLXFunction:
             raise NoProgramError(
                 "the whole function", "an array of a module changes its shape or dtype"
             )
-        self._moving.update(s.path for s, _ in writes)
+        written = {s.path for s, _ in writes}
+        if not written <= self._moving:  # others have them as constants
+            self._moving |= written
+            self._made.clear()
         reads = [(s, i) for s, _, i, _ in rows if s.path in self._moving]
         known = {}
         for slot, array, spec, _ in rows:
@@ -277,11 +285,12 @@ class MLXFunction:
         )
 
 
-def _is_transformed() -> bool:
-    """Whether a transformation of MLX may be going on. It sees what an exported graph
-    tells nothing of: where gradients stop."""
+def _is_transformed() -> bool | None:
+    """Whether a transformation of MLX is going on, None where nobody can tell. It sees
+    what an exported graph tells nothing of: where gradients stop."""
     backend: Any = backend_named("mlx")
-    return backend.is_transforming() is not False
+    found: bool | None = backend.is_transforming()
+    return found
 
 
 # -- random numbers --------------------------------------------------------------------
@@ -329,6 +338,18 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum, mx.Dtype)
 """Arguments that are no arrays, and in which nothing can change."""
 
 
+def _refuse_modules(structure: pytree.Structure, name: str) -> None:
+    if not isinstance(structure, pytree.TreeNode):
+        return
+    if issubclass(structure.type, nn.Module):
+        raise EqsatError(
+            f"an argument of {name} is {structure.type.__name__}, a module of MLX\n"
+            f"  convert a function that names it: lambda x: {name}(module, x)"
+        )
+    for child in structure.children:
+        _refuse_modules(child, name)
+
+
 def _is_mlx(x: Any) -> bool:
     return isinstance(x, mx.array)
 
@@ -347,6 +368,3 @@ def _as_mlx(x: Any) -> Any:
     if not isinstance(getattr(mx, name, None), mx.Dtype):
         raise DTypeError(f"an argument has dtype {array.dtype}, which MLX has not")
     return to_mlx(array)
-
-
-__all__ = ["MLXFunction", "Primitive", "convert"]

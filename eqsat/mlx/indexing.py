@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.mlx.arrange import AT
-from eqsat.mlx.table import UnsupportedError, primitive
-from eqsat.operator_table import indexable, writable
+from eqsat.mlx.table import primitive
+from eqsat.operator_table import UnsupportedError, indexable, writable
 
 Sizes = tuple[int, ...]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.mlx.table import UnsupportedError, primitive
+from eqsat.mlx.table import primitive
+from eqsat.operator_table import UnsupportedError
 
 
 @primitive("Matmul")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -29,9 +30,12 @@ class WeightSlot(NamedTuple):
         self.holder[self.key] = array
 
 
+_FOLLOWED = (nn.Module, dict, list, tuple, FunctionType, MethodType, functools.partial)
+
+
 def modules_of(fn: Callable[..., Any]) -> list[Any]:
-    """Modules that ``fn`` is, is a method of, or names: in its closure, its defaults or
-    its globals, also by functions named there."""
+    """Modules that ``fn`` is, is a method of, or names: in its closure, its defaults,
+    its globals or attributes of its object, also by functions and containers there."""
     found: dict[int, Any] = {}
     seen: set[int] = set()
     waiting: list[Any] = [fn]
@@ -42,36 +46,37 @@ def modules_of(fn: Callable[..., Any]) -> list[Any]:
         seen.add(id(value))
         if isinstance(value, nn.Module):
             found[id(value)] = value
-        elif isinstance(value, (list, tuple)):
-            waiting += value
-        elif isinstance(value, dict):
-            waiting += value.values()
         else:
-            waiting += _named_by(value)
+            waiting += (v for v in _named_by(value) if isinstance(v, _FOLLOWED))
     return list(found.values())
 
 
-def _named_by(fn: Any) -> Iterator[Any]:
-    """What a function may call or read."""
-    if isinstance(fn, MethodType):
-        yield from (fn.__self__, fn.__func__)
-    elif isinstance(fn, functools.partial):
-        yield from (fn.func, fn.args, fn.keywords)
-    elif isinstance(fn, FunctionType):
-        for cell in fn.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # it is empty
-                continue
-        yield fn.__defaults__ or ()
-        yield fn.__kwdefaults__ or ()
-        spaces = fn.__globals__
-        for name in fn.__code__.co_names:
-            value = spaces.get(name)
-            if isinstance(value, (nn.Module, FunctionType, functools.partial)):
-                yield value
-    elif hasattr(fn, "__wrapped__"):
-        yield fn.__wrapped__
+def _named_by(value: Any) -> Iterator[Any]:
+    """What a function may call or read, and what a container or an object holds."""
+    if isinstance(value, (list, tuple)):
+        yield from value
+    elif isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, MethodType):
+        yield from (value.__self__, value.__func__)
+        yield getattr(value.__self__, "__dict__", {})
+    elif isinstance(value, FunctionType):
+        yield from (c.cell_contents for c in value.__closure__ or () if _is_full(c))
+        yield from (value.__defaults__ or (), value.__kwdefaults__ or {})
+        spaces = value.__globals__
+        yield from (spaces.get(name) for name in value.__code__.co_names)
+    else:  # an object that can be called
+        yield from (getattr(value, "__dict__", {}), getattr(value, "__wrapped__", None))
+        yield inspect.getattr_static(value, "__call__", None)
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 class _Held(NamedTuple):

@@ -25,7 +25,7 @@ from eqsat.mlx import (  # enter the table
     reductions,
 )
 from eqsat.mlx.primitive_graph import ArraySpec, Primitive, PrimitiveGraph
-from eqsat.mlx.table import UnsupportedError, computed, whole
+from eqsat.mlx.table import computed, whole
 from eqsat.operator_table import frozen, said
 from eqsat.support import BackendError, DTypeError, EqsatError, ShapeError, TraceError
 from eqsat.trace import Spec, is_immutable, to_mlx, to_numpy, trace
@@ -244,6 +244,3 @@ class StepProgram:
 
 def _unchangeable(x: Any) -> Any:
     return x if is_immutable(x) else frozen(x)
-
-
-__all__ = ["GraphPlan", "NoProgramError", "UnsupportedError"]

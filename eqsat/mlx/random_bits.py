@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.mlx.table import UnsupportedError, primitive
+from eqsat.mlx.table import primitive
+from eqsat.operator_table import UnsupportedError
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)

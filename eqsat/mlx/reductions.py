@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.mlx.table import UnsupportedError, primitive
+from eqsat.mlx.table import primitive
+from eqsat.operator_table import UnsupportedError
 
 Sizes = tuple[int, ...]
 _REDUCTIONS = (np.all, np.any, np.sum, np.prod, np.min, np.max)

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.mlx.primitive_graph import ArraySpec, Primitive
-from eqsat.operator_table import is_array, widened
-from eqsat.support import EqsatError
+from eqsat.operator_table import UnsupportedError, is_array, widened
 
 Handler = Callable[..., Any]
 
 
-class Entry(NamedTuple):
+class PrimitiveEntry(NamedTuple):
     """The function of a primitive."""
 
     function: Handler
@@ -33,11 +32,7 @@ class Entry(NamedTuple):
     """What it asks for by keyword."""
 
 
-TABLE: dict[str, Entry] = {}
-
-
-class UnsupportedError(EqsatError):
-    """A primitive, or one of its arguments, is not in the table."""
+TABLE: dict[str, PrimitiveEntry] = {}
 
 
 def primitive(
@@ -50,7 +45,7 @@ def primitive(
         kinds = inspect.signature(function).parameters.values()
         asked = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
         entered = widened(function, takes_complex=True) if in_float32 else function
-        TABLE.update(dict.fromkeys(names, Entry(entered, elementwise, asked)))
+        TABLE.update(dict.fromkeys(names, PrimitiveEntry(entered, elementwise, asked)))
         return function
 
     return enter
@@ -60,7 +55,7 @@ def enter_all(table: Mapping[str, Handler], in_float32: bool = False) -> None:
     """Enter each function of ``table``, which computes element by element."""
     for name, function in table.items():
         entered = widened(function, takes_complex=True) if in_float32 else function
-        TABLE[name] = Entry(entered, True, frozenset())
+        TABLE[name] = PrimitiveEntry(entered, True, frozenset())
 
 
 def whole(x: Any, shape: tuple[int, ...]) -> Any:

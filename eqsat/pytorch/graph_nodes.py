@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.fx import Graph, Node
 
-from eqsat.operator_table import is_array
+from eqsat.operator_table import UnsupportedError, is_array
 from eqsat.pytorch import (  # enter the table
     creation,
     indexing,
@@ -23,7 +23,6 @@ from eqsat.pytorch import (  # enter the table
     windows,
 )
 from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_view
-from eqsat.support import EqsatError
 from eqsat.terms import BF16
 
 FAMILIES = (
@@ -55,10 +54,6 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 """Dtypes of tensors that eqsat takes."""
 
 Values = dict[Node, Any]
-
-
-class UnsupportedError(EqsatError):
-    """An operator, or one of its arguments, is not in the table."""
 
 
 def value_of(node: Node) -> Any:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import GraphModule, Node
 
-from eqsat.operator_table import said
+from eqsat.operator_table import UnsupportedError, said
 from eqsat.pytorch.graph_nodes import (
     DTYPES,
-    UnsupportedError,
     computed,
     handler_of,
     is_item,

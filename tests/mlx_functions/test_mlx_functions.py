@@ -233,6 +233,38 @@ def test_what_a_call_writes_to_modules_is_there_after_it() -> None:
     np.testing.assert_allclose(function(x), other(x), rtol=64 * EPS, atol=64 * EPS)
 
 
+class Total(nn.Module):  # type: ignore[misc, name-defined]
+    """A module that some calls write to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = mx.zeros(())
+
+    def __call__(self, x: Any, *, adds: bool) -> Any:
+        if adds:
+            self.total = self.total + x
+        return x * 0 + self.total
+
+
+class Owner:
+    """An object that is no module, and has one."""
+
+    def __init__(self) -> None:
+        self.parts = [Total()]
+
+    def step(self, x: Any, adds: bool) -> Any:
+        return self.parts[0](x, adds=adds)
+
+
+def test_what_one_signature_writes_another_reads() -> None:
+    module, owner = Total(), Owner()
+    for function in (eq.from_mlx(module), eq.from_mlx(owner.step)):
+        found = [function(mx.array(2.0), adds=k % 2 == 1) for k in range(6)]
+        assert [x.item() for x in found] == [0, 2, 2, 4, 4, 6]
+        assert function.report().fallbacks == ()
+    assert module.total.item() == owner.parts[0].total.item() == 6
+
+
 class Counting(nn.Module):  # type: ignore[misc, name-defined]
     """Modules whose calls change what they hold in ways that no program has."""
 
@@ -317,6 +349,11 @@ def test_objects_that_hold_arrays_are_left_to_mlx() -> None:
     assert "an argument is Cache" in fast.report().fallbacks[0].reason
 
 
+def call(module: Any, x: Any) -> Any:
+    """A function that is given its module."""
+    return module(x)
+
+
 def test_errors_say_what_is_wrong() -> None:
     layer = nn.Linear(4, 3)
     function = eq.from_mlx(layer, mx.ones((2, 4)))
@@ -328,6 +365,8 @@ def test_errors_say_what_is_wrong() -> None:
     assert function.report().fallbacks == ()
     with pytest.raises(eq.DTypeError, match="an argument has dtype object"):
         function(np.ones((2, 4), object))
+    with pytest.raises(eq.EqsatError, match="an argument of call is Linear, a module"):
+        eq.from_mlx(call)(layer, mx.ones((2, 4)))
     with pytest.raises(eq.TraceError, match="cannot be called in a traced function"):
         eq.jit(lambda x: function(x))(np.ones((2, 4)))
     with pytest.raises(eq.EqsatError, match=r"expected a function .*, got int"):
