@@ -65,39 +65,48 @@ def convolution(
         raise UnsupportedError(f"a convolution over {rank} axes")
     if not x.size or not w.size:
         raise UnsupportedError("a convolution without elements")
-    if flip:
-        w = np.flip(w, tuple(range(1, w.ndim - 1)))
-    widths = [_spread(n, *p) for n, *p in zip(x.shape[1:], spread, low, high)]  # noqa: B905
-    for axis, (step, *_) in enumerate(widths, 1):
-        x = _with_zeros_between(x, axis, step)
-    x = _padded(x, [(a, b) for _, a, b in widths])
     if rank == 1:
         x, w = np.expand_dims(x, 1), np.expand_dims(w, 1)
-        stride, dilation = (1, *stride), (1, *dilation)
-    y = ops.conv2d(
-        np.transpose(x, (0, 3, 1, 2)),
-        np.transpose(w, (0, 3, 1, 2)),
-        stride=tuple(stride),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
-    y = np.transpose(y, (0, 2, 3, 1))
+        stride, dilation, spread = (1, *stride), (1, *dilation), (1, *spread)
+        low, high = (0, *low), (0, *high)
+    if flip:
+        w = np.flip(w, (1, 2))
+    widths = list(zip(low, high, strict=True))
+    if any(s > 1 for s in spread):
+        if any(s > 1 for s in stride):
+            raise UnsupportedError("steps over an image with zeros between elements")
+        y = _of_spread_image(x, w, spread, dilation, groups)
+        # whose padding is what kernels reach
+        reach = [d * (k - 1) for d, k in zip(dilation, w.shape[1:3], strict=True)]
+        pairs = zip(widths, reach, strict=True)
+        y = _padded(y, [(a - r, b - r) for (a, b), r in pairs])
+    else:
+        y = ops.conv2d(
+            np.transpose(_padded(x, widths), (0, 3, 1, 2)),
+            np.transpose(w, (0, 3, 1, 2)),
+            stride=tuple(stride),
+            dilation=tuple(dilation),
+            groups=groups,
+        )
+        y = np.transpose(y, (0, 2, 3, 1))
     return np.squeeze(y, 1) if rank == 1 else y
 
 
-def _spread(size: int, step: int, low: int, high: int) -> tuple[int, int, int]:
-    """The distance of elements, and the padding around them:
-    :func:`_with_zeros_between` leaves zeros behind the last one."""
-    return step, low, high - (step - 1)
-
-
-def _with_zeros_between(x: Any, axis: int, step: int) -> Any:
-    if step == 1:
-        return x
-    widths = [(0, 0)] * (x.ndim + 1)
-    widths[axis + 1] = (0, step - 1)
-    y = np.pad(np.expand_dims(x, axis + 1), widths)
-    return np.reshape(y, (*x.shape[:axis], -1, *x.shape[axis + 1 :]))
+def _of_spread_image(
+    x: Any, w: Any, spread: Sequence[int], dilation: Sequence[int], groups: int
+) -> Any:
+    """The convolution of an image with zeros between its elements, wherever a kernel
+    reaches one: the gradient by images of the convolution that goes in such steps."""
+    o, *sizes, each = w.shape
+    w = np.reshape(np.flip(w, (1, 2)), (groups, o // groups, *sizes, each))
+    w = np.reshape(np.transpose(w, (0, 4, 1, 2, 3)), (-1, o // groups, *sizes))
+    rows = zip(x.shape[1:3], spread, dilation, sizes, strict=True)
+    image = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in rows]
+    like = np.zeros((x.shape[0], o, *image), x.dtype)
+    by_image: Any = ops.conv2d_op.vjp
+    how = tuple(spread), (0, 0), tuple(dilation), groups
+    y = by_image[0](np.transpose(x, (0, 3, 1, 2)), like, w, None, *how)
+    return np.transpose(y, (0, 2, 3, 1))
 
 
 def _padded(x: Any, widths: Sequence[tuple[int, int]]) -> Any:

@@ -240,6 +240,7 @@ def test_indices() -> None:
         {"padding": ([0, 2], [1, 0]), "kernel_dilation": (2, 1)},
         {"padding": (2, 1), "input_dilation": (3, 2), "flip": True},
         {"padding": ([-1, 0], [2, -1]), "groups": 2},
+        {"padding": (1, 5), "input_dilation": 2, "groups": 2, "kernel_dilation": 2},
     ],
     ids=lambda how: " ".join(how),
 )
@@ -292,9 +293,16 @@ def quantized_to_floats_of_4_bits(x: Any) -> Any:
     return mx.quantized_matmul(mx.tile(x, (1, 8)), *w, **how) + 1
 
 
+def spread_and_in_steps(x: Any) -> Any:
+    """A convolution in steps over an image with zeros between its elements."""
+    image, kernel = x[None, :, :, None], mx.ones((1, 2, 2, 1))
+    return mx.conv_general(image, kernel, stride=2, input_dilation=2) + 1
+
+
 @pytest.mark.parametrize(
     ("op", "function"),
     [
+        ("Convolution", spread_and_in_steps),
         ("FFT", lambda x: mx.fft.irfft2(mx.fft.rfft2(x) * 2)),
         ("FFT", lambda x: mx.abs(mx.fft.ifft(mx.fft.fft(x, n=7)))),
         ("Power", lambda x: x.astype(mx.int32) ** x.astype(mx.int32)),
@@ -344,7 +352,8 @@ def test_what_mlx_cannot_write_down_it_runs(reason: str, function: Any) -> None:
 
 
 def run(op: str, inputs: list[Any], arguments: list[Any], results: list[Any]) -> Any:
-    """A primitive that MLX writes down on a GPU only, computed by its function."""
+    """A primitive that MLX writes down on a GPU only, or for other languages than
+    Python, computed by its function."""
     from eqsat.mlx.plan import computed
     from eqsat.mlx.primitive_graph import ArraySpec, Primitive, numpy_dtype
 
@@ -364,6 +373,18 @@ def run(op: str, inputs: list[Any], arguments: list[Any], results: list[Any]) ->
     for x, y in zip(found, results, strict=True):
         size = float(mx.abs(y).max())
         np.testing.assert_allclose(x, np.array(y), rtol=1e-5, atol=1e-5 * size)
+
+
+def test_slices_at_indices() -> None:
+    x, i = mx.arange(24.0).reshape(6, 4), mx.array([3, 0, 2])
+    rows = mx.stack([x[k : k + 2, :3] for k in (3, 0, 2)])
+    run("Gather", [x, i], [[0], (2, 3)], [rows])
+    columns = mx.stack([x[:, 1:3], x[:, 0:2]])
+    run("Gather", [x, mx.array([1, 0])], [[1], (6, 2)], [columns])
+    total = mx.zeros((6, 4))
+    for k, values in zip((3, 0, 2), rows, strict=True):
+        total[k : k + 2, :3] = total[k : k + 2, :3] + values
+    run("Scatter", [mx.zeros((6, 4)), i, rows], [2, [0]], [total])
 
 
 def test_norms_of_gpus() -> None:
