@@ -19,8 +19,8 @@ LINE = (
     "search/extraction search explain condition define op serialise program_store "
     "lowered memory_limit recompiles kept_programs submission measure jit cotangent "
     "power_sum complex_gradient reverse checking/bounds checking/draws checking/proofs "
-    "checking grad lazy array_api graph operator_table onnx pytorch mlx can_fuse random __init__ testing "
-    "demo command __main__ pytest_plugin"
+    "checking grad lazy array_api graph operator_table onnx pytorch mlx can_fuse "
+    "random __init__ testing demo command __main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 

@@ -101,6 +101,25 @@ def test_bfloat16_goes_through_views() -> None:
     np.testing.assert_allclose(found.astype(np.float32), want, rtol=0.02, atol=0.01)
 
 
+class Table(nn.Module):  # type: ignore[misc, name-defined]
+    """A module that reads a buffer where its argument says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(12.0).reshape(4, 3))
+
+    def forward(self, i: Any) -> Any:
+        return self.table[i], torch.gather(self.table, 0, i[:, None].expand(2, 3))
+
+
+def test_indices_of_what_is_constant_are_in_the_program() -> None:
+    model, i = Table(), torch.tensor([2, 0])
+    function = eq.from_torch(torch.export.export(model, (i,)))
+    for found, want in zip(function(i), model(i), strict=True):
+        assert torch.equal(found, want)
+    assert function.report().fallbacks == ()
+
+
 def test_sizes_that_vary() -> None:
     model = nn.Linear(4, 2).requires_grad_(False)
     n = torch.export.Dim("n", min=2, max=9)

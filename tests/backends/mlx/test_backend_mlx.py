@@ -166,6 +166,14 @@ def test_arrays_of_mlx_choose_the_backend() -> None:
     assert type(eq.jit(np.tanh, backend="numpy")(m["x"])) is np.ndarray
 
 
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_the_cpu_reads_bfloat16_of_mlx(backend: str) -> None:
+    function = eq.jit(lambda x: x[::-1] * 2, backend=backend)
+    for _ in range(2):
+        found = function(mx.array([1, 2, 3], dtype=mx.bfloat16))
+        assert found.dtype == BF16 and found.tolist() == [6, 4, 2]
+
+
 def test_the_entry_serves_what_it_has_learnt() -> None:
     scale = np.ones(3, "f4")
     f, g = eq.jit(lambda x, y: (x * y, x)), eq.jit(lambda x: x * scale)
