@@ -1,4 +1,5 @@
-"""The modules of MLX that a function calls, and the arrays that they hold."""
+"""The modules and optimizers of MLX that a function names, and the arrays that they
+hold."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.optimizers import Optimizer
 
 
 class WeightSlot(NamedTuple):
@@ -30,12 +32,14 @@ class WeightSlot(NamedTuple):
         self.holder[self.key] = array
 
 
-_FOLLOWED = (nn.Module, dict, list, tuple, FunctionType, MethodType, functools.partial)
+_HOLDERS = (nn.Module, Optimizer)
+_FOLLOWED = (*_HOLDERS, dict, list, tuple, FunctionType, MethodType, functools.partial)
 
 
 def modules_of(fn: Callable[..., Any]) -> list[Any]:
-    """Modules that ``fn`` is, is a method of, or names: in its closure, its defaults,
-    its globals or attributes of its object, also by functions and containers there."""
+    """Modules and optimizers that ``fn`` is, is a method of, or names: in its closure,
+    defaults and globals or in attributes of its object, also by functions and
+    containers there."""
     found: dict[int, Any] = {}
     seen: set[int] = set()
     waiting: list[Any] = [fn]
@@ -44,7 +48,7 @@ def modules_of(fn: Callable[..., Any]) -> list[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, nn.Module):
+        if isinstance(value, _HOLDERS):
             found[id(value)] = value
         else:
             waiting += (v for v in _named_by(value) if isinstance(v, _FOLLOWED))
@@ -115,7 +119,7 @@ class _Held(NamedTuple):
 
 
 class ModuleState:
-    """All that some modules hold, as it is now."""
+    """All that some modules and optimizers hold, as it is now."""
 
     def __init__(self, modules: list[Any]) -> None:
         self.slots: list[WeightSlot] = []
@@ -123,7 +127,8 @@ class ModuleState:
         self._held: list[_Held] = []
         seen: set[int] = set()
         for i, module in enumerate(modules):
-            self._walk(module, str(i), seen)
+            holder = module if isinstance(module, nn.Module) else vars(module)
+            self._walk(holder, str(i), seen)
         self.arrays = [slot.array for slot in self.slots]
 
     def _walk(self, holder: Any, path: str, seen: set[int]) -> None:

@@ -214,6 +214,38 @@ def test_training_goes_on_in_one_program() -> None:
     assert fast.report().programs == 1 and fast.report().fallbacks == ()
 
 
+def test_a_step_of_training_writes_to_model_and_optimizer() -> None:
+    mx.random.seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    other = copy.deepcopy(model)
+    x, y = mx.random.normal((16, 4)), mx.array([0, 1] * 8)
+
+    def step_of(model: Any) -> Any:
+        optimizer = optimizers.Adam(optimizers.cosine_decay(0.1, 9))
+
+        def loss(x: Any, y: Any) -> Any:
+            return nn.losses.cross_entropy(model(x), y, reduction="mean")
+
+        gradient = nn.value_and_grad(model, loss)
+
+        def step(x: Any, y: Any) -> Any:
+            found, by_weights = gradient(x, y)
+            optimizer.update(model, by_weights)
+            return found
+
+        return step
+
+    fast, slow = eq.from_mlx(step_of(model)), step_of(other)
+    for _ in range(4):
+        assert abs(fast(x, y).item() - slow(x, y).item()) <= 256 * EPS
+    # the first step makes the optimizer's arrays, in MLX; the others are one program
+    assert fast.report().programs == 1 and fast.report().fallbacks == ()
+    for name in ("weight", "bias"):
+        found, want = model.layers[0][name], other.layers[0][name]
+        # Adam's steps are as large for small gradients, whose last bits are roundings
+        np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-4)
+
+
 def test_what_a_call_writes_to_modules_is_there_after_it() -> None:
     mx.random.seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm(8), nn.Dropout(0.3))
