@@ -451,11 +451,8 @@ def gpu(
     for text in lines(found["overhead"]):
         click.echo(text)
     click.echo(HEAD)
-    chosen = [
-        w
-        for dtype in dtypes.split(",")
-        for w in matching(device.workloads(dtype), globs)
-    ]
+    known = [w for dtype in dtypes.split(",") for w in device.workloads(dtype)]
+    chosen = matching(known, globs)
     # What takes longest comes first, lest it is what is left where time runs out.
     for w in sorted(chosen, key=lambda w: "block" not in w.tags):
         try:
