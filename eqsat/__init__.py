@@ -52,7 +52,9 @@ from eqsat.ops import (
 )
 from eqsat.pytorch import from_torch
 from eqsat.rulelang import Rule, RuleSet, default_rules, load_rules, recognition, rule
+from eqsat.saved import SavedProgram, load
 from eqsat.support import (
+    ArgumentError,
     BackendError,
     BudgetWarning,
     DTypeError,
@@ -67,6 +69,7 @@ from eqsat.support import (
     RecompileWarning,
     RuleError,
     RuleWarning,
+    SavedProgramError,
     ShapeError,
     StaleWarning,
     TraceError,
@@ -91,6 +94,7 @@ with suppress(OptionError):
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "BackendError",
     "BudgetWarning",
     "CanFuse",
@@ -116,6 +120,8 @@ __all__ = [
     "RuleError",
     "RuleSet",
     "RuleWarning",
+    "SavedProgram",
+    "SavedProgramError",
     "ShapeError",
     "Spec",
     "StaleWarning",
@@ -150,6 +156,7 @@ __all__ = [
     "leaky_relu",
     "linear",
     "linspace",
+    "load",
     "load_rules",
     "log_softmax",
     "logsumexp",

@@ -407,6 +407,7 @@ class Jit(pytree.Made, Generic[P, R]):
             phases,
             done,
             max(deadline.left, LEAST * self.options.deadline_s),
+            name=self.name,
         )
         if not self.options.memory_limit:
             return low

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from eqsat.explain import Explanation, explain
@@ -15,6 +16,8 @@ from eqsat.kernels import (
     printer,
 )
 from eqsat.rulelang import RuleSet, default_rules
+from eqsat.saved import NATIVE
+from eqsat.saving import save
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
@@ -52,6 +55,8 @@ class Lowered:
     """Seconds of the deadline that are left for machine code."""
     used: LastUse = field(default_factory=LastUse, repr=False, compare=False)
     """When it was called last."""
+    name: str = "program"
+    """What the function is called."""
 
     @property
     def rules(self) -> RuleSet:
@@ -102,6 +107,22 @@ class Lowered:
         if prints is not None:
             return prints(self.program)
         return backend_named(name).lower(self.program, self.options).source
+
+    def save(
+        self, path: str | os.PathLike[str], cpu: str | Iterable[str] = (NATIVE,)
+    ) -> None:
+        """Write the program with its constants to a file that :func:`eqsat.load` makes
+        a callable of, where neither the engine nor LLVM is needed.
+
+        ``cpu``: the processors that it gets machine code for, one or more of
+        ``native`` (this one), ``generic``, ``x86-64-v2``, ``x86-64-v3`` and
+        ``x86-64-v4``. As many threads may run it as ``Options(threads)`` allows here.
+
+        Raises :class:`BackendError` where NumPy runs a part of the program, on other
+        systems than Linux, and without a C compiler, whose linker is used;
+        :class:`SavedProgramError` for arguments or results that a file cannot hold.
+        """
+        save(path, self.trace, self.program, self.name, cpu, self.options)
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

@@ -15,6 +15,7 @@ from eqsat.kernels import (
     Target,
     measured,
 )
+from eqsat.saved import PortableProgram
 from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
@@ -59,6 +60,16 @@ class NativeBackend:
         seconds, cache = options.deadline_s, options.cache
         threads = options.threads
         return NativeProgram(program, host(), threads, exact, seconds, cache)
+
+    def portable(
+        self, program: Program, options: Options, cpu: str
+    ) -> PortableProgram:
+        """``program`` as machine code that can be saved, for ``cpu``: ``native``,
+        ``generic``, or ``x86-64-v2`` to ``v4``. Raises :class:`BackendError` where
+        NumPy has a part in it, and where there is no C compiler to link it."""
+        from .portable import portable
+
+        return portable(program, options, cpu)
 
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not

@@ -9,10 +9,9 @@ from .machine import Host, LoadedObject, compile_ir, load
 from .sorting import library_sorts
 
 
-@cached_once
-def function(name: str, host: Host) -> LoadedObject:
-    """The function of that name in memory, as :mod:`.products.function_names` names
-    it."""
+def code_of(name: str, host: Host) -> bytes:
+    """Object code of the function of that name, as :mod:`.products.function_names`
+    names it."""
     key = disk_cache.key("object", "product", name, host.key)
     code = disk_cache.get(key)
     if code is None:
@@ -20,7 +19,13 @@ def function(name: str, host: Host) -> LoadedObject:
 
         code = compile_ir(text_of(name, host), host)
         disk_cache.put(key, code)
-    return load(code, [name])
+    return code
+
+
+@cached_once
+def function(name: str, host: Host) -> LoadedObject:
+    """That function in memory."""
+    return load(code_of(name, host), [name])
 
 
 def address_of(name: str, host: Host) -> int:

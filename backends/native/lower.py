@@ -207,16 +207,13 @@ class CompiledProgram:
         if done:
             log_fallback("native", "the program", "slower code", self.cut_short)
 
-    def _layered(self, places: Places, late: Callable[[Kernel], str]) -> Layered:
+    def _layered(
+        self, places: Places, late: Callable[[Kernel], str] = lambda kernel: ""
+    ) -> Layered:
         """The plan of the code."""
-        # 30 ms to import, for nothing where the program is on disk.
-        from .plan import Layered, verify_plan
-
-        layered = Layered(
+        layered = planned(
             self.program, places, self.host, self.threads, self.exact, late
         )
-        if verifying():
-            verify_plan(layered)
         self._unread = layered.unread
         return layered
 
@@ -263,7 +260,7 @@ class CompiledProgram:
         if self.cut_short:
             return self._listing()
         places = Places(self.program, self.layouts, self.deferred)
-        layered = self._layered(places, lambda kernel: "")
+        layered = self._layered(places)
         pieces = CodePieces(self.host, Deadline(math.inf), lambda *given: b"")
         return _listing(self._generated(layered, pieces), pieces, layered)
 
@@ -366,6 +363,24 @@ class CompiledProgram:
         return _shown(block, term.shape, strides, place.layout.offset)
 
 
+def planned(
+    program: Program,
+    places: Places,
+    host: Host,
+    threads: int,
+    exact: bool,
+    late: Callable[[Kernel], str] = lambda kernel: "",
+) -> Layered:
+    """The plan of the code of a program."""
+    # 30 ms to import, for nothing where the program is on disk.
+    from .plan import Layered, verify_plan
+
+    layered = Layered(program, places, host, threads, exact, late)
+    if verifying():
+        verify_plan(layered)
+    return layered
+
+
 def _late(deadline: Deadline) -> Callable[[Kernel], str]:
     """Why a kernel, asked of each in turn, is left to NumPy before it is opened. Those
     that are one piece of code are opened in any case."""
@@ -436,6 +451,13 @@ def _loaded(
     return load(codes, names, imports)
 
 
+def threads_of(program: Program, host: Host, threads: int) -> int:
+    """How many threads code of a program is written for, where the options say
+    ``threads``."""
+    is_shared = is_worth_sharing(program, host.vector_bits // 32)
+    return thread_limit(threads) if is_shared else 1
+
+
 class NativeProgram:
     """A program that runs as machine code; it is compiled for each layout of inputs
     that comes, the packed one first."""
@@ -452,8 +474,7 @@ class NativeProgram:
         host = replace(host, saves_memory=program.least_memory)
         self.program, self.host, self.exact = program, host, exact
         self.seconds, self.cache = seconds, cache
-        is_shared = is_worth_sharing(program, host.vector_bits // 32)
-        self.threads = thread_limit(threads) if is_shared else 1
+        self.threads = threads_of(program, host, threads)
         self._lock = ForkLock()
         self._packed = tuple(Layout(packed(t.shape)) for t in program.inputs)
         self.compiled: dict[tuple[Layout, ...], CompiledProgram | None] = {}

@@ -39,8 +39,7 @@ class Record:
     fault: int
     """As :attr:`.runtime.entry.ProgramCode.fault`."""
     blas_bits: int
-    """Of an integer of BLAS, negative when it cannot be held to one thread; 0 for a
-    program without products."""
+    """:attr:`.BlasLibrary.convention`; 0 for a program without products."""
     tables: tuple[tuple[str, tuple[int, ...], bytes], ...]
     """Arrays that code generation made, which come after the program's constants."""
     packed: tuple[tuple[Any, ...], ...] = ()
@@ -83,8 +82,7 @@ def panels_of(packed: Sequence[tuple[Any, ...]]) -> list[tuple[int, Panels]]:
 
 def blas_bits() -> int:
     """What :attr:`Record.blas_bits` must be here."""
-    found = blas.library()
-    return found.integer_bits if found.is_held else -found.integer_bits
+    return blas.library().convention
 
 
 def name_of(

@@ -107,16 +107,6 @@ def write_program(
     return ProgramWriter(groups, owners, layered, arena, name, pieces).written()
 
 
-def _text(module: ir.Module, is_held: bool) -> str:
-    """The module as LLVM IR; ``is_held``: with what holds BLAS to one thread."""
-    text = str(module)
-    if not is_held:
-        return text
-    lines = text.splitlines()  # the definition replaces the declaration
-    kept = [x for x in lines if not x.startswith('declare void @"blas_count"')]
-    return "\n".join(kept) + blas.HOLD_IR
-
-
 def is_call(s: PlanStep, host: Host) -> bool:
     """Whether a step is computed by BLAS or LAPACK."""
     return s.plan is None and kind_of(s.piece).is_call(s.piece, host)
@@ -250,9 +240,8 @@ class ProgramWriter:
         )
 
     def _compile(self, m: ModuleWriter, passes: str) -> None:
-        text = _text(m.module, self.is_held and m is self.main)
         names = sorted(m.group_code.own.names)
-        self.codes.append(self.pieces.compiled(text, names, passes))
+        self.codes.append(self.pieces.compiled(str(m.module), names, passes))
         self.nests |= dict.fromkeys(m.group_code.functions)
         self.functions.update(names)
 
@@ -286,7 +275,7 @@ class ProgramWriter:
 
     def _hold(self, by: int) -> None:
         b = self.main.b
-        b.call(declared(b, "blas_count", [I64]), [I64(by)])
+        b.call(declared(b, blas.HELD, [I64]), [I64(by)])
 
     def _swept(self) -> None:
         """All groups, those that are swept in turns of direction."""

@@ -10,6 +10,7 @@ from eqsat.support.egglog_engine import bindings, version
 from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
 from eqsat.support.errors import (
     LIBRARIES,
+    ArgumentError,
     BackendError,
     BoundsError,
     BudgetWarning,
@@ -27,6 +28,7 @@ from eqsat.support.errors import (
     RuleError,
     RuleFailure,
     RuleWarning,
+    SavedProgramError,
     ShapeError,
     SourceLine,
     StaleWarning,

@@ -85,6 +85,14 @@ class OnnxError(EqsatError, ValueError):
     """A model of ONNX is wrong, or asks for what eqsat does not have."""
 
 
+class SavedProgramError(EqsatError, ValueError):
+    """A file is no saved program, or a program cannot be saved."""
+
+
+class ArgumentError(EqsatError, TypeError):
+    """A saved program is called with other arguments than it was saved for."""
+
+
 class BackendError(EqsatError, RuntimeError):
     """A backend is missing or cannot run a program."""
 

@@ -12,14 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 
 from eqsat.support import DTypeError, ShapeError, at, caller_line
 from eqsat.terms.signature import Bindings, Signature, broadcast
 from eqsat.terms.term import DType, Shape, Type, Weak
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
+try:
+    from ml_dtypes import bfloat16
+except ImportError:  # a saved program runs where NumPy is alone
+    BF16 = np.dtype([("bfloat16", np.uint16)])
+else:
+    BF16 = np.dtype(bfloat16)
 _CODES: dict[DType, int] = {Weak.FLOAT: -1, Weak.INT: -2}
 _CODES |= {np.dtype(n): i for i, n in enumerate("bool i1 u1 i2 u2 i4 u4 i8 u8".split())}
 FLOAT_CODE = 16

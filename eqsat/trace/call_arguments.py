@@ -96,15 +96,25 @@ class Arguments:
         """Whether one of the arrays is of MLX."""
         return any(is_mlx(leaf.value) for leaf in self.leaves)
 
-    def statics(self) -> Iterator[pytree.Found]:
-        """What is no array in the arguments, and part of the program."""
+    @property
+    def parts(self) -> list[pytree.Structure]:
+        """The structure of each argument, in the order of :attr:`names`."""
         assert isinstance(self.structure, pytree.TreeNode)
-        parts = [
+        return [
             c
             for s in self.structure.children
             for c in cast(pytree.TreeNode, s).children
         ]
-        for name, part in zip(self.names, parts, strict=True):
+
+    @property
+    def by_position(self) -> int:
+        """How many arguments are given by position."""
+        assert isinstance(self.structure, pytree.TreeNode)
+        return len(cast(pytree.TreeNode, self.structure.children[0]).children)
+
+    def statics(self) -> Iterator[pytree.Found]:
+        """What is no array in the arguments, and part of the program."""
+        for name, part in zip(self.names, self.parts, strict=True):
             yield from pytree.statics(part, name)
 
     def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
@@ -124,6 +134,12 @@ class Arguments:
             for leaf in self.leaves
         )
         return self.structure, types, self.owner
+
+    @property
+    def without_arrays(self) -> Arguments:
+        """The same with None for each array."""
+        leaves = (leaf._replace(value=None, foreign=None) for leaf in self.leaves)
+        return replace(self, leaves=tuple(leaves), owner=None)
 
     @cached_property
     def varying(self) -> Arguments:

@@ -95,6 +95,8 @@ class Trace:
     strides: Mapping[int, tuple[int, ...]]
     """How inputs must lie in memory: a view of one was written to, or what may be a
     view."""
+    call: Arguments
+    """What it was made for, without the arrays."""
 
     def fits(self, call: Arguments) -> bool:
         """Whether the arguments of a call lie in memory as the program needs it."""
@@ -248,6 +250,7 @@ def _traced(
     return Trace(
         *(graph, inputs, names, outputs, out_tree, fixed, contents, out, writes),
         *(numbers, ends, {i: _strides(args, i) for i in needed}),
+        args.without_arrays,
     )
 
 

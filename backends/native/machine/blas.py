@@ -6,26 +6,22 @@ for each of these, is held to one while programs with products run.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
+from eqsat.saved import BlasLibrary
+from eqsat.saved import blas_library as library
+from eqsat.support import cached_once
 
 from ...loop_ir import (
     Layout,
 )
+from .objects import compiled
+from .processor import LoadedObject, host, load
 
-_ROOT = Path(np.__file__).parent
+__all__ = ["BITS", "HELD", "HOLD_IR", "LETTERS", "BlasLibrary", "Matrix", "library"]
+
 LETTERS = {"float32": "s", "float64": "d"}
-FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv", "strsm", "dtrsm", "strsv", "dtrsv")
-FACTORISATIONS = (
-    *("sgetrf", "dgetrf", "spotrf", "dpotrf"),
-    *("dsyevd", "dgesdd", "dgeqrf", "dorgqr"),
-)
-"""Of LAPACK, which the library holds too."""
 
 
 @dataclass(frozen=True)
@@ -44,72 +40,6 @@ def matrix(layout: Layout, rows: int, columns: int) -> Matrix:
     return Matrix(True, max(along_columns, rows, 1))
 
 
-@dataclass(frozen=True)
-class BlasLibrary:
-    """Functions of a BLAS, as Fortran calls them."""
-
-    addresses: Mapping[str, int]
-    """Those of :data:`FUNCTIONS` and :data:`FACTORISATIONS`; where it can be held to
-    one thread, ``blas_get_threads`` and ``blas_set_threads``."""
-    integer_bits: int
-    core: str = ""
-    """The processor whose kernels it takes, as OpenBLAS names it: ``Haswell``."""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it can be kept from starting threads of its own."""
-        return "blas_set_threads" in self.addresses
-
-
-@functools.cache
-def library() -> BlasLibrary:
-    """The OpenBLAS that NumPy has loaded, or what SciPy calls where that is another.
-
-    NumPy's costs nothing to find; importing SciPy's takes a tenth of a second.
-    """
-    for folder in (_ROOT.parent / "numpy.libs", _ROOT / ".dylibs"):
-        for path in sorted(folder.glob("libscipy_openblas*")):
-            found = _openblas(ctypes.CDLL(str(path)))
-            if found is not None:
-                return found
-    return _scipy()
-
-
-def _openblas(loaded: ctypes.CDLL) -> BlasLibrary | None:
-    for suffix, bits in (("64_", 64), ("", 32)):
-        names = {
-            **{
-                name: f"scipy_{name}_{suffix}" for name in (*FUNCTIONS, *FACTORISATIONS)
-            },
-            "blas_get_threads": f"scipy_openblas_get_num_threads{suffix}",
-            "blas_set_threads": f"scipy_openblas_set_num_threads{suffix}",
-        }
-        if all(hasattr(loaded, n) for n in names.values()):
-            at = {
-                ours: ctypes.cast(getattr(loaded, n), ctypes.c_void_p).value or 0
-                for ours, n in names.items()
-            }
-            core = getattr(loaded, f"scipy_openblas_get_corename{suffix}", None)
-            if core is None:
-                return BlasLibrary(at, bits)
-            core.restype = ctypes.c_char_p
-            return BlasLibrary(at, bits, core().decode())
-    return None
-
-
-def _scipy() -> BlasLibrary:
-    from scipy.linalg import cython_blas, cython_lapack
-
-    name_of = ctypes.pythonapi.PyCapsule_GetName
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsules = {n: cython_blas.__pyx_capi__[n] for n in FUNCTIONS}
-    capsules |= {n: cython_lapack.__pyx_capi__[n] for n in FACTORISATIONS}
-    at = {n: get(c, name_of(c)) for n, c in capsules.items()}
-    return BlasLibrary(at, 32)
-
-
 BITS = {
     **dict.fromkeys(("SkylakeX", "Cooperlake", "Sapphirerapids"), 512),
     **dict.fromkeys(("Haswell", "Zen", "Excavator", "Sandybridge"), 256),
@@ -125,10 +55,10 @@ def vector_bits() -> int:
     return BITS.get(library().core, 1 << 16)
 
 
-_STATE = (ctypes.c_int64 * 3)()
-"""A lock, how many programs hold BLAS to one thread, and the threads it had before."""
+HELD = "blas_count"
 HOLD_IR = """
-@blas_state = external global [3 x i64]
+; A lock, how many programs hold BLAS to one thread, and the threads it had before.
+@blas_state = internal global [3 x i64] zeroinitializer
 declare i32 @blas_get_threads()
 declare void @blas_set_threads(i32)
 
@@ -142,7 +72,7 @@ end:
   ret void
 }
 
-define internal void @blas_count(i64 %by) {
+define void @blas_count(i64 %by) {
   call void @blas_lock()
   %place = getelementptr i64, ptr @blas_state, i64 1
   %had = getelementptr i64, ptr @blas_state, i64 2
@@ -172,9 +102,16 @@ end:
 }
 """
 """``blas_count``: 1 before products run, -1 after; the first holds BLAS to one thread,
-the last gives it back what it had."""
+the last gives it back what it had. All programs of a process call one."""
+
+
+@cached_once
+def _holder() -> LoadedObject:
+    return load(compiled(HOLD_IR, host()), [HELD], library().addresses)
 
 
 def imports() -> Mapping[str, int]:
     """Addresses of what a program with products names."""
-    return {**library().addresses, "blas_state": ctypes.addressof(_STATE)}
+    found = library()
+    held = {HELD: _holder().address(HELD)} if found.is_held else {}
+    return {**found.addresses, **held}

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from .guard_tables import NoVariantError, Records, variant
     from .result_pool import fresh
     from .shared_runtime import (
+        TEAM_FUNCTIONS,
         is_available,
-        numpy_table,
         program_imports,
         python_imports,
         run_alone,
         runtime,
+        team_object,
     )
     from .team import asked, is_worth_sharing, thread_limit
+    from .team_code import IF_AWAKE
     from .work_sharing_code import MOST_PARTS
 
 __getattr__ = lazy_room(__name__, __file__)

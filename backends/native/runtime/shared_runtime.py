@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -13,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.saved import has_numpy_table, numpy_table
 from eqsat.support import BackendError, cached_once, clock_address
 
-from ..machine import LoadedObject, compiled, host, is_as_expected, load
+from ..machine import Host, LoadedObject, compiled, host, is_as_expected, load
 from . import entry_code
 from .pool_code import pool_ir
 from .team_code import team_ir
 from .work_sharing_code import SHARING_FUNCTIONS
 
-_TEAM = (
+TEAM_FUNCTIONS = (
     *("team_run", "team_alone_while", "team_forget", "team_workers"),
     *SHARING_FUNCTIONS,
 )
@@ -35,7 +35,7 @@ _OBJECTS = (
     "pool_limit",
     *_HANDLER,
 )
-_NEW_FROM_DESCR, _RETURN, _ARRAY_TYPE = 94, 76, 2
+_NEW_FROM_DESCR, _RETURN = 94, 76
 """Places in NumPy's table of C functions, which never move."""
 
 
@@ -45,7 +45,7 @@ def runtime() -> LoadedObject:
     that links would have a team of workers and a pool of its own."""
     if is_available():
         return objects()
-    library = load(_team(), _TEAM)
+    library = load(team_object(host()), TEAM_FUNCTIONS)
     _forget_after_fork(library)
     return library
 
@@ -66,8 +66,8 @@ def objects() -> LoadedObject:
     capsule = _capsule(handler)
     text = entry_code.ENTRY_IR + pool_ir(sys.platform == "linux")
     imports = _imports() | {"pool_handler": id(capsule)}
-    parts = _team(), compiled(text, host())
-    library = load(parts, (*_TEAM, *_OBJECTS), imports)
+    parts = team_object(host()), compiled(text, host())
+    library = load(parts, (*TEAM_FUNCTIONS, *_OBJECTS), imports)
     for name in _HANDLER:
         setattr(handler, name.removeprefix("handler_"), library.address(name))
     # Arrays give their memory back while the interpreter goes down, too.
@@ -83,8 +83,8 @@ def _forget_after_fork(library: LoadedObject) -> None:
     os.register_at_fork(after_in_child=forget)
 
 
-def _team() -> bytes:
-    machine = host()
+def team_object(machine: Host) -> bytes:
+    """Object code of the team, with :data:`TEAM_FUNCTIONS`."""
     return compiled(team_ir(machine.is_arm, machine.is_mac), machine)
 
 
@@ -116,7 +116,7 @@ _HANDLER_NAME = b"mem_handler"
 @functools.cache
 def is_available() -> bool:
     """Whether native code can look into the objects of this Python and NumPy."""
-    return is_as_expected() and numpy_table()[_ARRAY_TYPE] == id(np.ndarray)
+    return is_as_expected() and has_numpy_table()
 
 
 def program_imports() -> Mapping[str, int]:
@@ -160,13 +160,3 @@ def _address(name: str) -> int:
     address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
     assert address is not None
     return address
-
-
-@functools.cache
-def numpy_table() -> ctypes.Array[ctypes.c_size_t]:
-    """NumPy's table of C functions."""
-    capsule = importlib.import_module("numpy._core._multiarray_umath")._ARRAY_API
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = get(capsule, None)
-    return (ctypes.c_size_t * 366).from_address(table)

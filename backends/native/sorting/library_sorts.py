@@ -3,15 +3,15 @@ out (``PyArray_ArrFuncs``). They run without the interpreter, in any thread."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import log2
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from eqsat.saved import SORT_KINDS, SORTED_DTYPES, sorts
 from eqsat.support import BackendError
 from eqsat.terms import BF16
 
@@ -22,48 +22,22 @@ from ...loop_ir import (
 from ..loops import PTR, loop
 from ..machine import COMMON, I8, I32, I64, constant, splat, widened
 from ..math import declared
-from ..runtime import is_available, numpy_table
 from .sort_keys import bits_of, key, key_type, loaded
 
-_GET_FUNCTIONS = 365
-"""Place of ``_PyDataType_GetArrFuncs`` in NumPy's table of C functions."""
-_SORTS = 33
-"""Place of the first sort in ``PyArray_ArrFuncs``: three of elements follow, and three
-of positions."""
-_KINDS = {"quicksort": 0, "heapsort": 1, "stable": 2, "mergesort": 2}
-_DTYPES = ("bool", "float16", "float32", "float64", *(
-    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-))  # fmt: skip
 _LANES = 8
 """Of the vectors that elements are made integers in."""
 
 
 @functools.cache
-def _functions() -> Mapping[str, int]:
-    """Addresses by the names of :func:`name_of`; none where NumPy has no such table."""
-    if not is_available() or np.lib.NumpyVersion(np.__version__).major != 2:
-        return {}
-    made = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.py_object)
-    get = made(numpy_table()[_GET_FUNCTIONS])
-    found = {}
-    for name in _DTYPES:
-        table = (ctypes.c_size_t * (_SORTS + 6)).from_address(get(np.dtype(name)))
-        for kind, number in _KINDS.items():
-            found[f"numpy_sort_{kind}_{name}"] = table[_SORTS + number]
-            found[f"numpy_argsort_{kind}_{name}"] = table[_SORTS + 3 + number]
-    return found
-
-
-@functools.cache
 def dtypes() -> frozenset[str]:
     """Names of the dtypes whose rows can be put in order."""
-    found = _functions()
-    known = {d for d in _DTYPES if found and all(found[n] for n in _names(d))}
+    found = sorts()
+    known = {d for d in SORTED_DTYPES if found and all(found[n] for n in _names(d))}
     return frozenset(known | ({"bfloat16"} if {"int16", "int64"} <= known else set()))
 
 
 def _names(dtype: str) -> list[str]:
-    return [f"numpy_{w}_{k}_{dtype}" for w in ("sort", "argsort") for k in _KINDS]
+    return [f"numpy_{w}_{k}_{dtype}" for w in ("sort", "argsort") for k in SORT_KINDS]
 
 
 def _has_pairs(p: Ordering) -> bool:
@@ -89,12 +63,17 @@ def name_of(p: Ordering) -> str:
     return _called(p)[0]
 
 
+def is_sort(name: str) -> bool:
+    """Whether a function is one of :func:`name_of`."""
+    return name.startswith("numpy_")
+
+
 def address(name: str) -> int:
     """Where a function of :func:`name_of` starts; 0 for other names. Raises
     :class:`BackendError` where NumPy has it not."""
-    if not name.startswith("numpy_"):
+    if not is_sort(name):
         return 0
-    found = _functions().get(name, 0)
+    found = sorts().get(name, 0)
     if not found:
         raise BackendError(f"native: NumPy {np.__version__} has no {name}")
     return found

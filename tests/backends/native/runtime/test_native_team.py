@@ -24,6 +24,7 @@ from eqsat import ops
 from eqsat.backends.native.runtime import shared_runtime as runtime
 from eqsat.backends.native.runtime import team
 from eqsat.backends.native.runtime.team_code import IF_AWAKE
+from eqsat.saved import processor
 from eqsat.support.errors import OptionError
 from eqsat.support.options import Options
 
@@ -238,10 +239,10 @@ def test_how_many_threads_an_option_allows(
         ("50000 100000", 1),
     ):
         (tmp_path / "cpu.max").write_text(text)
-        assert team._quota(tmp_path / "cpu.max") == count
+        assert processor.quota(tmp_path / "cpu.max") == count
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert team._quota(tmp_path / "cpu.max") is None
-    assert team._quota(tmp_path / "none") is None
+    assert processor.quota(tmp_path / "cpu.max") is None
+    assert processor.quota(tmp_path / "none") is None
     monkeypatch.setenv("EQSAT_THREADS", "5")
     assert Options().threads == 5 and Options(threads=1).threads == 1
     with pytest.raises(OptionError, match=r"threads=1\.5: expected a whole number"):

@@ -1,0 +1,36 @@
+"""Programs as files, which are loaded and run with NumPy alone.
+
+Knows the file, the processor, and the C functions that NumPy brings. Knows nothing of
+terms or of how code is made. Start with ``program.py``.
+"""
+
+from eqsat.saved.description import (
+    PROGRAM,
+    ArrayType,
+    Calls,
+    Description,
+    NamedTree,
+    SavedArgument,
+    SavedCode,
+    SavedLibrary,
+    SavedResult,
+    seal_of_code,
+    seal_of_library,
+)
+from eqsat.saved.numpy_functions import (
+    FACTORISATIONS,
+    FUNCTIONS,
+    SORT_KINDS,
+    SORTED_DTYPES,
+    BlasLibrary,
+    blas_library,
+    has_numpy_table,
+    numpy_table,
+    sorts,
+)
+from eqsat.saved.portable import PortableProgram, UnlinkedLibrary
+from eqsat.saved.processor import LEVELS, NATIVE, feature, features, processors, system
+from eqsat.saved.program import SavedProgram, digest_of, load
+from eqsat.saved.saved_file import section_of, write
+from eqsat.saved.shared_object import IMPORTS, SEAL, is_possible
+from eqsat.saved.trees import tree_of
