@@ -83,9 +83,9 @@ from eqsat.trace import Spec
 LazyArray.namespace = array_api
 
 # The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
-# first call needs them in any case, so they load here; where the rules are missing, or
+# first call needs them in any case, so they load here; where they are missing, or
 # EQSAT_CACHE is wrong, the first use says so.
-with suppress(OptionError):
+with suppress(OptionError, EngineError):
     if not is_on():
         bindings()
         with suppress(RuleError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
@@ -15,11 +15,11 @@ from eqsat.saved import (
     LEVELS,
     NATIVE,
     ArrayType,
-    Calls,
     Description,
     NamedTree,
     PortableProgram,
     SavedArgument,
+    SavedCalls,
     SavedCode,
     SavedLibrary,
     SavedResult,
@@ -60,7 +60,7 @@ def save(
     libraries: list[SavedLibrary] = []
 
     def kept(one: UnlinkedLibrary, seal: bytes) -> int:
-        section = sections.add(np.frombuffer(one.link(seal), np.uint8))
+        section = sections.add(memoryview(one.link(seal)))
         libraries.append(SavedLibrary(section, one.imports, one.exports))
         return len(libraries) - 1
 
@@ -110,10 +110,10 @@ class _Sections:
 
     def __init__(self) -> None:
         self.known: list[tuple[int, str]] = []
-        self.data: list[Any] = []
+        self.data: list[memoryview] = []
         self._places: dict[tuple[int, str], int] = {}
 
-    def add(self, data: np.ndarray[Any, Any]) -> int:
+    def add(self, data: memoryview) -> int:
         """The number of a section."""
         key = section_of(data)
         if key not in self._places:
@@ -123,8 +123,8 @@ class _Sections:
         return self._places[key]
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _made_by() -> str:
@@ -137,7 +137,7 @@ def _made_by() -> str:
 # -- calls -----------------------------------------------------------------------------
 
 
-def calls_of(trace: Trace, name: str) -> Calls:
+def calls_of(trace: Trace, name: str) -> SavedCalls:
     """How the function of a trace is called. Raises :class:`SavedProgramError` for what
     a file cannot hold."""
     if trace.ends:
@@ -174,7 +174,7 @@ def calls_of(trace: Trace, name: str) -> Calls:
         SavedResult(_type(t), is_number)
         for t, is_number in zip(trace.outputs, numbers, strict=True)
     )
-    return Calls(
+    return SavedCalls(
         name,
         given[: call.by_position],
         given[call.by_position :],

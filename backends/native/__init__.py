@@ -61,9 +61,7 @@ class NativeBackend:
         threads = options.threads
         return NativeProgram(program, host(), threads, exact, seconds, cache)
 
-    def portable(
-        self, program: Program, options: Options, cpu: str
-    ) -> PortableProgram:
+    def portable(self, program: Program, options: Options, cpu: str) -> PortableProgram:
         """``program`` as machine code that can be saved, for ``cpu``: ``native``,
         ``generic``, or ``x86-64-v2`` to ``v4``. Raises :class:`BackendError` where
         NumPy has a part in it, and where there is no C compiler to link it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from eqsat.kernels import Program, packed
 from eqsat.saved import (
@@ -29,6 +31,10 @@ from .products import deferred
 from .runtime import IF_AWAKE, TEAM_FUNCTIONS, asked, team_object
 from .shared_library import plain_host, unlinked
 from .sorting import library_sorts
+
+if TYPE_CHECKING:
+    from .plan import Group
+    from .program_writer import CodeEntry
 
 _NAMED = 6
 """Kernels that an error names."""
@@ -57,8 +63,9 @@ def portable(program: Program, options: Options, cpu: str) -> PortableProgram:
             + more
         )
     pieces = CodePieces(machine, Deadline(math.inf), compile_ir)
-    written = write_program(layered.parts, layered.owners, layered, PROGRAM, pieces)
-    (entry,) = written.parts
+    groups = cast("Sequence[Group]", layered.parts)
+    written = write_program(groups, layered.owners, layered, PROGRAM, pieces)
+    (entry,) = cast("Sequence[CodeEntry]", written.parts)
     places.forget(layered.unread)
     own = [n for n in written.functions if not library_sorts.is_sort(n)]
     codes = [*written.codes, *(code_of(name, machine) for name in own)]

@@ -7,10 +7,10 @@ terms or of how code is made. Start with ``program.py``.
 from eqsat.saved.description import (
     PROGRAM,
     ArrayType,
-    Calls,
     Description,
     NamedTree,
     SavedArgument,
+    SavedCalls,
     SavedCode,
     SavedLibrary,
     SavedResult,

@@ -49,7 +49,8 @@ class ArrayType:
                     "the saved program takes or gives arrays of bfloat16, which NumPy "
                     "does not have; install ml_dtypes"
                 ) from None
-            return np.dtype(bfloat16)
+            kind: type = bfloat16
+            return np.dtype(kind)
         return np.dtype(self.dtype)
 
     @property
@@ -69,9 +70,7 @@ class ArrayType:
         return f"{'×'.join(map(str, self.shape)) or 'number'} {self.dtype}"
 
 
-_ITEM = {
-    d: 2 if d == "bfloat16" else np.dtype(d).itemsize for d in sorted(DTYPES)
-}
+_ITEM = {d: 2 if d == "bfloat16" else np.dtype(d).itemsize for d in sorted(DTYPES)}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class NamedTree:
 
 
 @dataclass(frozen=True)
-class Calls:
+class SavedCalls:
     """How the program is called, and what it returns."""
 
     name: str
@@ -131,8 +130,8 @@ class Calls:
             raise ValueError(f"an argument twice: {', '.join(names)}")
         for t in (*(a.tree for a in given), self.returns):
             t.check()
-        for a in (*self.arguments, *self.results):
-            a.type.check()
+        for of in (*(a.type for a in self.arguments), *(r.type for r in self.results)):
+            of.check()
         arrays = sum(a.tree.arrays for a in given)
         if arrays != len(self.arguments):
             raise ValueError(f"{len(self.arguments)} types of {arrays} arguments")
@@ -216,7 +215,7 @@ class Description:
     made_by: str
     system: str
     """:func:`.processor.system` of the machine that it was made on."""
-    calls: Calls
+    calls: SavedCalls
     codes: tuple[SavedCode, ...]
     """The best one first."""
     libraries: tuple[SavedLibrary, ...]
@@ -256,7 +255,9 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def seal_of_code(calls: Calls, code: SavedCode, constants: Iterable[Section]) -> bytes:
+def seal_of_code(
+    calls: SavedCalls, code: SavedCode, constants: Iterable[Section]
+) -> bytes:
     """What machine code carries in it: a digest of all that must be as it was when the
     code was made."""
     own = dataclasses.replace(code, library=0, constants=())
@@ -271,7 +272,7 @@ def seal_of_library(imports: Iterable[str], rest: bytes = b"") -> bytes:
 
 def _read(kind: Any, value: Any, where: str) -> Any:
     """``value`` of a JSON text as an object of a type. Raises :class:`ValueError`."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         if not isinstance(value, dict) or value.keys() != hints.keys():
             raise ValueError(f"{where} is {value!r:.80}, expected {', '.join(hints)}")
@@ -286,5 +287,3 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{where} is {value!r:.80}, expected {kind.__name__}")
     return value
-
-

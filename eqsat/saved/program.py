@@ -14,9 +14,9 @@ from eqsat.saved import shared_object
 from eqsat.saved.description import (
     PROGRAM,
     ArrayType,
-    Calls,
     Description,
     SavedArgument,
+    SavedCalls,
     SavedCode,
     SavedLibrary,
     seal_of_code,
@@ -147,8 +147,8 @@ def _linked(
     if code.blas and code.blas != blas_library().convention:
         raise BackendError(
             f"{made.calls.name!r} was saved with products by a BLAS of "
-            f"{_said(code.blas)}, but NumPy's here has {_said(blas_library().convention)}"
-            "; save it again with EQSAT_PRODUCTS=own"
+            f"{_said(code.blas)}, but NumPy's here has "
+            f"{_said(blas_library().convention)}; save it again with EQSAT_PRODUCTS=own"
         )
     at: dict[str, SharedObject] = {}
     for b in others:
@@ -157,9 +157,7 @@ def _linked(
     sizes = [made.sections[c] for c in code.constants]
     inner = seal_of_code(made.calls, code, sizes)
     library = SharedObject(sections[own.section], seal_of_library(own.imports, inner))
-    library.fill(
-        own.imports, lambda n: at[n].address(n) if n in at else _function(n)
-    )
+    library.fill(own.imports, lambda n: at[n].address(n) if n in at else _function(n))
     return library, at.get("team_run")
 
 
@@ -216,7 +214,7 @@ class SavedProgram:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: SavedCalls,
         code: SavedCode,
         constants: Sequence[Bytes],
         library: SharedObject,
@@ -311,7 +309,9 @@ class SavedProgram:
         missing = [a.name for a in every if a.name not in given]
         more = [name for name in given if name not in {a.name for a in every}]
         if missing or more:
-            said = [f"{n} is missing" for n in missing] + [f"{n} is given" for n in more]
+            said = [f"{n} is missing" for n in missing] + [
+                f"{n} is given" for n in more
+            ]
             raise ArgumentError(
                 f"{self.name}: argument {', '.join(said)}; the program was saved for "
                 f"a call with {', '.join(a.name for a in every) or 'no arguments'}"
@@ -319,7 +319,9 @@ class SavedProgram:
         for a in every:
             yield (a.name, a.tree), given[a.name]
 
-    def _check_constant(self, where: str, value: Array, argument: SavedArgument) -> None:
+    def _check_constant(
+        self, where: str, value: Array, argument: SavedArgument
+    ) -> None:
         """Refuse an array that is constant and has other elements than it had."""
         is_fixed = isinstance(value, np.ndarray) and not value.flags.writeable
         if is_fixed and self._seen.get(argument.path) is value:
@@ -375,7 +377,7 @@ class SavedProgram:
 def digest_of(array: Array) -> str:
     """SHA-256 of the elements of an array, in order."""
     packed = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return hashlib.sha256(packed).hexdigest()
+    return hashlib.sha256(packed.data).hexdigest()
 
 
 def _check_array(where: str, value: Any, type_: ArrayType, dtype: Any) -> None:

@@ -40,15 +40,15 @@ def aligned(nbytes: int) -> Bytes:
     return block[start : start + nbytes]
 
 
-def section_of(data: bytes | memoryview | Bytes) -> Section:
+def section_of(data: memoryview) -> Section:
     """Length and digest of a section."""
-    return memoryview(data).nbytes, hashlib.sha256(data).hexdigest()
+    return data.nbytes, hashlib.sha256(data).hexdigest()
 
 
 def write(
     path: str | os.PathLike[str],
     description: bytes,
-    sections: Iterable[bytes | memoryview | Bytes],
+    sections: Iterable[memoryview],
 ) -> None:
     """Write a file whole, or leave what was there. Raises :class:`OSError`."""
     whole = Path(path)
@@ -129,7 +129,7 @@ class SavedFile:
             if number in wanted:
                 found[number] = aligned(nbytes)
                 self._fill(found[number])
-                sha.update(found[number])
+                sha.update(found[number].data)
             else:
                 for start in range(0, nbytes, _PIECE):
                     sha.update(self._read(min(_PIECE, nbytes - start)))
@@ -144,7 +144,7 @@ class SavedFile:
         return data
 
     def _fill(self, memory: Bytes) -> None:
-        view = memoryview(memory)
+        view = memory.data
         while view:
             count = self._file.readinto(view)  # type: ignore[attr-defined]
             if not count:

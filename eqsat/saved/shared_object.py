@@ -33,7 +33,7 @@ def check(code: Bytes) -> None:
     the loader of the system trusts what it is given."""
     if len(code) < _FILE.size:
         raise ValueError(f"a library of {len(code)} bytes")
-    head = _FILE.unpack_from(code)
+    head = _FILE.unpack_from(code.data)
     magic, bits, order, kind, machine = *head[:3], head[6], head[7]
     segments, sections = head[10], head[11]
     segment_bytes, segment_count, section_bytes, section_count = head[14:18]
@@ -48,7 +48,7 @@ def check(code: Bytes) -> None:
         raise ValueError(f"a library of {len(code)} bytes, expected {max(ends)}")
     for i in range(segment_count):
         what, _, offset, *_, filled, _, _ = _SEGMENT.unpack_from(
-            code, segments + i * segment_bytes
+            code.data, segments + i * segment_bytes
         )
         if what == _LOADED and offset + filled > len(code):
             raise ValueError(
@@ -68,7 +68,7 @@ class SharedObject:
         fd = os.memfd_create("eqsat", os.MFD_CLOEXEC)
         try:
             with open(fd, "wb", closefd=False) as file:
-                file.write(code)
+                file.write(code.data)
             self._library = ctypes.CDLL(f"/proc/self/fd/{fd}")
         except OSError as error:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""What is around the arrays of a call, as plain data that needs no class of a user's."""
+"""What is around the arrays of a call, as plain data without classes of a user's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = {*_SEQUENCES, *_MAPPINGS, _NAMESPACE, _OBJECT, ARRAY, VALUE}
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainValue:
     """A number, a text, None or a dtype, as text."""
 
     kind: str
@@ -59,12 +59,12 @@ _PLAIN: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
 """How values of a type are written, and read."""
 
 
-def plain(value: Any, where: str) -> Plain:
+def plain(value: Any, where: str) -> PlainValue:
     """``value`` as text. Raises :class:`SavedProgramError` for what no file can
     hold."""
     kind = "dtype" if isinstance(value, np.dtype) else type(value).__name__
     if kind in _PLAIN:
-        made = Plain(kind, _PLAIN[kind][0](value))
+        made = PlainValue(kind, _PLAIN[kind][0](value))
         try:
             again = made.value
         except (ValueError, KeyError, TypeError):
@@ -84,7 +84,7 @@ class Tree:
     array and a plain value are trees without children."""
 
     kind: str
-    keys: tuple[Plain, ...] = ()
+    keys: tuple[PlainValue, ...] = ()
     children: tuple[Tree, ...] = ()
     name: str = ""
     """The class of an object with fields, a named tuple or a dataclass, with its
@@ -107,6 +107,8 @@ class Tree:
             raise ValueError(f"more than {pytree.MOST_DEPTH} containers in each other")
         if self.kind not in _KINDS:
             raise ValueError(f"a container of kind {self.kind!r}")
+        if bool(self.name) != (self.kind == _OBJECT):
+            raise ValueError(f"{an(self.kind)} of class {self.name!r}")
         keys = [k.value for k in self.keys]
         if self.kind in (ARRAY, VALUE):
             if self.children or len(keys) != (self.kind == VALUE):

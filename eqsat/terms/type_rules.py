@@ -9,6 +9,7 @@ table guards both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,11 +19,11 @@ from eqsat.support import DTypeError, ShapeError, at, caller_line
 from eqsat.terms.signature import Bindings, Signature, broadcast
 from eqsat.terms.term import DType, Shape, Type, Weak
 
-try:
+BF16: np.dtype[np.generic] = np.dtype([("bfloat16", np.uint16)])
+"""bfloat16. Where NumPy is alone, which saved programs need, no array has it."""
+with suppress(ImportError):
     from ml_dtypes import bfloat16
-except ImportError:  # a saved program runs where NumPy is alone
-    BF16 = np.dtype([("bfloat16", np.uint16)])
-else:
+
     BF16 = np.dtype(bfloat16)
 _CODES: dict[DType, int] = {Weak.FLOAT: -1, Weak.INT: -2}
 _CODES |= {np.dtype(n): i for i, n in enumerate("bool i1 u1 i2 u2 i4 u4 i8 u8".split())}
@@ -75,7 +76,7 @@ def is_complex(dtype: DType) -> bool:
     return dtype is Weak.COMPLEX or (not isinstance(dtype, Weak) and dtype.kind == "c")
 
 
-_ROUNDING = {
+_ROUNDING: dict[DType, float] = {
     np.dtype("f2"): 4.9e-4,
     BF16: 3.9e-3,
     np.dtype("f4"): 6e-8,

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 HOUSE = House(ROOT)
 
 LINE = (
-    "support terms complex_numbers ops numpy_api trace rulelang egraph kernels "
+    "support saved terms complex_numbers ops numpy_api trace rulelang egraph kernels "
     "search/extraction search explain condition define op serialise program_store "
-    "lowered memory_limit recompiles kept_programs submission measure jit cotangent "
-    "power_sum complex_gradient reverse checking/bounds checking/draws checking/proofs "
-    "checking grad lazy array_api graph operator_table onnx pytorch mlx can_fuse "
-    "random __init__ testing demo command __main__ pytest_plugin"
+    "saving lowered memory_limit recompiles kept_programs submission measure jit "
+    "cotangent power_sum complex_gradient reverse checking/bounds checking/draws "
+    "checking/proofs checking grad lazy array_api graph operator_table onnx pytorch "
+    "mlx can_fuse random __init__ testing demo command __main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 
@@ -29,12 +29,12 @@ BACKENDS = (
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/code_pieces native/program_writer "
-    "native/numpy_fallback native/lower native/core_rates native/__init__ gpu/c_code "
-    "gpu/printing gpu/hopper gpu mlx"
+    "native/numpy_fallback native/lower native/core_rates native/shared_library "
+    "native/portable native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""
 
-BACKENDS_ASK = {"support", "terms", "ops", "trace", "kernels", "serialise", "reverse"}
+BACKENDS_ASK = set("support saved terms ops trace kernels serialise reverse".split())
 """Rooms of eqsat that backends may import: nothing of the search."""
 
 PUBLIC_NAMES = {"eqsat.condition"}

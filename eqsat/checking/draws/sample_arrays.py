@@ -22,7 +22,12 @@ Pick = Callable[[int], int]
 Shape = tuple[int, ...]
 T = TypeVar("T")
 
-FLOATS = (np.dtype("f8"), np.dtype("f4"), np.dtype("f2"), BF16)
+FLOATS: tuple[np.dtype[Any], ...] = (
+    np.dtype("f8"),
+    np.dtype("f4"),
+    np.dtype("f2"),
+    BF16,
+)
 LIMIT = {d: 1e2 if d == np.dtype("f2") else 1e4 for d in FLOATS}
 """The working range |x| ≤ limit of each floating dtype."""
 GRID = (2, 3, 4, 5, 6, 7, 8)

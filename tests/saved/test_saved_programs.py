@@ -1,0 +1,414 @@
+"""Programs that were saved compute what they did, in a process of their own too."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.saved import LEVELS, features, is_possible
+from eqsat.support import ReadOnlyError
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not is_possible(), reason="not on this system")
+
+
+def drawn(*shape: int, dtype: str = "float32") -> Any:
+    rng = np.random.default_rng(sum(shape) + len(dtype))
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def positive(n: int) -> Any:
+    a = drawn(n, n, dtype="float64")
+    return a @ a.T + n * np.eye(n)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    b: Any
+    slope: float = 0.1
+
+
+W = drawn(48, 64)
+
+
+def nested(params: Any, x: Any) -> Any:
+    h = eq.leaky_relu(x @ params["layers"][0].w + params["layers"][0].b)
+    return OrderedDict(h=h, parts=[h.sum(-1), (h.max(), None)], n=h.shape[0], s="done")
+
+
+def updated(p: Any, g: Any) -> Any:
+    p -= 0.1 * g
+    return p, (p * p).sum()
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "ffn": (
+        lambda x, w, b: eq.gelu(x @ w + b),
+        (drawn(40, 48), drawn(48, 64), drawn(64)),
+        {},
+    ),
+    "constant": (lambda x: eq.softmax(x @ W), (drawn(40, 48),), {}),
+    "product": (lambda x, y: x @ y + 1, (drawn(300, 400), drawn(400, 500)), {}),
+    "shared": (
+        lambda x: np.tanh(x) * np.exp(-x) + x.mean(-1, keepdims=True),
+        (drawn(2000, 700),),
+        {},
+    ),
+    "double": (
+        lambda x, y: x @ y,
+        (drawn(90, 70, dtype="float64"), drawn(70, 30, dtype="float64")),
+        {},
+    ),
+    "attention": (
+        eq.attention,
+        tuple(drawn(2, n, 16) for n in (24, 30, 30)),
+        {"causal": False},
+    ),
+    "conv": (eq.conv2d, (drawn(2, 3, 20, 22), drawn(5, 3, 3, 3)), {}),
+    "sort": (lambda x: np.sort(x, -1), (drawn(5, 333),), {}),
+    "argsort": (
+        lambda x: np.argsort(x, -1, kind="stable"),
+        (drawn(5, 333, dtype="float64"),),
+        {},
+    ),
+    "cholesky": (np.linalg.cholesky, (positive(40),), {}),
+    "solve": (np.linalg.solve, (positive(33), drawn(33, 4, dtype="float64")), {}),
+    "powers": (
+        lambda x, y: np.sin(x) ** 3 + np.arctan2(x, y) + np.hypot(x, y) % 3,
+        (drawn(1000), drawn(1000)),
+        {},
+    ),
+    "half": (lambda x: x * 2 + np.exp(x), (drawn(777, dtype="float16"),), {}),
+    "integers": (lambda x: (x // 3, x % 5, x > 4), (np.arange(-50, 50),), {}),
+    "scan": (lambda x: np.cumsum(x, 0), (drawn(30, 20),), {}),
+    "take": (
+        lambda x, i: x[i],
+        (drawn(30, 20), np.array([3, -1, 29])),
+        {},
+    ),
+    "turned": (lambda x: (x.T, x[::-1, 1:], x), (drawn(30, 20),), {}),
+    "number": (lambda x, s: x.sum() * s, (drawn(100), np.float32(3)), {}),
+    "empty": (lambda x: (x + 1, x.sum()), (drawn(0, 4),), {}),
+    "nothing": (lambda x: 3, (drawn(4),), {}),
+    "known": (lambda x: np.arange(5) + 1, (drawn(4),), {}),
+    "named": (
+        lambda x, *, scale, by: [x * scale, {"by": by, 2: x + 1}],
+        (drawn(9),),
+        {"scale": 3, "by": ("a", None, 2.5)},
+    ),
+    "nested": (nested, ({"layers": [Layer(W, drawn(64))]}, drawn(40, 48)), {}),
+    "space": (
+        lambda p: SimpleNamespace(a=p.first + p.second),
+        (Pair(drawn(5), drawn(5)),),
+        {},
+    ),
+    "updated": (updated, (drawn(64, 3), drawn(64, 3)), {}),
+}
+BY_LEVEL = "ffn product shared attention conv sort cholesky powers half".split()
+
+
+def arrays(value: Any) -> list[Any]:
+    """What is in a result, in order."""
+    if isinstance(value, dict):
+        value = [v for pair in value.items() for v in pair]
+    if isinstance(value, SimpleNamespace):
+        value = [vars(value)]
+    if isinstance(value, (list, tuple)):
+        return [type(value), *(x for v in value for x in arrays(v))]
+    return [value]
+
+
+def agree(got: Any, wanted: Any, rtol: float = 0.0) -> None:
+    assert type(got) is type(wanted)
+    for a, b in zip(arrays(got), arrays(wanted), strict=True):
+        assert type(a) is type(b)
+        if isinstance(a, np.ndarray | np.generic):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+        else:
+            assert a == b
+
+
+def copied(value: Any) -> Any:
+    return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_program_computes_what_the_function_does(
+    name: str, tmp_path: Path
+) -> None:
+    fn, args, kwargs = CASES[name]
+    f = eq.jit(fn, backend="native")
+    path = tmp_path / "f.eqsat"
+    f.lower(*args, **kwargs).save(path)
+    loaded = eq.load(path)
+    given, again = copied(args), copied(args)
+    agree(loaded(*given, **kwargs), f(*again, **kwargs))
+    for a, b in zip(given, again, strict=True):
+        agree(a, b)
+
+
+@pytest.mark.parametrize("name", BY_LEVEL)
+def test_code_for_lesser_processors(name: str, tmp_path: Path) -> None:
+    fn, args, kwargs = CASES[name]
+    path = tmp_path / "f.eqsat"
+    low = eq.jit(fn).lower(*args, **kwargs)
+    levels = [n for n in LEVELS if n == "generic" or platform.machine() == "x86_64"]
+    levels = [n for n in levels if LEVELS[n] <= features()]
+    low.save(path, cpu=("native", *levels))
+    wanted = eq.jit(fn)(*args, **kwargs)
+    for cpu in levels:
+        loaded = eq.load(path, cpu=cpu)
+        assert loaded.cpu == cpu
+        eps = np.finfo(wanted.dtype).eps
+        agree(loaded(*args, **kwargs), wanted, rtol=300 * eps)
+    assert eq.load(path).cpu == "native"
+
+
+# -- calls that do not fit -------------------------------------------------------------
+
+
+def saved(fn: Callable[..., Any], path: Path, *args: Any, **kwargs: Any) -> Any:
+    eq.jit(fn).lower(*args, **kwargs).save(path)
+    return eq.load(path)
+
+
+X = drawn(3, 4)
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    ("dtype", (X.astype("f8"), {"w": X}), {}, eq.DTypeError, "x has dtype float64"),
+    ("shape", (X[:2], {"w": X}), {}, eq.ShapeError, r"x has shape \(2, 4\)"),
+    ("kind", ([1.0], {"w": X}), {}, eq.ArgumentError, "x is a 'list'"),
+    ("bytes", (X.astype(">f4"), {"w": X}), {}, eq.DTypeError, "dtype >f4"),
+    ("masked", (np.ma.masked_array(X), {"w": X}), {}, eq.ArgumentError, "Masked"),
+    ("key", (X, {"v": X}), {}, eq.ArgumentError, "p lacks 'w', has 'v'"),
+    ("container", (X, [X]), {}, eq.ArgumentError, "p is a 'list', expected a 'dict'"),
+    ("inside", (X, {"w": X[0]}), {}, eq.ShapeError, r"p\['w'\] has shape"),
+    ("missing", (X,), {}, eq.ArgumentError, "p is missing"),
+    ("unknown", (X, {"w": X}), {"q": 1}, eq.ArgumentError, "q is given"),
+    ("twice", (X, {"w": X}), {"x": X}, eq.ArgumentError, "x is given twice"),
+    ("many", (X, {"w": X}, 2, 3), {}, eq.ArgumentError, "by position, but was given 4"),
+    ("static", (X, {"w": X}), {"scale": 3}, eq.ArgumentError, "scale is 3, expected 2"),
+    ("type", (X, {"w": X}), {"scale": 2.0}, eq.ArgumentError, "2.0, expected 2"),
+    ("text", (X, {"w": X}), {"how": "sum"}, eq.ArgumentError, "expected 'mean'"),
+]
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    def scaled(x: Any, p: Any, scale: int = 1, how: str = "") -> Any:
+        return getattr(x * p["w"] * scale, how)()
+
+    path = tmp_path_factory.mktemp("saved") / "scaled.eqsat"
+    return saved(scaled, path, X, {"w": X}, scale=2, how="mean")
+
+
+def test_any_strides_and_names_will_do(scaled: Any) -> None:
+    turned, steps = np.asfortranarray(X), np.repeat(X, 2, 1)[:, ::2]
+    off = np.frombuffer(b"." + X.tobytes(), np.float32, offset=1).reshape(3, 4)
+    wanted = (X * X * 2).mean()
+    for x in (X, turned, steps, off, X[::-1][::-1]):
+        got = scaled(x, {"w": steps}, scale=2, how="mean")
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    by_name = scaled(how="mean", p={"w": X}, scale=2, x=X)
+    np.testing.assert_allclose(by_name, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda c: c[0])
+def test_other_calls_are_refused_by_name(scaled: Any, case: Any) -> None:
+    _, args, kwargs, error, said = case
+    more = {} if "missing" in said or "many" in said else {"scale": 2, "how": "mean"}
+    if "by position" in said:
+        more = {}
+    with pytest.raises(error, match=said):
+        scaled(*args, **{**more, **kwargs})
+
+
+def test_constants_are_checked_or_left_out(tmp_path: Path) -> None:
+    w = drawn(4, 5)
+    w.flags.writeable = False
+    f = saved(lambda x, w: x @ w, tmp_path / "f", X, w)
+    wanted = f(X, w)
+    agree(f(X, ...), wanted)
+    agree(f(X, w.copy()), wanted)
+    agree(f(X, w), wanted)
+    with pytest.raises(eq.ArgumentError, match="w has other elements"):
+        f(X, w + 1)
+    with pytest.raises(eq.ArgumentError, match="x is an 'ellipsis'"):
+        f(..., w)
+
+
+def test_arguments_without_a_result_are_an_error(tmp_path: Path) -> None:
+    at = np.array([0, 2])
+    f = saved(lambda x, i: x[i], tmp_path / "f", X, at)
+    agree(f(X, at), X[at])
+    with pytest.raises(IndexError, match="outside of its array"):
+        f(X, at + 1)
+    agree(f(X, at), X[at])
+
+
+def test_arguments_that_are_written_to_must_be_free(tmp_path: Path) -> None:
+    f = saved(updated, tmp_path / "f", X.copy(), X.copy())
+    x = X.copy()
+    with pytest.raises(eq.ArgumentError, match="p and g share memory"):
+        f(x, x)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(ReadOnlyError, match="writes to argument p"):
+        f(frozen, x)
+    p, _ = f(x, X)
+    assert p is x
+
+
+def test_results_of_classes_are_given_them(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    f = eq.jit(lambda x: (Pair(x + 1, 2), Layer(x, x * 2)))
+    f.lower(X).save(path)
+    with pytest.raises(eq.SavedProgramError, match=r"Layer; pass classes=\[Layer\]"):
+        eq.load(path)
+    pair, layer = eq.load(path, classes=[Pair, Layer])(X)
+    assert type(pair) is Pair and type(layer) is Layer and layer.slope == 0.1
+    agree(pair.first, X + 1)
+    agree(layer.b, X * 2)
+
+
+# -- what cannot be saved --------------------------------------------------------------
+
+
+def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
+    def refused(error: type[Exception], said: str, fn: Any, *args: Any) -> None:
+        path = tmp_path / "no"
+        with pytest.raises(error, match=said):
+            eq.jit(fn).lower(*args).save(path)
+        assert not path.exists()
+
+    refused(eq.BackendError, "NumPy runs a part", lambda x: np.fft.fft(x).real, X)
+    refused(eq.SavedProgramError, "depends on values", np.nonzero, X)
+    refused(eq.SavedProgramError, "argument k is", lambda x, k: x, X, object())
+    low = eq.jit(lambda x: x + 1).lower(X)
+    with pytest.raises(eq.OptionError, match="did you mean 'x86-64-v3'"):
+        low.save(tmp_path / "no", cpu=("x86-64v3",))
+    with pytest.raises(eq.OptionError, match="expected one or more"):
+        low.save(tmp_path / "no", cpu=())
+
+
+def test_a_missing_compiler_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low = eq.jit(lambda x: x + 1).lower(X)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(eq.BackendError, match="'no-such-compiler' of a C compiler"):
+        low.save(tmp_path / "no")
+
+
+def test_a_lesser_processor_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eqsat.saved import program
+
+    path = tmp_path / "f"
+    eq.jit(lambda x: x + 1).lower(X).save(path)
+    monkeypatch.setattr(program, "features", lambda: frozenset({"sse2"}))
+    with pytest.raises(eq.BackendError, match=r"native \(this processor lacks .*sse2$"):
+        eq.load(path)
+    with pytest.raises(eq.BackendError, match="no code for 'generic'; it has native"):
+        eq.load(path, cpu="generic")
+    monkeypatch.setattr(program, "system", lambda: "plan9-mips")
+    with pytest.raises(eq.BackendError, match="this is plan9-mips"):
+        eq.load(path)
+
+
+# -- processes -------------------------------------------------------------------------
+
+ALONE = """
+import sys
+sys.path[:0] = [{home!r}]
+import threading, os
+import numpy as np, eqsat as eq
+f, g = eq.load({f!r}, threads=3), eq.load({g!r})
+x, y = np.load({x!r}), np.load({y!r})
+assert f.threads == 3
+first = f(x)
+np.testing.assert_array_equal(first, np.load({first!r}))
+np.testing.assert_allclose(g(x, y), np.load({second!r}), rtol=1e-4, atol=1e-4)
+def run():
+    for _ in range(20):
+        np.testing.assert_array_equal(f(x), first)
+threads = [threading.Thread(target=run) for _ in range(3)]
+[t.start() for t in threads], [t.join() for t in threads]
+child = os.fork()
+if not child:
+    os._exit(not np.array_equal(f(x), first))
+assert os.waitpid(child, 0)[1] == 0
+tops = {{m.partition(".")[0] for m in sys.modules}} - set(sys.stdlib_module_names)
+print(*sorted(t for t in tops if t[0] != "_" and "cython" not in t))
+"""
+
+
+def alone(home: Path) -> Path:
+    """A folder with NumPy and eqsat, and nothing else that is not Python's own."""
+    found = Path(np.__file__).parent
+    for path in (found, found.parent / "numpy.libs", ROOT / "eqsat"):
+        if path.exists():
+            (home / path.name).symlink_to(path)
+    return home
+
+
+def test_numpy_alone_runs_them(tmp_path: Path) -> None:
+    home = tmp_path / "alone"
+    home.mkdir()
+    x, y = drawn(400, 700), drawn(700, 300)
+    shared, _, _ = CASES["shared"]
+    names = {n: str(tmp_path / n) for n in ("f", "g")}
+    options = eq.Options(threads=4)
+    low = eq.jit(shared, options=options).lower(x)
+    low.save(names["f"])
+    product = eq.jit(lambda x, y: eq.softmax(x @ y)).lower(x, y)
+    product.save(names["g"])
+    made = {
+        **{"x": x, "y": y, "first": low.compile()(x)[0]},
+        "second": product.compile()(x, y)[0],
+    }
+    for name, array in made.items():
+        names[name] = str(tmp_path / f"{name}.npy")
+        np.save(names[name], array)
+    text = ALONE.format(home=str(alone(home)), **names)
+    command = [sys.executable, "-I", "-S", "-W", "error::UserWarning", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["eqsat", "numpy"]
+
+
+def test_libraries_go_with_their_programs(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    path = tmp_path / "f"
+    first = saved(lambda x: x + 1, path, X)
+    before = open_files()
+    for i in range(3):
+        eq.jit(lambda x, i=i: x * i).lower(X).save(path)
+        agree(eq.load(path)(X), X * np.float32(i))
+    assert open_files() == before
+    agree(first(X), X + 1)
+    done = [threading.Thread(target=first, args=(X,)) for _ in range(4)]
+    [t.start() for t in done]
+    [t.join() for t in done]
