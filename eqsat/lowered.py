@@ -17,7 +17,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.saved import NATIVE
-from eqsat.saving import save
+from eqsat.saving import save, save_module
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
@@ -123,6 +123,18 @@ class Lowered:
         :class:`SavedProgramError` for arguments or results that a file cannot hold.
         """
         save(path, self.trace, self.program, self.name, cpu, self.options)
+
+    def save_module(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as a Python module, ``path``, that needs NumPy alone and
+        not eqsat: the text of ``source("numpy")``, and a function ``run`` with the
+        calling convention of the one that was traced. Its constants lie beside it, in
+        a file of NumPy's with the ending ``.npz``.
+
+        Raises :class:`SavedProgramError` for a program that NumPy alone does not run:
+        one with bfloat16, with most functions of SciPy's, or with ops that the module
+        cannot hold; and for arguments or results that no module can name.
+        """
+        save_module(path, self.trace, self.program, self.name)
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

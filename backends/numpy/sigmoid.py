@@ -8,6 +8,7 @@ from eqsat.ops import sigmoid as op
 
 from ..interpret import Array
 
+reference = op.reference
 LEAST = {np.dtype(t): -float(np.log(np.finfo(t).max)) for t in ("f4", "f8")}
 """Below, e⁻ˣ is infinite while σ(x) = eˣ is still a denormal number."""
 
@@ -15,7 +16,7 @@ LEAST = {np.dtype(t): -float(np.log(np.finfo(t).max)) for t in ("f4", "f8")}
 def sigmoid(x: Array, out: Array) -> None:
     """``out`` = 1 / (1 + e⁻ˣ), float32 or float64; ``x`` may be in the same memory."""
     if np.fmin.reduce(x, axis=None, initial=0) < LEAST[out.dtype]:
-        out[...] = op.reference(x)
+        out[...] = reference(x)
         return
     np.multiply(x, -1, out=out)
     np.exp(out, out=out)

@@ -33,4 +33,4 @@ from eqsat.saved.processor import LEVELS, NATIVE, feature, features, processors,
 from eqsat.saved.program import SavedProgram, digest_of, load
 from eqsat.saved.saved_file import section_of, write
 from eqsat.saved.shared_object import IMPORTS, SEAL, is_possible
-from eqsat.saved.trees import tree_of
+from eqsat.saved.trees import ARRAY, VALUE, Tree, tree_of

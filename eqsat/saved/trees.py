@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,6 +101,15 @@ class Tree:
         own = {self.name} if self.kind == _OBJECT else set()
         return own.union(*(c.classes for c in self.children))
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether its children are attributes."""
+        return self.kind in (_NAMESPACE, _OBJECT)
+
+    def step(self, key: Any) -> str:
+        """How one writes the way to a child: ``['w']``."""
+        return f".{key}" if self.has_fields else f"[{key!r}]"
+
     def check(self, depth: int = 0) -> None:
         """Raise :class:`ValueError` for a tree that stands for nothing."""
         if depth > pytree.MOST_DEPTH:
@@ -120,9 +129,7 @@ class Tree:
             raise ValueError("a key twice")
         if self.kind in _SEQUENCES and keys != list(range(len(keys))):
             raise ValueError(f"{an(self.kind)} with keys {keys}")
-        if self.kind in (_NAMESPACE, _OBJECT) and not all(
-            isinstance(k, str) for k in keys
-        ):
+        if self.has_fields and not all(isinstance(k, str) for k in keys):
             raise ValueError(f"fields {keys}")
         for c in self.children:
             c.check(depth + 1)
@@ -156,15 +163,10 @@ def tree_of(structure: pytree.Structure, where: str) -> Tree:
             )
         name = class_name(kind)
     keys = tuple(plain(k, f"a key of {where}") for k in structure.keys)
-    children = tuple(
-        tree_of(c, f"{where}{_step(known.get(kind, _OBJECT), k)}")
-        for k, c in zip(structure.keys, structure.children, strict=True)
-    )
-    return Tree(known.get(kind, _OBJECT), keys, children, name)
-
-
-def _step(kind: str, key: Any) -> str:
-    return f".{key}" if kind in (_NAMESPACE, _OBJECT) else f"[{key!r}]"
+    of = Tree(known.get(kind, _OBJECT), keys, name=name)
+    pairs = zip(structure.keys, structure.children, strict=True)
+    children = tuple(tree_of(c, f"{where}{of.step(k)}") for k, c in pairs)
+    return replace(of, children=children)
 
 
 def arrays_in(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -185,7 +187,7 @@ def arrays_in(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]]:
     children = _children(tree, value, where)
     for k, c in zip(tree.keys, tree.children, strict=True):
         key = k.value
-        yield from arrays_in(c, children[key], f"{where}{_step(tree.kind, key)}")
+        yield from arrays_in(c, children[key], f"{where}{tree.step(key)}")
 
 
 def _children(tree: Tree, value: Any, where: str) -> Mapping[Any, Any]:

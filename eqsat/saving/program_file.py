@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,26 +13,19 @@ from eqsat.kernels import Program, backend_named
 from eqsat.saved import (
     LEVELS,
     NATIVE,
-    ArrayType,
     Description,
-    NamedTree,
     PortableProgram,
-    SavedArgument,
-    SavedCalls,
     SavedCode,
     SavedLibrary,
-    SavedResult,
     UnlinkedLibrary,
-    digest_of,
     seal_of_code,
     seal_of_library,
     section_of,
     system,
-    tree_of,
     write,
 )
-from eqsat.support import OptionError, Options, SavedProgramError, nearest
-from eqsat.terms import Term
+from eqsat.saving.calls import calls_of, made_by
+from eqsat.support import OptionError, Options, nearest
 from eqsat.trace import Trace
 
 _BEST = [NATIVE, *reversed(LEVELS)]
@@ -76,7 +68,7 @@ def save(
         library = kept(p.library, seal)
         codes.append(replace(code, library=library, constants=tuple(own)))
     description = Description(
-        _made_by(),
+        made_by(),
         system(),
         calls,
         tuple(codes),
@@ -125,66 +117,3 @@ class _Sections:
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _made_by() -> str:
-    try:
-        return f"eqsat {version('eqsat')}"
-    except PackageNotFoundError:  # it runs from a source tree
-        return "eqsat"
-
-
-# -- calls -----------------------------------------------------------------------------
-
-
-def calls_of(trace: Trace, name: str) -> SavedCalls:
-    """How the function of a trace is called. Raises :class:`SavedProgramError` for what
-    a file cannot hold."""
-    if trace.ends:
-        raise SavedProgramError(
-            f"{name!r} cannot be saved: NumPy makes a result when the program has "
-            "ended, since its shape depends on values"
-        )
-    if not trace.is_current():
-        raise SavedProgramError(
-            f"{name!r} cannot be saved: what it reads outside of its arguments has "
-            "changed since it was lowered; lower it again"
-        )
-    if trace.strides:
-        raise SavedProgramError(
-            f"{name!r} cannot be saved: how its arguments lie in memory decides what "
-            "it computes, since it writes to views of them"
-        )
-    call = trace.call
-    given = tuple(
-        NamedTree(n, tree_of(part, f"argument {n}"))
-        for n, part in zip(call.names, call.parts, strict=True)
-    )
-    fixed = iter(trace.constants)
-    arguments = tuple(
-        SavedArgument(
-            leaf.path,
-            ArrayType(leaf.dtype.name, leaf.shape),
-            digest_of(np.asarray(next(fixed))) if leaf.constant else "",
-        )
-        for leaf in call.leaves
-    )
-    numbers = (*trace.numbers, *(False for _ in trace.writes.places))
-    results = tuple(
-        SavedResult(_type(t), is_number)
-        for t, is_number in zip(trace.outputs, numbers, strict=True)
-    )
-    return SavedCalls(
-        name,
-        given[: call.by_position],
-        given[call.by_position :],
-        arguments,
-        tree_of(trace.out_tree, "the result"),
-        results,
-        tuple(trace.writes.places),
-        tuple(trace.writes.returned.items()),
-    )
-
-
-def _type(term: Term) -> ArrayType:
-    return ArrayType(cast("np.dtype[Any]", term.dtype).name, term.shape)
