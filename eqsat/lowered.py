@@ -17,7 +17,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.saved import NATIVE
-from eqsat.saving import save, save_module
+from eqsat.saving import save, save_library, save_module
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
@@ -135,6 +135,18 @@ class Lowered:
         cannot hold; and for arguments or results that no module can name.
         """
         save_module(path, self.trace, self.program, self.name)
+
+    def save_library(self, path: str | os.PathLike[str], cpu: str = NATIVE) -> None:
+        """Write the program with its constants as a shared library for C, ``path``, and
+        its header beside it: ``libffn.so`` and ``ffn.h``, whose function ``ffn`` takes
+        pointers to the inputs and to memory of the results. It needs the C library
+        alone; products are computed by eqsat's own code.
+
+        ``cpu`` is one of those of :meth:`save`. Raises :class:`BackendError` as that
+        does, and where the program calls LAPACK or a sort of NumPy's;
+        :class:`SavedProgramError` for a name that is none in C.
+        """
+        save_library(path, self.trace, self.program, self.name, cpu, self.options)
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

@@ -61,13 +61,25 @@ class NativeBackend:
         threads = options.threads
         return NativeProgram(program, host(), threads, exact, seconds, cache)
 
-    def portable(self, program: Program, options: Options, cpu: str) -> PortableProgram:
+    def portable(
+        self, program: Program, options: Options, cpu: str, alone: bool = False
+    ) -> PortableProgram:
         """``program`` as machine code that can be saved, for ``cpu``: ``native``,
-        ``generic``, or ``x86-64-v2`` to ``v4``. Raises :class:`BackendError` where
-        NumPy has a part in it, and where there is no C compiler to link it."""
+        ``generic``, or ``x86-64-v2`` to ``v4``; ``alone``: without products by a BLAS.
+        Raises :class:`BackendError` where NumPy has a part in it, and where there is no
+        C compiler to link it."""
         from .portable import portable
 
-        return portable(program, options, cpu)
+        return portable(program, options, cpu, alone)
+
+    def c_library(
+        self, p: PortableProgram, function: str, source: str, constants: bytes
+    ) -> bytes:
+        """A shared library with the C ``function`` of ``source``, which calls ``p``.
+        Raises :class:`BackendError` where ``p`` calls what only NumPy has."""
+        from .shared_library import c_library
+
+        return c_library(p, function, source, constants)
 
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not

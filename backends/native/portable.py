@@ -40,15 +40,19 @@ _NAMED = 6
 """Kernels that an error names."""
 
 
-def portable(program: Program, options: Options, cpu: str) -> PortableProgram:
+def portable(
+    program: Program, options: Options, cpu: str, alone: bool = False
+) -> PortableProgram:
     """A program for ``cpu``: ``native``, ``generic``, or ``x86-64-v2`` to ``v4``.
+    ``alone``: without products by a BLAS.
 
     Raises :class:`BackendError` where NumPy has a part in it, and where there is no
     linker; :class:`OptionError` for another ``cpu``.
     """
     from .program_writer import write_program
 
-    machine = replace(host(cpu), saves_memory=program.least_memory)
+    machine = host(cpu, "own" if alone else None)
+    machine = replace(machine, saves_memory=program.least_memory)
     threads = threads_of(program, machine, options.threads)
     layouts = [Layout(packed(t.shape)) for t in program.inputs]
     places = Places(program, layouts, deferred(program, machine))

@@ -14,11 +14,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from eqsat.saved import IMPORTS, SEAL, UnlinkedLibrary, is_possible, system
+from eqsat.saved import (
+    CONSTANTS,
+    FACTORISATIONS,
+    FUNCTIONS,
+    IMPORTS,
+    SEAL,
+    PortableProgram,
+    UnlinkedLibrary,
+    is_possible,
+    system,
+)
 from eqsat.support import BackendError
 
 from .machine import Host, compile_ir, host
 
+_OF_NUMPY = {*FUNCTIONS, *FACTORISATIONS}
+_DATA = """\
+.section .rodata
+.balign 64
+.globl {name}
+.hidden {name}
+{name}:
+.incbin "{file}"
+.byte 0
+.section .note.GNU-stack,"",%progbits
+"""
 _RUNTIME = "__"
 """What names of the compiler's own functions start with; its library has them."""
 
@@ -31,7 +52,7 @@ def unlinked(objects: Sequence[bytes], exports: Sequence[str]) -> UnlinkedLibrar
     def link(seal: bytes) -> bytes:
         return linked([*objects, _table(imports, seal)])
 
-    return UnlinkedLibrary(imports, tuple(exports), link)
+    return UnlinkedLibrary(tuple(objects), imports, tuple(exports), link)
 
 
 def undefined(objects: Sequence[bytes]) -> tuple[str, ...]:
@@ -44,14 +65,46 @@ def undefined(objects: Sequence[bytes]) -> tuple[str, ...]:
     )
 
 
-def linked(objects: Sequence[bytes], more: Sequence[str] = ()) -> bytes:
-    """A shared library; ``more``: what else the linker is told."""
+def linked(objects: Sequence[bytes]) -> bytes:
+    """A shared library that needs no other one."""
     with _files(objects) as paths:
-        out = str(Path(paths[0]).parent / "out.so")
-        options = ["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,-s"]
-        options += ["-Wl,-z,noexecstack"]
-        _run([tool("cc"), *options, "-o", out, *paths, *more, "-lgcc"])
-        return Path(out).read_bytes()
+        return _linked(["-nostdlib", *paths, "-lgcc"], Path(paths[0]).parent)
+
+
+def c_library(
+    p: PortableProgram, function: str, source: str, constants: bytes
+) -> bytes:
+    """A shared library of a program and of the C text of ``function``, which alone can
+    be called. ``constants`` start at :data:`CONSTANTS`. Raises :class:`BackendError`
+    for code that calls what the C library does not have."""
+    libraries = (p.library, *p.shared)
+    made = {name for b in libraries for name in b.exports}
+    for name in sorted({n for b in libraries for n in b.imports} - made):
+        if name in _OF_NUMPY or name.startswith("numpy_"):
+            raise BackendError(
+                f"a C library calls no functions of NumPy's, but this program calls "
+                f"{name.removeprefix('numpy_')!r}; Lowered.save writes such programs"
+            )
+    with _files([code for b in libraries for code in b.objects]) as paths:
+        folder = Path(paths[0]).parent
+        texts = {
+            "glue.c": source,
+            "data.s": _DATA.format(name=CONSTANTS, file=folder / "data.bin"),
+            "names.txt": f"{{ global: {function}; local: *; }};",
+        }
+        (folder / "data.bin").write_bytes(constants)
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="ascii")
+        own = [str(folder / file) for file in ("glue.c", "data.s")]
+        options = ["-O2", "-fPIC", f"-Wl,--version-script={folder / 'names.txt'}"]
+        return _linked([*options, *own, *paths, "-lm", "-lpthread"], folder)
+
+
+def _linked(given: Sequence[str], folder: Path) -> bytes:
+    out = str(folder / "out.so")
+    options = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,-z,noexecstack"]
+    _run([tool("cc"), *options, "-Wl,-s", "-o", out, *given])
+    return Path(out).read_bytes()
 
 
 def _table(imports: Sequence[str], seal: bytes) -> bytes:

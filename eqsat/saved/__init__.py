@@ -28,7 +28,7 @@ from eqsat.saved.numpy_functions import (
     numpy_table,
     sorts,
 )
-from eqsat.saved.portable import PortableProgram, UnlinkedLibrary
+from eqsat.saved.portable import CONSTANTS, PortableProgram, UnlinkedLibrary
 from eqsat.saved.processor import LEVELS, NATIVE, feature, features, processors, system
 from eqsat.saved.program import SavedProgram, digest_of, load
 from eqsat.saved.saved_file import section_of, write

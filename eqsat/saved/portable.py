@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 
+CONSTANTS = "eqsat_constants"
+"""Data of a C library: the constants of the program."""
+
 
 @dataclass(frozen=True)
 class UnlinkedLibrary:
     """Functions that are to be a shared library."""
 
+    objects: tuple[bytes, ...]
+    """Object code."""
     imports: tuple[str, ...]
     """Functions that it calls, in the order of its table of them."""
     exports: tuple[str, ...]
     link: Callable[[bytes], bytes]
-    """The library with a seal, as bytes."""
+    """The library with a seal, as bytes. It calls others through its table."""
 
 
 @dataclass(frozen=True)

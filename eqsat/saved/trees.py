@@ -101,6 +101,13 @@ class Tree:
         own = {self.name} if self.kind == _OBJECT else set()
         return own.union(*(c.classes for c in self.children))
 
+    def paths(self, where: str) -> list[str]:
+        """How one writes the way to each array, from ``where``."""
+        if self.kind in (ARRAY, VALUE):
+            return [where] * self.arrays
+        pairs = zip(self.keys, self.children, strict=True)
+        return [p for k, c in pairs for p in c.paths(where + self.step(k.value))]
+
     @property
     def has_fields(self) -> bool:
         """Whether its children are attributes."""

@@ -4,5 +4,6 @@ Knows what a trace and a program are, and asks backends for code. What a file is
 room ``saved`` knows. Start with ``program_file.py``.
 """
 
+from eqsat.saving.c_library import save_library
 from eqsat.saving.program_file import save
 from eqsat.saving.python_module import save_module

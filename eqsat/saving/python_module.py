@@ -93,18 +93,11 @@ def _eqsat_value(where, value, expected):
     if type(value) is not type(expected) or repr(value) != repr(expected):
         raise TypeError(f"argument {where} is {value!r:.60}, expected {expected!r}")
 '''
-_OWN = {
-    *("np", "hashlib", "math", "OrderedDict", "Path", "SimpleNamespace", "special"),
-    *(
-        "_eqsat_array",
-        "_eqsat_keys",
-        "_eqsat_value",
-        "_eqsat_apart",
-        "_eqsat_kept",
-        "program",
-        "run",
-    ),
-}
+_OWN = set(
+    "np hashlib math OrderedDict Path SimpleNamespace special program run _eqsat_array "
+    "_eqsat_keys _eqsat_value _eqsat_apart _eqsat_kept".split()
+)
+"""Names that the module has in any case."""
 
 
 def save_module(
@@ -150,10 +143,10 @@ def module_of(
             functions.define(n, value)
     said = f" Its constants lie in ``{kept}``." if arrays else ""
     start = _START.format(name=calls.name, maker=made_by(), kept=said)
-    lines = [f"{n} = _eqsat_kept[{n!r}]" for n in arrays]
+    lines = [f"    {n} = _eqsat_kept[{n!r}]" for n in arrays]
     if arrays:
         load = f"np.load(Path(__file__).with_name({kept!r}), allow_pickle=False)"
-        lines = [f"_eqsat_kept = {load}", *lines]
+        lines = [f"with {load} as _eqsat_kept:", *lines]
     body = made.source.removeprefix("import numpy as np\n").strip("\n")
     parts = [start + special + "\n".join(lines), *functions.texts, body, _HELPERS]
     parts.append(_function(calls))
