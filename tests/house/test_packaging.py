@@ -10,7 +10,11 @@ import tomllib
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import eqsat as eq
+from eqsat.saved import is_possible
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,6 +118,33 @@ def python(tmp_path: Path) -> str:
     home = tmp_path / "venv"
     venv.create(home, with_pip=True, system_site_packages=False)
     return str(home / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+
+
+SAVED = """
+import importlib.util
+import numpy as np, eqsat as eq
+for name in ("egglog", "llvmlite", "ml_dtypes", "scipy"):
+    assert importlib.util.find_spec(name) is None
+x = np.load("x.npy")
+np.testing.assert_array_equal(eq.load("f.eqsat")(x), np.load("y.npy"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_possible(), reason="not on this system")
+def test_saved_programs_run_beside_numpy_alone(
+    source: Path, python: str, tmp_path: Path
+) -> None:
+    w = np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
+    x = np.linspace(-1, 2, 40 * 64, dtype=np.float32).reshape(40, 64)
+    f = eq.jit(lambda x: eq.softmax(x @ w))
+    f.lower(x).save(tmp_path / "f.eqsat")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", f(x))
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install"]
+    run([*pip, "numpy"], tmp_path)
+    run([*pip, "--no-deps", str(source)], tmp_path)
+    run([python, "-I", "-W", "error", "-c", SAVED], tmp_path)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def imported(path: Path) -> Any:
     return module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_module_computes_what_the_function_does(name: str, tmp_path: Path) -> None:
     fn, args, kwargs = CASES[name]
@@ -113,6 +114,7 @@ def called(library: Path, arrays: Any) -> int:
 
 
 @on_linux
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_library_computes_what_the_function_does(name: str, tmp_path: Path) -> None:
     fn, args, kwargs = CASES[name]

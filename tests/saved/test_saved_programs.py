@@ -40,6 +40,7 @@ def test_a_saved_program_computes_what_the_function_does(
         agree(a, b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BY_LEVEL)
 def test_code_for_lesser_processors(name: str, tmp_path: Path) -> None:
     fn, args, kwargs = CASES[name]
