@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from eqsat.explain import Explanation, explain
 from eqsat.kernels import (
@@ -17,7 +18,7 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.saved import NATIVE
-from eqsat.saving import save, save_library, save_module
+from eqsat.saving import model_of, save, save_library, save_module
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
@@ -147,6 +148,18 @@ class Lowered:
         :class:`SavedProgramError` for a name that is none in C.
         """
         save_library(path, self.trace, self.program, self.name, cpu, self.options)
+
+    def to_onnx(self) -> Any:
+        """The program as a model of ONNX, a ``ModelProto`` of opset 18. Each kernel is
+        a function of the model, called what :meth:`explain` calls it, with a body of
+        standard operators; float16 and bfloat16 are computed in float32 in it. Outputs
+        are the arrays of the result in order, and then what arguments become that the
+        function writes to.
+
+        Raises :class:`SavedProgramError` for ops that ONNX has no operator for, and
+        :class:`OnnxError` where the package ``onnx`` is missing.
+        """
+        return model_of(self.program, self.name)
 
     def explain(self) -> Explanation:
         """What was done, and what it is estimated to save.

@@ -5,5 +5,6 @@ room ``saved`` knows. Start with ``program_file.py``.
 """
 
 from eqsat.saving.c_library import save_library
+from eqsat.saving.onnx_graph import model_of
 from eqsat.saving.program_file import save
 from eqsat.saving.python_module import save_module
