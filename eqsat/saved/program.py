@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,7 @@ def load(
         wanted = {*code.constants, *(b.section for b in used)}
         sections = file.sections(made.sections, wanted)
     known = {class_name(c): c for c in classes}
+    known |= _of_numpy(made.calls.returns.classes)
     for name in sorted(made.calls.returns.classes - known.keys()):
         raise SavedProgramError(
             f"{file.path}: {made.calls.name!r} returns objects of {name}; pass "
@@ -99,6 +101,18 @@ def load(
     return SavedProgram(
         made.calls, code, constants, library, team, most or processors(), known
     )
+
+
+def _of_numpy(names: Iterable[str]) -> dict[str, type]:
+    """Named tuples of NumPy's, such as that of ``np.linalg.slogdet``."""
+    found = {}
+    for name in names:
+        module, _, own = name.rpartition(".")
+        kind = getattr(sys.modules.get(module), own, None)
+        if name.startswith("numpy.") and isinstance(kind, type):
+            if issubclass(kind, tuple):
+                found[name] = kind
+    return found
 
 
 def _chosen(path: str, made: Description, cpu: str | None) -> SavedCode:

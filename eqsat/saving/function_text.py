@@ -133,7 +133,7 @@ def literal(value: Any, who: str) -> str:
         return f"np.dtype({value.name!r})"
     if isinstance(value, np.generic):
         return f"np.{value.dtype.name}({literal(value.item(), who)})"
-    if isinstance(value, type) and (where := _in_numpy(value)):
+    if where := _in_numpy(value):
         return where
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
@@ -149,7 +149,7 @@ def literal(value: Any, who: str) -> str:
     }
     write = writers.get(type(value))
     if write is None:
-        raise _refused(who, f"names {type(value).__name__} of eqsat's")
+        raise _refused(who, f"needs {type(value).__name__!r} objects of eqsat's")
     return write(", ".join(literal(v, who) for v in value))
 
 

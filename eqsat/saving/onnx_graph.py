@@ -31,8 +31,11 @@ def model_of(program: Program, name: str) -> Any:
         raise OnnxError(
             "to_onnx needs the package onnx; pip install 'eqsat[onnx]'"
         ) from error
-    made = _Model(program, onnx)
-    return made.model(name)
+    if not program.roots:
+        raise SavedProgramError(
+            f"{name!r} cannot be a model of ONNX: it returns no array"
+        )
+    return _Model(program, onnx).model(name)
 
 
 class _Model:
@@ -53,7 +56,7 @@ class _Model:
         kept = [self._tensor(self.names[t], np.asarray(known[t])) for t in fixed]
         for step in program.steps:
             if isinstance(step, View):
-                writer = _Nodes(self.onnx, f"{step.name}_")
+                writer = _Nodes(self.onnx, f"{step.name}.")
                 given = {a: self.names[a] for a in step.term.args}
                 found = writer.terms([step.term], given)
                 self.nodes += writer.nodes

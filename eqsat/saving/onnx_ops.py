@@ -169,7 +169,10 @@ def _fmod(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
 
 
 def _where(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
-    return n("Where", *given)
+    if np.dtype(dtype).kind != "b":
+        return n("Where", *given)
+    condition, x, y = given  # runtimes have no Where of bools
+    return n("Or", n("And", condition, x), n("And", n("Not", condition), y))
 
 
 # -- reductions ------------------------------------------------------------------------
@@ -185,6 +188,15 @@ def _reduced(operator: str) -> Writer:
         return n(operator, given[0], axes, keepdims=1)
 
     return write
+
+
+def _mean(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
+    """NaN of no elements, for which runtimes have 0."""
+    axes = _attr(t, "axis")
+    if all(t.args[0].shape[a] for a in axes):
+        return _reduced("ReduceMean")(n, t, given, dtype)
+    total = n("ReduceSum", given[0], _ints(n, axes), keepdims=1)
+    return n("Div", total, n.number(0, dtype))
 
 
 def _truth(operator: str) -> Writer:
@@ -298,7 +310,7 @@ WRITERS: dict[str, Callable[[Nodes, Term, Given, Any], str | None]] = {
     **dict.fromkeys(("rad2deg", "degrees"), _times(180 / math.pi)),
     **{"sum": _reduced("ReduceSum"), "prod": _reduced("ReduceProd")},
     **{"max": _reduced("ReduceMax"), "min": _reduced("ReduceMin")},
-    **{"mean": _reduced("ReduceMean"), "any": _truth("ReduceMax")},
+    **{"mean": _mean, "any": _truth("ReduceMax")},
     **{"all": _truth("ReduceMin"), "argmax": _position("ArgMax")},
     **{"argmin": _position("ArgMin"), "reshape": _reshape, "slice": _slice},
     **{"broadcast_to": _broadcast, "transpose": _transpose, "pad": _pad},

@@ -149,3 +149,14 @@ def alone(home: Path) -> Path:
         if path.exists():
             (home / path.name).symlink_to(path)
     return home
+
+
+def inputs_of(args: Any) -> list[Any]:
+    """The arrays of the arguments, in order."""
+    if isinstance(args, (np.ndarray, np.generic)):
+        return [np.array(args)]
+    if isinstance(args, dict):
+        return [a for v in args.values() for a in inputs_of(v)]
+    if isinstance(args, (tuple, list)):
+        return [a for v in args for a in inputs_of(v)]
+    return inputs_of(vars(args)) if hasattr(args, "__dict__") else []

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from saved_cases import CASES, agree, alone, copied, drawn
+from saved_cases import CASES, agree, alone, copied, drawn, inputs_of
 
 import eqsat as eq
 from eqsat.saved import is_possible
@@ -125,7 +125,7 @@ def test_a_library_computes_what_the_function_does(name: str, tmp_path: Path) ->
             low.save_library(path)
         return
     low.save_library(path)
-    call = eq.jit(fn).lower(*args, **kwargs).trace
+    call = low.trace
     leaves = [a for a in low.trace.call.leaves if not a.constant]
     given = inputs_of(args)
     assert len(leaves) == len(given)
@@ -143,17 +143,6 @@ def test_a_library_computes_what_the_function_does(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(got, wanted[k], rtol=eps, atol=eps)
     for n, i in enumerate(call.writes.places):
         np.testing.assert_array_equal(given[i], wanted[own + n])
-
-
-def inputs_of(args: Any) -> list[Any]:
-    """The arrays of the arguments, in order."""
-    if isinstance(args, (np.ndarray, np.generic)):
-        return [np.array(args)]
-    if isinstance(args, dict):
-        return [a for v in args.values() for a in inputs_of(v)]
-    if isinstance(args, (tuple, list)):
-        return [a for v in args for a in inputs_of(v)]
-    return inputs_of(vars(args)) if hasattr(args, "__dict__") else []
 
 
 MAIN = """

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import expressions
 import numpy as np
 import pytest
+import scipy.special as sp
 from saved_cases import CASES, Layer, Pair, agree, alone, copied, drawn, updated
 
 import eqsat as eq
@@ -38,6 +40,26 @@ def test_a_saved_program_computes_what_the_function_does(
     agree(loaded(*given, **kwargs), f(*again, **kwargs))
     for a, b in zip(given, again, strict=True):
         agree(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("group", [g for g in vars(expressions) if g.isupper()])
+def test_numpy_expressions(group: str, tmp_path: Path) -> None:
+    given = [*expressions.arrays().values()]
+    names = ", ".join(expressions.arrays())
+    known = {"np": np, "sp": sp, "C": drawn(3, 4)}
+    for text in getattr(expressions, group).split(";"):
+        f = eq.jit(eval(f"lambda {names}: {text.strip()}", known))
+        try:
+            f.lower(*given).save(tmp_path / "f")
+        except (eq.SavedProgramError, eq.BackendError):
+            continue
+        try:
+            agree(eq.load(tmp_path / "f")(*given), f(*given))
+        except Exception as error:
+            error.add_note(text)
+            raise
 
 
 @pytest.mark.sampled(3)
@@ -158,6 +180,8 @@ def test_results_of_classes_are_given_them(tmp_path: Path) -> None:
     f.lower(X).save(path)
     with pytest.raises(eq.SavedProgramError, match=r"Layer; pass classes=\[Layer\]"):
         eq.load(path)
+    known = saved(np.linalg.slogdet, tmp_path / "known", np.eye(3))
+    assert known(np.eye(3)).logabsdet == 0
     pair, layer = eq.load(path, classes=[Pair, Layer])(X)
     assert type(pair) is Pair and type(layer) is Layer and layer.slope == 0.1
     agree(pair.first, X + 1)
