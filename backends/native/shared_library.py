@@ -16,9 +16,8 @@ from pathlib import Path
 
 from eqsat.saved import (
     CONSTANTS,
-    FACTORISATIONS,
-    FUNCTIONS,
     IMPORTS,
+    OF_BLAS,
     SEAL,
     PortableProgram,
     UnlinkedLibrary,
@@ -29,7 +28,6 @@ from eqsat.support import BackendError
 
 from .machine import Host, compile_ir, host
 
-_OF_NUMPY = {*FUNCTIONS, *FACTORISATIONS}
 _DATA = """\
 .section .rodata
 .balign 64
@@ -80,7 +78,7 @@ def c_library(
     libraries = (p.library, *p.shared)
     made = {name for b in libraries for name in b.exports}
     for name in sorted({n for b in libraries for n in b.imports} - made):
-        if name in _OF_NUMPY or name.startswith("numpy_"):
+        if name in OF_BLAS or name.startswith("numpy_"):
             raise BackendError(
                 f"a C library calls no functions of NumPy's, but this program calls "
                 f"{name.removeprefix('numpy_')!r}; Lowered.save writes such programs"

@@ -18,8 +18,7 @@ from eqsat.saved.description import (
     seal_of_library,
 )
 from eqsat.saved.numpy_functions import (
-    FACTORISATIONS,
-    FUNCTIONS,
+    OF_BLAS,
     SORT_KINDS,
     SORTED_DTYPES,
     BlasLibrary,

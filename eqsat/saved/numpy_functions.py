@@ -22,6 +22,9 @@ FACTORISATIONS = (
     *("dsyevd", "dgesdd", "dgeqrf", "dorgqr"),
 )
 """Of LAPACK, which the library holds too."""
+_HOLDING = ("blas_get_threads", "blas_set_threads")
+OF_BLAS = frozenset((*FUNCTIONS, *FACTORISATIONS, *_HOLDING))
+"""All names of :attr:`BlasLibrary.addresses`."""
 _ARRAY_TYPE, _GET_FUNCTIONS = 2, 365
 """Places in NumPy's table of C functions, which never move: the type of arrays, and
 ``_PyDataType_GetArrFuncs``."""

@@ -23,7 +23,7 @@ from eqsat.saved.description import (
     seal_of_code,
     seal_of_library,
 )
-from eqsat.saved.numpy_functions import blas_library, sorts
+from eqsat.saved.numpy_functions import OF_BLAS, blas_library, sorts
 from eqsat.saved.processor import features, processors, system
 from eqsat.saved.saved_file import Bytes, SavedFile, aligned
 from eqsat.saved.shared_object import SharedObject, process_address
@@ -32,9 +32,9 @@ from eqsat.support import (
     TABLE,
     ArgumentError,
     BackendError,
-    BoundsError,
     DTypeError,
     ForkLock,
+    NoResultError,
     ReadOnlyError,
     SavedProgramError,
     ShapeError,
@@ -200,11 +200,10 @@ def _function(name: str) -> int:
     :class:`BackendError`."""
     if name.startswith("numpy_"):
         found = sorts().get(name, 0)
+    elif name in OF_BLAS:  # another BLAS of the process may have the same names
+        found = blas_library().addresses.get(name, 0)
     else:
-        try:
-            found = process_address(name)
-        except ValueError:
-            found = blas_library().addresses.get(name, 0)
+        found = process_address(name)
     if not found:
         raise BackendError(
             f"a saved program calls {name!r}, which neither NumPy {np.__version__} nor "
@@ -223,7 +222,7 @@ class SavedProgram:
     texts and None must be those of that signature.
 
     Calls raise :class:`ArgumentError`, :class:`DTypeError` and :class:`ShapeError` for
-    other arguments, and :class:`BoundsError` where an argument has no result.
+    other arguments, and :class:`NoResultError` where an argument has no result.
     """
 
     def __init__(
@@ -382,9 +381,9 @@ class SavedProgram:
         failed = code.fault >= 0 and bool(arena[code.fault])
         self._arena[:] = [arena]
         if failed:
-            raise BoundsError(
-                f"{self.name}: an argument has no result, such as an index that is "
-                "outside of its array, or a matrix that cannot be factored"
+            raise NoResultError(
+                f"{self.name}: an argument has no result: an index is outside of its "
+                "array, or a matrix cannot be factored"
             )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,18 +63,13 @@ def write(
 @contextlib.contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of ``path`` when all is written."""
-    made = tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    )
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with made:
-            yield made  # type: ignore[misc]
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(made.name, 0o666 & ~mask)
-        os.replace(made.name, path)
+        with made.open("xb") as file:
+            yield file
+        made.replace(path)
     except BaseException:
-        os.unlink(made.name)
+        made.unlink(missing_ok=True)
         raise
 
 

@@ -84,7 +84,10 @@ class SharedObject:
     def address(self, name: str) -> int:
         """Where a function starts. Raises :class:`ValueError` for one that is not
         there."""
-        return _address(self._library, name)
+        found = _address(self._library, name)
+        if not found:
+            raise ValueError(f"a library without {name!r}")
+        return found
 
     def fill(self, names: Sequence[str], address_of: Callable[[str], int]) -> None:
         """Give the library what it calls."""
@@ -98,13 +101,11 @@ def _unload(handle: int, fd: int) -> None:
     os.close(fd)
 
 
-def _address(library: ctypes.CDLL, name: str) -> int:
-    try:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-    except AttributeError:
-        raise ValueError(f"a library without {name!r}") from None
-
-
 def process_address(name: str) -> int:
-    """Where a function of the C library starts. Raises :class:`ValueError`."""
+    """Where a function of the C library starts; 0 for one that it has not."""
     return _address(ctypes.CDLL(None), name)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    found = getattr(library, name, None)
+    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,13 +65,11 @@ def plain(value: Any, where: str) -> PlainValue:
     hold."""
     kind = "dtype" if isinstance(value, np.dtype) else type(value).__name__
     if kind in _PLAIN:
-        made = PlainValue(kind, _PLAIN[kind][0](value))
-        try:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            made = PlainValue(kind, _PLAIN[kind][0](value))
             again = made.value
-        except (ValueError, KeyError, TypeError):
-            again = made
-        if type(again) is type(value) and repr(again) == repr(value):
-            return made
+            if type(again) is type(value) and repr(again) == repr(value):
+                return made
     raise SavedProgramError(
         f"{where} is {an(repr(type(value).__name__))}, which a file of a saved program "
         "cannot hold; expected None, numbers, texts, bytes, dtypes, arrays, or lists, "

@@ -19,6 +19,7 @@ from eqsat.support.errors import (
     EqsatError,
     GraphError,
     MemoryLimitError,
+    NoResultError,
     OnnxError,
     OptionError,
     OptionWarning,

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from numpy.linalg import LinAlgError
+
 
 class EqsatError(Exception):
     """Base class of all errors of this library."""
@@ -91,6 +93,11 @@ class SavedProgramError(EqsatError, ValueError):
 
 class ArgumentError(EqsatError, TypeError):
     """A saved program is called with other arguments than it was saved for."""
+
+
+class NoResultError(EqsatError, IndexError, LinAlgError):
+    """An argument of a saved program has no result: an index is outside of its array,
+    or a matrix cannot be factored."""
 
 
 class BackendError(EqsatError, RuntimeError):
