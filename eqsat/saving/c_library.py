@@ -31,6 +31,11 @@ _KEYWORDS = set(
     "throw".split()
 )
 """Of C and C++."""
+_OWN = set(
+    "whole arena block buffers failed place memcpy free posix_memalign pthread_atfork "
+    "team_run team_forget at_start".split()
+) | {PROGRAM, CONSTANTS}  # fmt: skip
+"""Names in the text of the function."""
 _LINE = 64
 """Bytes of a cache line, where memory of results starts."""
 _ASKED = frozenset(
@@ -133,7 +138,7 @@ def save_library(
     """Write the library and its header, as :meth:`eqsat.Lowered.save_library` says."""
     library = Path(path)
     function = library.name.removesuffix(".so").removeprefix("lib")
-    if library.suffix != ".so" or not _is_name(function):
+    if library.suffix != ".so" or not _is_name(function) or function in _OWN:
         raise SavedProgramError(
             f"{path}: expected a name such as libffn.so, of which the function is "
             "called ffn"
@@ -166,12 +171,13 @@ def _is_name(name: str) -> bool:
 
 def _about(p: _Parameter) -> str:
     said = f"{p.name}: {p.type}, {p.way}"
-    return f"{said}: {p.path}" if p.path != p.name else said
+    path = p.path.replace("*/", "* /")
+    return f"{said}: {path}" if p.path != p.name else said
 
 
 def _parameters(calls: SavedCalls, inputs: Sequence[str]) -> list[_Parameter]:
     """The inputs and then the results, those that are an argument aside."""
-    taken: set[str] = set()
+    taken = _OWN | {f"r{k}" for k in range(len(calls.results))}
 
     def named(wanted: str) -> str:
         name = wanted if _is_name(wanted) else f"{wanted}_"

@@ -142,7 +142,8 @@ def module_of(
             functions.taken.discard(n)
             functions.define(n, value)
     said = f" Its constants lie in ``{kept}``." if arrays else ""
-    start = _START.format(name=calls.name, maker=made_by(), kept=said)
+    name = calls.name if calls.name.isidentifier() else "a function"
+    start = _START.format(name=name, maker=made_by(), kept=said)
     lines = [f"    {n} = _eqsat_kept[{n!r}]" for n in arrays]
     if arrays:
         load = f"np.load(Path(__file__).with_name({kept!r}), allow_pickle=False)"
@@ -185,7 +186,12 @@ def _function(calls: SavedCalls) -> str:
             raise SavedProgramError(
                 f"{calls.name!r} cannot be a module: its argument {p} has no name"
             )
-    lines = [f'"""{_title(calls)}"""']
+        if p in _OWN:
+            raise SavedProgramError(
+                f"{calls.name!r} cannot be a module: its argument {p} is called as "
+                "what the module uses; rename it"
+            )
+    lines = [repr(_title(calls))]
     arguments = iter(calls.arguments)
     given: list[str] = []
     for a in (*calls.positional, *calls.named):
@@ -195,22 +201,22 @@ def _function(calls: SavedCalls) -> str:
             reads = [f"if {a.name} is not ...:", *(f"    {line}" for line in reads)]
         lines += reads
     for i in calls.writes:
-        others = [n for n in given if n != f"a{i}"]
-        lines.append(f"_eqsat_apart(a{i}, [{', '.join(others)}])")
+        others = [n for n in given if n != given[i]]
+        lines.append(f"_eqsat_apart({given[i]}, [{', '.join(others)}])")
     count = len(calls.results)
-    results = [f"r{i}" for i in range(count)]
+    results = [f"_eqsat_r{i}" for i in range(count)]
     lines.append('with np.errstate(all="ignore"):')
     into = f"{', '.join(results)}{',' if count == 1 else ''} = " if count else ""
     lines.append(f"    {into}program({', '.join(given)})")
     first = count - len(calls.writes)
     for i, n in zip(calls.writes, results[first:], strict=True):
-        lines.append(f"a{i}[...] = {n}")
+        lines.append(f"{given[i]}[...] = {n}")
     values = [
         f"{n}[()]" if r.is_number else n
         for n, r in zip(results[:first], calls.results, strict=False)
     ]
     for k, i in calls.returned:
-        values[k] = f"a{i}"
+        values[k] = given[i]
     lines.append(f"return {_built(calls.returns, iter(values))}")
     body = "\n".join(f"    {line}" for line in lines)
     return f"def run({', '.join(params)}):\n{body}"
@@ -233,7 +239,7 @@ def _read(
         if a.digest:
             yield f"_eqsat_array({a.path!r}, {value}, {of}, {a.digest!r})"
         else:
-            given.append(f"a{len(given)}")
+            given.append(f"_eqsat_a{len(given)}")
             yield f"{given[-1]} = _eqsat_array({a.path!r}, {value}, {of})"
         return
     if tree.kind == VALUE:

@@ -79,8 +79,17 @@ def test_what_no_module_can_hold_is_named(tmp_path: Path) -> None:
     refused("bfloat16", lambda x: x + 1, X.astype(ml_dtypes.bfloat16))
     refused(r"scipy.special.j0", lambda x: scipy.special.j0(x), X)
     refused("argument args", lambda *args: args[0] + 1, X)
+    refused("argument np is called", lambda np: np + 1, X)
     with pytest.raises(eq.SavedProgramError, match=r"expected an identifier and \.py"):
         eq.jit(lambda x: x + 1).lower(X).save_module(tmp_path / "my-module.py")
+
+
+def test_a_module_keeps_the_names_of_arguments(tmp_path: Path) -> None:
+    key = 'a"""\n\\ */'
+    low = eq.jit(lambda a1, a0, r0: {"r": a1[key] - a0 * r0}).lower({key: X}, X, X)
+    low.save_module(tmp_path / "made.py")
+    got = imported(tmp_path / "made.py").run({key: X}, r0=X, a0=X + 1)
+    agree(got, {"r": X - (X + 1) * X}, rtol=1e-6)
 
 
 def test_calls_of_a_module_are_checked(tmp_path: Path) -> None:
@@ -195,10 +204,18 @@ def test_a_program_in_c_calls_it(tmp_path: Path) -> None:
 @on_linux
 def test_names_that_are_none_in_c_are_refused(tmp_path: Path) -> None:
     low = eq.jit(lambda x: x + 1).lower(X)
-    for name in ("my-lib.so", "libint.so", "lib.so", "ffn.dll"):
+    for name in ("my-lib.so", "libint.so", "lib.so", "ffn.dll", "libfree.so"):
         with pytest.raises(eq.SavedProgramError, match=r"such as libffn\.so"):
             low.save_library(tmp_path / name)
     low = eq.jit(lambda double, out: double + out).lower(X, X)
     low.save_library(tmp_path / "libadd.so")
     header = (tmp_path / "add.h").read_text()
+    low = eq.jit(lambda arena, r0: (arena + r0, 2 * r0)).lower(X, X + 1)
+    low.save_library(tmp_path / "libown.so")
+    made = [np.empty_like(X), np.empty_like(X)]
+    assert called(tmp_path / "libown.so", [X, X + 1, *made]) == 0
+    agree(made, [2 * X + 1, 2 * X + 2], rtol=1e-6)
+    low = eq.jit(lambda p: p["a */ b"] + 1).lower({"a */ b": X})
+    low.save_library(tmp_path / "libkey.so")
+    assert (tmp_path / "key.h").read_text().count("*/") == 1
     assert "add(const float *double_, const float *out_2, float *out);" in header
