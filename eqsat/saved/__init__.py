@@ -30,6 +30,6 @@ from eqsat.saved.numpy_functions import (
 from eqsat.saved.portable import CONSTANTS, PortableProgram, UnlinkedLibrary
 from eqsat.saved.processor import LEVELS, NATIVE, feature, features, processors, system
 from eqsat.saved.program import SavedProgram, digest_of, load
-from eqsat.saved.saved_file import section_of, write
+from eqsat.saved.saved_file import replaced, section_of, write
 from eqsat.saved.shared_object import IMPORTS, SEAL, is_possible
 from eqsat.saved.trees import ARRAY, VALUE, Tree, tree_of

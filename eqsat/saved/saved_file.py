@@ -51,9 +51,8 @@ def write(
     sections: Iterable[memoryview],
 ) -> None:
     """Write a file whole, or leave what was there. Raises :class:`OSError`."""
-    whole = Path(path)
     digest = hashlib.sha256(description).digest()
-    with _replaced(whole) as file:
+    with replaced(Path(path)) as file:
         file.write(_HEAD.pack(MAGIC, VERSION, 0, len(description), digest))
         file.write(description)
         for data in sections:
@@ -61,7 +60,7 @@ def write(
 
 
 @contextlib.contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
+def replaced(path: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of ``path`` when all is written."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:

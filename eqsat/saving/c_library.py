@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels import Program, backend_named
-from eqsat.saved import CONSTANTS, PROGRAM, ArrayType, PortableProgram, SavedCalls
+from eqsat.saved import (
+    CONSTANTS,
+    PROGRAM,
+    ArrayType,
+    PortableProgram,
+    SavedCalls,
+    replaced,
+)
 from eqsat.saving.calls import calls_of, made_by
 from eqsat.support import Options, SavedProgramError
 from eqsat.trace import Trace
@@ -152,7 +159,8 @@ def save_library(
     constants, offsets = _joined(made.constants)
     source = _glue(made, calls, parameters, declaration, offsets)
     data = backend.c_library(made, function, source, constants)
-    library.write_bytes(data)
+    with replaced(library) as file:  # another process may have the old one loaded
+        file.write(data)
     header = _HEADER.format(
         function=function,
         maker=made_by(),
