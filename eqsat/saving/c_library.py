@@ -19,7 +19,7 @@ from eqsat.saved import (
     SavedCalls,
     replaced,
 )
-from eqsat.saving.calls import calls_of, made_by
+from eqsat.saving.calls import best_first, calls_of, made_by
 from eqsat.support import Options, SavedProgramError
 from eqsat.trace import Trace
 
@@ -55,7 +55,8 @@ _HEADER = """\
 
 {about}
    Arrays lie in memory in the order of C, and their elements where their size wants
-   them. The function may be called from several threads at once.
+   them; memory of results is that of no other array. The function may be called from
+   several threads at once.
 
    Returns 0, or
      1  there is no memory for intermediate values: {bytes} bytes at most
@@ -152,6 +153,7 @@ def save_library(
         )
     calls = calls_of(trace, name)
     backend: Any = backend_named("native")
+    (cpu,) = best_first([cpu])
     made = backend.portable(program, options, cpu, alone=True)
     inputs = [program.names[t] for t in program.inputs]
     parameters = _parameters(calls, inputs)

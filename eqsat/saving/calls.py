@@ -1,13 +1,17 @@
-"""How the function of a trace is called, as plain data."""
+"""What the forms of a program have in common: how it is called, as plain data, and the
+processors that it is for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 import numpy as np
 
 from eqsat.saved import (
+    LEVELS,
+    NATIVE,
     ArrayType,
     NamedTree,
     SavedArgument,
@@ -16,9 +20,12 @@ from eqsat.saved import (
     digest_of,
     tree_of,
 )
-from eqsat.support import SavedProgramError
+from eqsat.support import OptionError, SavedProgramError, nearest
 from eqsat.terms import Term
 from eqsat.trace import Trace
+
+_BEST = [NATIVE, *reversed(LEVELS)]
+"""Processors that code can be for, the one with the most features first."""
 
 
 def calls_of(trace: Trace, name: str) -> SavedCalls:
@@ -80,3 +87,15 @@ def made_by() -> str:
         return f"eqsat {version('eqsat')}"
     except PackageNotFoundError:  # it runs from a source tree
         return "eqsat"
+
+
+def best_first(cpus: Iterable[str]) -> list[str]:
+    """Processors, the best one first. Raises :class:`OptionError`."""
+    named = [cpus] if isinstance(cpus, str) else [*cpus]
+    for cpu in named:
+        if cpu not in _BEST:
+            known = ", ".join(map(repr, _BEST))
+            raise OptionError(f"cpu={cpu!r}: expected {known}{nearest(cpu, _BEST)}")
+    if not named:
+        raise OptionError("cpu=(): expected one or more processors, such as 'native'")
+    return sorted(set(named), key=_BEST.index)

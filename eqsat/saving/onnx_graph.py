@@ -53,7 +53,7 @@ class _Model:
         program, helper = self.program, self.onnx.helper
         fixed = (*program.constants, *program.folded)
         known = _values(fixed)
-        kept = [self._tensor(self.names[t], np.asarray(known[t])) for t in fixed]
+        kept = [_tensor(self.onnx, self.names[t], np.asarray(known[t])) for t in fixed]
         for step in program.steps:
             if isinstance(step, View):
                 writer = _Nodes(self.onnx, f"{step.name}.")
@@ -88,9 +88,6 @@ class _Model:
     def _info(self, name: str, t: Term) -> Any:
         kind = _type(self.onnx, cast("np.dtype[Any]", t.dtype))
         return self.onnx.helper.make_tensor_value_info(name, kind, list(t.shape))
-
-    def _tensor(self, name: str, value: np.ndarray[Any, Any]) -> Any:
-        return _tensor(self.onnx, name, value)
 
     def _kernel(self, kernel: Kernel) -> None:
         """A call of the function of a kernel; equal ones have one."""

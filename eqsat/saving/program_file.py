@@ -11,8 +11,6 @@ import numpy as np
 
 from eqsat.kernels import Program, backend_named
 from eqsat.saved import (
-    LEVELS,
-    NATIVE,
     Description,
     PortableProgram,
     SavedCode,
@@ -24,12 +22,9 @@ from eqsat.saved import (
     system,
     write,
 )
-from eqsat.saving.calls import calls_of, made_by
-from eqsat.support import OptionError, Options, nearest
+from eqsat.saving.calls import best_first, calls_of, made_by
+from eqsat.support import Options
 from eqsat.trace import Trace
-
-_BEST = [NATIVE, *reversed(LEVELS)]
-"""Processors that code can be for, the one with the most features first."""
 
 
 def save(
@@ -42,7 +37,7 @@ def save(
 ) -> None:
     """Write the program of a trace as machine code, as :meth:`eqsat.Lowered.save`
     says."""
-    wanted = _checked(cpus)
+    wanted = best_first(cpus)
     calls = calls_of(trace, name)
     backend: Any = backend_named("native")
     sections = _Sections()
@@ -76,18 +71,6 @@ def save(
         tuple(sections.known),
     )
     write(path, description.to_json(), sections.data)
-
-
-def _checked(cpus: Iterable[str]) -> list[str]:
-    """Processors, the best one first. Raises :class:`OptionError`."""
-    named = [cpus] if isinstance(cpus, str) else [*cpus]
-    for cpu in named:
-        if cpu not in _BEST:
-            known = ", ".join(map(repr, _BEST))
-            raise OptionError(f"cpu={cpu!r}: expected {known}{nearest(cpu, _BEST)}")
-    if not named:
-        raise OptionError("cpu=(): expected one or more processors, such as 'native'")
-    return sorted(set(named), key=_BEST.index)
 
 
 def _code(cpu: str, p: PortableProgram) -> SavedCode:

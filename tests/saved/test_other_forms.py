@@ -207,6 +207,8 @@ def test_names_that_are_none_in_c_are_refused(tmp_path: Path) -> None:
     for name in ("my-lib.so", "libint.so", "lib.so", "ffn.dll", "libfree.so"):
         with pytest.raises(eq.SavedProgramError, match=r"such as libffn\.so"):
             low.save_library(tmp_path / name)
+    with pytest.raises(eq.OptionError, match="did you mean 'x86-64-v2'"):
+        low.save_library(tmp_path / "libf.so", cpu="x86-64v2")
     low = eq.jit(lambda double, out: double + out).lower(X, X)
     low.save_library(tmp_path / "libadd.so")
     header = (tmp_path / "add.h").read_text()
