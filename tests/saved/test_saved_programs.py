@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(not is_possible(), reason="not on this system")
 BY_LEVEL = "ffn product shared attention conv sort cholesky powers half".split()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_saved_program_computes_what_the_function_does(
     name: str, tmp_path: Path
