@@ -147,7 +147,8 @@ def flat(x: Any) -> list[Any]:
 
 
 def numbers(x: Any) -> Any:
-    return np.array(x.astype(mx.float64))
+    with mx.stream(mx.cpu):  # which alone has float64
+        return np.array(x.astype(mx.float64))
 
 
 def arguments(layer: Layer) -> list[Any]:
@@ -165,8 +166,9 @@ def in_float64(module: Any, args: list[Any]) -> list[Any]:
         is_float = isinstance(x, mx.array) and x.dtype == mx.float32
         return x.astype(mx.float64) if is_float else x
 
-    module.apply(wide)
-    return flat(module(*map(wide, args)))
+    with mx.stream(mx.cpu):
+        module.apply(wide)
+        return flat(module(*map(wide, args)))
 
 
 EPS = float(np.finfo(np.float32).eps)
