@@ -332,9 +332,11 @@ class Drawn:
         """The same with 1 in place of what is not finite."""
         with np.errstate(all="ignore"):
             arrays = tuple(
-                np.where(np.isfinite(_wide(a)), a, np.ones((), a.dtype))
-                if a.dtype in LIMIT
-                else a
+                (
+                    np.where(np.isfinite(_wide(a)), a, np.ones((), a.dtype))
+                    if a.dtype in LIMIT
+                    else a
+                )
                 for a in self.arrays
             )
         return replace(self, arrays=arrays)

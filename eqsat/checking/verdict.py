@@ -270,9 +270,11 @@ def _plain(case: Case) -> Case:
     """``case`` with 1 in place of what is not finite."""
     with np.errstate(all="ignore"):
         arrays = {
-            p: np.where(np.isfinite(case.rounded(p).astype(float)), a, 1)
-            if a.dtype.kind == "f"
-            else a
+            p: (
+                np.where(np.isfinite(case.rounded(p).astype(float)), a, 1)
+                if a.dtype.kind == "f"
+                else a
+            )
             for p, a in case.arrays.items()
         }
     numbers = {

@@ -413,6 +413,36 @@ def block(
 
 
 @demo.command()
+@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--dim", type=click.IntRange(1), default=384, show_default=True)
+@click.option("--heads", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--key-heads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--words", type=click.IntRange(1), default=4096, show_default=True)
+@click.option("--prompt", type=click.IntRange(1), default=32, show_default=True)
+@click.option("--tokens", type=click.IntRange(2), default=128, show_default=True)
+@_as_json
+@_clean_errors
+def generate(
+    layers: int,
+    dim: int,
+    heads: int,
+    key_heads: int,
+    words: int,
+    prompt: int,
+    tokens: int,
+    as_json: bool,
+) -> None:
+    """A decoder with random weights writes words; needs no network."""
+    from eqsat.demo import generate as demonstration
+
+    try:
+        sizes = demonstration.Sizes(layers, dim, heads, key_heads, words)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    _print(demonstration.run(sizes, prompt, tokens), demonstration.show, as_json)
+
+
+@demo.command()
 @click.option(
     "--sentences",
     "file",

@@ -358,7 +358,7 @@ class Question:
         left = self._left(rule)
         assert self.derivations is not None
         by_op = self.derivations.matcher.by_op
-        (root, *_) = left
+        root, *_ = left
         roots = by_op.get(root.op, ()) if isinstance(root, PatternNode) else ()
         graph = self.derivations.search.graph
         ops = sorted({op.name for op, _ in ops_of(left)})

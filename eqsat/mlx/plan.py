@@ -84,9 +84,11 @@ class GraphPlan:
             if o.name in known
         }
         self._steps: list[StepProgram | StepInMLX] = [
-            StepProgram(name, s, known, options)
-            if s.in_program
-            else StepInMLX(s, known)
+            (
+                StepProgram(name, s, known, options)
+                if s.in_program
+                else StepInMLX(s, known)
+            )
             for s in _steps(nodes, self.reasons, graph.outputs, known)
         ]
         self.programs = [s for s in self._steps if isinstance(s, StepProgram)]

@@ -115,7 +115,7 @@ def _see_through_flatten(graph: PrimitiveGraph) -> None:
     axes, and their elements lie in the same order."""
     flattened: dict[str, ArraySpec] = {}
     for node in graph.primitives:
-        (*_, first) = node.inputs or (None,)
+        *_, first = node.inputs or (None,)
         if first is None:
             continue
         if node.op == "Flatten" and len(node.outputs[0].shape) == 1:

@@ -241,9 +241,11 @@ def _starts(
     """States before the first step: those given, or zeros."""
     n = x.shape[0] if layout else x.shape[1]
     return [
-        np.zeros((count, n, hidden), x.dtype)
-        if s is None
-        else (np.swapaxes(s, 0, 1) if layout else s)
+        (
+            np.zeros((count, n, hidden), x.dtype)
+            if s is None
+            else (np.swapaxes(s, 0, 1) if layout else s)
+        )
         for s in given
     ]
 

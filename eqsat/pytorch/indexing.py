@@ -93,9 +93,13 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
     """Indices of all axes, which are those of the places but along one axis."""
     shape = indices.shape
     return tuple(
-        indices
-        if a == axis
-        else np.reshape(np.arange(n), [-1 if b == a else 1 for b in range(len(shape))])
+        (
+            indices
+            if a == axis
+            else np.reshape(
+                np.arange(n), [-1 if b == a else 1 for b in range(len(shape))]
+            )
+        )
         for a, n in enumerate(shape)
     )
 

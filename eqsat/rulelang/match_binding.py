@@ -73,7 +73,7 @@ def bound(side: Sequence[Pattern], numbers: Mapping[str, str]) -> set[str]:
                 found |= {e.head for e in own_exprs(p) if not e.args}
     for _ in list(computed):
         for e in computed:
-            (name, *more) = sorted(e.names - found) or [""]
+            name, *more = sorted(e.names - found) or [""]
             if name in floats and not more and solve(e, name, e) is not None:
                 found.add(name)
     return found

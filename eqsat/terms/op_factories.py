@@ -201,9 +201,11 @@ def _by_body(
         dtype = common_dtype(name, promotion, known)
         wide = np.dtype("f4") if dtype in HALF else dtype
         ready = [
-            a.astype(wide, copy=False)
-            if isinstance(a, np.ndarray) and i not in own
-            else a
+            (
+                a.astype(wide, copy=False)
+                if isinstance(a, np.ndarray) and i not in own
+                else a
+            )
             for i, a in enumerate(arrays)
         ]
         return np.asarray(body(*ready, **attrs)).astype(dtype, copy=False)[()]

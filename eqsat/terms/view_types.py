@@ -92,9 +92,9 @@ class ToShape:
             raise ShapeError(
                 f"{who}: shape {types[0][1]} cannot become {shape}{at(caller_line())}"
             )
-        return np.dtype(attrs[self.dtype_attr]) if self.dtype_attr else types[0][
-            0
-        ], shape
+        return (
+            np.dtype(attrs[self.dtype_attr]) if self.dtype_attr else types[0][0]
+        ), shape
 
     def egg(
         self, call: str, args: Sequence[str], attrs: Sequence[str]

@@ -237,9 +237,11 @@ def _any(name: str) -> bool:
 def _call(p: PatternNode, args: Sequence[str], names: dict[str, Any], like: str) -> str:
     """The code of a node; ``like`` is any value, for ops without arguments."""
     attrs = {
-        n: evaluate_attribute(v, names)
-        if not isinstance(v, tuple)
-        else tuple(evaluate_attribute(i, names) for i in v)
+        n: (
+            evaluate_attribute(v, names)
+            if not isinstance(v, tuple)
+            else tuple(evaluate_attribute(i, names) for i in v)
+        )
         for n, v in zip(p.op.attrs, p.attrs, strict=True)
     }
     if p.op is iota_op:

@@ -128,9 +128,11 @@ class Arguments:
         Constants count by ``id``, which holds for as long as they are alive.
         """
         types = tuple(
-            ("constant", id(leaf.given))
-            if leaf.constant
-            else (leaf.dtype, leaf.shape, isinstance(leaf.value, np.generic))
+            (
+                ("constant", id(leaf.given))
+                if leaf.constant
+                else (leaf.dtype, leaf.shape, isinstance(leaf.value, np.generic))
+            )
             for leaf in self.leaves
         )
         return self.structure, types, self.owner

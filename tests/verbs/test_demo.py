@@ -17,7 +17,7 @@ from small_models import small_batch, small_minilm
 
 import eqsat as eq
 from eqsat.command.cli import main
-from eqsat.demo import block, minilm, report, weights
+from eqsat.demo import block, generate, minilm, report, weights
 from eqsat.support.errors import EqsatError, OptionError
 
 LIMIT = {"float32": 1e-5, "float64": 1e-12}
@@ -265,3 +265,53 @@ def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "eqsat", "demo", "--help"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("Usage: eqsat demo")
+
+
+SMALL = generate.Sizes(layers=2, dim=32, heads=4, key_heads=2, words=50)
+
+
+def test_a_decoder_writes_what_plain_numpy_does() -> None:
+    """The caches double twice, and no word but the first in new ones compiles."""
+    model = generate.draw(SMALL)
+    prompt = np.arange(7) % SMALL.words
+    with eq.options(stats=True):
+        compiled = eq.jit(model.step)
+        found, _, shapes = generate.written(compiled, model, prompt, 130)
+        (counts,) = compiled.stats().functions
+    plain, _, _ = generate.written(model.step, model, prompt, 130)
+    assert found == plain and len({*found}) > 3
+    assert shapes == 4 and counts.compiles == shapes
+
+
+def test_a_prompt_at_once_is_a_prompt_word_by_word() -> None:
+    model = generate.draw(SMALL, seed=1)
+    prompt = np.array([3, 1, 4, 1, 5])
+    whole, single = model.caches(64), model.caches(64)
+    wanted = model.step(model.table, prompt, np.int64(0), whole)
+    for i in range(len(prompt)):
+        got = model.step(model.table, prompt[i : i + 1], np.int64(i), single)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    for a, b in zip(sum(whole, ()), sum(single, ()), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_generate_prints_json_alone_or_a_table() -> None:
+    sizes = "--layers 1 --dim 16 --heads 2 --key-heads 1 --words 30 --tokens 5".split()
+    record = json.loads(cli("demo", "generate", *sizes, "--json"))
+    assert record["same_words"] and record["programs"] == 2
+    text = cli("demo", "generate", *sizes)
+    for part in ("words a second", "2 programs", "the same words"):
+        assert part in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"layers": 0}, "layers=0: expected at least 1"),
+        ({"dim": 30}, "dim=30 is not a multiple of 2 times heads=6"),
+        ({"key_heads": 4}, "heads=6 is not a multiple of key_heads=4"),
+    ],
+)
+def test_sizes_of_decoders_that_do_not_fit(wrong: dict[str, int], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        generate.Sizes(**wrong)

@@ -99,10 +99,12 @@ def operand_shape(
         return shapes[first.name]
     dtype = rule.dtype or np.dtype("i8" if rule.dtypes == "any" else "f8")
     args = [
-        numbers.get(p, ())
-        if p in rule.numbers
-        else np.broadcast_to(
-            np.zeros((), bool if p in rule.masks else dtype), shapes[p]
+        (
+            numbers.get(p, ())
+            if p in rule.numbers
+            else np.broadcast_to(
+                np.zeros((), bool if p in rule.masks else dtype), shapes[p]
+            )
         )
         for p in rule.params
     ]

@@ -299,11 +299,11 @@ def _resized(base: Case, param: str, sizes: Mapping[str, int]) -> tuple[int, ...
     """The shape of an array with other sizes of its axes."""
     rank = base.arrays[param].ndim
     return tuple(
-        sizes[a] + (rank - i) % 3
-        if a == ROWS and a in sizes and n != 1
-        else sizes.get(a, n)
-        if a != ROWS
-        else n
+        (
+            sizes[a] + (rank - i) % 3
+            if a == ROWS and a in sizes and n != 1
+            else sizes.get(a, n) if a != ROWS else n
+        )
         for i, (n, a) in enumerate(axes_of(base, param))
     )
 

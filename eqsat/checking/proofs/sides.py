@@ -64,11 +64,13 @@ def _args(case: Case, dtype: Kind) -> list[Any]:
     """The numbers of a case, and arrays of its shapes."""
     own = loose(case.rule)
     return [
-        case.numbers[p]
-        if p in case.numbers
-        else np.broadcast_to(
-            np.zeros((), bool if p in case.rule.masks else dtype[p in own]),
-            case.arrays[p].shape,
+        (
+            case.numbers[p]
+            if p in case.numbers
+            else np.broadcast_to(
+                np.zeros((), bool if p in case.rule.masks else dtype[p in own]),
+                case.arrays[p].shape,
+            )
         )
         for p in case.rule.params
     ]
