@@ -1,19 +1,31 @@
 """``python -m bench torch_models``: architectures of the package transformers, small
-and with random weights, under ``torch.compile(backend="eqsat")`` and without."""
+and with random weights, under ``torch.compile(backend="eqsat")`` and without.
+
+Results and gradients are compared with those of the same model in float64. They may be
+as far from it as four times what PyTorch's own float32 is, and a few roundings. Calls
+of the rivals take turns, in another order each round.
+"""
 
 from __future__ import annotations
 
-import statistics
+import copy
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import click
+import numpy as np
 
-from bench.reports import Record, machine, write
+from bench.reports import Record, geometric_mean, machine, spread, write
+
+FACTOR = 4
+"""How many times as far from float64 as PyTorch's float32 a result may be."""
+ROUNDINGS = 8 * float(np.finfo(np.float32).eps)
+"""What it may be off besides, relative to the largest element."""
 
 SMALL = {
     "vocab_size": 99,
@@ -37,10 +49,12 @@ class Architecture:
     model: str
     config: Mapping[str, Any]
     takes: str = "tokens"
+    has_gradients: bool = False
+    """Whether its gradients are compared, too."""
 
 
 ARCHITECTURES = {
-    "bert": Architecture("encoder", "BertModel", SMALL),
+    "bert": Architecture("encoder", "BertModel", SMALL, has_gradients=True),
     "roberta": Architecture("encoder", "RobertaModel", SMALL),
     "distilbert": Architecture(
         "encoder",
@@ -48,8 +62,8 @@ ARCHITECTURES = {
         {"vocab_size": 99, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 96},
     ),
     "modernbert": Architecture("encoder", "ModernBertModel", SHARED),
-    "gpt2": Architecture("decoder", "GPT2LMHeadModel", GPT),
-    "llama": Architecture("decoder", "LlamaForCausalLM", SHARED),
+    "gpt2": Architecture("decoder", "GPT2LMHeadModel", GPT, has_gradients=True),
+    "llama": Architecture("decoder", "LlamaForCausalLM", SHARED, has_gradients=True),
     "mistral": Architecture("decoder", "MistralForCausalLM", SHARED),
     "qwen3": Architecture("decoder", "Qwen3ForCausalLM", SHARED),
     "gemma2": Architecture("decoder", "Gemma2ForCausalLM", SHARED),
@@ -58,7 +72,7 @@ ARCHITECTURES = {
     "t5": Architecture(
         "encoder and decoder", "T5Model", {**T5, "num_layers": 2}, "both"
     ),
-    "vit": Architecture("vision", "ViTModel", {**SMALL, **IMAGE}, "image"),
+    "vit": Architecture("vision", "ViTModel", {**SMALL, **IMAGE}, "image", True),
     "convnext": Architecture(
         "vision",
         "ConvNextModel",
@@ -96,6 +110,7 @@ ARCHITECTURES = {
             "decoder_start_token_id": 1,
         },
         "sound",
+        has_gradients=True,
     ),
     "wav2vec2": Architecture(
         "speech",
@@ -119,7 +134,28 @@ ARCHITECTURES = {
         "state space",
         "MambaForCausalLM",
         {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8},
+        has_gradients=True,
     ),
+    "mamba2": Architecture(
+        "state space",
+        "Mamba2ForCausalLM",
+        {
+            "vocab_size": 99,
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "state_size": 8,
+            "num_heads": 8,
+            "head_dim": 16,
+            "n_groups": 2,
+            "chunk_size": 8,
+        },
+    ),
+    "opt": Architecture(
+        "decoder",
+        "OPTForCausalLM",
+        {**SMALL, "ffn_dim": 96, "word_embed_proj_dim": 64, "pad_token_id": 0},
+    ),
+    "albert": Architecture("encoder", "AlbertModel", {**SMALL, "embedding_size": 32}),
 }
 
 
@@ -141,8 +177,9 @@ def inputs(kind: str) -> dict[str, Any]:
     return found[kind]
 
 
-def built(architecture: Architecture) -> Callable[..., Any]:
-    """A model with random weights, as a function of its inputs to tensors."""
+def built(architecture: Architecture) -> tuple[Any, Callable[..., Any]]:
+    """A model with random weights, and its call: a function of the model and its
+    inputs to the outputs."""
     import torch
     import transformers
 
@@ -152,10 +189,10 @@ def built(architecture: Architecture) -> Callable[..., Any]:
     is_cached = "use_cache" in model.config.to_dict()
     named = {"use_cache": False} if is_cached else {}
 
-    def call(**given: Any) -> Any:
+    def call(model: Any, **given: Any) -> Any:
         return model(**given, **named, return_dict=True)
 
-    return call
+    return model, call
 
 
 def tensors_of(found: Any) -> list[Any]:
@@ -167,57 +204,98 @@ def tensors_of(found: Any) -> list[Any]:
     return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
+def gradients(model: Any, outputs: list[Any]) -> list[Any]:
+    """Those of the mean square of all outputs, by each parameter that has one."""
+    model.zero_grad()
+    floats = [y for y in outputs if y.is_floating_point()]
+    sum((y * y).mean() for y in floats).backward()  # type: ignore[union-attr]
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
 def difference(found: list[Any], wanted: list[Any]) -> float:
-    """The largest difference of two lists of tensors, over the largest element."""
-    worst = 0.0
-    for a, b in zip(found, wanted, strict=True):
-        scale = max(float(b.abs().max()), 1e-30)
-        worst = max(worst, float((a - b).abs().max()) / scale)
-    return worst
+    """The largest difference of two lists of tensors, over the largest element of all:
+    gradients by biases of keys are 0 but for rounding."""
+    scale = max(float(b.abs().max()) for b in wanted)
+    return max(
+        float((a.to(b.dtype) - b).abs().max()) / max(scale, 1e-30)
+        for a, b in zip(found, wanted, strict=True)
+    )
 
 
-def median_s(call: Callable[[], Any], rounds: int) -> float:
-    """The median time of a call, in seconds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def errors(found: list[Any], eager: list[Any], exact: list[Any]) -> Record:
+    """How far results are from float64's, and how far they may be."""
+    most = FACTOR * difference(eager, exact) + ROUNDINGS
+    off = difference(found, exact)
+    return {"error": off, "bound": most, "is_right": off <= most}
 
 
 def measured(
-    architecture: Architecture, backends: tuple[str, ...], rounds: int
+    architecture: Architecture, backends: tuple[str, ...], rounds: int, threads: int
 ) -> Record:
     """What a model gives and takes under each backend."""
     import torch
     from torch._dynamo.utils import counters
 
+    import eqsat as eq
     import eqsat.pytorch
 
-    model = built(architecture)
+    options = {"eqsat": {"options": eq.Options(threads=threads)}}
+    model, call = built(architecture)
     given = inputs(architecture.takes)
+    wide = {n: x.double() if x.is_floating_point() else x for n, x in given.items()}
     record: Record = {"family": architecture.family, "model": architecture.model}
-    with torch.no_grad(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = tensors_of(model(**given))
-        record["eager_s"] = median_s(lambda: model(**given), rounds)
+        eager = tensors_of(call(model, **given))
+        other = copy.deepcopy(model).double()
+        exact = tensors_of(call(other, **wide))
+        calls = {"eager": lambda: call(model, **given)}
+        torch._dynamo.reset()
         for name in backends:
-            torch._dynamo.reset()
             counters.clear()
             eqsat.pytorch.fallbacks(clear=True)
-            compiled = torch.compile(model, backend=name)
-            start = time.perf_counter()
-            found = tensors_of(compiled(**given))
-            row: Record = {"first_s": time.perf_counter() - start}
-            row["difference"] = difference(found, wanted)
-            row["call_s"] = median_s(lambda call=compiled: call(**given), rounds)  # type: ignore[misc]
+            run = torch.compile(call, backend=name, options=options.get(name))
+            with torch.no_grad():
+                start = time.perf_counter()
+                found = tensors_of(run(model, **given))
+                row: Record = {"first_s": time.perf_counter() - start}
+            row |= errors(found, eager, exact)
             row["graph_breaks"] = sum(counters["graph_break"].values())
+            if architecture.has_gradients:
+                wanted = gradients(other, exact), gradients(model, eager)
+                exact, eager = (
+                    tensors_of(call(other, **wide)),
+                    tensors_of(call(model, **given)),
+                )
+                mine = gradients(model, tensors_of(run(model, **given)))
+                row["gradients"] = errors(mine, wanted[1], wanted[0])
             if name == "eqsat":
                 left = eqsat.pytorch.fallbacks()
                 row["fallbacks"] = {f"{f.op}: {f.reason}": f.times for f in left}
             record[name] = row
+            calls[name] = lambda run=run: run(model, **given)  # type: ignore[misc]
+        with torch.no_grad():
+            timed = interleaved(calls, rounds)
+    for name, seconds in timed.items():
+        record.setdefault(name, {})["call"] = spread(seconds)
     return record
+
+
+def interleaved(
+    calls: Mapping[str, Callable[[], Any]], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of each call, of so many rounds, each in another order."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(-2, rounds):  # the first two warm up
+        order = list(calls)
+        Random(i).shuffle(order)
+        for name in order:
+            start = time.perf_counter()
+            calls[name]()
+            spent = time.perf_counter() - start
+            if i >= 0:
+                found[name].append(spent)
+    return found
 
 
 @click.command("torch_models")
@@ -225,38 +303,68 @@ def measured(
 @click.option(
     "--inductor", is_flag=True, help="Inductor as well; it needs a C++ compiler."
 )
-@click.option("--rounds", default=20, help="Calls that are timed.")
+@click.option("--rounds", default=40, help="Calls that are timed.")
+@click.option("--threads", default=1, help="Of each of them.")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Results as JSON."
 )
 def torch_models(
-    names: tuple[str, ...], inductor: bool, rounds: int, out: Path | None
+    names: tuple[str, ...],
+    inductor: bool,
+    rounds: int,
+    threads: int,
+    out: Path | None,
 ) -> None:
     """Run models of transformers, small and with random weights, under eqsat."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
     backends = ("eqsat", "inductor") if inductor else ("eqsat",)
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    about = {**machine(), **versions, "threads": threads, "rounds": rounds}
     found: Record = {}
     for name in names or tuple(ARCHITECTURES):
-        found[name] = measured(ARCHITECTURES[name], backends, rounds)
+        found[name] = measured(ARCHITECTURES[name], backends, rounds, threads)
         click.echo(_line(name, found[name], backends))
-    if out is not None:
-        import torch
-        import transformers
+        if (
+            out is not None
+        ):  # after each, so that a run that ends early keeps what it has
+            write(out, {**about, "models": found})
+    for peer in ("eager", *backends[1:]):
+        ratios = [_median(r[peer]) / _median(r["eqsat"]) for r in found.values()]
+        click.echo(
+            f"eqsat is {geometric_mean(ratios):.2f} times as fast as {peer} "
+            f"(geometric mean of {len(ratios)}, {min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    wrong = [name for name, r in found.items() if not _is_right(r["eqsat"])]
+    if wrong:
+        raise click.ClickException(f"wrong results: {', '.join(wrong)}")
 
-        versions = {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
-        write(out, {**machine(), **versions, "rounds": rounds, "models": found})
+
+def _median(row: Record) -> float:
+    seconds: float = row["call"]["median_s"]
+    return seconds
+
+
+def _is_right(row: Record) -> bool:
+    return bool(row["is_right"] and row.get("gradients", row)["is_right"])
 
 
 def _line(name: str, record: Record, backends: tuple[str, ...]) -> str:
-    parts = [f"{name} ({record['family']}): eager {record['eager_s'] * 1e3:.2f} ms"]
+    eager = _median(record["eager"])
+    parts = [f"{name} ({record['family']}): eager {eager * 1e3:.2f} ms"]
     for backend in backends:
         row = record[backend]
+        mark = "" if _is_right(row) else " WRONG"
         parts.append(
-            f"{backend} {row['call_s'] * 1e3:.2f} ms, first {row['first_s']:.1f} s, "
-            f"difference {row['difference']:.1e}, {row['graph_breaks']} graph breaks"
+            f"{backend} {_median(row) * 1e3:.2f} ms, first {row['first_s']:.1f} s, error "
+            f"{row['error']:.1e} of {row['bound']:.1e}{mark}, {row['graph_breaks']} "
+            f"graph breaks"
         )
+        if "gradients" in row:
+            g = row["gradients"]
+            parts.append(f"  gradients: error {g['error']:.1e} of {g['bound']:.1e}")
     left = record["eqsat"]["fallbacks"]
     parts += [f"  stays in PyTorch: {n} × {what}" for what, n in left.items()]
     return "\n  ".join(parts)
