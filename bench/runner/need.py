@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from bench.workloads import Drawn, Workload, leaves
+from eqsat.checking import longest_sum
 from eqsat.kernels.cost_model import term_flops
-from eqsat.terms.op import Op
-from eqsat.terms.term import Term, postorder
+from eqsat.terms.term import postorder
 from eqsat.trace.open_composites import primitives
 from eqsat.trace.trace import trace
 
@@ -52,7 +51,7 @@ def need(w: Workload, drawn: Drawn, result: Any) -> Need:
     return Need(
         products * w.flops_share,
         sum(others for _, others in counted),
-        tuple(map(_longest_sum, outputs)),
+        tuple(map(longest_sum, outputs)),
         int(moved),
     )
 
@@ -70,19 +69,3 @@ def _products_both_ways(w: Workload, inputs: list[Any]) -> float:
             varied.add(t)
         found += term_flops(t)[0] * (1 + factors)
     return found
-
-
-def _longest_sum(output: Term) -> int:
-    return max(map(_terms_summed, postorder([primitives(output)])))
-
-
-def _terms_summed(term: Term) -> int:
-    """How many numbers each number of a reduction or product adds up."""
-    size = max(math.prod(term.shape), 1)
-    op = term.op
-    assert isinstance(op, Op)
-    if op.kind == "contract":
-        return int(term_flops(term)[0] / (2 * size))
-    if op.name in ("sum", "mean"):
-        return max(math.prod(term.args[0].shape) // size, 1)
-    return 1

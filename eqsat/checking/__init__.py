@@ -34,6 +34,15 @@ if TYPE_CHECKING:
         shuffled,
         values,
     )
+    from eqsat.checking.exactness import (
+        FACTOR,
+        FLOAT32_ROUNDING,
+        Evaluated,
+        bound,
+        longest_sum,
+        relative,
+        wide,
+    )
     from eqsat.checking.mutants import try_mutants
     from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.shrink import array_code

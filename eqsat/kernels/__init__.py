@@ -17,7 +17,14 @@ from eqsat.kernels.backend import (
 )
 from eqsat.kernels.buffer_plan import Slot
 from eqsat.kernels.calibrate import measure_cpu, measured, seconds
-from eqsat.kernels.cost_model import CPU, CostModel, Device, nbytes, read_bytes
+from eqsat.kernels.cost_model import (
+    CPU,
+    CostModel,
+    Device,
+    nbytes,
+    read_bytes,
+    term_flops,
+)
 from eqsat.kernels.decisions import decided, decides, rounds, zones
 from eqsat.kernels.fusion_state import (
     ATTENTION,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.table import ints, operator
-from eqsat.operator_table import writable
+from eqsat.operator_table import indexable, writable
 
 
 @operator("Slice", until=9)
@@ -44,7 +44,7 @@ def _sliced(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
 @operator("Gather")
 def gather(x: Any, indices: Any, *, axis: int) -> Any:
     """Slices of x at indices along an axis."""
-    return np.take(x, indices, axis=axis)
+    return np.take(indexable(x, indices), indices, axis=axis)
 
 
 @operator("GatherElements")
@@ -70,7 +70,7 @@ def _grid(shape: Any, extra: int) -> tuple[Any, ...]:
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     """Slices of x at the places that rows of ``indices`` name."""
     batch = _grid(x.shape[:batch_dims], indices.ndim - 1 - batch_dims)
-    return x[(*batch, *_columns(indices))]
+    return indexable(x, indices)[(*batch, *_columns(indices))]
 
 
 def _columns(indices: Any) -> tuple[Any, ...]:

@@ -144,7 +144,7 @@ def _check(name: str, type_: Any) -> Callable[[Any], Any]:
     sizes = None
     if type_.tensor_type.HasField("shape"):
         sizes = tuple(
-            d.dim_value if d.HasField("dim_value") else None
+            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
             for d in type_.tensor_type.shape.dim
         )
     return functools.partial(_check_array, name, dtype, sizes)

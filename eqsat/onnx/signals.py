@@ -52,7 +52,9 @@ def dft(
 def stft(
     x: Any, step: Any, window: Any = None, length: Any = None, *, onesided: int
 ) -> Any:
-    """Fourier transforms of windows of a signal."""
+    """Fourier transforms of windows of a signal, whose last axis may be left out where
+    it is real: torch writes it so."""
+    x = x[..., None] if x.ndim == 2 else x
     hop = number(step)
     n = number(length) if length is not None else window.shape[0]
     count = (x.shape[1] - n) // hop + 1
