@@ -37,6 +37,8 @@ FACTOR = 8.0
 FLOAT32_ROUNDING = 2.0**-24
 _WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128}
 """The dtype in which numbers of a kind are exact; those of ml_dtypes are of kind V."""
+_COUNTED = "iubU"
+"""Kinds of numbers, and text, whose elements differ or do not."""
 _finfo: Any = ml_dtypes.finfo
 """numpy.finfo that knows bfloat16."""
 
@@ -51,7 +53,7 @@ def relative(got: Array, exact: Array) -> float:
     bools; infinity for another shape, and where one alone is NaN or infinite."""
     if got.shape != exact.shape:
         return math.inf
-    if exact.dtype.kind in "iub":
+    if exact.dtype.kind in _COUNTED:
         return float(np.mean(got != exact)) if exact.size else 0.0
     got = wide(got)
     same = (got == exact) | ((got != got) & (exact != exact))
@@ -65,7 +67,7 @@ def relative(got: Array, exact: Array) -> float:
 def bound(plain_error: float, dtype: Any, terms: int) -> float:
     """The largest error that rounding explains, of a result in ``dtype`` that sums of
     so many ``terms`` were made for."""
-    if dtype.kind in "iub":
+    if dtype.kind in _COUNTED:
         return FACTOR * plain_error
     half_unit = float(_finfo(dtype).eps) / 2
     return FACTOR * max(plain_error, half_unit, FLOAT32_ROUNDING * math.sqrt(terms))

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
 import importlib.util
-import inspect
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from eqsat.command import shared
+from eqsat.command.functions import DTYPES, is_function
+from eqsat.command.inputs import read_specs
+from eqsat.command.model_commands import (
+    InputOptions,
+    bench,
+    check_model,
+    explain,
+    run,
+    with_inputs,
+)
+from eqsat.command.shared import clean_errors, parse_time
+from eqsat.command.targets import FunctionTarget, is_model
 from eqsat.support import TABLE, EqsatError, OptionError, counted
 
 if TYPE_CHECKING:
     from eqsat.checking import Finding, Report
     from eqsat.demo.report import Record
-    from eqsat.jit import Jit
     from eqsat.rulelang import Rule
-    from eqsat.trace import Spec
-
-DTYPES = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    "bool": "bool",
-    "c64": "complex64",
-    "c128": "complex128",
-}
-"""Short names of dtypes on the command line."""
-
-_SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[^:=]*):(?P<dtype>\w+)")
-_SHAPE = re.compile(r"\d+(x\d+)*")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,110 +39,12 @@ def main() -> None:
     """Find the cheapest program that computes what a NumPy function computes."""
 
 
-def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an error of this library as one message; ``--debug`` for its traceback."""
-
-    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    @functools.wraps(command)
-    def guarded(debug: bool, **options: Any) -> None:
-        try:
-            command(**options)
-        except EqsatError as error:
-            if debug:
-                raise
-            raise click.ClickException(str(error)) from error
-
-    return guarded
-
-
-_arguments = click.option(
-    "--arg",
-    "specs",
-    metavar="[NAME=]SHAPE:DTYPE",
-    multiple=True,
-    help="One argument, in order or by name: 512x768:f32, scalar:f32, mask=8x1:bool.",
-)
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+for command in (run, explain, bench):
+    main.add_command(command)
 
 
 @main.command()
-@click.argument("target", metavar="FILE.py:FUNC")
-@_arguments
-@click.option("--backend", help="Backend to compile for; the default chooses.")
-@click.option(
-    "--rules",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    help="A file of rules to use beside the stock rules.",
-)
-@click.option(
-    "--why",
-    metavar="KERNEL",
-    multiple=True,
-    help="Also show the rules that built each e-node of KERNEL.",
-)
-@click.option(
-    "--why-not",
-    metavar="RULE",
-    multiple=True,
-    help="Also show what stopped RULE.",
-)
-@_as_json
-@_clean_errors
-def explain(
-    target: str,
-    specs: tuple[str, ...],
-    backend: str | None,
-    files: tuple[str, ...],
-    why: tuple[str, ...],
-    why_not: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Show the kernels that FUNC becomes, their cost, and the rules behind them."""
-    function = find_function(target)
-    args, named = arguments(target, function, [parse_spec(s) for s in specs])
-    explanation = _compiled(function, backend, files).explain(*args, **named)
-    reasons = {rule: explanation.why_not(rule) for rule in why_not}
-    if not as_json:
-        texts = [
-            str(explanation),
-            *map(explanation.why, why),
-            *map(str, reasons.values()),
-        ]
-        click.echo("\n\n".join(texts))
-        return
-    record = explanation.record()
-    if why:
-        nodes = {kernel: explanation.derivation(kernel) for kernel in why}
-        record["why"] = {k: [asdict(n) for n in found] for k, found in nodes.items()}
-    if reasons:
-        record["why_not"] = {rule: reason.record() for rule, reason in reasons.items()}
-    click.echo(json.dumps(record, indent=1))
-
-
-def _compiled(
-    function: Callable[..., Any], backend: str | None, files: Sequence[str]
-) -> Jit:
-    """``function`` for a backend and with further rules; as it is where it is compiled
-    already and nothing is asked for."""
-    import eqsat as eq
-
-    known: Jit = function if isinstance(function, eq.Jit) else eq.jit(function)
-    if backend is None and not files:
-        return known
-    compiled: Jit = eq.jit(
-        known.fn,
-        backend=backend or known.backend.name,
-        rules=known.rules + eq.load_rules(*files) if files else known.rules,
-        options=known.options,
-        constants=known.constants,
-    )
-    return compiled
-
-
-@main.command()
-@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.argument("files", metavar="FILE…|MODEL", nargs=-1, required=True)
 @click.option(
     "--examples",
     type=click.IntRange(1),
@@ -160,7 +52,6 @@ def _compiled(
     show_default=True,
     help="Cases to draw for each rule.",
 )
-@click.option("--seed", default=0, show_default=True, help="Chooses the cases.")
 @click.option(
     "--lints/--no-lints", default=True, help="Whether to look for lints, the default."
 )
@@ -176,15 +67,18 @@ def _compiled(
     is_flag=True,
     help="Break each rule in many ways instead, and report what passes.",
 )
-@_as_json
-@_clean_errors
+@with_inputs
+@shared.backend
+@shared.as_json
+@clean_errors
 def check(
     files: tuple[str, ...],
     examples: int,
-    seed: int,
     lints: bool,
     jobs: int,
     mutants: bool,
+    inputs: InputOptions,
+    backend: str | None,
     as_json: bool,
 ) -> None:
     """Check the rules in FILEs, or in folders of them: compare both sides on drawn
@@ -193,13 +87,26 @@ def check(
     that FILEs define on every backend that is here, and compare their derivatives with
     central differences.
 
+    Or check MODEL, an .onnx file or FILE.py:FUNC: compare its outputs, and those of
+    ONNX Runtime if it is installed, with what the references of its ops make of the
+    same inputs in float64, within the bounds that rounding explains.
+
     Exits with status 1 when a rule or an op is refused: when its sides differ, when
-    the optimiser can never use it, or when a program computes something else.
+    the optimiser can never use it, or when a program computes something else; and when
+    an output of a model differs.
     """
     from eqsat.checking import report_of, show, with_bar
     from eqsat.command.rule_jobs import loaded, tested_in_order
 
-    rules = loaded(files)
+    models = [f for f in files if is_model(f) or is_function(f)]
+    _refuse_others(_OF_RULES if models else _OF_MODELS, bool(models))
+    if models:
+        if len(files) > 1:
+            raise click.UsageError(f"{models[0]} is a model; check one alone")
+        if not check_model(models[0], inputs, backend, as_json):
+            sys.exit(1)
+        return
+    rules, seed = loaded(files), inputs.seed
     if mutants:
         _show_mutants(rules, examples, seed, as_json)
         return
@@ -218,6 +125,23 @@ def check(
         show(report, Console())
     if not report.ok:
         sys.exit(1)
+
+
+_OF_RULES = frozenset("examples lints jobs mutants".split())
+_OF_MODELS = frozenset("specs input_files dims layout scale mean std backend".split())
+"""Options of ``check`` that are for the one or the other alone."""
+
+
+def _refuse_others(names: frozenset[str], is_model: bool) -> None:
+    """Raise ``click.UsageError`` where one of these options is given."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name)
+        if name in names and given is not click.core.ParameterSource.DEFAULT:
+            option, *_ = parameter.opts
+            what = "rules, and this is a model" if is_model else "models"
+            raise click.UsageError(f"{option} is for {what}")
 
 
 def _show_mutants(
@@ -242,8 +166,8 @@ def _show_mutants(
 @click.option("--backend", help="What to measure; the default backend if not given.")
 @click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
 @click.option("--reset", is_flag=True, help="Forget all measurements.")
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> None:
     """Measure this machine, and keep what kernels cost on it for the cost model."""
     from eqsat.kernels import backend_named, default_backend
@@ -270,18 +194,12 @@ def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> No
 
 @main.command()
 @click.argument("target", metavar="FILE.py:FUNC")
-@_arguments
-@click.option("--backend", help="Backend to compile for; the default chooses.")
-@click.option(
-    "--budget",
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="About how long: 60s, 5m.",
-)
+@shared.specs
+@shared.backend
+@shared.budget("60s")
 @click.option("--again", is_flag=True, help="Try what earlier runs tried, too.")
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def tune(
     target: str,
     specs: tuple[str, ...],
@@ -296,17 +214,15 @@ def tune(
     Arguments are drawn at random. What is found is kept for this device in the cache on
     disk, where later compiles find it; another run goes on where this one ended.
     """
-    from eqsat.command.drawn_arguments import drawn
     from eqsat.jit import tune as tuned
 
     seconds = parse_time(budget)
-    function = find_function(target)
-    args, named = arguments(target, function, [parse_spec(s) for s in specs])
-    jitted = _compiled(function, backend, ())
+    found = FunctionTarget(target, backend=backend)
+    args, named = found.bound(read_specs(specs), {}).drawn(0)
     decision = tuned(
-        jitted,
-        [drawn(a) for a in args],
-        {name: drawn(a) for name, a in named.items()},
+        found.jitted,
+        args,
+        named,
         seconds,
         lambda text: click.echo(text, err=True),
         resume=not again,
@@ -320,8 +236,8 @@ def tune(
 
 
 @main.command()
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def env(as_json: bool) -> None:
     """Show each option that is in force and where it comes from, the versions of what
     eqsat uses, and the folders.
@@ -342,8 +258,8 @@ def cache() -> None:
 
 
 @cache.command("info")
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def cache_info(as_json: bool) -> None:
     """Show where the cache lies, how much is in it, and how large it may grow."""
     from eqsat.support import disk_cache as kept
@@ -364,7 +280,7 @@ def cache_info(as_json: bool) -> None:
 
 
 @cache.command("clear")
-@_clean_errors
+@clean_errors
 def cache_clear() -> None:
     """Remove all that is kept."""
     from eqsat.support import disk_cache as kept
@@ -397,8 +313,8 @@ def demo() -> None:
     show_default=True,
     help="Layer norm and gelu, or RMS norm and SwiGLU.",
 )
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def block(
     layers: int, seq: int, dim: int, heads: int, lora: int, norm: str, as_json: bool
 ) -> None:
@@ -452,8 +368,8 @@ def generate(
 @click.option(
     "--dtype", type=click.Choice(["f32", "f64"]), default="f32", show_default=True
 )
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def minilm(file: Path | None, dtype: str, as_json: bool) -> None:
     """Embed sentences with all-MiniLM-L6-v2 (downloads 83 MB once)."""
     lines = _sentences(file) if file else None
@@ -493,121 +409,3 @@ def _print(record: Record, show: Callable[[Record, Any], None], as_json: bool) -
     from rich.console import Console
 
     show(record, Console())
-
-
-# -- the target and the arguments of `explain` and `tune` ------------------------------
-
-
-def find_function(target: str) -> Callable[..., Any]:
-    """The function that ``FILE.py:FUNC`` names, or ``click.BadParameter``."""
-    file, colon, name = target.rpartition(":")
-    if not colon or not file or not name.isidentifier():
-        raise _bad_target(
-            f"{target!r}: expected FILE.py:FUNC, such as model.py:forward"
-        )
-    path = Path(file)
-    if not path.is_file():
-        raise _bad_target(f"there is no file {file!r}; expected FILE.py:FUNC")
-    module = _load(path)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise _bad_target(_not_there(module, path, name))
-    found: Callable[..., Any] = function
-    return found
-
-
-def _bad_target(message: str) -> click.BadParameter:
-    return click.BadParameter(message, param_hint="FILE.py:FUNC")
-
-
-def _load(path: Path) -> ModuleType:
-    """Run a file as a module that, like a script, imports from its own folder."""
-    name = "eqsat_explained"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise _bad_target(f"{str(path)!r} is not a Python file; expected FILE.py:FUNC")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise EqsatError(
-            f"{path} does not load: {type(error).__name__}: {error}"
-        ) from error
-    return module
-
-
-def _not_there(module: ModuleType, path: Path, name: str) -> str:
-    own = [
-        n
-        for n, value in vars(module).items()
-        if callable(value) and not n.startswith("_") and not inspect.isclass(value)
-    ]
-    near = difflib.get_close_matches(name, own, n=3)
-    some = f"it has {', '.join(sorted(own)[:8])}" if own else "it defines none"
-    hint = f"did you mean {' or '.join(near)}?" if near else some
-    return f"{path} has no function {name!r}; {hint}"
-
-
-def parse_time(text: str) -> float:
-    """Seconds of ``60s``, ``5m`` or ``90``, or ``click.BadParameter``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|)", text)
-    if match is None:
-        raise click.BadParameter(
-            f"{text!r}: expected a time, such as 60s or 5m", param_hint="--budget"
-        )
-    return float(match[1]) * (60 if match[2] == "m" else 1)
-
-
-def parse_spec(text: str) -> tuple[str | None, Spec]:
-    """The name, or None, and the argument that ``[NAME=]SHAPE:DTYPE`` describes."""
-    from eqsat.trace import Spec
-
-    match = _SPEC.fullmatch(text)
-    if match is None:
-        raise _bad_spec(text, "")
-    name, shape, short = match["name"], match["shape"], match["dtype"]
-    dtype = DTYPES.get(short, short)
-    if dtype not in DTYPES.values():
-        raise _bad_spec(
-            text, f"{short!r} is not a dtype; known are {', '.join(DTYPES)}"
-        )
-    if shape != "scalar" and not _SHAPE.fullmatch(shape):
-        raise _bad_spec(text, f"{shape!r} is not a shape")
-    sizes = () if shape == "scalar" else tuple(map(int, shape.split("x")))
-    return name, Spec(sizes, dtype)
-
-
-def _bad_spec(text: str, why: str) -> click.BadParameter:
-    return click.BadParameter(
-        f"{text!r}: {why + '; ' if why else ''}expected [NAME=]SHAPE:DTYPE, such as "
-        f"512x768:f32, scalar:f32 or x=8:i64",
-        param_hint="--arg",
-    )
-
-
-def arguments(
-    target: str,
-    function: Callable[..., Any],
-    given: Sequence[tuple[str | None, Spec]],
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``given`` as positional and named arguments of ``function``."""
-    positional = [spec for name, spec in given if name is None]
-    named: dict[str, Spec] = {}
-    for name, spec in given:
-        if name in named:
-            raise click.BadParameter(f"{name!r} is given twice", param_hint="--arg")
-        if name is not None:
-            named[name] = spec
-    try:
-        signature = inspect.signature(function)
-    except ValueError:
-        return tuple(positional), named
-    try:
-        bound = signature.bind(*positional, **named)
-    except TypeError as error:
-        raise click.BadParameter(
-            f"{error}; {target} takes {signature}", param_hint="--arg"
-        ) from error
-    return bound.args, bound.kwargs

@@ -15,6 +15,7 @@ from importlib.metadata import (
 )
 from typing import Any
 
+from eqsat.command.shared import columns
 from eqsat.kernels import CPU, calibrate, measured
 from eqsat.support import (
     TABLE,
@@ -56,7 +57,7 @@ def text(found: dict[str, Any]) -> str:
     for name, o in found["options"].items():
         value = "wrong" if "error" in o else _shown(o["value"])
         rows.append((name, value, o["from"], o["variable"]))
-    lines = _columns(rows)
+    lines = columns(rows)
     lines += [o["error"] for o in found["options"].values() if "error" in o]
     for name, near in found["unknown_variables"].items():
         lines.append(f"{name} is no option{'; ' if near else ''}{near}")
@@ -67,7 +68,7 @@ def text(found: dict[str, Any]) -> str:
         *((f"{n} in", place) for n, place in found["folders"].items()),
         *((f"costs of {n}", origin) for n, origin in found["cost_models"].items()),
     ]
-    return "\n".join([*lines, "", *_columns([(n, _shown(v)) for n, v in rest])])
+    return "\n".join([*lines, "", *columns([(n, _shown(v)) for n, v in rest])])
 
 
 def _backends() -> list[str]:
@@ -97,14 +98,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "none"
     return "-" if value is None else str(value)
-
-
-def _columns(rows: list[Any]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _packages() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,6 +74,22 @@ class OnnxModel:
         finally:
             plan.called = None
 
+    def arrays(self) -> dict[str, tuple[Any, tuple[int | str | None, ...] | None]]:
+        """Dtype and sizes of each input that is an array. A size that is not fixed is
+        the axis's name, or None; sizes are None where any shape will do."""
+        return {
+            n: (dtype_of(t.tensor_type.elem_type, f"input {n!r}"), _sizes(t))
+            for n, t in self.inputs.items()
+            if t.WhichOneof("value") == "tensor_type"
+        }
+
+    def compiled_by(self, compile: Compile) -> OnnxModel:
+        """The same model with ``compile`` in the place of :func:`eqsat.jit`: it makes
+        of a function of arrays one that gives the same results."""
+        other = copy.copy(self)
+        other._compile, other._plans = compile, {}
+        return other
+
     def on_host(self) -> dict[str, str]:
         """Nodes that NumPy computes between programs, and why, as found so far."""
         plans = self._plans.values()
@@ -141,13 +158,26 @@ def _check(name: str, type_: Any) -> Callable[[Any], Any]:
     if kind != "tensor_type":
         raise OnnxError(f"input {name!r}: {kind} is not supported")
     dtype = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
-    sizes = None
-    if type_.tensor_type.HasField("shape"):
-        sizes = tuple(
-            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
-            for d in type_.tensor_type.shape.dim
-        )
+    sizes = _sizes(type_)
+    if sizes is not None:
+        sizes = tuple(n if isinstance(n, int) else None for n in sizes)
     return functools.partial(_check_array, name, dtype, sizes)
+
+
+def _sizes(type_: Any) -> tuple[int | str | None, ...] | None:
+    """Sizes of a tensor's axes: numbers, names or None; None for any shape. One below 0
+    is no size: some exporters write -1."""
+    tensor = type_.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        (
+            d.dim_value
+            if d.HasField("dim_value") and d.dim_value >= 0
+            else d.dim_param or None
+        )
+        for d in tensor.shape.dim
+    )
 
 
 def _check_sequence(name: str, check: Callable[[Any], Any], value: Any) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eqsat.command.cli import main, parse_spec
+from eqsat.command.cli import main
+from eqsat.command.functions import parse_spec
 from eqsat.support.errors import EqsatError
 
 MODEL = """
