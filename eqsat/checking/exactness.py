@@ -97,13 +97,12 @@ def exact_values(roots: Iterable[Term], inputs: Sequence[Any]) -> list[Array]:
     order = list(postorder(outputs))
     readers = Counter([*outputs, *(a for t in order for a in t.args)])
     values: dict[Term, Any] = {}
-    with np.errstate(all="ignore"):
-        for term in order:
-            values[term] = _exact(term, [values[a] for a in term.args], inputs)
-            for a in term.args:  # a network's values in float64 are large together
-                readers[a] -= 1
-                if not readers[a]:
-                    del values[a]
+    for term in order:
+        values[term] = _exact(term, [values[a] for a in term.args], inputs)
+        for a in term.args:  # a network's values in float64 are large together
+            readers[a] -= 1
+            if not readers[a]:
+                del values[a]
     return [np.asarray(values[t]) for t in outputs]
 
 
@@ -135,4 +134,5 @@ class Evaluated:
         traced = trace(self.fn, call)
         self.longest_sum = max(self.longest_sum, *map(longest_sum, traced.outputs))
         run = exact_values if self.exact else evaluate
-        return traced.unflatten(run(traced.outputs, call.arrays))
+        with np.errstate(all="ignore"):
+            return traced.unflatten(run(traced.outputs, call.arrays))

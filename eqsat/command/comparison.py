@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eqsat.command.peers import PEERS
-from eqsat.command.targets import Arguments, Runnable, find_target, flat, type_of
+from eqsat.command.targets import GivenArguments, Runnable, find_target, flat, type_of
 from eqsat.support import Array
 
 _PEER = "ONNX Runtime"
@@ -15,7 +15,7 @@ _PEER = "ONNX Runtime"
 
 def compare(
     text: str,
-    arrays: Callable[[Runnable], Arguments],
+    arrays: Callable[[Runnable], GivenArguments],
     backend: str | None,
     shows: bool,
 ) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _error(got: Array, like: Array, exact: Array) -> float | None:
 
 
 def _peer(
-    target: Runnable, arguments: Arguments
+    target: Runnable, arguments: GivenArguments
 ) -> tuple[dict[str, Array] | None, str]:
     """What ONNX Runtime gives; or None, and why."""
     if target.path is None:

@@ -22,7 +22,7 @@ from eqsat.command.inputs import (
 )
 from eqsat.command.shared import clean_errors, columns, parse_time
 from eqsat.command.targets import (
-    Arguments,
+    GivenArguments,
     Runnable,
     find_target,
     flat,
@@ -47,7 +47,7 @@ class InputOptions(NamedTuple):
     seed: int
     images: ImageOptions
 
-    def bound(self, target: Runnable) -> Arguments:
+    def bound(self, target: Runnable) -> GivenArguments:
         """The arguments; specs are not drawn yet."""
         given = read_specs(self.specs)
         read = read_files(self.files, target.wanted, self.images)
@@ -57,7 +57,7 @@ class InputOptions(NamedTuple):
             )
         return target.bound(given + read, read_dims(self.dims))
 
-    def arrays(self, target: Runnable) -> Arguments:
+    def arrays(self, target: Runnable) -> GivenArguments:
         """The arguments, all of them arrays."""
         return self.bound(target).drawn(self.seed)
 
@@ -206,7 +206,7 @@ def run(
     click.echo("\n".join(columns(rows)))
 
 
-def _each(arguments: Arguments) -> list[tuple[str, Any]]:
+def _each(arguments: GivenArguments) -> list[tuple[str, Any]]:
     return [
         *((str(i), np.asarray(a)) for i, a in enumerate(arguments.args)),
         *((n, np.asarray(a)) for n, a in arguments.named.items()),

@@ -23,17 +23,17 @@ Outputs = dict[str, Any]
 """Arrays by name, or lists of them."""
 
 
-class Arguments(NamedTuple):
-    """Arguments of a target: arrays or :class:`eqsat.Spec`."""
+class GivenArguments(NamedTuple):
+    """GivenArguments of a target: arrays or :class:`eqsat.Spec`."""
 
     args: tuple[Any, ...]
     named: dict[str, Any]
 
-    def drawn(self, seed: int) -> Arguments:
+    def drawn(self, seed: int) -> GivenArguments:
         """Arrays in the place of specs, of this seed."""
         rng = np.random.default_rng(seed)
         args = tuple(drawn(a, rng) for a in self.args)
-        return Arguments(args, {n: drawn(v, rng) for n, v in self.named.items()})
+        return GivenArguments(args, {n: drawn(v, rng) for n, v in self.named.items()})
 
 
 class Runnable(Protocol):
@@ -47,13 +47,13 @@ class Runnable(Protocol):
     def wanted(self) -> Sequence[InputType]:
         """Its inputs in order, as far as it declares them."""
 
-    def bound(self, given: Given, dims: Mapping[str, int]) -> Arguments:
+    def bound(self, given: Given, dims: Mapping[str, int]) -> GivenArguments:
         """Its arguments. Raises ``click.UsageError`` where they do not fit."""
 
-    def call(self, arguments: Arguments) -> Outputs:
+    def call(self, arguments: GivenArguments) -> Outputs:
         """Its outputs, as optimised."""
 
-    def explain(self, arguments: Arguments) -> list[Explanation]:
+    def explain(self, arguments: GivenArguments) -> list[Explanation]:
         """What optimising did, for each program."""
 
     def on_host(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Runnable(Protocol):
 
     def replaced(
         self, made: Callable[[Callable[..., Any]], Any]
-    ) -> Callable[[Arguments], Outputs]:
+    ) -> Callable[[GivenArguments], Outputs]:
         """The same with ``made`` of each function in the place of a compiled one."""
 
 
@@ -100,7 +100,7 @@ def shows_progress(as_json: bool) -> bool:
 def _chosen(
     threads: int | None, backend: str | None, files: Sequence[str]
 ) -> dict[str, Any]:
-    """Arguments of :func:`eqsat.jit`; only those that are asked for."""
+    """GivenArguments of :func:`eqsat.jit`; only those that are asked for."""
     import eqsat as eq
 
     found: dict[str, Any] = {}
@@ -155,17 +155,17 @@ class FunctionTarget:
         self.text = text
         self.jitted = _compiled(find_function(text), threads, backend, files)
 
-    def bound(self, given: Given, dims: Mapping[str, int]) -> Arguments:
+    def bound(self, given: Given, dims: Mapping[str, int]) -> GivenArguments:
         if dims:
             raise click.BadParameter(
                 "a function has no axes with names; give --arg", param_hint="--dim"
             )
-        return Arguments(*arguments(self.text, self.jitted.fn, given))
+        return GivenArguments(*arguments(self.text, self.jitted.fn, given))
 
-    def call(self, arguments: Arguments) -> Outputs:
+    def call(self, arguments: GivenArguments) -> Outputs:
         return _leaves(self.jitted(*arguments.args, **arguments.named))
 
-    def explain(self, arguments: Arguments) -> list[Explanation]:
+    def explain(self, arguments: GivenArguments) -> list[Explanation]:
         return [self.jitted.explain(*arguments.args, **arguments.named)]
 
     def on_host(self) -> dict[str, str]:
@@ -173,7 +173,7 @@ class FunctionTarget:
 
     def replaced(
         self, made: Callable[[Callable[..., Any]], Any]
-    ) -> Callable[[Arguments], Outputs]:
+    ) -> Callable[[GivenArguments], Outputs]:
         function = made(self.jitted.fn)
         return lambda given: _leaves(function(*given.args, **given.named))
 
@@ -196,7 +196,7 @@ class ModelTarget:
             for name, (dtype, sizes) in self.model.arrays().items()
         ]
 
-    def bound(self, given: Given, dims: Mapping[str, int]) -> Arguments:
+    def bound(self, given: Given, dims: Mapping[str, int]) -> GivenArguments:
         values: dict[str, Any] = {}
         for name, value in given:
             if name is None:
@@ -218,12 +218,12 @@ class ModelTarget:
                 f"{len(free)} more: {', '.join(free) or 'none'}"
             )
         values |= zip(free, rest, strict=False)
-        return Arguments((), fill(self.wanted, values, dims))
+        return GivenArguments((), fill(self.wanted, values, dims))
 
-    def call(self, arguments: Arguments) -> Outputs:
+    def call(self, arguments: GivenArguments) -> Outputs:
         return self.model.run(arguments.named)
 
-    def explain(self, arguments: Arguments) -> list[Explanation]:
+    def explain(self, arguments: GivenArguments) -> list[Explanation]:
         return self.model.explain(**arguments.named)
 
     def on_host(self) -> dict[str, str]:
@@ -231,7 +231,7 @@ class ModelTarget:
 
     def replaced(
         self, made: Callable[[Callable[..., Any]], Any]
-    ) -> Callable[[Arguments], Outputs]:
+    ) -> Callable[[GivenArguments], Outputs]:
         model = self.model.compiled_by(made)
         return lambda given: model.run(given.named)
 

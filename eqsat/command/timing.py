@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.command.peers import PEERS
 from eqsat.command.targets import (
-    Arguments,
+    GivenArguments,
     FunctionTarget,
     Outputs,
     Runnable,
@@ -32,7 +32,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 
 def time_sides(
     text: str,
-    arrays: Callable[[Runnable], Arguments],
+    arrays: Callable[[Runnable], GivenArguments],
     backend: str | None,
     threads: int | None,
     seconds: float,
@@ -101,14 +101,14 @@ def _cpus() -> int:
 
 def _others(
     target: Runnable, threads: int
-) -> dict[str, Callable[[], Callable[[Arguments], Outputs]]]:
+) -> dict[str, Callable[[], Callable[[GivenArguments], Outputs]]]:
     """Who else runs a target, each as what loads it."""
     if isinstance(target, FunctionTarget):
         return {"NumPy": lambda: target.replaced(lambda fn: fn)}
     path = target.path
     assert path is not None
 
-    def loaded(peer: str) -> Callable[[Arguments], Outputs]:
+    def loaded(peer: str) -> Callable[[GivenArguments], Outputs]:
         run = PEERS[peer](path, threads)
         return lambda given: run(given.named)
 
