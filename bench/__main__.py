@@ -20,6 +20,7 @@ from bench.runner.predict import predict
 from bench.runner.run import run
 from bench.runner.tune import tune
 from bench.standards.array_api import array_api
+from bench.standards.onnx_models import onnx_models
 from bench.standards.onnx_nodes import onnx_nodes
 from bench.standards.sklearn_calls import sklearn
 from bench.standards.torch_models import torch_models
@@ -43,6 +44,7 @@ for command in (
     gpu,
     minimax,
     npbench,
+    onnx_models,
     onnx_nodes,
     random_programs,
     recording,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,12 @@ from bench.workloads import Workload
 
 class Eqsat:
     """eqsat; its threads come from ``EQSAT_THREADS`` and, in NumPy's BLAS, from the
-    environment. Nothing is taken from a cache on disk, so that compiling is seen."""
+    environment. Nothing is taken from a cache on disk, so that compiling is seen,
+    unless the environment asks for it."""
 
     def __init__(self, threads: int, backend: str) -> None:
         os.environ["EQSAT_THREADS"] = str(threads)
-        os.environ["EQSAT_CACHE"] = "0"
+        os.environ.setdefault("EQSAT_CACHE", "0")
         import eqsat as eq
         from eqsat.kernels.backend import backend_named
 
@@ -40,3 +43,9 @@ class Eqsat:
             "cut_short": low.optimised.cut_short,
         }
         return Candidate(partial(compiled, *args), np.asarray, facts)
+
+    def model(self, path: Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        """A model of ONNX as a function of inputs by name."""
+        import eqsat as eq
+
+        return eq.from_onnx(path, backend=self.backend).run

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.peers import Candidate, UnsupportedWorkload
 from bench.workloads import Workload
+from eqsat.command.peers import Run, onnx_runtime, openvino
 
 
 class OnnxRuntime:
@@ -45,6 +47,10 @@ class OnnxRuntime:
         feed = {f"x{i}": a for i, a in enumerate(inputs)}
         return Candidate(lambda: session.run(None, feed), np.asarray)
 
+    def model(self, path: Path) -> Run:
+        """A model of ONNX as a function of inputs by name."""
+        return onnx_runtime(path, self.threads)
+
 
 class OpenVino:
     """OpenVINO's CPU plugin, in the precision of the workload."""
@@ -53,7 +59,7 @@ class OpenVino:
         import onnx
         import openvino
 
-        self.ov = openvino
+        self.ov, self.threads = openvino, threads
         self.core = openvino.Core()
         self.core.set_property("CPU", {"INFERENCE_NUM_THREADS": threads})
         self.versions = {
@@ -91,3 +97,7 @@ class OpenVino:
             return request.infer()
 
         return Candidate(call, lambda y: np.array(y[0]))
+
+    def model(self, path: Path) -> Run:
+        """A model of ONNX as a function of inputs by name."""
+        return openvino(path, self.threads)

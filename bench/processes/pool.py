@@ -49,8 +49,9 @@ class Gone(EqsatError):
 class Worker:
     """One peer's process. Use as a context."""
 
-    def __init__(self, peer: str, threads: int) -> None:
-        """Start the process; :meth:`greet` waits until it is ready."""
+    def __init__(self, peer: str, threads: int, **environ: str) -> None:
+        """Start the process, with more variables in its environment; :meth:`greet`
+        waits until it is ready."""
         self.peer, self.threads = peer, threads
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
@@ -59,7 +60,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             cwd=ROOT,
-            env=environment(threads),
+            env=environment(threads) | environ,
             bufsize=0,
         )
         confine(self.process.pid, threads)

@@ -31,7 +31,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcess:
-    """What one peer does with the requests ``load``, ``time`` and ``free``."""
+    """What one peer does with the requests ``load`` or ``model``, ``time`` and
+    ``free``."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -62,6 +63,30 @@ class WorkerProcess:
         _save(Path(out), [np.asarray(held.array(a)) for a in leaves(result)])
         self.held, self.rested, self.each = held, time.monotonic(), first_s
         return {"first_s": first_s, "facts": dict(held.facts)}
+
+    def model(self, path: str, inputs: str, out: str) -> Message:
+        """Load a model of ONNX, call it once on the arrays of the file ``inputs``, and
+        write its outputs to the file ``out``; both are an ``.npz``.
+
+        ``load_s`` are the seconds from the file to a function, ``first_s`` those of its
+        first call; ``cpu_s`` the processor seconds of both, of all threads.
+        """
+        with np.load(inputs) as arrays:
+            given = {name: arrays[name] for name in arrays.files}
+        peer: Any = self.peer
+        start, cpu = time.perf_counter(), time.process_time()
+        run = peer.model(Path(path))
+        loaded = time.perf_counter()
+        result = run(given)
+        end, cpu = time.perf_counter(), time.process_time() - cpu
+        np.savez(out, **result)
+        self.held = Candidate(lambda: run(given), np.asarray)
+        self.rested, self.each = time.monotonic(), end - loaded
+        return {
+            "load_s": loaded - start,
+            "first_s": end - loaded,
+            "cpu_s": cpu,
+        }
 
     def time(self, calls: int) -> Message:
         """Seconds of ``calls`` calls, results dropped.

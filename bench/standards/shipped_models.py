@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+NEAR = 1e-3
+"""How near ONNX Runtime is to float64: some of its functions round more often than the
+bounds of this project allow, and a model that is read wrongly is further away."""
 RATE = 16_000
 """Samples of a voice in a second."""
 
@@ -61,7 +64,9 @@ def words(height: int, width: int, text: str) -> Array:
     return np.asarray(image, np.float32)
 
 
-def batch(pixels: Array, scale: float = 1 / 255, mean: float = 0, std: float = 1) -> Any:
+def batch(
+    pixels: Array, scale: float = 1 / 255, mean: float = 0, std: float = 1
+) -> Any:
     """An image as a batch of one, channels first: (pixel × scale - mean) / std."""
     made = (pixels * np.float32(scale) - np.float32(mean)) / np.float32(std)
     return np.ascontiguousarray(made.transpose(2, 0, 1)[None])

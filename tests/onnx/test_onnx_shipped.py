@@ -15,10 +15,6 @@ pytest.importorskip("PIL")
 pytest.importorskip("sklearn")
 shipped = pytest.importorskip("bench.standards.shipped_models")
 
-NEAR = 1e-3
-"""How near ONNX Runtime is to float64: some of its functions round more often than the
-bounds of this project allow, and a model that is read wrongly is further away."""
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shipped.MODELS)
@@ -48,5 +44,5 @@ def test_a_model_that_a_package_ships(name: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for key, want in zip(f.outputs, session.run(None, inputs), strict=True):
-        assert relative(want, exact[key]) <= NEAR, key
+        assert relative(want, exact[key]) <= shipped.NEAR, key
         assert np.asarray(got[key]).dtype == want.dtype
