@@ -14,8 +14,8 @@ import numpy as np
 
 from eqsat.command.peers import PEERS
 from eqsat.command.targets import (
-    GivenArguments,
     FunctionTarget,
+    GivenArguments,
     Outputs,
     Runnable,
     find_target,

@@ -414,6 +414,24 @@ def _windows(
     return around, (kernel, extents, steps, gaps)
 
 
+def _joined(
+    join: Callable[[Any, Any], Any],
+    x: Any,
+    windows: tuple[Any, Any, Any, Any],
+    around: Sequence[tuple[int, int]],
+    fill: Any,
+) -> Any:
+    """All elements of every window, joined by what is associative: along one axis after
+    another, h + w of them for a window of h × w."""
+    for i, row in enumerate(zip(*windows, around, strict=True)):
+        each: list[Any] = [(1, n, 1, 1, (0, 0)) for n in x.shape[2:]]
+        each[i] = row
+        sizes, counts, steps, gaps, pads = zip(*each, strict=True)
+        padded = _padded(x, sizes, counts, steps, gaps, pads, fill)
+        x = functools.reduce(join, _views(padded, sizes, counts, steps, gaps))
+    return x
+
+
 @operator("MaxPool")
 def max_pool(
     x: Any,
@@ -431,10 +449,10 @@ def max_pool(
     given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     image, d = x.shape[2:], len(kernel_shape)
     around, rest = _windows(image, *given)
-    values = list(_views(_padded(x, *rest, around, _lowest(x)), *rest))
-    best = functools.reduce(np.maximum, values)
+    best = _joined(np.maximum, x, rest, around, _lowest(x))
     if call.outputs == 1:
         return best
+    values = list(_views(_padded(x, *rest, around, _lowest(x)), *rest))
     count = math.prod(image)
     order = image[::-1] if storage_order else image
     places = np.arange(count, dtype=np.int64).reshape(order)
@@ -463,14 +481,12 @@ def average_pool(
     given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     image, d = x.shape[2:], len(kernel_shape)
     around, rest = _windows(image, *given)
-    total = functools.reduce(np.add, _views(_padded(x, *rest, around, 0), *rest))
+    total = _joined(np.add, x, rest, around, 0)
     ones = np.ones((1, 1, *image), np.float64)
     if count_include_pad:
         ones = np.pad(ones, [(0, 0), (0, 0), *around], constant_values=1)
-        counted = _padded(ones, *rest, [(0, 0)] * d, 0)
-    else:
-        counted = _padded(ones, *rest, around, 0)
-    counts = functools.reduce(np.add, _views(counted, *rest))
+        around = [(0, 0)] * d
+    counts = _joined(np.add, ones, rest, around, 0)
     if counts.size and (counts == counts.flat[0]).all():
         return total / int(counts.flat[0])
     return total / counts.astype(x.dtype)
@@ -491,8 +507,7 @@ def lp_pool(
     """(Σ |x|ᵖ)^(1/p) of every window."""
     given = kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     around, rest = _windows(x.shape[2:], *given)
-    powers = _padded(np.abs(x) ** p, *rest, around, 0)
-    return functools.reduce(np.add, _views(powers, *rest)) ** (1 / p)
+    return _joined(np.add, np.abs(x) ** p, rest, around, 0) ** (1 / p)
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ def max_pool2d(x: Any, size: Any, stride: Any = None, padding: Any = 0) -> Any:
     """
     dtype = dtype_of(x) or np.dtype(float)
     low = np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-    return functools.reduce(maximum, _windows(x, size, stride, padding, low))
+    return _joined(maximum, x, size, stride, padding, low)
 
 
 def avg_pool2d(x: Any, size: Any, stride: Any = None, padding: Any = 0) -> Any:
@@ -32,25 +31,28 @@ def avg_pool2d(x: Any, size: Any, stride: Any = None, padding: Any = 0) -> Any:
     Arguments as of :func:`max_pool2d`.
     """
     h, w = _pair(size)
-    return divide(functools.reduce(add, _windows(x, size, stride, padding, 0)), h * w)
+    return divide(_joined(add, x, size, stride, padding, 0), h * w)
 
 
-def _windows(x: Any, size: Any, stride: Any, padding: Any, fill: Any) -> Iterator[Any]:
-    """For every place in a window, the elements that windows have there."""
+def _joined(join: Any, x: Any, size: Any, stride: Any, padding: Any, fill: Any) -> Any:
+    """All elements of every window, joined by what is associative: along one axis after
+    the other, h + w of them for a window of h × w."""
     (h, w), (sh, sw), (ph, pw) = map(_pair, (size, stride or size, padding))
-    rank = len(known_sizes("pool", x))
-    widths = [(0, 0)] * (rank - 2) + [(ph, ph), (pw, pw)]
-    padded = pad(x, widths, constant_values=fill)
-    height, width = known_sizes("pool", padded)[-2:]
+    *lead, height, width = known_sizes("pool", x)
+    height, width = height + 2 * ph, width + 2 * pw
     if h > height or w > width:
         raise ShapeError(
             f"pool: windows of {(h, w)} do not fit in images of {(height, width)}"
             f"{at(caller_line())}"
         )
     extents = (height - h) // sh + 1, (width - w) // sw + 1
-    for i in range(h):
-        for j in range(w):
-            yield window(padded, (i, j), extents, (sh, sw))
+    none = [(0, 0)] * len(lead)
+    high = pad(x, [*none, (ph, ph), (0, 0)], constant_values=fill)
+    rows = (extents[0], width - 2 * pw)
+    x = functools.reduce(join, (window(high, (i, 0), rows, (sh, 1)) for i in range(h)))
+    wide = pad(x, [*none, (0, 0), (pw, pw)], constant_values=fill)
+    parts = (window(wide, (0, j), extents, (1, sw)) for j in range(w))
+    return functools.reduce(join, parts)
 
 
 def _pair(value: Any) -> tuple[int, int]:
