@@ -24,6 +24,7 @@ from eqsat.kernels.cost_model import (
     nbytes,
     read_bytes,
     term_flops,
+    times_computed,
 )
 from eqsat.kernels.decisions import decided, decides, rounds, zones
 from eqsat.kernels.fusion_state import (

@@ -10,7 +10,7 @@ what is known at compile time is folded and free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
@@ -239,8 +239,8 @@ class CostModel:
             written: tuple[Type, ...] = body.types
         else:
             written = (term.type,)
-        steps, reads = account(term)
-        work = sum(self.arithmetic_s(*step) for step in steps)
+        steps, reads, times = account(term)
+        work = sum(self.arithmetic_s(*s) * n for s, n in zip(steps, times, strict=True))
         traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
         traffic += sum(self.device.traffic_s(n) for n in reads.values())
         if op is KERNEL:
@@ -300,9 +300,36 @@ Work = tuple[Op, tuple[Any, ...], tuple[Type, ...], Type]
 """One op of a kernel: attributes, types of its arguments, its own type."""
 
 
-def account(term: Term) -> tuple[list[Work], dict[Term, float]]:
-    """What the kernel of ``term`` does: its ops, and the bytes it reads of each
-    argument."""
+Reading = tuple[int, float]
+"""A value and which part of it is read."""
+
+
+def times_computed(
+    results: Iterable[int], readers: Iterable[tuple[int, bool, Iterable[Reading]]]
+) -> dict[int, float]:
+    """How many times a kernel computes each element of its values, once at least.
+
+    ``readers`` are its values, each behind those that read it, with whether it is a
+    view and what it reads of values inside. A view takes elements from where they are
+    not the reader's own, so that what it shows is computed for it once more; all other
+    readers take the same elements and share one computation.
+    """
+    shared, shown = dict.fromkeys(results, 1.0), dict[int, float]()
+    found: dict[int, float] = {}
+    for value, is_view, readings in readers:
+        n = shared.get(value, 0.0) + shown.get(value, 0.0)
+        found[value] = max(1.0, n)
+        for inside, part in readings:
+            if is_view:
+                shown[inside] = shown.get(inside, 0.0) + n * part
+            else:
+                shared[inside] = max(shared.get(inside, 0.0), n)
+    return found
+
+
+def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
+    """What the kernel of ``term`` does: its ops, the bytes it reads of each argument,
+    and how many times each op is computed."""
     op = term.op
     assert isinstance(op, Op)
     args = list(dict.fromkeys(term.args))
@@ -316,6 +343,7 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float]]:
     known = [a.type for a in args]
     reads = dict.fromkeys(args, 0.0)
     work: list[Work] = []
+    inside: list[tuple[int, bool, list[Reading]]] = []
     for inner, attrs, operands in steps:
         if inner is SCALAR:
             known.append((Weak.FLOAT, ()))
@@ -323,13 +351,21 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float]]:
         types = tuple(known[i] for i in operands)
         out = infer(inner, types, attrs)
         work.append((inner, attrs, types, out))
+        readings: list[Reading] = []
         for j, i in enumerate(operands):
-            if i < len(args) and operands.index(i) == j:
-                reads[args[i]] += read_bytes(inner, j, nbytes(types[j]), nbytes(out))
+            if operands.index(i) == j:
+                size = nbytes(types[j])
+                read = read_bytes(inner, j, size, nbytes(out))
+                readings.append((i, read / max(1.0, size)))
+                if i < len(args):
+                    reads[args[i]] += read
+        inside.append((len(known), inner in VIEWS, readings))
         known.append(out)
     for a in args:
         reads[a] = min(reads[a], shown_bytes(a))
-    return work, reads
+    ends = body.results if isinstance(body, KernelBody) else (len(known) - 1,)
+    times = times_computed(ends, reversed(inside))
+    return work, reads, [times[value] for value, *_ in inside]
 
 
 def prologue_bytes(body: KernelBody, work: Sequence[Work]) -> float:

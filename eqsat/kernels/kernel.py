@@ -155,7 +155,7 @@ def _kernel(
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
-    steps, reads = account(term)
+    steps, reads, _ = account(term)
     # Bare numbers are parts of a body: equal ones make equal kernels.
     args = tuple(a.type if a.op is not SCALAR else a for a in term.args)
     places = tuple(term.args.index(a) for a in term.args)

@@ -6,7 +6,7 @@ value (:mod:`eqsat.kernels.fusion_state`), what is read, and how long that takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from eqsat.kernels import (
     nbytes,
     read_bytes,
     refusal,
+    times_computed,
 )
 from eqsat.ops import VIEWS, broadcast_to_op
 from eqsat.search.extraction.dense_node import DenseNode
@@ -249,19 +250,29 @@ class Dense:
         if stuck is not None:
             return None
         leaves, views = 0, 0
-        arithmetic = 0.0
         reads: dict[int, float] = {}
         for k in order:
             inner = self.nodes[chosen[k]]
             views += inner.op in VIEWS
-            arithmetic += inner.arithmetic
             for kid, read in zip(inner.distinct, inner.reads, strict=True):
                 if kid not in chosen and not self.bare[kid]:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
+        times = times_computed(results, self._readings(order, chosen))
+        arithmetic = sum(self.nodes[chosen[k]].arithmetic * n for k, n in times.items())
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
         traffic = self._reading(leaves) + self._saved(part)
         return Closure(order, states, leaves, part, arithmetic, traffic, views)
+
+    def _readings(
+        self, order: Sequence[int], chosen: Mapping[int, int]
+    ) -> Iterator[tuple[int, bool, list[tuple[int, float]]]]:
+        """What classes read of others inside of a kernel, results first."""
+        for k in reversed(order):
+            inner = self.nodes[chosen[k]]
+            pairs = zip(inner.distinct, inner.reads, strict=True)
+            inside = [(j, r / max(1, self.size[j])) for j, r in pairs if j in chosen]
+            yield k, inner.op in VIEWS, inside
 
     def states(
         self, order: Iterable[int], chosen: Mapping[int, int]

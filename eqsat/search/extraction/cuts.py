@@ -271,7 +271,8 @@ class Cuts(Dense):
             twice = sub.body & body
             if twice:
                 both = sub.nodes & nodes
-                if both.bit_count() != twice.bit_count():
+                shows = (sub.nodes | nodes) & self._views
+                if shows or both.bit_count() != twice.bit_count():
                     return self._merged(n, subs)
                 arithmetic -= self._working(both)
             leaves |= sub.leaves
