@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import ml_dtypes
@@ -163,7 +164,12 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str) ->
 def constant_of_shape(sizes: Any, *, value: Any = None) -> Any:
     """One number, as often as a shape says."""
     one = np.zeros(1, np.float32) if value is None else value
-    return np.full(sized(ints(sizes) or (), one.dtype), one.reshape(-1)[0], one.dtype)
+    shape = sized(ints(sizes) or (), one.dtype)
+    if not math.prod(shape):
+        return np.empty(shape, one.dtype)
+    # in bytes, which nobody can write to: a program need not keep a copy
+    data = one.reshape(-1)[:1].tobytes() * math.prod(shape)
+    return np.frombuffer(data, one.dtype).reshape(shape)
 
 
 @operator("EyeLike")

@@ -196,12 +196,16 @@ def _run(
     lengths: Any,
     direction: str,
     starts: Sequence[Any],
-    step: Callable[[int, Any, tuple[Any, ...]], tuple[Any, ...]],
+    w: Any,
+    b: Any,
+    step_of: Callable[[int], Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]],
 ) -> tuple[Any, ...]:
     """Outputs of all steps and the last states, of one or two directions.
 
-    ``step`` takes the direction, an input and the states, each n × hidden. States are
-    kept where a sequence has ended.
+    ``step_of`` a direction gives what takes x Wᵀ + b of one step and the states, each
+    n × hidden. States are kept where a sequence has ended. The inputs of all steps are
+    one product, and what is made of weights is made once: a program holds each array
+    that it meets.
     """
     x = np.swapaxes(x, 0, 1) if layout else x
     length = x.shape[0]
@@ -212,10 +216,11 @@ def _run(
     for d in range(count):
         backward = direction == "reverse" or d == 1
         state = tuple(s[d] for s in starts)
+        inputs, step = x @ w[d].T + b[d], step_of(d)
         found: list[Any] = [None] * length
         order = range(length - 1, -1, -1) if backward else range(length)
         for t in order:
-            new = step(d, x[t], state)
+            new = step(inputs[t], state)
             h = new[0]
             if lengths is not None:
                 going = (t < lengths)[:, None]
@@ -286,12 +291,12 @@ def rnn(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step(d: int, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        f = rows[d][0]
-        return (f(cut(x @ w[d].T + state[0] @ r[d].T + (bw[d] + br[d]))),)
+    def step_of(d: int) -> Any:
+        f, rt = rows[d][0], r[d].T
+        return lambda x, state: (f(cut(x + state[0] @ rt)),)
 
     starts = _starts(x, layout, count, hidden, [h0])
-    return _run(x, layout, lengths, direction, starts, step)
+    return _run(x, layout, lengths, direction, starts, w, bw + br, step_of)
 
 
 @operator("GRU")
@@ -319,20 +324,25 @@ def gru(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step(d: int, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        (h,), (f, g) = state, rows[d]
-        of_x = x @ w[d].T + bw[d]
-        of_h = h @ r[d, : 2 * m].T + br[d, : 2 * m]
-        gates = f(cut(of_x[:, : 2 * m] + of_h))
-        z, reset = gates[:, :m], gates[:, m:]
-        if linear_before_reset:
-            new = of_x[:, 2 * m :] + reset * (h @ r[d, 2 * m :].T + br[d, 2 * m :])
-        else:
-            new = of_x[:, 2 * m :] + (reset * h) @ r[d, 2 * m :].T + br[d, 2 * m :]
-        return ((1 - z) * g(cut(new)) + z * h,)
+    def step_of(d: int) -> Any:
+        f, g = rows[d]
+        of_gates, of_new = r[d, : 2 * m].T, r[d, 2 * m :].T
+        b_gates, b_new = br[d, : 2 * m], br[d, 2 * m :]
+
+        def step(x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            (h,) = state
+            gates = f(cut(x[:, : 2 * m] + (h @ of_gates + b_gates)))
+            z, reset = gates[:, :m], gates[:, m:]
+            if linear_before_reset:
+                new = x[:, 2 * m :] + reset * (h @ of_new + b_new)
+            else:
+                new = x[:, 2 * m :] + (reset * h) @ of_new + b_new
+            return ((1 - z) * g(cut(new)) + z * h,)
+
+        return step
 
     starts = _starts(x, layout, count, m, [h0])
-    return _run(x, layout, lengths, direction, starts, step)
+    return _run(x, layout, lengths, direction, starts, w, bw, step_of)
 
 
 @operator("LSTM")
@@ -362,17 +372,23 @@ def lstm(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step(d: int, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        (h, c), (f, g, last) = state, rows[d]
-        gates = x @ w[d].T + h @ r[d].T + (bw[d] + br[d])
-        i, o, forget, new = (gates[:, k * m : (k + 1) * m] for k in range(4))
-        if p is not None:
-            i, forget = i + p[d, :m] * c, forget + p[d, 2 * m :] * c
-        i = f(cut(i))
-        keep = 1 - i if input_forget else f(cut(forget))
-        c = keep * c + i * g(cut(new))
-        o = f(cut(o if p is None else o + p[d, m : 2 * m] * c))
-        return o * last(c), c
+    def step_of(d: int) -> Any:
+        (f, g, last), rt = rows[d], r[d].T
+        peep = None if p is None else [p[d, k * m : (k + 1) * m] for k in range(3)]
+
+        def step(x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            h, c = state
+            gates = x + h @ rt
+            i, o, forget, new = (gates[:, k * m : (k + 1) * m] for k in range(4))
+            if peep is not None:
+                i, forget = i + peep[0] * c, forget + peep[2] * c
+            i = f(cut(i))
+            keep = 1 - i if input_forget else f(cut(forget))
+            c = keep * c + i * g(cut(new))
+            o = f(cut(o if peep is None else o + peep[1] * c))
+            return o * last(c), c
+
+        return step
 
     starts = _starts(x, layout, count, m, [h0, c0])
-    return _run(x, layout, lengths, direction, starts, step)
+    return _run(x, layout, lengths, direction, starts, w, bw + br, step_of)

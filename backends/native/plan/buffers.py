@@ -12,6 +12,7 @@ import numpy as np
 from eqsat.kernels import Kernel, Program, Slot, View, packed
 from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
+from eqsat.trace import is_immutable
 
 from ...interpret import Array, evaluate
 from ...loop_ir import (
@@ -24,6 +25,15 @@ from ...to_loops import (
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh
+
+
+def _kept(value: Any, dtype: np.dtype[Any]) -> Array:
+    """A constant's elements in order, in memory that nobody writes to: its own where
+    that is so already, as that of a model's file, else a copy."""
+    if isinstance(value, np.ndarray) and value.dtype == dtype:
+        if value.flags.c_contiguous and value.flags.aligned and is_immutable(value):
+            return value
+    return np.array(value, dtype, order="C")
 
 
 @dataclass(frozen=True)
@@ -63,8 +73,7 @@ class Places:
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
         values = evaluate(tuple(fixed), {})
         for t in fixed:
-            value = np.array(values[t], dtype=cast("np.dtype[Any]", t.dtype), order="C")
-            self.constant(value, t)
+            self.constant(_kept(values[t], cast("np.dtype[Any]", t.dtype)), t)
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
