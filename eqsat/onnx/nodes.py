@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -242,8 +243,7 @@ class ModelReader:
             node.body = self._expanded(own, proto)
             node.reads = tuple(filter(None, node.inputs))
             return node
-        schema = self._schema(node)
-        self._attributes(node, schema, proto, around)
+        self._attributes(node, self._schema(node).attributes, proto, around)
         if node.entry is None:
             node.proto = detached(proto)
         graphs = [g for v in node.attributes.values() for g in _graphs(v)]
@@ -253,12 +253,13 @@ class ModelReader:
         node.reads = tuple(reads)
         return node
 
-    def _schema(self, node: Node) -> Any:
+    def _schema(self, node: Node) -> _Schema:
+        """What the standard says of an operator; notes what computes it."""
         version = node.opsets.get(node.domain)
         if version is None:
             raise OnnxError(f"{node}: the model imports no opset of this domain")
         try:
-            schema = onnx.defs.get_schema(node.op, version, node.domain)
+            schema = _schema_of(node.op, version, node.domain)
         except onnx.defs.SchemaError as error:
             names = {
                 s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain
@@ -267,31 +268,28 @@ class ModelReader:
                 f"{node}: unknown operator{nearest(node.op, names - {node.op})}"
             ) from error
         if not node.domain and version < EARLIEST:
-            later = onnx.defs.get_schema(node.op, EARLIEST)
-            if later.since_version != schema.since_version:
+            later = _schema_of(node.op, EARLIEST, node.domain)
+            if later.since != schema.since:
                 raise OnnxError(
                     f"{node}: this operator has another meaning before opset {EARLIEST}"
                 )
-        node.entry = entry_for(node.domain, node.op, schema.since_version)
-        has_body = schema.has_function or schema.has_context_dependent_function
-        if node.entry is None and not has_body:
+        node.entry = entry_for(node.domain, node.op, schema.since)
+        if node.entry is None and not schema.has_body:
             raise OnnxError(f"{node}: operator is not supported")
-        node.alike = _alike(schema)
-        fits = (
-            schema.min_input <= len(node.inputs) <= schema.max_input
-            and schema.min_output <= len(node.outputs) <= schema.max_output
-        )
-        if not fits:
+        node.alike = schema.alike
+        (a, b), (c, d) = schema.inputs, schema.outputs
+        if not (a <= len(node.inputs) <= b and c <= len(node.outputs) <= d):
             raise OnnxError(
                 f"{node}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, "
-                f"expected {schema.min_input} to {schema.max_input} and "
-                f"{schema.min_output} to {schema.max_output}"
+                f"expected {a} to {b} and {c} to {d}"
             )
         return schema
 
-    def _attributes(self, node: Node, schema: Any, proto: Any, around: _Around) -> None:
-        """Read the attributes; those left out have the defaults of the schema."""
-        known = schema.attributes
+    def _attributes(
+        self, node: Node, known: Mapping[str, Any], proto: Any, around: _Around
+    ) -> None:
+        """Read the attributes; those left out have the defaults of the schema, of which
+        ``known`` are the attributes."""
         for a in proto.attribute:
             if a.name not in known:
                 raise OnnxError(
@@ -344,6 +342,32 @@ class ModelReader:
         if a.type == AttributeProto.TENSORS:
             return [array_of(t, self.folder, what) for t in value]
         raise OnnxError(f"{what}: {_KINDS.Name(a.type)} is not supported")
+
+
+class _Schema(NamedTuple):
+    """What is asked of a schema of ONNX, which makes all of it anew each time."""
+
+    since: int
+    has_body: bool
+    alike: tuple[int | None, ...]
+    inputs: tuple[int, int]
+    """The least and the most."""
+    outputs: tuple[int, int]
+    attributes: Mapping[str, Any]
+
+
+@functools.cache
+def _schema_of(op: str, version: int, domain: str) -> _Schema:
+    """Raises ``onnx.defs.SchemaError`` for an unknown operator."""
+    found: Any = onnx.defs.get_schema(op, version, domain)
+    return _Schema(
+        found.since_version,
+        found.has_function or found.has_context_dependent_function,
+        _alike(found),
+        (found.min_input, found.max_input),
+        (found.min_output, found.max_output),
+        found.attributes,
+    )
 
 
 def _alike(schema: Any) -> tuple[int | None, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
-from eqsat.onnx.run import Values, computed, execute, inline, within
+from eqsat.onnx.run import Values, computed, execute, inline, unheard, within
 from eqsat.onnx.table import UnknownValueError
 from eqsat.operator_table import frozen
 from eqsat.support import DTypeError, OnnxError, TraceError, at, caller_line
@@ -194,8 +194,9 @@ class Plan:
         def segment(*arrays: Any) -> list[Any]:
             values = {**self.graph.constants, **fixed}
             values.update(zip(names, arrays, strict=True))
-            for node in stage.nodes:
-                self._traced(node, values)
+            with unheard():
+                for node in stage.nodes:
+                    self._traced(node, values)
             return [values[n] for n in stage.writes]
 
         segment.__name__ = self.graph.name or "model"

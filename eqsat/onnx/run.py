@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +69,23 @@ def within(graph: ModelGraph, inputs: Sequence[Any], around: Values) -> Values:
 def execute(nodes: Iterable[Node], values: Values, body: Body) -> None:
     """Compute nodes in order; ``values`` has what they read, and gets what they
     give."""
-    for node in nodes:
-        found = computed(node, values, body)
-        values.update({n: v for n, v in zip(node.outputs, found, strict=False) if n})
+    with unheard():
+        for node in nodes:
+            found = computed(node, values, body)
+            pairs = zip(node.outputs, found, strict=False)
+            values.update({n: v for n, v in pairs if n})
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """No warnings of NumPy inside: what overflows in a model is meant to."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
-    """The outputs of one node.
+    """The outputs of one node, inside of :func:`unheard`.
 
     Raises :class:`OnnxError` with the node's name; :class:`UnknownValueError` goes
     through.
@@ -88,9 +99,7 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
         attributes = dict(node.attributes)
         if "call" in node.entry.parameters:
             attributes["call"] = Call(node, values, body)
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = node.entry.function(*args, **attributes)
+        found = node.entry.function(*args, **attributes)
     except OnnxError:
         raise
     except UnknownValueError as error:
