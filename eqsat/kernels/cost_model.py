@@ -18,7 +18,13 @@ from typing import Any
 
 from eqsat.kernels.fusion_state import opened
 from eqsat.kernels.target import Target
-from eqsat.ops import VIEWS, broadcast_to_op, reshape_op, slice_op, transpose_op
+from eqsat.ops import (
+    VIEWS,
+    broadcast_to_op,
+    reshape_op,
+    slice_op,
+    transpose_op,
+)
 from eqsat.support import EqsatError, Options
 from eqsat.terms import SCALAR, Lowering, Op, Term, Type, Weak, infer, postorder
 from eqsat.trace import KERNEL, RESULT, BodyStep, KernelBody
@@ -69,6 +75,12 @@ elements a ns, 8 flop each; copies in 1 MiB of L2, 32 MiB of L3, and memory."""
 _HIDDEN = 1e-3
 """Share of what a kernel does beside its slower part that it pays for: of two kernels
 that move as much, the one that computes less wins a tie."""
+
+
+_APART = 4.0
+"""How many times as long a value takes whose elements are wanted with steps between
+them along the last axis: what it reads comes element by element, and is put together to
+vectors."""
 
 
 def nbytes(type_: Type) -> float:
@@ -304,24 +316,32 @@ Reading = tuple[int, float]
 """A value and which part of it is read."""
 
 
+def times_shown(op: Op, attrs: tuple[Any, ...]) -> float:
+    """How many times an op that reads an element has it computed for itself alone; 0
+    where it shares what the other readers of it have."""
+    if op not in VIEWS:
+        return 0.0
+    return _APART if op is slice_op and attrs[-1][-1] not in (0, 1) else 1.0
+
+
 def times_computed(
-    results: Iterable[int], readers: Iterable[tuple[int, bool, Iterable[Reading]]]
+    results: Iterable[int], readers: Iterable[tuple[int, float, Iterable[Reading]]]
 ) -> dict[int, float]:
     """How many times a kernel computes each element of its values, once at least.
 
-    ``readers`` are its values, each behind those that read it, with whether it is a
-    view and what it reads of values inside. A view takes elements from where they are
-    not the reader's own, so that what it shows is computed for it once more; all other
-    readers take the same elements and share one computation.
+    ``readers`` are its values, each behind those that read it, with their
+    :func:`times_shown` and what they read of values inside. A view takes elements from
+    where they are not the reader's own, so that what it shows is computed for it once
+    more; all other readers take the same elements and share one computation.
     """
     shared, shown = dict.fromkeys(results, 1.0), dict[int, float]()
     found: dict[int, float] = {}
-    for value, is_view, readings in readers:
+    for value, alone, readings in readers:
         n = shared.get(value, 0.0) + shown.get(value, 0.0)
         found[value] = max(1.0, n)
         for inside, part in readings:
-            if is_view:
-                shown[inside] = shown.get(inside, 0.0) + n * part
+            if alone:
+                shown[inside] = shown.get(inside, 0.0) + alone * n * part
             else:
                 shared[inside] = max(shared.get(inside, 0.0), n)
     return found
@@ -343,7 +363,7 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
     known = [a.type for a in args]
     reads = dict.fromkeys(args, 0.0)
     work: list[Work] = []
-    inside: list[tuple[int, bool, list[Reading]]] = []
+    inside: list[tuple[int, float, list[Reading]]] = []
     for inner, attrs, operands in steps:
         if inner is SCALAR:
             known.append((Weak.FLOAT, ()))
@@ -359,7 +379,7 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
                 readings.append((i, read / max(1.0, size)))
                 if i < len(args):
                     reads[args[i]] += read
-        inside.append((len(known), inner in VIEWS, readings))
+        inside.append((len(known), times_shown(inner, attrs), readings))
         known.append(out)
     for a in args:
         reads[a] = min(reads[a], shown_bytes(a))

@@ -78,13 +78,33 @@ def stored_bytes(t: Term) -> float:
     return least
 
 
+def wanted(t: Term, inside: list[Term], results: list[Term]) -> float:
+    """How many times each element of ``t`` is wanted, for each reader anew: by index
+    maps in places of their own, four times where they step along the last axis, and
+    once by all that want it where they are themselves."""
+    here = [1.0] if t in results else []
+    apart = 0.0
+    for reader in inside:
+        if t in reader.args:
+            n = wanted(reader, inside, results)
+            if reader.op.name not in INDEX_MAPS:
+                here.append(n)
+                continue
+            steps = dict(zip(reader.op.attrs, reader.attrs, strict=True)).get("steps")
+            gathered = 4.0 if steps and steps[-1] not in (0, 1) else 1.0
+            apart += gathered * n * bytes_read(reader, 0) / max(1.0, t.nbytes)
+    return max(here, default=0.0) + apart
+
+
 def seconds(kernel: Kernel, device: Device) -> float:
     """The price of a kernel on a device."""
     inside, results = body_terms(kernel)
-    work = sum((flops_of(t) for t in inside), Counter())
-    arithmetic = work["products"] / device.flops_per_s
-    arithmetic += work["others"] / device.map_flops_per_s
-    arithmetic += len(inside) * device.step_s
+    arithmetic = 0.0
+    for t in inside:
+        work = flops_of(t)
+        each = work["products"] / device.flops_per_s
+        each += work["others"] / device.map_flops_per_s + device.step_s
+        arithmetic += each * max(1.0, wanted(t, inside, results))
     read: dict[Term, float] = {}
     for t in inside:
         for a in dict.fromkeys(t.args):

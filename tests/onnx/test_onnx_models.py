@@ -373,3 +373,71 @@ def test_models_with_parts_on_the_host_refuse_tracing() -> None:
     np.testing.assert_array_equal(f(x), [[1, 2]])
     with pytest.raises(eq.EqsatError, match="NonZero"):
         eq.jit(lambda x: f(x))(x)
+
+
+def test_tables_of_the_model_are_indexed_in_the_program() -> None:
+    table = RNG.standard_normal((9, 4), np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["rows"]),
+        helper.make_node("Unsqueeze", ["i", "last"], ["pairs"]),
+        helper.make_node("GatherND", ["table", "pairs"], ["same"]),
+        helper.make_node("Sub", ["rows", "same"], ["none"]),
+        helper.make_node("Exp", ["rows"], ["y"]),
+    ]
+    outputs = [value("y", None), value("none", None)]
+    initial = {"table": table, "last": np.array([-1])}
+    f = eq.from_onnx(model(nodes, [value("i", [5], INT)], outputs, initial))
+    i = np.array([0, 8, -1, 3, 3])
+    y, none = f(i)
+    np.testing.assert_allclose(y, np.exp(table[i]), rtol=1e-6)
+    assert not none.any() and not f.on_host()
+
+
+def test_spectra_of_signals_without_a_last_axis() -> None:
+    nodes = [helper.make_node("STFT", ["x", "hop", "w"], ["y"], onesided=1)]
+    initial = {"hop": np.array(8), "w": np.hanning(16).astype(np.float32)}
+    f = eq.from_onnx(model(nodes, [value("x", [2, 64])], [value("y", None)], initial))
+    x = RNG.standard_normal((2, 64), np.float32)
+    frames = np.stack([x[:, i : i + 16] for i in range(0, 49, 8)], 1)
+    want = np.fft.rfft(frames * initial["w"])
+    np.testing.assert_allclose(f(x)[..., 0], want.real, atol=1e-5)
+    np.testing.assert_allclose(f(x)[..., 1], want.imag, atol=1e-5)
+
+
+def test_a_size_below_0_is_any_size() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    f = eq.from_onnx(model(nodes, [value("x", [-1, 3])], [value("y", None)]))
+    assert f.arrays() == {"x": (np.float32, (None, 3))}
+    assert f(np.ones((5, 3), np.float32)).shape == (5, 3)
+
+
+@pytest.mark.parametrize("op, gates", [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_weights_of_a_recurrent_network_are_in_a_program_once(
+    op: str, gates: int
+) -> None:
+    n, m = 6, 8
+    initial = {
+        "w": RNG.standard_normal((1, gates * m, n), np.float32),
+        "r": RNG.standard_normal((1, gates * m, m), np.float32),
+    }
+    nodes = [helper.make_node(op, ["x", "w", "r"], ["", "h"], hidden_size=m)]
+    f = eq.from_onnx(model(nodes, [value("x", [9, 2, n])], [value("h", None)], initial))
+    x = RNG.standard_normal((9, 2, n), np.float32)
+    assert f(x).shape == (1, 2, m) and not f.on_host()
+    (plan,) = f._plans.values()
+    (jitted,) = plan._jitted.values()
+    program = jitted.lower(x).program
+    held = sum(np.prod(t.shape) for t in (*program.constants, *program.folded))
+    weights = gates * m * (n + m)
+    assert held < 2.5 * weights
+
+
+def test_pools_of_every_kind_against_their_windows() -> None:
+    x = RNG.standard_normal((2, 3, 11, 9), np.float32)
+    pads = {"kernel_shape": [3, 4], "strides": [2, 1], "pads": [1, 2, 0, 1]}
+    wide = np.pad(x, [(0, 0), (0, 0), (1, 0), (2, 1)], constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 4), (2, 3))[:, :, ::2]
+    for op, want in (("MaxPool", np.nanmax), ("AveragePool", np.nanmean)):
+        nodes = [helper.make_node(op, ["x"], ["y"], **pads)]
+        f = eq.from_onnx(model(nodes, [value("x", None)], [value("y", None)]))
+        np.testing.assert_allclose(f(x), want(windows, (-2, -1)), rtol=1e-5, atol=1e-6)

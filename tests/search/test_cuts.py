@@ -360,3 +360,19 @@ def test_joins_of_many_arrays(n: int) -> None:
         fast = eq.jit(f)
         np.testing.assert_allclose(fast(*arrays), f(*arrays), rtol=1e-6)
         assert len(fast.lower(*arrays).program.kernels) <= n + 2
+
+
+def test_what_overlapping_views_show_is_computed_once() -> None:
+    """In one kernel the powers would be computed for each window that they are in."""
+
+    def normed(x: Any) -> Any:
+        return x / (1 + x * x) ** 0.75
+
+    x = draw(1, 8, 40, 40)
+    for size, stride in ((3, 1), (3, 2), (2, 1)):
+        low = lowered(lambda x, n=size, s=stride: ops.max_pool2d(normed(x), n, s), x)
+        first, *rest = [k.name for k in low.program.kernels]
+        assert "power" in first and 1 <= len(rest) <= 2
+        assert not any("power" in name for name in rest)
+    together = lowered(lambda x: normed(x[..., 1:]) + x[..., :-1], x)
+    assert len(together.program.kernels) == 1

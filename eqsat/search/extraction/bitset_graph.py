@@ -20,6 +20,7 @@ from eqsat.kernels import (
     read_bytes,
     refusal,
     times_computed,
+    times_shown,
 )
 from eqsat.ops import VIEWS, broadcast_to_op
 from eqsat.search.extraction.dense_node import DenseNode
@@ -266,13 +267,13 @@ class Dense:
 
     def _readings(
         self, order: Sequence[int], chosen: Mapping[int, int]
-    ) -> Iterator[tuple[int, bool, list[tuple[int, float]]]]:
+    ) -> Iterator[tuple[int, float, list[tuple[int, float]]]]:
         """What classes read of others inside of a kernel, results first."""
         for k in reversed(order):
             inner = self.nodes[chosen[k]]
             pairs = zip(inner.distinct, inner.reads, strict=True)
             inside = [(j, r / max(1, self.size[j])) for j, r in pairs if j in chosen]
-            yield k, inner.op in VIEWS, inside
+            yield k, times_shown(inner.op, inner.attrs), inside
 
     def states(
         self, order: Iterable[int], chosen: Mapping[int, int]

@@ -17,7 +17,16 @@ from itertools import product
 from math import prod
 
 from eqsat.egraph import Budget
-from eqsat.kernels import LEAF, LIBRARY, LIGHT, PLAIN, VIEW, State, refusal
+from eqsat.kernels import (
+    LEAF,
+    LIBRARY,
+    LIGHT,
+    PLAIN,
+    VIEW,
+    State,
+    refusal,
+    times_shown,
+)
 from eqsat.ops import VIEWS
 from eqsat.search.extraction.bitset_graph import Dense, bits
 from eqsat.search.extraction.dense_node import DenseNode
@@ -256,6 +265,8 @@ class Cuts(Dense):
         """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
         node = self.nodes[n]
         me = 1 << node.cls
+        if times_shown(node.op, node.attrs) > 1 and any(subs):
+            return self._merged(n, subs)
         leaves, body, nodes, arithmetic = 0, me, 1 << n, node.arithmetic
         light = True
         for k, sub, read in zip(node.distinct, subs, node.reads, strict=True):
@@ -281,6 +292,8 @@ class Cuts(Dense):
             arithmetic += sub.arithmetic
         if leaves & body:
             if leaves & me or not light or sum(s is not None for s in subs) > 2:
+                return self._merged(n, subs)
+            if nodes & self._views:  # may show what is inside now once more
                 return self._merged(n, subs)
             if all(s is None or s.leaves & body for s in subs):
                 return self._merged(n, subs)
