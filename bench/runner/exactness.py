@@ -22,7 +22,8 @@ from bench.runner.need import Need, need
 from bench.workloads import Drawn, Workload, by_part, leaves, mapped
 from eqsat.checking import FACTOR as FACTOR
 from eqsat.checking import FLOAT32_ROUNDING as FLOAT32_ROUNDING
-from eqsat.checking import bound, relative
+from eqsat.checking import bound
+from eqsat.checking import relative as relative
 from eqsat.checking import wide as wide
 
 

@@ -83,7 +83,8 @@ def voice(samples: int) -> Array:
     ]
     noise = np.random.default_rng(0).standard_normal(samples)
     made = sum(parts) + 0.02 * noise
-    return (0.3 * made / np.abs(made).max()).astype(np.float32)[None]
+    wave: Array = (0.3 * made / np.abs(made).max()).astype(np.float32)
+    return wave[None]
 
 
 def sound() -> dict[str, Array]:
