@@ -336,8 +336,8 @@ def block(
 @click.option("--words", type=click.IntRange(1), default=4096, show_default=True)
 @click.option("--prompt", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--tokens", type=click.IntRange(2), default=128, show_default=True)
-@_as_json
-@_clean_errors
+@shared.as_json
+@clean_errors
 def generate(
     layers: int,
     dim: int,
