@@ -29,6 +29,8 @@ class JaxNet(Net):
         self.softplus = jax.nn.softplus
         self.total = jnp.sum
         self.maximum, self.minimum = jnp.maximum, jnp.minimum
+        self.concat, self.roll, self.pad = jnp.concatenate, jnp.roll, jnp.pad
+        self.tanh, self.diagonal = jnp.tanh, jnp.diag
 
     def whole(self, x: Array) -> Array:
         return self.jnp.floor(x).astype("int32")
@@ -87,6 +89,7 @@ class Jax:
     def build(self, w: Workload, inputs: list[Any], weights: list[Any]) -> Candidate:
         """``w`` compiled, its weights closed over."""
         jax, net, fn = self.jax, self.net, w.fn
+        jax.config.update("jax_enable_x64", w.dtype == "float64")
         args, held = mapped([inputs, weights], by_part(jax.numpy.asarray))
 
         def whole(*xs: Any) -> Any:

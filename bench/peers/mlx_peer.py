@@ -26,7 +26,9 @@ class PlainNet(Net):
         self.silu = nn.silu  # type: ignore[method-assign]
         self.sigmoid, self.exp, self.sqrt = mx.sigmoid, mx.exp, mx.sqrt
         self.cross_entropy = partial(nn.losses.cross_entropy, reduction="mean")
-        self.total, self.concat = mx.sum, mx.concatenate
+        self.total = mx.sum
+        self.concat, self.roll, self.pad = mx.concatenate, mx.roll, mx.pad
+        self.tanh, self.diagonal = mx.tanh, mx.diag
 
     def cast(self, x: Array, like: Array) -> Array:
         return x.astype(like.dtype)

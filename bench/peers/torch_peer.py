@@ -29,7 +29,9 @@ class TorchNet(Net):
         self.gelu, self.softplus = functional.gelu, functional.softplus
         self.silu = functional.silu  # type: ignore[method-assign]
         self.exp, self.sqrt, self.total = torch.exp, torch.sqrt, torch.sum
-        self.cross_entropy, self.concat = functional.cross_entropy, torch.cat
+        self.cross_entropy = functional.cross_entropy
+        self.concat, self.roll, self.tanh = torch.cat, torch.roll, torch.tanh
+        self.diagonal = torch.diag
 
     def maximum(self, x: Array, y: Any) -> Array:
         return x.clamp(min=y) if isinstance(y, int) else self.torch.maximum(x, y)
@@ -92,6 +94,9 @@ class TorchNet(Net):
 
     def stack(self, xs: list[Array], axis: int) -> Array:
         return self.torch.stack(xs, axis)
+
+    def pad(self, x: Array, by: int) -> Array:
+        return self.f.pad(x, (by,) * 4)
 
     def cast(self, x: Array, like: Array) -> Array:
         return x.to(like.dtype)

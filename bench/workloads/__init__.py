@@ -32,6 +32,8 @@ START = 16
 reads vectors from a second cache takes up to 1.8 times as long there as at the start of
 a line, and each process of a comparison would have arrays where its own luck puts them.
 """
+SHORT = {"float32": "", "float64": "/f64", "float16": "/f16", "bfloat16": "/bf16"}
+"""How names of workloads say a dtype."""
 Array = Any
 """An array of NumPy or of a peer."""
 Drawn = tuple[list[Any], list[Any]]
@@ -50,6 +52,8 @@ TAGS = (
     "model",
     "gradient",
     "science",
+    "part",
+    "sibling",
     "half",
 )
 FAMILIES = (
@@ -63,6 +67,7 @@ FAMILIES = (
     "small",
     "gradients",
     "science",
+    "parts",
 )
 """Modules that hold the workloads."""
 
@@ -229,8 +234,8 @@ def sizes(
     ``--quick`` runs."""
     found = []
     for dtype in dtypes:
-        short = {"float32": "", "float16": "/f16", "bfloat16": "/bf16"}[dtype]
-        tags = (tag, "half") if short else (tag,)
+        short = SHORT[dtype]
+        tags = (tag, "half") if np.dtype(dtype).itemsize == 2 else (tag,)
         for i, shape in enumerate(shapes):
             label = f"{name}/{'x'.join(map(str, shape))}{short}"
             made = partial(_drawn, make, tuple(shape))

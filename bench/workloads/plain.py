@@ -86,6 +86,31 @@ def concat(xs: list[Array], axis: int) -> Array:
     return np.concatenate(xs, axis)
 
 
+def roll(x: Array, by: int, axis: int) -> Array:
+    """``x`` moved along an axis; what leaves at one end comes in at the other."""
+    return np.roll(x, by, axis)
+
+
+def pad(x: Array, by: int) -> Array:
+    """So many zeros around a matrix."""
+    return np.pad(x, by)
+
+
+def diagonal(x: Array) -> Array:
+    """A matrix with ``x`` on its diagonal, else zeros."""
+    return np.diag(x)
+
+
+def swap(x: Array, i: int, j: int) -> Array:
+    """``x`` with two axes exchanged."""
+    return x.swapaxes(i, j)
+
+
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent."""
+    return np.tanh(x)
+
+
 def take(table: Array, ids: Array) -> Array:
     """The rows of ``table`` that ``ids`` name."""
     return table[ids]
