@@ -34,6 +34,9 @@ QUICK = Method(rounds=5, round_s=0.005, most_s=2.0, limit_sizes=SIZES[2::3])
 @click.option("--peers", multiple=True, help="Names, or module:class; all by default.")
 @click.option("--threads", default=f"1,{os.cpu_count()}", help="Counts, with commas.")
 @click.option("--quick", is_flag=True, help="Few workloads, short rounds.")
+@click.option(
+    "--again", type=click.IntRange(0), help="Most new processes for a tie; 6 if full."
+)
 @click.option("--seed", default=0, help="Seed of the arrays.")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the JSON."
@@ -43,6 +46,7 @@ def run(
     peers: Sequence[str],
     threads: str,
     quick: bool,
+    again: int | None,
     seed: int,
     out: Path | None,
 ) -> None:
@@ -55,6 +59,9 @@ def run(
         asked = _listed(peers) or usual(quick)
         counts = [int(t) for t in threads.split(",")]
         method = replace(QUICK if quick else FULL, seed=seed)
+        if again is not None:
+            few = min(again, method.again)
+            method = replace(method, again=few, again_ties=again)
         found = collect(chosen, asked, counts, method, out)
     except (EqsatError, ValueError) as error:
         raise click.ClickException(str(error)) from error
