@@ -25,7 +25,6 @@ from eqsat.kernels.cost_model import (
     read_bytes,
     term_flops,
     times_computed,
-    times_shown,
 )
 from eqsat.kernels.decisions import decided, decides, rounds, zones
 from eqsat.kernels.fusion_state import (

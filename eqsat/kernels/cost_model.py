@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from eqsat.kernels.fusion_state import opened
@@ -77,6 +77,8 @@ _HIDDEN = 1e-3
 that move as much, the one that computes less wins a tie."""
 
 
+_FEW_FLOPS = 4.0
+"""Operations an element up to which a value is not worth keeping in memory."""
 _APART = 4.0
 """How many times as long a value takes whose elements are wanted with steps between
 them along the last axis: what it reads comes element by element, and is put together to
@@ -165,6 +167,12 @@ class CostModel:
         d = self.device
         return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
+    def repeated_s(self, arithmetic_s: float, out: Type, times: float) -> float:
+        """Seconds of the arithmetic of a node that is done so many times; once where it
+        is a few operations an element, which loads hide."""
+        least = _FEW_FLOPS * prod(out[1]) / self.device.map_flops_per_s
+        return arithmetic_s * times if arithmetic_s > least else arithmetic_s
+
     def own(self, op: Op) -> Lowering | None:
         """The lowering of its own that the author of an op gives, if one runs here."""
         found = (op.lowerings.get(name) for name in (self.backend, *self.others))
@@ -252,7 +260,10 @@ class CostModel:
         else:
             written = (term.type,)
         steps, reads, times = account(term)
-        work = sum(self.arithmetic_s(*s) * n for s, n in zip(steps, times, strict=True))
+        work = sum(
+            self.repeated_s(self.arithmetic_s(*s), s[-1], n)
+            for s, n in zip(steps, times, strict=True)
+        )
         traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
         traffic += sum(self.device.traffic_s(n) for n in reads.values())
         if op is KERNEL:
@@ -314,37 +325,63 @@ Work = tuple[Op, tuple[Any, ...], tuple[Type, ...], Type]
 
 Reading = tuple[int, float]
 """A value and which part of it is read."""
+Spot = tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]
+"""Where a kernel wants a value: the views that are no slices, and then the first
+element and the step along each axis, the last axis first."""
+_HERE: Spot = ((), ())
+_MOST_SPOTS = 64
+"""Places of a value that are told apart; of more each counts."""
 
 
-def times_shown(op: Op, attrs: tuple[Any, ...]) -> float:
-    """How many times an op that reads an element has it computed for itself alone; 0
-    where it shares what the other readers of it have."""
-    if op not in VIEWS:
-        return 0.0
-    return _APART if op is slice_op and attrs[-1][-1] not in (0, 1) else 1.0
+def shown_from(op: Op, attrs: tuple[Any, ...], name: int, spot: Spot) -> Spot:
+    """Where what a view shows lies, if the view, which is called ``name``, is wanted at
+    ``spot``."""
+    views, axes = spot
+    if op is not slice_op:
+        return (name, *spot), ()
+    starts, _, steps = attrs
+    found = []
+    for i in range(max(len(starts), len(axes))):
+        first, step = axes[i] if i < len(axes) else (0, 1)
+        if i < len(starts):
+            first = starts[-1 - i] + steps[-1 - i] * first
+            step *= steps[-1 - i]
+        found.append((first, step))
+    while found and found[-1] == (0, 1):
+        found.pop()
+    return views, tuple(found)
 
 
 def times_computed(
-    results: Iterable[int], readers: Iterable[tuple[int, float, Iterable[Reading]]]
+    results: Iterable[int],
+    readers: Iterable[tuple[int, Op, tuple[Any, ...], Iterable[Reading]]],
 ) -> dict[int, float]:
     """How many times a kernel computes each element of its values, once at least.
 
-    ``readers`` are its values, each behind those that read it, with their
-    :func:`times_shown` and what they read of values inside. A view takes elements from
-    where they are not the reader's own, so that what it shows is computed for it once
-    more; all other readers take the same elements and share one computation.
+    ``readers`` are its values, each behind those that read it, with their op and what
+    they read of values inside. A view wants elements from other places than its own,
+    and a value is computed once for each place that it is wanted at.
     """
-    shared, shown = dict.fromkeys(results, 1.0), dict[int, float]()
+    wanted: dict[int, dict[Spot, float]] = {r: {_HERE: 1.0} for r in results}
     found: dict[int, float] = {}
-    for value, alone, readings in readers:
-        n = shared.get(value, 0.0) + shown.get(value, 0.0)
-        found[value] = max(1.0, n)
+    for value, op, attrs, readings in readers:
+        spots = wanted.get(value, {})
+        found[value] = max(1.0, sum(n * _apart(s) for s, n in spots.items()))
         for inside, part in readings:
-            if alone:
-                shown[inside] = shown.get(inside, 0.0) + alone * n * part
+            into = wanted.setdefault(inside, {})
+            if op not in VIEWS:
+                into.update(spots)
+            elif len(spots) > _MOST_SPOTS:
+                into[(value,), ()] = part * sum(spots.values())
             else:
-                shared[inside] = max(shared.get(inside, 0.0), n)
+                for s, n in spots.items():
+                    into[shown_from(op, attrs, value, s)] = n * part
     return found
+
+
+def _apart(spot: Spot) -> float:
+    axes = spot[1]
+    return _APART if axes and axes[0][1] != 1 else 1.0
 
 
 def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
@@ -363,7 +400,7 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
     known = [a.type for a in args]
     reads = dict.fromkeys(args, 0.0)
     work: list[Work] = []
-    inside: list[tuple[int, float, list[Reading]]] = []
+    inside: list[tuple[int, Op, tuple[Any, ...], list[Reading]]] = []
     for inner, attrs, operands in steps:
         if inner is SCALAR:
             known.append((Weak.FLOAT, ()))
@@ -379,7 +416,7 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
                 readings.append((i, read / max(1.0, size)))
                 if i < len(args):
                     reads[args[i]] += read
-        inside.append((len(known), times_shown(inner, attrs), readings))
+        inside.append((len(known), inner, attrs, readings))
         known.append(out)
     for a in args:
         reads[a] = min(reads[a], shown_bytes(a))

@@ -3,6 +3,7 @@ by other means than extraction's."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -79,21 +80,41 @@ def stored_bytes(t: Term) -> float:
 
 
 def wanted(t: Term, inside: list[Term], results: list[Term]) -> float:
-    """How many times each element of ``t`` is wanted, for each reader anew: by index
-    maps in places of their own, four times where they step along the last axis, and
-    once by all that want it where they are themselves."""
-    here = [1.0] if t in results else []
-    apart = 0.0
+    """How many times each element of ``t`` is wanted: once at each place where index
+    maps find it, four times where they step along the last axis."""
+    total = 0.0
+    for (_, axes), share in places(t, inside, results).items():
+        total += share * (4.0 if axes and axes[-1][1] != 1 else 1.0)
+    return total
+
+
+def places(t: Term, inside: list[Term], results: list[Term]) -> dict[Any, float]:
+    """Where the results find ``t``: through which index maps that are no slices, and
+    the first element and step of each axis; and which share of it they see there."""
+    found: dict[Any, float] = {((), ()): 1.0} if t in results else {}
     for reader in inside:
-        if t in reader.args:
-            n = wanted(reader, inside, results)
-            if reader.op.name not in INDEX_MAPS:
-                here.append(n)
+        if t not in reader.args:
+            continue
+        there = places(reader, inside, results)
+        if reader.op.name not in INDEX_MAPS:
+            found |= there
+            continue
+        share = bytes_read(reader, 0) / max(1.0, t.nbytes)
+        for (path, axes), n in there.items():
+            if reader.op.name != "slice":
+                found[(reader, path, axes), ()] = n * share
                 continue
-            steps = dict(zip(reader.op.attrs, reader.attrs, strict=True)).get("steps")
-            gathered = 4.0 if steps and steps[-1] not in (0, 1) else 1.0
-            apart += gathered * n * bytes_read(reader, 0) / max(1.0, t.nbytes)
-    return max(here, default=0.0) + apart
+            named = dict(zip(reader.op.attrs, reader.attrs, strict=True))
+            rank = len(t.shape)
+            outer = [(0, 1)] * (rank - len(axes)) + [*axes]
+            own = [*zip(named["starts"], named["steps"], strict=True)]
+            own = [(0, 1)] * (rank - len(own)) + own
+            both = [
+                (a + b * first, b * step)
+                for (a, b), (first, step) in zip(own, outer, strict=True)
+            ]
+            found[path, tuple(both)] = n * share
+    return found
 
 
 def seconds(kernel: Kernel, device: Device) -> float:
@@ -104,7 +125,9 @@ def seconds(kernel: Kernel, device: Device) -> float:
         work = flops_of(t)
         each = work["products"] / device.flops_per_s
         each += work["others"] / device.map_flops_per_s + device.step_s
-        arithmetic += each * max(1.0, wanted(t, inside, results))
+        is_cheap = each <= 4 * math.prod(t.shape) / device.map_flops_per_s
+        again = 1.0 if is_cheap else wanted(t, inside, results)
+        arithmetic += each * max(1.0, again)
     read: dict[Term, float] = {}
     for t in inside:
         for a in dict.fromkeys(t.args):

@@ -20,12 +20,11 @@ from eqsat.kernels import (
     read_bytes,
     refusal,
     times_computed,
-    times_shown,
 )
 from eqsat.ops import VIEWS, broadcast_to_op
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.search.extraction.node_states import NodeStates
-from eqsat.terms import INPUT, SCALAR, Type, Weak
+from eqsat.terms import INPUT, SCALAR, Op, Type, Weak
 
 
 @dataclass(frozen=True)
@@ -260,20 +259,27 @@ class Dense:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
         times = times_computed(results, self._readings(order, chosen))
-        arithmetic = sum(self.nodes[chosen[k]].arithmetic * n for k, n in times.items())
+        arithmetic = sum(self._repeated_s(chosen[k], n) for k, n in times.items())
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
         traffic = self._reading(leaves) + self._saved(part)
         return Closure(order, states, leaves, part, arithmetic, traffic, views)
 
+    def _repeated_s(self, n: int, times: float) -> float:
+        """Seconds of the arithmetic of a node that is done so many times."""
+        node = self.nodes[n]
+        out = self.types[node.cls]
+        assert out is not None
+        return self.model.repeated_s(node.arithmetic, out, times)
+
     def _readings(
         self, order: Sequence[int], chosen: Mapping[int, int]
-    ) -> Iterator[tuple[int, float, list[tuple[int, float]]]]:
+    ) -> Iterator[tuple[int, Op, tuple[Any, ...], list[tuple[int, float]]]]:
         """What classes read of others inside of a kernel, results first."""
         for k in reversed(order):
             inner = self.nodes[chosen[k]]
             pairs = zip(inner.distinct, inner.reads, strict=True)
             inside = [(j, r / max(1, self.size[j])) for j, r in pairs if j in chosen]
-            yield k, times_shown(inner.op, inner.attrs), inside
+            yield k, inner.op, inner.attrs, inside
 
     def states(
         self, order: Iterable[int], chosen: Mapping[int, int]

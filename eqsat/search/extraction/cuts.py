@@ -25,9 +25,8 @@ from eqsat.kernels import (
     VIEW,
     State,
     refusal,
-    times_shown,
 )
-from eqsat.ops import VIEWS
+from eqsat.ops import VIEWS, slice_op
 from eqsat.search.extraction.bitset_graph import Dense, bits
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.terms import HALF
@@ -265,8 +264,8 @@ class Cuts(Dense):
         """The cut of node ``n`` over ``subs``, or None where no kernel is it."""
         node = self.nodes[n]
         me = 1 << node.cls
-        if times_shown(node.op, node.attrs) > 1 and any(subs):
-            return self._merged(n, subs)
+        if node.op is slice_op and node.attrs[-1][-1] != 1 and any(subs):
+            return self._merged(n, subs)  # which elements are wanted counts
         leaves, body, nodes, arithmetic = 0, me, 1 << n, node.arithmetic
         light = True
         for k, sub, read in zip(node.distinct, subs, node.reads, strict=True):
