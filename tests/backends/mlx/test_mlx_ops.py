@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import families
-import mlx.core as mx
 import numpy as np
 import pytest
 from agreement import BF16, FLOATS, drawn
@@ -19,7 +18,7 @@ from eqsat.ops.pointwise import cast, where
 from eqsat.ops.position import take
 from eqsat.terms.op import Op
 
-pytest.importorskip("mlx.core")
+mx = pytest.importorskip("mlx.core")
 checking = pytest.importorskip("mlx_checking")
 check, every_way = checking.check, checking.every_way
 shared, takes_all = checking.shared, checking.takes_all
