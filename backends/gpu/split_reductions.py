@@ -53,7 +53,7 @@ def in_steps(nest: Nest) -> tuple[Nest, ...] | None:
     if once.chunk is not None:
         return None
     if _is_narrow(once):
-        once = without_keeps(once)
+        once = _without_keeps(once)
         first = next((i for i, p in enumerate(once.passes) if _sums(p.body)), 0)
         if any(_sums(p.body) for p in once.passes[first + 1 :]):
             return _in_turn(once, first + 1)
@@ -68,7 +68,7 @@ def _is_narrow(nest: Nest) -> bool:
     return nest.vertical and 2 * nest.rows < LANES and nest.rows * length >= LEAST
 
 
-def without_keeps(nest: Nest) -> Nest:
+def _without_keeps(nest: Nest) -> Nest:
     """``nest`` in which each pass computes what it reads of elements."""
     passes = tuple(
         replace(p, body=tuple(recomputed(nest.passes, i)))

@@ -156,11 +156,7 @@ Step = Callable[[Array, Array, Any, Caches], Array]
 
 
 def written(
-    step: Step,
-    model: Decoder,
-    prompt: Array,
-    tokens: int,
-    clock: Callable[[], float] = time.perf_counter,
+    step: Step, model: Decoder, prompt: Array, tokens: int
 ) -> tuple[list[int], list[float], int]:
     """The likeliest words after ``prompt``, one after the other, the seconds that each
     took, of which the first took the whole prompt, and for how many shapes ``step`` was
@@ -169,7 +165,7 @@ def written(
     room = max(LEAST_ROOM, 1 << (len(prompt) - 1).bit_length())
     caches, given, place = model.caches(room), prompt, 0
     for _ in range(tokens):
-        start = clock()
+        start = time.perf_counter()
         if place + len(given) > room:
             room, old = 2 * room, caches
             caches = model.caches(room)
@@ -181,7 +177,7 @@ def written(
         place += len(given)
         given = np.array([np.argmax(scores)])
         words.append(int(given[0]))
-        seconds.append(clock() - start)
+        seconds.append(time.perf_counter() - start)
     return words, seconds, len(shapes)
 
 
