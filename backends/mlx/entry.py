@@ -98,9 +98,8 @@ class PlainEntry:
                     return self.slow(*args)
                 shapes.append(a.shape)
             for one, run in known.get(tuple(shapes), ()):
-                for a, dtype in zip(
-                    args, one.dtypes
-                ):  # noqa: B905  (as many as shapes)
+                pairs = zip(args, one.dtypes)  # noqa: B905  (as many as shapes)
+                for a, dtype in pairs:
                     if a.dtype != dtype:
                         break
                 else:

@@ -22,8 +22,8 @@ class Net:
     ``gelu``, ``exp``, ``sqrt``, ``softmax``, ``softplus`` and ``total`` of an array;
     ``maximum`` and ``minimum`` of an array and an array or an integer; ``whole``, ⌊x⌋
     as int32; ``cross_entropy``, the mean of -ln softmax(x) at the labels, over rows;
-    ``cast`` to the dtype of another array; ``stack``; ``concat``; ``banded``, scores with -∞ where
-    a key comes after its query. What is here it may override.
+    ``cast`` to the dtype of another array; ``stack``; ``concat``; ``banded``, scores
+    with -∞ where a key comes after its query. What is here it may override.
     """
 
     def __getattr__(self, name: str) -> Any:

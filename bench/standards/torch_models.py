@@ -364,9 +364,9 @@ def _line(name: str, record: Record, backends: tuple[str, ...]) -> str:
         row = record[backend]
         mark = "" if _is_right(row) else " WRONG"
         parts.append(
-            f"{backend} {_median(row) * 1e3:.2f} ms, first {row['first_s']:.1f} s, error "
-            f"{row['error']:.1e} of {row['bound']:.1e}{mark}, {row['graph_breaks']} "
-            f"graph breaks"
+            f"{backend} {_median(row) * 1e3:.2f} ms, first {row['first_s']:.1f} s, "
+            f"error {row['error']:.1e} of {row['bound']:.1e}{mark}, "
+            f"{row['graph_breaks']} graph breaks"
         )
         if "gradients" in row:
             g = row["gradients"]

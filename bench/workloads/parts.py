@@ -1,6 +1,6 @@
 """Parts of models that were once slower than a peer, and siblings of each: the same
-work in other shapes, spellings and dtypes. Code was written for the first (tag ``part``)
-and only measured with the second (tag ``sibling``).
+work in other shapes, spellings and dtypes. Code was written for the first (tag
+``part``) and only measured with the second (tag ``sibling``).
 
 Shapes are those that each ``_draw…`` names.
 """

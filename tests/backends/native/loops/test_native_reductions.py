@@ -184,9 +184,10 @@ def test_positions_of_every_dtype_and_layout(layout: str, n: int) -> None:
     rng = np.random.default_rng(n)
     arrays = [laid(mixed(rng, (3, 2, n), d), layout) for d in some(DTYPES, 2)]
     for find in (ops.argmax, ops.argmin):
-        f = lambda *xs: tuple(
-            find(x, a) for x in xs for a in (0, 1, 2, None)
-        )  # noqa: E731, B023
+
+        def f(*xs: Any, find: Any = find) -> tuple[Any, ...]:
+            return tuple(find(x, a) for x in xs for a in (0, 1, 2, None))
+
         for g, w in zip(natively(f, *arrays), f(*arrays), strict=True):
             same_bits(np.asarray(g), w)
 
