@@ -210,7 +210,7 @@ def gradients(model: Any, outputs: list[Any]) -> list[Any]:
     """Those of the mean square of all outputs, by each parameter that has one."""
     model.zero_grad()
     floats = [y for y in outputs if y.is_floating_point()]
-    sum((y * y).mean() for y in floats).backward()  # type: ignore[union-attr]
+    sum((y * y).mean() for y in floats).backward()
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
