@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import sys
 import time
 import types
@@ -20,9 +21,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
-from eqsat.explain import Explanation
+from eqsat.explain import Explanation, Timing
 from eqsat.kept_programs import keep, most
 from eqsat.kernels import (
     CostModel,
@@ -40,6 +42,7 @@ from eqsat.measure import (
     Statistics,
     Tuner,
     adapted,
+    benchmark,
     counted,
 )
 from eqsat.memory_limit import fitting
@@ -249,8 +252,31 @@ class Jit(pytree.Made, Generic[P, R]):
         return me._find(call)[0]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """What optimising for these arguments did."""
-        return self.lower(*args, **kwargs).explain()
+        """What optimising for these arguments did.
+
+        ``measure=True``, where the function has no argument of that name, times it
+        too, as :meth:`benchmark` does: the table then has the clock beside each
+        estimate.
+        """
+        if kwargs.get("measure") in (True, False) and not _takes(self.fn, "measure"):
+            is_timed = kwargs.pop("measure")
+        else:
+            is_timed = False
+        found = self.lower(*args, **kwargs).explain()
+        if is_timed:
+            found = replace(found, timing=self.benchmark(*args, **kwargs))
+        return found
+
+    def benchmark(self, *args: Any, **kwargs: Any) -> Timing:
+        """The function as NumPy runs it and as eqsat does, timed in turn for about a
+        second, each with copies of the arguments; then each kernel by itself, for a
+        second, too. Clocks stand beside estimates (s).
+
+        Raises :class:`EqsatError` where an argument is a :class:`Spec`.
+        """
+        low = self.lower(*args, **kwargs)
+        call = flatten_arguments(self.fn, args, kwargs, self.constants)
+        return benchmark(self.fn, self, low, call, args, kwargs)
 
     def stats(self) -> Statistics:
         """What was counted of its calls while ``stats`` was on, as :func:`eqsat.stats`
@@ -287,7 +313,7 @@ class Jit(pytree.Made, Generic[P, R]):
         if low is not None:
             return low, call
         with self._lock():
-            call = self._told_apart(call)
+            call = _told_apart(self, call)
             making = self._making.setdefault(call.key, ForkLock())
         with making():
             try:
@@ -304,18 +330,6 @@ class Jit(pytree.Made, Generic[P, R]):
             return None
         low.used.now()
         return low
-
-    def _told_apart(self, call: Arguments) -> Arguments:
-        """The call, with its read-only arrays as arrays that change where there were
-        many of them."""
-        plain = call.varying.key
-        if plain == call.key:
-            return call
-        if self._frozen[plain] >= _MANY:
-            return call.varying
-        is_known = call.key in self._lowered or call.key in self._making
-        self._frozen[plain] += not is_known
-        return call
 
     def _compiled(self, call: Arguments, runs: bool) -> Lowered:
         """A new program for a call."""
@@ -412,6 +426,28 @@ class Jit(pytree.Made, Generic[P, R]):
         if not self.options.memory_limit:
             return low
         return fitting(low, self.name, deadline, lambda model: found(model)[0])
+
+
+def _told_apart(f: Jit, call: Arguments) -> Arguments:
+    """The call, with its read-only arrays as arrays that change where there were
+    many of them."""
+    plain = call.varying.key
+    if plain == call.key:
+        return call
+    if f._frozen[plain] >= _MANY:
+        return call.varying
+    is_known = call.key in f._lowered or call.key in f._making
+    f._frozen[plain] += not is_known
+    return call
+
+
+def _takes(fn: Callable[..., Any], name: str) -> bool:
+    """Whether a function may be given an argument of that name."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _made_of(f: Jit) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from eqsat.kernels import (
     Executable,
     Program,
     backend_named,
+    clock_of,
     printer,
 )
 from eqsat.rulelang import RuleSet, default_rules
@@ -179,6 +180,7 @@ class Lowered:
             lambda options: optimise(outputs, rules, options, self.model),
             self._by_numpy,
             self._workspace,
+            clock_of(self.backend, self.model),
         )
 
     def _workspace(self) -> int | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from eqsat.kernels import (
     CPU,
+    ClockModel,
     CostModel,
     Device,
     Program,
@@ -22,6 +24,22 @@ from eqsat.terms import Op
 from .lower import NativeProgram
 from .machine import host
 from .runtime import NativeEntry, result_pool, run_alone, thread_limit
+
+ONE_CORE = Device(
+    "one core with AVX-512 (AMD EPYC)",
+    launch_s=2e-7,
+    flops_per_s=2.6e11,
+    map_flops_per_s=1.06e11,
+    bandwidths=(
+        (1 << 16, 2.5e11),
+        (1 << 21, 1.6e11),
+        (1 << 22, 1.2e11),
+        (1 << 24, 8.7e10),
+        (inf, 5.5e10),
+    ),
+)
+"""What ``eqsat calibrate`` measured, and what a clock shows of 226 programs: their
+estimates are 0.99 times what they take in the median, and 94 % within 2 times."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,28 @@ class NativeBackend:
             Target(longest_row=sys.maxsize),  # rows are loops
             backend=self.name,
             others=("numpy",),
+        )
+
+    @cached_property
+    def clock(self) -> ClockModel:
+        """What a clock shows of one thread: by the rates that ``eqsat calibrate``
+        measured, or those of a server whose vectors are as wide as here."""
+        usual, narrow = ONE_CORE, 512 / host().vector_bits
+        device = replace(
+            usual,
+            flops_per_s=usual.flops_per_s / narrow,
+            map_flops_per_s=usual.map_flops_per_s / narrow,
+        )
+        return ClockModel(
+            measured(self.name, device),
+            self.model.target,
+            backend=self.name,
+            others=("numpy",),
+            argument_s=1e-8,
+            gathered_s=5e-10,
+            apart=0.5,
+            half_s=4e-11,
+            side=16,
         )
 
     def measure(self, progress: Callable[[str], None]) -> Device:

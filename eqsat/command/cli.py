@@ -181,15 +181,16 @@ def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> No
     if not show:
         if not hasattr(found, "measure"):
             raise OptionError(f"backend {found.name!r} cannot be calibrated")
-        device = measuring.with_bar(found.measure)
-        file = measuring.keep(found.name, device)
+        device, calls = measuring.with_bar(found.measure)
+        file = measuring.keep(found.name, device, calls)
         click.echo(f"kept in {file}", err=True)
     else:
-        device = found.model.device
+        device, calls = found.model.device, measuring.numpy_calls()
     if as_json:
-        click.echo(json.dumps(measuring.record(device), indent=1))
+        record = measuring.record(device) | {"calls of NumPy": calls.record()}
+        click.echo(json.dumps(record, indent=1))
     else:
-        click.echo(measuring.text(device))
+        click.echo(f"{measuring.text(device)}\n{calls}")
 
 
 @main.command()

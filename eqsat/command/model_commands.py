@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from eqsat.command.inputs import (
 )
 from eqsat.command.shared import clean_errors, columns, parse_time
 from eqsat.command.targets import (
+    FunctionTarget,
     GivenArguments,
     Runnable,
     find_target,
@@ -252,6 +253,11 @@ def _short(value: Any) -> str:
     multiple=True,
     help="Also show what stopped RULE.",
 )
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also time FUNC in NumPy and each kernel, beside the estimates.",
+)
 @shared.as_json
 @clean_errors
 def explain(
@@ -261,6 +267,7 @@ def explain(
     rule_files: tuple[str, ...],
     why: tuple[str, ...],
     why_not: tuple[str, ...],
+    measure: bool,
     as_json: bool,
 ) -> None:
     """Show the kernels that MODEL, an .onnx file or FILE.py:FUNC, becomes, their cost,
@@ -270,10 +277,16 @@ def explain(
     shows = shows_progress(as_json)
     found = find_target(target, shows, backend=backend, files=rule_files)
     arguments = inputs.bound(found)
-    if found.path is not None:  # what its programs are depends on values
+    if measure and found.path is not None:
+        raise EqsatError("--measure is about FILE.py:FUNC; eqsat bench times models")
+    if measure or found.path is not None:  # what programs a model has hangs on values
         arguments = arguments.drawn(inputs.seed)
     with eq.options(progress=shows):
         explanations = found.explain(arguments)
+    if measure:
+        assert isinstance(found, FunctionTarget)
+        timing = found.jitted.benchmark(*arguments.args, **arguments.named)
+        explanations = [replace(e, timing=timing) for e in explanations]
     if (why or why_not) and len(explanations) != 1:
         raise EqsatError(
             f"--why and --why-not are about one program; {target} has "
@@ -348,7 +361,10 @@ def bench(
     record = time_sides(
         target, inputs.arrays, backend, threads, seconds, shows_progress(as_json)
     )
+    timing = record.get("timing")
     if as_json:
+        if timing is not None:
+            record["timing"] = timing.record()
         click.echo(json.dumps(record, indent=1))
         return
     rows = [
@@ -382,6 +398,8 @@ def bench(
         )
     click.echo("\n".join(columns(rows)))
     click.echo(f"{counted(record['threads'], 'thread')}, {record['rounds']} rounds")
+    if timing is not None:
+        click.echo(f"\n{timing}")
 
 
 def _time(seconds: float) -> str:

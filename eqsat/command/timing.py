@@ -39,7 +39,8 @@ def time_sides(
     shows: bool,
 ) -> dict[str, Any]:
     """A record: for each side the seconds to load the model, of the first call and of
-    later ones. ``arrays`` gives the arguments of a target."""
+    later ones; of a function the :class:`Timing` of its kernels, too. ``arrays`` gives
+    the arguments of a target."""
     import eqsat as eq
 
     threads = threads or eq.Options().threads or _cpus()
@@ -89,7 +90,11 @@ def time_sides(
             "difference": _difference(results[name], results["eqsat"]),
         }
     sides |= {name: {"failed": why} for name, why in failed.items()}
-    return {"threads": threads, "rounds": len(rounds["eqsat"]), "sides": sides}
+    found = {"threads": threads, "rounds": len(rounds["eqsat"]), "sides": sides}
+    if isinstance(target, FunctionTarget):
+        timing = target.jitted.benchmark(*arguments.args, **arguments.named)
+        found["timing"] = timing
+    return found
 
 
 def _cpus() -> int:

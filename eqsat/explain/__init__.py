@@ -4,4 +4,5 @@ Reads what the search left behind and changes nothing. Start with ``explanation.
 """
 
 from eqsat.explain.explanation import Explanation, explain
+from eqsat.explain.timing import Measured, Spread, Timing
 from eqsat.explain.why_not import WhyNot

@@ -10,11 +10,22 @@ from typing import Any
 from eqsat.explain.derivation import Derivations
 from eqsat.explain.describe import Readable
 from eqsat.explain.missed_fusions import Fusion, fusions
+from eqsat.explain.timing import Timing
 from eqsat.explain.why_not import Question, WhyNot
-from eqsat.kernels import CostModel, Kernel, Program, inner, show_bytes
+from eqsat.explain.widened import Widening, widenings
+from eqsat.kernels import (
+    ClockModel,
+    CostModel,
+    Kernel,
+    Program,
+    inner,
+    numpy_calls,
+    show_bytes,
+)
 from eqsat.rulelang import Rule, RuleSet
 from eqsat.search import Optimised
 from eqsat.support import EqsatError, Options, SourceLine, cached_property, counted
+from eqsat.terms import postorder
 
 SHOWN = 3
 """Fusions not taken that the table shows."""
@@ -33,13 +44,17 @@ class KernelInfo:
     rules: tuple[str, ...]
     """Rules that built it; empty when the user wrote it."""
     cost_s: float
-    """Estimated seconds."""
+    """The price by which the search chose it (s)."""
     flops: float
     """Floating operations (flop)."""
     bytes: int
     """Bytes read and written."""
     lines: tuple[SourceLine, ...]
     """The user's lines whose work it does."""
+    estimate_s: float = 0.0
+    """What one thread is expected to take for it by the clock (s)."""
+    bound: str = ""
+    """What it waits for, as estimated: ``arithmetic``, ``memory`` or ``start``."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +85,9 @@ class RuleInfo:
 class Explanation:
     """The chosen program beside the one that the user wrote, and how it was found.
 
-    Costs are estimates of the cost model in seconds; ``baseline`` is the traced
-    function with one kernel an operation.
+    Costs are what the search compares (s); ``baseline`` is the traced function with one
+    kernel an operation. Estimates are what a clock is expected to show for one thread
+    (s): :attr:`estimate_s`, :attr:`unfused_s` and :attr:`numpy_s`.
     """
 
     kernels: tuple[KernelInfo, ...]
@@ -106,6 +122,18 @@ class Explanation:
     )
     result_bytes: int = 0
     """Memory of the results (bytes)."""
+    estimate_s: float = 0.0
+    """A call of the program (s)."""
+    unfused_s: float = 0.0
+    """A call with one kernel an operation, on the same backend (s)."""
+    numpy_s: float = 0.0
+    """NumPy as the function is written, one call an operation (s)."""
+    numpy_calls: int = 0
+    """Operations of the function as written, without views."""
+    widenings: tuple[Widening, ...] = ()
+    """Lines at which float32 becomes float64 unasked."""
+    timing: Timing | None = None
+    """What the clock said, where it was asked."""
 
     @cached_property
     def by_numpy(self) -> Mapping[str, str]:
@@ -196,6 +224,8 @@ class Explanation:
                     "ops": list(k.ops),
                     "rules": list(k.rules),
                     "cost_s": k.cost_s,
+                    "estimate_s": k.estimate_s,
+                    "bound": k.bound,
                     "flops": k.flops,
                     "bytes": k.bytes,
                     "lines": [str(s) for s in k.lines],
@@ -213,6 +243,12 @@ class Explanation:
             "baseline_peak_bytes": self.baseline_peak_bytes,
             "workspace_bytes": self.workspace_bytes,
             "result_bytes": self.result_bytes,
+            "estimate_s": self.estimate_s,
+            "unfused_s": self.unfused_s,
+            "numpy_s": self.numpy_s,
+            "numpy_calls": self.numpy_calls,
+            "widenings": [str(w) for w in self.widenings],
+            "timing": None if self.timing is None else self.timing.record(),
             "phases_s": dict(self.phases_s),
             "classes": self.classes,
             "nodes": self.nodes,
@@ -225,30 +261,27 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        rows = [("kernel", "kind", "µs", "Mflop", "moved", "rules")]
+        rows = [("kernel", "kind", "µs", "bound by", "Mflop", "moved", "rules")]
         for k in self.kernels:
             rows.append(
                 (
                     k.name,
                     k.kind,
-                    f"{k.cost_s * 1e6:.1f}",
+                    f"{k.estimate_s * 1e6:.1f}",
+                    k.bound,
                     f"{k.flops / 1e6:.1f}",
                     show_bytes(k.bytes),
                     " ← ".join(k.rules) or "as written",
                 )
             )
-        wide = [max(len(r[i]) for r in rows) for i in range(5)]
+        wide = [max(len(r[i]) for r in rows) for i in range(6)]
         table = [
             "  ".join(
-                (*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[5])
+                (*(c.ljust(w) for c, w in zip(r, wide, strict=False)), r[6])
             ).rstrip()
             for r in (rows if self.kernels else ())
         ]
-        table.append(
-            f"{_size(len(self.kernels), self.cost_s, ' estimated')}; as written "
-            + _size(self.baseline_kernels, self.baseline_cost_s)
-            + _times(self.baseline_cost_s, self.cost_s)
-        )
+        table += self._estimates()
         table.append(
             f"peak memory {show_bytes(self.peak_bytes)}; as written "
             f"{show_bytes(self.baseline_peak_bytes)}"
@@ -265,23 +298,37 @@ class Explanation:
             + ", ".join(f"{n} {s * 1e3:.0f}" for n, s in self.phases_s.items())
         )
         table += [f"  {text}" for text in self._run_by_numpy()]
+        table += [f"  {w}" for w in self.widenings]
         missed = [f for f in self.fusions if not f.taken]
         table += [f"  {f}" for f in missed[:SHOWN]]
         if self.cut_short:
             table.append(f"cut short: {self.cut_short}; a cheaper program may exist")
+        if self.timing is not None:
+            table += ["", str(self.timing)]
         return "\n".join(table)
 
+    def _estimates(self) -> Iterator[str]:
+        """What one thread takes for the program, without fusion, and in NumPy."""
+        if not self.kernels:
+            yield "nothing to compute"
+            return
+        yield (
+            f"{counted(len(self.kernels), 'kernel')}, {_us(self.estimate_s)} estimated "
+            f"for one thread"
+        )
+        rows = (
+            ("NumPy, as written", self.numpy_calls, "operation", self.numpy_s),
+            ("without fusion", self.baseline_kernels, "kernel", self.unfused_s),
+        )
+        for what, number, unit, seconds in rows:
+            yield (
+                f"{what}: {counted(number, unit)}, {_us(seconds)} "
+                f"({seconds / self.estimate_s:.2f} times as long)"
+            )
 
-def _size(kernels: int, cost_s: float, how: str = "") -> str:
-    if not kernels:
-        return "nothing to compute"
-    return f"{counted(kernels, 'kernel')}, {cost_s * 1e6:.1f} µs{how}"
 
-
-def _times(before_s: float, after_s: float) -> str:
-    """How many times as much the program as written costs, where that is not 1."""
-    times = f"{before_s / after_s:.2f}" if after_s else "1.00"
-    return "" if times == "1.00" else f" ({times} times as much)"
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"
 
 
 @dataclass(frozen=True)
@@ -355,19 +402,23 @@ def explain(
     again: Callable[[Options], Optimised],
     by_numpy: Callable[[], Mapping[str, str]],
     workspace: Callable[[], int | None],
+    clock: ClockModel,
 ) -> Explanation:
-    """The explanation of one optimisation, lowered as ``program``.
+    """The explanation of one optimisation, lowered as ``program``, with what ``clock``
+    expects of it.
 
     ``again``: the same search under other options, for questions that need one.
     ``by_numpy``: kernels that NumPy runs, and why. ``workspace``: memory beside the
     results (bytes), None where the program cannot run.
     """
+    calls = numpy_calls()
+    roots = baseline.roots
     won: dict[str, int] = {}
     for origin in done.origins.values():
         for name in origin.rules:
             won[name] = won.get(name, 0) + 1
     return Explanation(
-        kernels=tuple(_kernel_info(k, done, model) for k in program.kernels),
+        kernels=tuple(_kernel_info(k, done, model, clock) for k in program.kernels),
         rules={
             name: RuleInfo(fired, won.get(name, 0))
             for name, fired in sorted(done.fired.items())
@@ -389,10 +440,17 @@ def explain(
         _reasons=by_numpy,
         _workspace=workspace,
         result_bytes=program.result_bytes,
+        estimate_s=clock.call_s(program),
+        unfused_s=clock.call_s(baseline),
+        numpy_s=calls.program(roots),
+        numpy_calls=sum(calls.counts(t) for t in postorder(roots)),
+        widenings=widenings(roots),
     )
 
 
-def _kernel_info(kernel: Kernel, done: Optimised, model: CostModel) -> KernelInfo:
+def _kernel_info(
+    kernel: Kernel, done: Optimised, model: CostModel, clock: ClockModel
+) -> KernelInfo:
     origin = done.origins.get(kernel.term)
     body: Sequence[Any] = inner(kernel.bodies, kernel.term.args)
     return KernelInfo(
@@ -404,4 +462,6 @@ def _kernel_info(kernel: Kernel, done: Optimised, model: CostModel) -> KernelInf
         flops=kernel.flops,
         bytes=kernel.bytes,
         lines=origin.lines if origin else (),
+        estimate_s=clock.term(kernel.term),
+        bound=clock.bound(kernel.term),
     )

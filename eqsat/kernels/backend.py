@@ -60,6 +60,8 @@ class Backend(Protocol):
     several threads of Python, has ``team(options) -> int``, the threads of a program,
     and ``run_alone(change)``, which keeps programs to one thread each while the sum of
     all ``change`` is not 0. One that keeps memory has ``pooled_bytes() -> int``, too.
+    One that knows better than its cost model what a clock shows has ``clock``, a
+    :class:`ClockModel`.
     """
 
     @property

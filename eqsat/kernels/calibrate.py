@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels.cost_model import Device
+from eqsat.kernels.numpy_calls import NumpyCalls, shipped
 from eqsat.support import (
     OptionError,
     UntrustedError,
@@ -66,12 +67,31 @@ def measured(backend: str, default: Device) -> Device:
         found = json.loads(text).get(machine(), {}).get(backend)
         return default if found is None else _device(found)
     except _WRONG as error:
-        raise OptionError(
-            f"{device_file()}: not what `eqsat calibrate` writes ({error}); remove it "
-            f"with `eqsat calibrate --reset`"
-        ) from error
+        raise _not_understood(error) from error
 
 
+def numpy_calls() -> NumpyCalls:
+    """What NumPy's functions take, as measured on this machine or as shipped.
+
+    Raises :class:`OptionError` that names the file when it cannot be understood.
+    """
+    text = _kept()
+    try:
+        kept = {} if text is None else json.loads(text).get(machine(), {})
+        return NumpyCalls.of_record(kept[_CALLS]) if _CALLS in kept else shipped()
+    except _WRONG as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> OptionError:
+    return OptionError(
+        f"{device_file()}: not what `eqsat calibrate` writes ({error}); remove it "
+        f"with `eqsat calibrate --reset`"
+    )
+
+
+_CALLS = "calls of NumPy"
+"""The key of NumPy's table, which stands beside those of devices."""
 _WRONG = ValueError, TypeError, LookupError, AttributeError, RecursionError
 """What a file raises that somebody else wrote; the last one nested too deep."""
 
@@ -112,15 +132,18 @@ def _device(kept: dict[str, Any]) -> Device:
     return found
 
 
-def keep(backend: str, device: Device) -> Path:
-    """Write a measured device; the file. Raises :class:`OptionError` where it cannot be
-    written."""
+def keep(backend: str, device: Device, calls: NumpyCalls | None = None) -> Path:
+    """Write a measured device, and NumPy's table; the file. Raises
+    :class:`OptionError` where it cannot be written."""
     file = device_file()
+    added = {backend: record(device)}
+    if calls is not None:
+        added[_CALLS] = calls.record()
     try:
         known = json.loads(_kept() or b"{}")
-        known.setdefault(machine(), {})[backend] = record(device)
+        known.setdefault(machine(), {}).update(added)
     except _WRONG:
-        known = {machine(): {backend: record(device)}}
+        known = {machine(): added}
     try:
         with trusted_folder(file.parent, make=True) as folder:
             folder.write(file.name, json.dumps(known, indent=1).encode())
@@ -228,14 +251,23 @@ def levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
 # -- showing ---------------------------------------------------------------------------
 
 
-def with_bar(measure: Callable[[Callable[[str], None]], Device]) -> Device:
-    """``measure`` with a progress bar on standard error, where that is a terminal."""
+def with_bar(
+    measure: Callable[[Callable[[str], None]], Device],
+) -> tuple[Device, NumpyCalls]:
+    """``measure``, and then NumPy's table, with a progress bar on standard error, where
+    that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
+    from eqsat.kernels.measure_numpy import measure_numpy
+
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("measuring", total=None)
-        return measure(lambda what: bar.update(task, description=what))
+
+        def progress(what: str) -> None:
+            bar.update(task, description=what)
+
+        return measure(progress), measure_numpy("as measured here", progress)
 
 
 def record(device: Device) -> dict[str, Any]:

@@ -210,6 +210,10 @@ class CostModel:
         first = self.kernel_s(0.0, 2 * self.device.traffic_s(between))
         return first + self.kernel_s(arithmetic, traffic)
 
+    def traffic_s(self, moved: Iterable[float]) -> float:
+        """Seconds to read and write values of so many bytes each."""
+        return sum(self.device.traffic_s(n) for n in moved)
+
     def kernel_s(self, arithmetic_s: float, traffic_s: float, views: int = 0) -> float:
         """Seconds of a kernel that reads or writes through so many views."""
         d = self.device
@@ -264,8 +268,7 @@ class CostModel:
             self.repeated_s(self.arithmetic_s(*s), s[-1], n)
             for s, n in zip(steps, times, strict=True)
         )
-        traffic = sum(self.device.traffic_s(nbytes(t)) for t in written)
-        traffic += sum(self.device.traffic_s(n) for n in reads.values())
+        traffic = self.traffic_s([*map(nbytes, written), *reads.values()])
         if op is KERNEL:
             traffic += self.device.panel_s(prologue_bytes(body, steps))
         views = sum(step[0] in VIEWS for step in steps)

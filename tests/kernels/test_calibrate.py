@@ -15,6 +15,7 @@ from eqsat.backends.native import NativeBackend
 from eqsat.backends.native import backend as native
 from eqsat.backends.numpy import NumpyBackend
 from eqsat.command.cli import main
+from eqsat.kernels import measure_numpy
 from eqsat.kernels.calibrate import (
     device_file,
     forget,
@@ -22,9 +23,11 @@ from eqsat.kernels.calibrate import (
     machine,
     measure_cpu,
     measured,
+    numpy_calls,
     record,
 )
 from eqsat.kernels.cost_model import CPU, Device
+from eqsat.kernels.numpy_calls import shipped
 from eqsat.support.errors import CacheWarning
 
 
@@ -119,9 +122,12 @@ def test_the_command_measures_the_default_backend(
     for backend in (NativeBackend, NumpyBackend):
         made = replace(CPU, name=f"measured {backend().name}")
         monkeypatch.setattr(backend, "measure", lambda self, progress, made=made: made)
+    calls = replace(shipped(), name="NumPy of a test")
+    monkeypatch.setattr(measure_numpy, "measure_numpy", lambda name, progress: calls)
     run = CliRunner().invoke(main, ["calibrate", *words])
     assert run.exit_code == 0 and f"\nmeasured {name}\n" in run.output
     assert measured(name, CPU).name == f"measured {name}"
+    assert numpy_calls() == calls
     other = {"native": "numpy", "numpy": "native"}[name]
     assert measured(other, CPU) == CPU
 
