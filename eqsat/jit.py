@@ -44,6 +44,7 @@ from eqsat.measure import (
     adapted,
     benchmark,
     counted,
+    traced,
 )
 from eqsat.memory_limit import fitting
 from eqsat.program_store import place_of
@@ -589,6 +590,9 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
     function = f._call if entry is None else entry.function
     if f.options.stats:
         function = counted(f, function, functools.partial(_served, f))
+    if f.options.trace is not None:
+        asked = functools.partial(_served, f)
+        function = traced(f.options.trace, f.name, function, asked)
     if f.options.adaptive:
         asked = functools.partial(_served, f)
         function = adapted(f, function, asked, functools.partial(_adopt, f))

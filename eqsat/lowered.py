@@ -181,6 +181,8 @@ class Lowered:
             self._by_numpy,
             self._workspace,
             clock_of(self.backend, self.model),
+            self.source,
+            self.name,
         )
 
     def _workspace(self) -> int | None:

@@ -27,7 +27,7 @@ from eqsat.terms import CONSTANT, Term, postorder
 _OTHER: dict[str, Any] = {
     **{"threads": 0, "backend": None, "backends": {}, "cache": True},
     **{"log": frozenset(), "progress": True, "lazy_limit": 1},
-    **{"stats": False, "adaptive": False, "memory_limit": 0},
+    **{"stats": False, "adaptive": False, "trace": None, "memory_limit": 0},
 }
 """Options that do not change which program is found."""
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqsat.support import RuleError, counted
+from eqsat.support import RuleError, as_html, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,6 +115,9 @@ class Report:
 
     def __str__(self) -> str:
         return text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
 
 
 def text(report: Report) -> str:

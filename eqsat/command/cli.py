@@ -20,6 +20,7 @@ from eqsat.command.model_commands import (
     bench,
     check_model,
     explain,
+    report,
     run,
     with_inputs,
 )
@@ -39,7 +40,7 @@ def main() -> None:
     """Find the cheapest program that computes what a NumPy function computes."""
 
 
-for command in (run, explain, bench):
+for command in (run, explain, report, bench):
     main.add_command(command)
 
 

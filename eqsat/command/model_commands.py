@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -31,6 +31,9 @@ from eqsat.command.targets import (
     type_of,
 )
 from eqsat.support import EqsatError, counted
+
+if TYPE_CHECKING:
+    from eqsat.explain import Explanation
 
 MODEL = click.argument("target", metavar="MODEL")
 _SHOWN = 6
@@ -272,21 +275,10 @@ def explain(
 ) -> None:
     """Show the kernels that MODEL, an .onnx file or FILE.py:FUNC, becomes, their cost,
     and the rules behind them."""
-    import eqsat as eq
 
     shows = shows_progress(as_json)
     found = find_target(target, shows, backend=backend, files=rule_files)
-    arguments = inputs.bound(found)
-    if measure and found.path is not None:
-        raise EqsatError("--measure is about FILE.py:FUNC; eqsat bench times models")
-    if measure or found.path is not None:  # what programs a model has hangs on values
-        arguments = arguments.drawn(inputs.seed)
-    with eq.options(progress=shows):
-        explanations = found.explain(arguments)
-    if measure:
-        assert isinstance(found, FunctionTarget)
-        timing = found.jitted.benchmark(*arguments.args, **arguments.named)
-        explanations = [replace(e, timing=timing) for e in explanations]
+    explanations = _explained(found, inputs, measure, shows)
     if (why or why_not) and len(explanations) != 1:
         raise EqsatError(
             f"--why and --why-not are about one program; {target} has "
@@ -329,6 +321,73 @@ def _host_lines(target: Runnable) -> list[str]:
         if found
         else []
     )
+
+
+# -- report ----------------------------------------------------------------------------
+
+
+@click.command()
+@MODEL
+@with_inputs
+@shared.backend
+@click.option(
+    "--rules",
+    "rule_files",
+    metavar="FILE",
+    multiple=True,
+    help="A file of rules to use beside the stock rules.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page to write; NAME.html if not given, after the function or the model.",
+)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also time FUNC in NumPy and each kernel, beside the estimates.",
+)
+@clean_errors
+def report(
+    target: str,
+    inputs: InputOptions,
+    backend: str | None,
+    rule_files: tuple[str, ...],
+    out: Path | None,
+    measure: bool,
+) -> None:
+    """Write a page of HTML about MODEL, an .onnx file or FILE.py:FUNC: the program
+    before and after, kernels, rules, memory and sources. A model of several programs
+    has a page for each."""
+    shows = shows_progress(False)
+    found = find_target(target, shows, backend=backend, files=rule_files)
+    explanations = _explained(found, inputs, measure, shows)
+    stem = target.rpartition(":")[2] if found.path is None else found.path.stem
+    first = out or Path(f"{stem}.html")
+    for i, e in enumerate(explanations):
+        path = first.with_stem(f"{first.stem}-{i + 1}") if i else first
+        e.html(path)
+        click.echo(str(path))
+
+
+def _explained(
+    found: Runnable, inputs: InputOptions, measure: bool, shows: bool
+) -> list[Explanation]:
+    """Explanations of a target's programs."""
+    import eqsat as eq
+
+    if measure and found.path is not None:
+        raise EqsatError("--measure is about FILE.py:FUNC; eqsat bench times models")
+    arguments = inputs.bound(found)
+    if measure or found.path is not None:  # what programs a model has hangs on values
+        arguments = arguments.drawn(inputs.seed)
+    with eq.options(progress=shows):
+        explanations = found.explain(arguments)
+    if measure:
+        assert isinstance(found, FunctionTarget)
+        timing = found.jitted.benchmark(*arguments.args, **arguments.named)
+        explanations = [replace(e, timing=timing) for e in explanations]
+    return explanations
 
 
 # -- bench -----------------------------------------------------------------------------

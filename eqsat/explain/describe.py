@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from eqsat.egraph import attr_values
@@ -21,7 +21,8 @@ class Readable:
     """Names classes as the program names them, or as what the user wrote.
 
     ``place``: which instance of a region is meant; without it, the first of each.
-    ``known``: names that some classes have here.
+    ``known``: names that some classes have here. ``like``: one of the same search,
+    whose work is not done again.
     """
 
     def __init__(
@@ -30,22 +31,23 @@ class Readable:
         names: Mapping[Term, str],
         place: TermOrigin | None = None,
         known: Mapping[int, str] | None = None,
+        like: Readable | None = None,
     ) -> None:
         self.search = search
         self.known = dict(known or {})
         self._names = names
-        self._written: dict[int, list[Term]] = {}
         parts = [(part.classes, part.regions[0].terms) for part in search.parts]
+        self._written: dict[int, list[Term]] = (
+            _by_class(parts) if like is None else like._written
+        )
+        here: list[tuple[Sequence[int], Sequence[Term]]] = []
         if place is not None:
-            here = (search.parts[place.part].classes, place.region.terms)
-            parts.insert(0, here)
-        for classes, terms in parts:
-            for cls, t in zip(classes, terms, strict=True):
-                self._written.setdefault(cls, []).append(t)
+            here.append((search.parts[place.part].classes, place.region.terms))
+        self._here = _by_class(here)
 
     def written(self, cls: int, op: Op | None = None) -> Term | None:
         """What the user wrote of a class: a term of ``op`` where there is one."""
-        terms = self._written.get(cls, ())
+        terms = [*self._here.get(cls, ()), *self._written.get(cls, ())]
         return next((t for t in terms if t.op is op), terms[0] if terms else None)
 
     def line(self, cls: int, op: Op | None = None) -> SourceLine | None:
@@ -94,6 +96,17 @@ class Readable:
     def shape(self, cls: int) -> str:
         """The shape of a class: ``512×768``, or ``a scalar``."""
         return show_shape(self.search.graph.types[cls])
+
+
+def _by_class(
+    parts: Iterable[tuple[Sequence[int], Sequence[Term]]],
+) -> dict[int, list[Term]]:
+    """The terms of each class."""
+    found: dict[int, list[Term]] = {}
+    for classes, terms in parts:
+        for cls, t in zip(classes, terms, strict=True):
+            found.setdefault(cls, []).append(t)
+    return found
 
 
 def _fitting(text: Callable[[int], str]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from eqsat.explain.derivation import Derivations
 from eqsat.explain.describe import Readable
+from eqsat.explain.document import Materials, document, graphs
 from eqsat.explain.missed_fusions import Fusion, fusions
 from eqsat.explain.timing import Timing
 from eqsat.explain.why_not import Question, WhyNot
@@ -22,9 +25,17 @@ from eqsat.kernels import (
     numpy_calls,
     show_bytes,
 )
+from eqsat.report import dot, mermaid, page
 from eqsat.rulelang import Rule, RuleSet
 from eqsat.search import Optimised
-from eqsat.support import EqsatError, Options, SourceLine, cached_property, counted
+from eqsat.support import (
+    EqsatError,
+    Options,
+    SourceLine,
+    as_html,
+    cached_property,
+    counted,
+)
 from eqsat.terms import postorder
 
 SHOWN = 3
@@ -120,6 +131,10 @@ class Explanation:
     _workspace: Callable[[], int | None] = field(
         default=lambda: None, repr=False, compare=False
     )
+    _materials: Callable[[Callable[[str], WhyNot]], Materials] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """What the report is made of, given what answers why not."""
     result_bytes: int = 0
     """Memory of the results (bytes)."""
     estimate_s: float = 0.0
@@ -145,6 +160,41 @@ class Explanation:
         """Memory of a call beside the results (bytes), as compiled; None where the
         program cannot run. Compiles the program."""
         return self._workspace()
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain values, as :mod:`eqsat.explain.document` describes them.
+        Compiles the program. Raises :class:`EqsatError` for an explanation that was
+        made without its search."""
+        if self._materials is None:
+            raise EqsatError("this explanation was made without its search")
+        return document(self._materials(self.why_not), self.record())
+
+    def html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report: one page of HTML that needs no network; written to ``path``,
+        where one is given. Compiles the program."""
+        text = page(self.document())
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def dot(self, which: str = "after") -> str:
+        """The program ``after``, or ``before``, which is the function as written, as a
+        graph for Graphviz."""
+        return dot(self._graph(which))
+
+    def mermaid(self, which: str = "after") -> str:
+        """The same for Mermaid."""
+        return mermaid(self._graph(which))
+
+    def _graph(self, which: str) -> Any:
+        if which not in ("before", "after"):
+            raise EqsatError(f"which={which!r}: expected 'before' or 'after'")
+        if self._materials is None:
+            raise EqsatError("this explanation was made without its search")
+        return graphs(self._materials(self.why_not))[which]
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
 
     def derivation(self, kernel: str) -> tuple[NodeInfo, ...]:
         """The e-nodes of a kernel, each followed by those that its rule made it of.
@@ -376,7 +426,8 @@ class Asked:
         names = self.program.names
         for place in places:
             known = {c: names[t] for c, t in place.reads.items() if t in names}
-            words = Readable(search, names, place, known)
+            like = self.derivations.words
+            words = Readable(search, names, place, known, like)
             for i in place.nodes:
                 for step in self.derivations.of(i):
                     found.append(self._info(words, step.node, step.depth))
@@ -403,9 +454,12 @@ def explain(
     by_numpy: Callable[[], Mapping[str, str]],
     workspace: Callable[[], int | None],
     clock: ClockModel,
+    source: Callable[[str | None], str],
+    title: str,
 ) -> Explanation:
     """The explanation of one optimisation, lowered as ``program``, with what ``clock``
-    expects of it.
+    expects of it. ``source`` gives the program in a language, ``title`` is what
+    the function is called.
 
     ``again``: the same search under other options, for questions that need one.
     ``by_numpy``: kernels that NumPy runs, and why. ``workspace``: memory beside the
@@ -439,6 +493,9 @@ def explain(
         _asked=Asked(done, program, rules, options, again),
         _reasons=by_numpy,
         _workspace=workspace,
+        _materials=lambda why_not: Materials(
+            done, program, baseline, rules, clock, source, why_not, model.backend, title
+        ),
         result_bytes=program.result_bytes,
         estimate_s=clock.call_s(program),
         unfused_s=clock.call_s(baseline),

@@ -16,7 +16,7 @@ from typing import cast
 from eqsat.kernels.buffer_plan import BufferPlan, plan, roots_to_copy
 from eqsat.kernels.kernel import Kernel, Step, steps_of
 from eqsat.kernels.memory_order import least_memory_order
-from eqsat.support import EqsatError, counted
+from eqsat.support import EqsatError, as_html, counted
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Weak, postorder
 from eqsat.trace import KERNEL
 
@@ -127,6 +127,9 @@ class Program:
 
     def __str__(self) -> str:
         return listing(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
 
 
 class _Names:

@@ -46,6 +46,7 @@ from eqsat.support import (
     Options,
     Place,
     TraceError,
+    as_html,
     at,
     caller_line,
     caller_place,
@@ -376,6 +377,9 @@ class LazyArray(StandardArray, Tracer):
 
     def __repr__(self) -> str:
         return "eq." + repr(np.asarray(self)).replace("\n", "\n   ")
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
     __reduce_ex__ = object.__reduce_ex__
 

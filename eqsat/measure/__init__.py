@@ -7,6 +7,7 @@ shows all, ``tuning.py`` decides between programs.
 
 from eqsat.measure.adaptive import adapted
 from eqsat.measure.benchmark import benchmark
+from eqsat.measure.call_trace import traced
 from eqsat.measure.counts import FunctionCounts, Served, counted
 from eqsat.measure.report import Statistics, stats
 from eqsat.measure.tuning import ProgramDecision, Tuner

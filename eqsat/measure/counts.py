@@ -29,7 +29,7 @@ from eqsat.support import (
 )
 from eqsat.trace import to_numpy
 
-_FAILURES = (BackendError, ArithmeticError, LookupError, MemoryError, ValueError)
+FAILURES = (BackendError, ArithmeticError, LookupError, MemoryError, ValueError)
 """What keeps a program from being measured: ``ValueError`` is MLX's, of arrays that it
 traces."""
 _MOST = 64
@@ -243,7 +243,7 @@ def _sample(counts: ProgramCounts, low: Lowered, arrays: Sequence[Any]) -> None:
         if counts.times is None:
             counts.times = KernelTimes(low)
         found = counts.times.sample(arrays)
-    except _FAILURES as error:
+    except FAILURES as error:
         counts.untimed = f"{type(error).__name__}: {error}"
         return
     counts.untimed = ""

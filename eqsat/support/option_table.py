@@ -176,6 +176,13 @@ def _check_text(value: Any) -> str | None:
     return value
 
 
+def _check_path(value: Any) -> str | None:
+    found = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if found is not None and not (isinstance(found, str) and found):
+        raise _Wrong(value, "the path of a file, or None")
+    return found
+
+
 def _read_backends(text: str) -> Any:
     try:
         return json.loads(text)
@@ -205,6 +212,7 @@ _FLAG = Kind("bool", _read_flag, _check_flag)
 _SECONDS = Kind("float", _read_seconds, _check_seconds, empty=True)
 _COUNT, _FROM_ONE = _whole_from(0), _whole_from(1)
 _TEXT = Kind("text", str, _check_text)
+_PATH = Kind("path", str, _check_path)
 _BACKENDS = Kind("options", _read_backends, _check_backends)
 _OUTERMOST = ("backend", "backends", "lazy_limit")
 """Options that cannot differ for a backend."""
@@ -300,6 +308,11 @@ OF_FUNCTION = _table(
     Option(
         *("adaptive", _FLAG, False),
         "Whether programs are priced again while they run, by what their kernels take.",
+    ),
+    Option(
+        *("trace", _PATH, None),
+        "A file to which calls, phases of compiling and kernels are written, for "
+        "Perfetto.",
     ),
 )
 """Options of a function, by name."""

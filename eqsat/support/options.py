@@ -77,6 +77,7 @@ class Options:
     lazy_limit: int = _default("lazy_limit")
     stats: bool = _default("stats")
     adaptive: bool = _default("adaptive")
+    trace: str | None = _default("trace")
 
     if not TYPE_CHECKING:  # type checkers know the names
 

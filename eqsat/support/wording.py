@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 _IRREGULAR = {"axis": "axes", "index": "indices", "entry": "entries"}
 _LIKE_YOU = ("uint", "ufunc", "union", "unit")
 
@@ -24,3 +26,12 @@ def counted(n: int, noun: str) -> str:
     ('1 kernel', '0 kernels', '2 axes')
     """
     return f"{n} {noun if n == 1 else _IRREGULAR.get(noun, f'{noun}s')}"
+
+
+def as_html(text: str) -> str:
+    """A text as a notebook shows it: every character as it is, in columns.
+
+    >>> as_html("a < b")
+    '<pre>a &lt; b</pre>'
+    """
+    return f"<pre>{escape(text)}</pre>"

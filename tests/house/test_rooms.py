@@ -15,12 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 HOUSE = House(ROOT)
 
 LINE = (
-    "support saved terms complex_numbers ops numpy_api trace rulelang egraph kernels "
-    "search/extraction search explain condition define op serialise program_store "
-    "saving lowered memory_limit recompiles kept_programs submission measure jit "
-    "cotangent power_sum complex_gradient reverse checking/bounds checking/draws "
-    "checking/proofs checking grad lazy array_api graph operator_table onnx pytorch "
-    "mlx can_fuse random __init__ testing demo command __main__ pytest_plugin"
+    "support report saved terms complex_numbers ops numpy_api trace rulelang egraph "
+    "kernels search/extraction search explain condition define op serialise "
+    "program_store saving lowered memory_limit recompiles kept_programs submission "
+    "measure jit cotangent power_sum complex_gradient reverse checking/bounds "
+    "checking/draws checking/proofs checking grad lazy array_api graph "
+    "operator_table onnx pytorch mlx can_fuse random __init__ testing demo command "
+    "__main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 

@@ -9,9 +9,11 @@ import contextvars
 import gc
 import io
 import json
+import os
 import pickle
 import re
 import sys
+import tempfile
 import threading
 import warnings
 import weakref
@@ -59,6 +61,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 # -- effects of the options of a function ----------------------------------------------
+
+
+def written_trace(jit: Jit) -> bool:
+    with contextlib.chdir(tempfile.mkdtemp()):
+        jit(lambda x: x * 2)(X)
+        return os.path.exists("calls.json")
 
 
 def halves(x: Any) -> Any:
@@ -249,6 +257,7 @@ EFFECTS = {
     "lazy_limit": Effect(4, "4", programs_of_lazy_arrays),
     "memory_limit": Effect(100_000, "100000", memory_of_a_call),
     "adaptive": Effect(True, "1", looks),
+    "trace": Effect("calls.json", "calls.json", written_trace),
     "stats": Effect(True, "1", counted_calls),
 }
 
@@ -660,7 +669,7 @@ WRONG = {
 
 
 def test_every_variable_that_can_be_wrong_is_tested() -> None:
-    assert {*TABLE} - {*WRONG} == {"disable", "cache_dir", "config_dir"}
+    assert {*TABLE} - {*WRONG} == {"disable", "cache_dir", "config_dir", "trace"}
 
 
 @pytest.mark.sampled(1)

@@ -1,0 +1,129 @@
+"""Calls as a trace that Perfetto and chrome://tracing show: ``Options(trace=path)``.
+
+The file is a list of events in JSON, whole after each call. A call stands on the track
+of its thread; what compiling it took, phase by phase, stands within. Beneath, on tracks
+of their own, stand the kernels of some calls, each run by itself once more: the first
+call of a program, the second, the fourth, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from eqsat.lowered import Lowered
+from eqsat.measure.counts import FAILURES, Served
+from eqsat.measure.kernel_times import KernelTimes
+from eqsat.support import EqsatError, LastUse
+
+_KERNELS = 1 << 20
+"""What is added to the number of a thread for the track of its kernels."""
+_writing = threading.Lock()
+
+
+def traced(
+    path: str,
+    name: str,
+    function: Callable[..., Any],
+    served: Callable[[tuple[Any, ...], dict[str, Any]], Served | None],
+) -> Callable[..., Any]:
+    """``function``, called ``name``, whose calls are written to the trace ``path``.
+    ``served`` tells which program served a call."""
+    known: dict[LastUse, _Calls] = {}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*args, **kwargs)
+        end = time.perf_counter()
+        found = served(args, kwargs)
+        if found is None:  # it became a part of another
+            return result
+        calls = known.get(found.low.used)
+        is_first = calls is None
+        if calls is None:
+            calls = known[found.low.used] = _Calls(found.low)
+        events = [_event(name, start, end - start, _thread(), "call")]
+        if is_first:
+            at = start
+            for phase, seconds in found.low.seconds.items():
+                events.append(_event(phase, at, seconds, _thread(), "compile"))
+                at += seconds
+        events += calls.kernels(found, start)
+        append(path, events)
+        return result
+
+    return call
+
+
+class _Calls:
+    """The calls of one program."""
+
+    def __init__(self, low: Lowered) -> None:
+        self.low = low
+        self.number = 0
+        self.times: KernelTimes | None = None
+
+    def kernels(self, served: Served, start: float) -> list[dict[str, Any]]:
+        """The kernels, each by itself, where it is their turn."""
+        self.number += 1
+        if self.number & (self.number - 1):
+            return []
+        try:
+            self.times = self.times or KernelTimes(self.low)
+            sample = self.times.sample(served.arrays)
+        except FAILURES:
+            return []
+        events, at = [], start
+        for kernel, seconds in zip(self.low.program.kernels, sample, strict=True):
+            about = {"bytes": kernel.bytes, "flop": kernel.flops, "kind": kernel.kind}
+            track = _KERNELS + _thread()
+            events.append(_event(kernel.name, at, seconds, track, "kernel", about))
+            at += seconds
+        return events
+
+
+def _thread() -> int:
+    return threading.get_native_id()
+
+
+def _event(
+    name: str,
+    start: float,
+    seconds: float,
+    thread: int,
+    kind: str,
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A complete event; times in µs."""
+    return {
+        "name": name,
+        "cat": kind,
+        "ph": "X",
+        "ts": start * 1e6,
+        "dur": seconds * 1e6,
+        "pid": os.getpid(),
+        "tid": thread,
+        "args": about or {},
+    }
+
+
+def append(path: str, events: list[dict[str, Any]]) -> None:
+    """Add events to the list in a file, which is made where it is missing. Raises
+    :class:`EqsatError` that names a file that cannot be written or is no trace."""
+    text = ",\n".join(json.dumps(e, allow_nan=False) for e in events)
+    try:
+        with _writing, open(path, "a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 3))
+            end = file.read()
+            if size and end != b"}\n]":
+                raise EqsatError(f"trace={path!r}: the file is not a trace of eqsat's")
+            file.truncate(max(0, size - 2))
+            file.seek(0, os.SEEK_END)
+            file.write((",\n" if size else "[\n").encode() + text.encode() + b"\n]")
+    except OSError as error:
+        raise EqsatError(f"trace={path!r} cannot be written: {error}") from error

@@ -1,0 +1,70 @@
+"""Traces of calls for Perfetto: ``Options(trace=path)``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.support import EqsatError
+
+X = np.ones((16, 16), np.float32)
+
+
+def f(x: Any) -> Any:
+    return np.tanh(x @ x.T).sum(0)
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_trace_is_whole_after_each_call(tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    g = eq.jit(f, options=eq.Options(trace=path))
+    want = f(X)
+    for calls in range(1, 6):
+        assert np.allclose(g(X), want, rtol=1e-5)
+        found = events(path)
+        assert sum(e["cat"] == "call" for e in found) == calls
+    for e in found:
+        assert e["ph"] == "X" and e["ts"] > 0 and e["dur"] >= 0
+    kernels = [k.name for k in g.explain(X).kernels]
+    of_kernels = [e["name"] for e in found if e["cat"] == "kernel"]
+    assert of_kernels == kernels * 3  # of calls 1, 2 and 4
+    assert {e["name"] for e in found if e["cat"] == "compile"} >= {"trace", "program"}
+    by_track: dict[int, list[dict[str, Any]]] = {}
+    for e in found:
+        if e["cat"] != "compile":
+            by_track.setdefault(e["tid"], []).append(e)
+    assert len(by_track) == 2
+    for track in by_track.values():
+        starts = [e["ts"] for e in track]
+        assert starts == sorted(starts)
+
+
+def test_functions_share_a_trace_and_others_know_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    plain = eq.jit(f)
+    plain(X)
+    with eq.options(trace=path):
+        plain(X)
+        eq.jit(lambda x: x + 1)(X)
+    plain(X)
+    names = [e["name"] for e in events(path) if e["cat"] == "call"]
+    assert len(names) == 2
+
+
+def test_a_file_that_is_no_trace_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(EqsatError, match="is not a trace of eqsat's"):
+        eq.jit(f, options=eq.Options(trace=path))(X)
+    assert path.read_text() == "mine"
+    with pytest.raises(EqsatError, match="cannot be written"):
+        eq.jit(f, options=eq.Options(trace=tmp_path / "no" / "folder"))(X)
