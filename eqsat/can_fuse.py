@@ -54,7 +54,8 @@ def can_fuse(
 
     ``args``: arrays, :class:`Spec` values, or shapes, which stand for float32 arrays.
     ``consumer`` is given what ``producer`` returns: one array, or the arrays of a
-    tuple. Nothing is run. Raises what :func:`jit` does, and :class:`OptionError` for an
+    tuple. Nothing is run. ``backend``, ``rules`` and ``options`` are those of
+    :func:`jit`. Raises what :func:`jit` does, and :class:`OptionError` for an
     argument that is none of these.
 
     >>> import numpy as np, eqsat as eq

@@ -112,7 +112,7 @@ def value_and_grad(
 def value_and_grad(fn: Any = None, argnums: Which = 0, **how: Unpack[How]) -> Any:
     """The pair of what ``fn`` returns and its gradient, in one program.
 
-    Arguments and errors as of :func:`grad`.
+    ``argnums``, the other keywords and errors are those of :func:`grad`.
 
     >>> import numpy as np
     >>> value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))

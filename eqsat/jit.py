@@ -646,7 +646,7 @@ def jit(
     objects hold in attributes and slots. A ``np.memmap`` is read as an array; other
     subclasses of arrays are refused. Arrays of other libraries are read where they lie,
     as ``np.asarray`` shows them; those of PyTorch, JAX and MLX make the results arrays
-    of their kind (``eqsat/GUIDE.md`` has the table). ``backend``: a
+    of their kind (the documentation has the table). ``backend``: a
     backend's name; by default ``mlx`` for calls with an ``mx.array``, else ``native``,
     or ``numpy`` where that does not load.
     ``rules``: a :class:`RuleSet` (default :func:`default_rules`). ``options``: what

@@ -48,14 +48,16 @@ def key(seed: int) -> np.ndarray[Any, Any]:
 
 
 def split(key: Any, count: int = 2) -> Any:
-    """New keys of one: ``uint32``, shape ``(count, 2)``. Raises :class:`ShapeError` and
-    :class:`DTypeError` for what is no key."""
+    """``count`` new keys of ``key``: ``uint32``, shape ``(count, 2)``.
+
+    Raises :class:`ShapeError` and :class:`DTypeError` for what is no key.
+    """
     a, b = _threefry(_checked(key), _counter(count), np.uint32(_SPLIT))
     return np.stack([a, b], axis=1)
 
 
 def fold_in(key: Any, data: Any) -> Any:
-    """A new key of a key and an integer, such as the number of a step: ``uint32``,
+    """A new key of ``key`` and an integer, such as the number of a step: ``uint32``,
     shape ``(2,)``. ``data`` counts by its lowest 32 bits; a traced integer is one, too.
 
     Errors as of :func:`split`.
@@ -67,8 +69,10 @@ def fold_in(key: Any, data: Any) -> Any:
 
 
 def bits(key: Any, shape: Shape = ()) -> Any:
-    """Random ``uint32`` of a shape: each bit is 1 with probability ½. Errors as of
-    :func:`split`."""
+    """Random ``uint32`` of ``shape`` from ``key``: each bit is 1 with probability ½.
+
+    Errors as of :func:`split`.
+    """
     sizes = _sizes(shape)
     n = math.prod(sizes)
     pair = _threefry(_checked(key), _counter(-(-n // 2)), np.uint32(_BITS))
@@ -76,7 +80,9 @@ def bits(key: Any, shape: Shape = ()) -> Any:
 
 
 def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
-    """Random numbers in [0, 1), multiples of 2⁻⁵³ (``float64``) or 2⁻²⁴ (``float32``).
+    """Random numbers of ``shape`` and ``dtype`` from ``key``, in [0, 1).
+
+    They are multiples of 2⁻⁵³ (``float64``) or 2⁻²⁴ (``float32``).
 
     Raises :class:`DTypeError` for other dtypes; errors as of :func:`split`.
     """
@@ -87,7 +93,8 @@ def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
 
 
 def normal(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
-    """Random numbers of the normal distribution of mean 0 and variance 1.
+    """Random numbers of ``shape`` and ``dtype`` from ``key``, of the normal
+    distribution of mean 0 and variance 1.
 
     Φ⁻¹ of 32 random bits: tables, straight between 65,536 quantiles, and every quantile
     beyond them, up to 6.3σ. Products in it are exact, so that no backend rounds
@@ -106,8 +113,8 @@ def normal(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
 
 
 def integers(key: Any, shape: Shape, low: int, high: int) -> Any:
-    """Random ``int64`` from ``low`` to ``high`` - 1: ⌊r (high - low) / 2⁶⁴⌋ + low of 64
-    random bits r.
+    """Random ``int64`` of ``shape`` from ``key``, from ``low`` to ``high`` - 1:
+    ⌊r (high - low) / 2⁶⁴⌋ + low of 64 random bits r.
 
     Raises :class:`OptionError` unless 0 < ``high`` - ``low`` ≤ 2³²; errors as of
     :func:`split`.
@@ -125,14 +132,16 @@ def integers(key: Any, shape: Shape, low: int, high: int) -> Any:
 
 
 def permutation(key: Any, n: int) -> Any:
-    """0 to ``n`` - 1 in random order: ``int64``, shape ``(n,)``. ``np.take(x, order,
-    axis)`` shuffles an array. Errors as of :func:`split`."""
+    """0 to ``n`` - 1 in a random order by ``key``: ``int64``, shape ``(n,)``.
+
+    ``np.take(x, order, axis)`` shuffles an array. Errors as of :func:`split`.
+    """
     return np.argsort(_words(key, n), kind="stable")
 
 
 def choice(key: Any, n: int, shape: Shape = (), replace: bool = True) -> Any:
-    """Random ``int64`` from 0 to ``n`` - 1, each equally likely; without ``replace`` no
-    two are equal.
+    """Random ``int64`` of ``shape`` from ``key``, from 0 to ``n`` - 1, each equally
+    likely; without ``replace`` no two are equal.
 
     Raises :class:`OptionError` for more different numbers than there are; errors as of
     :func:`integers`.

@@ -58,7 +58,7 @@ class Finding:
     lints: tuple[Lint, ...] = ()
     """What else there is to say of it."""
     reached: tuple[str, ...] = ()
-    """The classes of arguments (:mod:`eqsat.checking.draws`) that cases were in."""
+    """The classes of arguments that cases were in."""
     unreached: tuple[str, ...] = ()
     """Classes that the rule admits and no case was in: they forbid ``proved``."""
     outside: tuple[str, ...] = ()

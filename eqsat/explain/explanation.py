@@ -247,7 +247,7 @@ class Explanation:
         Where it never matched, its left side is laid over the e-graph, and the answer
         says where most of it fits and what stops it; where it lost, by how much. This
         may extract some programs, and search once more without regions: up to a few
-        times :attr:`Options.deadline_s`.
+        times ``Options.deadline_s``.
         """
         if self._asked is None:
             raise EqsatError("this explanation was made without its search")

@@ -55,7 +55,7 @@ TRIED = 8
 class WhyNot:
     """Why a rule is not in the chosen program; ``str()`` is the answer in words.
 
-    ``kind`` is one of :data:`KINDS`. The first that applies is given: ``absent``,
+    ``kind`` is one of these. The first that applies is given: ``absent``,
     ``disabled`` and ``numerics`` are about the rule; ``winner``, ``nothing new``,
     ``unused``, ``consumer`` and ``cost`` about one that matched; ``budget`` and
     ``region`` about a search that could not show it a match; the others say what is

@@ -330,7 +330,7 @@ class LazyArray(StandardArray, Tracer):
         shapes, dtypes and Python numbers. Where a value comes from an array of MLX,
         MLX computes it, and it is an array of MLX.
 
-        Raises what the program raises, such as ``IndexError`` of :func:`numpy.take`.
+        Raises what the program raises, such as ``IndexError`` of ``np.take``.
         Warns :class:`RecompileWarning` when one graph comes with ever new Python
         numbers.
 

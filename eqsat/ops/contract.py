@@ -174,7 +174,7 @@ def conv2d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> Any:
-    """Convolution of images n c h w with kernels o c/groups i j, as :data:`conv2d_op`.
+    """Convolution of images ``x`` (n c h w) with kernels ``w`` (o c/groups i j).
 
     ``stride``, ``padding`` and ``dilation`` are one int, or one for h and one for w.
     Raises :class:`ShapeError` when channels do not fit, or a kernel is empty or exceeds

@@ -109,8 +109,9 @@ def solve_triangular(
     transposed: bool = False,
     unit_diagonal: bool = False,
 ) -> Any:
-    """The x of t x = b, or of tᵀ x = b if ``transposed``; t is one triangle of ``a``
-    (... n n), and ``b`` is (n) or (... n k).
+    """The x of t x = b, or of tᵀ x = b if ``transposed``; t is the ``lower`` or the
+    upper triangle of ``a`` (... n n), with ones on the diagonal if ``unit_diagonal``,
+    and ``b`` is (n) or (... n k).
 
     What ``scipy.linalg.solve_triangular`` computes, which cannot be traced. Raises
     NumPy's LinAlgError, when it runs, where the diagonal has a 0.
@@ -126,7 +127,7 @@ def solve_triangular(
 
 def cho_solve(l: Any, b: Any, *, lower: bool = True) -> Any:  # noqa: E741
     """The x of l lᵀ x = b for a factor ``l`` (... n n) of Cholesky, or of lᵀ l x = b
-    for an upper one; ``b`` is (n) or (... n k).
+    for an upper one (not ``lower``); ``b`` is (n) or (... n k).
 
     What ``scipy.linalg.cho_solve`` computes, which cannot be traced.
     """

@@ -38,7 +38,7 @@ def standardize(x: Any, eps: Any = 1e-5) -> Any:
 
 @composite("... n, n, n,  -> ... n")
 def layer_norm(x: Any, w: Any, b: Any, eps: Any = 1e-5) -> Any:
-    """standardize(x) w + b. Ba et al. 2016, arXiv:1607.06450."""
+    """standardize(x, eps) w + b. Ba et al. 2016, arXiv:1607.06450."""
     return standardize(x, eps) * w + b
 
 
@@ -50,7 +50,7 @@ def rms_normalize(x: Any, eps: Any = 1e-5) -> Any:
 
 @composite("... n, n,  -> ... n")
 def rms_norm(x: Any, w: Any, eps: Any = 1e-5) -> Any:
-    """rms_normalize(x) w. Zhang & Sennrich 2019, arXiv:1910.07467."""
+    """rms_normalize(x, eps) w. Zhang & Sennrich 2019, arXiv:1910.07467."""
     return rms_normalize(x, eps) * w
 
 
@@ -63,7 +63,7 @@ def _whole_groups(bound: Bindings, attrs: dict[str, Any]) -> str | None:
 
 @composite("b c h w, c, c,  -> b c h w", recognised=False, check=_whole_groups)
 def group_norm(x: Any, w: Any, b: Any, eps: Any = 1e-5, *, groups: int) -> Any:
-    """standardize(x) w + b over each of ``groups`` runs of channels and all of h and w.
+    """standardize(x, eps) w + b over each of ``groups`` runs of channels, all h and w.
 
     Wu & He 2018, arXiv:1803.08494.
     """

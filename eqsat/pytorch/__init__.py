@@ -42,6 +42,8 @@ def _needed(who: str) -> None:
 def backend(module: Any, inputs: Any, **how: Any) -> Any:
     """The backend of ``torch.compile(model, backend="eqsat")``, for models on the CPU.
 
+    PyTorch calls it with a graph, ``module``, and its arguments, ``inputs``.
+
     ``options={...}`` of ``torch.compile`` are parameters of :func:`eqsat.jit`, such as
     ``rules``. What eqsat does not know stays in PyTorch; :func:`fallbacks` lists it.
     Raises :class:`EqsatError` for tensors on other devices, :class:`OptionError` for

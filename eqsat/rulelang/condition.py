@@ -239,7 +239,7 @@ def at_least(x: Any, limit: float) -> Fact | Held:
 
 
 def equal(a: Any, b: Any) -> Fact | Held:
-    """Two sizes or numbers are equal."""
+    """``a`` and ``b``, two sizes or numbers, are equal."""
     return _compared("equal", "==", a, b)
 
 

@@ -243,10 +243,12 @@ def rule(
 
     ``signature``: the axes of the array parameters. A named axis is one size wherever
     it appears; the axes of ``...`` broadcast. ``where``: a function of the same
-    parameters that returns conditions (:mod:`eqsat.rulelang.condition`). ``numerics``:
+    parameters that returns conditions (:mod:`eqsat.condition`). ``numerics``:
     ``exact``, ``reassociate``, ``approximate(tol)`` or ``fast``; None lets the check of
     rules infer one of the first two, and the rule counts as ``reassociate``.
-    ``dtypes``: ``float``, ``any``, or one floating dtype (:data:`DTYPES`).
+    ``phase``: when the rule runs, by default ``user`` or the ``PHASE`` of its file.
+    ``dtypes``: ``float``, ``any``, or one floating dtype. ``name``: that of the
+    function by default.
     ``both_ways``: it rewrites the right side to the left one too, which takes sides
     that bind the same parameters. Raises :class:`RuleError` with file and line when
     the rule is not well formed.

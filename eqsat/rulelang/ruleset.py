@@ -46,7 +46,7 @@ class RuleSet:
 
     @cached_property
     def asked(self) -> frozenset[str]:
-        """Which of :data:`LEAF_FACTS` its rules ask of constant arrays."""
+        """Which facts of leaves its rules ask of constant arrays."""
         facts = (f for r in self.rules if r.where is not None for f in r.facts)
         texts = " ".join(f.text for f in facts if f.reads_constants)
         return frozenset(name for name in LEAF_FACTS if f"({name} {{" in texts)
@@ -72,15 +72,15 @@ class RuleSet:
 
 
 def load_rules(*paths: str | Path) -> RuleSet:
-    """The rules of files, in order; a folder stands for its ``*.py`` and ``*.egg``
-    files.
+    """The rules of the files ``paths``, in order; a folder stands for its ``*.py`` and
+    ``*.egg`` files.
 
     A Python file is run as a module of its own, and the body of a composite that it
-    defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text
-    (:mod:`eqsat.rulelang.egg_file`). A rule that cannot be built is set aside, in
-    ``broken`` of the set; a :class:`RuleWarning` on its line says why. Raises
-    :class:`RuleError` that names the file when it is missing, cannot be read, or holds
-    no rule that works; nothing is kept of a file that fails."""
+    defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text.
+    A rule that cannot be built is set aside, in ``broken`` of the set; a
+    :class:`RuleWarning` on its line says why. Raises :class:`RuleError` that names
+    the file when it is missing, cannot be read, or holds no rule that works; nothing
+    is kept of a file that fails."""
     ops, modules = dict(Op.registry), set(sys.modules)
     try:
         files = [_load_file(f) for f in _files(paths)]

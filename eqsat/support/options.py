@@ -39,7 +39,8 @@ def _default(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one function, as ``eqsat/GUIDE.md`` lists them.
+    """Options of one function, as the documentation lists them
+    (``eqsat/documentation/howto/options.md``).
 
     What is not given is what ``with eq.options(...)`` around a call says, else what the
     variable ``EQSAT_<NAME>`` said when the function was made, else the default.
@@ -49,8 +50,8 @@ class Options:
     to the search, which returns the best program found by then, and the rest to
     machine code, piece by piece; NumPy runs what is not written then. The traced
     function itself cannot be cut short, and no piece that was begun:
-    ``eqsat/GUIDE.md``, "The deadline". The seconds are processor time of the thread
-    that compiles, so that a busy machine changes neither the program nor the
+    ``howto/compile_time.md`` there has the figures. The seconds are processor time of
+    the thread that compiles, so that a busy machine changes neither the program nor the
     warnings; there the wait is longer. ``max_nodes``: a user's own rules may
     enlarge any e-graph by an 800th of it.
 

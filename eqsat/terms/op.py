@@ -466,7 +466,9 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     axes = (
         range(ndim)
         if axis is None
-        else axis if isinstance(axis, (tuple, list, range)) else [axis]
+        else axis
+        if isinstance(axis, (tuple, list, range))
+        else [axis]
     )
     out = set()
     for a in axes:

@@ -88,6 +88,11 @@ def composite(
     """Make an op of a body written with other ops: its meaning, lowering, derivative
     and recognition.
 
+    ``signature``: the axes of arguments and result, such as ``"... n -> ... n"``, or a
+    rule of types. ``promotion``: ``float`` turns integers into floats, as NumPy's
+    functions of elements do. ``choices``: the values that an attribute may have.
+    ``kind``: ``composite``, or ``fused`` for what one kernel computes. ``recognised``:
+    whether programs that write the body out are found to be it.
     Called on arrays the body computes float16 and bfloat16 in float32 and rounds once.
     ``check`` gets axis sizes and attributes and says what is wrong with them, or
     nothing. ``vjp`` are rules of derivatives that are better than those of the body.

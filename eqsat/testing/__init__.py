@@ -1,15 +1,17 @@
 """Tests of your own functions and rules, with Hypothesis (the extra ``check``).
 
-from hypothesis import given
-from eqsat.testing import arrays, assert_equivalent, programs
+An example::
 
-def test_my_softmax():
-    assert_equivalent(eq.softmax, my_softmax, "... n")
+    from hypothesis import given
+    from eqsat.testing import arrays, assert_equivalent, programs
 
-@given(arrays("m k, k n, n"))
-def test_my_layer(drawn):
-    x, w, b = drawn
-    ...
+    def test_my_softmax():
+        assert_equivalent(eq.softmax, my_softmax, "... n")
+
+    @given(arrays("m k, k n, n"))
+    def test_my_layer(drawn):
+        x, w, b = drawn
+        ...
 """
 
 from eqsat.support import EqsatError

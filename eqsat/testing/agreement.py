@@ -55,7 +55,7 @@ class Computed:
 def agreement(
     left: Computed, right: Computed, numerics: str = "reassociate"
 ) -> Agreement:
-    """Compare ``left`` with ``right`` under a numerics class."""
+    """Compare ``left`` with ``right`` under a class of ``numerics``."""
     if len(left.arrays) != len(right.arrays):
         return Agreement(
             f"{counted(len(left.arrays), 'result')} and {len(right.arrays)}"

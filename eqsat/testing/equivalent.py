@@ -25,7 +25,8 @@ def optimised_agreement(
 ) -> Agreement:
     """Whether ``fast`` computes of the inputs of ``program`` what its references do.
 
-    ``fast`` is ``eqsat.jit(program.function, …)``, with any backend, rules and options.
+    ``fast`` is ``eqsat.jit(program.function, …)``, with any backend, rules and options,
+    of which ``numerics`` is the class.
     """
     with quiet():
         low = fast.lower(*program.inputs)

@@ -129,7 +129,8 @@ def random_program(
     """The program of a seed; the other arguments are those of :func:`programs`.
 
     ``layers``: from ``max_ops / 2`` steps, of which half are layers of 5 to 60 ops that
-    repeat or almost do (:mod:`eqsat.testing.layers`).
+    repeat or almost do. ``max_ops``, ``ops``, ``dtypes`` and ``elements`` say how long
+    it is at most, of which ops, dtypes and numbers.
     """
     wanted = Wanted.of(max_ops, ops, dtypes, elements, layers)
     return _drawn(wanted, _Random(seed, wanted))
@@ -147,6 +148,9 @@ def fuzz(
     layers: bool = False,
 ) -> None:
     """Run ``test`` on the programs of the seeds ``f"{seed}.{i}"``, ``i < count``.
+
+    ``max_ops``, ``ops``, ``dtypes``, ``elements`` and ``layers`` are those of
+    :func:`random_program`.
 
     ``test`` fails by an exception of any kind. Raises :class:`AssertionError` with the
     seed, the exception, and the smallest program found that fails with one of its type,

@@ -51,7 +51,9 @@ def define_op(
 ) -> Callable[[Callable[Q, Any]], Op[Q]]:
     """Make an op of a NumPy reference, which alone says what it computes.
 
-    As :func:`eqsat.terms.op`, which says what the arguments are. No kernel of several
+    ``signature``: the axes of arguments and result, such as ``"m k, k n -> m n"``.
+
+    As ``eqsat.terms.op``, which says what the arguments are. No kernel of several
     ops holds it, whatever its ``kind``: backends know it by its reference only.
     """
     if kind not in ("library", "pointwise", "reduce", "view", "contract"):
@@ -69,12 +71,12 @@ def define_op(
 def define_pointwise(
     name: str, reference: Callable[..., Any], *, dtype: Any = None, **given: Any
 ) -> Op:
-    """Make a pointwise op. ``reference`` is a function of elements written with NumPy's
-    functions and operators, which fuses with what is around it.
+    """Make a pointwise op called ``name``. ``reference`` is a function of elements
+    written with NumPy's functions and operators, which fuses with what is around it.
 
     Where it cannot be traced, as a ufunc that eqsat does not know, it is opaque: NumPy
     computes it in a kernel of its own. ``dtype``: that of the result, where it is not
-    that of the arguments. The rest is as of :func:`eqsat.terms.pointwise`.
+    that of the arguments. The rest is as of ``eqsat.terms.pointwise``.
     """
     made = pointwise(name, reference, dtype=dtype, **given)
     types: list[Type] = [(np.dtype(np.float32), (2,))] * len(made.params)

@@ -64,8 +64,9 @@ def reduction(
     other values as they are with, or a function of the dtype; without one a reduction
     of no elements is an error. ``finish`` takes the whole and the number of elements.
     ``commutative``: whether elements may be joined in any order, as kernels do; by
-    default where the expression of ``combine`` shows it. ``vjp`` as of
-    :attr:`Op.vjp`; by default the derivative of the expressions.
+    default where the expression of ``combine`` shows it. ``vjp``: a rule
+    ``(g, *args, result, **attrs)`` of derivatives; by default the expressions are
+    differentiated.
 
     Raises :class:`EqsatError` where numbers show that ``combine`` is not what it is
     said to be.

@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 FOLDERS = ("eqsat", "rules", "backends", "bench")
+DOCUMENTATION = "eqsat/documentation/"
+"""A folder of pages; its programs are run there and are no part of the package."""
 MOST_MODULES = 20
 MOST_METHODS = 20
 
@@ -44,6 +46,8 @@ class House:
         found: dict[str, Path] = {}
         for folder in FOLDERS:
             for path in sorted((self.root / folder).rglob("*.py")):
+                if DOCUMENTATION in path.relative_to(self.root).as_posix():
+                    continue
                 parts = list(path.relative_to(self.root).with_suffix("").parts)
                 if folder in ("rules", "backends"):
                     parts.insert(0, "eqsat")

@@ -1,46 +1,298 @@
-"""The examples of README.md and eqsat/GUIDE.md run, in the order of the page."""
+"""The README and the documentation: blocks run, what they show is what is printed,
+links lead somewhere, the site builds, and each public name is in the reference.
+
+``--update-golden`` writes what is printed into the pages anew.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import page_parts
+import pictures
 import pytest
+from pages import FOLDER, PAGES, ROOT, anchors, blocks, links, run_page, write_anew
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+import eqsat.ops
+from eqsat.command.cli import main
+from eqsat.terms import Op
+
+OPTIONAL = ("torch", "mlx", "onnx", "jax", "pandas", "sklearn")
+"""Packages that a page may need, and that are not installed everywhere."""
 
 
-def run_page(page: str, folder: Path) -> dict[str, Any]:
-    """The names that the examples of a page leave behind.
-
-    They are a file, since an explanation shows lines of the source.
-    """
-    text = "\n\n".join(PYTHON.findall((ROOT / page).read_text(encoding="utf-8")))
-    path = folder / "example.py"
-    path.write_text(text, encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec(compile(text, str(path), "exec"), names)
-    return names
+def needs(page: str) -> set[str]:
+    code = "\n".join(b.text for b in blocks(page) if b.language == "python")
+    return {n for n in OPTIONAL if re.search(rf"^\s*(import|from) {n}\b", code, re.M)}
 
 
 def test_the_example_of_the_readme_is_what_numpy_computes(tmp_path: Path) -> None:
-    gate = run_page("README.md", tmp_path)["gate"]
+    names, wrong = run_page("README.md", tmp_path)
+    gate: Any = names["gate"]
     rng = np.random.default_rng(0)
     a, b, c, d = (rng.standard_normal(65536, np.float32) for _ in range(4))
     expected = np.maximum(a * b + c, 0) / (1 + np.exp(-d))
     np.testing.assert_allclose(gate(a, b, c, d), expected, rtol=1e-5, atol=1e-6)
-    assert len(gate.explain(a, b, c, d).kernels) == 1
+    assert len(gate.explain(a, b, c, d).kernels) == 1 and not wrong
 
 
-def test_the_examples_of_the_guide_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+SLOW = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
+"""PyTorch takes seconds to load and to write a model down, and warns of itself."""
+RUN = [
+    pytest.param(p, marks=SLOW if "torch" in needs(p) else [])
+    for p in PAGES
+    if p != "README.md"
+]
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("page", RUN)
+def test_blocks_run_and_print_what_the_page_shows(
+    page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    names = run_page("eqsat/GUIDE.md", tmp_path)
-    said = capsys.readouterr().out
-    assert "linear_0" in said and "1 kernel, " in said and "lu" in said
-    k, y = names["k"], np.sin(np.arange(200))
-    expected = y @ np.linalg.solve(k, y) + np.linalg.slogdet(k)[1]
-    np.testing.assert_allclose(names["value"], expected, rtol=1e-9)
+    if missing := [n for n in needs(page) if find_spec(n) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    _, differences = run_page(page, tmp_path)
+    if request.config.getoption("--update-golden"):
+        write_anew(page, differences)
+    elif differences:
+        first = differences[0]
+        pytest.fail(f"{page} shows\n{first.block.text}\nprinted is\n{first.said}")
+
+
+def test_what_is_shown_follows_what_prints_it() -> None:
+    for page in PAGES:
+        before = ""
+        for block in blocks(page):
+            if block.language in ("printed", "measured"):
+                assert before == "python", f"{page}: {block.text[:60]}"
+                assert block.text.strip(), f"{page}: a block shows nothing"
+            before = block.language
+
+
+def test_files_of_a_page_are_used() -> None:
+    for page in PAGES:
+        found = blocks(page)
+        for i, block in enumerate(found):
+            if block.file:
+                later = "".join(b.text for b in found[i + 1 :])
+                assert block.file in later, f"{page}: {block.file}"
+
+
+# -- commands --------------------------------------------------------------------------
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
+
+
+def parsed(words: list[str]) -> None:
+    """Raises click's error where a command does not fit."""
+    command, name = main, "eqsat"
+    while True:
+        context = command.make_context(name, list(words), resilient_parsing=False)
+        if not hasattr(command, "resolve_command"):
+            return
+        name, found, words = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        command = found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_install_or_download_have_right_words(page: str) -> None:
+    for block in blocks(page):
+        if block.language != "sh":
+            continue
+        for line in block.text.splitlines():
+            for one in line.split("#")[0].split("&&"):
+                program, *words = shlex.split(one) or [""]
+                program = program.removeprefix(".venv/bin/")
+                if program == "eqsat":
+                    parsed(words)
+                for extras in re.findall(r"\[([\w,]+)\]", one):
+                    assert {*extras.split(",")} <= {*EXTRAS, "cuda13"}, one
+
+
+def test_a_wrong_command_is_found() -> None:
+    parsed(["demo", "block", "--layers", "2"])
+    for words in ["demo", "blocks"], ["demo", "block", "--layer", "x"]:
+        with pytest.raises(Exception, match=r"No such|not a valid"):
+            parsed(words)
+
+
+# -- links -----------------------------------------------------------------------------
+
+TEXTS = [
+    *PAGES,
+    "bench/README.md",
+    "eqsat/README.md",
+    "rules/README.md",
+    ".github/CONTRIBUTING.md",
+]
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    path = ROOT / page
+    for target in links(page):
+        if re.match(r"https?:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = path.parent / file if file else path
+        assert found.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(found), f"{page}: {target}"
+
+
+@pytest.mark.slow
+def test_links_to_other_sites_are_there() -> None:
+    """Those that a network finds; the others are listed in the reason of the skip."""
+    outside = {t for p in TEXTS for t in links(p) if t.startswith("http")}
+    assert all(t.startswith("https://") for t in outside)
+    unseen = []
+    for target in sorted(outside):
+        asked = urllib.request.Request(target, headers={"User-Agent": "eqsat-tests"})
+        try:
+            urllib.request.urlopen(asked, timeout=20).close()
+        except urllib.error.HTTPError as error:
+            assert error.code not in (404, 410), target
+        except OSError:
+            unseen.append(target)
+    if unseen:
+        pytest.skip(f"not reached: {', '.join(unseen)}")
+
+
+# -- the site --------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(find_spec("sphinx") is None, reason="needs the extra docs")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    words = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *words, str(FOLDER), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").exists()
+
+
+# -- the reference ---------------------------------------------------------------------
+
+MODULES = ("", ".condition", ".define", ".mlx", ".onnx", ".pytorch", ".random")
+MODULES += (".testing",)
+CREATION = {"arange", "asarray", "eye", "full", "linspace", "ones", "zeros"}
+"""Functions of the array API standard: a table of ``reference/lazy.md`` has them."""
+INSIDE = {"Fact", "Held"}
+"""What conditions are made of."""
+PUBLIC = [
+    (f"eqsat{module}", name)
+    for module in MODULES
+    for name in import_module(f"eqsat{module}").__all__
+    if name not in INSIDE
+]
+REFERENCE = "\n".join(p.read_text("utf-8") for p in (FOLDER / "reference").glob("*.md"))
+
+
+def is_in_reference(module: str, name: str) -> bool:
+    value = getattr(import_module(module), name)
+    if value is getattr(eqsat, name, None):
+        module = "eqsat"
+    if module == "eqsat.condition" or module == "eqsat.random":
+        return f"automodule:: {module}\n   :members:" in REFERENCE
+    told = (f"auto{k}:: {module}.{name}\n" for k in DIRECTIVES)
+    return any(t in REFERENCE for t in told) or f"`{module}.{name}`" in REFERENCE
+
+
+DIRECTIVES = ("class", "data", "exception", "function", "module")
+
+
+@pytest.mark.parametrize("module", [f"eqsat{m}" for m in MODULES])
+def test_each_public_name_is_in_the_reference(module: str) -> None:
+    for name in (n for m, n in PUBLIC if m == module):
+        if name in CREATION:
+            assert f"| `{name}(" in REFERENCE, name
+        elif name not in eqsat.ops.__all__ and name != "random":
+            assert is_in_reference(module, name), f"{module}.{name}"
+
+
+def test_each_op_is_in_the_reference() -> None:
+    (page,) = (p for p in PAGES if p.endswith("reference/ops.md"))
+    shown = "".join(
+        page_parts.ops(*re.split(r"\s+", m[1]))
+        for m in re.finditer(r"\{made\} ops (.*)", (ROOT / page).read_text("utf-8"))
+    )
+    for name in eqsat.ops.__all__:
+        assert f"### `{name}(" in shown, name
+        told = shown.split(f"### `{name}(")[1].split("###")[0]
+        assert len(told.splitlines()) > 2, f"{name} says nothing"
+
+
+def parameters(value: Any) -> list[str]:
+    """Parameters that a docstring has to name."""
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    found = inspect.signature(value).parameters.values()
+    return [p.name for p in found if p.kind not in kinds]
+
+
+@pytest.mark.parametrize("module", [f"eqsat{m}" for m in MODULES])
+def test_docstrings_of_public_functions_name_their_parameters(module: str) -> None:
+    for name in (n for m, n in PUBLIC if m == module):
+        value = getattr(import_module(module), name)
+        if name in CREATION or not callable(value) or isinstance(value, Op):
+            continue
+        text = inspect.getdoc(value) or ("as told" if name == "Op" else "")
+        assert text, f"{module}.{name} has no docstring"
+        if inspect.isfunction(value) and name != "options":
+            missing = [p for p in parameters(value) if not re.search(rf"\b{p}\b", text)]
+            assert not missing, f"{module}.{name}: {missing}"
+
+
+# -- what is made ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(pictures.DRAWN))
+def test_pictures_are_those_of_the_programs(name: str) -> None:
+    drawn = pictures.DRAWN[name]()
+    assert (FOLDER / "pictures" / name).read_text("utf-8") == drawn
+
+
+def test_no_page_names_what_is_not_made() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name in re.findall(r"^```\{made\} (\w*)", text, re.MULTILINE):
+            assert name in page_parts.MAKERS, f"{page}: {name}"
+
+
+def test_a_network_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = pytest.importorskip("digits", exc_type=ImportError)
+    weights, losses = digits.train(120, hidden=64)
+    assert losses[-1] < losses[0] / 4 and digits.accuracy(weights) > 0.85
+
+
+@pytest.mark.slow
+def test_the_network_of_the_tutorial_learns_the_digits() -> None:
+    digits = pytest.importorskip("digits", exc_type=ImportError)
+    weights, losses = digits.train(1500)
+    assert digits.accuracy(weights) >= 0.97
+    shown = (FOLDER / "pictures" / "loss.svg").read_text("utf-8")
+    points = [
+        np.array(re.findall(r"points=\"(.*?)\"", s)[0].replace(",", " ").split(), float)
+        for s in (shown, digits.curve(losses))
+    ]
+    assert np.abs(points[0] - points[1])[: 2 * 300].max() < 3  # rounding grows later

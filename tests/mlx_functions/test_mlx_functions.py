@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,13 +171,6 @@ def test_gradients_go_in_and_out() -> None:
 
     rows = mx.vmap(eq.from_mlx(lambda x: mx.softmax(x) * 2))(x)
     np.testing.assert_allclose(rows, mx.softmax(x, axis=-1) * 2, rtol=8 * EPS)
-
-
-def test_the_example_of_the_guide_runs() -> None:
-    guide = Path(eq.__file__).with_name("GUIDE.md").read_text("utf-8")
-    _, _, page = guide.partition("## Functions of MLX")
-    _, _, block = page.partition("```py\n")
-    exec(block.partition("```")[0], {})
 
 
 # -- what modules hold -----------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Arrays of other libraries: taken as arguments without a copy, given back as their
-kind, or refused by name. The table is in eqsat/GUIDE.md."""
+kind, or refused by name. The table is in eqsat/documentation/howto/arrays.md."""
 
 from __future__ import annotations
 

@@ -302,7 +302,9 @@ def _resized(base: Case, param: str, sizes: Mapping[str, int]) -> tuple[int, ...
         (
             sizes[a] + (rank - i) % 3
             if a == ROWS and a in sizes and n != 1
-            else sizes.get(a, n) if a != ROWS else n
+            else sizes.get(a, n)
+            if a != ROWS
+            else n
         )
         for i, (n, a) in enumerate(axes_of(base, param))
     )
