@@ -41,8 +41,8 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 suppress_warnings = ["misc.highlighting_failure"]
 
-PUBLIC = ("eqsat.define", "eqsat.condition", "eqsat.testing", "eqsat.onnx")
-PUBLIC += ("eqsat.pytorch", "eqsat.mlx", "eqsat.random")
+MODULES = "define condition testing onnx pytorch mlx random".split()
+PUBLIC = ["eqsat", *(f"eqsat.{name}" for name in MODULES)]
 
 MADE = re.compile(r"^```\{made\} (\w+) ?(.*)\n```$", re.MULTILINE)
 
@@ -56,7 +56,7 @@ def resolve(app: Any, env: Any, node: Any, content: Any) -> Any:
     """A reference to a public name as the module that defines it says it."""
     python, target = env.domains["py"], node.get("reftarget", "")
     names = (target, target.rpartition(".")[2])
-    for full in (f"{start}.{name}" for name in names for start in ("eqsat", *PUBLIC)):
+    for full in (f"{start}.{name}" for name in names for start in PUBLIC):
         if full in python.objects:
             there = (env, node["refdoc"], app.builder, "obj", full, node, content)
             return python.resolve_xref(*there)

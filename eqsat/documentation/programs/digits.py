@@ -45,7 +45,7 @@ def digits(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Images from 0 to 1 and their digits: three quarters to learn, then the others."""
     images, numbers = load_digits(return_X_y=True)
     order = rng.permutation(len(images))
-    x, y = np.float32(images[order] / 16), numbers[order]
+    x, y = (images[order] / 16).astype(np.float32), numbers[order]
     cut = len(x) * 3 // 4
     return x[:cut], y[:cut], x[cut:], y[cut:]
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,7 +209,7 @@ def draw_kernels(before: int, after: Sequence[str]) -> str:
     return svg(640, 355, body)
 
 
-DRAWN = {
+DRAWN: dict[str, Callable[[], str]] = {
     "egraph.svg": lambda: draw_egraph(egraph()),
     "gate.svg": lambda: draw_kernels(*kernels()),
 }
