@@ -24,7 +24,18 @@ import numpy as np
 import page_parts
 import pictures
 import pytest
-from pages import FOLDER, PAGES, ROOT, anchors, blocks, links, run_page, write_anew
+from pages import (
+    FOLDER,
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    SITE,
+    anchors,
+    blocks,
+    links,
+    run_page,
+    write_anew,
+)
 
 import eqsat.ops
 from eqsat.command.cli import main
@@ -77,6 +88,7 @@ def test_what_is_shown_follows_what_prints_it() -> None:
     for page in PAGES:
         before = ""
         for block in blocks(page):
+            assert block.language in LANGUAGES | SITE, f"{page}: {block.text[:60]}"
             if block.language in ("printed", "measured"):
                 assert before == "python", f"{page}: {block.text[:60]}"
                 assert block.text.strip(), f"{page}: a block shows nothing"
