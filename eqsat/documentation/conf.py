@@ -37,12 +37,18 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 suppress_warnings = ["misc.highlighting_failure"]
 
 MODULES = "define condition testing onnx pytorch mlx random".split()
 PUBLIC = ["eqsat", *(f"eqsat.{name}" for name in MODULES)]
+
+INSIDE = (
+    "__init__ call drop is_array lift made_at_end namespace place term within".split()
+)
+"""Members that are public for other parts of eqsat, not for users."""
 
 MADE = re.compile(r"^```\{made\} (\w+) ?(.*)\n```$", re.MULTILINE)
 
@@ -63,8 +69,16 @@ def resolve(app: Any, env: Any, node: Any, content: Any) -> Any:
     return None
 
 
+def is_inside(
+    app: Any, kind: str, name: str, value: Any, skip: bool, options: Any
+) -> bool | None:
+    """Whether a member is for eqsat itself."""
+    return True if name in INSIDE else None
+
+
 def setup(app: Any) -> None:
     for language in ("printed", "measured"):
         app.add_lexer(language, TextLexer)
     app.connect("source-read", replace)
     app.connect("missing-reference", resolve)
+    app.connect("autodoc-skip-member", is_inside)

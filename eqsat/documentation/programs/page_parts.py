@@ -71,16 +71,14 @@ def home(value: Any) -> str:
 
 
 def described(name: str, value: Any) -> str:
-    told = inspect.getdoc(value) or ""
-    lines = [f"### `{name}{inspect.signature(value)}`".replace(": Any", "")]
-    lines[0] = lines[0].replace(" -> Any", "")
+    call = re.sub(r": '?Any'?| -> '?Any'?", "", str(inspect.signature(value)))
+    told = [f"### `{name}{call}`"]
     if isinstance(value, Op):
         shapes = getattr(getattr(value.type_rule, "signature", None), "text", "")
-        shown = f"`{shapes}`" if shapes else "any that NumPy takes"
-        lines.append(f"Shapes: {shown}. Kind: {value.kind}.")
-        told = value.doc or told
-    lines.append(re.sub(r"``([^`]*)``", r"`\1`", told).replace("*", r"\*"))
-    return "\n\n".join(lines)
+        told.append(f"Axes: `{shapes}`." if shapes else "Axes: as of NumPy's function.")
+    text = value.doc if isinstance(value, Op) else inspect.getdoc(value) or ""
+    told.append(re.sub(r"``([^`]*)``", r"`\1`", text).replace("*", r"\*"))
+    return "\n\n".join(told)
 
 
 # -- results ---------------------------------------------------------------------------
@@ -104,18 +102,21 @@ def table(rows: Iterable[Cells]) -> str:
     return laid_out([*rows], markdown=True)
 
 
+def parts(name: str, heading: str) -> list[str]:
+    """The tables of a file of ``bench run`` whose heading matches."""
+    whole = text(read(RESULTS / f"{name}.json"), markdown=True)
+    found = re.split(r"^(?=### )", whole, flags=re.MULTILINE)
+    return [p for p in found if re.match(heading, p)]
+
+
 def means(name: str) -> str:
     """Geometric means of a file of ``bench run``."""
-    return "\n\n".join(
-        [machine(name), text(read(RESULTS / f"{name}.json"), True, True)]
-    )
+    return "\n\n".join([machine(name), *parts(name, "### Geometric.* eqsat-native, ")])
 
 
 def workloads(name: str) -> str:
     """Each workload of a file of ``bench run``."""
-    whole = text(read(RESULTS / f"{name}.json"), markdown=True)
-    parts = re.split(r"^(?=### )", whole, flags=re.MULTILINE)
-    return "\n\n".join(p for p in parts if re.match(r"### eqsat-native, ", p))
+    return "\n\n".join(parts(name, "### eqsat-native, "))
 
 
 def time(spread: Any) -> str:
