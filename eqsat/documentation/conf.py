@@ -32,7 +32,8 @@ html_title = f"eqsat {release}"
 html_show_copyright = False
 exclude_patterns = ["programs/**"]
 nitpicky = True
-nitpick_ignore_regex = [("py:class", ".*")]  # types that have no page
+nitpick_ignore_regex = [("py:.*", r"(?!eqsat\.\w+$).*")]
+"""Names of the inside, which docstrings name for those who read the code."""
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"

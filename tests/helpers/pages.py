@@ -36,7 +36,8 @@ SITE = {"{made}", "{toctree}", "{eval-rst}"}
 """What Sphinx makes."""
 
 BLOCK = re.compile(r"^```([\w{}-]*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|\b(?:arithmetic|memory|start)\b")
+"""Figures, and what a kernel waits for on one machine or another."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import prints
 
 from eqsat import ops
 from eqsat.explain.why_not import KINDS
@@ -24,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "rules" / "README.md").read_text(encoding="utf-8")
 TUTORIAL, REFERENCE = GUIDE.split("\n# Reference\n")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def run(command: str, folder: Path) -> str:
@@ -41,18 +41,6 @@ def run(command: str, folder: Path) -> str:
     )
     assert done.returncode in (0, 1) and not done.stderr, done.stderr
     return done.stdout
-
-
-def as_pattern(shown: str) -> str:
-    """A regular expression of what the guide shows."""
-    parts = NUMBER.sub("0", shown).split("…")
-    escaped = [r"\s+".join(map(re.escape, re.split(r"\s+", p))) for p in parts]
-    return r"(?s:.*?)".join(escaped)
-
-
-def prints(said: str, shown: str) -> bool:
-    found = NUMBER.sub("0", said).strip()
-    return re.fullmatch(as_pattern(shown.strip()), found) is not None
 
 
 def test_the_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
