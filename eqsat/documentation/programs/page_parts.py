@@ -190,10 +190,23 @@ def tuning(name: str) -> str:
 
 
 def predicted() -> str:
-    rows = [["kind", "number", "rank correlation", "predicted / measured", "spread"]]
-    for s in found("predict")["summary"]:
-        figures = (s["spearman"], s["mean_ratio"], s["spread"])
-        rows.append([s["tag"], str(s["number"]), *(f"{f or 0:.2f}" for f in figures)])
+    d = found("predict")
+    if "classes" not in d:
+        rows = [["kind", "number", "rank correlation", "estimate / clock", "spread"]]
+        for c in d["summary"]:
+            figures = (c["spearman"], c["mean_ratio"], c["spread"])
+            told = [c["tag"], str(c["number"]), *(f"{f or 0:.2f}" for f in figures)]
+            rows.append(told)
+        return "\n\n".join([machine("predict"), table(rows)])
+    rows = [
+        ["of", "class", "number", "estimate / clock", "quartiles", "within 2 times"]
+    ]
+    for c in d["classes"]:
+        low, high = c["quartiles"]
+        figures = [f"{c['median_ratio']:.2f}", f"{low:.2f} to {high:.2f}"]
+        name = f"{c['side']}, {c['set']}"
+        within = f"{c['within_2']:.0%}"
+        rows.append([name, c["class"], str(c["number"]), *figures, within])
     return "\n\n".join([machine("predict"), table(rows)])
 
 
