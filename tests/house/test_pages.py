@@ -262,7 +262,8 @@ def test_each_op_is_in_the_reference() -> None:
     for name in eqsat.ops.__all__:
         assert f"### `{name}(" in shown, name
         told = shown.split(f"### `{name}(")[1].split("###")[0]
-        assert len(told.splitlines()) > 2, f"{name} says nothing"
+        said = "".join(told.splitlines()[1:])
+        assert said and not said.startswith("Axes"), f"{name} says nothing"
 
 
 def parameters(value: Any) -> list[str]:

@@ -72,13 +72,14 @@ def home(value: Any) -> str:
 
 def described(name: str, value: Any) -> str:
     call = re.sub(r": '?Any'?| -> '?Any'?", "", str(inspect.signature(value)))
-    told = [f"### `{name}{call}`"]
-    if isinstance(value, Op):
-        shapes = getattr(getattr(value.type_rule, "signature", None), "text", "")
-        told.append(f"Axes: `{shapes}`." if shapes else "Axes: as of NumPy's function.")
-    text = value.doc if isinstance(value, Op) else inspect.getdoc(value) or ""
-    told.append(re.sub(r"``([^`]*)``", r"`\1`", text).replace("*", r"\*"))
-    return "\n\n".join(told)
+    op = isinstance(value, Op)
+    text = value.doc if op else inspect.getdoc(value) or ""
+    axes = (
+        getattr(getattr(value.type_rule, "signature", None), "text", "") if op else ""
+    )
+    told = re.sub(r"``([^`]*)``", r"`\1`", text).replace("*", r"\*")
+    parts = [f"### `{name}{call}`", told, f"Axes: `{axes}`" if axes else ""]
+    return "\n\n".join(filter(None, parts))
 
 
 # -- results ---------------------------------------------------------------------------
