@@ -104,6 +104,45 @@ def test_files_of_a_page_are_used() -> None:
                 assert block.file in later, f"{page}: {block.file}"
 
 
+WRONG = """```python
+print(1 + 1)
+```
+
+```printed
+3
+```
+
+```python
+print("12.5 µs, bound by memory")
+```
+
+```measured
+3 µs, bound by arithmetic
+```
+
+```measured
+13 µs, bound by nothing
+```
+"""
+
+
+def test_what_a_page_shows_wrongly_is_found_and_mended(tmp_path: Path) -> None:
+    page = tmp_path / "wrong.md"
+    page.write_text(WRONG, encoding="utf-8")
+    _, differences = run_page(str(page), tmp_path)
+    assert [d.said for d in differences] == ["2\n", "12.5 µs, bound by memory\n"]
+    write_anew(str(page), differences)
+    assert not run_page(str(page), tmp_path)[1]
+    assert "3 µs, bound by arithmetic" in page.read_text(encoding="utf-8")
+
+
+def test_links_and_anchors_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One: two\n\n[a](b.md#c) `[d](e)` ![f](g.svg)\n## One two\n")
+    assert [*links(str(page))] == ["b.md#c", "g.svg"]
+    assert anchors(page) == {"one-two", "one-two-1"}
+
+
 # -- commands --------------------------------------------------------------------------
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
