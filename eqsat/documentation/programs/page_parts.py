@@ -196,18 +196,18 @@ def predicted() -> str:
         rows = [["kind", "number", "rank correlation", "estimate / clock", "spread"]]
         for c in d["summary"]:
             figures = (c["spearman"], c["mean_ratio"], c["spread"])
-            told = [c["tag"], str(c["number"]), *(f"{f or 0:.2f}" for f in figures)]
-            rows.append(told)
+            cells = [f"{f or 0:.2f}" for f in figures]
+            rows.append([c["tag"], str(c["number"]), *cells])
         return "\n\n".join([machine("predict"), table(rows)])
     rows = [
         ["of", "class", "number", "estimate / clock", "quartiles", "within 2 times"]
     ]
     for c in d["classes"]:
         low, high = c["quartiles"]
-        figures = [f"{c['median_ratio']:.2f}", f"{low:.2f} to {high:.2f}"]
+        told = [f"{c['median_ratio']:.2f}", f"{low:.2f} to {high:.2f}"]
         name = f"{c['side']}, {c['set']}"
         within = f"{c['within_2']:.0%}"
-        rows.append([name, c["class"], str(c["number"]), *figures, within])
+        rows.append([name, c["class"], str(c["number"]), *told, within])
     return "\n\n".join([machine("predict"), table(rows)])
 
 
