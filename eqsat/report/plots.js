@@ -24,7 +24,7 @@ function roofline() {
   const target = byId("roofline");
   if (!points.length) { target.append(make("p", {}, "No kernel computes with fractions.")); return; }
   const d = data.device, W = 720, H = 380, L = 70, B = 46, T = 14, R = 16;
-  const xs = [...points.map((p) => p.x), d.flops_per_s / d.memory_bytes_per_s, 0.05], ys = [...points.map((p) => p.y), d.flops_per_s * 1.5];
+  const xs = [...points.map((p) => p.x), d.flops_per_s / d.memory_bytes_per_s, 0.05], ys = [...points.map((p) => p.y), d.flops_per_s * 1.5, d.memory_bytes_per_s * 0.1];
   const x0 = Math.floor(Math.log10(Math.min(...xs))), x1 = Math.ceil(Math.log10(Math.max(...xs)) + 0.3);
   const y0 = Math.floor(Math.log10(Math.min(...ys))), y1 = Math.ceil(Math.log10(Math.max(...ys)));
   const X = (v) => L + ((Math.log10(v) - x0) / (x1 - x0)) * (W - L - R);
@@ -42,8 +42,8 @@ function roofline() {
   svg.append(shape("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "floating operations for each byte moved"));
   svg.append(shape("text", { x: 14, y: H / 2, transform: `rotate(-90 14 ${H / 2})`, "text-anchor": "middle" }, "flop/s"));
   for (const [peak, name] of [[d.flops_per_s, "products"], [d.map_flops_per_s, "other arithmetic"]]) {
-    const knee = peak / d.memory_bytes_per_s, left = Math.max(knee, 10 ** x0);
-    svg.append(shape("path", { d: `M${X(10 ** x0)} ${Y(Math.max(10 ** y0, d.memory_bytes_per_s * 10 ** x0))} L${X(left)} ${Y(peak)} L${X(10 ** x1)} ${Y(peak)}`, class: "roof" }));
+    const knee = peak / d.memory_bytes_per_s, from = Math.max(10 ** x0, 10 ** y0 / d.memory_bytes_per_s);
+    svg.append(shape("path", { d: `M${X(from)} ${Y(d.memory_bytes_per_s * from)} L${X(knee)} ${Y(peak)} L${X(10 ** x1)} ${Y(peak)}`, class: "roof" }));
     svg.append(shape("text", { x: W - R - 4, y: Y(peak) - 5, "text-anchor": "end" }, name));
   }
   const longest = Math.max(...points.map((p) => p.k.estimate_s));
