@@ -32,6 +32,8 @@ class Candidate:
     are taken apart."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else the peer knows of it, as JSON holds it."""
+    estimate: Callable[[], Mapping[str, Any]] = dict
+    """What the peer expects a call to take, as JSON holds it; found when asked for."""
 
 
 class Peer(Protocol):

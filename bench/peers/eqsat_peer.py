@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,25 @@ class Eqsat:
         low = compiled.lower(*args)
         program = low.program
         facts = {
-            "predicted_s": low.optimised.cost_s,
             "kernels": [k.kind for k in program.kernels],
             "planned_peak_bytes": program.peak_bytes,
             "cut_short": low.optimised.cut_short,
         }
-        return Candidate(partial(compiled, *args), np.asarray, facts)
+        call = partial(compiled, *args)
+        return Candidate(call, np.asarray, facts, lambda: estimate(compiled, args))
 
     def model(self, path: Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         """A model of ONNX as a function of inputs by name."""
         import eqsat as eq
 
         return eq.from_onnx(path, backend=self.backend).run
+
+
+def estimate(compiled: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """What the explanation of a function says that a call takes, and its kernels."""
+    found = compiled.explain(*args)
+    return {
+        "predicted_s": found.cost_s,
+        "kernels": [{"kind": k.kind, "cost_s": k.cost_s} for k in found.kernels],
+        "by_numpy": len(found.by_numpy),
+    }

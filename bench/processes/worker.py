@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.peers import Candidate, Peer, UnsupportedWorkload, load
-from bench.workloads import leaves, workloads
+from bench.workloads import leaves, named
 
 Message = dict[str, Any]
 LONG_S = 1.0
@@ -31,8 +31,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcess:
-    """What one peer does with the requests ``load`` or ``model``, ``time`` and
-    ``free``."""
+    """What one peer does with the requests ``load`` or ``model``,
+    ``estimate``, ``time`` and ``free``."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -49,7 +49,7 @@ class WorkerProcess:
 
         ``first_s`` are the seconds from arrays in memory to the first result.
         """
-        w = workloads()[workload]
+        w = named(workload)
         inputs, weights = w.draw(seed)
         gc.collect()
         self.resident = _start_of_peak()
@@ -110,6 +110,11 @@ class WorkerProcess:
         self.rested, self.each = time.monotonic(), total / calls
         gc.enable()
         return {"total_s": total}
+
+    def estimate(self) -> Message:
+        """What the peer expects a call to take."""
+        assert self.held is not None
+        return dict(self.held.estimate())
 
     def free(self) -> Message:
         """Drop the workload; the most memory (bytes) that it took at once."""

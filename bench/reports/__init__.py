@@ -1,6 +1,7 @@
 """Result files: how they are written, and what is read out of them.
 
 It knows no workload and times nothing. Read ``record.py`` first, then ``table.py``.
+``estimates.py`` is of ``bench predict``.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class Method:
     """How many times as long as the faster the slower of a tie takes at most, of eqsat
     and its best peer."""
     seed: int = 0
+    estimates: bool = False
+    """Whether eqsat is asked what it expects a call to take."""
     limit_sizes: tuple[int, ...] = SIZES
     """Bytes at which the bandwidth is measured."""
 
@@ -129,25 +131,8 @@ def measure(
 
     It has the seconds of each round; :func:`summarise` says what is kept of them.
     """
+    results = raced(w, workers, method, references)
     known, shapes = references.of(w)
-    ready = workers.ready()
-    results: dict[str, Record] = {}
-    for peer in workers.peers:
-        if peer in ready:
-            results[peer] = _asked(
-                workers,
-                peer,
-                lambda p=peer: _load(  # type: ignore[misc]
-                    workers.workers[p], w, known, method.seed
-                ),
-            )
-        else:
-            results[peer] = {"status": "missing", "reason": workers.missing[peer]}
-    _rounds(workers, results, method)
-    for peer, result in results.items():
-        if peer in workers.workers and result["status"] in ("ok", "wrong"):
-            freed = _asked(workers, peer, lambda p=peer: workers.workers[p].ask("free"))  # type: ignore[misc]
-            result["peak_bytes"] = freed.get("peak_bytes")
     rate = bytes_per_s(limits, known.need.bytes)
     peak = limits["fma_flops_per_s"]
     return {
@@ -163,6 +148,39 @@ def measure(
         "limited_by": known.need.limited_by(peak, rate),
         "results": results,
     }
+
+
+def raced(
+    w: Workload, workers: Team, method: Method, references: References
+) -> dict[str, Record]:
+    """What each peer does with ``w``: its seconds of each round if its result is right,
+    and what it expected, if it expects anything."""
+    known, _ = references.of(w)
+    ready = workers.ready()
+    results: dict[str, Record] = {}
+    for peer in workers.peers:
+        if peer in ready:
+            results[peer] = _asked(
+                workers,
+                peer,
+                lambda p=peer: _load(  # type: ignore[misc]
+                    workers.workers[p], w, known, method.seed
+                ),
+            )
+        else:
+            results[peer] = {"status": "missing", "reason": workers.missing[peer]}
+    _rounds(workers, results, method)
+    for peer, result in results.items():
+        if method.estimates and is_eqsat(peer) and "median_s" in result:
+            result["estimate"] = _asked(
+                workers,
+                peer,
+                lambda p=peer: workers.workers[p].ask("estimate"),  # type: ignore[misc]
+            )
+        if peer in workers.workers and result["status"] in ("ok", "wrong"):
+            freed = _asked(workers, peer, lambda p=peer: workers.workers[p].ask("free"))  # type: ignore[misc]
+            result["peak_bytes"] = freed.get("peak_bytes")
+    return results
 
 
 def run_again(

@@ -132,6 +132,9 @@ class Workload:
     numpy: Callable[..., Array] | None = None
     """The plain NumPy function, where it is not ``fn`` over ``plain``. Of gradients, it
     is written by hand."""
+    decides: bool = False
+    """Whether small errors change what is decided. Its results are then compared with
+    those of plain NumPy in the same dtype, roughly."""
     argnums: tuple[int, ...] = ()
     """The inputs by which ``fn`` is differentiated, if any: the result is then the pair
     of its value and a tuple of gradients, nested as the inputs are."""
@@ -247,6 +250,15 @@ def sizes(
 
 def _drawn(make: Callable[..., Drawn], shape: tuple[int, ...], draw: Draw) -> Drawn:
     return make(draw, *shape)
+
+
+def named(name: str) -> Workload:
+    """The workload of a name, or the drawn program: :mod:`bench.workloads.unseen`."""
+    if name in workloads():
+        return workloads()[name]
+    from bench.workloads import unseen
+
+    return unseen.named(name)
 
 
 @cache

@@ -33,7 +33,6 @@ from bench.runner.measure import (
     team,
 )
 from bench.runner.need import Need
-from bench.runner.predict import summaries
 from bench.runner.run import collect
 from bench.workloads import (
     LINE,
@@ -204,7 +203,7 @@ def test_close_races_are_run_again_in_new_processes() -> None:
     assert not any("processes_s" in r for r in row["results"].values())
 
 
-def test_run_table_plot_and_predict_work_together(tmp_path: Path) -> None:
+def test_run_table_and_plot_work_together(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     words = ["--peers", "eqsat-native,numpy", "--threads", "1", "--quick"]
     done = run("run", "--workloads", "softmax/1x64", *words, "--out", out)
@@ -214,8 +213,6 @@ def test_run_table_plot_and_predict_work_together(tmp_path: Path) -> None:
     assert again.stdout == done.stdout
     assert "| softmax/1x64" in run("table", "--markdown", out).output
     assert "softmax/1x64" not in run("table", "--means", out).output
-    told = run("predict", out)
-    assert told.exit_code == 0 and "measured/predicted" in told.output
     picture = run("plot", out)
     try:
         import matplotlib  # noqa: F401
@@ -387,18 +384,6 @@ def test_noise_covers_equal_candidates_and_not_different_ones() -> None:
         inside += max(found, 1 / found) <= noise
     assert 0.9 < inside / 400 < 0.99
     assert ratio([3.0] * 5, [2.0] * 5) == pytest.approx((1.5, 1))
-
-
-def test_rank_correlation_by_tag() -> None:
-    def pair(tag: str, predicted: float, seen: float) -> dict[str, Any]:
-        return {"tags": [tag], "predicted_s": predicted, "measured_s": seen}
-
-    up = [pair("map", p, 2 * p) for p in (1.0, 2.0, 4.0)]
-    down = [pair("row", p, 1 / p) for p in (1.0, 2.0, 4.0)]
-    of_map, of_row, of_all = summaries([*up, *down])
-    assert (of_map["spearman"], of_map["mean_ratio"], of_map["spread"]) == (1, 2, 1)
-    assert of_row["spearman"] == -1 and of_row["spread"] > 1
-    assert of_all["number"] == 6 and abs(of_all["spearman"]) < 1
 
 
 def test_numbers_are_shown_with_three_digits() -> None:
