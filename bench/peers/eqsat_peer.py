@@ -52,10 +52,15 @@ class Eqsat:
 
 
 def estimate(compiled: Any, args: Sequence[Any]) -> dict[str, Any]:
-    """What the explanation of a function says that a call takes, and its kernels."""
+    """What the explanation of a function says that a call takes (s), and NumPy for the
+    function as written, and its kernels."""
     found = compiled.explain(*args)
     return {
-        "predicted_s": found.cost_s,
-        "kernels": [{"kind": k.kind, "cost_s": k.cost_s} for k in found.kernels],
+        "predicted_s": found.estimate_s,
+        "numpy_predicted_s": found.numpy_s,
+        "kernels": [
+            {"kind": k.kind, "bound": k.bound, "estimate_s": k.estimate_s}
+            for k in found.kernels
+        ],
         "by_numpy": len(found.by_numpy),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bench.reports.estimates import FACTOR, SETS, ratio_of, summary, timed
+from bench.reports.estimates import FACTOR, SETS, SIDES, ratio_of, summary, timed
 from bench.reports.plot import COLOURS
 from bench.reports.record import Record
 
@@ -29,10 +29,18 @@ def draw(found: Record, path: Path) -> None:
     except ImportError as error:
         click.echo(f"no picture: {error}", err=True)
         return
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 5))
-    sets = [(of, rows) for of in SETS if (rows := timed(found["rows"], of))]
-    _beside(left, sets)
-    _ratios(right, sets)
+    known = {
+        side: [(of, rows) for of in SETS if (rows := timed(found["rows"], of, side))]
+        for side in SIDES
+    }
+    sides = [side for side in SIDES if known[side]]
+    figure, panels = pyplot.subplots(
+        len(sides), 2, figsize=(11, 5 * len(sides)), squeeze=False
+    )
+    for (left, right), side in zip(panels, sides, strict=True):
+        _beside(left, known[side], side)
+        _ratios(right, known[side], side)
+        left.set_title(_TITLES[side])
     names = f"{found['peer']}, {found['threads']} thread(s)\n{found['cpu']}"
     figure.suptitle(f"Estimate of explain and clock: {names}", fontsize=9)
     figure.set_layout_engine("constrained")
@@ -40,14 +48,15 @@ def draw(found: Record, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _beside(axes: Any, sets: list[tuple[str, list[Record]]]) -> None:
+def _beside(axes: Any, sets: list[tuple[str, list[Record]]], side: str) -> None:
     """Estimate over clock, both on logarithmic axes; the band is within 2 times."""
-    every = [row[k] for _, rows in sets for row in rows for k in _BOTH]
+    estimate, clock = SIDES[side]
+    every = [row[k] for _, rows in sets for row in rows for k in SIDES[side]]
     ends = np.array([min(every) / FACTOR, max(every) * FACTOR])
     axes.fill_between(ends, ends / FACTOR, ends * FACTOR, color="#eeeeee")
     axes.plot(ends, ends, color="#444444", linewidth=1)
     for (of, rows), colour in zip(sets, COLOURS, strict=False):
-        xs, ys = ([row[k] for row in rows] for k in _BOTH)
+        xs, ys = ([row[k] for row in rows] for k in (clock, estimate))
         label = f"{_NAMES[of]}: {len(rows)}"
         axes.plot(xs, ys, "o", color=colour, markersize=4, alpha=0.7, label=label)
     axes.set(xscale="log", yscale="log", xlabel="clock (s)", ylabel="estimate (s)")
@@ -55,14 +64,14 @@ def _beside(axes: Any, sets: list[tuple[str, list[Record]]]) -> None:
     axes.legend(frameon=False)
 
 
-def _ratios(axes: Any, sets: list[tuple[str, list[Record]]]) -> None:
+def _ratios(axes: Any, sets: list[tuple[str, list[Record]]], side: str) -> None:
     """How many programs have each ratio of estimate to clock."""
     axes.axvspan(1 / FACTOR, FACTOR, color="#eeeeee")
     axes.axvline(1, color="#444444", linewidth=1)
     bins = np.geomspace(LEAST, MOST, STEPS)
     for (of, rows), colour in zip(sets, COLOURS, strict=False):
-        ratios = np.clip([ratio_of(row) for row in rows], LEAST, MOST)
-        s = summary(rows)
+        ratios = np.clip([ratio_of(row, side) for row in rows], LEAST, MOST)
+        s = summary(rows, side)
         label = (
             f"{_NAMES[of]}: median {s['median_ratio']:.2f}, "
             f"{s['within_2']:.0%} within 2 times"
@@ -72,5 +81,5 @@ def _ratios(axes: Any, sets: list[tuple[str, list[Record]]]) -> None:
     axes.legend(frameon=False, loc="upper left")
 
 
-_BOTH = ("measured_s", "predicted_s")
 _NAMES = {"workloads": "workloads", "drawn": "drawn programs"}
+_TITLES = {"program": "the program", "NumPy": "NumPy, as written"}

@@ -86,7 +86,7 @@ def test_a_run_is_resumed_shown_and_drawn(tmp_path: Path) -> None:
     for row in found["rows"]:
         low, high = row["quartiles_s"]
         assert low <= row["measured_s"] <= high and row["predicted_s"] > 0
-        assert row["numpy_s"] > 0
+        assert row["numpy_s"] > 0 and row["numpy_predicted_s"] > 0
     assert run(out).stdout == more.stdout
     other = run("--unseen", "2", "--resume", "--quick", "--out", out, "--seed", "3")
     assert other.exit_code == 1 and "its seed is 2, here it is 3" in other.output
@@ -113,7 +113,7 @@ def row(estimate: float, clock: float, *families: str, **more: Any) -> dict[str,
         "dtype": "float32",
         "inputs": ["4 float32"],
         "bytes": 4096,
-        "kernels": [{"kind": "map", "cost_s": estimate}],
+        "kernels": [{"kind": "map", "estimate_s": estimate}],
         "by_numpy": 0,
         "predicted_s": estimate,
         "measured_s": clock,
@@ -133,9 +133,17 @@ def test_ratios_are_summed_up() -> None:
 
 
 def test_a_drawn_program_is_of_each_family_of_its_lines() -> None:
-    rows = [row(1.0, 2.0, "maps", "sorts"), row(3.0, 2.0, "sorts"), row(1.0, 9.0)]
+    rows = [
+        row(1.0, 2.0, "maps", "sorts", numpy_predicted_s=8.0, numpy_s=2.0),
+        row(3.0, 2.0, "sorts"),
+        row(1.0, 9.0),
+    ]
     rows.append({"workload": "z", "tags": ["map"], "status": "failed", "reason": "no"})
-    found = {(c["set"], c["class"]): c for c in classes(rows)}
+    every = classes(rows)
+    found = {(c["set"], c["class"]): c for c in every if c["side"] == "program"}
+    assert not any(c["side"] == "NumPy" and c["set"] == "workloads" for c in every)
+    (numpy,) = (c for c in every if (c["side"], c["class"]) == ("NumPy", "kind: maps"))
+    assert numpy["median_ratio"] == 4
     assert found["drawn", "kind: sorts"]["median_ratio"] == 1
     assert found["drawn", "kind: maps"]["number"] == 1
     assert found["workloads", "all"]["number"] == 1
