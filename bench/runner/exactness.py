@@ -48,7 +48,13 @@ class Reference:
         if len(got) != len(self.exact):
             return math.inf, self.bounds[0]
         errors = map(relative, got, self.exact)
-        return max(zip(errors, self.bounds, strict=True), key=lambda e: e[0] / e[1])
+        return max(zip(errors, self.bounds, strict=True), key=_share)
+
+
+def _share(of: tuple[float, float]) -> float:
+    """An error as a share of its bound, which is 0 for integers."""
+    error, bound = of
+    return error / bound if bound else math.inf * error if error else 0.0
 
 
 def reference(w: Workload, drawn: Drawn) -> Reference:

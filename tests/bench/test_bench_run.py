@@ -353,6 +353,14 @@ def test_errors_are_relative_and_infinite_for_no_numbers() -> None:
     assert relative(np.array([[3.0, 4.0]]), exact) == math.inf
 
 
+def test_integers_have_no_bound_but_equality() -> None:
+    (w,) = select(["argmax/1024x1024"])
+    known = reference(w, w.draw(0))
+    (exact,) = known.exact
+    assert known.bounds == [0] and known.worst([exact]) == (0, 0)
+    assert known.worst([exact + 1]) == (1, 0)
+
+
 # -- what is made of results -----------------------------------------------------------
 
 
