@@ -11,88 +11,145 @@ are applied to all of it at once, a cost model chooses the cheapest program, and
 backend runs it.
 """
 
-from contextlib import suppress
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from eqsat import array_api, random
-from eqsat.array_api import arange, asarray, eye, full, linspace, ones, zeros
-from eqsat.can_fuse import CanFuse, can_fuse
-from eqsat.checking import Finding, Report, check
-from eqsat.explain import Explanation, WhyNot
-from eqsat.grad import grad, value_and_grad
-from eqsat.graph import Graph, GraphNode
-from eqsat.jit import Jit, jit
-from eqsat.kernels import release_memory
-from eqsat.lazy import LazyArray, array, evaluate
-from eqsat.lowered import Lowered
-from eqsat.measure import Statistics, stats
-from eqsat.mlx import from_mlx
-from eqsat.onnx import from_onnx
-from eqsat.ops import (
-    attention,
-    batch_norm,
-    cho_solve,
-    conv2d,
-    gelu,
-    gelu_sigmoid,
-    gelu_tanh,
-    group_norm,
-    layer_norm,
-    leaky_relu,
-    linear,
-    log_softmax,
-    logsumexp,
-    lora,
-    relu,
-    rms_norm,
-    rope,
-    sigmoid,
-    silu,
-    softmax,
-    solve_triangular,
-)
-from eqsat.pytorch import from_torch
-from eqsat.rulelang import Rule, RuleSet, default_rules, load_rules, recognition, rule
-from eqsat.saved import SavedProgram, load
-from eqsat.support import (
-    ArgumentError,
-    BackendError,
-    BudgetWarning,
-    DTypeError,
-    EngineError,
-    EqsatError,
-    GraphError,
-    MemoryLimitError,
-    NoResultError,
-    OnnxError,
-    OptionError,
-    Options,
-    OptionWarning,
-    RecompileWarning,
-    RuleError,
-    RuleWarning,
-    SavedProgramError,
-    ShapeError,
-    StaleWarning,
-    TraceError,
-    VerifyError,
-    bindings,
-    is_on,
-    options,
-)
-from eqsat.trace import Spec
-
-LazyArray.namespace = array_api
-
-# The engine and the stock rules take 30 and 15 ms to load. Without the disk cache the
-# first call needs them in any case, so they load here; where they are missing, or
-# EQSAT_CACHE is wrong, the first use says so.
-with suppress(OptionError, EngineError):
-    if not is_on():
-        bindings()
-        with suppress(RuleError):
-            default_rules()
+if TYPE_CHECKING:
+    from eqsat import array_api, random
+    from eqsat.array_api import arange, asarray, eye, full, linspace, ones, zeros
+    from eqsat.can_fuse import CanFuse, can_fuse
+    from eqsat.checking import Finding, Report, check
+    from eqsat.explain import Explanation, WhyNot
+    from eqsat.grad import grad, value_and_grad
+    from eqsat.graph import Graph, GraphNode
+    from eqsat.jit import Jit, jit
+    from eqsat.kernels import release_memory
+    from eqsat.lazy import LazyArray, array, evaluate
+    from eqsat.lowered import Lowered
+    from eqsat.measure import Statistics, stats
+    from eqsat.mlx import from_mlx
+    from eqsat.onnx import from_onnx
+    from eqsat.ops import (
+        attention,
+        batch_norm,
+        cho_solve,
+        conv2d,
+        gelu,
+        gelu_sigmoid,
+        gelu_tanh,
+        group_norm,
+        layer_norm,
+        leaky_relu,
+        linear,
+        log_softmax,
+        logsumexp,
+        lora,
+        relu,
+        rms_norm,
+        rope,
+        sigmoid,
+        silu,
+        softmax,
+        solve_triangular,
+    )
+    from eqsat.pytorch import from_torch
+    from eqsat.rulelang import (
+        Rule,
+        RuleSet,
+        default_rules,
+        load_rules,
+        recognition,
+        rule,
+    )
+    from eqsat.saved import SavedProgram, load
+    from eqsat.support import (
+        ArgumentError,
+        BackendError,
+        BudgetWarning,
+        DTypeError,
+        EngineError,
+        EqsatError,
+        GraphError,
+        MemoryLimitError,
+        NoResultError,
+        OnnxError,
+        OptionError,
+        Options,
+        OptionWarning,
+        RecompileWarning,
+        RuleError,
+        RuleWarning,
+        SavedProgramError,
+        ShapeError,
+        StaleWarning,
+        TraceError,
+        VerifyError,
+        options,
+    )
+    from eqsat.trace import Spec
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "eqsat.array_api": "arange asarray eye full linspace ones zeros",
+    "eqsat.can_fuse": "CanFuse can_fuse",
+    "eqsat.checking": "Finding Report check",
+    "eqsat.explain": "Explanation WhyNot",
+    "eqsat.grad": "grad value_and_grad",
+    "eqsat.graph": "Graph GraphNode",
+    "eqsat.jit": "Jit jit",
+    "eqsat.kernels": "release_memory",
+    "eqsat.lazy": "LazyArray array evaluate",
+    "eqsat.lowered": "Lowered",
+    "eqsat.measure": "Statistics stats",
+    "eqsat.mlx": "from_mlx",
+    "eqsat.onnx": "from_onnx",
+    "eqsat.ops": (
+        "attention batch_norm cho_solve conv2d gelu gelu_sigmoid gelu_tanh group_norm "
+        "layer_norm leaky_relu linear log_softmax logsumexp lora relu rms_norm rope "
+        "sigmoid silu softmax solve_triangular"
+    ),
+    "eqsat.pytorch": "from_torch",
+    "eqsat.rulelang": "Rule RuleSet default_rules load_rules recognition rule",
+    "eqsat.saved": "SavedProgram load",
+    "eqsat.support": (
+        "ArgumentError BackendError BudgetWarning DTypeError EngineError EqsatError "
+        "GraphError MemoryLimitError NoResultError OnnxError OptionError Options "
+        "OptionWarning RecompileWarning RuleError RuleWarning SavedProgramError "
+        "ShapeError StaleWarning TraceError VerifyError options"
+    ),
+    "eqsat.trace": "Spec",
+}
+"""The public names by the module that has them; nothing is imported before one of its
+names is used. ``import eqsat`` itself takes a few milliseconds."""
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULES = {"array_api", "random"}
+
+
+class _Package(ModuleType):
+    """The module ``eqsat``, which looks for a name when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"eqsat.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # eqsat.jit is the function, also once the module of that name is imported.
+        if not (isinstance(value, ModuleType) and name in _HOME):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package
 
 __all__ = [
     "ArgumentError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eqsat.kernels import Kernel, Program, decided, inner, show_type
+from eqsat.support import counted
 
 from ..loop_ir import (
     Unsupported,
@@ -59,5 +60,7 @@ def _part(part: Part) -> str:
         return f"// {part.term.op.name} by MLX: {show_type(part.term)}"
     source = part.source
     said = [f"// {line}" for nest in part.nests for line in str(nest).splitlines()]
-    said.append(f"// {source.groups} groups of {source.group} threads")
+    said.append(
+        f"// {counted(source.groups, 'group')} of {counted(source.group, 'thread')}"
+    )
     return "\n".join([*said, f"{source.name} {{", source.body.rstrip(), "}"])

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from eqsat.kernels import Kernel
-from eqsat.support import Broken, refuse
+from eqsat.support import Broken, counted, refuse
 from eqsat.terms import Term
 
 from ..loop_ir import (
@@ -170,7 +170,9 @@ def _grid(source: Source, nest: Nest, name: str) -> Iterator[Broken]:
     if maps:
         wanted, found = int(maps[1]), nest.elements
         if wanted > source.threads or wanted * wide < found:
-            actual = f"{source.threads} threads, {wanted} of them for {wide} each"
+            actual = (
+                f"{counted(source.threads, 'thread')}, {wanted} of them for {wide} each"
+            )
             yield Broken(name, "the grid covers the result", actual, found)
     elif rows:
         each = re.search(r"\* (\d+)", rows[1])
@@ -183,8 +185,9 @@ def _grid(source: Source, nest: Nest, name: str) -> Iterator[Broken]:
         *outer, lane = nest.grid
         blocks, most = int(columns[1]), prod(v.size for v in outer)
         if source.groups != blocks * most or blocks * SIMD * wide < lane.size:
-            actual = f"{source.groups} groups, {blocks} of {SIMD} × {wide} columns"
-            expected = f"{most} × {lane.size} columns"
+            groups = counted(source.groups, "group")
+            actual = f"{groups}, {blocks} of {SIMD} × {counted(wide, 'column')}"
+            expected = f"{most} × {counted(lane.size, 'column')}"
             yield Broken(name, "the grid covers the columns", actual, expected)
         if f"inside = c < {lane.size};" not in body:
             yield Broken(name, "no thread goes past the columns", "?", lane.size)

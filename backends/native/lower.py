@@ -201,8 +201,8 @@ class CompiledProgram:
             of = counted(len(self.program.kernels), "kernel")
             done.append(f"NumPy runs {late} of {of}, since {NO_TIME}")
         if pieces.quick_lines:
-            lines = f"{pieces.quick_lines} lines of LLVM IR"
-            done.append(f"{lines} were compiled the quick way")
+            lines = counted(pieces.quick_lines, "line")
+            done.append(f"the quick way compiled {lines} of LLVM IR")
         self.cut_short = "; ".join(done)
         if done:
             log_fallback("native", "the program", "slower code", self.cut_short)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, View, decided, show_bytes, show_type
+from eqsat.support import counted
 from eqsat.terms import CONSTANT, Op, Term
 from eqsat.trace import KERNEL, label, to_numpy
 
@@ -211,7 +212,7 @@ def _title(kernel: Kernel, plan: Schedule) -> str:
         (
             f"{-(-loop.size // loop.rows)} blocks of {loop.rows}"
             if loop.rows > 1
-            else f"{loop.size} turns"
+            else f"{counted(loop.size, 'turn')}"
         )
         for loop in plan.loops
     ]

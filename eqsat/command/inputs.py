@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from eqsat.command.functions import parse_spec
-from eqsat.support import Array, EqsatError, nearest
+from eqsat.support import Array, EqsatError, counted, nearest
 
 Given = list[tuple[str | None, Any]]
 """Names, None for what is given in order, and arrays or :class:`eqsat.Spec`."""
@@ -118,7 +118,8 @@ def image(path: Path, wanted: InputType, options: ImageOptions) -> Array:
     channels = channels if isinstance(channels, int) else 3
     if channels not in _MODES:
         raise EqsatError(
-            f"{path}: {wanted} has {channels} channels; images have 1, 3 or 4"
+            f"{path}: {wanted} has {counted(channels, 'channel')}; images have 1, 3 or "
+            "4"
         )
     pixels = _pixels(path, _MODES[channels], sizes.get("h"), sizes.get("w"))
     dtype = np.dtype(np.float32 if wanted.dtype is None else wanted.dtype)
@@ -176,8 +177,8 @@ def _each_channel(
     values = given or (default,)
     if len(values) not in (1, channels):
         raise EqsatError(
-            f"{option} has {len(values)} numbers; expected 1, or {channels}: one for "
-            f"each channel"
+            f"{option} has {counted(len(values), 'number')}; expected 1, or "
+            f"{channels}: one for each channel"
         )
     return np.array(values, np.float64)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.command.functions import arguments, find_function
 from eqsat.command.inputs import Given, InputType, drawn, fill
-from eqsat.support import nearest, progress, pytree
+from eqsat.support import counted, nearest, progress, pytree
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
@@ -214,7 +214,7 @@ class ModelTarget:
         rest = [value for name, value in given if name is None]
         if len(rest) > len(free):
             raise click.UsageError(
-                f"{len(rest)} inputs are given without a name, and the model has "
+                f"{counted(len(rest), 'input')} without a name, and the model has "
                 f"{len(free)} more: {', '.join(free) or 'none'}"
             )
         values |= zip(free, rest, strict=False)

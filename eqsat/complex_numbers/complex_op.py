@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line
+from eqsat.support import DTypeError, EqsatError, ShapeError, at, caller_line, counted
 from eqsat.terms import (
     OF_COMPLEX,
     VIEW_SETTING,
@@ -85,14 +85,16 @@ def _type(_: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
 
 def _op_type(known: Op, types: Sequence[Type], settings: dict[str, Any]) -> Type:
     if not known.variadic and len(types) != len(known.params):
-        raise TypeError(f"{len(types)} arguments, expected {len(known.params)}")
+        raise TypeError(
+            f"{counted(len(types), 'argument')}, expected {len(known.params)}"
+        )
     settled = _settled(known, settings, len(types[0][1]) if types else 0)
     if known.ufunc is not None and known.promotion in ("ufunc", "float"):
         return ufunc_type(known.ufunc, types)
     dtypes = [cast(AnyDType, t[0]) for t in types]
     own = range(len(types)) if known.promotion == "first" else known.own
-    counted = [d for i, d in enumerate(dtypes) if i not in own]
-    met = np.result_type(*counted) if counted else None
+    others = [d for i, d in enumerate(dtypes) if i not in own]
+    met = np.result_type(*others) if others else None
     same = [t if i in own or met is None else (met, t[1]) for i, t in enumerate(types)]
     return known.type_rule.infer(known.name, same, settled)
 

@@ -26,7 +26,7 @@ from eqsat.demo.report import (
     relative_error,
 )
 from eqsat.kernels import Program
-from eqsat.support import OptionError
+from eqsat.support import OptionError, counted
 from eqsat.terms import INPUT, Term, postorder
 from eqsat.trace import primitives
 
@@ -240,7 +240,10 @@ def show(record: Record, console: Console) -> None:
     if record["lora"]:
         facts.add_row("order of the adapter's product", record["lora"]["order"])
     graph = record["egraph"]
-    facts.add_row("e-graph", f"{graph['classes']} classes, {graph['nodes']} nodes")
+    facts.add_row(
+        "e-graph",
+        f"{counted(graph['classes'], 'class')}, {counted(graph['nodes'], 'node')}",
+    )
     regions = f"{graph['regions']} ({graph['distinct_regions']} distinct)"
     facts.add_row("regions", regions)
     facts.add_row(

@@ -22,7 +22,7 @@ import eqsat as eq
 from eqsat.demo.block import Params, rms_norm, silu
 from eqsat.demo.minilm import Array, softmax
 from eqsat.demo.report import Record
-from eqsat.support import OptionError
+from eqsat.support import OptionError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -215,9 +215,10 @@ def show(record: Record, console: Console) -> None:
     """The record for people."""
     plain = record["numpy"]
     console.print(
-        f"{record['layers']} layers of {record['dim']} features, random weights: "
+        f"{counted(record['layers'], 'layer')} of "
+        f"{counted(record['dim'], 'feature')}, random weights: "
         f"{record['tokens']} words after a prompt of {record['prompt']}, by "
-        f"{record['programs']} programs, compiled and run first in "
+        f"{counted(record['programs'], 'program')}, compiled and run first in "
         f"{record['first_s']:.1f} s"
     )
     for name, row in (("eqsat", record), ("NumPy", plain)):

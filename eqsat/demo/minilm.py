@@ -25,7 +25,7 @@ from eqsat.demo.report import (
     program_table,
     relative_error,
 )
-from eqsat.support import EqsatError
+from eqsat.support import EqsatError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -199,7 +199,7 @@ def show(record: Record, console: Console) -> None:
     console.print(times)
     console.print(phases_line(record))
     console.print(
-        f"{record['rounds']} interleaved rounds, {record['dtype']}, "
+        f"{counted(record['rounds'], 'interleaved round')}, {record['dtype']}, "
         f"{' × '.join(map(str, record['tokens']))} tokens; "
         "largest relative difference of the embeddings "
         f"{record['max_relative_difference']:.1e}"

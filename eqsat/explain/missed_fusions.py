@@ -28,6 +28,7 @@ from eqsat.search import (
     region_of,
 )
 from eqsat.search.extraction import Dense, Joint, bits, together, union
+from eqsat.support import counted
 from eqsat.terms import Op, Term, postorder
 from eqsat.trace import body_of
 
@@ -233,10 +234,12 @@ def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) ->
         kids = [states.get(j, LEAF) for j in node.kids]
         return hindrance(node.op, node.attrs, node.types, type_, kids, target)
     if len(results) > target.most_results:
-        return f"it has {len(results)} results, at most {target.most_results} fit"
+        found = counted(len(results), "result")
+        return f"it has {found}, at most {target.most_results} fit"
     arrays = dense.leaves({k: chosen[k] for k in order}).bit_count() + len(results)
     if arrays > target.most_arrays:
-        return f"it reads and writes {arrays} arrays, at most {target.most_arrays} fit"
+        found = counted(arrays, "array")
+        return f"it reads and writes {found}, at most {target.most_arrays} fit"
     state = together(dense, results, [states[k] for k in results])
     if state is None:
         return "its results have different domains"

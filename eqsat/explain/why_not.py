@@ -151,7 +151,8 @@ class Question:
         try:
             known = self.rules[name]
         except RuleError:
-            text = f"no rule {name!r} is among the {len(self.rules)} rules in use"
+            here = counted(len(self.rules), "rule")
+            text = f"no rule {name!r} is among the {here} in use"
             if isinstance(rule, Rule):
                 text += "; give it to jit(rules=…)"
                 return WhyNot(name, "absent", text, rule.place)

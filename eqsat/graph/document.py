@@ -361,8 +361,8 @@ def _array(entry: Mapping[str, Any], who: str, room: int) -> np.ndarray[Any, Any
     text = entry["data"]
     if size > room:
         raise GraphError(
-            f"{who}: {size} bytes; a file has at most {MOST_CONSTANTS} bytes of "
-            "constants"
+            f"{who}: {counted(size, 'byte')}; a file has at most "
+            f"{MOST_CONSTANTS} bytes of constants"
         )
     if not isinstance(text, str):
         raise GraphError(f"{who}: data is {_shown(text)}, expected text in base64")

@@ -23,6 +23,7 @@ from eqsat.kernels.numpy_calls import NumpyCalls, shipped
 from eqsat.support import (
     OptionError,
     UntrustedError,
+    counted,
     trusted_folder,
     user_folder,
     warn_untrusted,
@@ -42,7 +43,7 @@ def device_file() -> Path:
 @functools.cache
 def machine() -> str:
     """What tells this machine from another: measured figures are kept for each."""
-    return f"{platform.machine()} {os.cpu_count()} cores {_processor()}"
+    return f"{platform.machine()} {counted(os.cpu_count(), 'core')} {_processor()}"
 
 
 def _processor() -> str:

@@ -156,8 +156,8 @@ def refusal(state: State, shape: Shape, target: Target) -> str:
             f"{target.least_elements}"
         )
     if state.axes and prod(state.dom[a] for a in state.axes) > target.longest_row:
-        length = prod(state.dom[a] for a in state.axes)
-        return f"its rows have {length} elements, at most {target.longest_row} fit"
+        length = counted(prod(state.dom[a] for a in state.axes), "element")
+        return f"its rows have {length}, at most {target.longest_row} fit"
     return ""
 
 

@@ -15,7 +15,7 @@ from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.kernels.kernel import Kernel, View, inner
 from eqsat.kernels.program import Program
 from eqsat.ops import VIEWS, reshape_op
-from eqsat.support import Broken, EqsatError, cached_property, refuse
+from eqsat.support import Broken, EqsatError, cached_property, counted, refuse
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Type, Weak, postorder
 from eqsat.trace import RESULT, KernelBody
 
@@ -107,7 +107,9 @@ def _kernels(program: Program) -> Iterator[Broken]:
         places = [r.attrs[0] for r in k.results if r.args == (k.term,)]
         if not set(places) <= set(range(count)) or len(places) < len(k.results):
             rule = "its results are those of its body"
-            yield Broken(k.name, rule, k.results, f"{count} results of {k.term}")
+            yield Broken(
+                k.name, rule, k.results, f"{counted(count, 'result')} of {k.term}"
+            )
 
 
 def _views(program: Program) -> Iterator[Broken]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,6 @@ class StandardArray:
     __slots__ = ()
 
     _value: Callable[[], Any]
-    namespace: ClassVar[ModuleType]
-    """The module that holds the functions of the standard."""
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         """The functions of the standard: :mod:`eqsat.array_api`.
@@ -31,7 +30,8 @@ class StandardArray:
         """
         if api_version not in (None, *_VERSIONS):
             raise ValueError(f"api_version {api_version!r} is none of {_VERSIONS}")
-        return self.namespace
+        # By its name: that room is made of this one's arrays.
+        return importlib.import_module("eqsat.array_api")
 
     @property
     def device(self) -> str:

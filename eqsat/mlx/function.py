@@ -17,7 +17,7 @@ from eqsat.kernels import backend_named
 from eqsat.mlx.modules import ModuleState, WeightSlot, modules_of
 from eqsat.mlx.plan import GraphPlan, NoProgramError
 from eqsat.mlx.primitive_graph import PrimitiveGraph, read
-from eqsat.mlx.report import MLXReport, counted, log
+from eqsat.mlx.report import MLXReport, grouped, log
 from eqsat.operator_table import frozen, said
 from eqsat.support import (
     DTypeError,
@@ -145,7 +145,7 @@ class MLXFunction:
         all_made = list(self._made.values())
         plans = (m.plan for m in all_made if isinstance(m, Conversion))
         steps = [p.step for plan in plans for p in plan.programs]
-        stayed = counted(s for m in all_made for s in m.stayed)
+        stayed = grouped(s for m in all_made for s in m.stayed)
         return MLXReport(len(steps), sum(len(s.nodes) for s in steps), stayed)
 
     def explain(self) -> list[Explanation]:
@@ -185,7 +185,7 @@ class MLXFunction:
     def _keep(self, key: Any, made: Conversion | InMLX) -> None:
         if self._made.get(key) is made:
             return
-        log(counted(made.stayed))
+        log(grouped(made.stayed))
         self._made[key] = made
         if len(self._made) > _MOST_SIGNATURES:
             del self._made[next(iter(self._made))]

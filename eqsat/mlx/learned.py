@@ -11,6 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.mlx.table import primitive
 from eqsat.operator_table import UnsupportedError
+from eqsat.support import counted
 
 
 @primitive("Matmul")
@@ -62,7 +63,7 @@ def convolution(
     elements, with zeros between them."""
     rank = x.ndim - 2
     if rank not in (1, 2):
-        raise UnsupportedError(f"a convolution over {rank} axes")
+        raise UnsupportedError(f"a convolution over {counted(rank, 'axis')}")
     if not x.size or not w.size:
         raise UnsupportedError("a convolution without elements")
     if rank == 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eqsat.support import log_fallback
+from eqsat.support import counted, log_fallback
 
 
 class MLXFallback(NamedTuple):
@@ -31,12 +31,15 @@ class MLXReport:
     """What stays in MLX."""
 
     def __str__(self) -> str:
-        lines = [f"{self.primitives} primitives in {self.programs} programs of eqsat"]
+        lines = [
+            f"{counted(self.primitives, 'primitive')} in "
+            f"{counted(self.programs, 'program')} of eqsat"
+        ]
         lines += [f"MLX: {f.times} × {f.op}: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
 
 
-def counted(stayed: Iterable[tuple[str, str]]) -> tuple[MLXFallback, ...]:
+def grouped(stayed: Iterable[tuple[str, str]]) -> tuple[MLXFallback, ...]:
     """What stays in MLX, by primitive and reason."""
     return tuple(MLXFallback(*key, n) for key, n in Counter(stayed).items())
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from eqsat.mlx.primitive_graph import ArraySpec, Primitive
 from eqsat.operator_table import UnsupportedError, is_array, widened
+from eqsat.support import counted
 
 Handler = Callable[..., Any]
 
@@ -85,7 +86,7 @@ def computed(node: Primitive, values: Mapping[str, Any]) -> tuple[Any, ...]:
         )
     results = found if isinstance(found, tuple) else (found,)
     if len(results) != len(node.outputs):
-        raise UnsupportedError(f"{len(node.outputs)} results")
+        raise UnsupportedError(f"{counted(len(node.outputs), 'result')}")
     return tuple(
         _fitted(x, like, entry.elementwise)
         for x, like in zip(results, node.outputs, strict=True)

@@ -19,6 +19,7 @@ from eqsat.support import (
     an,
     at,
     caller_line,
+    counted,
     made_elsewhere,
 )
 from eqsat.terms import AttrVar, Traced
@@ -259,8 +260,8 @@ def axes_of(name: str, judge: Callable[[Any, Any], Any], x: Any, axis: Any) -> A
         raise
     except np.exceptions.AxisError as error:
         raise BoundsError(
-            f"{name}: axis {error.axis} is out of bounds for {error.ndim} dimensions"
-            f"{at(caller_line())}"
+            f"{name}: axis {error.axis} is out of bounds for "
+            f"{counted(error.ndim, 'dimension')}{at(caller_line())}"
         ) from None
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         kind = TraceError if isinstance(error, TypeError) else ShapeError

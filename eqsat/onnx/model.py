@@ -17,7 +17,7 @@ from eqsat.jit import jit
 from eqsat.onnx.nodes import ModelGraph, ModelReader, detached, versions
 from eqsat.onnx.plan import Compile, Plan
 from eqsat.onnx.tensors import dtype_of
-from eqsat.support import DTypeError, OnnxError, ShapeError, nearest
+from eqsat.support import DTypeError, OnnxError, ShapeError, counted, nearest
 from eqsat.terms import Traced
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class OnnxModel:
         names = self.inputs
         if len(args) > len(names):
             raise OnnxError(
-                f"the model has {len(names)} inputs ({', '.join(names)}), got "
-                f"{len(args)} arguments"
+                f"the model has {counted(len(names), 'input')} ({', '.join(names)}), "
+                f"got {counted(len(args), 'argument')}"
             )
         given = dict(zip(names, args, strict=False))
         for name, value in named.items():

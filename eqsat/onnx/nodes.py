@@ -29,7 +29,7 @@ from eqsat.onnx import (  # the families enter their functions
 )
 from eqsat.onnx.table import EARLIEST, LATEST, Implementation, entry_for
 from eqsat.onnx.tensors import array_of, dense
-from eqsat.support import OnnxError, nearest
+from eqsat.support import OnnxError, counted, nearest
 
 FAMILIES = (
     *(elementwise, images, indexing, learned, norms, quantised),
@@ -280,8 +280,9 @@ class ModelReader:
         (a, b), (c, d) = schema.inputs, schema.outputs
         if not (a <= len(node.inputs) <= b and c <= len(node.outputs) <= d):
             raise OnnxError(
-                f"{node}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, "
-                f"expected {a} to {b} and {c} to {d}"
+                f"{node}: {counted(len(node.inputs), 'input')} and "
+                f"{counted(len(node.outputs), 'output')}, expected {a} to {b} and "
+                f"{c} to {d}"
             )
         return schema
 

@@ -12,6 +12,7 @@ import onnx
 
 from eqsat.onnx.table import host_array, ints, kind_of, known, number, operator, sized
 from eqsat.onnx.tensors import dtype_of
+from eqsat.support import counted
 
 
 @operator("Shape")
@@ -265,7 +266,7 @@ def constant(
     ]
     there = [(v, d) for v, d in given if v is not None]
     if len(there) != 1:
-        raise ValueError(f"{len(there)} values, expected one")
+        raise ValueError(f"{counted(len(there), 'value')}, expected one")
     return np.asarray(there[0][0], there[0][1])
 
 

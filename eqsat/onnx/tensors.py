@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from eqsat.onnx.table import MOST_BYTES
-from eqsat.support import OnnxError
+from eqsat.support import OnnxError, counted
 
 _BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
@@ -122,8 +122,8 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> byt
                 raise OnnxError(f"{what}: external data at {location!r} is no file")
             if offset < 0 or offset + length > about.st_size:
                 raise OnnxError(
-                    f"{what}: {location!r} has {about.st_size} bytes, and the tensor "
-                    f"needs those from {offset} to {offset + length}"
+                    f"{what}: {location!r} has {counted(about.st_size, 'byte')}, and "
+                    f"the tensor needs those from {offset} to {offset + length}"
                 )
             file.seek(offset)
             return file.read(length)

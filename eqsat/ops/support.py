@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line
+from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
 from eqsat.terms import HALF, Op, Traced, Type, axis_number
 
 
@@ -81,7 +81,7 @@ def negative_axis(who: str, axis: int, ndim: int | None) -> int:
     axis = axis_number(who, axis)
     if not -ndim <= axis < ndim:
         raise ShapeError(
-            f"{who}: axis {axis} is out of bounds for {ndim} dimensions"
+            f"{who}: axis {axis} is out of bounds for {counted(ndim, 'dimension')}"
             f"{at(caller_line())}"
         )
     return axis - ndim if axis >= 0 else axis

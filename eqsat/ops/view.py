@@ -250,7 +250,8 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     axes = axes if isinstance(axes, Sequence) else (axes,)
     if ndim is not None and len(axes) != ndim:
         raise ShapeError(
-            f"transpose: axes {tuple(axes)} for {ndim} dimensions{at(caller_line())}"
+            f"transpose: axes {tuple(axes)} for {counted(ndim, 'dimension')}"
+            f"{at(caller_line())}"
         )
     return permute(x, [negative_axis("transpose", a, ndim) for a in axes])
 
@@ -278,7 +279,8 @@ def matrix_transpose(x: Any) -> Any:
     ndim = rank(x)
     if ndim is not None and ndim < 2:
         raise ShapeError(
-            f"matrix_transpose: {ndim} dimensions, needs 2{at(caller_line())}"
+            f"matrix_transpose: {counted(ndim, 'dimension')}, needs 2"
+            f"{at(caller_line())}"
         )
     return swapaxes(x, -1, -2)
 

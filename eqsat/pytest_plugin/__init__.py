@@ -111,12 +111,13 @@ class RuleItem(pytest.Item):
 
     def runtest(self) -> None:
         from eqsat.checking import check
+        from eqsat.support import counted
 
         given = self.config.getoption("--eqsat-examples")
         examples = int(self.config.getini("eqsat_examples")) if given is None else given
         seed = self.config.getoption("--eqsat-seed")
         (finding,) = check(self.rule, examples=examples, seed=seed)
-        self.add_report_section("call", "eqsat", f"{finding.examples} cases")
+        self.add_report_section("call", "eqsat", counted(finding.examples, "case"))
         if finding.verdict == "refused":
             raise RuleRefused(finding)
 

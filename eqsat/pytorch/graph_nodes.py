@@ -23,6 +23,7 @@ from eqsat.pytorch import (  # enter the table
     windows,
 )
 from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_view
+from eqsat.support import counted
 from eqsat.terms import BF16
 
 FAMILIES = (
@@ -166,7 +167,7 @@ def _fitted(found: Any, like: Any) -> Any:
     """What a function gave, in the dtypes of PyTorch's results."""
     if isinstance(like, (tuple, list)):
         if not isinstance(found, tuple) or len(found) != len(like):
-            raise UnsupportedError(f"{len(like)} results")
+            raise UnsupportedError(f"{counted(len(like), 'result')}")
         return tuple(map(_fitted, found, like))
     if like is None:
         return None

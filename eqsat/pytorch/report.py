@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eqsat.pytorch.plan import TorchFallback
-from eqsat.support import log_fallback
+from eqsat.support import counted, log_fallback
 
 _NOTED: Counter[tuple[str, str]] = Counter()
 
@@ -24,7 +24,10 @@ class TorchReport:
     """What stays in PyTorch."""
 
     def __str__(self) -> str:
-        lines = [f"{self.operators} operators in {self.programs} programs of eqsat"]
+        lines = [
+            f"{counted(self.operators, 'operator')} in "
+            f"{counted(self.programs, 'program')} of eqsat"
+        ]
         lines += [f"PyTorch: {f.times} × {f.op}: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
 

@@ -13,6 +13,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.operator_table import writable
 from eqsat.pytorch.table import aten, kind_of
+from eqsat.support import counted
 
 Sizes = tuple[int, ...]
 
@@ -35,7 +36,7 @@ def _attributes(w: Any, how: Sequence[Any], groups: int) -> dict[str, Any]:
     1."""
     rank = w.ndim - 2
     if rank not in (1, 2):
-        raise TypeError(f"a convolution over {rank} axes")
+        raise TypeError(f"a convolution over {counted(rank, 'axis')}")
     names = ("stride", "padding", "dilation")
     flat = [_each(v, rank) for v in how]
     if rank == 1:

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.saved.processor import LEVELS, NATIVE
 from eqsat.saved.saved_file import Section
 from eqsat.saved.trees import Tree
-from eqsat.support import DTypeError
+from eqsat.support import DTypeError, counted
 
 PROGRAM = "program"
 """The function of a program: ``void program(ptr buffers, i64 thread, i64 threads, i64
@@ -64,7 +64,7 @@ class ArrayType:
         if len(self.shape) > _MOST_AXES or min(self.shape, default=0) < 0:
             raise ValueError(f"shape {self.shape}")
         if self.nbytes > MOST_BYTES:
-            raise ValueError(f"an array of {self.nbytes} bytes")
+            raise ValueError(f"an array of {counted(self.nbytes, 'byte')}")
 
     def __str__(self) -> str:
         return f"{'×'.join(map(str, self.shape)) or 'number'} {self.dtype}"
@@ -134,10 +134,15 @@ class SavedCalls:
             of.check()
         arrays = sum(a.tree.arrays for a in given)
         if arrays != len(self.arguments):
-            raise ValueError(f"{len(self.arguments)} types of {arrays} arguments")
+            raise ValueError(
+                f"{counted(len(self.arguments), 'type')} of "
+                f"{counted(arrays, 'argument')}"
+            )
         own = len(self.results) - len(self.writes)
         if own != self.returns.arrays:
-            raise ValueError(f"{own} types of {self.returns.arrays} results")
+            raise ValueError(
+                f"{counted(own, 'type')} of {counted(self.returns.arrays, 'result')}"
+            )
         inputs = self.inputs
         for i, r in zip(self.writes, self.results[own:], strict=True):
             if not 0 <= i < len(inputs) or inputs[i].type != r.type:
@@ -201,11 +206,11 @@ class SavedCode:
         if not all(0 <= c < sections for c in self.constants):
             raise ValueError(f"constants in sections {self.constants} of {sections}")
         if not 0 <= self.arena_bytes <= MOST_BYTES:
-            raise ValueError(f"{self.arena_bytes} bytes of scratch memory")
+            raise ValueError(f"{counted(self.arena_bytes, 'byte')} of scratch memory")
         if not -1 <= self.fault < self.arena_bytes:
             raise ValueError(f"a fault at byte {self.fault} of scratch memory")
         if not 1 <= self.threads <= 1 << 16:
-            raise ValueError(f"{self.threads} threads")
+            raise ValueError(f"{counted(self.threads, 'thread')}")
 
 
 @dataclass(frozen=True)
@@ -226,7 +231,7 @@ class Description:
         self.calls.check()
         for nbytes, _ in self.sections:
             if not 0 <= nbytes <= MOST_BYTES:
-                raise ValueError(f"a section of {nbytes} bytes")
+                raise ValueError(f"a section of {counted(nbytes, 'byte')}")
         for library in self.libraries:
             library.check(len(self.sections))
         for code in self.codes:

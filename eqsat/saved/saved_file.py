@@ -100,7 +100,7 @@ class SavedFile:
             )
         if length > min(self._left, MOST_DESCRIPTION):
             raise self.refused(
-                f"its description has {length} bytes, expected at most "
+                f"its description has {counted(length, 'byte')}, expected at most "
                 f"{min(self._left, MOST_DESCRIPTION)}"
             )
         text = self._read(length)
@@ -115,7 +115,8 @@ class SavedFile:
         total = sum(nbytes for nbytes, _ in sections)
         if total != self._left or any(nbytes < 0 for nbytes, _ in sections):
             raise self.refused(
-                f"its sections have {total} bytes in all, but {self._left} are there"
+                f"its sections have {counted(total, 'byte')} in all, but {self._left} "
+                "are there"
             )
         found: dict[int, Bytes] = {}
         for number, (nbytes, digest) in enumerate(sections):

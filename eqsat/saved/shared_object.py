@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from eqsat.saved.saved_file import Bytes
-from eqsat.support import BackendError
+from eqsat.support import BackendError, counted
 
 IMPORTS, SEAL = "eqsat_imports", "eqsat_seal"
 """Data of each library: the table of addresses of what it calls, and 32 bytes that say
@@ -32,7 +32,7 @@ def check(code: Bytes) -> None:
     """Raise :class:`ValueError` where ``code`` is no whole library for this processor:
     the loader of the system trusts what it is given."""
     if len(code) < _FILE.size:
-        raise ValueError(f"a library of {len(code)} bytes")
+        raise ValueError(f"a library of {counted(len(code), 'byte')}")
     head = _FILE.unpack_from(code.data)
     magic, bits, order, kind, machine = *head[:3], head[6], head[7]
     segments, sections = head[10], head[11]
@@ -45,14 +45,16 @@ def check(code: Bytes) -> None:
         sections + section_bytes * section_count,
     ]
     if segment_bytes != _SEGMENT.size or max(ends) > len(code):
-        raise ValueError(f"a library of {len(code)} bytes, expected {max(ends)}")
+        raise ValueError(
+            f"a library of {counted(len(code), 'byte')}, expected {max(ends)}"
+        )
     for i in range(segment_count):
         what, _, offset, *_, filled, _, _ = _SEGMENT.unpack_from(
             code.data, segments + i * segment_bytes
         )
         if what == _LOADED and offset + filled > len(code):
             raise ValueError(
-                f"a library of {len(code)} bytes, expected {offset + filled}"
+                f"a library of {counted(len(code), 'byte')}, expected {offset + filled}"
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import ArgumentError, SavedProgramError, an, pytree
+from eqsat.support import ArgumentError, SavedProgramError, an, counted, pytree
 
 ARRAY, VALUE = "array", "value"
 _SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple}
@@ -130,7 +130,9 @@ class Tree:
                 raise ValueError(f"{an(self.kind)} with children")
             return
         if len(keys) != len(self.children):
-            raise ValueError(f"{len(keys)} keys of {len(self.children)} children")
+            raise ValueError(
+                f"{counted(len(keys), 'key')} of {len(self.children)} children"
+            )
         if len({(type(k), k) for k in keys}) != len(keys):
             raise ValueError("a key twice")
         if self.kind in _SEQUENCES and keys != list(range(len(keys))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-_IRREGULAR = {"axis": "axes", "index": "indices", "entry": "entries"}
+_IRREGULAR = {"axis": "axes", "index": "indices"}
 _LIKE_YOU = ("uint", "ufunc", "union", "unit")
 
 
@@ -24,8 +24,18 @@ def counted(n: int, noun: str) -> str:
 
     >>> counted(1, "kernel"), counted(0, "kernel"), counted(2, "axis")
     ('1 kernel', '0 kernels', '2 axes')
+    >>> counted(2, "entry"), counted(2, "array"), counted(2, "e-class")
+    ('2 entries', '2 arrays', '2 e-classes')
     """
-    return f"{n} {noun if n == 1 else _IRREGULAR.get(noun, f'{noun}s')}"
+    return f"{n} {noun if n == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun in _IRREGULAR:
+        return _IRREGULAR[noun]
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
 def as_html(text: str) -> str:

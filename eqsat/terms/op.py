@@ -475,8 +475,8 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
         a = axis_number(who, a)
         if not -ndim <= a < ndim:
             raise ShapeError(
-                f"{who}: axis {a} is out of bounds for {ndim} "
-                f"dimensions{at(caller_line())}"
+                f"{who}: axis {a} is out of bounds for "
+                f"{counted(ndim, 'dimension')}{at(caller_line())}"
             )
         negative = a - ndim if a >= 0 else a
         if negative in out:

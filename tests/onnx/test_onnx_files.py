@@ -62,7 +62,7 @@ NODES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: made(helper.make_node("Gather", ["x"], ["y"], name="n")),
-        "'n'.*1 inputs and 1 outputs, expected 2 to 2",
+        "'n'.*1 input and 1 output, expected 2 to 2",
     ),
     (
         lambda: made(helper.make_node("Concat", ["x"], ["y"], name="n")),

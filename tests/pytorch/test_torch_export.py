@@ -53,7 +53,7 @@ def test_arrays_give_arrays_and_the_state_is_kept() -> None:
         assert function.state["calls"] == n
     report = function.report()
     assert report.programs == 1 and report.fallbacks == ()
-    assert "in 1 programs of eqsat" in str(report)
+    assert "in 1 program of eqsat" in str(report)
 
 
 def test_rules_find_the_fused_ops() -> None:

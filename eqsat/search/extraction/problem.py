@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eqsat.support import EngineError, cached_property
+from eqsat.support import EngineError, cached_property, counted
 
 NO_LEAVES = "a class that the program needs cannot be computed from its leaves"
 
@@ -51,7 +51,9 @@ class Problem:
         for i, (c, kids, weight) in enumerate(nodes):
             for k in (c, *kids):
                 if not 0 <= k < classes:
-                    raise EngineError(f"node {i}: class {k} of {classes} classes")
+                    raise EngineError(
+                        f"node {i}: class {k} of {counted(classes, 'class')}"
+                    )
             if not 0 <= weight < float("inf"):
                 raise EngineError(
                     f"node {i}: a weight of {weight:g}, expected 0 or more, finite"
@@ -59,7 +61,7 @@ class Problem:
             p.add(c, tuple(dict.fromkeys(kids)), weight)
         for r in roots:
             if not 0 <= r < classes:
-                raise EngineError(f"root {r} of {classes} classes")
+                raise EngineError(f"root {r} of {counted(classes, 'class')}")
         p.roots = list(dict.fromkeys(roots))
         return p
 
