@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     from eqsat.rulelang import Rule
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 all is well; 1 it failed, or a check found a difference; "
+    "2 the command was used wrongly: an option, a file or a name is not there. Results "
+    "go to standard output, progress and errors to standard error.",
+)
 @click.version_option(package_name="eqsat")
 def main() -> None:
     """Find the cheapest program that computes what a NumPy function computes."""
@@ -107,6 +112,8 @@ def check(
         if not check_model(models[0], inputs, backend, as_json):
             sys.exit(1)
         return
+    for file in files:
+        shared.there(file, "FILE…")
     rules, seed = loaded(files), inputs.seed
     if mutants:
         _show_mutants(rules, examples, seed, as_json)
@@ -119,7 +126,7 @@ def check(
     steps = len(rules) * (1 + lints) + sum(op.fold is None for op in rules.ops)
     report = with_bar(run, steps) if sys.stderr.isatty() else run(None)
     if as_json:
-        click.echo(report.to_json())
+        shared.echo_json(json.loads(report.to_json()))
     else:
         from rich.console import Console
 
@@ -153,7 +160,7 @@ def _show_mutants(
 
     found = try_mutants(rules, examples, seed)
     if as_json:
-        click.echo(json.dumps([asdict(m) for m in found], indent=1))
+        shared.echo_json([asdict(m) for m in found])
         return
     for m in found:
         if m.fate != "refused":
@@ -164,7 +171,7 @@ def _show_mutants(
 
 
 @main.command()
-@click.option("--backend", help="What to measure; the default backend if not given.")
+@shared.backend_option("What to measure; the default backend if not given.")
 @click.option("--show", is_flag=True, help="Print what is in use; measure nothing.")
 @click.option("--reset", is_flag=True, help="Forget all measurements.")
 @shared.as_json
@@ -175,7 +182,11 @@ def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> No
     from eqsat.kernels import calibrate as measuring
 
     if reset:
-        click.echo("forgotten" if measuring.forget() else "nothing was kept")
+        forgotten = measuring.forget()
+        if as_json:
+            shared.echo_json({"forgotten": forgotten})
+        else:
+            click.echo("forgotten" if forgotten else "nothing was kept")
         return
     backend = backend or TABLE["backend"].from_environment()
     found = backend_named(backend) if backend else default_backend()
@@ -189,7 +200,7 @@ def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> No
         device, calls = found.model.device, measuring.numpy_calls()
     if as_json:
         record = measuring.record(device) | {"calls of NumPy": calls.record()}
-        click.echo(json.dumps(record, indent=1))
+        shared.echo_json(record)
     else:
         click.echo(f"{measuring.text(device)}\n{calls}")
 
@@ -230,7 +241,7 @@ def tune(
         resume=not again,
     )
     if as_json:
-        click.echo(json.dumps(decision.record(), indent=1))
+        shared.echo_json(decision.record())
         return
     click.echo(str(decision))
     if decision.left:
@@ -249,7 +260,10 @@ def env(as_json: bool) -> None:
     from eqsat.command import environment
 
     found = environment.record()
-    click.echo(json.dumps(found, indent=1) if as_json else environment.text(found))
+    if as_json:
+        shared.echo_json(found)
+    else:
+        click.echo(environment.text(found))
     if not environment.is_right(found):
         sys.exit(1)
 
@@ -276,19 +290,23 @@ def cache_info(as_json: bool) -> None:
             "bytes": found.bytes,
             "most_bytes": found.most_bytes,
         }
-        click.echo(json.dumps(record, indent=1))
+        shared.echo_json(record)
         return
     click.echo(str(found))
 
 
 @cache.command("clear")
+@shared.as_json
 @clean_errors
-def cache_clear() -> None:
+def cache_clear(as_json: bool) -> None:
     """Remove all that is kept."""
     from eqsat.support import disk_cache as kept
 
     count = kept.clear()
-    click.echo(f"removed {counted(count, 'entry')}")
+    if as_json:
+        shared.echo_json({"removed": count})
+    else:
+        click.echo(f"removed {counted(count, 'entry')}")
 
 
 @main.group()
@@ -296,11 +314,25 @@ def demo() -> None:
     """Run the optimiser on a model."""
 
 
+def _size(
+    name: str, default: int, text: str, least: int = 1
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """An option that is a whole number of ``least`` or more."""
+    return click.option(
+        name,
+        type=click.IntRange(least),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=text,
+    )
+
+
 @demo.command()
-@click.option("--layers", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--seq", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--dim", type=click.IntRange(1), default=768, show_default=True)
-@click.option("--heads", type=click.IntRange(1), default=12, show_default=True)
+@_size("--layers", 12, "How many blocks.")
+@_size("--seq", 128, "Rows of the input: tokens of a sequence.")
+@_size("--dim", 768, "Features of a token; a multiple of the heads.")
+@_size("--heads", 12, "Heads of attention.")
 @click.option(
     "--lora",
     type=click.IntRange(0),
@@ -331,13 +363,13 @@ def block(
 
 
 @demo.command()
-@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
-@click.option("--dim", type=click.IntRange(1), default=384, show_default=True)
-@click.option("--heads", type=click.IntRange(1), default=6, show_default=True)
-@click.option("--key-heads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--words", type=click.IntRange(1), default=4096, show_default=True)
-@click.option("--prompt", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--tokens", type=click.IntRange(2), default=128, show_default=True)
+@_size("--layers", 6, "How many blocks.")
+@_size("--dim", 384, "Features of a word; a multiple of the heads.")
+@_size("--heads", 6, "Heads of attention; a multiple of the heads of keys.")
+@_size("--key-heads", 2, "Heads of keys and values, which heads share.")
+@_size("--words", 4096, "Words of the vocabulary.")
+@_size("--prompt", 32, "Words that are given.")
+@_size("--tokens", 128, "Words to write.", least=2)
 @shared.as_json
 @clean_errors
 def generate(
@@ -368,7 +400,11 @@ def generate(
     help="A text file with a sentence a line, instead of the eight built in.",
 )
 @click.option(
-    "--dtype", type=click.Choice(["f32", "f64"]), default="f32", show_default=True
+    "--dtype",
+    type=click.Choice(["f32", "f64"]),
+    default="f32",
+    show_default=True,
+    help="What to compute in.",
 )
 @shared.as_json
 @clean_errors
@@ -406,7 +442,7 @@ def _sentences(file: Path) -> list[str]:
 
 def _print(record: Record, show: Callable[[Record, Any], None], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(record, indent=2))
+        shared.echo_json(record)
         return
     from rich.console import Console
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from eqsat.command.inputs import (
     read_files,
     read_specs,
 )
-from eqsat.command.shared import clean_errors, columns, parse_time
+from eqsat.command.shared import clean_errors, columns, parse_time, there
 from eqsat.command.targets import (
     FunctionTarget,
     GivenArguments,
@@ -30,7 +29,7 @@ from eqsat.command.targets import (
     shows_progress,
     type_of,
 )
-from eqsat.support import EqsatError, counted
+from eqsat.support import EqsatError, counted, nearest
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
@@ -196,7 +195,7 @@ def run(
             "outputs": [_described(n, a, _MOST_IN_JSON) for n, a in outputs.items()],
             "on_host": found.on_host(),
         }
-        click.echo(json.dumps(record, indent=1))
+        shared.echo_json(record)
         return
     rows: list[tuple[str, ...]] = [
         ("output", "type", "least", "most", "first elements")
@@ -277,6 +276,8 @@ def explain(
     and the rules behind them."""
 
     shows = shows_progress(as_json)
+    for file in rule_files:
+        there(file, "--rules")
     found = find_target(target, shows, backend=backend, files=rule_files)
     explanations = _explained(found, inputs, measure, shows)
     if (why or why_not) and len(explanations) != 1:
@@ -284,7 +285,12 @@ def explain(
             f"--why and --why-not are about one program; {target} has "
             f"{counted(len(explanations), 'program')}"
         )
+    for e in explanations:
+        _refuse_unknown_kernels(why, [k.name for k in e.kernels])
     reasons = {r: e.why_not(r) for e in explanations for r in why_not}
+    for reason in reasons.values():
+        if reason.kind == "absent":
+            raise click.BadParameter(reason.text, param_hint="--why-not")
     if not as_json:
         texts = [*map(str, explanations)]
         texts += [e.why(kernel) for e in explanations for kernel in why]
@@ -306,7 +312,17 @@ def explain(
             "on_host": found.on_host(),
         }
     )
-    click.echo(json.dumps(whole, indent=1))
+    shared.echo_json(whole)
+
+
+def _refuse_unknown_kernels(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise ``click.BadParameter`` for a name that is none of ``known``."""
+    for name in names:
+        if name not in known:
+            some = f"; there are {', '.join(known[:8])}" if known else "; there is none"
+            raise click.BadParameter(
+                f"no kernel {name!r}{nearest(name, known) or some}", param_hint="--why"
+            )
 
 
 def _host_lines(target: Runnable) -> list[str]:
@@ -424,7 +440,7 @@ def bench(
     if as_json:
         if timing is not None:
             record["timing"] = timing.record()
-        click.echo(json.dumps(record, indent=1))
+        shared.echo_json(record)
         return
     rows = [
         (
@@ -480,7 +496,7 @@ def check_model(
 
     record = compare(target, inputs.arrays, backend, shows_progress(as_json))
     if as_json:
-        click.echo(json.dumps(record, indent=1))
+        shared.echo_json(record)
         return bool(record["agree"])
     peer = record["peer"]
     head = "output", "type", "error", "bound", "NumPy's error"

@@ -43,7 +43,7 @@ def device_file() -> Path:
 @functools.cache
 def machine() -> str:
     """What tells this machine from another: measured figures are kept for each."""
-    return f"{platform.machine()} {counted(os.cpu_count(), 'core')} {_processor()}"
+    return f"{platform.machine()} {counted(os.cpu_count() or 1, 'core')} {_processor()}"
 
 
 def _processor() -> str:

@@ -261,7 +261,7 @@ def axes_of(name: str, judge: Callable[[Any, Any], Any], x: Any, axis: Any) -> A
     except np.exceptions.AxisError as error:
         raise BoundsError(
             f"{name}: axis {error.axis} is out of bounds for "
-            f"{counted(error.ndim, 'dimension')}{at(caller_line())}"
+            f"{counted(error.ndim or 0, 'dimension')}{at(caller_line())}"
         ) from None
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         kind = TraceError if isinstance(error, TypeError) else ShapeError

@@ -139,4 +139,6 @@ def test_the_command_shows_and_forgets() -> None:
     record = json.loads(run.invoke(main, ["calibrate", "--show", "--json"]).output)
     assert record["bandwidths"][-1][0] is None
     assert "nothing was kept" in run.invoke(main, ["calibrate", "--reset"]).output
-    assert run.invoke(main, ["calibrate", "--backend", "no"]).exit_code == 1
+    again = run.invoke(main, ["calibrate", "--reset", "--json"])
+    assert json.loads(again.stdout) == {"forgotten": False}
+    assert run.invoke(main, ["calibrate", "--backend", "no"]).exit_code == 2

@@ -1,10 +1,12 @@
-"""`eqsat explain`: arguments, and messages for what is missing or wrong."""
+"""The command: arguments, messages for what is missing or wrong, status, JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -101,17 +103,56 @@ def test_questions_are_answered_below_the_table(model: str, tmp_path: Path) -> N
     rules = tmp_path / "my_rules.py"
     rules.write_text(RULES)
     words = [f"{model}:compiled", "--arg", "7:f32", "--rules", str(rules)]
-    asked = [*words, "--why", "exp_0", "--why-not", "twice", "--why-not", "twicce"]
-    table, why, *why_not = explain(*asked).stdout.split("\n\n")
+    asked = [*words, "--why", "exp_0", "--why-not", "twice"]
+    table, why, why_not = explain(*asked).stdout.split("\n\n")
     assert table.startswith("kernel") and why.startswith("exp_0: exp\n  exp(x)")
-    assert why_not[0].startswith("twice: it never matched: expected add of exp_0")
-    assert f"rule {rules}:5" in why_not[0]
-    assert "did you mean 'twice'?" in why_not[1]
+    assert why_not.startswith("twice: it never matched: expected add of exp_0")
+    assert f"rule {rules}:5" in why_not
     record = json.loads(explain(*asked, "--json").stdout)
     assert record["kernels"] and record["why"]["exp_0"][0]["text"] == "exp(x)"
     assert record["why_not"]["twice"]["kind"] == "op"
-    said = refused(*words, "--why", "sin_0", status=1)
-    assert "no kernel 'sin_0'; there are exp_0" in said
+
+
+def test_names_that_are_not_there_are_wrong_use(model: str) -> None:
+    words = [f"{model}:compiled", "--arg", "7:f32"]
+    for wrong, said in (
+        (["--why", "sin_0"], "no kernel 'sin_0'; there are exp_0"),
+        (["--why", "exp_1"], "no kernel 'exp_1'; did you mean 'exp_0'?"),
+        (["--why-not", "factor_merge"], "did you mean 'factors_merge'?"),
+        (["--rules", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["--backend", "nativ"], "numpy; did you mean 'native'?"),
+    ):
+        assert said in flat(refused(*words, *wrong))
+    done = CliRunner().invoke(main, ["check", "nowhere.py"])
+    assert done.exit_code == 2 and "there is no file 'nowhere.py'" in done.stderr
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+        else:
+            yield " ".join([*path, name]), command
+
+
+@pytest.mark.parametrize("name, command", list(commands(main)))
+def test_every_command_describes_its_options_and_has_json(
+    name: str, command: click.Command
+) -> None:
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    assert command.help and not [o.name for o in options if not o.help]
+    assert "as_json" in [o.name for o in options]
+
+
+def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("print('hello')\n\n\ndef f(x):\n    return x / 0 * [1, -1, 0]\n")
+    target = [f"{file}:f", "--arg", "3:f64", "--json"]
+    done = CliRunner().invoke(main, ["run", *target])
+    (output,) = json.loads(done.stdout, parse_constant=pytest.fail)["outputs"]
+    assert "hello" in done.stderr and set(output["elements"]) <= {"inf", "-inf", "nan"}
+    done = CliRunner().invoke(main, ["cache", "clear", "--json"])
+    assert json.loads(done.stdout)["removed"] >= 0
 
 
 def test_a_function_that_is_compiled_already_and_defaults(model: str) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import importlib
 import io
 import json
 import os
@@ -42,7 +43,7 @@ from eqsat.support.option_table import (
     warn_of_unknown_variables,
 )
 
-jitting = sys.modules["eqsat.jit"]
+jitting = importlib.import_module("eqsat.jit")
 ROOT = Path(__file__).resolve().parents[2]
 X = np.linspace(0.1, 0.9, 12, dtype=np.float32)
 LARGE = np.ones((512, 512), np.float32)

@@ -5,9 +5,9 @@ kept is no verdict: each test still runs its code."""
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -97,7 +97,7 @@ class Programs:
         for kind in (type(mock.patch.object(mock, "patch")), type(mock.patch.dict({}))):
             self._ends_keeping(kind, "__enter__")
         self._ends_keeping(
-            sys.modules["eqsat.jit"],
+            importlib.import_module("eqsat.jit"),
             "place_of",
             lambda roots, rules, *_: rules is not None,
         )
