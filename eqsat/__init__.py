@@ -16,7 +16,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "eqsat.array_api": "arange asarray eye full linspace ones zeros",
