@@ -177,7 +177,7 @@ MESSAGES: dict[str, Callable[[str], list[str]]] = {
     "input 'x' is given twice": (
         lambda model: ["run", model, "--arg", "x=1:f32", "--arg", "x=2:f32"]
     ),
-    "2 inputs are given without a name, and the model has 1 more: x": (
+    "2 inputs without a name, and the model has 1 more: x": (
         lambda model: ["run", model, "--arg", "1:f32", "--arg", "2:f32"]
     ),
     "Invalid value for --input: there is no file 'nowhere.npy'; expected [NAME=]FILE": (
