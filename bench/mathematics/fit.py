@@ -114,5 +114,5 @@ def _alternation(errors: list[Any], wanted: int) -> list[int]:
             )
             del peaks[least : least + 2]
     if len(peaks) < wanted:
-        raise ArithmeticError(f"{len(peaks)} alternations of {wanted}: too few digits")
+        raise ArithmeticError(f"{len(peaks)} of {wanted} alternations: too few digits")
     return peaks

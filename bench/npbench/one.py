@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench.reports import Record
+from eqsat.support import counted
 
 NORM_ERROR = 1e-5
 """What NPBench allows a result to be off, relative to its norm, where a program does
@@ -56,7 +57,7 @@ class ScienceProgram:
     def differs(self, want: Sequence[Any], got: Sequence[Any]) -> str:
         """Why results differ; empty where they do not."""
         if len(want) != len(got):
-            return f"{len(got)} results, expected {len(want)}"
+            return f"{counted(len(got), 'result')}, expected {len(want)}"
         allowed = self.info.get("norm_error", NORM_ERROR)
         for i, (a, b) in enumerate(zip(want, got, strict=True)):
             x, y = np.asarray(a), np.asarray(b)

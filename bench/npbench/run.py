@@ -22,6 +22,7 @@ from rich.table import Table
 
 from bench.processes.pool import ROOT, environment
 from bench.reports import Record, machine, write
+from eqsat.support import counted
 
 SCALES = (1, 2, 4, 8, 16, 32)
 TOO_LONG = "more than"
@@ -79,7 +80,7 @@ def npbench(path: Path, names: Sequence[str], seconds: float, out: Path | None) 
                 write(out, {**machine(), "seconds": seconds, "programs": records})
     Console(width=120).print(_table(records))
     right = sum(not r["why"] for r in records)
-    click.echo(f"{right} of {len(records)} programs give NumPy's results")
+    click.echo(f"{right} of {counted(len(records), 'program')}: NumPy's results")
 
 
 def _table(records: Sequence[Record]) -> Table:

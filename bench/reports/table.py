@@ -18,6 +18,7 @@ from bench.reports.compare import (
     tags,
 )
 from bench.reports.record import Record
+from eqsat.support import counted
 
 Cells = list[str]
 VERDICTS = {
@@ -202,7 +203,7 @@ def noise(found: Record) -> list[str]:
         typical = geometric_mean(allowed for _, allowed in pairs)
         parts.append(
             f"{first} beside itself: geometric mean {mean:.3f}; {inside} of "
-            f"{len(pairs)} ratios within their noise, which is a factor of "
+            f"{counted(len(pairs), 'ratio')} within their noise, which is a factor of "
             f"{typical:.3f} on average"
         )
     return parts

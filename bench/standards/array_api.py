@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bench.processes.pool import ROOT
 from bench.reports import Record, machine, write
+from eqsat.support import counted
 
 MODULES = ("eqsat.array_api", "numpy")
 OUTCOMES = ("passed", "failed", "skipped")
@@ -75,7 +76,7 @@ def read_report(report: Path) -> Record:
     return {"seconds_s": float(suite.get("time", "nan")), "tests": found}
 
 
-def counted(tests: Mapping[str, tuple[str, str]]) -> dict[str, Counter[str]]:
+def by_module(tests: Mapping[str, tuple[str, str]]) -> dict[str, Counter[str]]:
     """How many tests of each module of the suite passed, failed and were skipped."""
     found: dict[str, Counter[str]] = {}
     for name, (outcome, _) in tests.items():
@@ -123,7 +124,7 @@ def array_api(
     """Run the checkout of array-api-tests at PATH against eqsat and against NumPy."""
     found = {m: outcomes(m, path, examples, seed, seconds) for m in MODULES}
     ours, numpys = (found[m]["tests"] for m in MODULES)
-    tables = {m: counted(found[m]["tests"]) for m in MODULES}
+    tables = {m: by_module(found[m]["tests"]) for m in MODULES}
     apart = departures(ours, numpys)
     chance = by_chance(path, apart, examples, seed, seconds)
     apart = {name: why for name, why in apart.items() if name not in chance}
@@ -136,7 +137,7 @@ def array_api(
         click.echo(f"{name}\n  {why}")
     for name in chance:
         click.echo(f"{name}: NumPy fails it with other examples")
-    click.echo(f"{len(apart)} tests that NumPy passes fail")
+    click.echo(f"{counted(len(apart), 'failure')} of tests that NumPy passes")
 
 
 def _table(tables: Mapping[str, Mapping[str, Counter[str]]]) -> Table:

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 import eqsat as eq
 from eqsat.onnx import OnnxModel
+from eqsat.support import counted
 
 TINY = frozenset("float8 float4 int4 uint4 int2 uint2".split())
 """Starts of the names of types that no program of eqsat holds; NumPy computes them."""
@@ -124,7 +125,7 @@ def apart(got: Any, want: Any, rtol: float, atol: float) -> str:
         return "" if want is got else f"{type(got).__name__}, not {type(want).__name__}"
     if isinstance(want, (list, tuple)):
         if len(got) != len(want):
-            return f"{len(got)} arrays, not {len(want)}"
+            return f"{counted(len(got), 'array')}, not {len(want)}"
         pairs = zip(got, want, strict=True)
         return next(filter(None, (apart(a, b, rtol, atol) for a, b in pairs)), "")
     want = np.asarray(want)

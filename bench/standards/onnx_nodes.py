@@ -15,6 +15,7 @@ from rich.table import Table
 
 import eqsat as eq
 from bench.reports import Record, machine, write
+from eqsat.support import counted
 
 if TYPE_CHECKING:  # the package onnx is an extra
     from bench.standards.onnx_cases import OnnxCase
@@ -117,7 +118,7 @@ def _show(
         table.add_column(name, justify="right")
     rows = {k: v for k, v in sorted(by_op.items()) if v.total() > v["passed"]}
     whole = sum((v for k, v in by_op.items() if k not in rows), Counter())
-    rows[f"{len(by_op) - len(rows)} others"] = whole
+    rows[counted(len(by_op) - len(rows), "other")] = whole
     for name, counts in {**rows, "all": total}.items():
         table.add_row(name, *(str(counts[o]) for o in OUTCOMES))
     Console(width=140).print(table)

@@ -16,6 +16,7 @@ import click
 
 from bench.processes.pool import ROOT, environment
 from bench.reports import Record, duration, laid_out, machine, write
+from eqsat.support import counted
 
 DISCRIMINANTS = "its fit, and the points by it"
 """The call that egglog optimises, too."""
@@ -73,7 +74,7 @@ def text(found: Record, markdown: bool = False) -> str:
     tables = [laid_out(cells, markdown) for cells in (rows, compared)]
     wrong = [*_reasons(found["calls"]), *_reasons(found["egglog_calls"])]
     right = sum(not r["why"] for r in found["calls"])
-    total = f"{right} of {len(found['calls'])} calls give NumPy's results."
+    total = f"{right} of {counted(len(found['calls']), 'call')}: NumPy's results."
     return "\n\n".join([*tables, "\n".join([*wrong, total])])
 
 

@@ -226,7 +226,8 @@ def hindered(dense: Dense, results: Sequence[int], chosen: Mapping[int, int]) ->
     if order is None:
         return "each needs a value of the other"
     if len(order) > target.most_nodes:
-        return f"it has {len(order)} e-nodes, at most {target.most_nodes} fit"
+        found = counted(len(order), "e-node")
+        return f"it has {found}, at most {target.most_nodes} fit"
     states, stuck = dense.states(order, chosen)
     if stuck is not None:
         node, type_ = dense.nodes[chosen[stuck]], dense.types[stuck]

@@ -15,7 +15,7 @@ import pytest
 import bench.standards.array_api as array_api
 from bench.processes.pool import ROOT
 from bench.reports import spread
-from bench.standards.array_api import counted, departures, read_report
+from bench.standards.array_api import by_module, departures, read_report
 from bench.standards.sklearn_calls import DISCRIMINANTS, text
 
 pytestmark = pytest.mark.bench
@@ -34,7 +34,7 @@ def test_a_report_is_counted_by_module(tmp_path: Path) -> None:
     path.write_text(REPORT)
     found = read_report(path)
     assert found["seconds_s"] == 1.5
-    assert counted(found["tests"]) == {
+    assert by_module(found["tests"]) == {
         "a": {"passed": 1, "failed": 1},
         "b": {"skipped": 1},
     }
@@ -124,7 +124,7 @@ def test_calls_with_and_without_figures_in_a_table() -> None:
     assert "| egglog " in lines[7] and lines[7].count("–") == 4
     assert lines[-2:] == [
         "egglog: ValueError: no",
-        "1 of 1 calls give NumPy's results.",
+        "1 of 1 call: NumPy's results.",
     ]
 
 

@@ -7,8 +7,11 @@ writes the file anew; read the difference.
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +129,23 @@ def test_large_constants_are_compared_too() -> None:
 
     with pytest.raises(TraceError, match="changed in place"):
         trace(f, [X])
+
+
+def test_what_is_counted_is_in_its_plural() -> None:
+    """``f"{len(x)} rules"`` says "1 rules": :func:`eqsat.support.counted` does not."""
+    root, found = GOLDEN.parents[1], []
+    for folder in ("eqsat", "backends", "rules", "bench"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for text in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                parts = text.values if isinstance(text, ast.JoinedStr) else []
+                for value, after in pairwise(parts):
+                    is_length = isinstance(value, ast.FormattedValue) and (
+                        ast.unparse(value.value).startswith("len(")
+                    )
+                    words = after.value if isinstance(after, ast.Constant) else ""
+                    if is_length and re.match(r" [a-z-]+s\b", str(words)):
+                        found.append(f"{path}:{text.lineno}: {ast.unparse(text)}")
+    assert not found, "\n".join(found)
 
 
 if __name__ == "__main__":

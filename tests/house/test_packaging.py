@@ -80,6 +80,15 @@ def test_the_list_of_packages_names_every_folder_of_code() -> None:
     assert sorted(installed) == sorted(listed)
 
 
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.M)[1] == eq.__version__
+    newest = re.search(r"^## (\S+) \((\S+)\)$", changes, re.M)
+    assert newest[1] == eq.__version__
+    assert re.search(r"^date-released: (.*)$", citation, re.M)[1] == newest[2]
+
+
 def run(command: list[str], folder: Path) -> str:
     """The output of ``command``; the test fails with all that it said."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -131,6 +140,13 @@ def test_saved_programs_run_beside_numpy_alone(
     run([python, "-I", "-W", "error", "-c", SAVED], tmp_path)
 
 
+def contents(wheel: Path) -> set[str]:
+    """What a wheel installs: its other files by name, modules as "py"."""
+    with zipfile.ZipFile(wheel) as file:
+        names = [n for n in file.namelist() if ".dist-info/" not in n]
+    return {"py" if n.endswith(".py") else n for n in names}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["plain", "editable", "wheel"])
 def test_an_installation_holds_rules_and_backends(
@@ -140,6 +156,12 @@ def test_an_installation_holds_rules_and_backends(
     if way == "wheel":
         run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(source)], tmp_path)
         (wheel,) = tmp_path.glob("eqsat-*.whl")
+        assert contents(wheel) == {
+            "py",
+            "eqsat/__init__.pyi",
+            "eqsat/kernels/numpy_calls.json",
+            "eqsat/py.typed",
+        }
         run([*pip, "install", str(wheel)], tmp_path)
     else:
         editable = ["-e"] if way == "editable" else []
