@@ -248,8 +248,8 @@ def _check(
     if not found and others and pytree.held_by(others[0].value):
         path, value = others[0]
         raise DTypeError(
-            f"grad: argument {path} is a {type(value).__name__!r}, whose arrays are "
-            f"parts of the program, expected arrays\n"
+            f"grad: argument {path} is {an(repr(type(value).__name__))}, whose "
+            f"arrays are parts of the program, expected arrays\n"
             f"  pass a dict, list, tuple or dataclass of them, or leave it out of "
             f"argnums{at(caller_line())}"
         )

@@ -211,7 +211,7 @@ def _step(kind: type, key: Hashable) -> str:
     try:
         return f"[{key!r}]"
     except RecursionError as error:
-        raise _too_deep(f"a key of a {kind.__name__!r}") from error
+        raise _too_deep(f"a key of {an(repr(kind.__name__))}") from error
 
 
 class Made:

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from eqsat.support import EqsatError
+from eqsat.support import EqsatError, an
 from eqsat.terms import (
     HALF,
     INPUT,
@@ -42,7 +42,7 @@ def traced_over(
     leaves = [graph.node(INPUT, (), (i,), t) for i, t in enumerate(types)]
     found = function(*map(Tracer, leaves))
     if not isinstance(found, Tracer):
-        raise EqsatError(f"it gives a {type(found).__name__}, not an array")
+        raise EqsatError(f"it gives {an(type(found).__name__)}, not an array")
     return leaves, found.term
 
 
