@@ -12,6 +12,7 @@ backend runs it.
 """
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
@@ -59,13 +60,14 @@ class _Package(ModuleType):
     """The module ``eqsat``, which looks for a name when it is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in _MODULES:
-            return importlib.import_module(f"eqsat.{name}")
-        if name not in _HOME:
+        if name in _HOME:
+            value = getattr(importlib.import_module(_HOME[name]), name)
+            setattr(self, name, value)
+            return value
+        module = f"{self.__name__}.{name}"  # eqsat.ops, eqsat.testing and their like
+        if name.startswith("_") or importlib.util.find_spec(module) is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOME[name]), name)
-        setattr(self, name, value)
-        return value
+        return importlib.import_module(module)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # eqsat.jit is the function, also once the module of that name is imported.

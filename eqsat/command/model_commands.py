@@ -363,6 +363,7 @@ def _host_lines(target: Runnable) -> list[str]:
     is_flag=True,
     help="Also time FUNC in NumPy and each kernel, beside the estimates.",
 )
+@shared.as_json
 @clean_errors
 def report(
     target: str,
@@ -371,19 +372,27 @@ def report(
     rule_files: tuple[str, ...],
     out: Path | None,
     measure: bool,
+    as_json: bool,
 ) -> None:
     """Write a page of HTML about MODEL, an .onnx file or FILE.py:FUNC: the program
     before and after, kernels, rules, memory and sources. A model of several programs
     has a page for each."""
-    shows = shows_progress(False)
+    shows = shows_progress(as_json)
+    for file in rule_files:
+        there(file, "--rules")
     found = find_target(target, shows, backend=backend, files=rule_files)
     explanations = _explained(found, inputs, measure, shows)
     stem = target.rpartition(":")[2] if found.path is None else found.path.stem
     first = out or Path(f"{stem}.html")
+    pages = []
     for i, e in enumerate(explanations):
         path = first.with_stem(f"{first.stem}-{i + 1}") if i else first
         e.html(path)
-        click.echo(str(path))
+        pages.append(str(path))
+    if as_json:
+        shared.echo_json({"pages": pages})
+    else:
+        click.echo("\n".join(pages))
 
 
 def _explained(

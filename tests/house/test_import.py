@@ -48,6 +48,7 @@ assert eqsat.{name} is {name} and {name}.__module__ == "eqsat.{module}"
 """
 
 FIRST_USE = """
+import sys
 import numpy as np
 import eqsat as eq
 
@@ -57,7 +58,8 @@ def f(x):
 
 x = np.ones(3, np.float32)
 assert f(x).shape == (3,)
-import copy
+for module in ("ops", "define", "condition", "lazy", "backends", "rules"):
+    assert getattr(eq, module) is sys.modules[f"eqsat.{module}"]
 with_names = {n: getattr(eq, n) for n in eq.__all__}
 assert all(getattr(eq, n) is v for n, v in with_names.items())
 try:
