@@ -192,7 +192,9 @@ TEXTS = [
     "bench/README.md",
     "eqsat/README.md",
     "rules/README.md",
+    "CHANGELOG.md",
     ".github/CONTRIBUTING.md",
+    ".github/SECURITY.md",
 ]
 
 
