@@ -40,7 +40,7 @@ DTYPES = ("float32", "float32", "float32", "float64", "float64", "int32", "int64
 
 
 @dataclass(frozen=True)
-class DrawnProgram:
+class UnseenProgram:
     """A function of a few arrays, as text, and the arrays."""
 
     text: str
@@ -85,7 +85,7 @@ def named(name: str) -> Workload:
 
 
 @cache
-def drawn(name: str) -> DrawnProgram:
+def drawn(name: str) -> UnseenProgram:
     """The program of a name, always the same."""
     rng = Random(name)
     made = _Drawing(rng, Draw(0, name, rng.choice(DTYPES)))
@@ -130,7 +130,7 @@ class _Drawing:
                 return
             self.values = known
 
-    def program(self) -> DrawnProgram:
+    def program(self) -> UnseenProgram:
         """What was drawn; it returns the last value, and maybe another one."""
         made = [v for v in self.values if v.startswith("v")]
         if not made:
@@ -146,7 +146,7 @@ class _Drawing:
             results.append(made[0])
         body = [*text.splitlines(), f"return {', '.join(results)}"]
         head = f"def f({', '.join([*inputs, *weights])}):"
-        return DrawnProgram(
+        return UnseenProgram(
             "\n    ".join([head, *body]) + "\n",
             tuple(dict.fromkeys(self.families)),
             str(self.draw.dtype),

@@ -8,20 +8,23 @@ that are widened, numbers of 8 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, log2
 from typing import Any
 
 import numpy as np
 
 from eqsat.kernels.cost_model import CostModel
 from eqsat.kernels.program import Program
-from eqsat.ops import matmul_op, take_op
+from eqsat.ops import argsort_op, matmul_op, sort_op, take_op
 from eqsat.terms import BF16, Op, Term, Type
 
 USUAL = 4
 """Bytes of the numbers that a device is measured with."""
+SORTS = (sort_op, argsort_op)
+LEVELS = 13
+"""Levels of the sort that a price of one element is for, of 8,192 of them."""
 HALVES = (np.dtype("f2"), BF16)
 
 
@@ -29,6 +32,8 @@ HALVES = (np.dtype("f2"), BF16)
 class ClockModel(CostModel):
     """Prices kernels in seconds of one thread."""
 
+    entry_s: float = 0.0
+    """Seconds of a call beside its kernels."""
     argument_s: float = 0.0
     """Seconds of a call for each argument and each result."""
     gathered_s: float = 0.0
@@ -38,6 +43,11 @@ class ClockModel(CostModel):
     at the same time as the other."""
     half_s: float = 0.0
     """Seconds to widen or narrow one number of half precision."""
+    library: float = 1.0
+    """How many times as long arithmetic of factorisations and their like takes."""
+    library_s: Mapping[str, float] = field(default_factory=dict)
+    """Functions that move more than they compute, sorts first of all, to the seconds of
+    an element."""
     side: float = 0.0
     """The least size of a product at which it runs at half the rate of large ones."""
 
@@ -45,7 +55,7 @@ class ClockModel(CostModel):
         """Seconds of a call: that of its kernels, its arguments and its results."""
         values = len(program.inputs) + len(program.roots)
         kernels = sum(self.term(k.term) for k in program.kernels)
-        return kernels + values * self.argument_s
+        return kernels + self.entry_s + values * self.argument_s
 
     def bound(self, term: Term) -> str:
         """What most of the time of a kernel goes into."""
@@ -67,6 +77,13 @@ class ClockModel(CostModel):
             sides = [n for _, shape in types for n in shape[-2:]]
             if min(sides, default=1) > 1:  # others are bound by memory
                 found *= 1 + self.side / min(sides)
+        each = self.library_s.get(op.name)
+        if each is not None:
+            n, row = max(map(_elements, types)), (*types[0][1], 1, 1)[-1]
+            deep = log2(row + 1) / LEVELS if op in SORTS else 1.0
+            found = max(found, each * n * deep)
+        elif op.kind == "library" and op is not take_op:
+            found *= self.library
         if op is take_op:
             found += self.gathered_s * _elements(types[1])
         if op.kind != "view":
