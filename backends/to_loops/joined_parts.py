@@ -1,18 +1,28 @@
-"""Pointwise ops over arrays that are joined or padded, part by part. What is joined
-needs no memory of its own then, and no second pass."""
+"""Arrays that are joined or padded, part by part: pointwise ops over them, which need
+no memory for what is joined then, and no second pass; and parts that others read, which
+are computed where they lie in the whole."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, cast
 
-from eqsat.ops import ASSEMBLIES, concatenate_op, slice_op
+from eqsat.ops import ASSEMBLIES, VIEWS, concatenate_op, slice_op
 from eqsat.terms import HALF, Op, Shape, Term, Weak
 
+from ..loop_ir import Layout, Operand
 from .roots import Root
+from .values import computed_dtype
 
 Fill = Callable[[Term, Shape, Term], Term]
 """``fill(value, shape, like)``: one number in a shape, of the dtype of ``like``."""
@@ -26,15 +36,11 @@ def parts_of(term: Term, fill: Fill) -> Iterator[Part]:
     """What joined arrays are joined of, and what padded ones are: slabs of the value,
     two along each axis, as long as the axes before it have inside and as the others
     have in all; and the inside."""
-    start = [0] * term.ndim
     if term.op is concatenate_op:
-        axis = cast(int, term.attrs[0]) + term.ndim
-        for a in term.args:
-            yield a, tuple(start)
-            start[axis] += a.shape[axis]
+        yield from zip(term.args, (at for at, _ in _boxes(term)), strict=True)
         return
     x, value = term.args
-    lows, shape = cast(Shape, term.attrs[0]), list(term.shape)
+    lows, shape, start = cast(Shape, term.attrs[0]), list(term.shape), [0] * term.ndim
     for axis, low in enumerate(lows, term.ndim - len(lows)):
         high = shape[axis] - x.shape[axis] - low
         for at, width in ((0, low), (low + x.shape[axis], high)):
@@ -57,6 +63,128 @@ def _placed(root: Root, part: Term, start: Shape) -> Root:
     return replace(root, term=part, offset=root.offset + offset)
 
 
+Memory = dict[Term, tuple[Operand, Layout]]
+
+
+@dataclass
+class Wholes:
+    """Joined arrays of a kernel whose parts others read as well. A part is computed
+    where it lies in the whole, and read there: steps of a stencil that keep the border
+    took 3.5 times as long with copies between (8 steps of 512×512)."""
+
+    readers: Mapping[Term, Sequence[Term]] = field(default_factory=dict)
+    """What reads each term of the kernel."""
+    results: Collection[Term] = ()
+    users: Counter[Term] = field(default_factory=Counter)
+    """How many terms read each."""
+    order: Mapping[Term, int] = field(default_factory=dict)
+    """The place of each term, arguments first."""
+    begun: set[Term] = field(default_factory=set)
+    """Those of which parts are being computed."""
+
+    @classmethod
+    def of(cls, terms: Sequence[Term], results: Collection[Term]) -> Wholes:
+        """Those of the kernel of ``terms``, arguments first."""
+        readers: dict[Term, list[Term]] = {}
+        for t in terms:
+            for a in set(t.args):
+                readers.setdefault(a, []).append(t)
+        users = Counter({t: len(by) for t, by in readers.items()})
+        return cls(readers, results, users, {t: i for i, t in enumerate(terms)})
+
+    def around(self, term: Term, memory: Memory) -> Term | None:
+        """A joined array that ``term`` is a part of and that will be in memory."""
+        for t in self.readers.get(term, ()) if term.op not in VIEWS else ():
+            known = t in memory or t in self.begun or t in self.results
+            if t.op in ASSEMBLIES and not known and term in _arrays(t):
+                if self._is_read_across(t):
+                    return t
+        return None
+
+    def above(
+        self, joined: Term, demanded: Iterable[Term], known: Memory, fill: Fill
+    ) -> Term:
+        """What to compute into memory for a nest that meets ``joined`` under terms that
+        are ``demanded``, its results first: the first one that is written part by part
+        and needs nothing joined then; else ``joined``."""
+        if joined.op not in ASSEMBLIES:
+            return joined
+        for t in demanded:
+            if t.shape == joined.shape and cast(Op, t.op).kind == "pointwise":
+                out = Operand("temporary", -1, computed_dtype(t))
+                if by_parts(Root(t, out, t.shape), known, self.users, fill):
+                    return t
+        return joined
+
+    def _is_read_across(self, joined: Term) -> bool:
+        """Whether something reads several parts of what is joined, as slices do that a
+        stencil adds up: so that it has to be in memory."""
+        for reader in self.readers.get(joined, ()):
+            if reader.op in ASSEMBLIES:
+                across = self._is_read_across(reader)
+            else:
+                kind = cast(Op, reader.op).kind
+                across = kind != "pointwise" and not _is_of_one_part(reader, joined)
+            if across:
+                return True
+        return False
+
+    def in_turn(self, roots: Sequence[Root]) -> list[Root]:
+        """Parts of a joined array in the order in which they are written: what others
+        read as well comes first, arguments before what is computed of them."""
+        last = len(self.order)
+        return sorted(
+            roots,
+            key=lambda r: self.order.get(r.term, last) if self._is_kept(r) else last,
+        )
+
+    def keep(self, root: Root, memory: Memory) -> None:
+        """Note where a part lies that was written, if others read it."""
+        if self._is_kept(root) and root.term not in memory:
+            memory[root.term] = root.out, Layout(root.strides, root.offset)
+
+    def _is_kept(self, root: Root) -> bool:
+        """Whether others read a part, which memory holds as it is computed."""
+        term = root.term
+        is_shared = self.users[term] > 1 and term.op not in VIEWS
+        return is_shared and root.out.dtype == computed_dtype(term)
+
+
+def _arrays(joined: Term) -> tuple[Term, ...]:
+    """The arrays that are parts of what is joined or padded."""
+    return joined.args if joined.op is concatenate_op else joined.args[:1]
+
+
+def _boxes(joined: Term) -> Iterator[tuple[Shape, Shape]]:
+    """Where each of its arrays starts in what is joined, and its shape."""
+    start = [0] * joined.ndim
+    if joined.op is not concatenate_op:
+        lows = cast(Shape, joined.attrs[0])
+        start[joined.ndim - len(lows) :] = lows
+    for a in _arrays(joined):
+        yield tuple(start), a.shape
+        if joined.op is concatenate_op:
+            axis = cast(int, joined.attrs[0]) + joined.ndim
+            start[axis] += a.shape[axis]
+
+
+def _is_of_one_part(view: Term, joined: Term) -> bool:
+    """Whether a slice shows elements of one of the arrays that are joined."""
+    if view.op is not slice_op or not view.size:
+        return False
+    starts, _, steps = cast("tuple[Shape, Shape, Shape]", view.attrs)
+    lead = joined.ndim - len(starts)
+    low, high = [0] * joined.ndim, [n - 1 for n in joined.shape]
+    for axis, (start, by) in enumerate(zip(starts, steps, strict=True), lead):
+        end = start + (view.shape[axis] - 1) * by
+        low[axis], high[axis] = min(start, end), max(start, end)
+    sizes = tuple(b - a + 1 for a, b in zip(low, high, strict=True))
+    return any(
+        _holds(shape, [b - a for a, b in zip(at, low, strict=True)], sizes)
+        for at, shape in _boxes(joined)
+    )
+
+
 def by_parts(
     root: Root, known: Mapping[Term, Any], users: Counter[Term], fill: Fill
 ) -> list[Root]:
@@ -64,36 +192,57 @@ def by_parts(
     it is none, where something else reads what is joined, where each part would compute
     a reduction anew, or where there would be much code. ``known``: what is in
     memory."""
-    chain = _chain(root.term, known)
+    chain = _chain(root.term, known, users)
     within = Counter(a for t in chain for a in set(t.args))
     for joined in within:
         if joined.op not in ASSEMBLIES or joined in known:
             continue
         shape = joined.shape == root.term.shape
-        between = [t for t in within if t is joined or t in chain]
         if not shape or joined.dtype in HALF:  # which are rounded where they are joined
             continue
         others = [t for t in within if t not in chain and t is not joined]
-        if any(users[t] > within[t] for t in between) or _reduce(others, known):
+        if users[joined] > within[joined] or _reduce(others, known):
             return []
         parts = [p for p in parts_of(joined, fill) if p[0].size]
         if len(parts) * len(chain) > MOST_WORK:
             continue
-        cuts = [_Cut(chain, known, part, at, joined, fill) for part, at in parts]
-        return [_placed(root, cut.of(root.term), cut.start) for cut in cuts]
+        whole = {t for t in within if users[t] > within[t]}
+        if _boxes_of(within, joined.shape) * len(chain) > MOST_WORK:
+            whole |= set(within)
+        cuts = [_Cut(chain, known, part, at, joined, fill, whole) for part, at in parts]
+        found = [_placed(root, cut.of(root.term), cut.start) for cut in cuts]
+        # What large ones need in memory is there for small ones.
+        return sorted(found, key=lambda r: -r.term.size)
     return []
 
 
-def _chain(term: Term, known: Mapping[Term, Any]) -> dict[Term, None]:
-    """The pointwise terms that ``term`` is made of."""
+def _boxes_of(terms: Iterable[Term], shape: Shape) -> int:
+    """Into how many boxes what is joined to ``shape`` is cut by all of its parts."""
+    starts: list[set[int]] = [{0} for _ in shape]
+    for t in terms:
+        if t.op in ASSEMBLIES and t.shape == shape:
+            for at, size in _boxes(t):
+                for own, low, n in zip(starts, at, size, strict=True):
+                    own |= {low, low + n}
+    return prod(len(own - {n}) for own, n in zip(starts, shape, strict=True))
+
+
+def _chain(
+    term: Term, known: Mapping[Term, Any], users: Counter[Term]
+) -> dict[Term, None]:
+    """The pointwise terms that ``term`` is made of and that nothing else reads."""
     found: dict[Term, None] = {}
-    stack = [term]
+    read: Counter[Term] = Counter()
+    stack = [term] if cast(Op, term.op).kind == "pointwise" else []
     while stack:
         t = stack.pop()
-        if t in found or t in known or cast(Op, t.op).kind != "pointwise":
+        if t in found or t in known:
             continue
         found[t] = None
-        stack += t.args
+        for a in set(t.args):
+            read[a] += 1
+            if cast(Op, a.op).kind == "pointwise" and read[a] >= users[a]:
+                stack.append(a)
     return found
 
 
@@ -122,8 +271,10 @@ class _Cut:
         start: Shape,
         joined: Term,
         fill: Fill,
+        whole: Collection[Term],
     ) -> None:
-        self.chain, self.known, self.fill = chain, known, fill
+        """``whole``: what is joined first where the box has several of its parts."""
+        self.chain, self.known, self.fill, self.whole = chain, known, fill, whole
         self.start, self.shape = start, part.shape
         self.found = {joined: part}
 
@@ -149,7 +300,32 @@ class _Cut:
                 inside = tuple(s - a for s, a in zip(starts, at, strict=True))
                 if _holds(part.shape, inside, sizes):
                     return _slice(part, inside, sizes)
+            if term not in self.whole:
+                return self._joined(term, starts, sizes)
         return _slice(term, starts, sizes)
+
+    def _joined(self, term: Term, starts: Shape, sizes: Shape) -> Term:
+        """A box of what is joined, as what joins boxes of its parts."""
+        found, lows = [], []
+        for array, (at, shape) in zip(_arrays(term), _boxes(term), strict=True):
+            low = [max(s - a, 0) for s, a in zip(starts, at, strict=True)]
+            ends = zip(starts, sizes, at, shape, strict=True)
+            high = [min(s + n - a, m) for s, n, a, m in ends]
+            size = tuple(b - a for a, b in zip(low, high, strict=True))
+            if min(size, default=1) > 0:
+                found.append(_slice(array, tuple(low), size))
+                lows.append(
+                    [a + i - s for a, i, s in zip(at, low, starts, strict=True)]
+                )
+        kind, graph = (term.dtype, sizes), term.graph
+        if term.op is concatenate_op:
+            return graph.node(concatenate_op, found, term.attrs, kind)
+        if not found:
+            return self.fill(term.args[1], sizes, term)
+        sides = zip(sizes, lows[0], found[0].shape, strict=True)
+        highs = tuple(n - low - inside for n, low, inside in sides)
+        attrs = tuple(lows[0]), highs
+        return graph.node(term.op, [found[0], term.args[1]], attrs, kind)
 
 
 def _holds(shape: Shape, starts: Sequence[int], sizes: Shape) -> bool:

@@ -48,6 +48,9 @@ from .deferred_constants import (
     DeferredConstant,
     source_of_pairs,
 )
+from .joined_parts import (
+    Wholes,
+)
 from .narrow_products import (
     is_short,
 )
@@ -118,7 +121,7 @@ class _Lowering(Nests):
             replace(target, rows=frozenset(rows)), len(terms) == 1 or target.exact
         )
         self.kernel, self.deferred = kernel, deferred
-        self.users.update(a for t in terms for a in set(t.args))
+        self.wholes = Wholes.of(terms, kernel.bodies)
         own = (a for of in deferred.values() for a in of.leaves)
         for t in (*(t for t in kernel.inputs if t not in deferred), *own):
             layout = layouts.get(t) or Layout(packed(t.shape))

@@ -45,6 +45,7 @@ from .hoisted_nests import (
     has_parts,
 )
 from .joined_parts import (
+    Wholes,
     by_parts,
     roots_of_parts,
 )
@@ -134,8 +135,7 @@ class Nests:
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
         self.hoisted = HoistedNests(target, self.memory)
-        self.users: Counter[Term] = Counter()
-        """How many terms of the kernel read each."""
+        self.wholes = Wholes()
         self.numbers: dict[tuple[Term, DType], Operand] = {}
         """Tables of bare numbers."""
 
@@ -167,7 +167,8 @@ class Nests:
                 )
                 return
         if op in ASSEMBLIES:
-            self._write_all(roots_of_parts(term, root, self.filled))
+            parts = roots_of_parts(term, root, self.filled)
+            self._write_all(self.wholes.in_turn(parts))
         elif op is add_at_op and self.target.scatters:
             add_at(self, root)
         elif op is set_at_op and self.target.scatters:
@@ -185,7 +186,7 @@ class Nests:
             self.write(replace(root, term=_sum_of_products(term)))
         elif op is reshape_op and (inside := self._inside(root)) is not None:
             self.write(inside)
-        elif parts := by_parts(root, self.memory, self.users, self.filled):
+        elif parts := by_parts(root, self.memory, self.wholes.users, self.filled):
             self._write_all(parts)
         else:
             self.nest([root])
@@ -193,6 +194,8 @@ class Nests:
     def _write_all(self, roots: Sequence[Root]) -> None:
         for root in roots:
             self.write(root)
+            if self.target.reads_parts:
+                self.wholes.keep(root, self.memory)
 
     def _is_woven(self, term: Term, root: Root, axis: int) -> bool:
         """Whether the parts of a joined array are its elements in turn, which one nest
@@ -266,7 +269,14 @@ class Nests:
                 splits[split.var.name] = split.inner
             except Conflict as conflict:
                 splits.clear()
-                roots = self._settle(conflict.term, roots)
+                own = [r.term for r in roots]
+                between = [t for t, _ in values.open if t not in own]
+                needed = conflict.term
+                if needed not in own:
+                    needed = self.wholes.above(
+                        needed, between, self.memory, self.filled
+                    )
+                roots = self._settle(needed, roots)
 
     def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
         """Compute what a nest of ``roots`` needs in memory; the roots that are left."""
@@ -322,10 +332,15 @@ class Nests:
         return Operand("temporary", len(self.out.temporaries) - 1, dtype)
 
     def materialise(self, term: Term) -> None:
-        """Compute ``term`` into memory of its own."""
+        """Compute ``term`` into memory: its own, or a part of what it is joined to."""
         if term.op is reshape_op:
             self._flat(term)
             return
+        if self.target.reads_parts and (whole := self.wholes.around(term, self.memory)):
+            self.wholes.begun.add(whole)
+            self.materialise(whole)
+            if term in self.memory:
+                return
         dtype = computed_dtype(term)
         is_product = dtype.name in PRODUCTS or _is_whole(term)
         if term.op in CONTRACTIONS and not is_product:
@@ -343,7 +358,7 @@ class Nests:
             term.op.kind in ("pointwise", "view")  # type: ignore[attr-defined]
             or term.op in INDEXED
         ):
-            self.nest([root])
+            self.write(root)
         else:
             raise _no_loops(term)
         self.memory[term] = out, Layout(strides)
@@ -354,7 +369,8 @@ class Nests:
         shown = Counter(_source(a) for a in term.args)
         for x, parts in shown.items():
             is_computed = cast(Op, x.op).kind == "pointwise" and x not in self.memory
-            if is_computed and self.users[x] > parts:
+            is_part = self.target.reads_parts and x in term.args
+            if is_computed and not is_part and self.wholes.users[x] > parts:
                 self.materialise(x)
 
     def _flat(self, term: Term) -> None:

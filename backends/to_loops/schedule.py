@@ -81,6 +81,8 @@ class LoopTarget:
     """Whether rows can be added to elements that are computed."""
     factors: bool = False
     """Whether there are factorisations of matrices."""
+    reads_parts: bool = False
+    """Whether nests read parts of what other nests of the kernel join."""
     sweeps: bool = False
     """Whether kernels that touch much memory run through it back to front each second
     time, in parts, by one thread too."""

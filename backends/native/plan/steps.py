@@ -78,6 +78,7 @@ class Layered(Grouping):
             orders=library_sorts.dtypes(),
             scatters=True,
             factors=True,
+            reads_parts=True,
             sweeps=True,
             most=host.tuning.again,
             tuning=host.tuning,

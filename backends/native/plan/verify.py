@@ -18,6 +18,7 @@ from eqsat.support import Broken, cached_property, refuse
 from eqsat.terms import SCALAR, Term
 
 from ...loop_ir import (
+    Affine,
     Contraction,
     Extent,
     Factoring,
@@ -385,7 +386,30 @@ class _Spans:
     def meet(self, a: Load | Gather | Store, b: Load | Gather | Store) -> bool:
         """Whether ``a`` and ``b``, of one block, may touch the same bytes."""
         one, other = self.of(a), self.of(b)
-        return one[0] < other[1] and other[0] < one[1]
+        if one[1] <= other[0] or other[1] <= one[0]:
+            return False
+        steps = {abs(c) * self._size(s) for s in (a, b) for _, c in s.at.terms}
+        if isinstance(a, Gather) or isinstance(b, Gather):
+            return True
+        return not any(self._are_beside(a, b, step) for step in steps)
+
+    def _size(self, s: Load | Gather | Store) -> int:
+        return self.nest.buffers[s.buffer].dtype.itemsize
+
+    def _are_beside(self, a: Load | Store, b: Load | Store, step: int) -> bool:
+        """Whether ``a`` and ``b`` touch other parts of so many bytes each: columns
+        of rows that are ``step`` apart."""
+        found = []
+        for s in (a, b):
+            size = self._size(s)
+            rest = [(v, c) for v, c in s.at.terms if c * size % step]
+            low, high = bounds(Affine(s.at.offset, tuple(rest)))
+            low, high = (self.memory[s.buffer].byte + size * i for i in (low, high + 1))
+            if low // step != (high - 1) // step:
+                return False
+            found.append((low % step, (high - 1) % step))
+        (low, high), (first, last) = found
+        return high < first or last < low
 
 
 def _aliases(
