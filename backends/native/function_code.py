@@ -34,7 +34,8 @@ def text_of(name: str, host: Host) -> str:
     given = function, host, np.dtype(number)
     if kind in ("tiles", "pairs"):
         height, vectors = map(int, rest[0].split("x"))
-        (Tiles if kind == "tiles" else Pairs)(*given).tiles(height, vectors)
+        code = (Tiles if kind == "tiles" else Pairs)(*given)
+        code.tiles(height, vectors, "turned" in rest)
     elif kind in ("line", "dots"):
         vector = Vectors(*given)
         vector.asks = bool(rest)

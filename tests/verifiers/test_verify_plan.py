@@ -36,6 +36,7 @@ from eqsat.backends.native.plan.groups import TEMPORARY, Group
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.plan.verify import verify_plan
 from eqsat.backends.native.plan.verify_code import verify_arena, verify_table
+from eqsat.backends.native.products import Mirroring
 from eqsat.backends.native.writing.pointers import Arena, arena_of
 from eqsat.kernels.kernel import packed
 from eqsat.kernels.program import Program
@@ -445,3 +446,14 @@ def test_a_row_of_the_table_that_calls_something_else() -> None:
 
 def changed(calls: list[Any], i: int, **fields: Any) -> list[Any]:
     return [*calls[:i], replace(calls[i], **fields), *calls[i + 1 :]]
+
+
+def test_half_a_product_without_the_rest() -> None:
+    x = np.zeros((200, 300), np.float32)
+    program = program_of(lambda x: x @ x.T, x)
+    layered = planned(program)
+    verify_plan(layered)
+    at = group(layered, Mirroring)
+    layered.parts[at] = layered.parts[at - 1]
+    rule = "the rest of half a product is written after it"
+    refused(layered, "byte 0 of buffer 1", rule)

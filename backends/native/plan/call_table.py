@@ -17,7 +17,7 @@ from ...loop_ir import (
     Piece,
 )
 from ..machine import MemoryRef
-from ..products import Packing
+from ..products import Mirroring, Packing
 from .groups import Group
 from .piece_kinds import kind_of
 
@@ -68,7 +68,7 @@ class _Numbers:
         self._of_object: dict[int, int] = {}
         self._of_value: dict[object, int] = {}
 
-    def of(self, piece: Piece | Packing) -> int:
+    def of(self, piece: Piece | Packing | Mirroring) -> int:
         number = self._of_object.get(id(piece))
         if number is None:
             value = kind_of(piece).code(piece)

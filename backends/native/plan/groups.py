@@ -27,12 +27,14 @@ from ..loops import shape_of
 from ..machine import COMMON, Host, MemoryRef
 from ..products import (
     GemmPlan,
+    Mirroring,
     Packing,
     Panels,
     Reach,
     gemm_plan,
     padded,
     reach_of,
+    symmetric,
     tile,
 )
 from .buffers import Places
@@ -47,7 +49,7 @@ right operands of products, in panels."""
 class PlanStep:
     """A piece with the memory of its operands, and about how long it takes."""
 
-    piece: Piece | Packing
+    piece: Piece | Packing | Mirroring
     memory: tuple[MemoryRef, ...]
     seconds: float
     plan: GemmPlan | None = None
@@ -132,6 +134,8 @@ class Grouping:
         first = steps[at].piece
         assert isinstance(first, Product)
         end = at + 1 if self._shares_columns(first) else self._end(steps, at)
+        if self._is_halved(steps[at], end > at + 1):
+            return at + 1, self._halved(steps[at])
         inside = steps[at:end]
         outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
         own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
@@ -147,6 +151,28 @@ class Grouping:
         group = Group(tuple(inside), rows, panel, private, 1, reach)
         is_own = gemm_plan.is_better(self.host)
         return end, self._planned(group) if is_own else [group]
+
+    def _is_halved(self, step: PlanStep, is_read: bool) -> bool:
+        """Whether half of a symmetric product is computed."""
+        p, (x, *right, _) = step.piece, step.memory
+        assert isinstance(p, Product)
+        own = gemm_plan.is_better(self.host) and symmetric.is_symmetric(p, x, right[0])
+        return own and symmetric.is_halved(p, self.host, is_read)
+
+    def _halved(self, step: PlanStep) -> Iterator[Group]:
+        """A product up to its diagonal, then what is below that."""
+        p = step.piece
+        assert isinstance(p, Product)
+        rows = p.sizes[0] if p.batch else self.host.tuning.halved_rows
+        *before, group = self._planned(Group((step,), p.rows, min(rows, p.sizes[0])))
+        yield from before
+        (product,) = group.steps
+        assert product.plan is not None
+        plan = replace(product.plan, is_half=True)
+        yield replace(group, steps=(replace(product, plan=plan),))
+        mirroring = symmetric.Mirroring(p)
+        seconds = kind_of(mirroring).seconds(mirroring, self.host)
+        yield Group((PlanStep(mirroring, step.memory[-1:], seconds),))
 
     def _end(self, steps: Sequence[PlanStep], at: int) -> int:
         """Behind the steps that run with the one at ``at``."""

@@ -30,7 +30,7 @@ from ..convolutions import conv_plan
 from ..factors import eig_svd_qr, lanes_of, lapack_calls
 from ..loops import shape_of
 from ..machine import Host
-from ..products import Packing, gemm_plan
+from ..products import Mirroring, Packing, gemm_plan
 from ..sorting import library_sorts, sort_networks
 
 Answer = TypeVar("Answer")
@@ -55,7 +55,7 @@ class PieceKind:
     """What tells its code from that of others: not which operands it has."""
 
 
-def kind_of(piece: Piece | Packing) -> PieceKind:
+def kind_of(piece: Piece | Packing | Mirroring) -> PieceKind:
     """The row of a piece. Raises :class:`Unsupported`."""
     return of_kind(KINDS, piece)
 
@@ -135,7 +135,7 @@ def _never(piece: Any, host: Host) -> bool:
     return False
 
 
-def _without_operands(piece: Any) -> object:
+def _without_operands(piece: Any) -> Any:
     return type(piece)(**{f.name: _bare(getattr(piece, f.name)) for f in fields(piece)})
 
 
@@ -178,6 +178,14 @@ KINDS: dict[type, PieceKind] = {
         scratch_bytes=_no_bytes,
         is_call=_never,
         code=lambda p: (_without_operands(p.product), p.panels),
+    ),
+    Mirroring: PieceKind(
+        seconds=Mirroring.seconds,
+        units=Mirroring.units,
+        ready=_as_it_is,
+        scratch_bytes=_no_bytes,
+        is_call=_never,
+        code=lambda p: Mirroring(_without_operands(p.product)),
     ),
     Factoring: PieceKind(
         seconds=eig_svd_qr.seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from math import inf
 from typing import cast
 
@@ -36,7 +36,7 @@ from ...loop_ir import (
 )
 from ..loops import shape_of
 from ..machine import ALIGNMENT, MemoryRef
-from ..products import Packing
+from ..products import Mirroring, Packing
 from .groups import PANELS, TEMPORARY, Group, PlanStep
 from .steps import Layered
 
@@ -55,6 +55,7 @@ def verify_plan(layered: Layered) -> None:
         _order(blocks),
         _own(blocks),
         chain.from_iterable(_groups(blocks)),
+        _halves(layered),
     )
     refuse("native plan", chain.from_iterable(rules))
 
@@ -327,6 +328,19 @@ def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
                 yield Broken(name, rule, units, f"a multiple of {g.rows}")
 
 
+def _halves(layered: Layered) -> Iterator[Broken]:
+    """Where what is left of the diagonal is left out, it is written next."""
+    groups = [g for g in layered.parts if isinstance(g, Group)]
+    for g, after in zip_longest(groups, groups[1:], fillvalue=Group(())):
+        for s in g.steps:
+            if s.plan is None or not s.plan.is_half:
+                continue
+            found = [t for t in after.steps if isinstance(t.piece, Mirroring)]
+            if len(g.steps) > 1 or [t.memory for t in found] != [s.memory[-1:]]:
+                rule = "the rest of half a product is written after it"
+                yield Broken(said(s.memory[-1]), rule, after.steps, "a mirroring")
+
+
 def _private(
     g: Group, layered: Layered, private: Sequence[MemoryRef], name: str
 ) -> Iterator[Broken]:
@@ -358,7 +372,7 @@ def _step(step: PlanStep, blocks: Blocks, name: str) -> Iterator[Broken]:
             yield Broken(name, "its memory exists", said(m), "a block of the plan")
             return
         extents.append((-(-found[0] // size), found[1] // size - 1))
-    if isinstance(p, Packing):
+    if isinstance(p, (Packing, Mirroring)):
         return
     yield from broken_piece(p, extents, name)
     if isinstance(p, Loops):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import causal_columns, gemm_plan
+    from . import causal_columns, gemm_plan, symmetric
     from .blas_calls import BlasCalls, Calls
     from .causal_columns import Reach, reach_of
     from .deferred_choice import deferred
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .mask_code import Reaches
     from .matvec_code import Vectors, mask
     from .pack_code import Order
+    from .symmetric import Mirroring, mirror
     from .tile_code import Pairs, Tiles
     from .tiles import Panels, padded, spans, tile
 

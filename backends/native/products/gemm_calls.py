@@ -174,12 +174,12 @@ class OwnCalls(Calls):
         fill = self._mapped(p, "fill")
         ranges = list(self.ranges(p, part.column, part.columns))
         with self._blocks(p) as (start, size, adds):
-            moves = gemm_plan.is_moved(p)
+            moves = gemm_plan.is_moved(p, self.host)
             a, apart = self._left_block(p, x, start, size, part, moves)
             blocks = [b.sdiv(i, I64(rows)) for i in (start, b.add(start, size))]
             for low, high, vectors in ranges:
                 wide = vectors * lanes
-                name = name_of("tiles", p.dtype, f"{how.height}x{vectors}")
+                name = self._name(p, how, vectors)
                 with loop(b, low, high, wide) as j:
                     end = least(b, b.add(j, I64(wide)), high)
                     self._clear_end(p, panel, wide, size, b.sub(end, j))
@@ -265,25 +265,55 @@ class OwnCalls(Calls):
             panels = self.moved(part.scratch, room)
             self._fill(p, y, panels, I64(0), 1)
             y = panels
-        moves = gemm_plan.is_moved(p) and how.kind == "tiles"
+        moves = gemm_plan.is_moved(p, self.host) and how.kind == "tiles"
         kind = p.y.dtype if how.kind == "pairs" else p.dtype
         with self._blocks(p, part.inner) as (start, size, adds):
             a, apart = self._left_block(p, x, start, size, part, moves)
+            down = 1 if gemm_plan.is_turned(p, self.host) else apart
             for low, high, vectors in ranges:
                 wide = vectors * tile(self.host, p.dtype).lanes
-                if how.order:
-                    panel = self.at(kind, y, (low, k), (start, wide))
-                    step, each = wide, wide * k
-                else:
-                    step, each = blas.matrix(p.at[1], k, n).leading, wide
-                    panel = self.at(p.dtype, y, (low, 1), (start, step))
-                c = self.at(p.dtype, out, (low, 1))
                 if part.width is not None:
                     high = least(self.b, high, part.width)
-                columns = self.b.sub(high, low)
-                args = [a, apart, panel, step, each, c, lead]
-                name = name_of(how.kind, p.dtype, f"{how.height}x{vectors}")
-                self.call(name, [*args, size, part.count, columns, adds])
+                name = self._name(p, how, vectors)
+                with self._row_blocks(how, part) as (row, rows):
+                    if how.is_half:
+                        low = self._diagonal(low, self.b.add(part.first, row), wide)
+                    if how.order:
+                        panel = self.at(kind, y, (low, k), (start, wide))
+                        step, each = wide, wide * k
+                    else:
+                        step, each = blas.matrix(p.at[1], k, n).leading, wide
+                        panel = self.at(p.dtype, y, (low, 1), (start, step))
+                    c = self.at(p.dtype, out, (row, lead), (low, 1))
+                    line = self.at(p.dtype if moves else p.x.dtype, a, (row, down))
+                    args = [line, apart, panel, step, each, c, lead]
+                    columns = self.b.sub(high, low)
+                    self.call(name, [*args, size, rows, columns, adds])
+
+    @contextmanager
+    def _row_blocks(
+        self, how: GemmPlan, part: ThreadPart
+    ) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """Rows of a part that have their first column in common, and how many."""
+        if not how.is_half:
+            yield I64(0), part.count
+            return
+        step = self.host.tuning.halved_rows
+        with loop(self.b, I64(0), part.count, step) as row:
+            yield row, least(self.b, self.b.sub(part.count, row), step)
+
+    def _name(self, p: Product, how: GemmPlan, vectors: int) -> str:
+        """The function of tiles so many vectors wide."""
+        turned = "_turned" if gemm_plan.is_turned(p, self.host) else ""
+        return name_of(how.kind, p.dtype, f"{how.height}x{vectors}{turned}")
+
+    def _diagonal(self, low: ir.Value, row: ir.Value, wide: int) -> ir.Value:
+        """The tile that has the diagonal in ``row``, or the one that starts at ``low``
+        where that comes later."""
+        b = self.b
+        more = b.mul(b.sdiv(b.sub(row, low), I64(wide)), I64(wide))
+        is_left = b.icmp_signed(">", more, I64(0))
+        return b.add(low, b.select(is_left, more, I64(0)))
 
     @contextmanager
     def _blocks(

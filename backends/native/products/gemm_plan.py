@@ -14,6 +14,8 @@ from eqsat.kernels import packed
 from eqsat.terms import BF16
 
 from ...loop_ir import (
+    WIDE,
+    DType,
     Layout,
     Product,
 )
@@ -43,6 +45,9 @@ class GemmPlan:
     """Rows of a tile."""
     is_column: bool = False
     """Whether the vector is the right operand."""
+    is_half: bool = False
+    """Whether what is left of the diagonal is left out, tiles at a time, of blocks of
+    ``halved_rows``."""
 
 
 def is_better(host: Host) -> bool:
@@ -66,9 +71,9 @@ def has_pairs(p: Product, host: Host) -> bool:
     return is_bfloat and p.sizes[2] % 2 == 0 and host.has_bfloat_pairs
 
 
-def flops_per_s(host: Host) -> float:
-    """What one core computes with float32, roughly (flop/s)."""
-    return 2 * 2 * host.tuning.clock_hz * host.vector_bits / 32
+def flops_per_s(host: Host, dtype: DType = WIDE) -> float:
+    """What one core computes with float32 or another dtype, roughly (flop/s)."""
+    return 2 * 2 * host.tuning.clock_hz * host.vector_bits / (8 * dtype.itemsize)
 
 
 def merged(p: Product) -> Product:
@@ -120,7 +125,7 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
     most = min(panel, m)
     if is_constant and m > 1 and not x_turns and has_pairs(p, host):
         return GemmPlan("pairs", "done", height=height(most, shape))
-    room = most * block_row(p, host) * size if is_moved(p) else 0
+    room = most * block_row(p, host) * size if is_moved(p, host) else 0
     order = "done"
     if not is_constant:
         near = of_y.leading * size <= host.tuning.lying_row_bytes or m <= 2 * shape.rows
@@ -141,7 +146,7 @@ def _of_mapped(p: Product, host: Host, panel: int) -> GemmPlan:
     if m <= min(host.tuning.register_rows, panel) and lies:
         return GemmPlan("rows", height=m)
     most = min(panel, m)
-    room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p) else 0
+    room = most * block_row(p, host) * p.dtype.itemsize if is_moved(p, host) else 0
     room = aligned(room) + part_bytes(p, host)
     return GemmPlan("tiles", "deferred", room, height(most, tile(host, p.dtype)))
 
@@ -168,11 +173,22 @@ def inner(p: Product, host: Host) -> int:
     return min(each, k)
 
 
-def is_moved(p: Product) -> bool:
+def is_moved(p: Product, host: Host) -> bool:
     """Whether blocks of the left operand are brought into order before they are
-    multiplied: they are halves, or their rows do not lie in order."""
+    multiplied: they are halves, or their rows lie side by side and are read often."""
     m, _, k = p.sizes
-    return p.x.dtype != p.dtype or blas.matrix(p.at[0], m, k).is_transposed
+    is_transposed = blas.matrix(p.at[0], m, k).is_transposed
+    return p.x.dtype != p.dtype or (is_transposed and not is_turned(p, host))
+
+
+def is_turned(p: Product, host: Host) -> bool:
+    """Whether rows of the left operand lie side by side and are read so: once for each
+    of a few tiles, and not from the same few sets of a cache."""
+    m, n, k = p.sizes
+    of_x, size = blas.matrix(p.at[0], m, k), p.x.dtype.itemsize
+    lies = p.x.dtype == p.dtype and of_x.is_transposed
+    few = n * size <= host.tuning.turned_bytes
+    return lies and few and of_x.leading * size % host.tuning.set_bytes != 0
 
 
 def block_row(p: Product, host: Host) -> int:

@@ -27,11 +27,12 @@ class Tiles(FunctionCode):
         """The type of an element of ``a`` and ``b`` in memory."""
         return self.kind
 
-    def tiles(self, height: int, vectors: int) -> None:
+    def tiles(self, height: int, vectors: int, turned: bool = False) -> None:
         """``c[i, j] = Σ a[i, n] b[n, j]``, or added to ``c``, for ``rows`` by
         ``columns``: rows of ``a``, ``b`` and ``c`` are ``as``, ``bs`` and ``cs`` apart,
         and the tiles of ``b``, so many vectors wide, ``bt``. ``height`` rows are
-        computed together."""
+        computed together. Of an ``a`` that is ``turned``, columns are ``as`` apart, and
+        their elements side by side."""
         a, a_s, b, bs, bt, c, cs, size, rows, columns, adds = self.function.args
         wide = vectors * self.lanes
         chunk = self._chunk(size)
@@ -44,21 +45,24 @@ class Tiles(FunctionCode):
             next_panel = self.b.select(is_last, I64(0), bt)
             with loop(self.b, I64(0), rows, height) as i:
                 top = self.b.sub(self.b.sub(rows, i), I64(1))
-                line = self.at(a, self.times(i, a_s), kind=self.element)
-                lines = self._rows(line, a_s, height, top, self.element)
+                apart, along = (I64(1), a_s) if turned else (a_s, I64(1))
+                line = self.at(a, self.times(i, apart), kind=self.element)
+                lines = self._rows(line, apart, height, top, self.element)
                 place = self.at(c, self.times(i, cs), j)
                 places = self._rows(place, cs, height, top, self.kind)
                 prefetched = self._prefetch_address(
                     panel, next_panel, (top, height), size, vectors
                 )
                 with self.carried(I64(0), size, chunk, []) as n:
-                    more = [self.at(line, n, kind=self.element) for line in lines]
+                    start = self.times(n, along)
+                    more = [self.at(line, start, kind=self.element) for line in lines]
                     y = self.at(panel, self.times(n, bs), kind=self.element)
                     count = least(self.b, chunk, self.b.sub(size, n))
                     ask = self.at(
                         prefetched, self.times(n, self.lanes), kind=self.element
                     )
-                    sums = self._sums(more, y, bs, count, vectors, ask)
+                    steps = bs, along
+                    sums = self._sums(more, y, steps, count, vectors, ask)
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
                     self._write(places, sums, vectors, last, again)
@@ -94,26 +98,29 @@ class Tiles(FunctionCode):
         self,
         lines: list[ir.Value],
         panel: ir.Value,
-        step: ir.Value,
+        steps: tuple[ir.Value, ir.Value],
         size: ir.Value,
         vectors: int,
         prefetched: ir.Value,
     ) -> list[ir.Value]:
+        """``steps``: from row to row of the panel, and along each of the lines."""
+        step, along = steps
         state = [self.zero] * (len(lines) * vectors) + [panel, prefetched]
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         with self.carried(I64(0), size, self.pace, state) as n:
             row, ask = state[-2:]
             self.b.call(fetch, [ask, *(I32(f) for f in (0, 2, 1))])
             y = [self._several(row, v) for v in range(vectors)]
+            by = self.times(n, along)
             for r, line in enumerate(lines):
-                x = self._one(self.at(line, n, kind=self.element))
+                x = self._one(self.at(line, by, kind=self.element))
                 for v in range(vectors):
                     at = r * vectors + v
                     state[at] = self._added(x, y[v], state[at])
-            steps = self.times(step, self.pace), I64(self.lanes * self.pace)
+            moves = self.times(step, self.pace), I64(self.lanes * self.pace)
             state[-2:] = (
                 self.at(p, s, kind=self.element)
-                for p, s in zip((row, ask), steps, strict=True)
+                for p, s in zip((row, ask), moves, strict=True)
             )
         return state[:-2]
 

@@ -23,7 +23,15 @@ from ..factors import Decompositions, lanes_of, write_matrices
 from ..loops import emit_nest, loop, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
 from ..plan import Group, PlanStep, of_kind
-from ..products import BlasCalls, OwnCalls, Packing, ThreadPart, Values
+from ..products import (
+    BlasCalls,
+    Mirroring,
+    OwnCalls,
+    Packing,
+    ThreadPart,
+    Values,
+    mirror,
+)
 from ..sorting import library_sorts, sort_networks
 from .frame import ModuleCode
 from .pointers import Pointers
@@ -95,6 +103,13 @@ class GroupCode:
         assert isinstance(of, Packing)
         with loop(self.b, *span, 1) as part:
             self.own.pack(of.product, of.panels, part, *self._memory(step))
+
+    def _mirroring(self, g: Group, span: Span, units: int) -> None:
+        (step,) = g.steps
+        assert isinstance(step.piece, Mirroring)
+        (out,) = self._memory(step)
+        with loop(self.b, *span, 1) as part:
+            mirror(self.own, step.piece, part, out)
 
     def _factoring(self, g: Group, span: Span, units: int) -> None:
         (step,) = g.steps
@@ -195,6 +210,7 @@ _SHARES: dict[type, Callable[[GroupCode, Group, Span, int], None]] = {
     Network: GroupCode._network,
     Ordering: GroupCode._ordering,
     Packing: GroupCode._packing,
+    Mirroring: GroupCode._mirroring,
     Factoring: GroupCode._factoring,
     Contraction: GroupCode._panels,
 }

@@ -11,7 +11,7 @@ from eqsat.backends.loop_ir import (
     Unsupported,
 )
 from eqsat.backends.native.plan import groups, piece_kinds
-from eqsat.backends.native.products import Packing
+from eqsat.backends.native.products import Mirroring, Packing
 from eqsat.backends.native.writing import group_code
 
 PIECES = get_args(Piece)
@@ -25,7 +25,7 @@ def test_there_are_pieces() -> None:
     assert len(PIECES) == 6
 
 
-@pytest.mark.parametrize("kind", [*PIECES, Packing])
+@pytest.mark.parametrize("kind", [*PIECES, Packing, Mirroring])
 def test_every_kind_is_priced_planned_and_written(kind: type) -> None:
     assert has({**piece_kinds.KINDS}, kind)
     assert has({**group_code._SHARES}, kind)
