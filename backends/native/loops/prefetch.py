@@ -141,8 +141,9 @@ def ask_for_rows(
             ask(b, first, byte)
 
 
-def ask(b: ir.IRBuilder, first: ir.Value, byte: int) -> None:
+def ask(b: ir.IRBuilder, first: ir.Value, byte: ir.Value | int) -> None:
     """Ask for the line so many bytes behind an address."""
     fetch = declared(b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-    place = b.gep(first, [I64(byte)], source_etype=I8)
+    by = I64(byte) if isinstance(byte, int) else byte
+    place = b.gep(first, [by], source_etype=I8)
     b.call(fetch, [place, *(I32(n) for n in (0, 3, 1))])

@@ -96,7 +96,12 @@ def _seconds_of_nest(piece: Loops, host: Host) -> float:
 def _seconds_of_product(p: Product, host: Host) -> float:
     own = gemm_plan.is_better(host)
     known = host.tuning.core_flops_per_s
-    return p.flops / (gemm_plan.flops_per_s(host) if own else known)
+    computing = p.flops / (gemm_plan.flops_per_s(host) if own else known)
+    if min(p.sizes[:2]) > 1:
+        return computing
+    # By a vector: it waits for the matrix.
+    moved = p.flops / 2 * p.dtype.itemsize / host.tuning.core_bytes_per_s
+    return max(computing, moved)
 
 
 def _matrices(p: Contraction, host: Host) -> int:

@@ -277,7 +277,8 @@ class OwnCalls(Calls):
                 name = self._name(p, how, vectors)
                 with self._row_blocks(how, part) as (row, rows):
                     if how.is_half:
-                        low = self._diagonal(low, self.b.add(part.first, row), wide)
+                        place = self.b.add(part.first, row)
+                        low = _from_diagonal(self.b, low, place, wide)
                     if how.order:
                         panel = self.at(kind, y, (low, k), (start, wide))
                         step, each = wide, wide * k
@@ -306,14 +307,6 @@ class OwnCalls(Calls):
         """The function of tiles so many vectors wide."""
         turned = "_turned" if gemm_plan.is_turned(p, self.host) else ""
         return name_of(how.kind, p.dtype, f"{how.height}x{vectors}{turned}")
-
-    def _diagonal(self, low: ir.Value, row: ir.Value, wide: int) -> ir.Value:
-        """The tile that has the diagonal in ``row``, or the one that starts at ``low``
-        where that comes later."""
-        b = self.b
-        more = b.mul(b.sdiv(b.sub(row, low), I64(wide)), I64(wide))
-        is_left = b.icmp_signed(">", more, I64(0))
-        return b.add(low, b.select(is_left, more, I64(0)))
 
     @contextmanager
     def _blocks(
@@ -425,3 +418,12 @@ def _locality(p: Product) -> str:
     m, n, k = p.sizes
     size = prod(p.batch) * max(m, n) * k * p.dtype.itemsize
     return "far" if size > COMMON.second_cache_bytes else ""
+
+
+def _from_diagonal(
+    b: ir.IRBuilder, low: ir.Value, row: ir.Value, wide: int
+) -> ir.Value:
+    """The tile that has the diagonal in ``row``, or the one that starts at ``low``
+    where that comes later."""
+    more = b.mul(b.sdiv(b.sub(row, low), I64(wide)), I64(wide))
+    return b.add(low, b.select(b.icmp_signed(">", more, I64(0)), more, I64(0)))

@@ -56,6 +56,7 @@ class Vectors(FunctionCode):
     def _lines(self, n: ir.Value, rows: int, s: ColumnSpan) -> None:
         x, xs, y, ys, out, _, _ = self.function.args
         b = self.b
+        ahead = self._ahead(ys, COMMON.line_rows)
         at = [b.add(n, I64(r)) for r in range(rows)]
         ones = [b.load(self.at(x, self.times(r, xs)), typ=self.kind) for r in at]
         factors = [splat(b, one, s.lanes) for one in ones]
@@ -63,7 +64,7 @@ class Vectors(FunctionCode):
         with loop(b, s.low, s.high, s.lanes) as i:
             mask, total = self._mask(i, s.end), None
             for factor, line in zip(factors, lines, strict=True):
-                value = self._read(self.at(line, i), s.lanes, mask)
+                value = self._read(self.at(line, i), s.lanes, mask, ahead)
                 if total is None:
                     total = b.fmul(factor, value)
                 else:
@@ -101,13 +102,15 @@ class Vectors(FunctionCode):
         self, s: ColumnSpan, sums: list[ir.Value], lines: list[ir.Value], x: ir.Value
     ) -> None:
         """The products of some columns, if there are any, added to ``sums``."""
-        each = len(sums) // len(lines)
+        step = self.function.args[1]
+        each, ahead = len(sums) // len(lines), self._ahead(step, COMMON.dot_rows)
         with self.looped(s.low, s.high, each * s.lanes, sums) as n:
             mask = self._mask(n, s.end)
             for e in range(each):
                 factor = self.load(self.at(x, n, e * s.lanes), s.lanes, mask)
                 for r, line in enumerate(lines):
-                    value = self._read(self.at(line, n, e * s.lanes), s.lanes, mask)
+                    place = self.at(line, n, e * s.lanes)
+                    value = self._read(place, s.lanes, mask, ahead)
                     at = r * each + e
                     sums[at] = self.times_plus(factor, value, sums[at])
 
@@ -115,10 +118,21 @@ class Vectors(FunctionCode):
         """Which lanes from ``i`` on come before ``end``; None for all."""
         return None if end is None else self.first(self.b.sub(end, i))
 
-    def _read(self, place: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
+    def _ahead(self, step: ir.Value, rows: int) -> ir.Value:
+        """How far behind an element of one of so many rows memory is asked for that is
+        read later (bytes): in the same row, all rows together; or in rows to come,
+        where these are short."""
+        far = COMMON.ahead_bytes
+        size = self.times(step, rows * self.dtype.itemsize)
+        is_short = self.b.icmp_signed("<=", size, I64(far))
+        return self.b.select(is_short, I64(far), I64(far // rows))
+
+    def _read(
+        self, place: ir.Value, lanes: int, mask: ir.Value | None, ahead: ir.Value
+    ) -> ir.Value:
         """Elements of the matrix; those that follow some way behind are asked for."""
         if self.asks and lanes == self.lanes:
-            ask(self.b, place, COMMON.ahead_bytes)
+            ask(self.b, place, ahead)
         return self.load(place, lanes, mask)
 
     def _totals(self, vectors: list[ir.Value]) -> list[ir.Value]:
