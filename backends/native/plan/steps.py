@@ -20,6 +20,7 @@ from ...loop_ir import (
     Operand,
     Piece,
     Pieces,
+    Product,
     Scatter,
     Unsupported,
 )
@@ -172,9 +173,7 @@ class Layered(Grouping):
         pairs = halves and self.host.has_bfloat_pairs
         target = replace(self.target, halves=halves, pairs=pairs, exact=exact)
         made = pieces_of(kernel, target, layouts, deferred, numbers)
-        turns = [
-            self._vectorized(p) if isinstance(p, Loops) else p for p in made.pieces
-        ]
+        turns = [self._turned(p) for p in made.pieces]
         made = with_copies(replace(made, pieces=turns), self.host)
         pieces: list[tuple[Piece, float, tuple[int, ...]]] = []
         parts = [o for o in joined(made.pieces) if self._is_short(kernel, o)]
@@ -192,9 +191,13 @@ class Layered(Grouping):
             self.opened[key] = found
         return found
 
-    def _vectorized(self, p: Loops) -> Loops:
+    def _turned(self, p: Piece) -> Piece:
         """``p`` with lanes along what suits this machine. Raises
         :class:`Unsupported`."""
+        if isinstance(p, Product) and gemm_plan.is_better(self.host):
+            return gemm_plan.as_row(p)
+        if not isinstance(p, Loops):
+            return p
         check(p.nest, self.host)
         return replace(p, nest=with_lane_axis(p.nest, self.host))
 

@@ -105,13 +105,9 @@ class OwnCalls(Calls):
         m, _, k = p.sizes
         x, y, out = pointers
         lead = blas.matrix(p.at[0], m, k).leading
-        step = p.at[1].strides[-2]
+        apart = p.at[2].strides[-2]
         name = name_of(how.kind, p.dtype, _locality(p))
-        if how.kind == "line":
-            self.call(name, [y, step, x, lead, out, k, part.count])
-        else:
-            apart = p.at[2].strides[-2]
-            self.call(name, [x, lead, y, out, apart, k, part.count])
+        self.call(name, [x, lead, y, out, apart, k, part.count])
 
     def _by_row(
         self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart

@@ -101,10 +101,27 @@ def merged(p: Product) -> Product:
     return replace(p, sizes=(m, n, k), batch=batch, at=(at[0], at[1], at[2]))
 
 
+def as_row(p: Product) -> Product:
+    """A column that rows of a transposed matrix make as the row that a vector by the
+    matrix makes, which goes through memory in order: for 300×4000 numbers of 8 bytes
+    parts of a column took 1.3 times as long, for 4096×4096 of 4 bytes 1.5 times."""
+    (m, n, k), (x, y, out) = p.sizes, (layout.strides for layout in p.at)
+    plain = p.x.dtype == p.y.dtype == p.dtype and p.mapped is None
+    turns = blas.matrix(p.at[0], m, k).is_transposed
+    if not (plain and turns and n == 1 and m > 1 and out[-2] == 1):
+        return p
+    at = (
+        Layout((*y[:-2], k, y[-2]), p.at[1].offset),
+        Layout((*x[:-2], x[-1], x[-2]), p.at[0].offset),
+        Layout((*out[:-2], m, 1), p.at[2].offset),
+    )
+    return replace(p, x=p.y, y=p.x, sizes=(1, m, k), at=at)
+
+
 def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
     """How ``p`` is computed, ``panel`` rows at a time."""
     m, n, k = p.sizes
-    x, y, out = (layout.strides for layout in p.at)
+    x, y, _ = (layout.strides for layout in p.at)
     if p.mapped is not None:
         return _of_mapped(p, host, panel)
     x_turns = blas.matrix(p.at[0], m, k).is_transposed
@@ -118,8 +135,6 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
         return GemmPlan("line")
     if is_line and (x[-1] == 1 or k == 1):
         return GemmPlan("dots")
-    if n == 1 and plain and x_turns and out[-2] == 1:
-        return GemmPlan("line", is_column=True)
     size = p.dtype.itemsize
     shape = tile(host, p.dtype)
     most = min(panel, m)

@@ -397,3 +397,30 @@ def test_products_of_integers_are_machine_code(
     for got, w in zip(f(a, b), want, strict=True):
         np.testing.assert_array_equal(got, w, strict=True)
     assert f.lower(a, b).executable.reasons == {}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_a_transposed_matrix_by_a_vector(dtype: Any, threads: int) -> None:
+    a, v = draw(0, 300, 700, dtype=dtype), draw(1, 300, dtype=dtype)
+    many, each = draw(2, 3, 40, 130, dtype=dtype), draw(3, 3, 40, 1, dtype=dtype)
+    spread = np.repeat(v, 2)[::2]
+    tol = 300 * UNIT[dtype]
+
+    def turned(a: Any, v: Any) -> Any:
+        return a.T @ v
+
+    def column(a: Any, v: Any) -> Any:
+        return np.tanh(a.T @ v[:, None] + 1) * 2
+
+    def batched(a: Any, v: Any) -> Any:
+        return a.swapaxes(-1, -2) @ v
+
+    def both(a: Any, v: Any) -> Any:
+        return np.concatenate([a.T @ v[:, None], a.T @ v[:, None] + 1], 1)
+
+    cases = (turned, a, v), (column, a, v), (batched, many, each), (both, a, v)
+    for f, x, y in (*cases, (turned, a, spread), (turned, a, v[::-1])):
+        (got,) = natively(f, x, y, threads=threads, products="own")
+        want = f(x.astype(WIDE[dtype]), y.astype(WIDE[dtype]))
+        np.testing.assert_allclose(got, want, rtol=tol, atol=tol * 30)
