@@ -122,9 +122,8 @@ def kernel(
 
     text = None
     if language == "cuda" and not strided:
-        given, found = (
-            zip(inputs, takes, strict=True),
-            zip(outputs, dtypes, strict=True),
+        given, found = zip(inputs, takes, strict=True), zip(
+            outputs, dtypes, strict=True
         )
         text = CudaKernel(name, header, body, tuple(given), tuple(found), settings)
     return GeneratedKernel(made, text)
