@@ -53,16 +53,18 @@ class Tiles(FunctionCode):
                 prefetched = self._prefetch_address(
                     panel, next_panel, (top, height), size, vectors
                 )
+                below = self.at(line, self.times(a_s, height), kind=self.element)
                 with self.carried(I64(0), size, chunk, []) as n:
                     start = self.times(n, along)
                     more = [self.at(line, start, kind=self.element) for line in lines]
+                    rows_below = self.at(below, n, kind=self.element), a_s
                     y = self.at(panel, self.times(n, bs), kind=self.element)
                     count = least(self.b, chunk, self.b.sub(size, n))
                     ask = self.at(
                         prefetched, self.times(n, self.lanes), kind=self.element
                     )
                     steps = bs, along
-                    sums = self._sums(more, y, steps, count, vectors, ask)
+                    sums = self._sums(more, y, steps, count, vectors, ask, rows_below)
                     again = self.b.icmp_signed(">", n, I64(0))
                     again = self.b.or_(adds, again)
                     self._write(places, sums, vectors, last, again)
@@ -102,14 +104,20 @@ class Tiles(FunctionCode):
         size: ir.Value,
         vectors: int,
         prefetched: ir.Value,
+        below: tuple[ir.Value, ir.Value],
     ) -> list[ir.Value]:
-        """``steps``: from row to row of the panel, and along each of the lines."""
+        """The sums of a tile. While they run, it asks for memory: a vector a turn from
+        ``prefetched`` on, and the rows ``below``, which the next tile reads. These may
+        be far away, and processors foresee few rows at once. ``steps``: from row to row
+        of the panel, and along each of the lines."""
         step, along = steps
         state = [self.zero] * (len(lines) * vectors) + [panel, prefetched]
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         with self.carried(I64(0), size, self.pace, state) as n:
             row, ask = state[-2:]
             self.b.call(fetch, [ask, *(I32(f) for f in (0, 2, 1))])
+            ask_below = self._below(below, n, len(lines))
+            self.b.call(fetch, [ask_below, *(I32(f) for f in (0, 2, 1))])
             y = [self._several(row, v) for v in range(vectors)]
             by = self.times(n, along)
             for r, line in enumerate(lines):
@@ -123,6 +131,15 @@ class Tiles(FunctionCode):
                 for p, s in zip((row, ask), moves, strict=True)
             )
         return state[:-2]
+
+    def _below(
+        self, rows: tuple[ir.Value, ir.Value], n: ir.Value, height: int
+    ) -> ir.Value:
+        """What turn ``n`` asks for of so many rows, or a power of 2 that is not less:
+        each in turn, so that in all turns each is asked for whole."""
+        b, (first, apart) = self.b, rows
+        row = b.and_(n, I64((1 << (height - 1).bit_length()) - 1))
+        return self.at(first, b.mul(row, apart), b.sub(n, row), kind=self.element)
 
     def _several(self, row: ir.Value, v: int) -> ir.Value:
         """A vector of a row of ``b``."""
