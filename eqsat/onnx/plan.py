@@ -16,6 +16,7 @@ import numpy as np
 
 from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
+from eqsat.onnx.repeated import Repeated
 from eqsat.onnx.run import Values, computed, execute, inline, unheard, within
 from eqsat.onnx.table import UnknownValueError
 from eqsat.operator_table import frozen
@@ -74,6 +75,7 @@ class Plan:
         self._stages: list[Stage] | None = None
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
         self._inner: dict[int, Plan] = {}
+        self._repeated = Repeated(compile, graph.constants.values())
         self._sizes = _of_sizes(graph)
 
     def __call__(self, values: Values) -> list[Any]:
@@ -163,7 +165,7 @@ class Plan:
     def _run(self, stage: Stage, there: Values) -> None:
         if stage.on_host:
             values = {**self.graph.constants, **there}
-            execute(stage.nodes, values, self._body)
+            execute(stage.nodes, values, self._body, self._repeated)
             there.update({n: values[n] for n in stage.writes})
             return
         for name in stage.reads:

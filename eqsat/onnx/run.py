@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx.defs
 from onnx import FunctionProto, TypeProto
 
 from eqsat.onnx.nodes import ModelGraph, ModelReader, Node
+from eqsat.onnx.repeated import Repeated
 from eqsat.onnx.table import UnknownValueError, is_known
 from eqsat.support import EqsatError, OnnxError
 
@@ -29,6 +30,8 @@ class Call:
     node: Node
     around: Values
     body: Body
+    repeated: Repeated | None = None
+    """On the host, programs of some steps of the node."""
 
     @property
     def is_traced(self) -> bool:
@@ -49,6 +52,10 @@ class Call:
         """The outputs of a graph that is an attribute."""
         return self.body(graph, inputs, self.around)
 
+    def within_a_program(self, around: Values) -> Call:
+        """The same as part of a program, with other values around the node."""
+        return replace(self, around=around, body=inline, repeated=None)
+
 
 def inline(graph: ModelGraph, inputs: Sequence[Any], around: Values) -> list[Any]:
     """The outputs of a graph inside of a node, computed node by node."""
@@ -66,12 +73,17 @@ def within(graph: ModelGraph, inputs: Sequence[Any], around: Values) -> Values:
     return values
 
 
-def execute(nodes: Iterable[Node], values: Values, body: Body) -> None:
+def execute(
+    nodes: Iterable[Node],
+    values: Values,
+    body: Body,
+    repeated: Repeated | None = None,
+) -> None:
     """Compute nodes in order; ``values`` has what they read, and gets what they
     give."""
     with unheard():
         for node in nodes:
-            found = computed(node, values, body)
+            found = computed(node, values, body, repeated)
             pairs = zip(node.outputs, found, strict=False)
             values.update({n: v for n, v in pairs if n})
 
@@ -84,7 +96,9 @@ def unheard() -> Iterator[None]:
         yield
 
 
-def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
+def computed(
+    node: Node, values: Values, body: Body, repeated: Repeated | None = None
+) -> Sequence[Any]:
     """The outputs of one node, inside of :func:`unheard`.
 
     Raises :class:`OnnxError` with the node's name; :class:`UnknownValueError` goes
@@ -98,7 +112,7 @@ def computed(node: Node, values: Values, body: Body) -> Sequence[Any]:
         _refuse_in_trace(node, args, body)
         attributes = dict(node.attributes)
         if "call" in node.entry.parameters:
-            attributes["call"] = Call(node, values, body)
+            attributes["call"] = Call(node, values, body, repeated)
         found = node.entry.function(*args, **attributes)
     except OnnxError:
         raise

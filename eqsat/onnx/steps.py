@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.onnx.repeated import MOST_STEPS, Arrays, Shared, Step
 from eqsat.onnx.table import is_known, known, number, operator
 from eqsat.onnx.tensors import dtype_of
 from eqsat.support import EqsatError
 
 _Function = Callable[[Any], Any]
-MOST_STEPS = 64
-"""Steps of a loop that become one program; the host runs loops of more."""
 
 
 @operator("If")
@@ -110,6 +109,19 @@ def scan(
     if length > MOST_STEPS and not is_known(*xs):
         raise EqsatError(f"a loop of more than {MOST_STEPS} steps")
     outputs = len(body.outputs) - count
+    where = scan_output_axes or [0] * outputs
+    turned = scan_output_directions or [0] * outputs
+    if length > MOST_STEPS and call.repeated is not None:
+        around = [Shared(*[call.around[n]] * 2) for n in body.captured]
+        ordered = [s[::-1] if b else s for s, b in zip(slices, back, strict=True)]
+        what, step = ("Scan", call.node), _step_of(body, call)
+        parts = call.repeated.run(what, step, states, ordered, around)
+        if parts is not None:
+            states, whole = parts
+            ways = zip(whole, turned, where, strict=True)
+            return *states, *(
+                np.moveaxis(r[::-1] if t else r, 0, a) for r, t, a in ways
+            )
     rows: list[list[Any]] = [[] for _ in range(outputs)]
     for i in range(length):
         now = [
@@ -119,13 +131,22 @@ def scan(
         states = tuple(found[:count])
         for row, value in zip(rows, found[count:], strict=True):
             row.append(value)
-    where = scan_output_axes or [0] * outputs
-    turned = scan_output_directions or [0] * outputs
     stacked = [
         _stacked(r[::-1] if t else r, a, type_)
         for r, t, a, type_ in zip(rows, turned, where, body.types[count:], strict=True)
     ]
     return *states, *stacked
+
+
+def _step_of(body: Any, call: Any) -> Step:
+    """A graph as a step, given what is around it."""
+
+    def step(states: Arrays, now: Arrays, around: Arrays) -> tuple[Arrays, Arrays]:
+        values = dict(zip(body.captured, around, strict=True))
+        found = call.within_a_program(values).graph(body, *states, *now)
+        return tuple(found[: len(states)]), tuple(found[len(states) :])
+
+    return step
 
 
 # -- recurrent networks ----------------------------------------------------------------
@@ -190,6 +211,10 @@ def _activations(
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
 
+Cell = Callable[[Any, Arrays, Arrays], Arrays]
+"""Of x Wᵀ + b of one step, states of n × hidden, and weights: new states."""
+
+
 def _run(
     x: Any,
     layout: int,
@@ -198,14 +223,14 @@ def _run(
     starts: Sequence[Any],
     w: Any,
     b: Any,
-    step_of: Callable[[int], Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]],
+    cell_of: Callable[[int], tuple[Cell, Sequence[Shared]]],
+    call: Any,
 ) -> tuple[Any, ...]:
     """Outputs of all steps and the last states, of one or two directions.
 
-    ``step_of`` a direction gives what takes x Wᵀ + b of one step and the states, each
-    n × hidden. States are kept where a sequence has ended. The inputs of all steps are
-    one product, and what is made of weights is made once: a program holds each array
-    that it meets.
+    ``cell_of`` a direction gives its cell, and what that makes of weights. States are
+    kept where a sequence has ended. The inputs of all steps are one product, and what
+    is made of weights is made once: a program holds each array that it meets.
     """
     x = np.swapaxes(x, 0, 1) if layout else x
     length = x.shape[0]
@@ -215,22 +240,27 @@ def _run(
     outputs, lasts = [], []
     for d in range(count):
         backward = direction == "reverse" or d == 1
-        state = tuple(s[d] for s in starts)
-        inputs, step = x @ w[d].T + b[d], step_of(d)
-        found: list[Any] = [None] * length
-        order = range(length - 1, -1, -1) if backward else range(length)
-        for t in order:
-            new = step(inputs[t], state)
-            h = new[0]
+        state, (cell, shared) = tuple(s[d] for s in starts), cell_of(d)
+        inputs, step = x @ w[d].T + b[d], _masked(cell)
+        parts = None
+        if length > MOST_STEPS and call.repeated is not None:
+            slices = [inputs]
             if lengths is not None:
-                going = (t < lengths)[:, None]
-                new = tuple(
-                    np.where(going, n, s) for n, s in zip(new, state, strict=True)
-                )
-                h = np.where(going, h, 0).astype(h.dtype)
-            state = new
-            found[t] = h
-        outputs.append(np.stack(found))
+                slices.append(np.arange(length)[:, None] < lengths)
+            ordered = [s[::-1] if backward else s for s in slices]
+            what = call.node, d
+            parts = call.repeated.run(what, step, state, ordered, shared)
+        if parts is not None:
+            state, (y,) = parts
+            y = y[::-1] if backward else y
+        else:
+            found: list[Any] = [None] * length
+            weights = tuple(s.array for s in shared)
+            for t in range(length - 1, -1, -1) if backward else range(length):
+                going = () if lengths is None else (t < lengths,)
+                state, (found[t],) = step(state, (inputs[t], *going), weights)
+            y = np.stack(found)
+        outputs.append(y)
         lasts.append(state)
     y = np.stack(outputs, axis=1)
     last = [np.stack(states) for states in zip(*lasts, strict=True)]
@@ -238,6 +268,23 @@ def _run(
         y = np.transpose(y, (2, 0, 1, 3))
         last = [np.swapaxes(s, 0, 1) for s in last]
     return y, *last
+
+
+def _masked(cell: Cell) -> Step:
+    """A cell as a step that gives the first state, and keeps all where a sequence has
+    ended."""
+
+    def step(states: Arrays, now: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
+        x, *going = now
+        new = cell(x, states, weights)
+        h = new[0]
+        for is_there in going:
+            lasts = is_there[:, None]
+            new = tuple(np.where(lasts, n, s) for n, s in zip(new, states, strict=True))
+            h = np.where(lasts, h, 0).astype(h.dtype)
+        return new, (h,)
+
+    return step
 
 
 def _starts(
@@ -284,6 +331,7 @@ def rnn(
     direction: str,
     hidden_size: int | None = None,
     layout: int = 0,
+    call: Any,
 ) -> Any:
     """h' = f(x Wᵀ + h Rᵀ + b)."""
     count, _, hidden = r.shape
@@ -291,12 +339,14 @@ def rnn(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step_of(d: int) -> Any:
-        f, rt = rows[d][0], r[d].T
-        return lambda x, state: (f(cut(x + state[0] @ rt)),)
+    def cell_of(d: int) -> tuple[Cell, Sequence[Shared]]:
+        f = rows[d][0]
+        return lambda x, state, weights: (f(cut(x + state[0] @ weights[0])),), [
+            Shared(r[d].T, r)
+        ]
 
     starts = _starts(x, layout, count, hidden, [h0])
-    return _run(x, layout, lengths, direction, starts, w, bw + br, step_of)
+    return _run(x, layout, lengths, direction, starts, w, bw + br, cell_of, call)
 
 
 @operator("GRU")
@@ -316,6 +366,7 @@ def gru(
     hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
+    call: Any,
 ) -> Any:
     """Gated units with an update and a reset."""
     count, _, m = r.shape
@@ -324,13 +375,11 @@ def gru(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step_of(d: int) -> Any:
+    def cell_of(d: int) -> tuple[Cell, Sequence[Shared]]:
         f, g = rows[d]
-        of_gates, of_new = r[d, : 2 * m].T, r[d, 2 * m :].T
-        b_gates, b_new = br[d, : 2 * m], br[d, 2 * m :]
 
-        def step(x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            (h,) = state
+        def cell(x: Any, state: Arrays, weights: Arrays) -> Arrays:
+            (h,), (of_gates, of_new, b_gates, b_new) = state, weights
             gates = f(cut(x[:, : 2 * m] + (h @ of_gates + b_gates)))
             z, reset = gates[:, :m], gates[:, m:]
             if linear_before_reset:
@@ -339,10 +388,16 @@ def gru(
                 new = x[:, 2 * m :] + (reset * h) @ of_new + b_new
             return ((1 - z) * g(cut(new)) + z * h,)
 
-        return step
+        of_gates, of_new = r[d, : 2 * m].T, r[d, 2 * m :].T
+        biases = br[d, : 2 * m], br[d, 2 * m :]
+        of_b = br if b is None else b
+        return cell, [
+            *(Shared(x, r) for x in (of_gates, of_new)),
+            *(Shared(x, of_b) for x in biases),
+        ]
 
     starts = _starts(x, layout, count, m, [h0])
-    return _run(x, layout, lengths, direction, starts, w, bw, step_of)
+    return _run(x, layout, lengths, direction, starts, w, bw, cell_of, call)
 
 
 @operator("LSTM")
@@ -364,6 +419,7 @@ def lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
+    call: Any,
 ) -> Any:
     """Long short-term memory with peepholes."""
     count, _, m = r.shape
@@ -372,23 +428,23 @@ def lstm(
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
-    def step_of(d: int) -> Any:
-        (f, g, last), rt = rows[d], r[d].T
-        peep = None if p is None else [p[d, k * m : (k + 1) * m] for k in range(3)]
+    def cell_of(d: int) -> tuple[Cell, Sequence[Shared]]:
+        f, g, last = rows[d]
 
-        def step(x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            h, c = state
+        def cell(x: Any, state: Arrays, weights: Arrays) -> Arrays:
+            (h, c), (rt, *peep) = state, weights
             gates = x + h @ rt
             i, o, forget, new = (gates[:, k * m : (k + 1) * m] for k in range(4))
-            if peep is not None:
+            if peep:
                 i, forget = i + peep[0] * c, forget + peep[2] * c
             i = f(cut(i))
             keep = 1 - i if input_forget else f(cut(forget))
             c = keep * c + i * g(cut(new))
-            o = f(cut(o if peep is None else o + peep[1] * c))
+            o = f(cut(o + peep[1] * c if peep else o))
             return o * last(c), c
 
-        return step
+        peeps = () if p is None else (p[d, k * m : (k + 1) * m] for k in range(3))
+        return cell, [Shared(r[d].T, r), *(Shared(x, p) for x in peeps)]
 
     starts = _starts(x, layout, count, m, [h0, c0])
-    return _run(x, layout, lengths, direction, starts, w, bw + br, step_of)
+    return _run(x, layout, lengths, direction, starts, w, bw + br, cell_of, call)
