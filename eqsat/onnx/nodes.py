@@ -25,6 +25,7 @@ from eqsat.onnx import (  # the families enter their functions
     shapes,
     signals,
     steps,
+    transposed,
     windows,
 )
 from eqsat.onnx.table import EARLIEST, LATEST, Implementation, entry_for
@@ -33,7 +34,7 @@ from eqsat.support import OnnxError, counted, nearest
 
 FAMILIES = (
     *(elementwise, images, indexing, learned, norms, quantised),
-    *(reductions, sequences, shapes, signals, steps, windows),
+    *(reductions, sequences, shapes, signals, steps, transposed, windows),
 )
 MOST_NODES = 200_000
 """Nodes of a model, functions expanded."""

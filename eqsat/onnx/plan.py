@@ -16,8 +16,8 @@ import numpy as np
 
 from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph, Node
-from eqsat.onnx.repeated import Repeated
 from eqsat.onnx.run import Values, computed, execute, inline, unheard, within
+from eqsat.onnx.steps import Repeated
 from eqsat.onnx.table import UnknownValueError
 from eqsat.operator_table import frozen
 from eqsat.support import DTypeError, OnnxError, TraceError, at, caller_line

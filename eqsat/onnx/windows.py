@@ -160,7 +160,7 @@ def _by_planes(
     return np.moveaxis(y.reshape(n, count, *y.shape[1:]), 1, 2)
 
 
-def _per_channel(v: Any, rank: int) -> Any:
+def per_channel(v: Any, rank: int) -> Any:
     """A vector over channels beside images of ``rank`` axes."""
     return v.reshape((-1,) + (1,) * (rank - 2))
 
@@ -183,7 +183,7 @@ def conv(
     steps, gaps = strides or [1] * d, dilations or [1] * d
     around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
     y = convolved(x, w, steps, gaps, around, group)
-    return y if b is None else y + _per_channel(b, y.ndim)
+    return y if b is None else y + per_channel(b, y.ndim)
 
 
 @operator("ConvInteger")
@@ -219,78 +219,6 @@ def _from_zero(x: Any, zero: Any, first: bool = False) -> Any:
     if first and z.ndim == 1 and z.shape[0] > 1:
         z = z.reshape((-1,) + (1,) * (x.ndim - 1))
     return wide - (z.reshape(()) if z.size == 1 else z)
-
-
-@operator("ConvTranspose")
-def conv_transpose(
-    x: Any,
-    w: Any,
-    b: Any = None,
-    *,
-    auto_pad: str,
-    dilations: Any = None,
-    group: int,
-    kernel_shape: Any = None,
-    output_padding: Any = None,
-    output_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Any:
-    """The transpose of a convolution: a convolution of x, with zeros between its
-    elements, by the kernel in reverse."""
-    d = x.ndim - 2
-    steps, gaps = strides or [1] * d, dilations or [1] * d
-    more = output_padding or [0] * d
-    kernel = w.shape[2:]
-    reach = [(k - 1) * g for k, g in zip(kernel, gaps, strict=True)]
-    whole = [
-        (n - 1) * s + r + 1 + o
-        for n, s, r, o in zip(x.shape[2:], steps, reach, more, strict=True)
-    ]
-    if output_shape is not None or auto_pad.startswith("SAME"):
-        wanted = output_shape or [
-            n * s for n, s in zip(x.shape[2:], steps, strict=True)
-        ]
-        cut = []
-        for m, n in zip(whole, wanted[-d:], strict=True):
-            total = max(0, m - n)
-            half = total // 2
-            upper = auto_pad == "SAME_UPPER"
-            cut.append((half, total - half) if upper else (total - half, half))
-        if output_shape is not None:
-            more = [
-                o + max(0, n - m)
-                for o, m, n in zip(more, whole, wanted[-d:], strict=True)
-            ]
-    else:
-        cut = pads_of(x.shape[2:], kernel, steps, gaps, pads, auto_pad)
-    n, c = x.shape[:2]
-    spread = x
-    for i, s in enumerate(steps):
-        a = 2 + i
-        if s > 1:
-            m = spread.shape[a]
-            spread = np.expand_dims(spread, a + 1)
-            widths = [(0, 0)] * spread.ndim
-            widths[a + 1] = (0, s - 1)
-            spread = np.pad(spread, widths)
-            shape = [*spread.shape[:a], m * s, *spread.shape[a + 2 :]]
-            spread = spread.reshape(shape)[
-                (slice(None),) * a + (slice(0, m * s - s + 1),)
-            ]
-    kernels = np.flip(w, tuple(range(2, 2 + d)))
-    each = w.shape[1]
-    kernels = kernels.reshape(group, c // group, each, *kernel)
-    kernels = np.swapaxes(kernels, 1, 2).reshape(group * each, c // group, *kernel)
-    around = [(r - p, r - q + o) for r, (p, q), o in zip(reach, cut, more, strict=True)]
-    if any(min(a) < 0 for a in around):  # more is cut than kernels reach
-        around_all = [(r, r + o) for r, o in zip(reach, more, strict=True)]
-        y = convolved(spread, kernels, [1] * d, gaps, around_all, group)
-        key = [slice(p, y.shape[2 + i] - q) for i, (p, q) in enumerate(cut)]
-        y = y[(slice(None), slice(None), *key)]
-    else:
-        y = convolved(spread, kernels, [1] * d, gaps, around, group)
-    return y if b is None else y + _per_channel(b, y.ndim)
 
 
 @operator("DeformConv")
@@ -346,7 +274,7 @@ def deform_conv(
     columns_ = total.reshape(n, group, each * kh * kw, rows * columns)  # type: ignore[union-attr]
     kernels = w.reshape(group, o // group, each * kh * kw)
     found = np.matmul(kernels, columns_).reshape(n, o, rows, columns)
-    return found if b is None else found + _per_channel(b, 4)
+    return found if b is None else found + per_channel(b, 4)
 
 
 @operator("Col2Im")
