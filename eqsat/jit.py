@@ -246,7 +246,7 @@ class Jit(pytree.Made, Generic[P, R]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
-        me = _in_force(self)
+        me = in_force(self)
         call = flatten_arguments(self.fn, args, kwargs, self.constants)
         if me._for_mlx is not None and call.are_mlx:
             return me._for_mlx()._find(call)[0]
@@ -305,7 +305,7 @@ class Jit(pytree.Made, Generic[P, R]):
                 f"{self.name}(...), which becomes part of it{at(caller_line())}"
             )
         work = functools.partial(_submitted_call, self)
-        return submitted(_team(_in_force(self)), work, args, kwargs)
+        return submitted(_team(in_force(self)), work, args, kwargs)
 
     def _find(self, call: Arguments, runs: bool = False) -> tuple[Lowered, Arguments]:
         """The program for a call, and the call as the program takes it. ``runs``:
@@ -542,7 +542,7 @@ def tune(
     """Try other programs for a call for about so many seconds, as ``eqsat tune`` does,
     and have the fastest serve such calls. ``resume``: without what earlier runs tried.
     """
-    me = _in_force(f)
+    me = in_force(f)
     call = flatten_arguments(me.fn, args, kwargs, me.constants)
     low, call = me._find(call, runs=True)
     tuner = Tuner(low, call.arrays, me.name, resume)
@@ -565,7 +565,7 @@ def _served(f: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Served | N
 # -- with eq.options(...) --------------------------------------------------------------
 
 
-def _in_force(f: Jit) -> Jit:
+def in_force(f: Jit) -> Jit:
     """``f`` under the options that are in force here; another one where they differ."""
     context = current()
     if context is None:
@@ -580,7 +580,7 @@ def _in_force(f: Jit) -> Jit:
 
 def _call_in_context(f: Jit, /, *args: Any, **kwargs: Any) -> Any:
     """A call while there is a ``with eq.options(...)`` somewhere."""
-    return _in_force(f)._direct(*args, **kwargs)
+    return in_force(f)._direct(*args, **kwargs)
 
 
 def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:

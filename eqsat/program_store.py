@@ -2,14 +2,22 @@
 
 A program is kept under its traced terms, the rules, the cost model and the options.
 Constant arrays count by their types and by the facts that rules ask of their values.
+
+Traces are kept, too, of functions whose result depends on a name and on the types of
+their arguments alone: a new process need not run them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import marshal
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
+
+import numpy as np
 
 from eqsat.kernels import CostModel, calibrate
 from eqsat.rulelang import OF_MASKS, Rule, RuleSet, default_rules
@@ -22,7 +30,8 @@ from eqsat.serialise import (
     encode_terms,
 )
 from eqsat.support import Options, disk_cache, version
-from eqsat.terms import CONSTANT, Term, postorder
+from eqsat.terms import CONSTANT, INPUT, Term, constant, postorder
+from eqsat.trace import Tracer
 
 _OTHER: dict[str, Any] = {
     **{"threads": 0, "backend": None, "backends": {}, "cache": True},
@@ -149,3 +158,122 @@ def _content(rule: Rule) -> tuple[Any, ...]:
         *(rule.params, rule.numbers, rule.masks, rule.hint, rule.signature.text),
         *(rule.left, rule.right, rule.facts),
     )
+
+
+# -- traces ----------------------------------------------------------------------------
+
+_MOST_BYTES = 1 << 20
+"""Of all constants that are kept with a trace; others have names."""
+_FEW_BYTES = 1 << 10
+"""Of a constant that is kept even where it is part of a named array."""
+Recipe = tuple[Any, ...]
+"""How a constant is made: of a named array, or of bytes."""
+
+
+def keep_trace(
+    name: str, arguments: Sequence[Any], found: Sequence[Any], named: Any
+) -> None:
+    """Keep what a function gave for traced ``arguments``, all of them inputs of the
+    trace, if all of it is traced. ``named``: arrays that a new process has, by name."""
+    if not _are_inputs(arguments) or not _are_traced(found):
+        return
+    roots = [x.term for x in found]
+    held = roots[0].graph.arrays if roots else {}
+    ids = [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
+    places = _Places({n: x for n, x in named.items() if type(x) is np.ndarray})
+    try:
+        recipes = [places.recipe(held[i]) for i in ids]
+        terms = encode_terms(roots, {a: i for i, a in enumerate(ids)})
+    except NotPortableError:
+        return
+    shown = [x.is_array for x in found]
+    disk_cache.put(name, marshal.dumps((terms, recipes, shown), 2), asked=True)
+
+
+def recall_trace(
+    name: str,
+    arguments: Sequence[Any],
+    named: Callable[[set[str]], Mapping[str, Any]],
+) -> list[Any] | None:
+    """What :func:`keep_trace` was given, for new arguments; None where nothing is kept.
+    ``named`` gives the arrays of some names."""
+    data = disk_cache.get(name, asked=True) if _are_inputs(arguments) else None
+    if data is None:
+        return None
+    try:
+        terms, recipes, shown = marshal.loads(data)
+        arrays = named({r[1] for r in recipes if r[0] == "view"})
+        graph = arguments[0].term.graph
+        made = [constant(graph, _made(r, arrays)).attrs[0] for r in recipes]
+        inputs = [x.term for x in arguments]
+        roots = decode_terms(terms, graph, cast("list[int]", made), inputs)
+        pairs = zip(roots, shown, strict=True)
+        return [Tracer(root, is_array) for root, is_array in pairs]
+    except (NotPortableError, ValueError, TypeError, LookupError, EOFError):
+        disk_cache.drop(name, asked=True)
+        return None
+
+
+def _are_inputs(arguments: Sequence[Any]) -> bool:
+    """Whether arguments are the inputs of a trace, in order."""
+    if not arguments or not _are_traced(arguments):
+        return False
+    terms: list[Term] = [x.term for x in arguments]
+    return all(t.op is INPUT and t.attrs[0] == i for i, t in enumerate(terms))
+
+
+def _are_traced(values: Sequence[Any]) -> bool:
+    return all(type(x) is Tracer for x in values)
+
+
+class _Places:
+    """Where arrays lie in memory."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        whole = (
+            (x.ctypes.data, x.nbytes, n)
+            for n, x in named.items()
+            if x.size and x.flags.c_contiguous and x.dtype != object
+        )
+        self._named = sorted(whole)
+        self._starts = [start for start, _, _ in self._named]
+        self._spare = _MOST_BYTES
+
+    def recipe(self, x: Any) -> Recipe:
+        """How ``x`` is made of a named array that it shows, or of its bytes. Raises
+        :class:`NotPortableError`."""
+        if type(x) is not np.ndarray or x.dtype.kind not in "biuf":
+            raise NotPortableError("an array of another kind")
+        kind = x.dtype.str, x.shape
+        if x.nbytes <= _FEW_BYTES:
+            return self._of_bytes(x)
+        first = x.ctypes.data
+        steps = zip(x.shape, x.strides, strict=True)
+        reach = [(n - 1) * s for n, s in steps]
+        low = first + sum(r for r in reach if r < 0)
+        high = first + sum(r for r in reach if r > 0) + x.itemsize
+        at = bisect_right(self._starts, low) - 1
+        if at >= 0:
+            start, size, name = self._named[at]
+            if high <= start + size:
+                return "view", name, *kind, first - start, x.strides
+        return self._of_bytes(x)
+
+    def _of_bytes(self, x: Any) -> Recipe:
+        self._spare -= x.nbytes
+        if self._spare < 0:
+            raise NotPortableError("an array without a name")
+        return "bytes", x.tobytes(), x.dtype.str, x.shape
+
+
+def _made(recipe: Recipe, named: Mapping[str, Any]) -> Any:
+    """The array of a recipe, which nobody can write to where it is of bytes. Raises
+    ``ValueError`` for one that is not in its array."""
+    kind, of, dtype, shape, *place = recipe
+    if kind == "bytes":
+        if not math.prod(shape):
+            return np.empty(shape, dtype)
+        return np.frombuffer(of, dtype).reshape(shape)
+    offset, strides = place
+    flat = named[of].reshape(-1).view(np.uint8)
+    return np.ndarray(shape, dtype, flat, offset, strides)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,14 @@ class OnnxModel:
     """
 
     def __init__(
-        self, proto: ModelProto, folder: Path | None, compile: Compile
+        self,
+        proto: ModelProto,
+        folder: Path | None,
+        compile: Compile,
+        content: bytes | None = None,
     ) -> None:
         opsets = versions(proto.opset_import, "the model")
-        self._compile = compile
+        self._compile, self._content = compile, content
         self._graph = ModelReader(folder, opsets, proto.functions).graph(proto.graph)
         initial = self._graph.constants
         declared = {i.name: detached(i.type) for i in proto.graph.input}
@@ -87,7 +92,7 @@ class OnnxModel:
         """The same model with ``compile`` in the place of :func:`eqsat.jit`: it makes
         of a function of arrays one that gives the same results."""
         other = copy.copy(self)
-        other._compile, other._plans = compile, {}
+        other._compile, other._plans, other._content = compile, {}, None
         return other
 
     def on_host(self) -> dict[str, str]:
@@ -110,7 +115,7 @@ class OnnxModel:
             constants = {k: v for k, v in g.constants.items() if k not in key}
             inputs = [n for n in g.inputs if n not in constants]
             graph = ModelGraph(g.name, inputs, g.outputs, constants, g.nodes)
-            self._plans[key] = Plan(graph, self._compile)
+            self._plans[key] = Plan(graph, self._compile, self._content)
         return self._plans[key], values
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +211,7 @@ def _check_array(
 
 def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
     """What :func:`eqsat.from_onnx` gives."""
+    data = None
     if isinstance(source, onnx.ModelProto):
         proto = source
     else:
@@ -227,4 +233,8 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
     if not proto.HasField("graph"):
         raise OnnxError("the model has no graph")
     compile: Callable[..., Any] = functools.partial(jit, **options)
-    return OnnxModel(proto, None if folder is None else Path(folder), compile)
+    content = None
+    if data is not None and not any(t.external_data for t in proto.graph.initializer):
+        content = hashlib.sha256(data).digest()
+    folder = None if folder is None else Path(folder)
+    return OnnxModel(proto, folder, compile, content)

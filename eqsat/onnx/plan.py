@@ -7,20 +7,31 @@ host, and a value that must be known while tracing is computed in an earlier seg
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
-from eqsat.jit import Jit
+from eqsat.jit import Jit, in_force
 from eqsat.onnx.nodes import ModelGraph, Node
 from eqsat.onnx.run import Values, computed, execute, inline, unheard, within
 from eqsat.onnx.steps import Repeated
 from eqsat.onnx.table import UnknownValueError
 from eqsat.operator_table import frozen
-from eqsat.support import DTypeError, OnnxError, TraceError, at, caller_line
+from eqsat.program_store import keep_trace, recall_trace
+from eqsat.support import (
+    DTypeError,
+    OnnxError,
+    TraceError,
+    at,
+    caller_line,
+    disk_cache,
+    unwatched,
+)
 from eqsat.terms import Traced, dtype_code
 
 CONSTANT, GIVEN = -2, -1
@@ -59,9 +70,14 @@ class _AgainError(Exception):
 class Plan:
     """A graph with what is known of it, as a function of its inputs."""
 
-    def __init__(self, graph: ModelGraph, compile: Compile) -> None:
+    def __init__(
+        self, graph: ModelGraph, compile: Compile, content: bytes | None = None
+    ) -> None:
+        """``content`` tells the graph and its constants from all others, in every
+        process; None where nothing does."""
         self.graph = graph
         self.compile = compile
+        self.content = content
         self.on_host: dict[Node, str] = {
             n: "its results depend on values"
             for n in graph.nodes
@@ -176,7 +192,7 @@ class Plan:
         names = [n for n in stage.reads if n not in fixed]
         jitted = self._jitted.get(key)
         if jitted is None:
-            jitted = self.compile(self._segment(stage, names, fixed))
+            jitted = self.compile(self._segment(stage, names, fixed, key))
             self._jitted[key] = jitted
             if len(self._jitted) > _MOST_KEPT:
                 self._jitted.popitem(last=False)
@@ -188,21 +204,55 @@ class Plan:
         there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
 
     def _segment(
-        self, stage: Stage, names: Sequence[str], fixed: Mapping[str, Any]
+        self,
+        stage: Stage,
+        names: Sequence[str],
+        fixed: Mapping[str, Any],
+        key: Any,
     ) -> Callable[..., Any]:
-        """The function that is jitted for a stage."""
+        """The function that is jitted for a stage, and then has this key."""
         fixed = {n: _frozen(v) for n, v in fixed.items()}
 
+        @_unseen
         def segment(*arrays: Any) -> list[Any]:
             values = {**self.graph.constants, **fixed}
             values.update(zip(names, arrays, strict=True))
+            kept = None
+            if self.content is not None and in_force(self._jitted[key]).options.cache:
+                kept = self._kept_as(stage, names, fixed, arrays)
+            if kept is not None:
+                given = functools.partial(_known_in, stage, dict(values))
+                found = recall_trace(kept, arrays, given)
+                if found is not None:
+                    return found
             with unheard():
                 for node in stage.nodes:
                     self._traced(node, values)
-            return [values[n] for n in stage.writes]
+            found = [values[n] for n in stage.writes]
+            if kept is not None:
+                keep_trace(kept, arrays, found, values)
+            return found
 
         segment.__name__ = self.graph.name or "model"
         return segment
+
+    def _kept_as(
+        self,
+        stage: Stage,
+        names: Sequence[str],
+        fixed: Mapping[str, Any],
+        arrays: Sequence[Any],
+    ) -> str | None:
+        """Where the trace of a stage is kept; None where it is not."""
+        if not all(isinstance(x, Traced) for x in arrays):
+            return None
+        assert self.content is not None
+        numbers = {node: i for i, node in enumerate(self.graph.nodes)}
+        types = [(np.dtype(x.dtype).name, tuple(x.shape)) for x in arrays]
+        of = [numbers[n] for n in stage.nodes], names, stage.writes, types
+        given = [(n, _key(v)) for n, v in fixed.items()]
+        parts = repr((of, given, sorted(self.graph.constants), onnx.__version__))
+        return disk_cache.key("trace", self.content, parts)
 
     def _traced(self, node: Node, values: Values) -> None:
         """Compute a node while a segment is traced; or find out that it runs
@@ -262,6 +312,27 @@ class Plan:
         if inner is None:
             inner = self._inner[id(graph)] = Plan(graph, self.compile)
         return inner(within(graph, inputs, around))
+
+
+def _unseen(segment: Callable[..., Any]) -> Callable[..., Any]:
+    """``segment`` without the watch over a user's code: it runs none."""
+
+    def unseen(*arrays: Any) -> Any:
+        with unwatched():
+            return segment(*arrays)
+
+    return unseen
+
+
+def _known_in(stage: Stage, values: Values, names: set[str]) -> Values:
+    """``values`` with those of some names that nodes of a stage make of constants."""
+    wanted, needed = names - values.keys(), []
+    for node in reversed(stage.nodes):
+        if wanted.intersection(node.outputs):
+            needed.append(node)
+            wanted.update(n for n in node.reads if n not in values)
+    execute(needed[::-1], values, inline)
+    return values
 
 
 def _with_constants(
