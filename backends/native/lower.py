@@ -169,8 +169,8 @@ class CompiledProgram:
         elif whole and name is not None:
             end = len(self.places.constants) - len(self.places.packed)
             self._keep(name, code[0], self.places.constants[known:end])
-        if all(isinstance(p, Native) for p in self.parts):
-            self.places.forget(self._unread)
+        is_native = all(isinstance(p, Native) for p in self.parts)
+        self.places.forget(self._unread if is_native else ())
 
     def _loaded_parts(self, w: Written) -> Iterable[Native | Owner]:
         """What is machine code in memory, between what NumPy runs."""

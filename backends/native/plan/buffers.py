@@ -28,10 +28,10 @@ from ..runtime import fresh
 
 
 def _kept(value: Any, dtype: np.dtype[Any]) -> Array:
-    """A constant's elements in order, in memory that nobody writes to: its own where
-    that is so already, as that of a model's file, else a copy."""
+    """A constant in memory that nobody writes to: its own where that is so already, as
+    that of a model's file, else a copy, in order."""
     if isinstance(value, np.ndarray) and value.dtype == dtype:
-        if value.flags.c_contiguous and value.flags.aligned and is_immutable(value):
+        if value.flags.aligned and is_immutable(value):
             return value
     return np.array(value, dtype, order="C")
 
@@ -116,9 +116,14 @@ class Places:
         return self.constant(out)
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """Give up the memory of constants that nothing reads."""
+        """Give up the memory of constants that nothing reads, and bring the elements
+        of others in order."""
         for number in numbers:
             self.constants[number - self.first_constant] = np.empty(0, np.uint8)
+        self.constants = [
+            x if x.flags.c_contiguous else np.ascontiguousarray(x)
+            for x in self.constants
+        ]
 
     def scratch(self, size: int) -> MemoryRef:
         """So many bytes of scratch memory of their own."""

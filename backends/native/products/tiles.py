@@ -95,10 +95,7 @@ class Panels:
         k, n = self.sizes
         if self.pairs:
             array = array.view(np.uint16)
-        flat = array.reshape(-1)[self.layout.offset :]
-        strides = tuple(s * array.itemsize for s in self.layout.strides)
-        given = np.lib.stride_tricks.as_strided(flat, (*self.kept, k, n), strides)
-        given = given.reshape(-1, k, n)
+        given = self._shown(array).reshape(-1, k, n)
         out[:] = 0
         out = out.reshape(len(given), -1)
         for s in spans(n, Tile(1, self.vectors, self.lanes)):
@@ -113,3 +110,24 @@ class Panels:
                 part = given[:, :, low : min(low + wide, n)]
                 part = part.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
                 to[:, j, :, : part.shape[2]] = part
+
+    def _shown(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The elements as batch axes, rows and columns. The layout is that of ``array``
+        in order; where it is not, an axis is found by the stride that it has there."""
+        shape, size = (*self.kept, *self.sizes), array.itemsize
+        axes = list(zip(shape, self.layout.strides, strict=True))
+        strides, start = [s * size if n > 1 else 0 for n, s in axes], self.layout.offset
+        if not array.flags.c_contiguous:
+            along, apart = {0: (max(shape), 0)}, 1
+            lie = zip(array.shape, array.strides, strict=True)
+            for n, s in reversed(list(lie)):
+                if n > 1:
+                    along[apart] = n, s
+                apart *= n
+            found = [along.get(s if n > 1 else 0, (0, 0)) for n, s in axes]
+            lengths, strides_there = zip(*found, strict=True)
+            fits = all(n <= m for n, m in zip(shape, lengths, strict=True))
+            if fits and not start:
+                return np.lib.stride_tricks.as_strided(array, shape, strides_there)
+        flat = np.ascontiguousarray(array).reshape(-1)[start:]
+        return np.lib.stride_tricks.as_strided(flat, shape, strides)
