@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
 
 from eqsat.lowered import Lowered
 from eqsat.measure.counts import FAILURES, Served
@@ -111,12 +113,45 @@ def _event(
     }
 
 
+if sys.platform == "win32":
+    import msvcrt
+
+    _LOCKED_AT = 1 << 40
+    """A byte beyond the end of any trace: locking it keeps nobody from reading."""
+
+    @contextmanager
+    def _alone(file: IO[bytes]) -> Iterator[None]:
+        """While no other process writes to the file."""
+        file.seek(_LOCKED_AT)
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        try:
+            yield
+        finally:
+            file.flush()
+            file.seek(_LOCKED_AT)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    @contextmanager
+    def _alone(file: IO[bytes]) -> Iterator[None]:
+        """While no other process writes to the file."""
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            file.flush()
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
 def append(path: str, events: list[dict[str, Any]]) -> None:
-    """Add events to the list in a file, which is made where it is missing. Raises
-    :class:`EqsatError` that names a file that cannot be written or is no trace."""
+    """Add events to the list in a file, which is made where it is missing. Threads and
+    processes may share it. Raises :class:`EqsatError` that names a file that cannot be
+    written or is no trace."""
     text = ",\n".join(json.dumps(e, allow_nan=False) for e in events)
     try:
-        with _writing, open(path, "a+b") as file:
+        with _writing, open(path, "a+b") as file, _alone(file):
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 3))
             end = file.read()

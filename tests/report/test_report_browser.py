@@ -70,6 +70,7 @@ def opened(browser: Any, report: Path, size: str = "desk", dark: bool = False) -
     page = browser.new_page(
         viewport={"width": width, "height": height},
         color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",  # so that nothing moves while it is clicked
     )
     page.set_default_timeout(10_000)
     errors: list[str] = []
@@ -124,6 +125,7 @@ def test_clicks_search_and_keys(browser: Any, reports: dict[str, Path]) -> None:
     page.evaluate("document.getElementById('h-roof').scrollIntoView()")
     pictured(page, "roofline")
     page.locator("#sources summary").first.click()
+    page.wait_for_selector("#sources pre:not(:empty)")  # filled a moment later
     assert len(page.locator("#sources pre").first.inner_text()) > 100
     page.click("#kernel-table tbody a >> nth=0")
     assert page.locator("#details h3").count() == 1

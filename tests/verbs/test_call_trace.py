@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,39 @@ def test_a_file_that_is_no_trace_stays_as_it_is(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
     with pytest.raises(EqsatError, match="cannot be written"):
         eq.jit(f, options=eq.Options(trace=tmp_path / "no" / "folder"))(X)
+
+
+_WRITER = """
+import sys
+from eqsat.measure.call_trace import append
+print(flush=True)
+sys.stdin.readline()  # until the others are ready
+for i in range(400):
+    append(sys.argv[1], [{"name": sys.argv[2], "ts": i}])
+"""
+
+
+def test_processes_share_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in "ab"
+    ]
+    for w in writers:
+        assert w.stdout is not None
+        w.stdout.readline()
+    for w in writers:
+        assert w.stdin is not None
+        w.stdin.write("\n")
+        w.stdin.flush()
+    for w in writers:
+        w.communicate(timeout=60)
+        assert w.returncode == 0
+    for name in "ab":
+        of_one = [e["ts"] for e in events(path) if e["name"] == name]
+        assert of_one == list(range(400))
