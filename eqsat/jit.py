@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import sys
 import time
 import types
@@ -592,7 +593,7 @@ def _entrance(f: Jit) -> tuple[Entry | None, Callable[..., Any]]:
         function = counted(f, function, functools.partial(_served, f))
     if f.options.trace is not None:
         asked = functools.partial(_served, f)
-        function = traced(f.options.trace, f.name, function, asked)
+        function = traced(os.fspath(f.options.trace), f.name, function, asked)
     if f.options.adaptive:
         asked = functools.partial(_served, f)
         function = adapted(f, function, asked, functools.partial(_adopt, f))

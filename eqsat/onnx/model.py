@@ -17,7 +17,7 @@ from eqsat.explain import Explanation
 from eqsat.jit import jit
 from eqsat.onnx.nodes import ModelGraph, ModelReader, detached, versions
 from eqsat.onnx.plan import Compile, Plan
-from eqsat.onnx.tensors import dtype_of
+from eqsat.onnx.tensors import dtype_of, has_external_data
 from eqsat.support import DTypeError, OnnxError, ShapeError, counted, nearest
 from eqsat.terms import Traced
 
@@ -234,7 +234,7 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         raise OnnxError("the model has no graph")
     compile: Callable[..., Any] = functools.partial(jit, **options)
     content = None
-    if data is not None and not any(t.external_data for t in proto.graph.initializer):
+    if data is not None and not has_external_data(proto):
         content = hashlib.sha256(data).digest()
     folder = None if folder is None else Path(folder)
     return OnnxModel(proto, folder, compile, content)

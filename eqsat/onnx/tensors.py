@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,21 @@ def _typed(tensor: Any, name: str, count: int, what: str) -> np.ndarray[Any, Any
         return np.asarray(numpy_helper.to_array(tensor))
     except (OverflowError, TypeError, ValueError) as error:
         raise OnnxError(f"{what}: {field}: {error}") from error
+
+
+def has_external_data(message: Any) -> bool:
+    """Whether a message, such as a model, holds a tensor whose data lies in another
+    file: as an initializer, as an attribute of a node, or inside a graph or a
+    function."""
+    if getattr(message, "external_data", ()):
+        return True
+    nested = (
+        part
+        for field, value in message.ListFields()
+        if field.type == field.TYPE_MESSAGE
+        for part in (value if isinstance(value, Sequence) else (value,))
+    )
+    return any(map(has_external_data, nested))
 
 
 def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> bytes:

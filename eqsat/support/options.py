@@ -3,6 +3,7 @@ environment, or by default. :mod:`.option_table` has them all."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -78,7 +79,7 @@ class Options:
     lazy_limit: int = _default("lazy_limit")
     stats: bool = _default("stats")
     adaptive: bool = _default("adaptive")
-    trace: str | None = _default("trace")
+    trace: str | os.PathLike[str] | None = _default("trace")  # noqa: RUF009  (a text or None)
 
     if not TYPE_CHECKING:  # type checkers know the names
 

@@ -148,3 +148,53 @@ def test_views_of_constants_lie_in_their_arrays():
     assert places.recipe(other)[0] == "bytes"
     with pytest.raises((ValueError, TypeError)):
         _made(places.recipe(base.T), {"base": base[:20]})
+
+
+def beside(name):
+    """A tensor of two numbers whose data lies in a file beside the model."""
+    tensor = onnx.TensorProto(name=name, data_type=1, dims=[2], data_location=1)
+    tensor.external_data.add(key="location", value="data.bin")
+    return tensor
+
+
+def branches():
+    """``x`` plus a constant of a branch, in a graph inside a node."""
+    branch = helper.make_graph(
+        [helper.make_node("Constant", [], ["k"], value=beside("k"))],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("k", 1, [2])],
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["b"], then_branch=branch, else_branch=branch),
+        helper.make_node("Add", ["x", "b"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("c", 9, []),
+        helper.make_tensor_value_info("x", 1, [2]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", 1, [2])]
+    return helper.make_graph(nodes, "g", inputs, outputs)
+
+
+def constant():
+    nodes = [
+        helper.make_node("Constant", [], ["k"], value=beside("k")),
+        helper.make_node("Add", ["x", "k"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, [2])]
+    outputs = [helper.make_tensor_value_info("y", 1, [2])]
+    return helper.make_graph(nodes, "g", inputs, outputs)
+
+
+@pytest.mark.parametrize("make", [branches, constant])
+def test_data_in_another_file_is_read_anew(make, tmp_path):
+    model = helper.make_model(make(), opset_imports=[helper.make_opsetid("", 17)])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    x = np.ones(2, np.float32)
+    given = {"x": x, "c": np.array(True)}
+    for k in (1.0, 5.0):
+        (tmp_path / "data.bin").write_bytes(np.full(2, k, np.float32).tobytes())
+        run = eq.from_onnx(tmp_path / "m.onnx")
+        found = run.run({n: given[n] for n in run.inputs})
+        assert np.array_equal(found["y"], x + np.float32(k))

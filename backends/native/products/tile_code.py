@@ -53,11 +53,11 @@ class Tiles(FunctionCode):
                 prefetched = self._prefetch_address(
                     panel, next_panel, (top, height), size, vectors
                 )
-                below = self.at(line, self.times(a_s, height), kind=self.element)
+                below = self.at(line, self.times(apart, height), kind=self.element)
                 with self.carried(I64(0), size, chunk, []) as n:
                     start = self.times(n, along)
                     more = [self.at(line, start, kind=self.element) for line in lines]
-                    rows_below = self.at(below, n, kind=self.element), a_s
+                    rows_below = self.at(below, n, kind=self.element), apart
                     y = self.at(panel, self.times(n, bs), kind=self.element)
                     count = least(self.b, chunk, self.b.sub(size, n))
                     ask = self.at(
