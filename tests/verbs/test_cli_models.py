@@ -204,6 +204,7 @@ def test_wrong_usage(said: str, images: str) -> None:
 
 
 def test_errors_name_the_file(images: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
     text = tmp_path / "text.txt"
     text.write_text("no image")
     said = refused("run", images, "--input", str(text), status=1)

@@ -419,11 +419,10 @@ class _Spans:
             rest = [(v, c) for v, c in s.at.terms if c * size % step]
             low, high = bounds(Affine(s.at.offset, tuple(rest)))
             low, high = (self.memory[s.buffer].byte + size * i for i in (low, high + 1))
-            if low // step != (high - 1) // step:
-                return False
-            found.append((low % step, (high - 1) % step))
+            found.append((low, high))
         (low, high), (first, last) = found
-        return high < first or last < low
+        after = (first - low) % step  # where the second begins in the rows of the first
+        return high - low <= after and after + last - first <= step
 
 
 def _aliases(
