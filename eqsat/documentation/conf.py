@@ -37,7 +37,8 @@ nitpick_ignore_regex = [("py:.*", r"(?!eqsat\.\w+$).*")]
 """Names of the inside, which docstrings name for those who read the code."""
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-autodoc_mock_imports = [n for n in ("functorch", "mlx", "onnx", "torch") if find_spec(n) is None]
+ABSENT = ("functorch", "mlx", "onnx", "torch")
+autodoc_mock_imports = [n for n in ABSENT if find_spec(n) is None]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
