@@ -8,18 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from planted import caught
 from programs import program_of
+from sizes import examples
 
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.loop_ir.index_maps import (
     Affine,
     Layout,
+    LoopVar,
 )
 from eqsat.backends.loop_ir.nest import (
     Accumulate,
+    Buffer,
     Load,
+    Nest,
+    Pass,
     Store,
     Within,
 )
@@ -34,7 +41,7 @@ from eqsat.backends.native.plan.buffers import Place, Places
 from eqsat.backends.native.plan.call_table import calls_of
 from eqsat.backends.native.plan.groups import TEMPORARY, Group
 from eqsat.backends.native.plan.steps import Layered
-from eqsat.backends.native.plan.verify import verify_plan
+from eqsat.backends.native.plan.verify import _Spans, verify_plan
 from eqsat.backends.native.plan.verify_code import verify_arena, verify_table
 from eqsat.backends.native.products import Mirroring
 from eqsat.backends.native.writing.pointers import Arena, arena_of
@@ -457,3 +464,44 @@ def test_half_a_product_without_the_rest() -> None:
     layered.parts[at] = layered.parts[at - 1]
     rule = "the rest of half a product is written after it"
     refused(layered, "byte 0 of buffer 1", rule)
+
+
+_terms = st.lists(st.tuples(st.integers(1, 4), st.integers(-9, 30)), max_size=3)
+_places = st.tuples(st.integers(0, 40), _terms, st.integers(0, 9))
+
+
+def spans_of(places: list[Any], size: int) -> tuple[_Spans, list[Load], list[Any]]:
+    """Accesses at an offset and terms, each of memory that starts somewhere in one
+    block, and the bytes that each touches."""
+    dtype = np.dtype(f"u{size}")
+    statements, touched, memory = [], [], []
+    for i, (offset, terms, start) in enumerate(places):
+        at, elements = Affine(offset), {offset}
+        for j, (n, c) in enumerate(terms):
+            at += Affine.of(LoopVar(f"{'ab'[i]}{j}", n)).times(c)
+            elements = {e + c * k for e in elements for k in range(n)}
+        statements.append(Load(i, dtype, i, at))
+        touched.append({start + size * e + b for e in elements for b in range(size)})
+        memory.append(MemoryRef(0, start))
+    buffers = tuple(Buffer(f"b{i}", dtype) for i in range(2))
+    nest = Nest(buffers, (), (Pass((), (), tuple(statements)),))
+    return _Spans(Loops(nest, ()), memory), statements, touched
+
+
+@examples(400)
+@given(_places, _places, st.sampled_from([1, 4]))
+def test_accesses_that_are_held_to_be_apart_are(
+    one: Any, other: Any, size: int
+) -> None:
+    spans, (a, b), (first, second) = spans_of([one, other], size)
+    if not spans.meet(a, b):
+        assert not first & second
+
+
+def test_columns_beside_each_other_are_apart_wherever_memory_starts() -> None:
+    for start in range(0, 72, 2):
+        read, write = (1, [(3, 9), (3, 2)], start), (6, [(3, 9), (3, 1)], start)
+        spans, (a, b), (first, second) = spans_of([read, write], 2)
+        assert not first & second and not spans.meet(a, b)
+        spans, (a, b), _ = spans_of([read, (5, [(3, 9), (3, 1)], start)], 2)
+        assert spans.meet(a, b)

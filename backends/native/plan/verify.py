@@ -413,16 +413,15 @@ class _Spans:
     def _are_beside(self, a: Load | Store, b: Load | Store, step: int) -> bool:
         """Whether ``a`` and ``b`` touch other parts of so many bytes each: columns
         of rows that are ``step`` apart."""
-        found = []
+        starts, widths = [], []
         for s in (a, b):
             size = self._size(s)
             rest = [(v, c) for v, c in s.at.terms if c * size % step]
             low, high = bounds(Affine(s.at.offset, tuple(rest)))
-            low, high = (self.memory[s.buffer].byte + size * i for i in (low, high + 1))
-            found.append((low, high))
-        (low, high), (first, last) = found
-        after = (first - low) % step  # where the second begins in the rows of the first
-        return high - low <= after and after + last - first <= step
+            starts.append(self.memory[s.buffer].byte + size * low)
+            widths.append(size * (high + 1 - low))
+        apart = (starts[1] - starts[0]) % step
+        return widths[0] <= apart and apart + widths[1] <= step
 
 
 def _aliases(
