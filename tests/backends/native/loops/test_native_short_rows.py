@@ -172,3 +172,11 @@ def test_coordinates_run_in_one_loop() -> None:
     x, y = rng.random((100, 3)), rng.random((100, 3))
     lines = listed(eq.jit(np.cross), x, y)
     assert sum("kernel(" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("f", [np.cbrt, np.exp, np.log1p, np.sin])
+def test_functions_of_narrow_rows_that_lie_across(f, rows):
+    x = np.random.default_rng(rows).uniform(0.1, 2.0, (rows, 6))
+    run = eq.jit(lambda x: np.moveaxis(f(x + 0), 0, -1), "native")
+    assert np.allclose(run(x), np.moveaxis(f(x), 0, -1), rtol=1e-13)
