@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat.kernels import (
     CPU,
@@ -15,6 +15,7 @@ from eqsat.kernels import (
     Device,
     Program,
     Target,
+    calibrate,
     measured,
 )
 from eqsat.saved import PortableProgram
@@ -24,6 +25,9 @@ from eqsat.terms import Op
 from .lower import NativeProgram
 from .machine import host
 from .runtime import NativeEntry, result_pool, run_alone, thread_limit
+
+if TYPE_CHECKING:
+    from .clock import ClockRates
 
 ONE_CORE = Device(
     "one core with AVX-512 (AMD EPYC)",
@@ -65,28 +69,22 @@ class NativeBackend:
     def clock(self) -> ClockModel:
         """What a clock shows of one thread: by the rates that ``eqsat calibrate``
         measured, or those of a server whose vectors are as wide as here."""
+        from .clock import ClockRates, NativeClock, shipped
+
         usual, narrow = ONE_CORE, 512 / host().vector_bits
         device = replace(
             usual,
             flops_per_s=usual.flops_per_s / narrow,
             map_flops_per_s=usual.map_flops_per_s / narrow,
         )
-        return ClockModel(
-            replace(measured(self.name, device), launch_s=usual.launch_s),
+        return NativeClock(
+            measured(self.name, device),
             self.model.target,
             backend=self.name,
             others=("numpy",),
-            entry_s=7e-8,
-            argument_s=1e-8,
-            gathered_s=5e-10,
-            apart=0.5,
-            half_s=4e-11,
-            library=5.0,
-            library_s={
-                **{"sort": 1.5e-9, "argsort": 7e-9},
-                **{"add_at": 6e-10, "accumulate": 4e-10},
-            },
-            side=16,
+            rates=calibrate.as_kept(
+                calibrate.rates_of(self.name), ClockRates.of_record, shipped
+            ),
         )
 
     def measure(self, progress: Callable[[str], None]) -> Device:
@@ -95,6 +93,13 @@ class NativeBackend:
         from .core_rates import measure_core
 
         return measure_core(self.name, CPU, progress)
+
+    def measure_rates(self, progress: Callable[[str], None]) -> ClockRates:
+        """What the clock goes by, on a core of this machine; ``progress`` is told what
+        comes next."""
+        from .clock import measure_rates
+
+        return measure_rates("as measured here", progress)
 
     def lower(self, program: Program, options: Options | None = None) -> NativeProgram:
         """``program`` as machine code, for as many threads as ``options`` say.

@@ -303,6 +303,19 @@ class CompiledProgram:
         spent = time.perf_counter() - start
         return outputs if has_results else self._refused(arrays), spent
 
+    def repeated(self, arrays: Sequence[Array], calls: int) -> float:
+        """Seconds of so many calls of the code alone, into the same results. The whole
+        is machine code."""
+        (part,) = self.parts
+        assert isinstance(part, Native)
+        _, blocks = self._memory(arrays)
+        pointers = _pointers(blocks)
+        run, given = _team_run(), (part.address, ctypes.addressof(pointers), part.asked)
+        start = time.perf_counter()
+        for _ in range(calls):
+            run(*given)
+        return time.perf_counter() - start
+
     def _memory(self, arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         """Fresh results, and all memory that the code is given."""
         outputs = [

@@ -193,16 +193,22 @@ def calibrate(backend: str | None, show: bool, reset: bool, as_json: bool) -> No
     if not show:
         if not hasattr(found, "measure"):
             raise OptionError(f"backend {found.name!r} cannot be calibrated")
-        device, calls = measuring.with_bar(found.measure)
-        file = measuring.keep(found.name, device, calls)
+        more = getattr(found, "measure_rates", None)
+        device, calls, rates = measuring.with_bar(found.measure, more)
+        file = measuring.keep(found.name, device, calls, rates)
         click.echo(f"kept in {file}", err=True)
     else:
         device, calls = found.model.device, measuring.numpy_calls()
+        rates = getattr(getattr(found, "clock", None), "rates", None)
     if as_json:
         record = measuring.record(device) | {"calls of NumPy": calls.record()}
+        if rates is not None:
+            record[measuring.rates_of(found.name)] = rates.record()
         shared.echo_json(record)
     else:
         click.echo(f"{measuring.text(device)}\n{calls}")
+        if rates is not None:
+            click.echo(rates)
 
 
 @main.command()

@@ -19,6 +19,7 @@ from eqsat.explain.widened import Widening, widenings
 from eqsat.kernels import (
     ClockModel,
     CostModel,
+    Expected,
     Kernel,
     Program,
     inner,
@@ -472,7 +473,10 @@ def explain(
         for name in origin.rules:
             won[name] = won.get(name, 0) + 1
     return Explanation(
-        kernels=tuple(_kernel_info(k, done, model, clock) for k in program.kernels),
+        kernels=tuple(
+            _kernel_info(k, done, model, expected)
+            for k, expected in zip(program.kernels, clock.kernels(program), strict=True)
+        ),
         rules={
             name: RuleInfo(fired, won.get(name, 0))
             for name, fired in sorted(done.fired.items())
@@ -506,7 +510,7 @@ def explain(
 
 
 def _kernel_info(
-    kernel: Kernel, done: Optimised, model: CostModel, clock: ClockModel
+    kernel: Kernel, done: Optimised, model: CostModel, expected: Expected
 ) -> KernelInfo:
     origin = done.origins.get(kernel.term)
     body: Sequence[Any] = inner(kernel.bodies, kernel.term.args)
@@ -519,6 +523,6 @@ def _kernel_info(
         flops=kernel.flops,
         bytes=kernel.bytes,
         lines=origin.lines if origin else (),
-        estimate_s=clock.term(kernel.term),
-        bound=clock.bound(kernel.term),
+        estimate_s=expected.seconds,
+        bound=expected.bound,
     )

@@ -17,7 +17,7 @@ from eqsat.kernels.backend import (
 )
 from eqsat.kernels.buffer_plan import Slot
 from eqsat.kernels.calibrate import measure_cpu, measured, numpy_calls, seconds
-from eqsat.kernels.clock_model import ClockModel, clock_of
+from eqsat.kernels.clock_model import ClockModel, Expected, clock_of
 from eqsat.kernels.cost_model import (
     CPU,
     CostModel,

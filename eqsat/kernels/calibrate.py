@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from eqsat.support import (
     warn_untrusted,
 )
 
+T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 SIZES = tuple(1 << k for k in range(14, 27, 2))
 """Bytes of the arrays that are copied."""
@@ -61,14 +62,7 @@ def measured(backend: str, default: Device) -> Device:
 
     Raises :class:`OptionError` that names the file when it cannot be understood.
     """
-    text = _kept()
-    if text is None:
-        return default
-    try:
-        found = json.loads(text).get(machine(), {}).get(backend)
-        return default if found is None else _device(found)
-    except _WRONG as error:
-        raise _not_understood(error) from error
+    return as_kept(backend, _device, lambda: default)
 
 
 def numpy_calls() -> NumpyCalls:
@@ -76,23 +70,37 @@ def numpy_calls() -> NumpyCalls:
 
     Raises :class:`OptionError` that names the file when it cannot be understood.
     """
+    return as_kept(_CALLS, NumpyCalls.of_record, shipped)
+
+
+def as_kept(
+    key: str, read: Callable[[dict[str, Any]], T], default: Callable[[], T]
+) -> T:
+    """What was measured on this machine under a key, as ``read`` understands it, or
+    ``default()``.
+
+    Raises :class:`OptionError` that names the file when it cannot be understood.
+    """
     text = _kept()
     try:
         kept = {} if text is None else json.loads(text).get(machine(), {})
-        return NumpyCalls.of_record(kept[_CALLS]) if _CALLS in kept else shipped()
+        return read(kept[key]) if key in kept else default()
     except _WRONG as error:
-        raise _not_understood(error) from error
-
-
-def _not_understood(error: Exception) -> OptionError:
-    return OptionError(
-        f"{device_file()}: not what `eqsat calibrate` writes ({error}); remove it "
-        f"with `eqsat calibrate --reset`"
-    )
+        raise OptionError(
+            f"{device_file()}: not what `eqsat calibrate` writes ({error}); remove it "
+            f"with `eqsat calibrate --reset`"
+        ) from error
 
 
 _CALLS = "calls of NumPy"
 """The key of NumPy's table, which stands beside those of devices."""
+
+
+def rates_of(backend: str) -> str:
+    """The key of what the clock of a backend goes by."""
+    return f"rates of {backend}"
+
+
 _WRONG = ValueError, TypeError, LookupError, AttributeError, RecursionError
 """What a file raises that somebody else wrote; the last one nested too deep."""
 
@@ -133,13 +141,26 @@ def _device(kept: dict[str, Any]) -> Device:
     return found
 
 
-def keep(backend: str, device: Device, calls: NumpyCalls | None = None) -> Path:
-    """Write a measured device, and NumPy's table; the file. Raises
-    :class:`OptionError` where it cannot be written."""
+class Rates(Protocol):
+    """What the clock of a backend goes by. ``str`` gives the most telling ones."""
+
+    def record(self) -> dict[str, Any]: ...
+
+
+def keep(
+    backend: str,
+    device: Device,
+    calls: NumpyCalls | None = None,
+    rates: Rates | None = None,
+) -> Path:
+    """Write a measured device, NumPy's table and what the backend's clock goes by; the
+    file. Raises :class:`OptionError` where it cannot be written."""
     file = device_file()
     added = {backend: record(device)}
     if calls is not None:
         added[_CALLS] = calls.record()
+    if rates is not None:
+        added[rates_of(backend)] = rates.record()
     try:
         known = json.loads(_kept() or b"{}")
         known.setdefault(machine(), {}).update(added)
@@ -254,9 +275,10 @@ def levels(rates: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
 
 def with_bar(
     measure: Callable[[Callable[[str], None]], Device],
-) -> tuple[Device, NumpyCalls]:
-    """``measure``, and then NumPy's table, with a progress bar on standard error, where
-    that is a terminal."""
+    measure_rates: Callable[[Callable[[str], None]], Rates] | None,
+) -> tuple[Device, NumpyCalls, Rates | None]:
+    """What the two find, and NumPy's table between them, with a progress bar on
+    standard error, where that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -268,7 +290,9 @@ def with_bar(
         def progress(what: str) -> None:
             bar.update(task, description=what)
 
-        return measure(progress), measure_numpy("as measured here", progress)
+        device = measure(progress)
+        calls = measure_numpy("as measured here", progress)
+        return device, calls, measure_rates(progress) if measure_rates else None
 
 
 def record(device: Device) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.explain import Measured, Spread, Timing
-from eqsat.kernels import clock_of, numpy_calls
+from eqsat.kernels import Expected, clock_of, numpy_calls
 from eqsat.lowered import Lowered
 from eqsat.measure.kernel_times import KernelTimes
 from eqsat.support import EqsatError, Options
@@ -52,7 +52,7 @@ def benchmark(
     return Timing(
         Measured("NumPy, as written", numpy_calls().program(roots), before),
         Measured(f"program, {low.backend.name}", clock.call_s(low.program), after),
-        _kernels(low, call.arrays, clock.term),
+        _kernels(low, call.arrays, clock.kernels(low.program)),
         team(low.options),
     )
 
@@ -83,7 +83,7 @@ def _timed(run: Callable[[], Any], calls: int) -> float:
 
 
 def _kernels(
-    low: Lowered, arrays: Any, estimate: Callable[[Any], float]
+    low: Lowered, arrays: Any, expected: Sequence[Expected]
 ) -> tuple[Measured, ...]:
     """Each kernel by itself, on one call's values."""
     times = KernelTimes(low)
@@ -95,6 +95,8 @@ def _kernels(
         samples.append(times.sample(arrays))
     by_kernel = zip(*samples, strict=True)
     return tuple(
-        Measured(k.name, estimate(k.term), Spread.of(seconds))
-        for k, seconds in zip(low.program.kernels, by_kernel, strict=True)
+        Measured(k.name, e.seconds, Spread.of(seconds))
+        for k, e, seconds in zip(
+            low.program.kernels, expected, by_kernel, strict=True
+        )
     )

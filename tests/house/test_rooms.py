@@ -28,7 +28,8 @@ BACKENDS = (
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/code_pieces native/program_writer "
-    "native/numpy_fallback native/lower native/core_rates native/shared_library "
+    "native/numpy_fallback native/lower native/clock native/core_rates "
+    "native/shared_library "
     "native/portable native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from .prefetch import ask
     from .statements import Statements
     from .vector_memory import VectorMemory
-    from .vector_shape import check, is_map, lanes, shape_of, with_lane_axis
+    from .vector_shape import (
+        check,
+        is_map,
+        is_wide,
+        lanes,
+        overlaps,
+        shape_of,
+        stretch,
+        with_lane_axis,
+    )
 
 __getattr__ = lazy_room(__name__, __file__)
