@@ -47,12 +47,13 @@ CALL = 0.4, 0.033, 0.15
 """What a call takes beside its kernels, each argument and each result after the first,
 of the time of a call of NumPy. All of it is work of the interpreter."""
 FACTORS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: np.linalg.slogdet(x)[1],
     np.linalg.cholesky,
     np.linalg.inv,
+    lambda x: np.linalg.solve(x, x),
     np.linalg.eigvalsh,
     lambda x: np.linalg.svd(x, compute_uv=False),
     lambda x: np.linalg.qr(x)[1],
-    lambda x: np.linalg.slogdet(x)[1],
 )
 
 

@@ -73,8 +73,9 @@ class _Turns:
     runs the body."""
 
     starts: float
-    steps: float
-    lanes: int
+    vectors: float
+    singles: float
+    """How often for a vector of elements, and for one alone."""
     lane: LoopVar | None
     """The variable that elements of a vector differ in."""
 
@@ -99,12 +100,21 @@ class NestClock:
 
     def _pass(self, p: Pass) -> float:
         turns = self._turns(p)
-        beside = turns.lanes if self.nest.vertical else 1
+        once, each = self._body(p, turns, self.shape.lanes)
+        spent = turns.starts * (self.rates.row_s + once) + turns.vectors * each
+        if turns.singles:
+            spent += turns.singles * self._body(p, turns, 1)[1]
+        return spent
+
+    def _body(self, p: Pass, turns: _Turns, lanes: int) -> tuple[float, float]:
+        """Seconds of what is computed once a row, and of the body for so many
+        elements."""
+        beside = lanes if self.nest.vertical else 1
         once = sum(self._statement(s, turns, beside, p) for s in p.before)
         each = 0.0
         chain: dict[int, float] = {}  # from the start of the body to each value
         for s in p.body:
-            spent = self._statement(s, turns, turns.lanes, p)
+            spent = self._statement(s, turns, lanes, p)
             if not self._is_of_elements(s, p, turns):
                 once += spent
                 continue
@@ -116,16 +126,16 @@ class NestClock:
             sums = sum(isinstance(s, Accumulate) for s in p.body)
             once += sums * self.rates.reduced_s
         # The processor works on several steps at once, as far as it looks ahead.
-        together = each * self.shape.unroll
+        unroll = self.shape.unroll if lanes > 1 else 1
+        together = each * unroll
         ahead = max(1.0, IN_WORK * self.rates.vectors[ANY] / max(together, 1e-15))
         waiting = WAITS * max(chain.values(), default=0.0)
-        each = max(each, waiting / (ahead * self.shape.unroll))
-        return turns.starts * (self.rates.row_s + once) + turns.steps * each
+        return once, max(each, waiting / (ahead * unroll))
 
     def _is_of_elements(self, s: Statement, p: Pass, turns: _Turns) -> bool:
         """Whether a statement of a body is run for each element: what does not follow
         the loops is computed before them."""
-        if isinstance(s, (Accumulate, Keep, Store)):
+        if turns.lane is None or isinstance(s, (Accumulate, Keep, Store)):
             return True
         return bool(self.follow[s.target] & {*p.loops, turns.lane})
 
@@ -135,17 +145,18 @@ class NestClock:
         total = nest.rows / shared * prod(v.size for v in p.loops)
         if nest.vertical:
             lane = nest.grid[-1]
-            part = _steps(lane.size, lanes, is_wide(nest)) / lane.size
-            return _Turns(nest.rows * part, total * part, lanes, lane)
+            whole, rest = _steps(lane.size, lanes, is_wide(nest))
+            each, rows = total / lane.size, nest.rows / lane.size
+            return _Turns(rows * (whole + rest), each * whole, each * rest, lane)
         if (run := stretch(nest, self.host)) is not None:
             runs = total / (run.size * run.across.size)
-            return _Turns(runs, total / lanes, lanes, p.loops[-1])
+            return _Turns(runs, total / lanes, 0.0, p.loops[-1])
         if not p.loops:
-            return _Turns(nest.rows, 0.0, 1, None)
+            return _Turns(nest.rows, 0.0, nest.rows if p.body else 0.0, None)
         lane = p.loops[-1]
-        steps = _steps(lane.size, lanes, overlaps(nest, lane.size, lanes))
-        starts = max(nest.rows, total / lane.size)
-        return _Turns(starts, total / lane.size * steps, lanes, lane)
+        whole, rest = _steps(lane.size, lanes, overlaps(nest, lane.size, lanes))
+        each = total / lane.size
+        return _Turns(max(nest.rows, each), each * whole, each * rest, lane)
 
     def _statement(self, s: Statement, turns: _Turns, lanes: int, p: Pass) -> float:
         """Seconds of a statement for the elements of a vector."""
@@ -189,7 +200,13 @@ class NestClock:
         )
         if each is None:
             return light * weight(s.op)
+        if lanes == 1:  # the same instructions, of which a core runs more at once
+            return max(light, each * self._natural(of) * SINGLE)
         return max(light, each * self.narrow * lanes)
+
+    def _natural(self, dtype: DType) -> float:
+        """Elements of a vector of nothing else."""
+        return self.rates.vector_bits / (8 * max(dtype.itemsize, 4))
 
     def _apart(
         self, s: Gather | Load | Store, turns: _Turns, lanes: int, p: Pass
@@ -245,11 +262,11 @@ class NestClock:
         return dtype.itemsize
 
 
-def _steps(n: int, lanes: int, is_whole: bool) -> int:
+def _steps(n: int, lanes: int, is_whole: bool) -> tuple[int, int]:
     """Steps that ``n`` elements take: vectors, and single elements at the end where the
     last vector cannot be a whole one."""
     full, rest = divmod(n, lanes)
-    return full + (bool(rest) if is_whole else rest)
+    return (full + bool(rest), 0) if is_whole else (full, rest)
 
 
 def _is_power_of_two(number: float) -> bool:
