@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.kernels.numpy_calls import ANY, NUMBER, NumpyCalls
-from eqsat.terms import BF16, Op
+from eqsat.kernels.cost_model import term_flops
+from eqsat.kernels.numpy_calls import ANY, NUMBER, NumpyCalls, routine_of
+from eqsat.terms import BF16, Op, Term, postorder
+from eqsat.trace import flatten_arguments, trace
 
 Array = np.ndarray[Any, Any]
 SMALL, LARGE = 16, 1 << 13
@@ -22,12 +24,30 @@ SIDE = 96
 BLAS_SIDE = 512
 CHAIN = 4
 """Maps of the expression that shows how fast results are written."""
+KEPT = (32 << 20) - (1 << 16)
+"""Bytes of an array whose memory a C library keeps."""
 SIZES = tuple(1 << k for k in range(13, 27))
 """Bytes of the arrays that are read and written."""
 DTYPES = (*map(np.dtype, ("f4", "f8", "i4", "i8", "u1", "?", "f2", "c16")), BF16)
 AT_ONCE_S = 1e-3
 """Seconds of the calls that are timed as one."""
 ROUNDS = 3
+ROWS = 20, 50, 200, 1000, 8000, 64000
+"""Elements of rows that are sorted."""
+SIDES = 8, 96
+"""Rows of matrices that are factored."""
+SORTS: tuple[Callable[..., Any], ...] = (np.sort, np.argsort)
+FACTORS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: np.linalg.slogdet(x)[1],
+    np.linalg.cholesky,
+    np.linalg.inv,
+    lambda x: np.linalg.solve(x, x),
+    np.linalg.eigvalsh,
+    lambda x: np.linalg.svd(x, compute_uv=False),
+    lambda x: np.linalg.svd(x)[0],
+    lambda x: np.linalg.qr(x)[1],
+)
+"""Whose routines are those of :func:`.numpy_calls.routine_of`."""
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin")
 
 
@@ -69,11 +89,14 @@ def measure_numpy(name: str, progress: Callable[[str], None]) -> NumpyCalls:
     progress("sorts and gathers")
     for dtype in DTYPES:
         _others(dtype, calls)
+    progress("sorts of rows and factorisations")
+    orders = {f"{f.__name__} {d}": _order(f, d) for f in SORTS for d in DTYPES}
+    factors = _factors()
     progress("products")
     products = {str(d): _product(d) for d in DTYPES}
     progress("memory")
     reads, writes = zip(*_memory(), strict=True)
-    for table in (calls, along, across, products):
+    for table in (calls, along, across, products, orders):
         _stand_for_all(table)
     x = _drawn(DTYPES[0], SMALL)
     rows = _drawn(DTYPES[0], LARGE).reshape(-1, 8)
@@ -88,6 +111,8 @@ def measure_numpy(name: str, progress: Callable[[str], None]) -> NumpyCalls:
         products,
         reads,
         writes,
+        orders,
+        factors,
         view_s=_seconds(lambda: x[1:]),
         inner_s=max(0.0, inner) / len(rows),
         part_s=max(0.0, parts_s) / 256,
@@ -167,11 +192,10 @@ def _reduction(
 
 
 def _others(dtype: np.dtype[Any], calls: dict[str, tuple[float, float]]) -> None:
-    """What an element takes in sorts (as one of 8,192), gathers and sums so far."""
+    """What an element takes in gathers, sums by index and sums so far."""
     x, at = _drawn(dtype), np.random.default_rng(0).integers(0, LARGE, LARGE)
     several: dict[str, Callable[[Array], Any]] = {
-        "sort": np.sort,
-        "argsort": np.argsort,
+        "add_at": lambda x: np.bincount(at[: len(x)], x, LARGE),
         "take": lambda x: x[at[: len(x)] % len(x)],
         "accumulate": np.cumsum,
     }
@@ -179,6 +203,47 @@ def _others(dtype: np.dtype[Any], calls: dict[str, tuple[float, float]]) -> None
         found = _call(f, [x])
         if found is not None:
             calls[f"{name} {dtype}"] = found
+
+
+def _order(sort: Callable[..., Any], dtype: np.dtype[Any]) -> list[tuple[float, float]]:
+    """What an element of a sorted row takes, for each length of rows."""
+    found = []
+    for row in ROWS:
+        x = drawn_rows(row).astype(dtype)
+        found.append((float(row), _seconds(partial(sort, x)) / x.size))
+    return found
+
+
+def drawn_rows(row: int) -> Array:
+    """Rows of so many elements, in no order."""
+    x = np.random.default_rng(0).standard_normal((max(1, LARGE // 2 // row), row))
+    return 100 * x
+
+
+def drawn_matrix(side: int) -> Array:
+    """A matrix that each routine takes."""
+    x = np.random.default_rng(0).standard_normal((side, side))
+    found: Array = x @ x.T + side * np.eye(side)
+    return found
+
+
+def _factors() -> dict[str, list[tuple[float, float]]]:
+    """What a floating operation of each routine takes."""
+    found: dict[str, dict[float, float]] = {}
+    for side in SIDES:
+        x = drawn_matrix(side)
+        for f in FACTORS:
+            traced = trace(f, flatten_arguments(f, (x,), {}))
+            terms = [t for t in postorder(traced.outputs) if _is_library(t)]
+            work = sum(term_flops(t)[1] for t in terms)
+            each = _seconds(partial(f, x)) / work
+            for t in terms:
+                found.setdefault(routine_of(t), {}).setdefault(float(side), each)
+    return {routine: [*each.items()] for routine, each in found.items()}
+
+
+def _is_library(term: Term) -> bool:
+    return isinstance(term.op, Op) and term.op.kind == "library"
 
 
 def _product(dtype: np.dtype[Any]) -> float:
@@ -189,8 +254,14 @@ def _product(dtype: np.dtype[Any]) -> float:
 
 def _memory() -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
     """For each size the seconds to read and to write a byte. A result is an array of
-    its own, made while the one before lives, as in any expression: how often its pages
-    are new depends on that."""
+    its own, made while the one before lives, as in any expression.
+
+    The C library gives freed memory back to the system or keeps it, whose pages then
+    need not be cleared again; glibc keeps as much as the largest array that the
+    process has freed, up to 32 MiB. As one has been freed here, so it is in processes
+    that have worked for a while (1.3 M int32: 250 µs an operation, not 1,700).
+    """
+    np.ones(KEPT, np.uint8)  # freed at once
 
     def chain(x: Array) -> Array:
         for _ in range(CHAIN):

@@ -21,6 +21,7 @@ from eqsat.kernels.cost_model import nbytes, read_bytes, shown_bytes, term_flops
 from eqsat.kernels.fusion_state import opened
 from eqsat.ops import (
     VIEWS,
+    add_at,
     broadcast_to_op,
     matmul_op,
     reshape_op,
@@ -64,6 +65,10 @@ class NumpyCalls:
     """Sizes of arrays (bytes), and the seconds to read a byte of one."""
     writes: Sequence[tuple[float, float]]
     """The same to write a byte of a result that is an array of its own."""
+    orders: Mapping[str, Sequence[tuple[float, float]]]
+    """Of sorts: elements of a row, and the seconds to put one in order."""
+    factors: Mapping[str, Sequence[tuple[float, float]]]
+    """Of factorisations: rows of a matrix, and the seconds of a floating operation."""
     view_s: float
     """Seconds to make a view."""
     inner_s: float
@@ -158,8 +163,14 @@ class NumpyCalls:
         like = next((a for a in term.args if not isinstance(a.type[0], Weak)), term)
         call, each = self._of(self.calls, op.name, like.type)
         products, others = term_flops(term)
-        n = math.prod((term.args[1] if op is take_op else term).shape)
-        if f"{op.name} {ANY}" in self.calls or not others:
+        n = math.prod((term.args[1] if op in (take_op, add_at) else term).shape)
+        if f"{op.name} {ANY}" in self.orders:
+            work = n * between(
+                self._of(self.orders, op.name, like.type), like.shape[-1]
+            )
+        elif (routine := routine_of(term)) in self.factors:
+            work = others * between(self.factors[routine], min(like.shape[-2:]))
+        elif f"{op.name} {ANY}" in self.calls or not others:
             work = n * each
         else:
             work = others * self._of(self.calls, ANY, like.type)[1]
@@ -208,7 +219,7 @@ class NumpyCalls:
         known = {f.name: kept[f.name] for f in fields(cls)}
         found = cls(**known)
         numbers = [*_numbers({k: v for k, v in known.items() if k != "name"})]
-        tables = found.calls, found.along, found.across, found.products
+        tables = found.calls, found.along, found.across, found.products, found.orders
         if not all(math.isfinite(x) and x >= 0 for x in numbers):
             raise ValueError("a time or a rate is negative or not finite")
         if not all(ANY in t for t in tables) or not all(found.products.values()):
@@ -222,6 +233,26 @@ class NumpyCalls:
             if key.lstrip() in table:
                 return table[key.lstrip()]
         return table[ANY]
+
+
+def routine_of(term: Term) -> str:
+    """What tells a factorisation from others."""
+    assert isinstance(term.op, Op)
+    of = [a for a in term.attrs if isinstance(a, str)]
+    return " ".join([term.op.name, *of])
+
+
+def between(table: Sequence[tuple[float, float]], size: float) -> float:
+    """The entry for a size, between those of the table."""
+    before = table[0]
+    for here in table:
+        if size <= here[0]:
+            if here is before:
+                return here[1]
+            part = math.log(size / before[0]) / math.log(here[0] / before[0])
+            return before[1] + part * (here[1] - before[1])
+        before = here
+    return before[1]
 
 
 @functools.cache

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.kernels import Program, calibrate, packed
+from eqsat.kernels import Program, between, calibrate, packed
+from eqsat.kernels.measure_numpy import (
+    FACTORS,
+    ROWS,
+    SIDES,
+    SORTS,
+    drawn_matrix,
+    drawn_rows,
+)
 from eqsat.support import BackendError
 from eqsat.terms import INPUT, Cost, Op, TermGraph
 from eqsat.trace import KERNEL, BodyStep, KernelBody, flatten_arguments, trace
@@ -18,7 +26,7 @@ from ...loop_ir import Factoring, Layout, Network
 from ..lower import NativeProgram, planned
 from ..machine import host
 from ..plan import Group, Places, kind_of
-from .rates import ClockRates, at, stands_for_all
+from .rates import ClockRates, stands_for_all
 
 Array = np.ndarray[Any, Any]
 Table = list[tuple[float, float]]
@@ -29,8 +37,6 @@ SIZES = tuple(1 << k for k in (13, 16, 18, 20, 22, 24, 26))
 """Bytes of arrays that are read and written."""
 INDICES = 1 << 19
 """Most indices by which elements are read: more lines than a second cache holds."""
-ROWS = 20, 50, 200, 1000, 8000, 64000
-"""Elements of rows that are sorted by a library."""
 NETWORKS = 4, 8, 16, 32
 """Elements of rows that networks sort."""
 LINES = 8, 40
@@ -39,22 +45,11 @@ MANY = 32
 """Kernels of a program that shows what it takes to start one."""
 SIDE, SMALL_SIDE = 512, 96
 """Rows of matrices that are multiplied: of floating numbers, and of others."""
-SIDES = 8, 96
-"""Rows of matrices that are factored."""
 ROUND_S, ROUNDS = 5e-3, 5
 """Seconds for each figure, about, and in how many rounds; the least counts."""
 CALL = 0.4, 0.033, 0.15
 """What a call takes beside its kernels, each argument and each result after the first,
 of the time of a call of NumPy. All of it is work of the interpreter."""
-FACTORS: tuple[Callable[[Any], Any], ...] = (
-    lambda x: np.linalg.slogdet(x)[1],
-    np.linalg.cholesky,
-    np.linalg.inv,
-    lambda x: np.linalg.solve(x, x),
-    np.linalg.eigvalsh,
-    lambda x: np.linalg.svd(x, compute_uv=False),
-    lambda x: np.linalg.qr(x)[1],
-)
 
 
 def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
@@ -103,7 +98,7 @@ def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
         scatters=scatters,
         products=_products(),
         orders=stands_for_all(orders),
-        networks=[(float(n), _of_planned(np.sort, _rows(n))[1]) for n in NETWORKS],
+        networks=[(float(n), _of_planned(np.sort, drawn_rows(n))[1]) for n in NETWORKS],
         factors=stands_for_all(_factors()),
     )
 
@@ -169,22 +164,13 @@ def _straight(dtype: np.dtype[Any], lines: int) -> Program:
     return Program.of([graph.node(KERNEL, [x], (body,), type_)], [x])
 
 
-SORTS: tuple[Callable[..., Any], ...] = (np.sort, np.argsort)
-
-
 def _order(sort: Callable[..., Any], dtype: np.dtype[Any]) -> Table:
     """Seconds to put an element in order, for each length of rows."""
     found = []
     for row in ROWS:
-        x = (1000 * _rows(row)).astype(dtype)
+        x = drawn_rows(row).astype(dtype)
         found.append((float(row), _seconds(sort, x) / x.size))
     return found
-
-
-def _rows(row: int) -> Array:
-    """Rows of so many elements, in no order."""
-    rows = max(1, ELEMENTS // row)
-    return np.random.default_rng(0).standard_normal((rows, row))
 
 
 def _products() -> dict[str, float]:
@@ -200,8 +186,7 @@ def _factors() -> dict[str, Table]:
     """What factorisations take of what is planned for them."""
     found: dict[str, dict[float, float]] = {}
     for side in SIDES:
-        x = np.random.default_rng(0).standard_normal((side, side))
-        x = x @ x.T + side * np.eye(side)
+        x = drawn_matrix(side)
         for f in FACTORS:
             pieces, ratio = _of_planned(f, x)
             for p in pieces:
@@ -243,7 +228,7 @@ def _memory(call_s: float) -> tuple[Table, Table, Table, Table, Table]:
         read_s = max(_seconds(np.max, x) - call_s, 1e-12 * size)
         copied_s = max(_seconds(np.negative, x) - call_s, 1e-12 * size)
         reads.append((float(size), read_s / size))
-        written_s = max(copied_s - size * at(reads, 2 * size), read_s)
+        written_s = max(copied_s - size * between(reads, 2 * size), read_s)
         writes.append((2.0 * size, written_s / size))
         side = 1 << (n.bit_length() - 1) // 2
         turned_s = _seconds(lambda x: np.negative(x.T), x.reshape(-1, side)) - call_s

@@ -12,6 +12,7 @@ from eqsat.kernels import (
     Expected,
     Kernel,
     Program,
+    between,
     inner,
     numpy_calls,
     packed,
@@ -31,7 +32,7 @@ from ..machine import Host, host
 from ..plan import Group, Places, PlanStep, kind_of
 from ..products import deferred
 from .nest_clock import NestClock, Room, Spent
-from .rates import ClockRates, at, entry, shipped
+from .rates import ClockRates, entry, shipped
 
 APART = 0.5
 """The share of its lesser part, arithmetic or traffic, that a kernel does not do at the
@@ -103,13 +104,13 @@ class _PieceClock:
                 return self._product(piece)
             case Ordering():
                 what = "argsort" if piece.is_positions else "sort"
-                each = at(entry(rates.orders, f"{what} {piece.dtype}"), piece.size)
+                each = between(entry(rates.orders, f"{what} {piece.dtype}"), piece.size)
                 return Spent(each * piece.rows * piece.size)
         planned_s = kind_of(piece).seconds(piece, self.host)
         if isinstance(piece, Network):
-            planned_s *= at(rates.networks, piece.size)
+            planned_s *= between(rates.networks, piece.size)
         if isinstance(piece, Factoring):
-            planned_s *= at(entry(rates.factors, piece.routine), piece.sizes[0])
+            planned_s *= between(entry(rates.factors, piece.routine), piece.sizes[0])
         return Spent(planned_s)
 
     def _product(self, p: Contraction) -> Spent:
@@ -122,7 +123,7 @@ class _PieceClock:
         of = zip((p.x, p.y, p.out), (m * k, k * n, m * n), strict=True)
         moved = float(sum(o.dtype.itemsize * size for o, size in of) * prod(p.batch))
         computing = p.flops / rate * whole * (1 + TURN / k)
-        return Spent(computing, moved * at(rates.reads, moved))
+        return Spent(computing, moved * between(rates.reads, moved))
 
     def _room(self, o: Operand, memory: Any) -> Room:
         size = 0.0

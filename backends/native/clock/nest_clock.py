@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from eqsat.kernels import between
+
 from ...loop_ir import (
     Accumulate,
     Compute,
@@ -30,7 +32,7 @@ from ...loop_ir import (
 )
 from ..loops import is_wide, overlaps, shape_of, stretch
 from ..machine import Host
-from .rates import ANY, ClockRates, at, entry
+from .rates import ANY, ClockRates, entry
 
 LINE, PAGE, PAGES = 64, 4096, 1024
 """Bytes of a cache line and of a page of memory, and pages whose places a processor
@@ -167,9 +169,9 @@ class NestClock:
             case Compute():
                 return self._function(s, lanes)
             case Gather() if turns.lane is None or turns.lane in self.follow[s.by]:
-                return lanes * at(rates.gathers, self.rooms[s.buffer].bytes)
+                return lanes * between(rates.gathers, self.rooms[s.buffer].bytes)
             case Scatter():
-                return lanes * at(rates.scatters, self.rooms[s.buffer].bytes)
+                return lanes * between(rates.scatters, self.rooms[s.buffer].bytes)
             case Gather() | Load() | Store():
                 return light + self._apart(s, turns, lanes, p)
             case Running():
@@ -218,7 +220,7 @@ class NestClock:
         near = any(s.at.coefficient(v) == 1 for v in p.loops)
         apart = [v.size for v, c in s.at.terms if abs(c) * self._size(s) >= PAGE]
         if near or prod(apart) <= PAGES:
-            return lanes * at(self.rates.apart, self._bytes(s))
+            return lanes * between(self.rates.apart, self._bytes(s))
         follow = any(s.at.coefficient(v) == 1 for v in self.nest.grid)
         return lanes * self.rates.far_s / (2 if follow else 1)
 
@@ -244,9 +246,11 @@ class NestClock:
             read |= seen
         once, out = sum(read.values()), sum(written.values())
         total = once + out
-        found = once * at(self.rates.reads, total) + out * at(self.rates.writes, total)
+        found = once * between(self.rates.reads, total) + out * between(
+            self.rates.writes, total
+        )
         row = total / max(1, self.nest.rows)
-        return found + (every - once) * at(self.rates.reads, row)
+        return found + (every - once) * between(self.rates.reads, row)
 
     def _lines(self, s: Load | Store) -> float:
         """Bytes of the cache lines of what is read or written."""

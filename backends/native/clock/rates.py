@@ -116,19 +116,6 @@ def entry(table: Mapping[str, Any], key: str) -> Any:
     return table[key] if key in table else table[ANY]
 
 
-def at(table: Sizes, size: float) -> float:
-    """The entry for a size, between those of the table."""
-    before = table[0]
-    for here in table:
-        if size <= here[0]:
-            if here is before:
-                return here[1]
-            part = math.log(size / before[0]) / math.log(here[0] / before[0])
-            return before[1] + part * (here[1] - before[1])
-        before = here
-    return before[1]
-
-
 @functools.cache
 def shipped() -> ClockRates:
     """The rates of one core of a server with AVX-512 (AMD EPYC, Zen 4)."""

@@ -15,8 +15,7 @@ from eqsat.backends.native import NativeBackend
 from eqsat.backends.native import backend as native
 from eqsat.backends.native.clock import ClockRates, shipped
 from eqsat.backends.native.clock import measure_rates as measuring
-from eqsat.backends.native.clock.rates import at
-from eqsat.kernels import clock_of
+from eqsat.kernels import between, clock_of
 from eqsat.kernels.calibrate import device_file, keep
 
 Array = np.ndarray[Any, Any]
@@ -124,7 +123,7 @@ def test_rates_are_kept_as_they_are_and_broken_ones_refused() -> None:
 
 def test_sizes_between_those_measured_are_between_them() -> None:
     table = [(16.0, 1.0), (64.0, 3.0)]
-    assert [at(table, n) for n in (1, 16, 32, 64, 1e9)] == [1, 1, 2, 3, 3]
+    assert [between(table, n) for n in (1, 16, 32, 64, 1e9)] == [1, 1, 2, 3, 3]
 
 
 def test_measured_rates_are_used(tmp_path: Any, monkeypatch: Any) -> None:
