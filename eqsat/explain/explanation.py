@@ -19,7 +19,7 @@ from eqsat.explain.widened import Widening, widenings
 from eqsat.kernels import (
     ClockModel,
     CostModel,
-    Expected,
+    ExpectedTime,
     Kernel,
     Program,
     inner,
@@ -510,7 +510,7 @@ def explain(
 
 
 def _kernel_info(
-    kernel: Kernel, done: Optimised, model: CostModel, expected: Expected
+    kernel: Kernel, done: Optimised, model: CostModel, expected: ExpectedTime
 ) -> KernelInfo:
     origin = done.origins.get(kernel.term)
     body: Sequence[Any] = inner(kernel.bodies, kernel.term.args)

@@ -4,7 +4,7 @@ Knows the cost model, the plan of memory, and what a backend must offer. Does no
 how a program is found. Start with ``program.py``; ``backend.py`` is the protocol.
 """
 
-from eqsat.kernels import calibrate
+from eqsat.kernels import calibrate, measure_numpy
 from eqsat.kernels.backend import (
     Backend,
     Entry,
@@ -17,7 +17,7 @@ from eqsat.kernels.backend import (
 )
 from eqsat.kernels.buffer_plan import Slot
 from eqsat.kernels.calibrate import measure_cpu, measured, numpy_calls, seconds
-from eqsat.kernels.clock_model import ClockModel, Expected, clock_of
+from eqsat.kernels.clock_model import ClockModel, ExpectedTime, clock_of
 from eqsat.kernels.cost_model import (
     CPU,
     CostModel,

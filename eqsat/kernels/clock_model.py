@@ -17,16 +17,16 @@ from eqsat.terms import Term
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedTime:
     """What a kernel is expected to take."""
 
     seconds: float
     bound: str
     """What most of it goes into: ``arithmetic``, ``memory`` or ``start``."""
 
-    def __add__(self, other: Expected) -> Expected:
+    def __add__(self, other: ExpectedTime) -> ExpectedTime:
         more = max(self, other, key=lambda e: e.seconds)
-        return Expected(self.seconds + other.seconds, more.bound)
+        return ExpectedTime(self.seconds + other.seconds, more.bound)
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,11 @@ class ClockModel(CostModel):
         """Seconds of a call."""
         return sum(k.seconds for k in self.kernels(program))
 
-    def kernels(self, program: Program) -> tuple[Expected, ...]:
+    def kernels(self, program: Program) -> tuple[ExpectedTime, ...]:
         """What each kernel of the program takes, in order."""
         return tuple(
-            Expected(self.term(k.term), self._bound(k.term)) for k in program.kernels
+            ExpectedTime(self.term(k.term), self._bound(k.term))
+            for k in program.kernels
         )
 
     def _bound(self, term: Term) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.explain import Measured, Spread, Timing
-from eqsat.kernels import Expected, clock_of, numpy_calls
+from eqsat.kernels import ExpectedTime, clock_of, numpy_calls
 from eqsat.lowered import Lowered
 from eqsat.measure.kernel_times import KernelTimes
 from eqsat.support import EqsatError, Options
@@ -83,7 +83,7 @@ def _timed(run: Callable[[], Any], calls: int) -> float:
 
 
 def _kernels(
-    low: Lowered, arrays: Any, expected: Sequence[Expected]
+    low: Lowered, arrays: Any, expected: Sequence[ExpectedTime]
 ) -> tuple[Measured, ...]:
     """Each kernel by itself, on one call's values."""
     times = KernelTimes(low)

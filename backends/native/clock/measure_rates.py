@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.kernels import Program, between, calibrate, packed
-from eqsat.kernels.measure_numpy import (
-    FACTORS,
-    ROWS,
-    SIDES,
-    SORTS,
-    drawn_matrix,
-    drawn_rows,
-)
+from eqsat.kernels import Program, between, calibrate, measure_numpy, packed
 from eqsat.support import BackendError
 from eqsat.terms import INPUT, Cost, Op, TermGraph
 from eqsat.trace import KERNEL, BodyStep, KernelBody, flatten_arguments, trace
@@ -67,7 +59,9 @@ def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
     progress("functions of machine code")
     functions = dict(_functions())
     progress("sorts and running results")
-    orders = {f"{f.__name__} {d}": _order(f, d) for f in SORTS for d in DTYPES}
+    orders = {
+        f"{f.__name__} {d}": _order(f, d) for f in measure_numpy.SORTS for d in DTYPES
+    }
     running = {
         f"{f.__name__} {d}": (_seconds(f.accumulate, _drawn(d)) - call_s) / ELEMENTS
         for f in (np.add, np.multiply, np.maximum)
@@ -98,7 +92,10 @@ def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
         scatters=scatters,
         products=_products(),
         orders=stands_for_all(orders),
-        networks=[(float(n), _of_planned(np.sort, drawn_rows(n))[1]) for n in NETWORKS],
+        networks=[
+            (float(n), _of_planned(np.sort, measure_numpy.drawn_rows(n))[1])
+            for n in NETWORKS
+        ],
         factors=stands_for_all(_factors()),
     )
 
@@ -167,8 +164,8 @@ def _straight(dtype: np.dtype[Any], lines: int) -> Program:
 def _order(sort: Callable[..., Any], dtype: np.dtype[Any]) -> Table:
     """Seconds to put an element in order, for each length of rows."""
     found = []
-    for row in ROWS:
-        x = drawn_rows(row).astype(dtype)
+    for row in measure_numpy.ROWS:
+        x = measure_numpy.drawn_rows(row).astype(dtype)
         found.append((float(row), _seconds(sort, x) / x.size))
     return found
 
@@ -185,9 +182,9 @@ def _products() -> dict[str, float]:
 def _factors() -> dict[str, Table]:
     """What factorisations take of what is planned for them."""
     found: dict[str, dict[float, float]] = {}
-    for side in SIDES:
-        x = drawn_matrix(side)
-        for f in FACTORS:
+    for side in measure_numpy.SIDES:
+        x = measure_numpy.drawn_matrix(side)
+        for f in measure_numpy.FACTORS:
             pieces, ratio = _of_planned(f, x)
             for p in pieces:
                 if isinstance(p, Factoring):

@@ -9,7 +9,7 @@ from typing import Any
 
 from eqsat.kernels import (
     ClockModel,
-    Expected,
+    ExpectedTime,
     Kernel,
     Program,
     between,
@@ -56,14 +56,14 @@ class NativeClock(ClockModel):
         parts = sum(e.seconds for _, e in self._parts(program))
         return parts + rates.entry_s + beside
 
-    def kernels(self, program: Program) -> tuple[Expected, ...]:
-        found = {k: Expected(0.0, "start") for k in program.kernels}
+    def kernels(self, program: Program) -> tuple[ExpectedTime, ...]:
+        found = {k: ExpectedTime(0.0, "start") for k in program.kernels}
         for owner, expected in self._parts(program):
             if isinstance(owner, Kernel):  # else it is a copy of a result
                 found[owner] += expected
         return tuple(found.values())
 
-    def _parts(self, program: Program) -> Iterator[tuple[Kernel | int, Expected]]:
+    def _parts(self, program: Program) -> Iterator[tuple[Kernel | int, ExpectedTime]]:
         layouts = [Layout(packed(t.shape)) for t in program.inputs]
         machine = host()
         places = Places(program, layouts, deferred(program, machine))
@@ -75,14 +75,14 @@ class NativeClock(ClockModel):
             else:
                 body = inner(part.bodies, part.term.args)
                 spent = sum(map(numpy_calls().term, body))
-                yield owner, Expected(spent + SWITCH_S, "arithmetic")
+                yield owner, ExpectedTime(spent + SWITCH_S, "arithmetic")
 
-    def _expected(self, spent: Spent) -> Expected:
+    def _expected(self, spent: Spent) -> ExpectedTime:
         least, most = sorted((spent.computing, spent.moving))
         bound = "arithmetic" if spent.computing > spent.moving else "memory"
         if most < self.rates.start_s:
             bound = "start"
-        return Expected(self.rates.start_s + most + APART * least, bound)
+        return ExpectedTime(self.rates.start_s + most + APART * least, bound)
 
 
 @dataclass(frozen=True)
