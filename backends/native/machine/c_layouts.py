@@ -20,12 +20,12 @@ import numpy as np
 
 _GUARDED = (
     *("ptr owner", "ptr used", "i64 nargs", "i64 nkw", "ptr kwnames", "ptr nodes"),
-    *("i64 held", "ptr objects", "ptr inside", "i64 probes", "ptr probe"),
-    "i64 leaves",
+    *("i64 pins", "ptr pin", "i64 held", "ptr objects", "ptr inside"),
+    *("i64 probes", "ptr probe", "i64 leaves"),
 )
 """What every variant starts with: what keeps it alive, where the time of its last call
-goes, and the guards of its calls: of
-arguments, of objects around the function, of arrays that it closes over."""
+goes, and the guards of its calls: of arguments, of words and objects around the
+function, of arrays that it closes over."""
 
 RECORDS: dict[str, tuple[str, ...]] = {
     # A function of one jit: its programs, and what to call for anything else; and what
@@ -57,6 +57,8 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("i64 kind", "i64 count", "ptr object", "ptr data", "i64 need"),
         *("i64 mask", "ptr strides", "i64 thawed"),
     ),
+    # A word of memory that must be what it was when the function was traced.
+    "Pin": ("ptr at", "i64 word"),
     # Bytes that must be what they were when the function was traced: those at "held",
     # or those of a checksum, where that is null.
     "Probe": ("ptr at", "i64 nbytes", "ptr held", "i64 checksum"),

@@ -152,7 +152,7 @@ compare:
   ret i1 %same
 }
 """ + every(
-    "@probes_hold(ptr %v)",
+    "@probes_hold(ptr %v) alwaysinline",
     """
   %offset = mul i64 %i, 32
   %probe = getelementptr i8, ptr %all, i64 %offset
@@ -160,6 +160,20 @@ compare:
     """
   %n = get Variant.probes, %v
   %all = get Variant.probe, %v""",
+)
+
+_PINS = every(
+    "@pins_hold(ptr %v) alwaysinline",
+    """
+  %offset = mul i64 %i, 16
+  %pin = getelementptr i8, ptr %all, i64 %offset
+  %at = get Pin.at, %pin
+  %word = get Pin.word, %pin
+  %now = load i64, ptr %at
+  %ok = icmp eq i64 %now, %word""",
+    """
+  %n = get Variant.pins, %v
+  %all = get Variant.pin, %v""",
 )
 
 _KEYWORDS = every(
@@ -176,7 +190,8 @@ _KEYWORDS = every(
 
 _FITS = """
 ; Whether the call is one for this variant; its arrays go to %leaves.
-define internal i1 @fits(ptr %v, ptr %args, i64 %n, i64 %nk, ptr %names, ptr %leaves) {
+define internal i1 @fits(ptr %v, ptr %args, i64 %n, i64 %nk, ptr %names, ptr %leaves)
+  alwaysinline {
   %at = alloca ptr
   %found = alloca ptr
   %vn = get Variant.nargs, %v
@@ -198,7 +213,10 @@ values:
   store ptr %leaves, ptr %found
   %all = add i64 %n, %nk
   %ok = call i1 @match_items(ptr %at, ptr %found, ptr %args, i64 %all)
-  br i1 %ok, label %around, label %no
+  br i1 %ok, label %pins, label %no
+pins:
+  %pinned = call i1 @pins_hold(ptr %v)
+  br i1 %pinned, label %around, label %no
 around:
   %held = get Variant.held, %v
   %objects = get Variant.objects, %v
@@ -224,7 +242,7 @@ _COUNTS = each(
 )
 
 _DATA = each(  # where the elements of arrays lie
-    "@data_of(ptr %arrays, i64 %n, ptr %buffers)",
+    "@data_of(ptr %arrays, i64 %n, ptr %buffers) alwaysinline",
     """
   %p = getelementptr ptr, ptr %arrays, i64 %i
   %a = load ptr, ptr %p
@@ -241,7 +259,7 @@ _DATA = each(  # where the elements of arrays lie
 _RUN = """
 ; New arrays and numbers for the results, which have a word that is odd; false, and none
 ; of them, when there is no memory.
-define internal i1 @new_outputs(ptr %v, ptr %outs) {
+define internal i1 @new_outputs(ptr %v, ptr %outs) alwaysinline {
   %n = get Variant.outputs, %v
   %all = get Variant.output, %v
   br label %next
@@ -282,7 +300,7 @@ no:
   ret i1 false
 }
 
-define internal void @execute(ptr %v, ptr %buffers) {
+define internal void @execute(ptr %v, ptr %buffers) alwaysinline {
   %program = get Variant.program, %v
   %threads = get Variant.threads, %v
   %alone = icmp sle i64 %threads, 1
@@ -297,7 +315,7 @@ many:
 
 ; The outputs as objects of Python: numbers in the place of arrays that stand for one,
 ; words that are even. False, and none of them, when there is no memory.
-define internal i1 @numbers(ptr %v, ptr %outs, i64 %n) {
+define internal i1 @numbers(ptr %v, ptr %outs, i64 %n) alwaysinline {
   %all = get Variant.output, %v
   br label %next
 next:
@@ -337,7 +355,7 @@ no:
 }
 
 ; What the function returns; takes the outputs over.
-define internal ptr @packed(ptr %v, ptr %outs) {
+define internal ptr @packed(ptr %v, ptr %outs) alwaysinline {
   %pack = get Variant.pack, %v
   %n = get Variant.results, %v
   %made = call i1 @numbers(ptr %v, ptr %outs, i64 %n)
@@ -374,7 +392,7 @@ build:
 
 ; Runs a variant on the arrays in %leaves; outputs and buffers go behind them. Returns
 ; @refused where the call is one for Python.
-define internal ptr @run(ptr %v, ptr %leaves) {
+define internal ptr @run(ptr %v, ptr %leaves) alwaysinline {
   %n = get Variant.leaves, %v
   %m = get Variant.outputs, %v
   %outs = getelementptr ptr, ptr %leaves, i64 %n
@@ -520,7 +538,7 @@ ask:
 """
 
 
-ENTERING = "\n".join((_CHECKSUM, _PROBES, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
+ENTERING = "\n".join((_CHECKSUM, _PROBES, _PINS, _KEYWORDS, _FITS, _COUNTS, _ENTRY))
 """``entry``, for the variants that ``@run(ptr variant, ptr leaves)`` runs; it returns
 ``@refused`` where Python has to."""
 ENTRY_IR = expand(

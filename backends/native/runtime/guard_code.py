@@ -36,7 +36,7 @@ no:
 """
 
 _WORDS = every(
-    "@equal_words(ptr %a, ptr %b, i64 %n)",
+    "@equal_words(ptr %a, ptr %b, i64 %n) alwaysinline",
     """
   %pa = getelementptr i64, ptr %a, i64 %i
   %pb = getelementptr i64, ptr %b, i64 %i
@@ -47,7 +47,7 @@ _WORDS = every(
 
 _ARRAYS = f"""
 ; One element type: the same object, or builtin types of one number, in native order.
-define internal i1 @is_dtype(ptr %d, ptr %wanted) {{
+define internal i1 @is_dtype(ptr %d, ptr %wanted) alwaysinline {{
   %is = icmp eq ptr %d, %wanted
   br i1 %is, label %yes, label %numbers
 numbers:
@@ -92,7 +92,7 @@ no:
   ret i1 false
 }}
 
-define internal i1 @match_array(ptr %node, ptr %a) {{
+define internal i1 @match_array(ptr %node, ptr %a) alwaysinline {{
   %type = get Object.type, %a
   %is_array = icmp eq ptr %type, @PyArray_Type
   br i1 %is_array, label %dtype, label %other
@@ -163,7 +163,7 @@ _CONSTANT = (
     )
     + """
 ; The very array, and it and all that it is a view of are still read-only.
-define internal i1 @match_constant(ptr %node, ptr %a) {
+define internal i1 @match_constant(ptr %node, ptr %a) alwaysinline {
   %wanted = get Node.object, %node
   %count = get Node.count, %node
   %chain = get Node.data, %node
@@ -187,7 +187,7 @@ _ITEMS = every(
 )
 
 _MEMBERS = every(
-    "@match_members(ptr %at, ptr %found, ptr %x, ptr %offsets, i64 %n)",
+    "@match_members(ptr %at, ptr %found, ptr %x, ptr %offsets, i64 %n) alwaysinline",
     """
   %p = getelementptr i64, ptr %offsets, i64 %i
   %offset = load i64, ptr %p
@@ -208,7 +208,8 @@ _NAMES = (
     + """
 ; Whether the keys of a dictionary stand for what they did: one node for each follows.
 ; They do for as long as the dictionary has the version that it had then.
-define internal i1 @match_names(ptr %node, ptr %at, ptr %found, ptr %dict) {
+define internal i1 @match_names(ptr %node, ptr %at, ptr %found, ptr %dict)
+  alwaysinline {
   %keys = get Node.data, %node
   %n = get Node.count, %node
   %known = get Node.mask, %node
@@ -238,7 +239,7 @@ no:
 
 _CONTAINERS = """
 ; As match_set, of a name that may have to be absent.
-define internal i1 @match_named(ptr %at, ptr %found, ptr %x) {
+define internal i1 @match_named(ptr %at, ptr %found, ptr %x) alwaysinline {
   %missing = icmp eq ptr %x, null
   br i1 %missing, label %absent, label %there
 there:
@@ -254,7 +255,7 @@ absent:
 }
 
 ; As match, of what may be missing.
-define internal i1 @match_set(ptr %at, ptr %found, ptr %x) {
+define internal i1 @match_set(ptr %at, ptr %found, ptr %x) alwaysinline {
   %missing = icmp eq ptr %x, null
   br i1 %missing, label %no, label %there
 there:

@@ -44,6 +44,8 @@ _MOST_WORDS = 4096
 constants."""
 KIND = {name: i for i, name in enumerate(KINDS)}
 """Kinds of nodes to their numbers."""
+_FIXED = frozenset(KIND[name] for name in ("tuple", "same", "equal", "float"))
+"""Kinds whose guards of a held object always hold: it cannot change."""
 
 
 class NoVariantError(Exception):
@@ -123,8 +125,10 @@ def variant(
     for part in (*positional.children, *named.children):
         nodes += guards.nodes(part, leaves)
     if call.owner is not None:
-        guards.owners.append(call.owner.held[0])
-        _unchanged(guards.owners[-1], call.owner)
+        owner = call.owner.held[0]
+        _unchanged(owner, call.owner)
+        if id(owner) not in trace.outside.objects:  # whose guards are the same
+            guards.owners.append(owner)
     spaces = guards.outside(trace.outside)
     inside = [w for _, guard in spaces for w in guard]
     inside += [w for owner in guards.owners for w in guards.held(owner, set())]
@@ -148,6 +152,8 @@ def variant(
             nkw=len(named.children),
             kwnames=records.at([records.key(k) for k in named.keys]),
             nodes=records.at(nodes),
+            pins=len(guards.pins) // 2,
+            pin=records.at(guards.pins),
             held=len(looked_at),
             objects=records.at([records.own(x) for x in looked_at]),
             inside=records.at(inside),
@@ -169,6 +175,8 @@ class Guards:
         self.records, self.programs = records, programs
         self.owners: list[Any] = []
         """Objects whose attributes the program has read, beside the arguments."""
+        self.pins: list[int] = []
+        """Addresses in objects outside, each with the address of what is held there."""
 
     def nodes(self, part: pytree.Structure, leaves: Iterator[Leaf]) -> list[int]:
         """The guards of one part of an argument, and of those in it."""
@@ -323,20 +331,40 @@ class Guards:
 
     def outside(self, outside: Outside) -> list[tuple[Any, list[int]]]:
         """The guards of what a function reads outside of its arguments, and the objects
-        to look at: dictionaries, cells, functions, and objects."""
+        to look at: dictionaries and objects. What cells, functions and slots hold goes
+        to :attr:`pins`."""
         found: list[tuple[Any, list[int]]] = []
         by_space: dict[tuple[int, str], list[OutsideName]] = defaultdict(list)
         for name in outside.names.values():
             by_space[id(name.space), name.kind].append(name)
         for names in by_space.values():
-            node = self._names(names)
-            for name in names:
-                node += self._named(name.value)
-            found.append((names[0].space, node))
-        found += [
-            (h.value, self.held(h.value, set())) for h in outside.objects.values()
-        ]
+            values = [self._named(name.value) for name in names]
+            pinned = self._pinned(names, values)
+            self.pins += pinned
+            if not pinned:
+                node = self._names(names) + [w for value in values for w in value]
+                found.append((names[0].space, node))
+        for held in outside.objects.values():
+            node = self.held(held.value, set())
+            if not _FIXED.issuperset(node[:: len(words("Node"))]):
+                found.append((held.value, node))
         return found
+
+    def _pinned(
+        self, names: Sequence[OutsideName], values: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """Pins of names at fixed places of one object that all stand for objects; none
+        for others."""
+        space, kind = names[0].space, names[0].kind
+        same = all(value[0] == KIND["same"] for value in values)
+        if not same or kind in ("dict", "attribute"):
+            return []
+        start = self.records.own(space)
+        return [
+            word
+            for name in names
+            for word in (start + _place(name), self.records.own(name.value))
+        ]
 
     def _names(self, names: Sequence[OutsideName]) -> list[int]:
         """The guard around what some names stand for in one space."""
@@ -353,15 +381,12 @@ class Guards:
                 data=self.records.at([self.records.key(k) for k in keys]),
                 need=-has_versions(),
             )
-        if kind == "slot":
-            return self._members("slots", space, keys)
-        places = [_place_of(space, n.value) for n in names]
         return words(
             "Node",
             kind=KIND["slots"],
-            count=len(places),
+            count=len(names),
             object=self.records.own(space),
-            data=self.records.at(places),
+            data=self.records.at([_place(n) for n in names]),
         )
 
     def _named(self, value: Any) -> list[int]:
@@ -444,6 +469,14 @@ def _checksum() -> Any:
     """The checksum of bytes: ``(address, count)``."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int64)
     return kind(objects().address("checksum"))
+
+
+def _place(name: OutsideName) -> int:
+    """Where a cell, a function or an object with slots holds what a name stands for,
+    from its start (bytes)."""
+    if name.kind == "slot":
+        return _offset(type(name.space), name.name)
+    return _place_of(name.space, name.value)
 
 
 def _place_of(holder: Any, member: Any) -> int:

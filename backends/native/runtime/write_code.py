@@ -70,7 +70,7 @@ WRITES_IR = (
     + """
 ; Whether the arguments that a variant writes to share no memory with others; %spare has
 ; room for where they lie.
-define internal i1 @may_write(ptr %v, ptr %leaves, i64 %n, ptr %spare) {
+define internal i1 @may_write(ptr %v, ptr %leaves, i64 %n, ptr %spare) alwaysinline {
   %writes = get Variant.writes, %v
   %none = icmp eq i64 %writes, 0
   br i1 %none, label %yes, label %look
@@ -83,7 +83,8 @@ yes:
 }
 
 ; What arguments become, into the caller's arrays; %outs then has the results alone.
-define internal void @write_arguments(ptr %v, ptr %leaves, ptr %outs, ptr %buffers) {
+define internal void @write_arguments(ptr %v, ptr %leaves, ptr %outs, ptr %buffers)
+  alwaysinline {
   %n = get Variant.writes, %v
   %none = icmp eq i64 %n, 0
   br i1 %none, label %done, label %write
