@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat.kernels.kernel import View, inner
+from eqsat.kernels.kernel import View, inner, likeness
 from eqsat.kernels.program import Program
 from eqsat.terms import EXACT, FLAT, HALF, SCALAR, Op, Term, is_float
 from eqsat.trace import body_of
@@ -90,6 +90,10 @@ def rounds(t: Term) -> bool:
 def decided(program: Program) -> frozenset[Term]:
     """The kernels, by their terms, whose divisions and roundings to half precision flow
     into decisions, or whose halves are read in a wider dtype."""
+    distinct = {likeness(k.term, k.results): k for k in program.kernels}
+    some = (inner(k.bodies, k.term.args) for k in distinct.values())
+    if not any(_ends(t) for own in some for t in own):
+        return frozenset()
     computed = {k.term: inner(k.bodies, k.term.args) for k in program.kernels}
     todo = [t for own in computed.values() for t in own if _ends(t)]
     bodies = {

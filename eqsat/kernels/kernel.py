@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -76,7 +76,7 @@ def steps_of(live: Iterable[Term], name: Callable[[Term, str], str]) -> Iterator
             several.setdefault(t.args[0], []).append(t)
     strides: dict[Term, tuple[int, ...]] = {}
     base: dict[Term, Term] = {}
-    known: dict[tuple[Any, ...], _Work] = {}
+    known: dict[Hashable, _Work] = {}
     number = 0
     for t in terms:
         if t.op is INPUT or t.op is RESULT:
@@ -149,17 +149,14 @@ def _kernel(
     name: str,
     term: Term,
     results: tuple[Term, ...],
-    known: dict[tuple[Any, ...], _Work],
+    known: dict[Hashable, _Work],
 ) -> Kernel:
     """``known``: the work of the kernels so far."""
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
     steps, reads, _ = account(term)
-    # Bare numbers are parts of a body: equal ones make equal kernels.
-    args = tuple(a.type if a.op is not SCALAR else a for a in term.args)
-    places = tuple(term.args.index(a) for a in term.args)
-    key = (op, term.attrs, args, places, len(results))
+    key = likeness(term, results)
     work = known.get(key)
     if work is None:
         leaves = {a: a for a in term.args}
@@ -171,6 +168,15 @@ def _kernel(
     return Kernel(
         name, op, work.kind, term, results, inputs, work.flops, moved, work.pointwise
     )
+
+
+def likeness(term: Term, results: Sequence[Term]) -> Hashable:
+    """What kernels have in common whose bodies are equal but for the arrays that they
+    read."""
+    # Bare numbers are parts of a body: equal ones make equal kernels.
+    args = tuple(a.type if a.op is not SCALAR else a for a in term.args)
+    places = tuple(term.args.index(a) for a in term.args)
+    return term.op, term.attrs, args, places, len(results)
 
 
 def inner(roots: Iterable[Term], leaves: Iterable[Term]) -> list[Term]:
