@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
+Held = bytes | tuple[int, int]
+"""The bytes of an array, or checksums of them."""
+Seen = dict[Hashable, Held]
+"""What memory held, by how arrays show it."""
 WHOLE = 1 << 16
 """Bytes of an array that are kept to compare; of a larger one a checksum is."""
 
@@ -17,13 +22,15 @@ class Contents:
 
     __slots__ = ("array", "held")
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: np.ndarray[Any, Any], seen: Seen | None = None) -> None:
+        """``seen``: what memory held that was read a moment ago; it is not read again
+        for another array that shows it."""
         self.array = array
-        self.held = _held(array)
+        self.held = _held(array, {} if seen is None else seen)
 
-    def is_current(self) -> bool:
-        """Whether the array holds the same bits."""
-        return _held(self.array) == self.held
+    def is_current(self, seen: Seen | None = None) -> bool:
+        """Whether the array holds the same bits; ``seen`` as above."""
+        return _held(self.array, {} if seen is None else seen) == self.held
 
     def is_private(self, holders: int) -> bool:
         """Whether nobody can reach the array but this object and so many holders: it
@@ -37,7 +44,14 @@ class Contents:
         return array is None
 
 
-def _held(array: np.ndarray[Any, Any]) -> bytes | tuple[int, int]:
+def _held(array: np.ndarray[Any, Any], seen: Seen) -> Held:
+    shown = array.ctypes.data, array.shape, array.strides, array.itemsize
+    if shown not in seen:
+        seen[shown] = _read(array)
+    return seen[shown]
+
+
+def _read(array: np.ndarray[Any, Any]) -> Held:
     if array.nbytes <= WHOLE:
         return array.tobytes()
     flat = array.ravel(order="K").view(np.uint8)

@@ -29,7 +29,7 @@ import numpy as np
 from eqsat.numpy_api import kind_of, memory_of
 from eqsat.support import LIBRARIES, SourceLine, pytree
 from eqsat.trace.call_arguments import is_array
-from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.contents import Contents, Seen, is_immutable
 from eqsat.trace.random_state import has_state, owner_of, state_of
 
 MISSING: Final[Any] = object()
@@ -116,8 +116,9 @@ class Outside:
         for held in self.objects.values():
             if not held.is_current():
                 return held.written, held.line
+        seen: Seen = {}
         for contents, written, line in self.arrays.values():
-            if not contents.is_current():
+            if not contents.is_current(seen):
                 return written, line
         return None
 
@@ -231,6 +232,7 @@ class NameReader:
         self.codes: dict[int, CodeType] = {}
         """Code that was read, or need not be, by its ``id``."""
         self._seen: set[Any] = set()
+        self._held: Seen = {}
         self._line = SourceLine("<unknown>", 0)
 
     def function(self, f: FunctionType, first: Any = MISSING) -> None:
@@ -392,7 +394,8 @@ class NameReader:
             self.outside.stateful.setdefault(id(state), noted)
         elif isinstance(value, np.ndarray):
             if not is_immutable(value):
-                noted_array = Contents(value), written, self._line
+                held = Contents(value, self._held)
+                noted_array = held, written, self._line
                 self.outside.arrays.setdefault(id(value), noted_array)
         elif kind_of(value) is not None:
             array = memory_of(value)

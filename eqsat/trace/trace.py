@@ -39,7 +39,7 @@ from eqsat.trace.call_arguments import (
     to_numpy,
 )
 from eqsat.trace.caller_writes import CallerWrites
-from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.contents import Contents, Seen, is_immutable
 from eqsat.trace.end_steps import EndSteps
 from eqsat.trace.hidden_state import watched
 from eqsat.trace.made_arrays import arrays_made_inside, named_arrays_known
@@ -155,7 +155,8 @@ class Trace:
     def is_current(self) -> bool:
         """Whether all that the program was made of is what it was: arrays, and names
         outside of the function."""
-        current = all(c.is_current() for c in self.contents)
+        seen: Seen = {}
+        current = all(c.is_current(seen) for c in self.contents)
         return current and self.outside.changed() is None
 
 
@@ -365,16 +366,19 @@ class _Constants(dict[int, "np.ndarray[Any, Any]"]):
         self.held: dict[int, Contents] = {}
         """Those that can change."""
         self._lines: dict[int, SourceLine | None] = {}
+        self._seen: Seen = {}
 
     def __setitem__(self, key: int, array: np.ndarray[Any, Any]) -> None:
         if key not in self and array.size and not is_immutable(array):
-            self.held[key], self._lines[key] = Contents(array), caller_line()
+            self.held[key] = Contents(array, self._seen)
+            self._lines[key] = caller_line()
         super().__setitem__(key, array)
 
     def check(self) -> None:
         """Raise :class:`TraceError` when an array has changed since."""
+        seen: Seen = {}
         for key, contents in self.held.items():
-            if not contents.is_current():
+            if not contents.is_current(seen):
                 raise TraceError(
                     f"an array of shape {self[key].shape} was changed in place after "
                     "the program used it as a constant\n"
