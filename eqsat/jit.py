@@ -71,6 +71,7 @@ from eqsat.support import (
     current,
     progress,
     pytree,
+    tell_phase,
     unwatched,
     verifying,
     warn,
@@ -398,7 +399,7 @@ class Jit(pytree.Made, Generic[P, R]):
     ) -> Lowered:
         start = time.perf_counter()
         traced = trace(self.fn, call, watching=True)
-        phases = {"trace": time.perf_counter() - start}
+        phases = {"trace": tell_phase("trace", start)}
         model = self.backend.model
 
         def found(model: CostModel) -> tuple[list[Term], Optimised | None]:
@@ -409,7 +410,7 @@ class Jit(pytree.Made, Generic[P, R]):
         program = Program.of(terms, traced.inputs, traced.names)
         if verifying():
             verify_program(program, "extract" if done is not None else "cache")
-        phases["program"] = time.perf_counter() - start
+        phases["program"] = tell_phase("program", start)
         if done is not None:
             done.phases_s = phases
         low = Lowered(
@@ -470,7 +471,7 @@ def _terms(
     start = time.perf_counter()
     place = place_of(traced.outputs, f._rules, f.options, model)
     terms = None if place is None else place.recall(traced.inputs)
-    phases["cache"] = phases.get("cache", 0.0) + time.perf_counter() - start
+    phases["cache"] = phases.get("cache", 0.0) + tell_phase("cache", start)
     if terms is not None:
         return terms, None
     show("searching")
@@ -491,7 +492,7 @@ def _search(
     left_s = min(left_s / 2, SEARCH * f.options.deadline_s)
     start = time.perf_counter()
     rules = f.rules
-    phases["load rules"] = time.perf_counter() - start
+    phases["load rules"] = tell_phase("load rules", start)
     done = optimise(traced.outputs, rules, f.options, model, seconds=left_s)
     phases.update(done.phases_s)
     if done.cut_short:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,10 +29,14 @@ from eqsat.support import (
     cached_property,
     collection_paused,
     once,
+    phases_inside,
+    tell_phase,
 )
 from eqsat.terms import Term
 from eqsat.trace import Trace
 
+CODE = "machine code"
+"""The phase in which a backend's compiler, such as LLVM, runs."""
 _PATIENCE_S = 60.0
 """Seconds for a search that found its program in time when it was first made."""
 
@@ -49,8 +54,8 @@ class Lowered:
     """The rules; None for the stock rules, which may not be loaded yet."""
     options: Options
     model: CostModel
-    seconds: Mapping[str, float]
-    """Seconds of each phase."""
+    seconds: dict[str, float]
+    """Seconds of each phase so far."""
     search: Optimised | None
     """How the terms were found; None when an earlier process found them."""
     left_s: float
@@ -75,8 +80,12 @@ class Lowered:
     def executable(self) -> Executable:
         """The program, compiled by its backend."""
         options = replace(self.options, deadline_s=self.left_s)
-        with collection_paused():
-            return self.backend.lower(self.program, options)
+        start = time.perf_counter()
+        with collection_paused(), phases_inside() as inside:
+            made = self.backend.lower(self.program, options)
+        self.seconds[CODE] = sum(p.seconds for p in inside if p.name == CODE)
+        self.seconds["lower"] = tell_phase("lower", start) - self.seconds[CODE]
+        return made
 
     @property
     def workspace_bytes(self) -> int:

@@ -26,6 +26,7 @@ from eqsat.support import (
     cached_property,
     counted,
     log_fallback,
+    phase,
     verifying,
 )
 from eqsat.terms import Term
@@ -211,9 +212,10 @@ class CompiledProgram:
         self, places: Places, late: Callable[[Kernel], str] = lambda kernel: ""
     ) -> Layered:
         """The plan of the code."""
-        layered = planned(
-            self.program, places, self.host, self.threads, self.exact, late
-        )
+        with phase("plan"):
+            layered = planned(
+                self.program, places, self.host, self.threads, self.exact, late
+            )
         self._unread = layered.unread
         return layered
 
@@ -564,7 +566,8 @@ class NativeProgram:
 
     def _compile(self, layouts: tuple[Layout, ...]) -> CompiledProgram | None:
         try:
-            made = self._made(layouts)
+            with phase("lower"):
+                made = self._made(layouts)
         except Unsupported:  # a view of an input that only packed memory has
             return None
         return None if made.cut_short else made

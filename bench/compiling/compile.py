@@ -70,7 +70,7 @@ def measured(name: str, own: int | None = None) -> Record:
         start, cpu = time.perf_counter(), time.process_time()
         low = compiled.lower(*model.arguments)
         first_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu
-        after = _peak_bytes()
+        after, phases = _peak_bytes(), dict(low.seconds)
         start, cpu = time.perf_counter(), time.process_time()
         _ = low.executable
         code_s, code_cpu_s = time.perf_counter() - start, time.process_time() - cpu
@@ -87,7 +87,7 @@ def measured(name: str, own: int | None = None) -> Record:
         "code_cpu_s": code_cpu_s,
         "again_s": again_s,
         "again_cpu_s": again_cpu_s,
-        "phases_s": dict(low.seconds),
+        "phases_s": phases,
         "search_bytes": after - before,  # at most: drawing may have peaked higher
         "ops": sum(not constant[t] and t.op is not INPUT for t in postorder(roots)),
         "kernels": len(low.program.kernels),

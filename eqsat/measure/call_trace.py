@@ -1,9 +1,10 @@
 """Calls as a trace that Perfetto and chrome://tracing show: ``Options(trace=path)``.
 
 The file is a list of events in JSON, whole after each call. A call stands on the track
-of its thread; what compiling it took, phase by phase, stands within. Beneath, on tracks
-of their own, stand the kernels of some calls, each run by itself once more: the first
-call of a program, the second, the fourth, and so on.
+of its thread; what was compiled in it stands within, each phase when it happened:
+tracing, the search, lowering, and within that machine code. Beneath, on tracks of their
+own, stand the kernels of some calls, each run by itself once more: the first call of a
+program, the second, the fourth, and so on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import IO, Any
 from eqsat.lowered import Lowered
 from eqsat.measure.counts import FAILURES, Served
 from eqsat.measure.kernel_times import KernelTimes
-from eqsat.support import EqsatError, LastUse
+from eqsat.support import EqsatError, LastUse, phases_inside
 
 _KERNELS = 1 << 20
 """What is added to the number of a thread for the track of its kernels."""
@@ -39,21 +40,17 @@ def traced(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
-        result = function(*args, **kwargs)
+        with phases_inside() as phases:
+            result = function(*args, **kwargs)
         end = time.perf_counter()
         found = served(args, kwargs)
         if found is None:  # it became a part of another
             return result
         calls = known.get(found.low.used)
-        is_first = calls is None
         if calls is None:
             calls = known[found.low.used] = _Calls(found.low)
         events = [_event(name, start, end - start, _thread(), "call")]
-        if is_first:
-            at = start
-            for phase, seconds in found.low.seconds.items():
-                events.append(_event(phase, at, seconds, _thread(), "compile"))
-                at += seconds
+        events += [_event(*p, _thread(), "compile") for p in phases]
         events += calls.kernels(found, start)
         append(path, events)
         return result

@@ -63,6 +63,7 @@ from eqsat.support import (
     cached_by_identity,
     cached_property,
     nearest,
+    tell_phase,
     verifying,
 )
 from eqsat.terms import Term, postorder
@@ -120,9 +121,9 @@ class _Clock:
     last: float = field(default_factory=time.perf_counter)
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.phases[name] = self.phases.get(name, 0.0) + now - self.last
-        self.last = now
+        spent = tell_phase(name, self.last)
+        self.phases[name] = self.phases.get(name, 0.0) + spent
+        self.last += spent
 
 
 @dataclass

@@ -58,7 +58,7 @@ from eqsat.support.option_table import (
     unknown_variables,
 )
 from eqsat.support.options import CONTEXTS, OptionContext, Options, current, options
-from eqsat.support.progress import progress
+from eqsat.support.progress import phase, phases_inside, progress, tell_phase
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (
     UntrustedError,

@@ -311,8 +311,8 @@ OF_FUNCTION = _table(
     ),
     Option(
         *("trace", _PATH, None),
-        "A file to which calls, phases of compiling and kernels are written, for "
-        "Perfetto.",
+        "A file to which calls, kernels and phases of compiling (tracing, the search, "
+        "lowering, machine code) are written, for Perfetto.",
     ),
 )
 """Options of a function, by name."""

@@ -1,4 +1,5 @@
-"""One line on a terminal that tells how far a compile is, once it takes a second."""
+"""What a compile does: one line on a terminal that tells how far it is, once it takes a
+second, and its phases for those who ask."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from contextvars import ContextVar
+from typing import NamedTuple, TextIO
 
 AFTER_S, EVERY_S = 1.0, 0.1
 """When the line appears, and how often it is drawn (s)."""
@@ -105,6 +107,53 @@ def _is_terminal(stream: TextIO | None) -> bool:
     with suppress(ValueError, AttributeError):  # closed, or no file at all
         return stream is not None and stream.isatty()
     return False
+
+
+# -- phases ----------------------------------------------------------------------------
+
+
+class CompilePhase(NamedTuple):
+    """What was done from ``start`` (s, of :func:`time.perf_counter`) for so many
+    ``seconds``."""
+
+    name: str
+    start: float
+    seconds: float
+
+
+_listeners: ContextVar[tuple[list[CompilePhase], ...]] = ContextVar(
+    "_listeners", default=()
+)
+
+
+@contextmanager
+def phases_inside() -> Iterator[list[CompilePhase]]:
+    """The phases of this thread that end inside, in order; one may lie within another
+    that ends later."""
+    found: list[CompilePhase] = []
+    before = _listeners.set((*_listeners.get(), found))
+    try:
+        yield found
+    finally:
+        _listeners.reset(before)
+
+
+def tell_phase(name: str, start: float) -> float:
+    """A phase that began at ``start`` and ends now; its seconds."""
+    seconds = time.perf_counter() - start
+    for found in _listeners.get():
+        found.append(CompilePhase(name, start, seconds))
+    return seconds
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """A phase that is what happens inside."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        tell_phase(name, start)
 
 
 if hasattr(os, "register_at_fork"):

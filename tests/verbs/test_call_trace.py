@@ -50,6 +50,51 @@ def test_a_trace_is_whole_after_each_call(tmp_path: Path) -> None:
         assert starts == sorted(starts)
 
 
+def compiled(path: Path) -> list[list[dict[str, Any]]]:
+    """What was compiled in each call; all of it lies within the call."""
+    found = []
+    for call in (e for e in events(path) if e["cat"] == "call"):
+        start, end = call["ts"], call["ts"] + call["dur"]
+        own = [e for e in events(path) if e["cat"] == "compile"]
+        found.append([e for e in own if start <= e["ts"] <= e["ts"] + e["dur"] <= end])
+    return found
+
+
+def test_what_is_compiled_stands_where_it_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EQSAT_CACHE", "0")
+    path = tmp_path / "calls.json"
+    g = eq.jit(f, backend="native", options=eq.Options(trace=path))
+    strided = np.ones((32, 16), np.float32)[::2]
+    for x in (X, X, strided, strided, X[:8], X):
+        g(x)
+    first, again, other, *rest = compiled(path)
+    total = sum(e["cat"] == "compile" for e in events(path))
+    assert total == sum(map(len, (first, again, other, *rest)))
+    assert first[0]["name"] == "trace"
+    assert {"extract", "program", "plan", "machine code"} < {e["name"] for e in first}
+    assert not again and not rest[0] and not rest[2]
+    for call in (first, other, rest[1]):
+        (lower,) = (e for e in call if e["name"] == "lower")
+        inside = [e for e in call if e["name"] in ("plan", "machine code")]
+        assert {e["name"] for e in inside} == {"plan", "machine code"}
+        end = lower["ts"] + lower["dur"]
+        assert all(lower["ts"] <= e["ts"] <= e["ts"] + e["dur"] <= end for e in inside)
+    assert "trace" not in {e["name"] for e in other}
+
+
+def test_what_was_compiled_before_is_in_no_call(tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    g = eq.jit(f, options=eq.Options(trace=path))
+    low = g.lower(X)
+    assert "lower" not in low.seconds
+    low.compile()
+    assert low.seconds["lower"] > 0
+    g(X)
+    assert "trace" not in {e["name"] for e in events(path)}
+
+
 def test_functions_share_a_trace_and_others_know_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
     plain = eq.jit(f)

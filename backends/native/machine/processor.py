@@ -20,6 +20,7 @@ from eqsat.support import (
     OptionError,
     cached_property,
     hold_during_fork,
+    phase,
     setting,
 )
 
@@ -176,7 +177,8 @@ def compile_ir(
     seventh of the time, of what was written as it was written.
     Raises :class:`BackendError` with LLVM's message for IR that is wrong.
     """
-    return optimised_object(str(module), machine or host(), passes)
+    with phase("machine code"):
+        return optimised_object(str(module), machine or host(), passes)
 
 
 def optimised_object(text: str, machine: Host, passes: str) -> bytes:
