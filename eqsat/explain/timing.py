@@ -14,6 +14,15 @@ from eqsat.support import counted
 
 MARK = 2.0
 """Estimates that are further off than so many times are marked."""
+WIDE = 2.0
+"""Quartiles that are further apart than so many times are told of."""
+
+
+_WHY_WIDE = (
+    "the quartiles are far apart, so other programs took processors meanwhile, and "
+    "threads, such as those of NumPy's BLAS, waited for each other; time it again on a "
+    "machine that is free"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,11 @@ class Spread:
         low, high = np.quantile(seconds, (0.25, 0.75))
         middle = statistics.median(seconds)
         return cls(middle, float(low), float(high), len(seconds))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the quartiles are further apart than :data:`WIDE` times."""
+        return self.high_s > WIDE * self.low_s
 
     def __str__(self) -> str:
         return (
@@ -120,9 +134,9 @@ class Timing:
 
     def __str__(self) -> str:
         rows = self._table()
-        wide = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
         lines = [
-            "  ".join(c.ljust(w) for c, w in zip(r, wide, strict=True)).rstrip()
+            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip()
             for r in rows
         ]
         off = sum(m.is_off for m in self.rows)
@@ -136,7 +150,12 @@ class Timing:
                 f"{counted(off, 'estimate')} more than {MARK:g} times off; `eqsat "
                 f"calibrate` measures this machine"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._why_wide()])
+
+    def _why_wide(self) -> list[str]:
+        """One line on clocks that went unevenly, if any did."""
+        names = ", ".join(m.name for m in self.rows if m.time.is_wide)
+        return [f"{names}: {_WHY_WIDE}"] if names else []
 
     def _repr_html_(self) -> str:
         head, *rows = self._table()
@@ -144,4 +163,5 @@ class Timing:
         body = "".join(
             f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in rows
         )
-        return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        return table + "".join(f"<p>{escape(line)}</p>" for line in self._why_wide())

@@ -165,6 +165,20 @@ def test_estimates_that_are_off_are_marked() -> None:
     assert "far &lt;b&gt;" in timing._repr_html_()
 
 
+def test_a_wide_spread_is_explained_where_it_occurs() -> None:
+    def measured(name: str, *seconds: float) -> Measured:
+        return Measured(name, 1e-5, Spread.of(seconds))
+
+    even = measured("even", 1e-5, 1.1e-5, 1.2e-5)
+    uneven = measured("uneven <b>", 1e-5, 2e-5, 9e-5)
+    assert "far apart" not in str(Timing(even, even, (even,), threads=1))
+    timing = Timing(uneven, even, (even, uneven), threads=1)
+    last = str(timing).splitlines()[-1]
+    assert last.startswith("uneven <b>, uneven <b>: the quartiles are far apart")
+    assert "other programs" in last and last.endswith("on a machine that is free")
+    assert "<p>uneven &lt;b&gt;, " in timing._repr_html_()
+
+
 def test_arguments_that_a_function_writes_to_stay_as_they_are() -> None:
     x = X.copy()
 
