@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import mmap
 import operator
@@ -16,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, cast
 
@@ -198,12 +200,19 @@ def _owner(fn: Callable[..., Any]) -> pytree.Attributes | None:
     return pytree.attributes(owner, is_array)
 
 
+_PLACEHOLDER = getattr(functools, "Placeholder", object())
+"""Stands for an argument of a partial function that is given later."""
+
+
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     """What the first ``count`` positional arguments of ``fn`` are called."""
     inner: Any = fn
     bound = 0
     if isinstance(fn, MethodType):
         inner, bound = fn.__func__, 1
+    elif type(fn) is partial and not fn.keywords:
+        if all(a is not _PLACEHOLDER for a in fn.args):
+            inner, bound = fn.func, len(fn.args)
     elif not isinstance(fn, FunctionType):
         inner, bound = type(fn).__call__, 1
     if isinstance(inner, FunctionType) and not hasattr(inner, "__wrapped__"):

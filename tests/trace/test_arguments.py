@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import weakref
 from collections import OrderedDict, defaultdict, namedtuple
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +16,7 @@ from evaluate import assert_same, evaluate, traced
 
 from eqsat.support.errors import DTypeError
 from eqsat.terms.op import CONSTANT, INPUT
-from eqsat.trace.call_arguments import flatten_arguments
+from eqsat.trace.call_arguments import argument_names, flatten_arguments
 from eqsat.trace.trace import Spec, trace
 
 rng = np.random.default_rng(0)
@@ -205,3 +206,29 @@ def test_a_call_leaves_no_cycle_that_holds_its_arrays() -> None:
         assert alive() is None
     finally:
         gc.enable()
+
+
+def named(a: Any, b: Any, c: Any = 1, *rest: Any) -> None: ...
+
+
+class Caller:
+    def __call__(self, a: Any, b: Any) -> None: ...
+
+    def method(self, a: Any, b: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "names"),
+    [
+        (named, ("a", "b", "c", "rest[0]")),
+        (partial(named, 1), ("b", "c", "rest[0]")),
+        (partial(named, 1, 2, 3, 4), ("rest[0]", "rest[1]")),
+        (partial(named, 1, c=2), ("b",)),
+        (partial(partial(named, 1), 2), ("c",)),
+        (partial(Caller(), 1), ("b",)),
+        (partial(Caller().method, 1), ("b",)),
+        (Caller(), ("a", "b")),
+    ],
+)
+def test_names_of_arguments_given_by_place(fn: Any, names: tuple[str, ...]) -> None:
+    assert argument_names(fn, len(names)) == names
