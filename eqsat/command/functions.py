@@ -140,7 +140,8 @@ def arguments(
     try:
         bound = signature.bind(*positional, **named)
     except TypeError as error:
+        how = "" if given else "; say a shape and a dtype of each: --arg 512x768:f32"
         raise click.BadParameter(
-            f"{error}; {target} takes {signature}", param_hint="--arg"
+            f"{error}; {target} takes {signature}{how}", param_hint="--arg"
         ) from error
     return bound.args, bound.kwargs

@@ -197,6 +197,9 @@ def test_a_bad_spec_is_shown_with_what_was_expected(
 def test_arguments_that_do_not_fit_the_function(model: str) -> None:
     said = flat(refused(f"{model}:forward", "--arg", "3:f32"))
     assert "missing a required argument: 'w'" in said and "(x, w, scale)" in said
+    assert "a shape" not in said
+    said = flat(refused(f"{model}:forward"))
+    assert "a shape and a dtype of each: --arg 512x768:f32" in said
     twice = ["--arg", "x=3:f32", "--arg", "x=4:f32"]
     assert "'x' is given twice" in flat(refused(f"{model}:shifted", *twice))
 
