@@ -223,7 +223,11 @@ class Jit(pytree.Made, Generic[P, R]):
                 dropped = self._lowered.get(call.key) is not low
                 if dropped or entry is not self._entry:  # it happened meanwhile
                     entry.forget(call.key)
-            return low.trace.finish(call, low.executable(*call.arrays))
+            try:
+                results = low.executable(*call.arrays)
+            except IndexError as error:
+                return low.trace.as_written(self.fn, call, error)
+            return low.trace.finish(call, results)
 
     def _meet_mlx(self, sibling: Jit) -> None:
         """Have the entry of ``sibling`` tried before Python."""

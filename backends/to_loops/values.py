@@ -333,7 +333,7 @@ class Values:
         dtype = NEAR if fits_second_cache else INDEX
         i = self.numbered.cast(self.value(indices, index), dtype)
         if low < -size or high >= size:
-            i = self.numbered.within(i, max(low, -size), size)
+            i = self.numbered.within(i, min(max(low, -size), size - 1), size)
         if low < 0:
             behind = self.numbered.add(
                 KernelValue("add", dtype, (i, self.numbered.number(size, dtype)))

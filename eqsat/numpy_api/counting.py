@@ -41,9 +41,9 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """How often 0, 1, 2, … are elements of ``x``, integers along one axis; int64. With
     ``weights`` of its shape, the sums of those; float64, but for empty arrays.
 
-    Where ``x`` is traced ``minlength`` is the length of the result. A number that is
-    negative or not below it is an ``IndexError`` when the program runs; MLX leaves it
-    out.
+    Where ``x`` is traced ``minlength`` is the length of the result. For a number that
+    is negative or not below it NumPy runs the jitted function; MLX leaves it out, and
+    a program without its function raises an ``IndexError``.
     """
     x = array(x if isinstance(x, Traced) else np.asarray(x))
     _check_numbers(x)
@@ -57,6 +57,11 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
                 f"{at(caller_line())}"
             )
     size = _length(x, known, most, minlength)
+    if known is None and (least < 0 or most >= size) and shape(x) != (0,):
+        x.leaves_open(
+            f"np.bincount: x has an element below 0 or above {size - 1}, expected 0 to "
+            f"{size - 1}, below minlength={size}{at(caller_line())}"
+        )
     values: Any = ops.full_like(x, 1, _INT)
     if weights is not None:
         weights = _beside("np.bincount", weights, x, "x")

@@ -139,6 +139,12 @@ class Traced:
             f"data{at(caller_line())}"
         )
 
+    def leaves_open(self, what: str) -> None:
+        """Note for which of its values NumPy makes a longer result than is recorded."""
+        term = getattr(self, "term", None)
+        if term is not None:
+            term.graph.open_lengths.append(what)
+
     def settled(self) -> Any:
         """The value itself, or the array of NumPy that it is known to be now."""
         return self

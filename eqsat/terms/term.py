@@ -129,6 +129,9 @@ class TermGraph:
         self.float_errors: dict[str, object] | None = None
         """What NumPy did on floating-point errors where a function is traced; None
         elsewhere."""
+        self.open_lengths: list[str] = []
+        """Of which values NumPy would make longer results than the terms have; the
+        program raises an IndexError for those."""
 
     def node(
         self,

@@ -19,6 +19,7 @@ from eqsat.numpy_api import (
     refuse_subclass,
 )
 from eqsat.support import (
+    BoundsError,
     ReadOnlyError,
     SourceLine,
     TraceError,
@@ -130,6 +131,30 @@ class Trace:
         if self.writes:
             values = self.writes.finish(call.leaves, [*values, *results[n:]])
         return pytree.unflatten(self.out_tree, values)
+
+    def as_written(
+        self, fn: Callable[..., Any], call: Arguments, error: IndexError
+    ) -> Any:
+        """What ``fn`` returns by NumPy, where ``error`` is that of a program whose
+        results may be longer by NumPy. What it wrote to is as it was if it raises an
+        error of its own. Raises ``error`` where the function has no such result.
+        """
+        if not self.graph.open_lengths:
+            raise error
+        own = isinstance(fn, pytree.Made)  # such as a gradient, of traced arrays alone
+        if own or call.kind is not None or call.are_mlx:
+            raise BoundsError(self.graph.open_lengths[0]) from error
+        inputs = [leaf.given for leaf in call.leaves if not leaf.constant]
+        before = [(inputs[i], np.array(inputs[i])) for i in self.writes.places]
+        leaves = [leaf.given for leaf in call.leaves]
+        positional, named = pytree.unflatten(call.structure, leaves)
+        try:
+            with np.errstate(all="ignore"):
+                return fn(*positional, **named)
+        except BaseException:
+            for array, held in before:
+                array[...] = held
+            raise
 
     def _of_kind(self, kind: ForeignKind, results: Sequence[Any]) -> list[Any]:
         """``results`` as arrays of another library, but for arguments themselves."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sizes import examples, seeds
 
 import eqsat as eq
-from eqsat.support.errors import DTypeError, ShapeError, TraceError
+from eqsat.support.errors import BoundsError, DTypeError, ShapeError, TraceError
 
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal(60), RNG.standard_normal(60)
@@ -45,17 +45,57 @@ def test_bincount(backend: str, dtype: str, seed: int, n: int, length: int) -> N
     agree(lambda w: np.bincount(x, w), w, backend=backend)
 
 
+@pytest.mark.parametrize("backend", ["native", "numpy"])
 @pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u4"])
-@pytest.mark.parametrize("bad", [-1, 9, 100])
-def test_numbers_that_do_not_fit_are_errors(dtype: str, bad: int) -> None:
-    if bad < 0 and dtype[0] == "u":
-        return
-    f = eq.jit(lambda x: np.bincount(x, minlength=9))
-    x = NUMBERS.astype(dtype)
-    np.testing.assert_array_equal(f(x), np.bincount(x, minlength=9))
-    x[7] = bad
-    with pytest.raises(IndexError, match="out of bounds"):
-        f(x)
+@pytest.mark.parametrize("large", [9, 10, 100])
+def test_numbers_from_minlength_on_make_longer_results(
+    dtype: str, large: int, backend: str
+) -> None:
+    """NumPy runs the function, whatever is done with the counts."""
+    x, w = NUMBERS.astype(dtype), W.copy()
+
+    def squares(x: Any, w: Any) -> Any:
+        w[0] = 7
+        counts = np.bincount(x, w, minlength=9) ** 2
+        return counts, counts.sum(), w
+
+    f = eq.jit(lambda x: np.bincount(x, minlength=9), backend=backend)
+    g = eq.jit(squares, backend=backend)
+    for value in (3, large, 4, large):
+        x[7] = value
+        np.testing.assert_array_equal(f(x), np.bincount(x, minlength=9))
+        w[0] = 1
+        counts, total, written = g(x, w)
+        assert written is w and w[0] == 7
+        want = squares(x, w)
+        assert total.dtype == want[1].dtype
+        np.testing.assert_allclose(counts, want[0], rtol=1e-12)
+        np.testing.assert_allclose(total, want[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8"])
+def test_counts_that_numpy_refuses_are_its_errors(dtype: str) -> None:
+    def written(x: Any, w: Any) -> Any:
+        w[0] = 7
+        return np.bincount(x, minlength=9) + np.ones(9)
+
+    x, w = NUMBERS.astype(dtype), W.copy()
+    f = eq.jit(written)
+    f(x, w)
+    for bad, said in ((-1, "negative"), (9, "broadcast")):
+        w[0], x[7] = 1, bad
+        with pytest.raises(ValueError, match=said):
+            f(x, w)
+        assert w[0] == 1
+
+
+def test_longer_counts_in_a_gradient_are_a_named_error() -> None:
+    f = eq.grad(lambda w, x: (np.bincount(x, w, minlength=4) ** 2).sum())
+    np.testing.assert_array_equal(f(np.ones(3), np.array([1, 2, 2])), [2, 4, 4])
+    said = r"np.bincount: x has an element below 0 or above 3.*\n  at .*test_counting"
+    for bad in (4, -1):
+        with pytest.raises(BoundsError, match=said):
+            f(np.ones(3), np.array([1, 2, bad]))
 
 
 BINS: list[Any] = [

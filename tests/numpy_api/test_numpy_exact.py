@@ -95,3 +95,29 @@ def test_nan_to_num_of_bfloat16_is_finite() -> None:
     """NumPy itself leaves ∞, whose finfo does not know the dtype."""
     x = np.array([np.inf, -np.inf, np.nan], ml_dtypes.bfloat16)
     assert np.isfinite(eq.jit(np.nan_to_num)(x).astype(float)).all()
+
+
+HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("shape", [(130,), (1, 7), (7, 300), (130, 9), (3, 4, 50)])
+@pytest.mark.parametrize("dtype", [*HALVES, np.dtype("f4"), np.dtype("f8")], ids=str)
+def test_running_results_are_made_one_from_the_other(
+    dtype: Any, shape: tuple[int, ...], backend: str
+) -> None:
+    """In NumPy's order; of halves in float32, each rounded once."""
+    rng = np.random.default_rng(len(shape))
+    x = rng.standard_normal(shape).astype(dtype)
+    wide = np.dtype("f4") if dtype in HALVES else dtype
+    for of in (x, x.T, x[..., ::-1]):
+        for ufunc in (np.add, np.multiply):
+            for axis in range(x.ndim):
+
+                def running(x: Any, ufunc: Any = ufunc, axis: int = axis) -> Any:
+                    return ufunc.accumulate(x, axis)
+
+                got = eq.jit(running, backend=backend, options=EXACT)(of)
+                want = ufunc.accumulate(of.astype(wide), axis).astype(dtype)
+                assert got.dtype == dtype
+                assert got.tobytes() == np.ascontiguousarray(want).tobytes()

@@ -210,6 +210,42 @@ def test_an_index_out_of_bounds_is_numpys_error(bad: int, threads: int) -> None:
                 assert g.shape == w.shape
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u1"])
+@pytest.mark.parametrize("bad", [3, 5, 100, -4, -6, -100])
+def test_an_index_that_is_always_out_of_bounds_is_numpys_error(
+    bad: int, dtype: str
+) -> None:
+    """Its limits are known, and none of it is an element."""
+    if bad < 0 and dtype == "u1":
+        return
+    x, i = np.arange(12.0).reshape(3, 4), np.zeros(5, dtype)
+    always = np.array(bad, dtype)
+    fs: list[Callable[[Any, Any], Any]] = [
+        lambda x, i: x[i * 0 + always],
+        lambda x, i: np.take(x, np.maximum(np.minimum(i, always), always), 0) + 1,
+        lambda x, i: x[(i * 0)[0] + always],
+        lambda x, i: np.take_along_axis(x, (i[:3, None] * 0 + always), 0),
+    ]
+    for f in fs:
+        with pytest.raises(IndexError):
+            f(x, i)
+        for backend in ("native", "numpy"):
+            with pytest.raises(IndexError):
+                eq.jit(f, backend=backend)(x, i)
+
+    def adds(x: Any, i: Any) -> None:
+        np.add.at(x, i * 0 + always, 1)
+
+    def sets(x: Any, i: Any) -> None:
+        x[i * 0 + always] = 1
+
+    for f in (adds, sets):
+        for backend in ("native", "numpy"):
+            with pytest.raises(IndexError):
+                eq.jit(f, backend=backend)(x, i)
+            same_bits(x, np.arange(12.0).reshape(3, 4))
+
+
 def test_a_jit_raises_it_from_every_entry() -> None:
     f = eq.jit(lambda v, i: np.take(v, i, axis=0) + 1, options=Options(threads=1))
     x, good, bad = np.ones((4, 3), np.float32), np.array([0, -1]), np.array([0, 4])
