@@ -47,7 +47,7 @@ class Shape:
 
 def shape_of(nest: Nest, host: Host) -> Shape:
     """How ``nest`` is cut."""
-    width = lanes(nest, host)
+    width = _no_longer_than_a_row(nest, lanes(nest, host), host)
     most = max((len(p.body) for p in nest.passes), default=0)
     heavy, vectors = most > host.tuning.light_statements, host.tuning.unroll
     unroll = 1 if heavy else vectors
@@ -71,6 +71,16 @@ def shape_of(nest: Nest, host: Host) -> Shape:
     apart = width * unroll if nest.vertical else 1
     keeps = sum(aligned(d.itemsize * n * apart) for d, n in nest.keeps)
     return Shape(width, unroll, units, keeps)
+
+
+def _no_longer_than_a_row(nest: Nest, width: int, host: Host) -> int:
+    """``width``, or for a map of shorter rows through which vectors do not run on the
+    power of 2 that fits in a row: two such vectors that overlap fill it."""
+    if nest.vertical or not is_map(nest) or stretch(nest, host) is not None:
+        return width
+    (p,) = nest.passes
+    row = p.loops[-1].size if p.loops else width
+    return min(width, 1 << max(row.bit_length() - 1, 0))
 
 
 def is_wide(nest: Nest) -> bool:

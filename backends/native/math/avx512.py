@@ -60,7 +60,11 @@ def _wide(
 
 def looked_up(x: EmittedValue, table: Sequence[float]) -> EmittedValue:
     """The entry of a ``table`` of 16 numbers that the low 4 bits of these integers
-    name."""
+    name.
+
+    What fills up shorter vectors is undefined: where it is the last lane, LLVM 22 puts
+    the first of two lanes in the place of both.
+    """
     assert len(table) == 16
 
     def write(index: EmittedValue) -> EmittedValue:
@@ -79,21 +83,25 @@ def looked_up(x: EmittedValue, table: Sequence[float]) -> EmittedValue:
         full = declared(index.b, f"llvm.x86.avx512.{name}", types, kind)
         return index.of(index.b.call(full, args))
 
-    return in_parts(write, (512,), x)
+    return in_parts(write, (512,), x, filled=False)
 
 
 def in_parts(
-    write: Callable[..., EmittedValue], sizes: Sequence[int], *values: EmittedValue
+    write: Callable[..., EmittedValue],
+    sizes: Sequence[int],
+    *values: EmittedValue,
+    filled: bool = True,
 ) -> EmittedValue:
     """``write`` of values of any length, where it can be written for vectors of
-    ``sizes`` bits alone: the shorter ones are filled up and the longer ones are cut."""
+    ``sizes`` bits alone: the longer ones are cut, and the shorter ones lengthened by
+    their last lane, or if not ``filled`` by what is undefined."""
     first = values[0]
     lanes, bits = first.lanes or 1, first.format.bits
     if first.lanes and lanes * bits in sizes:
         return write(*values)
     size = next((s for s in sizes if s >= lanes * bits), sizes[-1]) // bits
     parts = [
-        write(*(v.of(_lanes(v, start, size)) for v in values)).value
+        write(*(v.of(_lanes(v, start, size, filled)) for v in values)).value
         for start in range(0, lanes, size)
     ]
     b = first.b
@@ -112,15 +120,17 @@ def in_parts(
     return first.of(whole)
 
 
-def _lanes(v: EmittedValue, start: int, count: int) -> ir.Value:
-    """``count`` lanes from ``start`` on, the last one repeated."""
+def _lanes(v: EmittedValue, start: int, count: int, filled: bool) -> ir.Value:
+    """``count`` lanes from ``start`` on, beyond the last one that one, or undefined."""
+    x = v.value
     if v.lanes is None:
         none = ir.Constant(ir.VectorType(v.element, 1), ir.Undefined)
-        one = v.b.insert_element(none, v.value, I32(0))
-        return v.b.shuffle_vector(one, one, _places([0] * count))
-    last = v.lanes - 1
-    places = _places(min(start + i, last) for i in range(count))
-    return v.b.shuffle_vector(v.value, v.value, places)
+        x = v.b.insert_element(none, x, I32(0))
+    lanes = x.type.count
+    beyond = lanes - 1 if filled else lanes  # the first of what is undefined
+    places = (i if i < lanes else beyond for i in range(start, start + count))
+    undefined = ir.Constant(x.type, ir.Undefined)
+    return v.b.shuffle_vector(x, undefined, _places(places))
 
 
 def _places(places: Iterable[int]) -> ir.Constant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import families
@@ -32,6 +33,7 @@ from bench.mathematics.ulp import SCIPY, reference, ulps
 from eqsat.backends.native.math import FUNCTIONS
 from eqsat.backends.numpy import interpret
 from eqsat.ops.pointwise import cast
+from eqsat.ops.view import permute
 from eqsat.support.errors import EqsatError
 from eqsat.terms.op import Op
 
@@ -100,6 +102,33 @@ def pointwise(
 @given(seeds, lengths, layouts, parts)
 def test_pointwise_ops(name: str, seed: int, n: int, layout: str, part: slice) -> None:
     pointwise(name, seed, [(2, n), (2, n)], layout, part)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_ops_of_short_rows(name: str) -> None:
+    """Rows shorter than vectors, through which these do not run on: windows of larger
+    arrays, elements that lie apart, and columns that become rows."""
+    op, rng = Op.registry[name], np.random.default_rng(1)
+    count = len(op.params)
+    dtypes = [d for d in admitted(name) if d in FLOATS] or admitted(name)[-1:]
+    arrays, turned = [], []
+    for d, n in product(dtypes, range(1, 10)):
+        for layout in ("window", "strided"):
+            shapes = [(3, n)] * count
+            made = families.arguments(name, rng, shapes, d)
+            arrays += [laid(a, layout) for a in made]
+        turned += families.arguments(name, rng, [(n, 5)] * count, d)
+
+    def each(*xs: Any) -> Any:
+        beside, across = xs[: len(arrays)], xs[len(arrays) :]
+        rows = [permute(x, (-1, -2)) for x in across]
+        return families.each_of(op, count)(*beside, *rows)
+
+    program = program_of(each, *arrays, *turned)
+    got, _ = run(program, [*arrays, *turned])
+    for g, root in zip(got, program.roots, strict=True):
+        right(name, g, interpret(root.args, [*arrays, *turned]))
 
 
 @pytest.mark.slow
