@@ -6,7 +6,8 @@ rows by columns that lie tile after tile, ``pairs`` those of bfloat16, ``line`` 
 order that these read, ``back`` results into that of memory. ``gather`` does so for
 what is under the kernels of a convolution; ``stencil`` is the convolution of one
 channel, which ``border`` puts zeros around, ``slide`` that of a large kernel, ``taps``
-that of few places, with sums in lanes that ``fold`` adds. ``reach`` and ``finite`` tell
+that of few places, with sums in lanes that ``fold`` adds, ``lanes`` that of a kernel in
+each lane. ``reach`` and ``finite`` tell
 which columns of masked scores count.
 """
 
@@ -18,8 +19,16 @@ from llvmlite import ir
 from ..loop_ir import (
     DType,
 )
+from .convolutions import (
+    Lanes,
+    LanesBlock,
+    Slides,
+    Stencil,
+    Taps,
+    TapsBlock,
+    Windows,
+)
 from .convolutions import SlideBlock as Sums
-from .convolutions import Slides, Stencil, Taps, TapsBlock, Windows
 from .machine import Host
 from .math import VOID
 from .products import Order, Pairs, Reaches, Tiles, Vectors, signature
@@ -50,6 +59,8 @@ def text_of(name: str, host: Host) -> str:
     elif kind in ("taps", "fold"):
         sums = Taps(*given)
         sums.taps(TapsBlock.of(*rest)) if kind == "taps" else sums.fold()
+    elif kind == "lanes":
+        Lanes(*given).lanes_of(LanesBlock.of(*rest))
     elif kind == "stencil":
         Windows(*given).stencil(Stencil.of(*rest))
     elif kind == "slide":

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import conv_plan
+    from . import conv_plan, kernel_lanes
     from .conv_calls import ImageCalls
+    from .kernel_lane_calls import LaneCalls
+    from .lanes_code import Lanes, LanesBlock
     from .large_kernel_calls import LargeKernelCalls
     from .large_kernels import ImageBlocks
     from .slide_code import SlideBlock, Slides

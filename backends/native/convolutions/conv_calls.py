@@ -43,6 +43,8 @@ class Strip:
     image: ir.Value
     apart: int
     """Elements from row to row."""
+    plane: int
+    """Elements from channel to channel."""
     out: ir.Value
     """The first place, of the first kernel."""
     rows: ir.Value
@@ -180,7 +182,7 @@ class ImageCalls:
 
     # -- images with zeros around them -------------------------------------------------
 
-    def _strip(
+    def strip(
         self, p: Convolution, y: ir.Value, out: ir.Value, part: ThreadPart
     ) -> Strip:
         """What a part reads of an image, brought into its scratch memory."""
@@ -197,20 +199,20 @@ class ImageCalls:
         under = b.add(b.mul(rows, I64(sh)), I64(reach - sh))
         before = b.sub(I64(w.padding[1]), b.mul(left[0], I64(sw)))
         name = name_of("border", p.dtype, p.y.dtype.name)
+        plane = padded_strips.plane(p, self.host, part.columns)
         with loop(b, I64(0), I64(p.channels), 1) as c:
             image = self.calls.at(p.y.dtype, y, (c, p.at[1].strides[-2]))
-            plane = padded_strips.plane(p, self.host, part.columns)
             room = self.calls.at(p.dtype, part.scratch, (c, plane))
             args = [image, p.at[1].strides[-1], *w.image, room, apart]
             self.calls.call(name, [*args, first, under, before])
         to = self.calls.at(p.dtype, out, (top[0], w.places[1]), (left[0], 1))
-        return Strip(part.scratch, apart, to, rows, across)
+        return Strip(part.scratch, apart, plane, to, rows, across)
 
     def _stencil(
         self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         x, y, out = pointers
-        of = self._strip(p, y, out, part)
+        of = self.strip(p, y, out, part)
         name = name_of("stencil", p.dtype, conv_plan.stencil(p, how))
         lead, apart = (p.at[which].strides[-2] for which in (2, 0))
         with loop(self.b, I64(0), part.count, 1) as k:
@@ -222,7 +224,7 @@ class ImageCalls:
         self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
         x, y, out = pointers
-        of, way = self._strip(p, y, out, part), few_kernels.way(p, self.host)
+        of, way = self.strip(p, y, out, part), few_kernels.way(p, self.host)
         b, (sh, sw), across = self.b, p.window.stride, p.window.places[1]
         sums = few_kernels.sums(p, way, self.host, part.columns)
         in_image, in_kernel = sums.apart

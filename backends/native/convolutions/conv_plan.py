@@ -1,6 +1,8 @@
 """How convolutions are computed: as products with panels of what is under the kernels,
 which each thread gathers for some columns at a time, or kernels of one channel as they
 are, small ones written out, others of few kernels in loops (:mod:`.few_kernels`).
+Constant kernels have a lane each where that leaves fewer lanes empty, or saves
+gathering (:mod:`.kernel_lanes`).
 
 Larger kernels that read each row of an image where it lies, with zeros between rows,
 are not faster than panels, though gathering is a seventh of the time of 64 kernels:
@@ -27,7 +29,7 @@ from ...loop_ir import (
 from ..loops import is_map
 from ..machine import COMMON, Host, MemoryRef
 from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile
-from . import few_kernels, few_places, large_kernels, padded_strips
+from . import few_kernels, few_places, kernel_lanes, large_kernels, padded_strips
 from .window_code import Stencil
 
 MOST_STRIDE = 32
@@ -55,9 +57,10 @@ def check(p: Convolution) -> None:
 
 
 def cut(
-    p: Convolution, host: Host, threads: int
+    p: Convolution, host: Host, threads: int, is_constant: bool = False
 ) -> tuple[Convolution, ConvolutionParts]:
-    """How ``p`` is computed, and as what."""
+    """How ``p`` is computed, and as what; ``is_constant``: whether its kernels are
+    known beforehand."""
     if p.turned and few_places.are_worth_it(p, host):
         of = large_kernels.of_images(p, 1)
         how, rows = few_places.plan(of, host, threads)
@@ -72,6 +75,11 @@ def cut(
     if few_kernels.are_worth_it(p, host):
         how, columns = few_kernels.plan(p, host, threads)
         return p, ConvolutionParts(how, p.sizes[0], columns)
+    lying = is_read_as_it_lies(p, host, p.sizes[1])
+    if is_constant and kernel_lanes.are_worth_it(p, host, lying):
+        how, columns = kernel_lanes.plan(p, host, threads)
+        by_panels = kernel_lanes.in_panels(p, host)
+        return by_panels, ConvolutionParts(how, p.sizes[0], columns)
     return p, _windows(p, host, threads)
 
 

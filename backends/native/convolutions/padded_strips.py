@@ -20,13 +20,19 @@ def parts(p: Convolution, host: Host, threads: int, least: int) -> int:
     the only row."""
     rows, across = p.window.places
     total = across if are_of_columns(p) else rows
-    image = p.channels * lines(p, rows) * line(p, host, across)
-    strip = host.tuning.strip_bytes if p.channels == 1 else host.tuning.image_bytes
-    found = -(-image * p.dtype.itemsize // strip)
+    found = parts_of_memory(p, host)
     planes = p.rows // p.sizes[0]
     if planes < host.tuning.even_parts * threads:
         found = max(found, -(-threads * host.tuning.even_parts // planes))
     return max(min(found, total // least), 1)
+
+
+def parts_of_memory(p: Convolution, host: Host) -> int:
+    """In how many parts an image is, of as much of it as caches keep."""
+    rows, across = p.window.places
+    image = p.channels * lines(p, rows) * line(p, host, across)
+    strip = host.tuning.strip_bytes if p.channels == 1 else host.tuning.image_bytes
+    return -(-image * p.dtype.itemsize // strip)
 
 
 def line(p: Convolution, host: Host, places: int) -> int:
@@ -50,6 +56,8 @@ def longest(p: Convolution, host: Host, parts: int) -> int:
 
 
 def plane(p: Convolution, host: Host, parts: int) -> int:
-    """Elements from channel to channel, where there are so many parts."""
+    """Elements from channel to channel, where there are so many parts: an odd number of
+    vectors, so that channels lie in different sets of a cache."""
     rows = 1 if are_of_columns(p) else -(-p.window.places[0] // parts)
-    return lines(p, rows) * longest(p, host, parts)
+    lanes = tile(host, p.dtype).lanes
+    return (lines(p, rows) * longest(p, host, parts) // lanes | 1) * lanes

@@ -22,7 +22,7 @@ from ...loop_ir import (
     Product,
     Store,
 )
-from ..convolutions import conv_plan
+from ..convolutions import conv_plan, kernel_lanes
 from ..loops import shape_of
 from ..machine import COMMON, Host, MemoryRef
 from ..products import (
@@ -183,11 +183,16 @@ class Grouping:
 
     def _convolved(self, p: Convolution, steps: Sequence[PlanStep]) -> Group:
         """A convolution with what runs for the places of each part of it."""
-        p, cut = conv_plan.cut(p, self.host, self.threads)
         first, *rest = steps
+        x, *others = first.memory
+        is_constant = x.buffer >= self.places.first_constant
+        of, cut = conv_plan.cut(p, self.host, self.threads, is_constant)
+        if cut.plan.kind == "lanes":
+            x = self._in_panels(x, kernel_lanes.panels(p, self.host))
+            first = replace(first, memory=(x, *others))
         after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]
-        inside = (replace(first, piece=p, plan=cut.plan), *after)
-        return Group(inside, p.rows, cut.rows, columns=cut.columns)
+        inside = (replace(first, piece=of, plan=cut.plan), *after)
+        return Group(inside, of.rows, cut.rows, columns=cut.columns)
 
     def _panel(self, p: Product, is_masked: bool) -> int:
         m = p.sizes[0]
@@ -245,10 +250,7 @@ class Grouping:
         panels = gemm_plan.panels(p, self.host, pairs)
         of_panels = gemm_plan.in_panels(p, self.host, pairs)
         if is_constant:
-            pair = y.buffer, panels
-            if pair not in self.panels:
-                self.panels.append(pair)
-            y = MemoryRef(PANELS, self.panels.index(pair))
+            y = self._in_panels(y, panels)
             return replace(step, piece=of_panels, memory=(x, y, out), plan=plan), []
         size = panels.elements * p.dtype.itemsize
         self.temporaries.append(size)
@@ -258,6 +260,13 @@ class Grouping:
         before = Group((PlanStep(packing, (y, packed_y), seconds),))
         step = replace(step, piece=of_panels, memory=(x, packed_y, out), plan=plan)
         return step, [before]
+
+    def _in_panels(self, constant: MemoryRef, panels: Panels) -> MemoryRef:
+        """Where a constant lies in panels."""
+        pair = constant.buffer, panels
+        if pair not in self.panels:
+            self.panels.append(pair)
+        return MemoryRef(PANELS, self.panels.index(pair))
 
     def _follows(self, before: Sequence[PlanStep], step: PlanStep) -> bool:
         """Whether ``step`` can run for the rows that those before it have computed."""

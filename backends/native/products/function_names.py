@@ -20,6 +20,7 @@ BORDERED = (PTR, I64, I64, I64, PTR, I64, I64, I64, I64)
 STENCIL = (PTR, I64, PTR, PTR, I64, I64)
 SLIDE = (PTR, I64, I64, PTR, I64, *[I64] * 6, PTR, I64, I64)
 REACH = (PTR, I64, PTR)
+LANES = (PTR, I64, I64, I64, PTR, I64, PTR, I64, I64, I64, I1)
 TAPS = (PTR, I64, I64, PTR, I64, I64, I64, PTR, I64, I1)
 FOLD = (PTR, PTR, I64, I64, I64)
 FINITE = (PTR, I64, I64, I64, PTR)
@@ -28,7 +29,7 @@ SIGNATURES = {
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
     "slide": SLIDE,
     **dict.fromkeys(("copy", "turn", "back"), MOVED),
-    **{"taps": TAPS, "fold": FOLD},
+    **{"taps": TAPS, "fold": FOLD, "lanes": LANES},
     **{"reach": REACH, "finite": FINITE},
 }
 

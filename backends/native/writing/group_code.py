@@ -18,7 +18,7 @@ from ...loop_ir import (
     Ordering,
     Product,
 )
-from ..convolutions import ImageBlocks, ImageCalls, LargeKernelCalls
+from ..convolutions import ImageBlocks, ImageCalls, LaneCalls, LargeKernelCalls
 from ..factors import Decompositions, lanes_of, write_matrices
 from ..loops import emit_nest, loop, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
@@ -65,6 +65,7 @@ class GroupCode:
         self.factors = Decompositions(code.b, code.module)
         self.own = OwnCalls(code.b, code.module, code.host)
         self.images = ImageCalls(self.own)
+        self.lanes = LaneCalls(self.images)
         self.large_kernels = LargeKernelCalls(self.own)
         self.functions: dict[Nest, ir.Function] = {}
 
@@ -153,7 +154,10 @@ class GroupCode:
         wanted: tuple[ir.Value, ...] = ()
         if isinstance(product, Convolution) and others:
             assert step.plan is not None
-            wanted = self.images.places(product, step.plan, where)
+            if step.plan.kind == "lanes":
+                wanted = self.lanes.places(product, where)
+            else:
+                wanted = self.images.places(product, step.plan, where)
         parts = dict[int, ThreadPart]()
         if g.reach is not None:
             of = self.pointers.of(g.reach.memory), self.pointers.of(g.reach.values)
@@ -187,6 +191,8 @@ class GroupCode:
         assert isinstance(s.piece, Convolution) and s.plan is not None
         if isinstance(s.piece, ImageBlocks):
             self.large_kernels.write(s.piece, s.plan, memory, part)
+        elif s.plan.kind == "lanes":
+            self.lanes.write(s.piece, s.plan, memory, part)
         else:
             self.images.write(s.piece, s.plan, memory, part)
 

@@ -407,3 +407,70 @@ def test_the_second_time_the_code_comes_from_disk(
     for compiled in (first, second):
         (got,) = compiled.run([x])
         right(got, x, w, **attributes())
+
+
+# -- kernels in lanes ------------------------------------------------------------------
+
+
+IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
+    ((1, 300, 7, 7), (70, 300, 3, 3), attributes(padding=ONE)),  # blocks of channels
+    ((2, 512, 6, 6), (100, 512, 1, 1), attributes()),  # a row of places, and an end
+    ((1, 96, 5, 7), (45, 96, 1, 1), attributes()),
+    ((1, 3, 61, 75), (47, 3, 7, 7), attributes((2, 2), (3, 3))),
+    ((2, 20, 13, 27), (48, 20, 3, 5), attributes((1, 2), (1, 2))),
+    ((1, 32, 30, 31), (32, 32, 3, 3), attributes((2, 1), (2, 2), (2, 2))),
+    ((1, 64, 14, 14), (64, 32, 3, 3), attributes(padding=ONE, groups=2)),
+    ((3, 40, 4, 3), (16, 40, 2, 2), attributes()),  # as images lie
+    ((1, 40, 32, 32), (32, 40, 2, 2), attributes()),  # channels in one set of a cache
+    ((1, 64, 60, 14), (32, 64, 3, 3), attributes(padding=(0, 1))),  # parts of images
+    ((1, 700, 5, 5), (64, 700, 1, 1), attributes((2, 2))),
+    ((1, 200, 1, 30), (40, 200, 1, 3), attributes(padding=(0, 1))),
+]
+
+
+@pytest.mark.parametrize("number", range(len(IN_LANES)))
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_kernels_in_lanes(number: int, threads: int, dtype: Any) -> None:
+    shape, kernel, attrs = IN_LANES[number]
+    x, w = draw(number, *shape, dtype=dtype), draw(9, *kernel, dtype=dtype)
+    b = draw(1, kernel[0], 1, 1, dtype=dtype)
+
+    def layers(x: Any, w: Any) -> Any:
+        plain = ops.conv2d(x, w, **attrs)
+        return plain, ops.relu(ops.conv2d(x + 1, w, **attrs) + b)
+
+    plain, after = natively(layers, x, constants=[w], threads=threads)
+    right(plain, x, w, **attrs)
+    y = exact(x + 1, w, WIDE[dtype], **attrs)
+    size = exact(np.abs(x + 1), np.abs(w), WIDE[dtype], **attrs) + np.abs(b)
+    bound = 2 * UNIT[dtype] * (w[0].size + 4) * size
+    near(after, np.maximum(y + b, 0), bound)
+
+
+def test_which_convolutions_have_kernels_in_lanes() -> None:
+    """Those of constant kernels that lose less so than by gathering and empty lanes."""
+    if host().vector_bits < 512:
+        pytest.skip("fewer registers")
+
+    def has_lanes(x: Sizes, w: Sizes, constant: bool = True, **attrs: Any) -> bool:
+        args, fixed = [np.ones(x, F32)], [np.ones(w, F32)]
+        f = eq.jit(lambda *a: ops.conv2d(*a, *(fixed if constant else ()), **attrs))
+        text = f.lower(*args, *([] if constant else fixed)).source("llvm")
+        return "lanes_float32" in text
+
+    assert has_lanes((1, 64, 7, 7), (64, 64, 3, 3), padding=ONE)
+    assert has_lanes((1, 512, 7, 7), (512, 512, 1, 1))
+    assert not has_lanes((1, 64, 7, 7), (64, 64, 3, 3), False, padding=ONE)
+    assert not has_lanes((1, 64, 56, 56), (256, 64, 1, 1))
+    assert not has_lanes((1, 64, 28, 28), (8, 64, 3, 3), padding=ONE)
+
+
+def test_what_lies_beside_an_image_is_in_no_sum() -> None:
+    """Infinite numbers at its edges do not reach what is far from them."""
+    x = np.ones((1, 64, 14, 14), F32)
+    x[0, 3, 0, :] = np.inf
+    w = draw(3, 40, 64, 3, 3)
+    (got,) = natively(lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w])
+    assert np.isfinite(got[:, :, 2:]).all()
+    assert not np.isfinite(got[:, :, :2]).any()

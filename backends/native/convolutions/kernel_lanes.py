@@ -1,0 +1,139 @@
+"""Convolutions with a kernel in each lane: sums of a tile of places by some vectors of
+kernels stay in registers while the kernels, which are constants in panels, run past,
+and each number of the image is read where it lies. Nothing is gathered, and no lane is
+empty because an image has few places, such as 7×7. Sums are brought into the order of
+the result in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd, prod
+
+from eqsat.kernels import packed
+
+from ...loop_ir import (
+    Convolution,
+    Layout,
+)
+from ..machine import Host
+from ..products import CHAIN, LINE, GemmPlan, Panels, TileSpan, padded, spans, tile
+from . import padded_strips
+from .lanes_code import LanesBlock
+
+
+def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
+    """Whether ``p``, whose kernels are constants, is computed so and not with panels of
+    what is under the kernels, or with images that are ``lying`` as such. Compared is
+    how many vectors are multiplied, or could be, for an element of the result."""
+    w, (m, n, k), tuning = p.window, p.sizes, host.tuning
+    lanes = tile(host, p.dtype).lanes
+    is_small = w.kernel[1] <= tuning.lanes_taps and w.area <= CHAIN
+    of_row = padded_strips.are_of_columns(p)
+    if of_row and (n < tiles(p, host)[0] or not is_read_as_it_lies(p, host)):
+        return False
+    if host.vector_bits < 512 or not (is_small and p.channels and m >= lanes):
+        return False
+    of_places = k / lanes * padded(n, lanes) / n
+    gathered = 0.0 if lying else tuning.lanes_gathered[w.stride[1] > 1] * k / m
+    of_kernels = k / lanes * padded(m, lanes) / m
+    return of_kernels + tuning.lanes_turned < of_places + gathered
+
+
+def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int]:
+    """How ``p`` is computed, and in how many parts the rows of places are."""
+    size, rows = p.dtype.itemsize, p.window.places[0]
+    if padded_strips.are_of_columns(p):
+        rows = tiles(p, host)[1]
+    most = padded_strips.parts_of_memory(p, host)
+    if is_read_as_it_lies(p, host):
+        most = -(-p.channels * prod(p.window.image) * size // host.tuning.image_bytes)
+    units = prod(p.batch)
+    if units * most % threads:
+        most = padded(most, threads // gcd(units, threads))
+    parts = max(min(most, rows), 1)
+    image = 0
+    if not is_read_as_it_lies(p, host):
+        image = p.channels * padded_strips.plane(p, host, parts) * size
+    room = padded(image, LINE) + sums_bytes(p, host, parts)
+    return GemmPlan("lanes", "own", room), parts
+
+
+def sums_bytes(p: Convolution, host: Host, parts: int) -> int:
+    """Bytes of the sums of a tile of kernels, for the places of a part."""
+    rows, each = p.window.places
+    if padded_strips.are_of_columns(p):
+        each, rows = tiles(p, host)
+    wide = kernel_spans(p, host)[0].vectors * tile(host, p.dtype).lanes
+    return padded(-(-rows // parts) * each * wide * p.dtype.itemsize, LINE)
+
+
+def is_read_as_it_lies(p: Convolution, host: Host) -> bool:
+    """Whether kernels touch nothing beside an image, whose channels lie in different
+    sets of a cache."""
+    w, apart = p.window, p.at[1].strides[-2] * p.dtype.itemsize
+    spans = zip(w.image, w.kernel, w.places, w.stride, w.dilation, strict=True)
+    inside = all((n - 1) * s + (k - 1) * d < size for size, k, n, s, d in spans)
+    plain = w.padding == (0, 0) and inside and p.y.dtype == p.dtype
+    return plain and apart % host.tuning.set_bytes != 0
+
+
+# -- kernels ---------------------------------------------------------------------------
+
+
+def panels(p: Convolution, host: Host) -> Panels:
+    """How the kernels of ``p`` are brought into panels."""
+    m, _, k = p.sizes
+    at, shape = p.at[0], tile(host, p.dtype)
+    kept = tuple(b if s else 1 for b, s in zip(p.batch, at.strides, strict=False))
+    *batch, apart, along = at.strides
+    turned = Layout((*batch, along, apart), at.offset)
+    return Panels(kept, (k, m), turned, shape.vectors, shape.lanes, p.dtype.name)
+
+
+def in_panels(p: Convolution, host: Host) -> Convolution:
+    """``p`` with its kernels in panels, without their offset."""
+    m, _, k = p.sizes
+    kept = panels(p, host).kept
+    steps = packed((*kept, k * padded(m, tile(host, p.dtype).lanes)))[:-1]
+    strides = [s if b > 1 else 0 for b, s in zip(kept, steps, strict=True)]
+    at = Layout((*strides, 0, 0)), *p.at[1:]
+    return replace(p, x=replace(p.x, dtype=p.dtype), at=at)
+
+
+def kernel_spans(p: Convolution, host: Host) -> list[TileSpan]:
+    """Kernels by the widths of their tiles."""
+    return spans(p.sizes[0], tile(host, p.dtype))
+
+
+def channels(p: Convolution) -> int:
+    """Channels whose products are summed one after the other."""
+    most = max(CHAIN // p.window.area, 1)
+    return -(-p.channels // -(-p.channels // most))
+
+
+# -- places ----------------------------------------------------------------------------
+
+
+def blocks(
+    p: Convolution, host: Host, vectors: int
+) -> Iterator[tuple[LanesBlock, int]]:
+    """Tiles of a row of places, beside so many vectors of kernels, and how many of each
+    follow each other: as even as can be."""
+    w, across = p.window, p.window.places[1]
+    most = min(host.tuning.lanes_sums // vectors, host.tuning.lanes_places)
+    count = -(-across // most)
+    width, more = divmod(across, count)
+    rows = max(most // across, 1)
+    step, apart = w.stride[1], w.dilation[1]
+    for wide, tiles in ((width + 1, more), (width, count - more)):
+        if tiles:
+            yield LanesBlock(rows, wide, vectors, w.kernel, step, apart), tiles
+
+
+def tiles(p: Convolution, host: Host) -> tuple[int, int]:
+    """Places of a tile of the only row of an image, whatever the vectors of kernels,
+    and how many tiles there are: those with fewest places that count twice."""
+    n, most = p.sizes[1], host.tuning.lanes_sums // tile(host, p.dtype).vectors
+    wide = min(range(most, most // 2, -1), key=lambda each: -(-n // each) * each)
+    return wide, -(-n // wide)
