@@ -24,6 +24,8 @@ from eqsat.support.errors import EqsatError
 PREFIX = "unseen/"
 LARGEST = 1 << 22
 """Elements of the largest value."""
+VAST = 1 << 27
+"""Elements of a value that is not even tried: not every machine has the memory."""
 SORTED = 1 << 19
 """Elements of the largest value that is sorted."""
 PRODUCT = 1 << 30
@@ -173,6 +175,8 @@ class _Drawing:
         output = f"v{sum(v.startswith('v') for v in self.values)}"
         filled: dict[str, str] = {"o": output, "x": self.last}
         text = re.sub(r"\{(\w+)\}", lambda m: self._filled(m[1], x, filled), line)
+        if re.search(r"outer|None, :", line) and x.size * x.shape[-1] > VAST:
+            return family, None
         return family, text if "{o}" in line else f"{output} = {text}"
 
     def _filled(self, what: str, x: Any, filled: dict[str, str]) -> str:
