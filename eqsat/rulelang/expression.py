@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from eqsat.support import RuleError
 from eqsat.terms import AttrVar, Traced
 
@@ -65,6 +67,43 @@ class Arithmetic(AttrVar):
 
     def __neg__(self) -> Any:
         return self._join("-", -0.0 if self.kind == "float" else 0, self)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        if any(isinstance(i, Traced) for i in inputs):
+            return NotImplemented
+        symbol = _SYMBOLS.get(ufunc)
+        if symbol is None or method != "__call__" or kwargs:
+            raise _no_number(f"np.{ufunc.__name__}", self)
+        return self._join(symbol, *inputs)
+
+    def __pow__(self, o: Any) -> Any:
+        raise _no_number("**", self)
+
+    def __rpow__(self, o: Any) -> Any:
+        raise _no_number("**", self)
+
+    def __abs__(self) -> Any:
+        raise _no_number("abs", self)
+
+    def __float__(self) -> Any:
+        raise _no_number("float", self)
+
+
+_SYMBOLS: dict[np.ufunc, str] = {
+    **{np.add: "+", np.subtract: "-", np.multiply: "*"},
+    **{np.true_divide: "/", np.floor_divide: "//", np.remainder: "%"},
+}
+"""The functions of NumPy that rules compute of numbers."""
+
+
+def _no_number(what: str, value: Any) -> RuleError:
+    return RuleError(
+        f"{what} of {value}, a number that is not known when the rule is built: rules "
+        "compute + - * / // and % of numbers\n  make it a parameter that is an array, "
+        "or, where the signature names all axes, np.full_like(x, a)"
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 import gc
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
@@ -171,6 +172,9 @@ _OWN = LIBRARIES - sys.stdlib_module_names
 _GENERATED = ("<frozen ", "<__array_function__", "<eqsat ")
 """How the names of files begin that nobody has written."""
 
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
+"""Folders that packages are installed in, of whatever environment."""
+
 
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
@@ -182,6 +186,8 @@ def _is_library(module: object, file: str = "") -> bool:
     """Whether code or a module is of a library, whose names nobody changes."""
     top = str(module).partition(".")[0]
     if top in LIBRARIES or file.startswith(_library_folders()):
+        return True
+    if _INSTALLED.search(file):  # of a user, of the system, on PYTHONPATH
         return True
     return file == "<string>" and top.startswith("namedtuple_")  # written by Python
 

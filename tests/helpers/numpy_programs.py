@@ -231,7 +231,18 @@ def _scales(text: str, held: dict[str, Any]) -> bool:
     return found is not None and not all(np.ndim(held[n]) for n in found.groups())
 
 
-_DEPARTURES = (_meets_in_float, _is_cut, _scales)
+def _adds_floats(text: str, held: dict[str, Any]) -> bool:
+    """Whether a product of integers, one of them unsigned, is one of float64: an order
+    of additions that rounds."""
+    found = re.match(r"(?:np\.dot\()?(\w+)(?: @|,) (\w+)\.T", text)
+    if found is None:
+        return False
+    dtypes = [np.asarray(held[n]).dtype for n in found.groups()]
+    both = np.result_type(*dtypes)
+    return both.kind == "f" and all(d.kind in "iub" for d in dtypes)
+
+
+_DEPARTURES = (_meets_in_float, _is_cut, _scales, _adds_floats)
 
 
 def _is_sized(value: Any) -> bool:

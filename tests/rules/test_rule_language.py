@@ -6,6 +6,7 @@ them and runs each on a program that it rewrites.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 import eqsat as eq
+from eqsat import rule
 from eqsat.ops import concatenate, conv2d, exp, gelu, log_softmax
 from eqsat.ops.view import reshape_op, slice_op, transpose_op
 from eqsat.rulelang.condition import at_least, at_most, equal, nonzero, same_shape
+from eqsat.support import RuleError
 from eqsat.terms.op import Ints
 
 RULES = eq.load_rules(
@@ -383,3 +386,35 @@ def test_a_condition_of_the_wrong_thing_is_an_error_of_the_rule(name: str) -> No
     with pytest.raises(eq.RuleError) as caught:
         eq.rule("...", where=where, name="mine")(sides)
     assert said in str(caught.value) and "rule 'mine'" in str(caught.value)
+
+
+NOT_COMPUTED: dict[str, Callable[[Any], Any]] = {
+    "np.sqrt": np.sqrt,
+    r"\*\*": lambda a: a**2,
+    "abs": abs,
+    "float": math.sqrt,
+    "np.maximum": lambda a: np.maximum(a, 1.0),
+    "np.add": lambda a: np.add.reduce(a),
+}
+
+
+@pytest.mark.parametrize("name", NOT_COMPUTED)
+def test_what_a_rule_cannot_compute_of_a_number_is_said(name: str) -> None:
+    said = f"{name} of a, a number that is not known when the rule is built"
+
+    def wrong(x: Any, a: float) -> Any:
+        return x * a, x * NOT_COMPUTED[name](a)
+
+    with pytest.raises(RuleError, match=said):
+        rule("... n")(wrong)
+
+
+def test_functions_of_numpy_are_operators_of_numbers() -> None:
+    def right(x: Any, a: float) -> Any:
+        return (x * a) / 4.0, np.multiply(np.true_divide(a, 4.0), x)
+
+    def by_operators(x: Any, a: float) -> Any:
+        return (x * a) / 4.0, (a / 4.0) * x
+
+    found, same = (rule("... n")(f) for f in (right, by_operators))
+    assert str(found).partition(":")[2] == str(same).partition(":")[2]

@@ -790,3 +790,51 @@ def test_choose_of_a_number_that_is_no_choice() -> None:
     for wrong in (-1, 2):
         with pytest.raises((ValueError, IndexError)):
             f(np.array([0, wrong]), X[:2])
+
+
+LISTS: list[Callable[[Any, Any], Any]] = [
+    lambda x, y: np.logical_or.reduce([x > 0, y < -1]),
+    lambda x, y: np.logical_and.reduce((x > 0, x > y, y < 1)),
+    lambda x, y: np.maximum.reduce([x, y, [0, 1, 2, 3]]),
+    lambda x, y: np.add.reduce([[x[0], y[1]], [x[2], 1]], axis=1, keepdims=True),
+    lambda x, y: np.minimum.accumulate([x, y, -x]),
+    lambda x, y: np.multiply.outer([x[0], 2.5], y),
+    lambda x, y: np.exp([x[0], y[1], 2]),
+    lambda x, y: np.hypot([x, y], [y[0], x[0], 1, 2]),
+    lambda x, y: np.arctan2(*[x, y]),
+    lambda x, y: np.sqrt((x**2, y**2), dtype="f4"),
+    lambda x, y: np.divmod([x[0], 3.0], 0.75)[1],
+    lambda x, y: functools.reduce(np.maximum, [x, y, -x]),
+    lambda x, y: [f([x[0], y[0]]) for f in (np.sin, np.floor)][1],
+    lambda x, y: x * isinstance(np.exp, np.ufunc) + {np.add: 2}[np.add],
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("k", range(len(LISTS)))
+def test_ufuncs_take_lists_of_traced_values(k: int, dtype: str) -> None:
+    f, x = LISTS[k], np.array([1, -2, 3, 4]).astype(dtype)
+    y = np.array([-3, 2, 0, 5]).astype(dtype)
+    want, got = f(x, y), eq.jit(f)(x, y)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_list_of_unequal_shapes_is_numpys_error() -> None:
+    def ragged(x: Any) -> Any:
+        return np.maximum.reduce([x, x[0]])
+
+    for f in (ragged, eq.jit(ragged)):
+        with pytest.raises(ValueError, match="shape"):
+            f(np.ones(3))
+
+
+def test_a_list_of_indices_stays_a_list() -> None:
+    def adds(x: Any) -> Any:
+        y = np.zeros((2, 3))
+        np.add.at(y, ([0, 1], [2, 2]), x[0])
+        np.add.at(y, ([0, 0], 0), [x[1], 3])
+        return y
+
+    x = np.array([1.5, 2.0])
+    np.testing.assert_array_equal(eq.jit(adds)(x), adds(x))

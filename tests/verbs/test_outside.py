@@ -3,7 +3,9 @@ is made again. Each case is run beside the function itself."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -258,3 +260,17 @@ def test_what_nothing_can_watch_is_named(setup: str, returned: str, name: str) -
     names = case(setup, returned)
     with pytest.warns(eq.StaleWarning, match=f"'f' reads {name}, and nothing tells"):
         eq.jit(names["f"])(X)
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_packages_of_other_environments_are_libraries(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a user, of the system, and on ``PYTHONPATH``."""
+    place = tmp_path / folder
+    place.mkdir()
+    text = "import os\n\ndef twice(x):\n    return x * (2 + 0 * len(os.environ))\n"
+    (place / f"lent_{folder[:4]}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(place)
+    lent = importlib.import_module(f"lent_{folder[:4]}")
+    assert same(eq.jit(lambda x: lent.twice(x) + 1)(X), X * 2 + 1)
