@@ -102,9 +102,7 @@ class _Ufunc(_Other):
     """A ufunc that takes lists of traced values too, as NumPy takes lists of numbers:
     ``np.maximum.reduce([x, y])``."""
 
-    @property
-    def __class__(self) -> type[np.ufunc]:  # type: ignore[override]
-        return np.ufunc
+    __class__ = property(lambda self: np.ufunc)  # type: ignore[assignment]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*map(_gathered, args), **kwargs)
