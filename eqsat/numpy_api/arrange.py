@@ -269,6 +269,11 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
         number = number % len(parts)
     else:  # no number counts from the end
         number = ops.where(number < 0, len(parts), number)
+        if isinstance(a, Traced):
+            a.leaves_to_numpy(
+                f"np.choose: a has an element below 0 or above {len(parts) - 1}, "
+                f"expected one of {counted(len(parts), 'choice')}{at(caller_line())}"
+            )
     joined = stack(parts)
     return take_along_axis(joined, ops.expand_dims(number, 0), 0)[0]
 

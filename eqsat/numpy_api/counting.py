@@ -58,7 +58,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
             )
     size = _length(x, known, most, minlength)
     if known is None and (least < 0 or most >= size) and shape(x) != (0,):
-        x.leaves_open(
+        x.leaves_to_numpy(
             f"np.bincount: x has an element below 0 or above {size - 1}, expected 0 to "
             f"{size - 1}, below minlength={size}{at(caller_line())}"
         )

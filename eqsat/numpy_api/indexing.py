@@ -176,9 +176,9 @@ def _whole_axes(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
     count = sum(1 for k in items if k is not None and k is not Ellipsis)
     places = [i for i, k in enumerate(items) if k is Ellipsis]
     if len(places) > 1:
-        raise ShapeError(f"an index has more than one `...`{at(caller_line())}")
+        raise BoundsError(f"an index has more than one `...`{at(caller_line())}")
     if count > len(shape):
-        raise ShapeError(
+        raise BoundsError(
             f"{counted(count, 'index')} for an array of {counted(len(shape), 'axis')}, "
             f"shape {tuple(shape)}"
             f"{at(caller_line())}"

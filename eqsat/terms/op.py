@@ -139,11 +139,12 @@ class Traced:
             f"data{at(caller_line())}"
         )
 
-    def leaves_open(self, what: str) -> None:
-        """Note for which of its values NumPy makes a longer result than is recorded."""
+    def leaves_to_numpy(self, what: str) -> None:
+        """Note for which of its values NumPy does otherwise than is recorded, where a
+        program raises an IndexError."""
         term = getattr(self, "term", None)
         if term is not None:
-            term.graph.open_lengths.append(what)
+            term.graph.left_to_numpy.append(what)
 
     def settled(self) -> Any:
         """The value itself, or the array of NumPy that it is known to be now."""

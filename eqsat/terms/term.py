@@ -129,9 +129,9 @@ class TermGraph:
         self.float_errors: dict[str, object] | None = None
         """What NumPy did on floating-point errors where a function is traced; None
         elsewhere."""
-        self.open_lengths: list[str] = []
-        """Of which values NumPy would make longer results than the terms have; the
-        program raises an IndexError for those."""
+        self.left_to_numpy: list[str] = []
+        """For which values the program raises an IndexError where NumPy does otherwise,
+        such as a longer result."""
 
     def node(
         self,

@@ -102,7 +102,7 @@ class _Ufunc(_Other):
     """A ufunc that takes lists of traced values too, as NumPy takes lists of numbers:
     ``np.maximum.reduce([x, y])``."""
 
-    __class__ = property(lambda self: np.ufunc)  # type: ignore[assignment]
+    __class__ = property(lambda self: np.ufunc)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*map(_gathered, args), **kwargs)

@@ -135,15 +135,15 @@ class Trace:
     def as_written(
         self, fn: Callable[..., Any], call: Arguments, error: IndexError
     ) -> Any:
-        """What ``fn`` returns by NumPy, where ``error`` is that of a program whose
-        results may be longer by NumPy. What it wrote to is as it was if it raises an
-        error of its own. Raises ``error`` where the function has no such result.
+        """What ``fn`` returns by NumPy, where ``error`` is that of a program that
+        leaves some values to NumPy. What it wrote to is as it was if it raises an
+        error of its own. Raises ``error`` where nothing is left to NumPy.
         """
-        if not self.graph.open_lengths:
+        if not self.graph.left_to_numpy:
             raise error
         own = isinstance(fn, pytree.Made)  # such as a gradient, of traced arrays alone
         if own or call.kind is not None or call.are_mlx:
-            raise BoundsError(self.graph.open_lengths[0]) from error
+            raise BoundsError(self.graph.left_to_numpy[0]) from error
         inputs = [leaf.given for leaf in call.leaves if not leaf.constant]
         before = [(inputs[i], np.array(inputs[i])) for i in self.writes.places]
         leaves = [leaf.given for leaf in call.leaves]

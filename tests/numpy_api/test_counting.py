@@ -89,6 +89,31 @@ def test_counts_that_numpy_refuses_are_its_errors(dtype: str) -> None:
         assert w[0] == 1
 
 
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("bad", [-1, 2, 70])
+def test_choices_that_are_not_there_are_numpys_error(bad: int, backend: str) -> None:
+    def chosen(i: Any, x: Any) -> Any:
+        x[0] = 5
+        return np.choose(i, [x, 10.0])
+
+    f, i, x = eq.jit(chosen, backend=backend), np.array([0, 1, 1, 0]), np.arange(4.0)
+    np.testing.assert_array_equal(f(i, x), [5, 10, 10, 3])
+    i[2], x[0] = bad, 1
+    for g in (chosen, f):
+        with pytest.raises(ValueError, match="invalid entry in choice array"):
+            g(i, x.copy())
+    with pytest.raises(ValueError, match="invalid entry"):
+        f(i, x)
+    assert x[0] == 1
+
+
+def test_too_many_indices_are_an_index_error() -> None:
+    for f in (lambda x: x[0, 0, 0], lambda x: x[0, 0][0], lambda x: x[..., 0, ...]):
+        for g in (f, eq.jit(f)):
+            with pytest.raises(IndexError):
+                g(np.ones((2, 2)))
+
+
 def test_longer_counts_in_a_gradient_are_a_named_error() -> None:
     f = eq.grad(lambda w, x: (np.bincount(x, w, minlength=4) ** 2).sum())
     np.testing.assert_array_equal(f(np.ones(3), np.array([1, 2, 2])), [2, 4, 4])
