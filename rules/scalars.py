@@ -124,6 +124,24 @@ def power_half(x):
     return power(x, 0.5), sqrt(x)
 
 
+@rule("...", where=lambda x: at_least(x, 0.0))
+def power_quarter(x):
+    """x^¼ = √√x where x ≥ 0."""
+    return power(x, 0.25), sqrt(sqrt(x))
+
+
+@rule("...", where=lambda x: at_least(x, 0.0))
+def power_three_quarters(x):
+    """x^¾ = √x √√x where x ≥ 0."""
+    return power(x, 0.75), sqrt(x) * sqrt(sqrt(x))
+
+
+@rule("...", where=lambda x: at_least(x, 0.0))
+def power_three_halves(x):
+    """x^1½ = x √x where x ≥ 0."""
+    return power(x, 1.5), x * sqrt(x)
+
+
 @rule("...", where=lambda x: at_least(x, 1e-30))
 def power_minus_half(x):
     """x^-½ = 1/√x where x > 0."""

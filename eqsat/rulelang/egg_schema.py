@@ -136,6 +136,8 @@ _LOWER: dict[str, tuple[str, str, str]] = {
     "reshape": ("x a", *_SAME),
     "transpose": ("x a", *_SAME),
     "broadcast_to": ("x a", *_SAME),
+    "slice": ("x a b c", *_SAME),
+    "pad": ("x y a b", "(= l (min (lower x) (lower y)))", "l"),
 }
 
 

@@ -156,3 +156,24 @@ def test_egg_files_compare_sizes(tmp_path: Any) -> None:
         )
         (rule,) = eq.load_rules(file)
         assert fires(rule, lambda x: x + x, X) == holds, text
+
+
+@pytest.mark.parametrize("exponent", [0.25, 0.75, 1.5])
+@pytest.mark.parametrize(
+    "base, known",
+    [
+        (lambda x: (x * x)[1:], True),
+        (lambda x: np.pad(x * x, 1)[:, 2:], True),
+        (lambda x: np.pad(np.abs(x), 1, constant_values=2.0) + 1, True),
+        (lambda x: np.pad(np.abs(x), 1, constant_values=-1.0), False),
+        (lambda x: x[1:], False),
+    ],
+)
+def test_powers_of_what_is_not_negative_are_roots(base, known, exponent):
+    """Parts, and what is padded, have the lower bound of what they are made of."""
+    f = eq.jit(lambda x: np.power(base(x), exponent))
+    x = np.array([[0.0, 2.0, -3.0], [1e-200, -0.0, 1e150]])
+    with np.errstate(all="ignore"):
+        want = f.fn(x)
+    np.testing.assert_allclose(f(x), want, rtol=1e-15)
+    assert ("power(" in str(f.lower(x).source("native"))) != known
