@@ -36,11 +36,15 @@ VERDICTS = {
 )
 @click.option("--markdown", is_flag=True, help="As Markdown.")
 @click.option("--means", is_flag=True, help="The geometric means alone.")
-def table(files: Sequence[Path], markdown: bool, means: bool) -> None:
+@click.option("--short", is_flag=True, help="A row a workload, all threads beside.")
+def table(files: Sequence[Path], markdown: bool, means: bool, short: bool) -> None:
     """Print what `run` found: each workload, then the geometric means."""
     for path in files:
         found = read(path)
-        click.echo(text(found, markdown, means))
+        if short:
+            click.echo(laid_out(short_cells(found), markdown))
+        else:
+            click.echo(text(found, markdown, means))
 
 
 def read(path: Path) -> Record:
@@ -149,6 +153,31 @@ def workload_cells(rows: Sequence[Record], mine: str) -> list[Cells]:
                 "" if memory is None else f"{memory / 2**20:.1f} MiB",
             ]
         )
+    return cells
+
+
+def short_cells(found: Record) -> list[Cells]:
+    """A row a workload, and for each count of threads our time, the best peer, how many
+    times as long that takes, and our share of the limit."""
+    (mine, *_) = candidates(found) or found["peers"]
+    counts = list(dict.fromkeys(row["threads"] for row in found["rows"]))
+    cells = [["workload"]]
+    for threads in counts:
+        cells[0] += [_threads(threads), "best peer", "peer/ours", "of limit"]
+    rows = {(row["workload"], row["threads"]): row for row in found["rows"]}
+    for name in dict.fromkeys(row["workload"] for row in found["rows"]):
+        line = [name]
+        for threads in counts:
+            row = rows.get((name, threads))
+            seconds = median_s(row, mine) if row else None
+            best = best_peer(row) if row else None
+            if row is None or seconds is None:
+                line += ["–"] * 4
+                continue
+            peer, ratio = (best[0], f"{best[1] / seconds:.2f}") if best else ("", "")
+            limit = f"{row['limit_s'] / seconds:.0%} {row['limited_by']}"
+            line += [duration(seconds), peer, ratio, limit]
+        cells.append(line)
     return cells
 
 

@@ -213,6 +213,9 @@ def test_run_table_and_plot_work_together(tmp_path: Path) -> None:
     assert again.stdout == done.stdout
     assert "| softmax/1x64" in run("table", "--markdown", out).output
     assert "softmax/1x64" not in run("table", "--means", out).output
+    head, row = run("table", "--short", out).output.splitlines()
+    assert head.split("  ")[0] == "workload" and "1 thread" in head
+    assert row.startswith("softmax/1x64") and "numpy" in row
     picture = run("plot", out)
     try:
         import matplotlib  # noqa: F401
