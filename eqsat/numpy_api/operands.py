@@ -14,6 +14,7 @@ from eqsat.support import (
     BoundsError,
     DTypeError,
     EqsatError,
+    RangeError,
     ShapeError,
     TraceError,
     an,
@@ -95,12 +96,14 @@ def stacked(value: Any) -> Any:
 def held(value: Any, dtype: np.dtype[Any], how: str) -> Any:
     """Numbers as NumPy puts them one by one into an array of integers.
 
-    Raises :class:`DTypeError` for numbers that ``dtype`` does not hold.
+    Raises :class:`RangeError` for numbers that ``dtype`` does not hold.
     """
     try:
         found = np.empty(np.shape(value), dtype)
         found[...] = value
-    except (OverflowError, TypeError, ValueError) as error:
+    except OverflowError as error:
+        raise RangeError(f"{how}: {error}{at(caller_line())}") from error
+    except (TypeError, ValueError) as error:
         raise DTypeError(f"{how}: {error}{at(caller_line())}") from error
     return found
 

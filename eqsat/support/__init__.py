@@ -24,6 +24,7 @@ from eqsat.support.errors import (
     OptionError,
     OptionWarning,
     Place,
+    RangeError,
     ReadOnlyError,
     RecompileWarning,
     RuleError,

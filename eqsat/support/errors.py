@@ -54,6 +54,10 @@ class DTypeError(EqsatError, TypeError):
     """A dtype is not supported, or does not fit an op."""
 
 
+class RangeError(DTypeError, OverflowError):
+    """An integer dtype does not hold a number."""
+
+
 class RuleError(EqsatError, ValueError):
     """A rule, or a file of rules, is wrong."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.support import DTypeError, RangeError, TraceError, at, caller_line
 from eqsat.terms.op import HALF, SCALAR
 from eqsat.terms.term import DType, Term, Weak
 from eqsat.terms.type_rules import BF16, dtype_code, is_complex, is_float
@@ -35,14 +35,14 @@ def dtype_of(who: str, i: int, value: Any) -> DType:
 
 
 def check_range(who: str, value: Any, dtype: np.dtype[Any] | None) -> None:
-    """Raise :class:`DTypeError` for a bare integer that ``dtype`` cannot hold, as NumPy
+    """Raise :class:`RangeError` for a bare integer that ``dtype`` cannot hold, as NumPy
     does."""
     if isinstance(value, Term) and value.op is SCALAR:
         value = value.attrs[0]
     if type(value) is int and dtype is not None and dtype.kind in "iu":
         held = np.iinfo(dtype)
         if not held.min <= value <= held.max:
-            raise DTypeError(
+            raise RangeError(
                 f"{who}: {value} is out of bounds for {dtype}{at(caller_line())}"
             )
 

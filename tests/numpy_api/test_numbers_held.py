@@ -218,3 +218,13 @@ def test_bools_are_refused_where_numpy_refuses_them(f: Any) -> None:
         f(bools)
     with pytest.raises(eq.EqsatError):
         eq.jit(f)(bools)
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_overflow_errors() -> None:
+    def written(x: Any) -> None:
+        x[0] = 300
+
+    for f in (lambda x: x + 300, lambda x: x - -1, written):
+        for g in (f, eq.jit(f)):
+            with pytest.raises(OverflowError):
+                g(np.zeros(3, np.uint8))
