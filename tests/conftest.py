@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,13 @@ _CACHE = tempfile.TemporaryDirectory(prefix="eqsat-tests-")
 os.environ["EQSAT_CACHE_DIR"] = _CACHE.name
 
 _PROGRAMS: pytest.StashKey[Any] = pytest.StashKey()
+_OPS: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
+"""All ops when the tests are known."""
+
+SOURCES = tuple(
+    f"{Path(__file__).resolve().parents[1] / folder}{os.sep}"
+    for folder in ("eqsat", "rules", "backends")
+)
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 """Texts that generated code and listings must equal."""
@@ -83,13 +90,28 @@ def pytest_sessionfinish() -> None:
     made.trim()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    from eqsat.terms.op import Op
+
+    session.config.stash[_OPS] = dict(Op.registry)
     keep_what_is_there()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     if nextitem is not None and item.path != nextitem.path:
+        forget_ops_of_tests(item.config.stash[_OPS])
         keep_what_is_there()
+
+
+def forget_ops_of_tests(known: Mapping[str, Any]) -> None:
+    """What tests draw has no ops of a file that ran before them. Ops of eqsat that are
+    made late stay."""
+    from eqsat.terms.op import Op
+
+    for name, op in [*Op.registry.items()]:
+        code = getattr(op.reference, "__code__", None)
+        if name not in known and code and not code.co_filename.startswith(SOURCES):
+            del Op.registry[name]
 
 
 def keep_what_is_there() -> None:
