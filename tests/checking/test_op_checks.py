@@ -471,6 +471,7 @@ def mine(x):
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPS_WRONG)
 def test_wrong_ops_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

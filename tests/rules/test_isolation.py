@@ -198,14 +198,14 @@ def test_ten_rules_work_beside_a_broken_one(kind: str, tmp_path: Path) -> None:
 
 def test_ten_rules_work_beside_many_broken_ones(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    lines = written(path, some([*BROKEN], 8))
+    lines = written(path, some([*BROKEN], 4))
     fired, caught = used(path)
     assert set(RIGHT) <= fired
     assert sorted(w.lineno for w in caught) == sorted(lines.values())
 
 
 def test_the_check_names_all_that_are_broken(tmp_path: Path) -> None:
-    path, kinds = tmp_path / "mine.py", some([*BROKEN], 8)
+    path, kinds = tmp_path / "mine.py", some([*BROKEN], 4)
     lines = written(path, kinds)
     ask = ["check", str(path), "--json", "--examples", "20"]
     done = CliRunner().invoke(main, ask)
