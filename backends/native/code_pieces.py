@@ -58,6 +58,14 @@ class CodePieces:
         self._noted += self.deadline.spent - before
         return code
 
+    def in_full(self, text: str, code: bytes) -> bytes:
+        """``code`` of a piece that was compiled the quick way, or if there is time left
+        in the end, what is made of its ``text`` in full."""
+        if self.deadline.left <= 0:
+            return code
+        self.quick_lines -= text.count("\n")
+        return self._make(text, self.host, "short")
+
     def note(self, passes: str, functions: int) -> None:
         """So many functions were written and compiled since the last call."""
         now = self.deadline.spent

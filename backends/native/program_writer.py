@@ -322,7 +322,7 @@ class ProgramWriter:
 
     def _steps(self, distinct: Sequence[Group]) -> int:
         """The kinds of groups that there is time for, as functions, in order."""
-        done = 0
+        done, quick = 0, dict[int, str]()
         while done < len(distinct) and self.pieces.has_time():
             passes = self.pieces.passes(len(distinct) - done)
             m = ModuleWriter(f"{self.name}_steps{done}", self.layered, self.arena)
@@ -331,7 +331,11 @@ class ProgramWriter:
                 self._step(m, kind, distinct[kind])
             self._compile(m, passes)
             self.pieces.note(passes, len(some))
+            if passes == "quick":
+                quick[len(self.codes) - 1] = self.pieces.texts[-1]
             done = some.stop
+        for i, text in quick.items() if done == len(distinct) else ():
+            self.codes[i] = self.pieces.in_full(text, self.codes[i])
         return done
 
     def _step(self, m: ModuleWriter, number: int, g: Group) -> None:

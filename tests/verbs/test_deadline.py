@@ -324,3 +324,13 @@ def test_pieces_for_which_there_is_no_time_stay_out_of_the_engine(
     with pytest.warns(eq.BudgetWarning, match="deadline_s=160 ran out"):
         assert np.allclose(f(a), gauss(a), rtol=1e-12)
     assert len(inserted) == 2  # 0.4 of what the search has are for rules
+
+
+def test_what_was_compiled_the_quick_way_is_compiled_in_full_if_time_is_left() -> None:
+    for seconds, want, lines in ((60.0, b"short", 0), (0.0, b"quick", 2)):
+        pieces = CodePieces(
+            host(), Deadline(seconds), lambda text, host, passes: passes.encode()
+        )
+        code = pieces.compiled("a\nb\n", [], "quick")
+        assert pieces.in_full("a\nb\n", code) == want
+        assert pieces.quick_lines == lines
