@@ -80,6 +80,19 @@ def leaky_relu(x: Any, *, alpha: float) -> Any:
     return np.where(x < 0, alpha * x, x)
 
 
+@operator("Elu")
+def elu(x: Any, *, alpha: float) -> Any:
+    """x above 0, else alpha (e^x - 1). What the standard writes out takes 1 from a
+    rounded e^x, which loses the digits of what is near 0."""
+    return np.where(x < 0, alpha * np.expm1(x), x)
+
+
+@operator("Selu")
+def selu(x: Any, *, alpha: float, gamma: float) -> Any:
+    """gamma x above 0, else gamma alpha (e^x - 1)."""
+    return np.where(x < 0, gamma * alpha * np.expm1(x), gamma * x)
+
+
 @operator("Clip", until=10)
 def clip(x: Any, *, min: float, max: float) -> Any:
     """x between two numbers."""

@@ -64,3 +64,39 @@ def test_each_refusal_names_the_node() -> None:
         found, why, _ = outcome(case)
         assert found == "refused"
         assert f"({REFUSED} of " in why and "opset" in why
+
+
+@pytest.mark.parametrize("op", ["Elu", "Celu", "Selu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_exponentials_less_one_keep_the_digits_of_what_is_small(
+    op: str, dtype: str
+) -> None:
+    from onnx import TensorProto, helper
+
+    kind = getattr(
+        TensorProto, {"float64": "DOUBLE", "float32": "FLOAT"}.get(dtype, dtype.upper())
+    )
+    value = [helper.make_tensor_value_info(n, kind, [9]) for n in "xy"]
+    node = helper.make_node(
+        op, ["x"], ["y"], **({"alpha": 2.0} if op != "Selu" else {})
+    )
+    graph = helper.make_graph([node], op, value[:1], value[1:])
+    opsets = [helper.make_opsetid("", 22 if op != "Celu" else 28)]
+    f = eq.from_onnx(helper.make_model(graph, opset_imports=opsets))
+    held = (
+        np.dtype(dtype)
+        if dtype != "bfloat16"
+        else helper.tensor_dtype_to_np_dtype(kind)
+    )
+    x = np.array([-5, -1, -0.3, -1e-2, -1e-3, -1e-6, 0, 0.7, 3]).astype(held)
+    exact = x.astype("f8")
+    alpha, gamma, inner = {
+        "Elu": (2.0, 1.0, 1.0),
+        "Celu": (2.0, 1.0, 2.0),
+        "Selu": (1.67326319217681884765625, 1.05070102214813232421875, 1.0),
+    }[op]
+    want = gamma * np.where(exact < 0, alpha * np.expm1(exact / inner), exact)
+    got = np.asarray(f(x)).astype("f8")
+    unit = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(dtype, np.finfo("f4").eps)
+    least = {"float16": 2.0**-24}.get(dtype, 0.0)
+    assert (np.abs(got - want) <= 3 * unit * np.abs(want) + least).all()
