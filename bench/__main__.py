@@ -22,6 +22,7 @@ from bench.runner.tune import tune
 from bench.standards.array_api import array_api
 from bench.standards.onnx_models import onnx_models
 from bench.standards.onnx_nodes import onnx_nodes
+from bench.standards.onnx_peers import onnx_peers
 from bench.standards.sklearn_calls import sklearn
 from bench.standards.torch_models import torch_models
 
@@ -46,6 +47,7 @@ for command in (
     npbench,
     onnx_models,
     onnx_nodes,
+    onnx_peers,
     random_programs,
     recording,
     sklearn,
