@@ -63,25 +63,11 @@ _OF_SEVERAL = frozenset(
 """Functions that take several arrays in a list."""
 
 
-class _Other:
-    """What stands for a function of NumPy, and counts as the same one."""
+class _Maker:
+    """A function of NumPy that gives known arrays while a function is traced."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__wrapped__, name)
-
-    def __eq__(self, other: object) -> bool:
-        own = other.__wrapped__ if isinstance(other, _Other) else other
-        return bool(self.__wrapped__ is own)
-
-    def __hash__(self) -> int:
-        return hash(self.__wrapped__)
-
-
-class _Maker(_Other):
-    """A function of NumPy that gives known arrays while a function is traced."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__wrapped__
@@ -97,21 +83,15 @@ class _Maker(_Other):
         written = args[:1] if function in WRITES else named.get("out")
         return call(function, args, named, written)
 
-
-class _Ufunc(_Other):
-    """A ufunc that takes lists of traced values too, as NumPy takes lists of numbers:
-    ``np.maximum.reduce([x, y])``."""
-
-    __class__ = property(lambda self: np.ufunc)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*map(_gathered, args), **kwargs)
-
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__wrapped__, name)
-        if name not in ("reduce", "accumulate", "outer", "reduceat"):
-            return found
-        return lambda *args, **kwargs: found(*map(_gathered, args), **kwargs)
+        return getattr(self.__wrapped__, name)
+
+    def __eq__(self, other: object) -> bool:
+        own = other.__wrapped__ if isinstance(other, _Maker) else other
+        return bool(self.__wrapped__ is own)
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
 
 
 class _KeyedMaker:
@@ -278,8 +258,6 @@ class _Attribute:
             return own
         if isinstance(own, type) and not _calls(frame.f_code, frame.f_lasti):
             return own
-        if isinstance(own, np.ufunc):
-            return _Ufunc(own)
         return (_KeyedMaker if self.name in _KEYED else _Maker)(own)
 
     def __set__(self, module: ModuleType, value: Any) -> None:
@@ -331,7 +309,8 @@ def _names() -> Iterator[str]:
     for name in dict.fromkeys(
         [*_OF_NUMBERS, "isscalar", *_NUMBER_TYPES, *_KEYED, *supported, *writes]
     ):
-        if name in vars(np):
+        found = vars(np).get(name)
+        if found is not None and not isinstance(found, np.ufunc):
             yield name
 
 
