@@ -15,14 +15,13 @@ from eqsat.kernels import Device, Program, calibrate
 from eqsat.ops import exp
 from eqsat.trace import flatten_arguments, trace
 
+from .clock import MANY, scaled
 from .lower import NativeProgram
 from .machine import host
 from .runtime import thread_limit
 
 ROUNDS_S = 0.02
 """Seconds for each figure, at least."""
-MANY = 32
-"""Kernels of a program that shows what it takes to start one."""
 SHARED = 1 << 17
 """Elements of an array whose kernels threads share."""
 SIDE = 768
@@ -34,7 +33,7 @@ def measure_core(name: str, default: Device, progress: Callable[[str], None]) ->
     and the start of a kernel on as many threads as the process may use. ``progress`` is
     told what comes next."""
     progress("kernels")
-    call_s = _seconds(_scaled(1), np.ones(16, np.float32))
+    call_s = _seconds(scaled(1), np.ones(16, np.float32))
     progress("products")
     square = np.ones((SIDE, SIDE), np.float32)
     product_s = _seconds(lambda x: x @ x, square) - call_s
@@ -63,22 +62,11 @@ def _launch_s() -> float:
     thread; the cost model has one figure for both, which is as far from either."""
     array = np.ones(SHARED, np.float32)
     threads = thread_limit()
-    small_s = _seconds(_scaled(MANY), np.ones(16, np.float32)) / MANY
+    small_s = _seconds(scaled(MANY), np.ones(16, np.float32)) / MANY
     if threads == 1:
         return small_s
-    alone_s, shared_s = (_seconds(_scaled(MANY), array, n) / MANY for n in (1, threads))
+    alone_s, shared_s = (_seconds(scaled(MANY), array, n) / MANY for n in (1, threads))
     return math.sqrt(small_s * max(small_s, shared_s - alone_s / threads))
-
-
-def _scaled(times: int) -> Callable[[Any], Any]:
-    """A function of so many kernels."""
-
-    def scaled(x: Any) -> Any:
-        for _ in range(times):
-            x = x * 1.5
-        return x
-
-    return scaled
 
 
 def _seconds(

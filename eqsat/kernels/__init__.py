@@ -47,6 +47,7 @@ from eqsat.kernels.fusion_state import (
     refusal,
 )
 from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
+from eqsat.kernels.measured_table import MeasuredTable
 from eqsat.kernels.numpy_calls import between
 from eqsat.kernels.one_kernel import kernel_alone
 from eqsat.kernels.program import Program, show_bytes, show_type

@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeVar
 
 from eqsat.kernels.cost_model import nbytes, read_bytes, shown_bytes, term_flops
 from eqsat.kernels.fusion_state import opened
+from eqsat.kernels.measured_table import MeasuredTable
 from eqsat.ops import (
     VIEWS,
     add_at,
@@ -46,7 +47,7 @@ _V = TypeVar("_V")
 
 
 @dataclass(frozen=True)
-class NumpyCalls:
+class NumpyCalls(MeasuredTable):
     """Seconds of NumPy's functions on one machine.
 
     ``calls``, ``along`` and ``across`` have keys like ``exp float32``, or ``exp any``.
@@ -200,28 +201,12 @@ class NumpyCalls:
                 lines.append(f"  {key}: {call * 1e6:.2f} µs and {each * 1e9:.2f} ns")
         return "\n".join(lines)
 
-    def record(self) -> dict[str, Any]:
-        """The table as plain values; :meth:`of_record` reads it."""
-
-        def short(x: Any) -> Any:
-            if isinstance(x, float):
-                return float(f"{x:.3g}")
-            if isinstance(x, Mapping):
-                return {k: short(v) for k, v in x.items()}
-            return [short(y) for y in x] if isinstance(x, (tuple, list)) else x
-
-        return {k: short(v) for k, v in vars(self).items()}
-
     @classmethod
     def of_record(cls, kept: Mapping[str, Any]) -> NumpyCalls:
         """Raises :class:`ValueError`, :class:`TypeError` or :class:`LookupError` for
         what :meth:`record` does not give."""
-        known = {f.name: kept[f.name] for f in fields(cls)}
-        found = cls(**known)
-        numbers = [*_numbers({k: v for k, v in known.items() if k != "name"})]
+        found = cls(**cls.fields_of(kept))
         tables = found.calls, found.along, found.across, found.products, found.orders
-        if not all(math.isfinite(x) and x >= 0 for x in numbers):
-            raise ValueError("a time or a rate is negative or not finite")
         if not all(ANY in t for t in tables) or not all(found.products.values()):
             raise ValueError("a table lacks what stands for all others")
         return found
@@ -260,16 +245,6 @@ def shipped() -> NumpyCalls:
     """The table of one core of a server with AVX-512 (AMD EPYC)."""
     text = (files(__package__) / "numpy_calls.json").read_text(encoding="utf-8")
     return NumpyCalls.of_record(json.loads(text))
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for x in value:
-            yield from _numbers(x)
-    else:
-        yield float(value)
 
 
 def _has_gaps(term: Term, elements: int) -> bool:

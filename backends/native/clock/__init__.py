@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .measure_rates import measure_rates
+    from .measure_rates import MANY, measure_rates, scaled
     from .native_clock import NativeClock
     from .rates import ClockRates, shipped
 

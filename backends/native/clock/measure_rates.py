@@ -49,7 +49,7 @@ def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
     progress("calls of machine code")
     tiny = np.ones(16, np.float32)
     call_s = _seconds(np.negative, tiny)
-    start_s = (_seconds(_scaled(MANY), tiny) - call_s) / (MANY - 1)
+    start_s = (_seconds(scaled(MANY), tiny) - call_s) / (MANY - 1)
     python_s = calibrate.seconds(lambda: np.negative(tiny))
     entry_s, argument_s, result_s = (part * python_s for part in CALL)
     progress("rows")
@@ -100,7 +100,7 @@ def measure_rates(name: str, progress: Callable[[str], None]) -> ClockRates:
     )
 
 
-def _scaled(times: int) -> Callable[[Any], Any]:
+def scaled(times: int) -> Callable[[Any], Any]:
     """A function of so many kernels."""
 
     def scaled(x: Any) -> Any:

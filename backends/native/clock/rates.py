@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
+
+from eqsat.kernels import MeasuredTable
 
 Sizes = Sequence[tuple[float, float]]
 """Sizes, and the seconds of a byte or of an element of what is so large."""
@@ -17,7 +18,7 @@ ANY = "any"
 
 
 @dataclass(frozen=True)
-class ClockRates:
+class ClockRates(MeasuredTable):
     """Seconds of what machine code is made of, on one core.
 
     Keys are like ``exp float32``; ``remainder number int64`` is by a number that is
@@ -69,27 +70,11 @@ class ClockRates:
     """How many times as long as planned a factorisation takes of matrices with so many
     rows."""
 
-    def record(self) -> dict[str, Any]:
-        """The rates as plain values; :meth:`of_record` reads them."""
-
-        def short(x: Any) -> Any:
-            if isinstance(x, float):
-                return float(f"{x:.3g}")
-            if isinstance(x, Mapping):
-                return {k: short(v) for k, v in x.items()}
-            return [short(y) for y in x] if isinstance(x, (tuple, list)) else x
-
-        return {k: short(v) for k, v in vars(self).items()}
-
     @classmethod
     def of_record(cls, kept: Mapping[str, Any]) -> ClockRates:
         """Raises :class:`ValueError`, :class:`TypeError` or :class:`LookupError` for
         what :meth:`record` does not give."""
-        known = {f.name: kept[f.name] for f in fields(cls)}
-        numbers = _numbers({k: v for k, v in known.items() if k != "name"})
-        if not all(math.isfinite(x) and x >= 0 for x in numbers):
-            raise ValueError("a time or a rate is negative or not finite")
-        found = cls(**known)
+        found = cls(**cls.fields_of(kept))
         tables: list[Mapping[str, Any]] = [found.vectors, found.running, found.products]
         tables += found.orders, found.factors
         if not all(ANY in t for t in tables) or not all(found.products.values()):
@@ -121,13 +106,3 @@ def shipped() -> ClockRates:
     """The rates of one core of a server with AVX-512 (AMD EPYC, Zen 4)."""
     text = (files(__package__) / "rates.json").read_text(encoding="utf-8")
     return ClockRates.of_record(json.loads(text))
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for x in value:
-            yield from _numbers(x)
-    else:
-        yield float(value)
