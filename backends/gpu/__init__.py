@@ -6,5 +6,11 @@ with ``gpu_program.py``.
 
 from .few_row_products import with_sums
 from .generated import Generated, KernelOperand, LibraryCall, Part
-from .gpu_program import layouts_of, parts_of
+from .gpu_program import (
+    layouts_of,
+    maps_of_rows,
+    one_kernel,
+    parts_of,
+    view_layout,
+)
 from .minify import compact

@@ -41,6 +41,13 @@ class Generated:
     def buffers(self) -> tuple[Buffer, ...]:
         return self.nests[0].buffers
 
+    @property
+    def memory(self) -> list[KernelOperand]:
+        """What each buffer is."""
+        places = (*self.source.inputs, *self.source.outputs)
+        held = dict(zip(places, (*self.inputs, *self.outputs), strict=False))
+        return [held[i] for i in sorted(held)]
+
 
 @dataclass(frozen=True)
 class LibraryCall:

@@ -11,6 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from eqsat.kernels import (
+    MAP,
+    ROW,
     Kernel,
     Program,
     View,
@@ -44,6 +46,7 @@ from ..to_loops import (
 from .c_code import Dialect
 from .generated import Generated, KernelOperand, LibraryCall, Part
 from .printing import Source, joined_source, source_of
+from .shared_reads import rows_then_map, with_shared_reads
 from .split_reductions import in_steps
 from .verify import verify
 
@@ -77,6 +80,78 @@ def parts_of(
 
 GivenNest = tuple[Nest, Sequence[KernelOperand]]
 """A nest and what its buffers are."""
+
+
+def maps_of_rows(program: Program) -> dict[Kernel, Kernel]:
+    """Kernels that reduce rows, and the map that reads their results, which nothing
+    else does, and an array that they read."""
+    readers: dict[Term, list[Any]] = {}
+    for step in program.steps:
+        for t in (step.base,) if isinstance(step, View) else step.inputs:
+            readers.setdefault(t, []).append(step)
+    found: dict[Kernel, Kernel] = {}
+    for rows in program.kernels if len(program.kernels) > 1 else ():
+        of = [r for t in rows.results for r in readers.get(t, ())]
+        alone = rows.kind == ROW and not {*rows.results} & {*program.roots}
+        if not alone or len({*of}) != 1 or isinstance(of[0], View):
+            continue
+        (then,) = {*of}
+        shared = {*rows.inputs} & {*then.inputs}
+        if then.kind == MAP and shared and then not in found.values():
+            found[rows] = then
+    return found
+
+
+def one_kernel(
+    rows: Sequence[Part],
+    then: Kernel,
+    dialect: Dialect,
+    layouts: Mapping[Term, Layout],
+    exact: bool = False,
+) -> Generated | None:
+    """One kernel for the parts of a kernel that reduces rows and for the map that reads
+    its results; None where two are as good. ``layouts``: those of all that they
+    read."""
+    try:
+        parts = parts_of(then, dialect, layouts, exact=exact)
+    except Unsupported:
+        return None
+    first, second = _one_nest(rows), _one_nest(parts)
+    if first is None or second is None:
+        return None
+    nests, memory = _over_same([first, second])
+    nest = rows_then_map(nests[0], nests[1], exact)
+    if nest is None:
+        return None
+    nest, memory = _without_unused(nest, memory)
+    source = source_of(nest, [prod(m.shape) for m in memory], dialect)
+    found = _with_memory(source, [nest], memory)
+    if verifying():
+        verify([found], then, layouts)
+    return found
+
+
+def _one_nest(parts: Sequence[Part]) -> GivenNest | None:
+    """The nest of a kernel that is one."""
+    part = parts[0] if len(parts) == 1 else None
+    if not isinstance(part, Generated) or len(part.nests) != 1:
+        return None
+    return part.nests[0], part.memory
+
+
+def _over_same(
+    given: Sequence[GivenNest],
+) -> tuple[list[Nest], Sequence[KernelOperand]]:
+    """Nests over the same buffers, and what these are."""
+    memory = [*dict.fromkeys(m for _, own in given for m in own)]
+    place = {m: i for i, m in enumerate(memory)}
+    out = {m for one in given for m in _written(*one)}
+    buffers = tuple(Buffer(f"b{i}", m.dtype, m in out) for i, m in enumerate(memory))
+    nests = [
+        _moved(nest, {i: place[m] for i, m in enumerate(own)}, buffers)
+        for nest, own in given
+    ]
+    return nests, memory
 
 
 def _found(
@@ -186,17 +261,13 @@ class _Parting:
 
     def _in_one(self, group: Sequence[GivenNest]) -> Generated:
         """Nests that write one result as one kernel."""
-        memory = [*dict.fromkeys(m for _, given in group for m in given)]
-        place = {m: i for i, m in enumerate(memory)}
-        out = {m for nest, given in group for m in _written(nest, given)}
-        buffers = tuple(
-            Buffer(f"b{i}", m.dtype, m in out) for i, m in enumerate(memory)
-        )
-        nests = [
-            _moved(nest, {i: place[m] for i, m in enumerate(given)}, buffers)
-            for nest, given in group
-        ]
-        source = joined_source(nests, [prod(m.shape) for m in memory], self.dialect)
+        nests, memory = _over_same(group)
+        nests = with_shared_reads(nests)
+        sizes = [prod(m.shape) for m in memory]
+        if len(nests) == 1:
+            source = source_of(nests[0], sizes, self.dialect)
+        else:
+            source = joined_source(nests, sizes, self.dialect)
         return _with_memory(source, nests, memory)
 
     def _memory(
@@ -356,12 +427,14 @@ def _as_kernel(
     return kernel, dict(zip(inputs, given, strict=True))
 
 
-def view_layout(term: Term, source: Layout) -> Layout:
-    """The layout of a view of memory that has layout ``source``, in elements."""
+def view_layout(term: Term, source: Layout) -> Layout | None:
+    """The layout of a view of memory that has layout ``source``, in elements; None
+    where a reshape of it is none."""
     op = cast(Op, term.op)
     attrs, (arg,) = op.attr_dict(term), term.args
     strides = strides_of_view(op, attrs, arg.shape, source.strides)
-    assert strides is not None
+    if strides is None:
+        return None
     offset = source.offset
     if op is slice_op:
         lead = arg.ndim - len(attrs["starts"])
@@ -377,5 +450,7 @@ def layouts_of(program: Program) -> dict[Term, tuple[Term, Layout]]:
         if isinstance(step, View):
             (arg,) = step.term.args
             base, layout = found.get(arg, (arg, Layout(packed(arg.shape))))
-            found[step.term] = base, view_layout(step.term, layout)
+            shown = view_layout(step.term, layout)
+            assert shown is not None
+            found[step.term] = base, shown
     return found

@@ -11,7 +11,7 @@ from ..loop_ir import (
 from .c_code import DIALECTS, Dialect, header_of
 from .few_row_products import with_sums
 from .generated import Generated, Part
-from .gpu_program import layouts_of, parts_of
+from .gpu_program import layouts_of, maps_of_rows, one_kernel, parts_of
 
 
 def metal(program: Program) -> str:
@@ -31,8 +31,9 @@ def listing(program: Program, dialect: Dialect) -> str:
     views, written = layouts_of(program), decided(program)
     texts: list[str] = []
     bodies = ""
+    layouts = {t: layout for t, (_, layout) in views.items()}
+    pairs, both = maps_of_rows(program), {}
     for kernel in program.kernels:
-        layouts = {t: views[t][1] for t in kernel.inputs if t in views}
         texts.append("\n".join(f"// {line}" for line in _title(kernel)))
         try:
             exact = kernel.term in written
@@ -40,7 +41,15 @@ def listing(program: Program, dialect: Dialect) -> str:
         except Unsupported as reason:
             texts[-1] += f"\n// by MLX: {reason}"
             continue
-        for part in parts:
+        then = pairs.get(kernel)
+        if then is not None:
+            strict = exact or then.term in written
+            made = one_kernel(parts, then, dialect, layouts, strict)
+            if made is not None:
+                both[then] = [made]
+                texts[-1] += f"\n// in the kernel of {then.name}"
+                continue
+        for part in both.get(kernel, parts):
             texts.append(_part(part))
             bodies += part.source.body if isinstance(part, Generated) else ""
     return "\n\n".join([header_of(dialect, bodies).rstrip(), *texts]) + "\n"

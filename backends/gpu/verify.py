@@ -61,7 +61,7 @@ def verify(
 def _rules(
     part: Generated, layouts: Mapping[Term, Layout], name: str
 ) -> list[Iterator[Broken]]:
-    extents = [_extent(m, layouts) for m in _memory(part)]
+    extents = [_extent(m, layouts) for m in part.memory]
     known = REDUCTIONS | {POWERS}
     rules = [_operands(part, name), *_of_text(part.source, part.buffers, name)]
     rules += [broken_nest(nest, extents, name, known) for nest in part.nests]
@@ -89,13 +89,6 @@ def _joined(source: Source, name: str) -> Iterator[Broken]:
         yield Broken(name, "groups are those of its parts", source.groups, found)
     if {size for _, size in found} != {source.group}:
         yield Broken(name, "groups of all parts are as large", found, source.group)
-
-
-def _memory(part: Generated) -> list[KernelOperand]:
-    """What each buffer is, in their order."""
-    places = (*part.source.inputs, *part.source.outputs)
-    held = dict(zip(places, (*part.inputs, *part.outputs), strict=False))
-    return [held[i] for i in sorted(held)]
 
 
 def _extent(m: KernelOperand, layouts: Mapping[Term, Layout]) -> tuple[int, int]:

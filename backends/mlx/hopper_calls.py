@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
+from eqsat.kernels import packed
+from eqsat.ops import VIEWS
 from eqsat.terms import Term, Weak
 
-from ..gpu.hopper import Attention, HopperKernel, attending
+from ..gpu import view_layout
+from ..gpu.hopper import Attention, HopperKernel, attending, told
 from ..gpu.hopper import products as wide
 from ..interpret import evaluate
+from ..loop_ir import Layout
 from ..numpy import Names
 
+Array = np.ndarray[Any, Any]
 WIDE = np.dtype(np.float32)
 CAPABILITY = 9, 0
 """Of devices that have the instructions, and on which they are faster."""
@@ -58,6 +63,60 @@ def defined(
     return "ops.kernel(\n" + "".join(f"    {w},\n" for w in words) + ")"
 
 
+@dataclass(frozen=True)
+class Lying:
+    """An expression of an array, packed when a kernel gets it, and how a term lies
+    there."""
+
+    text: str
+    shape: tuple[int, ...]
+    layout: Layout
+
+    def broadcast(self, shape: Sequence[int]) -> Lying:
+        """The same with axes of ``shape``, with which its own broadcast."""
+        lead = (0,) * (len(shape) - len(self.shape))
+        own = zip(self.shape, self.layout.strides, strict=True)
+        strides = (*lead, *(s if n > 1 else 0 for n, s in own))
+        return Lying(self.text, tuple(shape), Layout(strides, self.layout.offset))
+
+    def turned(self) -> Lying:
+        """The same, the last two axes exchanged."""
+        *axes, last = range(len(self.shape))
+        order = (*axes[:-1], last, axes[-1])
+        shape, strides = self.shape, self.layout.strides
+        layout = Layout(tuple(strides[a] for a in order), self.layout.offset)
+        return Lying(self.text, tuple(shape[a] for a in order), layout)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a kernel reads, in the text of a program."""
+
+    value: Callable[[Term], str]
+    """An expression of a term."""
+    table: Callable[[Array], str]
+    """A name for an array that is known beforehand."""
+    leaves: Set[Term]
+    """Arguments of the kernel."""
+    views: Mapping[Term, tuple[Term, Layout]]
+    """Of the program: what they show, and where."""
+    called: Mapping[Term, str]
+
+    def lying(self, term: Term) -> Lying:
+        """Where the elements of ``term`` lie in an array that is packed."""
+        shown, base = [], term
+        while base.op in VIEWS and base not in self.leaves:
+            shown.append(base)
+            (base,) = base.args
+        whole, layout = self.views.get(base, (base, Layout(packed(base.shape))))
+        text = self.value(base) if whole is base else self.called[whole]
+        for view in reversed(shown):
+            found = view_layout(view, layout)
+            text = text if found else self.value(view)
+            layout = found or Layout(packed(view.shape))
+        return Lying(text, tuple(term.shape), layout)
+
+
 @dataclass
 class Products:
     """Those of one program, whose operands are split once."""
@@ -68,22 +127,23 @@ class Products:
     are_ours: bool
     """Whether any is a kernel of ours."""
     parts: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Names of parts, by the kernel that splits and the operand."""
+    """Names of parts, by the kernel that splits and what it is called with."""
     splits: set[str] = field(default_factory=set)
     """Lines that split: what several kernels begin with is to be written once."""
+    told: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """Names of what kernels are told of how their inputs lie."""
 
     def spelled(
         self,
         operands: Sequence[Term],
-        texts: Sequence[str],
+        by: Operands,
         out: list[str],
         factor: float = 1.0,
-        added: str = "",
+        added: Term | None = None,
     ) -> str | None:
-        """An expression of ``factor`` times the product of two terms, named ``texts``,
-        and what is ``added``; ``out`` is given the lines before. None where MLX's own
-        product is as fast, and where ours does not serve: for vectors, and factors
-        beyond float32."""
+        """An expression of ``factor`` times the product of two terms, and what is
+        ``added``; ``out`` is given the lines before. None where MLX's own product is as
+        fast, and where ours does not serve: for vectors, and factors beyond float32."""
         left, right = operands
         factor = _as_float32(factor)
         if not self.are_ours or not np.isfinite(factor):
@@ -93,50 +153,36 @@ class Products:
         product = wide.HopperProduct(tuple(left.shape), tuple(right.shape))
         if not product.is_faster:
             return None
-        parts = []
-        for of, text in enumerate(texts):
-            shape = tuple(operands[of].shape)
-            parts.append(self._split(shape, text, of == 1, product.is_one, out))
-        lead = product.shape[:-2]
-        whole = [
-            (
-                text
-                if product.is_one
-                else _broadcast(text, x.shape[:-2], lead, x.shape[-2:])
-            )
-            for text, x in zip(texts, operands, strict=True)
-        ]
-        more = [f"mx.broadcast_to({added}, {product.shape})"] * bool(added)
-        kernel = wide.multiplying(product, bool(added), factor)
-        name = self.define(_text(kernel, "float32", "result"), "product_kernel")
-        return f"{name}([{', '.join([*parts, *whole, *more])}])[0]"
+        given = [by.lying(t) for t in operands]
+        turned = (given[0], given[1].turned())
+        parts = [self._split(x, product.is_one, by, out) for x in turned]
+        if not product.is_one:
+            lead = product.shape[:-2]
+            given = [x.broadcast((*lead, *x.shape[-2:])) for x in given]
+        if added is not None:
+            given.append(by.lying(added).broadcast(product.shape))
+        kernel = wide.multiplying(product, added is not None, factor)
+        return self._call(kernel, parts, given, by)
 
-    def attention(self, term: Term, texts: Sequence[str], out: list[str]) -> str:
-        """An expression of an attention :meth:`has_attention` holds of, its arguments
-        named ``texts``; ``out`` is given the lines before."""
+    def attention(self, term: Term, by: Operands, out: list[str]) -> str:
+        """An expression of an attention :meth:`has_attention` holds of; ``out`` is
+        given the lines before."""
         formula = _attention_of(term)
         assert formula is not None
-        splits = ((False, 0), (False, 1), (True, 2))
-        parts = []
-        for right, i in splits:
-            shape = tuple(term.args[i].shape)
-            parts.append(self._split(shape, texts[i], right, False, out))
-        whole = [
-            _broadcast(t, x.shape[:-2], formula.lead, x.shape[-2:])
-            for t, x in zip(texts[:3], term.args, strict=False)
-        ]
+        lead = formula.lead
+        given = [by.lying(t) for t in term.args[:3]]
+        turned = (*given[:2], given[2].turned())
+        parts = [self._split(x, False, by, out) for x in turned]
+        whole = [x.broadcast((*lead, *x.shape[-2:])) for x in given]
         if formula.bias is not None:
-            rest = formula.shape[-2], formula.keys[-2]
-            wanted = (*formula.lead, rest[0])
-            whole.append(_broadcast(texts[4], formula.bias[:-1], wanted, rest[1:]))
+            wanted = *lead, formula.shape[-2], formula.keys[-2]
+            whole.append(by.lying(term.args[4]).broadcast(wanted))
         if formula.is_causal:
-            lead = formula.values[:-2]
-            total = f"mx.sum({texts[2]}, axis=-2, keepdims=True)"
-            size = (1, formula.values[-1])
-            whole.append(_broadcast(total, lead, formula.lead, size))
-        kernel = attending(formula, _scale_of(term))
-        name = self.define(_text(kernel, "float32", "result"), "attention_kernel")
-        return f"{name}([{', '.join([*parts, *whole])}])[0]"
+            total = f"mx.sum({by.value(term.args[2])}, axis=-2, keepdims=True)"
+            shape = (*formula.values[:-2], 1, formula.values[-1])
+            sums = Lying(total, shape, Layout(packed(shape)))
+            whole.append(sums.broadcast((*lead, *shape[-2:])))
+        return self._call(attending(formula, _scale_of(term)), parts, whole, by)
 
     def has_attention(self, term: Term) -> bool:
         """Whether attention ``term`` is best one kernel of ours."""
@@ -145,23 +191,32 @@ class Products:
             return False
         return formula.is_faster
 
-    def _split(
-        self,
-        shape: tuple[int, ...],
-        text: str,
-        right: bool,
-        folded: bool,
-        out: list[str],
-    ) -> str:
+    def _split(self, x: Lying, folded: bool, by: Operands, out: list[str]) -> str:
         """The name of the parts of an operand; ``out`` is given what makes them."""
-        kernel = wide.splitting(shape, right, folded)
-        name = self.define(_text(kernel, "bfloat16", "y"), "split_kernel")
-        if (name, text) not in self.parts:
-            self.parts[name, text] = self.names.fresh(f"{text}_parts")
-        line = f"{self.parts[name, text]} = {name}([{text}])[0]"
-        self.splits.add(line)
-        out.append(line)
-        return self.parts[name, text]
+        kernel = wide.splitting(x.shape, folded)
+        call = self._call(kernel, [], [x], by)
+        if (kernel.name, call) not in self.parts:
+            self.parts[kernel.name, call] = self.names.fresh(f"{x.text}_parts")
+        name = self.parts[kernel.name, call]
+        self.splits.add(f"{name} = {call}")
+        out.append(f"{name} = {call}")
+        return name
+
+    def _call(
+        self,
+        kernel: HopperKernel,
+        parts: Sequence[str],
+        arrays: Sequence[Lying],
+        by: Operands,
+    ) -> str:
+        """An expression of the result of a kernel, given its inputs."""
+        name = self.define(_text(kernel), f"{kernel.stem}_kernel")
+        lies = told((x.shape, x.layout.strides, x.layout.offset) for x in arrays)
+        known = self.told.get(tuple(lies))
+        if known is None:
+            known = self.told[tuple(lies)] = by.table(np.array(lies))
+        texts = [*parts, *(x.text for x in arrays), known]
+        return f"{name}([{', '.join(texts)}])[0]"
 
 
 def _attention_of(term: Term) -> Attention | None:
@@ -189,22 +244,16 @@ def _as_float32(number: Any) -> float:
         return float(np.float32(number))
 
 
-def _broadcast(
-    text: str, given: Sequence[int], wanted: Sequence[int], rest: Sequence[int]
-) -> str:
-    """``text`` with leading axes ``wanted`` instead of ``given``."""
-    if tuple(given) == tuple(wanted):
-        return text
-    return f"mx.broadcast_to({text}, {(*wanted, *rest)})"
-
-
-def _text(kernel: HopperKernel, dtype: str, output: str) -> str:
+def _text(kernel: HopperKernel) -> str:
+    """Its definition."""
+    dtype, output = ("float32", "result") if kernel.parts else ("bfloat16", "y")
+    takes = ["bfloat16"] * len(kernel.parts) + ["float32"] * len(kernel.arrays)
     settings: dict[str, Any] = {
         "threads": kernel.groups * wide.GROUP,
         "group": wide.GROUP,
         "shapes": [kernel.shape],
         "dtypes": f"[mx.{dtype}]",
-        "strided": True,
+        "takes": f"[{', '.join(f'mx.{t}' for t in (*takes, 'int64'))}]",
         **({"shared_bytes": kernel.shared_bytes} if kernel.shared_bytes else {}),
     }
     words = {n: str(v) for n, v in settings.items()}

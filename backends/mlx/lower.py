@@ -31,6 +31,8 @@ from ..gpu import (
     LibraryCall,
     Part,
     layouts_of,
+    maps_of_rows,
+    one_kernel,
     parts_of,
     with_sums,
 )
@@ -174,6 +176,9 @@ class _Writer:
         self.called = self.program.names
         self.views = layouts_of(self.program) if self.language else {}
         self.decided = decided(self.program)
+        self.pairs = maps_of_rows(self.program) if self.language else {}
+        self.paired: dict[Kernel, list[str]] = {}
+        """Lines of maps of rows that reduce these, too."""
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.reasons: dict[str, str] = {}
@@ -236,7 +241,11 @@ class _Writer:
             text = spell.view(term, self.called[term.args[0]])
             return [f"{step.name} = {text}  # {show_type(term)}, a view"]
         known = {*self.namespace}
-        lines = self._kernel(step)
+        then = self.pairs.get(step)
+        if then is not None and (both := self._both(step, then)):
+            self.paired[then] = both
+            return []
+        lines = self.paired[step] if step in self.paired else self._kernel(step)
         for name in self.namespace.keys() - known:
             if isinstance(hosted := self.namespace[name], Hosted):
                 self._note(step, "NumPy", hosted.reason)
@@ -246,17 +255,39 @@ class _Writer:
             lines.insert(0, f"# {step.name}: {step.kind}, {types}")
         return lines
 
-    def _kernel(self, step: Kernel) -> list[str]:
-        new = partial(
-            kernel_writer,
+    def _both(self, rows: Kernel, then: Kernel) -> list[str]:
+        """The lines of one kernel for what reduces rows and a map of them; empty where
+        two are as good, or one is MLX's."""
+        writers = [self._new(k) for k in (rows, then)]
+        if any(self._by_mlx(w.kernel, w) for w in writers):
+            return []
+        inputs = *rows.inputs, *then.inputs
+        layouts = {t: self.views[t][1] for t in inputs if t in self.views}
+        dialect = DIALECTS[self.language]
+        try:
+            parts = parts_of(rows, dialect, layouts, exact=rows.term in self.decided)
+        except Unsupported:
+            return []
+        exact = not self.decided.isdisjoint((rows.term, then.term))
+        both = one_kernel(parts, then, dialect, layouts, exact)
+        if both is None:
+            return []
+        return self._parts(then, then.bodies, [both], self._new(then), rows.inputs)
+
+    def _new(self, step: Kernel) -> KernelWriter:
+        return kernel_writer(
             step,
             self.called,
             self.names,
             self.namespace,
             self.language,
             self.products,
+            self.views,
             step.term in self.decided,
         )
+
+    def _kernel(self, step: Kernel) -> list[str]:
+        new = partial(self._new, step)
         if self.language:
             own = self._by_mlx(step, new())
             if own:
@@ -317,9 +348,11 @@ class _Writer:
         bodies: Sequence[Term],
         parts: Sequence[Part],
         writer: KernelWriter,
+        more: Sequence[Term] = (),
     ) -> list[str]:
-        """The lines of a kernel that is generated, in whole or in part. What MLX makes
-        in between is read by kernels, and has the dtype that they expect."""
+        """The lines of a kernel that is generated, in whole or in part, and reads
+        ``more`` than its inputs. What MLX makes in between is read by kernels, and has
+        the dtype that they expect."""
         made: dict[Any, str] = {}
         writer.wide = False
 
@@ -332,7 +365,7 @@ class _Writer:
                 return writer.texts[m.key]
             if m.key in step.results:
                 return self.called[m.key]
-            if m.key in step.inputs:
+            if m.key in step.inputs or m.key in more:
                 return self.called[self.views.get(m.key, (m.key,))[0]]
             return made.setdefault(m.key, self.names.fresh("t"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, cast
 
 import mlx.core as mx
@@ -23,9 +23,10 @@ from eqsat.trace import KERNEL, RESULT, KernelBody, body_of, pairs_of
 
 from ..gpu.printing import FEW_ROWS
 from ..interpret import evaluate
+from ..loop_ir import Layout
 from ..numpy import Names
 from . import spell
-from .hopper_calls import WIDE, Products
+from .hopper_calls import WIDE, Operands, Products
 from .known_values import KnownValues
 
 FEW_QUERIES = 4
@@ -72,6 +73,7 @@ class KernelWriter:
         namespace: dict[str, Any],
         language: str,
         products: Products,
+        views: Mapping[Term, tuple[Term, Layout]],
     ) -> None:
         self.kernel, self.called, self.names = kernel, called, names
         self.namespace, self.language = namespace, language
@@ -86,6 +88,9 @@ class KernelWriter:
         self.rounds = False
         """Whether they are rounded after each call all the same."""
         self.uses = uses_of(self.roots, self.leaves)
+        self.operands = Operands(
+            self.value, self.tables.table, self.leaves, views, called
+        )
 
     def lines(self) -> list[str]:
         """Lines that bind the names of the results."""
@@ -151,8 +156,7 @@ class KernelWriter:
         if own_lowering is not None:
             return self._by_author(term, own_lowering.function)
         if op.name.startswith("attention") and self._has_own_attention(term):
-            texts = [self.value(a) for a in term.args]
-            return self.products.attention(term, texts, self.out)
+            return self.products.attention(term, self.operands, self.out)
         if spell.has_own(op):
             found = self.fast(term, self.value)
             if found is not None:
@@ -282,9 +286,7 @@ class KernelWriter:
         ours where that is faster."""
         if any(t.dtype != WIDE for t in (term, *term.args)):
             return None
-        texts = [self.value(a) for a in term.args]
-        more = self.value(added) if added is not None else ""
-        return self.products.spelled(term.args, texts, self.out, factor, more)
+        return self.products.spelled(term.args, self.operands, self.out, factor, added)
 
     def _is_lone(self, term: Term) -> bool:
         """Whether an inner value is read once and not computed yet."""
@@ -310,11 +312,13 @@ def kernel_writer(
     namespace: dict[str, Any],
     language: str,
     products: Products,
+    views: Mapping[Term, tuple[Term, Layout]],
     exact: bool,
 ) -> KernelWriter:
-    """A writer of ``kernel``. float16 and bfloat16 are computed in float32, unless one
-    call rounds its own result; with ``exact`` they are rounded after each call."""
-    writer = KernelWriter(kernel, called, names, namespace, language, products)
+    """A writer of ``kernel``; ``views`` are those of its program. float16 and bfloat16
+    are computed in float32, unless one call rounds its own result; with ``exact`` they
+    are rounded after each call."""
+    writer = KernelWriter(kernel, called, names, namespace, language, products, views)
     library = kernel.kind not in (MAP, ROW)
     writer.rounds = exact
     writer.wide = not (language and library) and not is_one_call(writer)

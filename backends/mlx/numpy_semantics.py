@@ -86,15 +86,13 @@ def kernel(
     dtypes: Sequence[Any],
     header: str,
     body: str,
-    takes: Sequence[Any] = (),
-    strided: bool = False,
+    takes: Sequence[Any],
     shared_bytes: int = 0,
 ) -> GeneratedKernel:
     """A generated kernel, given the body of its function.
 
-    ``takes``: the dtypes of its inputs. ``strided``: inputs lie as they do, their
-    strides told; else packed. ``shared_bytes``, of CUDA: how much memory a group is
-    given when it starts.
+    ``takes``: the dtypes of its inputs, which are packed. ``shared_bytes``, of CUDA:
+    how much memory a group is given when it starts.
 
     MLX keeps compiled kernels by ``name``, which must be of this text alone, and is
     handed the text as :func:`compact` shortens it.
@@ -105,27 +103,29 @@ def kernel(
         "grid": (threads, 1, 1),
         "threadgroup": (group, 1, 1),
     }
+    more = {"shared_memory": shared_bytes} if shared_bytes else {}
 
     def made() -> Callable[..., Any]:
         before, inside = compact(header, body)
-        more = {"shared_memory": shared_bytes} if shared_bytes else {}
         run = getattr(mx.fast, f"{language}_kernel")(
             name=name,
             input_names=[*inputs],
             output_names=[*outputs],
             source=inside,
             header=before,
-            ensure_row_contiguous=not strided,
             **more,
         )
         return partial(run, **settings)
 
     text = None
-    if language == "cuda" and not strided:
-        given, found = zip(inputs, takes, strict=True), zip(
-            outputs, dtypes, strict=True
+    if language == "cuda":
+        given, found = (
+            zip(inputs, takes, strict=True),
+            zip(outputs, dtypes, strict=True),
         )
-        text = CudaKernel(name, header, body, tuple(given), tuple(found), settings)
+        text = CudaKernel(
+            name, header, body, tuple(given), tuple(found), settings | more
+        )
     return GeneratedKernel(made, text)
 
 

@@ -43,7 +43,7 @@ from eqsat.backends.native.plan.groups import TEMPORARY, Group
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.plan.verify import _Spans, verify_plan
 from eqsat.backends.native.plan.verify_code import verify_arena, verify_table
-from eqsat.backends.native.products import Mirroring
+from eqsat.backends.native.products import Mirroring, gemm_plan
 from eqsat.backends.native.writing.pointers import Arena, arena_of
 from eqsat.kernels.kernel import packed
 from eqsat.kernels.program import Program
@@ -455,8 +455,9 @@ def changed(calls: list[Any], i: int, **fields: Any) -> list[Any]:
     return [*calls[:i], replace(calls[i], **fields), *calls[i + 1 :]]
 
 
-def test_half_a_product_without_the_rest() -> None:
-    x = np.zeros((200, 300), np.float32)
+def test_half_a_product_without_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_plan, "is_better", lambda host: True)
+    x = np.zeros((1000, 2000), np.float32)  # half of it pays on every processor
     program = program_of(lambda x: x @ x.T, x)
     layered = planned(program)
     verify_plan(layered)

@@ -12,6 +12,6 @@ from eqsat.support import lazy_room
 if TYPE_CHECKING:
     from . import products
     from .attention import Attention, attending
-    from .tensor_cores import HopperKernel
+    from .tensor_cores import HopperKernel, told
 
 __getattr__ = lazy_room(__name__, __file__)

@@ -19,14 +19,21 @@ from .products import (
     BLOCK,
     INNER,
     LAUNCHES_S,
-    MOST_AXES,
     OWN_FLOPS_PER_S,
     PROCESSORS,
     ROWS,
     SPLIT_BYTES_PER_S,
     index_of,
 )
-from .tensor_cores import DOT, OFFSET, PAIR, HopperKernel, constants, instructions
+from .tensor_cores import (
+    DOT,
+    OFFSET,
+    PAIR,
+    HopperKernel,
+    constants,
+    hearing,
+    instructions,
+)
 
 MOST = 128
 """Features of queries and of values."""
@@ -68,7 +75,6 @@ class Attention:
     def is_possible(self) -> bool:
         """Whether the kernel has room for so many features."""
         fits = max(self.queries[-1], self.values[-1]) <= MOST
-        fits = fits and len(self.shape) <= MOST_AXES
         return fits and min(prod(self.shape), self.queries[-1], self.keys[-2]) > 0
 
     @property
@@ -95,7 +101,7 @@ def attending(attention: Attention, scale: float) -> HopperKernel:
     Its inputs are parts of queries, keys (both with rows split) and values (columns
     split), none folded; the three with leading axes broadcast; the bias, if any, of
     shape ... m n; and where it is causal the sums of values over the keys, ... 1 e,
-    which tell whether one is not finite.
+    which tell whether one is not finite; and how these lie.
     """
     lead = attention.lead
     consts = {
@@ -116,17 +122,19 @@ def attending(attention: Attention, scale: float) -> HopperKernel:
         "@OR_ODD": " || odd[col]" if attention.is_causal else "",
         "@AND_EVEN": " && !odd[col]" if attention.is_causal else "",
     }
-    body = constants(consts) + _ATTENTION
+    arrays = ["queries", "keys", "values"]
+    arrays += ["bias"] * (attention.bias is not None) + ["totals"] * attention.is_causal
+    body = constants(consts) + hearing(arrays) + _ATTENTION
     for mark, text in texts.items():
         body = body.replace(mark, text)
     used = {(128, False), (consts["WIDTH"], True)}
     header = instructions(*sorted(used)) + OFFSET + PAIR + DOT + _EXACT
-    inputs = ["query_parts", "key_parts", "value_parts", "queries", "keys", "values"]
-    inputs += ["bias"] * (attention.bias is not None) + ["totals"] * attention.is_causal
+    parts = ("query_parts", "key_parts", "value_parts")
     groups = prod(lead) * -(-attention.queries[-2] // ROWS)
     room = (consts["CHUNKS"] + STAGES) * 2 * BLOCK + 16 * STAGES + 8 + 1024
+    shape = attention.shape
     return HopperKernel(
-        "attention", header, body, tuple(inputs), groups, attention.shape, room
+        "attention", header, body, parts, tuple(arrays), groups, shape, room
     )
 
 
@@ -179,10 +187,10 @@ __device__ __noinline__ float eq_attended(const EqQuery& q, float2 known,
 
 _BIAS_AT = """
   const long long bias_at =
-      eq_offset((long long)g * m + row, bias_ndim - 2, bias_ndim, bias_shape,
-                bias_strides);
+      eq_offset((long long)g * m + row, bias_axes - 2, bias_axes, bias_sizes,
+                bias_steps);
   const float* bias_from = bias + bias_at;
-  const long long by_bias = bias_strides[bias_ndim - 1];"""
+  const long long by_bias = bias_steps[bias_axes - 1];"""
 _NO_BIAS = """
   const float* bias_from = nullptr;
   const long long by_bias = 0;"""
@@ -192,8 +200,8 @@ __shared__ bool odd[128];
 if (thread < 128) odd[thread] = false;
 if (thread < width) {
   const long long from =
-      eq_offset(g, totals_ndim - 2, totals_ndim, totals_shape, totals_strides);
-  const float total = totals[from + thread * totals_strides[totals_ndim - 1]];
+      eq_offset(g, totals_axes - 2, totals_axes, totals_sizes, totals_steps);
+  const float total = totals[from + thread * totals_steps[totals_axes - 1]];
   odd[thread] = !(fabsf(total) < INFINITE);
 }"""
 
@@ -202,9 +210,9 @@ _ATTENTION = """
 // copied: of 128 keys as many as their features fill, then four of 32 values each.
 constexpr unsigned PART = 128 * 32 * 2, BLOCK = 3 * PART;
 const float INFINITE = __int_as_float(0x7f800000);
-const int m = queries_shape[queries_ndim - 2];
-const int features = queries_shape[queries_ndim - 1];
-const int n = keys_shape[keys_ndim - 2], width = values_shape[values_ndim - 1];
+const int m = queries_sizes[queries_axes - 2];
+const int features = queries_sizes[queries_axes - 1];
+const int n = keys_sizes[keys_axes - 2], width = values_sizes[values_axes - 1];
 const int query_blocks = (m + 127) / 128, key_blocks = (n + 127) / 128;
 const int value_blocks = (n + 31) / 32;
 extern __shared__ unsigned char memory[];
@@ -386,15 +394,15 @@ for (int j = 0; j < 2; j++) {
   if (row >= m) continue;
   const long long line = (long long)g * m + row;@BIAS_AT
   const long long query_at =
-      eq_offset(line, queries_ndim - 2, queries_ndim, queries_shape, queries_strides);
+      eq_offset(line, queries_axes - 2, queries_axes, queries_sizes, queries_steps);
   const long long key_at =
-      eq_offset((long long)g * n, keys_ndim - 2, keys_ndim, keys_shape, keys_strides);
-  const long long value_at = eq_offset((long long)g * n, values_ndim - 2, values_ndim,
-                                       values_shape, values_strides);
+      eq_offset((long long)g * n, keys_axes - 2, keys_axes, keys_sizes, keys_steps);
+  const long long value_at = eq_offset((long long)g * n, values_axes - 2, values_axes,
+                                       values_sizes, values_steps);
   EqQuery q;
-  q.query = queries + query_at, q.by_query = queries_strides[queries_ndim - 1];
-  q.keys = keys + key_at, q.by_key = keys_strides[keys_ndim - 2];
-  q.by_feature = keys_strides[keys_ndim - 1];
+  q.query = queries + query_at, q.by_query = queries_steps[queries_axes - 1];
+  q.keys = keys + key_at, q.by_key = keys_steps[keys_axes - 2];
+  q.by_feature = keys_steps[keys_axes - 1];
   q.bias = bias_from, q.by_bias = by_bias;
   q.features = features, q.count = n, q.scale = @SCALE;
   q.seen = CAUSAL && row + 1 + n - m < n ? row + 1 + n - m : n;
@@ -406,8 +414,8 @@ for (int j = 0; j < 2; j++) {
     float* to = result + line * width + col;
     if (fabsf(*to) < INFINITE@AND_EVEN) continue;
     *to =
-        eq_attended(q, known, values + value_at + col * values_strides[values_ndim - 1],
-                    values_strides[values_ndim - 2]);
+        eq_attended(q, known, values + value_at + col * values_steps[values_axes - 1],
+                    values_steps[values_axes - 2]);
   }
 }
 """

@@ -25,7 +25,15 @@ from math import prod
 
 import numpy as np
 
-from .tensor_cores import DOT, OFFSET, PAIR, HopperKernel, constants, instructions
+from .tensor_cores import (
+    DOT,
+    OFFSET,
+    PAIR,
+    HopperKernel,
+    constants,
+    hearing,
+    instructions,
+)
 
 ROWS, INNER = 128, 32
 """Of a block: rows of the left operand or columns of the right one, and indices that
@@ -44,8 +52,6 @@ SPLIT_BYTES_PER_S = 3e12
 LAUNCHES_S = 1e-5
 OWN_FLOPS_PER_S = 5e13
 """Of MLX's products of float32 (cuBLAS)."""
-MOST_AXES = 10
-"""Of an array whose strides MLX tells a kernel."""
 AHEAD = {1: 4, 2: 3}
 """Steps for which there is room, by the number of columns of a tile in 128s."""
 
@@ -97,26 +103,21 @@ class HopperProduct:
     @property
     def is_faster(self) -> bool:
         """Whether that is less than MLX's product takes."""
-        if len(self.shape) > MOST_AXES:
-            return False
         flops = 2 * prod(self.sizes)
         return 0 < self.seconds < 0.95 * flops / OWN_FLOPS_PER_S
 
 
-def splitting(shape: tuple[int, ...], right: bool, folded: bool) -> HopperKernel:
-    """What stores the parts of an operand of ``shape``, packed or not.
-
-    ``right``: the last axis but one is summed over, and the last are the columns of the
-    product; else the last is summed over. ``folded``: leading axes count as rows.
+def splitting(shape: tuple[int, ...], folded: bool) -> HopperKernel:
+    """What stores the parts of an operand of ``shape``, its last axis summed over: a
+    right operand is turned. ``folded``: leading axes count as rows.
     """
-    *lead, rows, inner = (*shape[:-2], shape[-1], shape[-2]) if right else shape
+    *lead, rows, inner = shape
     if folded:
         lead, rows = [], prod(lead) * rows
     blocks = prod(lead) * _blocks(rows), -(-inner // INNER)
-    consts = {"FROM_END": 1 if right else 2, "FOLDED": int(folded)}
-    header, body = OFFSET + PAIR, constants(consts) + _SPLIT
+    body = constants({"FOLDED": int(folded)}) + hearing(("x",)) + _SPLIT
     shape = (blocks[0], blocks[1] * BLOCK)
-    return HopperKernel("split", header, body, ("x",), prod(blocks), shape)
+    return HopperKernel("split", OFFSET + PAIR, body, (), ("x",), prod(blocks), shape)
 
 
 def multiplying(
@@ -126,14 +127,15 @@ def multiplying(
     have ``halves`` times 128 columns, 1 or 2; by default what is computed first.
 
     Its inputs are the parts of both operands; both operands, the leading axes broadcast
-    unless the product :attr:`HopperProduct.is_one`; and what is added, of the result's
-    shape."""
+    unless the product :attr:`HopperProduct.is_one`; what is added, of the result's
+    shape; and how these lie."""
     count, m, n, _ = product.sizes
     halves = halves or product.halves
     stages = AHEAD[halves]
     consts = {"HALVES": halves, "STAGES": stages}
     consts |= {"FOLDED": int(product.is_one), "EVEN": int(n % 2 == 0)}
-    body = constants(consts) + _PRODUCT
+    arrays = ("left", "right", *(["added"] * added))
+    body = constants(consts) + hearing(arrays) + _PRODUCT
     lead = product.shape[:-2]
     texts = {
         "@LEFT_OF": "0" if product.is_one else index_of(lead, product.left[:-2]),
@@ -145,14 +147,14 @@ def multiplying(
     plus = r" + added[added_at + (\2) * by_added]" if added else ""
     times = f"{factor!r}f * " if factor != 1 else ""
     body = re.sub(r"@MADE\((.*?), (.*?)\)", rf"{times}\1{plus}", body)
-    inputs = ("left_parts", "right_parts", "left", "right", *(["added"] * added))
     tiles = count * _blocks(m) * -(-n // (halves * ROWS))
     room = stages * (1 + halves) * 2 * BLOCK + 16 * stages + 1024
     return HopperKernel(
         "product",
         instructions((128, False)) + OFFSET + DOT,
         body,
-        inputs,
+        ("left_parts", "right_parts"),
+        arrays,
         tiles,
         product.shape,
         room,
@@ -187,26 +189,25 @@ _SPLIT = """
 __shared__ float tile[128 * 33];
 __shared__ long long starts[128];
 const int t = threadIdx.x;
-// The columns of a right operand are the last axis, its rows are summed over.
-const int axis = x_ndim - FROM_END, inner_axis = x_ndim - 3 + FROM_END;
-const int all_inner = x_shape[inner_axis], inner_blocks = (all_inner + 31) / 32;
-int all_rows = x_shape[axis];
-for (int a = 0; FOLDED && a < x_ndim - 2; a++) all_rows *= x_shape[a];
+const int axis = x_axes - 2, inner_axis = x_axes - 1;
+const int all_inner = x_sizes[inner_axis], inner_blocks = (all_inner + 31) / 32;
+int all_rows = x_sizes[axis];
+for (int a = 0; FOLDED && a < x_axes - 2; a++) all_rows *= x_sizes[a];
 const int row_blocks = (all_rows + 127) / 128;
 const int inner = blockIdx.x % inner_blocks * 32, place = blockIdx.x / inner_blocks;
 const int row = place % row_blocks * 128;
 const long long first = (long long)(place / row_blocks) * all_rows + row;
 const int rows = all_rows - row < 128 ? all_rows - row : 128;
 const int inners = all_inner - inner < 32 ? all_inner - inner : 32;
-const long long step = x_strides[inner_axis];
+const long long step = x_steps[inner_axis];
 if (t < rows) {
-  starts[t] = eq_offset(first + t, axis, x_ndim, x_shape, x_strides);
+  starts[t] = eq_offset(first + t, axis, x_axes, x_sizes, x_steps);
 }
 __syncthreads();
 // A whole row of 32 elements side by side is read from memory by those who store it.
 const bool whole = all_inner % 32 == 0 && all_rows % 128 == 0 && step == 1;
 if (!whole) {
-  const bool along = step == 1 || x_strides[axis] != 1;
+  const bool along = step == 1 || x_steps[axis] != 1;
   for (int i = t; i < 128 * 32; i += 256) {
     const int r = along ? i / 32 : i % 128, k = along ? i % 32 : i / 128;
     const bool inside = r < rows && k < inners;
@@ -248,16 +249,16 @@ for (int i = t; i < 128 * 4; i += 256) {
 
 _ADDED_AT = """
     const long long added_at =
-        eq_offset(line, added_ndim - 2, added_ndim, added_shape, added_strides);
-    const long long by_added = added_strides[added_ndim - 1];"""
+        eq_offset(line, added_axes - 2, added_axes, added_sizes, added_steps);
+    const long long by_added = added_steps[added_axes - 1];"""
 
 _PRODUCT = """
 // A thread group makes a tile of 128 rows and 128 or 256 columns: 4 of its 8 warps make
 // the upper 64 rows, 4 the lower ones. One thread has blocks copied, some steps ahead.
 constexpr unsigned PART = 128 * 32 * 2, BLOCK = 3 * PART, STAGE = (1 + HALVES) * BLOCK;
-const int inner = left_shape[left_ndim - 1], n = right_shape[right_ndim - 1];
-int m = left_shape[left_ndim - 2];
-for (int a = 0; FOLDED && a < left_ndim - 2; a++) m *= left_shape[a];
+const int inner = left_sizes[left_axes - 1], n = right_sizes[right_axes - 1];
+int m = left_sizes[left_axes - 2];
+for (int a = 0; FOLDED && a < left_axes - 2; a++) m *= left_sizes[a];
 const int inner_blocks = (inner + 31) / 32, row_blocks = (m + 127) / 128;
 const int column_blocks = (n + 127) / 128;
 const int tiles = (column_blocks + HALVES - 1) / HALVES;
@@ -372,11 +373,11 @@ for (int i = 0; i < 64 * HALVES; i++) {
   const float old = result[line * n + col];
   if (fabsf(old) < __int_as_float(0x7f800000)) continue;
   const long long x_at =
-      eq_offset(line, left_ndim - 2, left_ndim, left_shape, left_strides);
-  const long long y_at = eq_offset((long long)g * n + col, right_ndim - 1, right_ndim,
-                                   right_shape, right_strides);
-  const float sum = eq_dot(left + x_at, left_strides[left_ndim - 1], right + y_at,
-                           right_strides[right_ndim - 2], inner); @ADDED_AT
+      eq_offset(line, left_axes - 2, left_axes, left_sizes, left_steps);
+  const long long y_at = eq_offset((long long)g * n + col, right_axes - 1, right_axes,
+                                   right_sizes, right_steps);
+  const float sum = eq_dot(left + x_at, left_steps[left_axes - 1], right + y_at,
+                           right_steps[right_axes - 2], inner); @ADDED_AT
   result[line * n + col] = @MADE(sum, col);
 }
 """

@@ -8,6 +8,7 @@ Instructions: the PTX ISA of NVIDIA, sections on ``wgmma``, ``mbarrier`` and
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -18,10 +19,18 @@ class HopperKernel:
     stem: str
     header: str
     body: str
-    inputs: tuple[str, ...]
+    parts: tuple[str, ...]
+    """Inputs that another kernel has split."""
+    arrays: tuple[str, ...]
+    """Inputs that may be views of packed memory: how they lie is told to the kernel."""
     groups: int
     shape: tuple[int, ...]
     shared_bytes: int = 0
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All of them, the last one what :func:`told` makes."""
+        return (*self.parts, *self.arrays, LIES)
 
     @property
     def name(self) -> str:
@@ -34,6 +43,32 @@ def constants(values: dict[str, int]) -> str:
     """Their definition."""
     words = ", ".join(f"{name} = {value}" for name, value in values.items())
     return f"constexpr int {words};\n"
+
+
+LIES = "lies"
+"""An input of integers."""
+
+
+def told(arrays: Iterable[tuple[Sequence[int], Sequence[int], int]]) -> list[int]:
+    """What :data:`LIES` says of arrays: shapes, strides, and where the first element
+    is. One text serves all shapes so, and is compiled before it runs: MLX tells strides
+    only to what it compiles itself, 1.5 s for each kernel."""
+    found: list[int] = []
+    for shape, strides, offset in arrays:
+        found += [len(shape), offset, *shape, *strides]
+    return found
+
+
+def hearing(arrays: Iterable[str]) -> str:
+    """The text that reads it."""
+    lines = [f"const auto* told = {LIES};\n"]
+    for x in arrays:
+        lines.append(
+            f"const int {x}_axes = told[0];\n{x} += told[1];\n"
+            f"const auto *{x}_sizes = told + 2, *{x}_steps = told + 2 + {x}_axes;\n"
+            f"told += 2 + 2 * {x}_axes;\n"
+        )
+    return "".join(lines)
 
 
 def _multiplying(columns: int, held: bool) -> str:

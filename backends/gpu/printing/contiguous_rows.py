@@ -86,11 +86,13 @@ class ContiguousRows(Reducing):
         statements = [s for p in nest.passes for s in p.body]
         inner = next(p.loops[-1] for p in nest.passes if p.body)
         chunked = nest.chunk is not None
-        self.n = (
-            1
-            if chunked or len(loops) > 1
-            else self.width(statements, inner, inner.size)
-        )
+        if chunked:
+            self.n = 1
+        elif len(loops) == 1:
+            self.n = self.width(statements, inner, inner.size)
+        else:
+            each = ((p.body, p.loops[-1]) for p in nest.passes if p.body)
+            self.n = min(self.width(body, v, v.size) for body, v in each)
         self.may_hold = len(loops) == 1 and not chunked
         self.kept = self._kept()
         self._share()

@@ -15,7 +15,17 @@ from programs import program_of
 from eqsat import ops
 from eqsat.backends.gpu.generated import Generated, LibraryCall
 from eqsat.backends.gpu.gpu_program import pieces_of
-from eqsat.backends.loop_ir.index_maps import Layout
+from eqsat.backends.gpu.shared_reads import with_shared_reads
+from eqsat.backends.loop_ir.index_maps import Affine, Layout, LoopVar
+from eqsat.backends.loop_ir.nest import (
+    Buffer,
+    Compute,
+    Const,
+    Load,
+    Nest,
+    Pass,
+    Store,
+)
 from eqsat.backends.to_loops.schedule import LoopTarget
 from eqsat.kernels.program import Program
 
@@ -66,9 +76,40 @@ def test_what_joins_arrays_is_one_kernel(name: str, language: str) -> None:
     parts, y = run(optimised(f, arrays), arrays, language)
     (part,) = parts
     assert isinstance(part, Generated)
-    assert part.source.groups == sum(s.groups for s in part.source.joined)
+    joined = part.source.joined or [part.source]
+    assert part.source.groups == sum(s.groups for s in joined)
     want = f(*(a.astype(np.float64) for a in arrays))
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_several_parts_read_is_read_once() -> None:
+    arrays = drawn([(2, 9, 48), (9, 6)])
+    ((part,),) = Run(optimised(rotary, arrays), "cuda").parts.values()
+    (nest,) = part.nests
+    reads = [s for s in nest.statements() if isinstance(s, Load)]
+    assert len(reads) == 3 and len({(s.buffer, s.at) for s in reads}) == 3
+    assert sum(1 for s in nest.statements() if isinstance(s, Store)) == 2
+
+
+def test_zeros_of_both_signs_are_two_values() -> None:
+    i, wide = LoopVar("i", 300), np.dtype(np.float32)
+    at, buffers = Affine.of(i), (Buffer("b0", wide), Buffer("b1", wide, True))
+
+    def nest(zero: float, where: Affine) -> Nest:
+        body = (
+            Load(0, wide, 0, at),
+            Const(1, wide, zero),
+            Compute(2, wide, "multiply", (0, 1)),
+            Store(1, where, 2),
+        )
+        return Nest(buffers, (i,), (Pass((), (), body),))
+
+    two = [nest(0.0, at), nest(-0.0, at + Affine(300))]
+    (both,) = with_shared_reads(two)
+    values = [s.value for s in both.statements() if isinstance(s, Const)]
+    assert [str(v) for v in values] == ["0.0", "-0.0"]
+    (same,) = with_shared_reads([two[0], nest(0.0, at + Affine(300))])
+    assert len([*same.statements()]) == 5
 
 
 def test_joined_rows_are_calls_between_kernels() -> None:

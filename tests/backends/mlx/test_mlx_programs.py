@@ -27,6 +27,7 @@ from eqsat.testing import Computed, fuzzing, optimised_agreement, random_program
 
 pytest.importorskip("mlx.core")
 checking = pytest.importorskip("mlx_checking")
+mlx = pytest.importorskip("eqsat.backends.mlx")
 check, every_way = checking.check, checking.every_way
 shared, takes_all = checking.shared, checking.takes_all
 Case = tuple[Callable[..., Any], list[Any]]
@@ -156,6 +157,50 @@ def test_attention(way: str, batch: Any, dtype: Any) -> None:
 @every_way
 def test_programs_of_many_rows(way: str) -> None:
     check(way, layers.shared_out(np.random.default_rng(0)))
+
+
+def _norm(x: Any) -> Any:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+
+def _turned(x: Any, turns: Any) -> Any:
+    n = x.shape[-1] // 2
+    a, b, cos, sin = x[..., :n], x[..., n:], np.cos(turns), np.sin(turns)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _heads(x: Any, n: int = 2) -> Any:
+    return np.swapaxes(x.reshape(*x.shape[:-1], n, -1), -2, -3)
+
+
+MAPS_OF_ROWS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
+    "rotary": (lambda x, t: _turned(_heads(_norm(x)), t), [(3, 130, 48), (130, 12)], 1),
+    "heads": (lambda x, t: _turned(_norm(_heads(x)), t), [(3, 130, 48), (130, 12)], 1),
+    "halves": (lambda x: _norm(x)[:, :8] * _norm(x)[:, 8:], [(300, 16)], 1),
+    "turned": (lambda x: _norm(x)[:, ::-1] * x, [(300, 9)], 1),
+    "padded": (lambda x: np.pad(_norm(x), ((0, 0), (2, 3))), [(300, 20)], 2),
+    "odd": (lambda x: _norm(x)[:, 1:] - _norm(x)[:, :-1], [(300, 21)], 1),
+    "few": (lambda x: _norm(x)[:, :8] * _norm(x)[:, 8:], [(30, 16)], 2),
+    "long": (lambda x: _norm(x)[:, :-1] * x[:, 1:], [(257, 16500)], 2),
+    "across": (lambda x: _norm(x)[:150] * _norm(x)[150:], [(300, 16)], 2),
+    "kept": (lambda x: (_turned(_norm(x), x[0, :8]), x.max(-1)), [(300, 16)], 2),
+}
+"""Functions, what they take, and the kernels that they become on a GPU."""
+
+
+@every_way
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_maps_of_rows(way: str, dtype: Any) -> None:
+    found, rng = [], np.random.default_rng(3)
+    for name, (f, shapes, count) in MAPS_OF_ROWS.items():
+        xs = [rng.standard_normal(s).astype(dtype) for s in shapes]
+        low = eq.jit(f, "mlx").lower(*xs)
+        text = mlx.lower(low.program, "cuda").source
+        made = text[text.index("def program") :].count("_kernel([")
+        assert made == count, (name, text)
+        wanted = interpret(low.trace.outputs, xs)
+        found.append((low.program, Computed(wanted, low.trace.outputs, xs)))
+    checking.check_programs(way, found)
 
 
 @every_way

@@ -94,8 +94,8 @@ def made(
         *shapes, form == "causal", None if bias is None else bias.shape
     )
     parts = [
-        ran(splitting(x.shape, i == 2, False), [x], "bfloat16", seed)
-        for i, x in enumerate(qkv)
+        ran(splitting(x.shape, False), [x], "bfloat16", seed)
+        for x in (*qkv[:2], qkv[2].swapaxes(-1, -2))
     ]
     lead = attention.lead
     whole = [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in qkv]

@@ -56,14 +56,13 @@ class Modelled:
         dtypes: Sequence[Any],
         header: str,
         body: str,
-        takes: Sequence[Any] = (),
-        strided: bool = False,
+        takes: Sequence[Any],
         shared_bytes: int = 0,
     ) -> Callable[[Sequence[Any]], list[Any]]:
         """What stands for :func:`eqsat.backends.mlx.numpy_semantics.kernel`."""
 
         def call(given: Sequence[Any]) -> list[Any]:
-            assert strided or [x.dtype for x in given] == [*takes], (name, takes)
+            assert [x.dtype for x in given] == [*takes], (name, takes)
             made = [mx.zeros(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True)]
             unit = model.Unit(
                 language,
@@ -71,7 +70,6 @@ class Modelled:
                 body,
                 described(inputs, given),
                 described(outputs, made),
-                packed(inputs, given) if strided else (),
                 shared_bytes,
             )
             self.units.append(unit)
@@ -97,17 +95,6 @@ def described(names: Sequence[str], arrays: Sequence[Any]) -> Any:
         )
         for n, x in zip(names, arrays, strict=True)
     )
-
-
-def packed(
-    names: Sequence[str], arrays: Sequence[Any]
-) -> tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]:
-    """Names, shapes and strides, as the model has arrays."""
-    strides = (
-        tuple(math.prod(x.shape[i + 1 :]) for i in range(x.ndim)) for x in arrays
-    )
-    shapes = (tuple(x.shape) for x in arrays)
-    return tuple(zip(names, shapes, strides, strict=True))
 
 
 def units_of(runs: Sequence[tuple[Modelled, Sequence[Any]]]) -> list[model.Unit]:

@@ -46,8 +46,6 @@ class Unit:
     inputs: tuple[tuple[str, str, int], ...]
     """Name, dtype and number of elements."""
     outputs: tuple[tuple[str, str, int], ...]
-    lying: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
-    """Names of inputs whose shapes and strides, in elements, CUDA is told."""
     shared_bytes: int = 0
     """Of the memory that a group is given when it starts."""
 
@@ -77,11 +75,6 @@ class Unit:
                 for a, text in ATTRIBUTES.items()
                 if a in self.body
             ]
-        for stem, *told in self.lying:
-            for what, values in zip(("shape", "strides"), told, strict=True):
-                numbers = ", ".join(map(str, values))
-                args.append(f"const long long {stem}_{what}[] = {{{numbers}}};")
-            args.append(f"const int {stem}_ndim = {len(told[0])};")
         room = rf"__shared__ unsigned char \1[{self.shared_bytes}];"
         body = re.sub(r"extern __shared__ unsigned char (\w+)\[\];", room, body)
         macros = re.findall(r"^#define (\w+)", header, re.MULTILINE)
