@@ -26,7 +26,17 @@ from eqsat.ops import (
     transpose_op,
 )
 from eqsat.support import EqsatError, Options
-from eqsat.terms import SCALAR, Lowering, Op, Term, Type, Weak, infer, postorder
+from eqsat.terms import (
+    SCALAR,
+    Lowering,
+    Op,
+    Shape,
+    Term,
+    Type,
+    Weak,
+    infer,
+    postorder,
+)
 from eqsat.trace import KERNEL, RESULT, BodyStep, KernelBody
 
 
@@ -328,7 +338,8 @@ Work = tuple[Op, tuple[Any, ...], tuple[Type, ...], Type]
 
 Reading = tuple[int, float]
 """A value and which part of it is read."""
-Spot = tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]
+Places = tuple[tuple[int, int], ...]
+Spot = tuple[tuple[Any, ...], Places]
 """Where a kernel wants a value: the views that are no slices, and then the first
 element and the step along each axis, the last axis first."""
 _HERE: Spot = ((), ())
@@ -343,6 +354,12 @@ def shown_from(op: Op, attrs: tuple[Any, ...], name: int, spot: Spot) -> Spot:
     if op is not slice_op:
         return (name, *spot), ()
     starts, _, steps = attrs
+    return views, _through(starts, steps, axes)
+
+
+@lru_cache(maxsize=1 << 14)
+def _through(starts: Shape, steps: Shape, axes: Places) -> Places:
+    """Where a slice shows the elements at places of it."""
     found = []
     for i in range(max(len(starts), len(axes))):
         first, step = axes[i] if i < len(axes) else (0, 1)
@@ -352,7 +369,7 @@ def shown_from(op: Op, attrs: tuple[Any, ...], name: int, spot: Spot) -> Spot:
         found.append((first, step))
     while found and found[-1] == (0, 1):
         found.pop()
-    return views, tuple(found)
+    return tuple(found)
 
 
 def times_computed(
@@ -369,7 +386,10 @@ def times_computed(
     found: dict[int, float] = {}
     for value, op, attrs, readings in readers:
         spots = wanted.get(value, {})
-        found[value] = max(1.0, sum(n * _apart(s) for s, n in spots.items()))
+        times = 0.0
+        for (_, axes), n in spots.items():
+            times += n * _APART if axes and axes[0][1] != 1 else n
+        found[value] = max(1.0, times)
         for inside, part in readings:
             into = wanted.setdefault(inside, {})
             if op not in VIEWS:
@@ -380,11 +400,6 @@ def times_computed(
                 for s, n in spots.items():
                     into[shown_from(op, attrs, value, s)] = n * part
     return found
-
-
-def _apart(spot: Spot) -> float:
-    axes = spot[1]
-    return _APART if axes and axes[0][1] != 1 else 1.0
 
 
 def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:

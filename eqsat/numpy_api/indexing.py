@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import bool_, ndarray  # attributes of np are swapped in a trace
 
 from eqsat import ops
 from eqsat.numpy_api.at_end import AtEnd
@@ -75,8 +76,10 @@ def _items(key: Any, shape: Sequence[int]) -> list[Any]:
     axis = 0
     for i, k in enumerate(keys):
         items.extend(_mask(k, shape, axis) if is_mask(k) else [k])
-        later = sum(_width(other) for other in keys[i + 1 :])
-        axis = len(shape) - later if k is Ellipsis else axis + _width(k)
+        if k is Ellipsis:
+            axis = len(shape) - sum(map(_width, keys[i + 1 :]))
+        else:
+            axis += _width(k)
     return items
 
 
@@ -110,9 +113,9 @@ def _key(k: Any) -> Any:
         k.refuse("an index by {}")
     if isinstance(k, list):
         k = np.asarray(k, dtype=None if k else np.intp)
-    if isinstance(k, np.ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):
+    if isinstance(k, ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):
         return k if is_mask(k) else k.astype(np.intp)
-    index = None if isinstance(k, (bool, np.bool_)) else _as_int(k)
+    index = None if isinstance(k, (bool, bool_)) else _as_int(k)
     if index is not None:
         return index
     what = f"{k.dtype} array" if isinstance(k, np.ndarray) else f"{type(k).__name__!r}"
@@ -131,7 +134,7 @@ def _as_int(k: Any) -> int | None:
 
 def is_mask(k: Any) -> bool:
     """Whether a part of a key is a mask that is known when tracing."""
-    return isinstance(k, np.ndarray) and k.dtype == np.dtype(bool)
+    return isinstance(k, ndarray) and k.dtype == np.dtype(bool)
 
 
 def _width(k: Any) -> int:
@@ -168,7 +171,7 @@ def _mask(mask: np.ndarray[Any, Any], shape: Sequence[int], axis: int) -> list[A
 
 
 def _is_array(k: Any) -> bool:
-    return isinstance(k, (np.ndarray, Traced))
+    return isinstance(k, (ndarray, Traced))
 
 
 def _whole_axes(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:

@@ -8,6 +8,7 @@ alone, where no operand brings code of its own.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,13 +16,15 @@ from types import EllipsisType, FrameType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy import ndarray  # attributes of np are swapped in a trace
 
 C = TypeVar("C", bound=type)
-_PLAIN = {
+_KNOWN = {
     *(bool, int, float, complex, str, bytes, type(None), EllipsisType, range),
     *(set(np.sctypeDict.values()) - {np.object_}),
 }
-"""Types whose values run no code of a user's."""
+"""Types whose values run no code of a user's; also classes of eqsat's own that stand
+for values and functions of NumPy."""
 _UFUNCS = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
 
 
@@ -32,29 +35,46 @@ class Watch:
         raise NotImplementedError
 
 
+class _Watching(threading.local):
+    watch: Watch | None = None
+    """What watches in this thread now. Asking :mod:`sys` would be a call that it
+    sees."""
+
+
+_NOW = _Watching()
+
+
+def set_watch(watch: Watch | None) -> None:
+    """Have ``watch`` see all calls in this thread, or nothing."""
+    _NOW.watch = watch
+    sys.setprofile(watch)
+
+
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Watch nothing inside: eqsat itself is at work, in a function that is traced."""
-    before = sys.getprofile()
-    if not isinstance(before, Watch):
+    before = _NOW.watch
+    if before is None:
         yield
         return
-    sys.setprofile(None)
+    set_watch(None)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        set_watch(before)
 
 
 def unwatched_methods(cls: C) -> C:
     """``cls`` with methods that are not watched where nothing but what eqsat knows is
-    in their arguments: arrays of exactly this class, numbers, slices, functions of
-    NumPy. What a user's class does when it is asked for its value is watched."""
+    in their arguments: objects of exactly this class or of another such, numbers,
+    slices, functions of NumPy. What a user's class does when it is asked for its value
+    is watched."""
+    _KNOWN.add(cls)
     for name in dir(cls):
         method = getattr(cls, name)
         own = str(getattr(method, "__module__", "")).startswith("eqsat.")
         if isinstance(method, FunctionType) and own and name not in _KEPT:
-            setattr(cls, name, _unwatched_method(method, cls))
+            setattr(cls, name, _unwatched_method(method))
     return cls
 
 
@@ -62,42 +82,51 @@ _KEPT = frozenset({"__init__", "__getattr__", "__iter__", "call", "lift", "withi
 """Methods that are called by others, or too short to gain, or run a user's function."""
 
 
-def _unwatched_method(method: Callable[..., Any], cls: type) -> Callable[..., Any]:
+def _unwatched_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    setprofile = sys.setprofile
+
     @wraps(method)
     def unseen(*args: Any, **kwargs: Any) -> Any:
-        watch = sys.getprofile()
-        if not isinstance(watch, Watch):
+        watch = _NOW.watch
+        if watch is None:
             return method(*args, **kwargs)
-        sys.setprofile(None)
+        setprofile(None)
+        _NOW.watch = None
         try:
-            if not _are_plain((args, kwargs), cls):
-                sys.setprofile(watch)
+            for a in args:
+                if type(a) not in _KNOWN and not _is_plain(a):
+                    set_watch(watch)
+                    break
+            else:
+                if kwargs and not _is_plain(kwargs):
+                    set_watch(watch)
             return method(*args, **kwargs)
         finally:
-            sys.setprofile(watch)
+            _NOW.watch = watch
+            setprofile(watch)
 
     return unseen
 
 
-def _are_plain(value: Any, cls: type) -> bool:
+def _is_plain(value: Any) -> bool:
     """Whether no code of a user's runs when eqsat works with ``value``."""
     kind = type(value)
-    if kind is cls or kind in _PLAIN:
+    if kind in _KNOWN:
         return True
     if kind is tuple or kind is list:
-        return all(_are_plain(v, cls) for v in value)
+        return all(map(_is_plain, value))
     if kind is slice:
-        return _are_plain((value.start, value.stop, value.step), cls)
-    if kind is np.ndarray:
+        return _is_plain((value.start, value.stop, value.step))
+    if kind is ndarray:
         return not value.dtype.hasobject
     if isinstance(value, np.dtype):
         return not value.hasobject
     if kind is dict:
-        return all(_are_plain(v, cls) for v in value.values())
+        return all(map(_is_plain, value.values()))
     if kind is np.ufunc:
         return value in _UFUNCS
     if kind is type:
-        return value in (cls, np.ndarray) or value in _PLAIN
+        return value is ndarray or value in _KNOWN
     return callable(value) and _is_numpys(value)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,6 +44,10 @@ def apply(
     wherever that changes nothing. Raises :class:`ShapeError` and :class:`DTypeError`
     with the user's line.
     """
+    if args and len(args) <= WIDE and "dtype" not in attrs:
+        known = tuple(a.type[0] if type(a) is Term else None for a in args)
+        if _is_plain(op, known):
+            return _node(op, graph, args, op.settle(attrs, args[0].ndim))
     if _is_of_complex(op, args, attrs):
         return _of_complex(op, graph, args, attrs)
     if len(args) > WIDE and _are_alike(args):
@@ -65,6 +69,28 @@ def make(
     elif _is_of_complex(op, args, attrs):
         args, attrs = as_call(op.name, args, attrs)
         op = Op.registry[OF_COMPLEX]
+    return _node(op, graph, args, attrs)
+
+
+@lru_cache(maxsize=4096)
+def _is_plain(op: Op, known: tuple[DType | None, ...]) -> bool:
+    """Whether ``op`` takes terms of these dtypes as they are; None for what is no
+    term. Most calls are such."""
+    if op.name == OF_COMPLEX or op.truths:
+        return False
+    if any(d is None or isinstance(d, Weak) or is_complex(d) for d in known):
+        return False
+    if op.promotion == "first" or len(op.own) >= len(known):
+        return True
+    if op.ufunc in _COMPARISONS and len({*known}) > 1:
+        return False
+    pairs = zip(known, _wanted(op, cast("tuple[DType, ...]", known)), strict=True)
+    return all(wanted is None or wanted == own for own, wanted in pairs)
+
+
+def _node(
+    op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
+) -> Term:
     values = tuple(attrs[n] for n in op.attrs)
     types = tuple(a.type for a in args)
     # Answers for many arguments would take more memory than they save time.

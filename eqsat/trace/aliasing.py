@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy import bool_, ndarray  # attributes of np are swapped in a trace
 
 from eqsat import ops
 from eqsat.complex_numbers import holds_complex, imag, real, with_parts
@@ -635,9 +636,7 @@ def view_at(key: Any) -> ArrayView:
 def is_basic(key: Any) -> bool:
     """Whether NumPy makes ``x[key]`` a view."""
     keys = key if isinstance(key, tuple) else (key,)
-    return not any(
-        isinstance(k, (list, np.ndarray, Traced, bool, np.bool_)) for k in keys
-    )
+    return not any(isinstance(k, (list, ndarray, Traced, bool, bool_)) for k in keys)
 
 
 def set_shape(x: Any, shape: Any) -> None:

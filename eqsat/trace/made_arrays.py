@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from eqsat.numpy_api import held, plain_number, settled, stacked, supported_functions
-from eqsat.support import TraceError, at, caller_line
+from eqsat.support import TraceError, at, caller_line, unwatched_methods
 from eqsat.terms import check_range
 from eqsat.trace.known_array import (
     KnownArray,
@@ -63,6 +63,7 @@ _OF_SEVERAL = frozenset(
 """Functions that take several arrays in a list."""
 
 
+@unwatched_methods
 class _Maker:
     """A function of NumPy that gives known arrays while a function is traced."""
 
@@ -94,6 +95,7 @@ class _Maker:
         return hash(self.__wrapped__)
 
 
+@unwatched_methods
 class _KeyedMaker:
     """``np.r_`` and its like."""
 
@@ -251,10 +253,12 @@ class _Attribute:
             own = vars(module)[self.name]
         except KeyError:
             raise AttributeError(f"module 'numpy' has no {self.name!r}") from None
+        frame = sys._getframe(1)
+        if frame.f_globals.get("__name__", "").startswith("eqsat."):
+            return own
         if not is_tracing():
             return own
-        frame = sys._getframe(1)
-        if not _asks(frame, self.name) or not makes_known(frame):
+        if not makes_known(frame) or not _asks(frame, self.name):
             return own
         if isinstance(own, type) and not _calls(frame.f_code, frame.f_lasti):
             return own

@@ -182,6 +182,7 @@ def _library_folders() -> tuple[str, ...]:
     return (*{sysconfig.get_path(n) for n in names}, *_GENERATED)
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_library(module: object, file: str = "") -> bool:
     """Whether code or a module is of a library, whose names nobody changes."""
     top = str(module).partition(".")[0]

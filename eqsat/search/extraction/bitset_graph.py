@@ -258,8 +258,11 @@ class Dense:
                 if kid not in chosen and not self.bare[kid]:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
-        times = times_computed(results, self._readings(order, chosen))
-        arithmetic = sum(self._repeated_s(chosen[k], n) for k, n in times.items())
+        if views:
+            times = times_computed(results, self._readings(order, chosen))
+            arithmetic = sum(self._repeated_s(chosen[k], n) for k, n in times.items())
+        else:  # of each value one place is wanted
+            arithmetic = sum(self.nodes[chosen[k]].arithmetic for k in reversed(order))
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
         traffic = self._reading(leaves) + self._saved(part)
         return Closure(order, states, leaves, part, arithmetic, traffic, views)
