@@ -47,7 +47,7 @@ def text_of(name: str, host: Host) -> str:
         code.tiles(height, vectors, "turned" in rest)
     elif kind in ("line", "dots"):
         vector = Vectors(*given)
-        vector.asks = bool(rest)
+        vector.asks = rest[0] if rest else ""
         (vector.line if kind == "line" else vector.dots)()
     elif kind == "gather":
         Windows(*given).gather(_dtype(rest[0]), int(rest[1]))

@@ -251,14 +251,6 @@ class Tuning(LoopTuning):
         "Multiples of which lie in few sets of a cache: 1024×3000×200 takes 1.25 times "
         "as long if it is read so.",
     )
-    halved_rows: int = number(
-        48,
-        "Rows of a product of a matrix by its own transpose, left of whose first place "
-        "on the diagonal nothing is computed.",
-        "1000×200, 2000×512, 500×500",
-        EPYC,
-        "0.55 to 0.65 of the time",
-    )
     masked_rows: int = number(
         48,
         "The same of scores under a mask: few, so that most have one reach.",
@@ -268,8 +260,16 @@ class Tuning(LoopTuning):
     masked_columns: int = number(
         64, "Scores of a row from which on it is worth looking at the mask."
     )
-    lying_row_bytes: int = number(
-        512, "Rows of the right operand up to which it is read where it lies."
+    lying_bytes: int = number(
+        1 << 15,
+        "Of operands up to which they are read where they lie: the first cache keeps "
+        "them.",
+        "16 to 96 rows by 300×64, 300×128 and 64×64, batches of 48×80",
+        "AMD EPYC (Zen 3)",
+        "0.7 to 0.95 of the time for packing larger ones, 1.05 to 1.09 smaller ones",
+    )
+    lying_rows: int = number(
+        16, "Rows of a product up to which its right operand is read where it lies."
     )
     even_tiles: int = number(
         4,

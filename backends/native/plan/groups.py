@@ -163,7 +163,7 @@ class Grouping:
         """A product up to its diagonal, then what is below that."""
         p = step.piece
         assert isinstance(p, Product)
-        rows = p.sizes[0] if p.batch else self.host.tuning.halved_rows
+        rows = p.sizes[0] if p.batch else tile(self.host, p.dtype).columns
         *before, group = self._planned(Group((step,), p.rows, min(rows, p.sizes[0])))
         yield from before
         (product,) = group.steps

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .matvec_code import Vectors, mask
     from .pack_code import Order
     from .symmetric import Mirroring, mirror
-    from .tile_code import CHAIN, Pairs, Tiles
-    from .tiles import Panels, TileSpan, padded, spans, tile
+    from .tile_code import Pairs, Tiles
+    from .tiles import CHAIN, Panels, TileSpan, padded, spans, tile
 
 __getattr__ = lazy_room(__name__, __file__)

@@ -36,8 +36,8 @@ SIGNATURES = {
 
 def name_of(kind: str, dtype: DType, detail: object = "") -> str:
     """What a function is called: its kind, dtype and the rows and vectors of a tile
-    (``8x3``), the dtype that is read, with a stride for some, a stencil, or ``far`` for
-    a matrix that is asked for ahead."""
+    (``8x3``), the dtype that is read, with a stride for some, a stencil, or ``far`` or
+    ``dense`` for a matrix that is asked for ahead."""
     return f"{kind}_{dtype.name}" + (f"_{detail}" if detail != "" else "")
 
 

@@ -106,7 +106,8 @@ class OwnCalls(Calls):
         x, y, out = pointers
         lead = blas.matrix(p.at[0], m, k).leading
         apart = p.at[2].strides[-2]
-        name = name_of(how.kind, p.dtype, _locality(p))
+        asks = _asks(p, k, lead, COMMON.dot_rows, self.host)
+        name = name_of(how.kind, p.dtype, asks)
         self.call(name, [x, lead, y, out, apart, k, part.count])
 
     def _by_row(
@@ -119,8 +120,11 @@ class OwnCalls(Calls):
         low = self.b.mul(part.column, I64(each))
         count = least(self.b, self.b.sub(I64(n), low), each)
         out = self.at(p.dtype, out, (low, 1))
-        name = name_of(how.kind, p.dtype, _locality(p))
-        if how.kind == "line":
+        is_line = how.kind == "line"
+        width = (n if is_line else k) // part.columns
+        rows = COMMON.line_rows if is_line else COMMON.dot_rows
+        name = name_of(how.kind, p.dtype, _asks(p, width, lead, rows, self.host))
+        if is_line:
             step = p.at[0].strides[-1]
             y = self.at(p.dtype, y, (low, 1))
             self.call(name, [x, step, y, lead, out, k, count])
@@ -271,7 +275,7 @@ class OwnCalls(Calls):
                 if part.width is not None:
                     high = least(self.b, high, part.width)
                 name = self._name(p, how, vectors)
-                with self._row_blocks(how, part) as (row, rows):
+                with self._row_blocks(p, how, part) as (row, rows):
                     if how.is_half:
                         place = self.b.add(part.first, row)
                         low = _from_diagonal(self.b, low, place, wide)
@@ -289,13 +293,13 @@ class OwnCalls(Calls):
 
     @contextmanager
     def _row_blocks(
-        self, how: GemmPlan, part: ThreadPart
+        self, p: Product, how: GemmPlan, part: ThreadPart
     ) -> Iterator[tuple[ir.Value, ir.Value]]:
         """Rows of a part that have their first column in common, and how many."""
         if not how.is_half:
             yield I64(0), part.count
             return
-        step = self.host.tuning.halved_rows
+        step = tile(self.host, p.dtype).columns
         with loop(self.b, I64(0), part.count, step) as row:
             yield row, least(self.b, self.b.sub(part.count, row), step)
 
@@ -409,11 +413,18 @@ class OwnCalls(Calls):
             b.store(zeros, to, align=p.dtype.itemsize)
 
 
-def _locality(p: Product) -> str:
-    """``far`` where no second cache holds a matrix that a vector is multiplied by."""
+def _asks(p: Product, columns: int, lead: int, rows: int, host: Host) -> str:
+    """How a matrix is asked for that a vector is multiplied by, ``rows`` of so many
+    ``columns`` at a time, ``lead`` elements apart: ``dense`` where rows end soon and
+    the next ones begin there, ``far`` where the processor does not foresee long ones,
+    not at all where a second cache holds the matrix."""
     m, n, k = p.sizes
-    size = prod(p.batch) * max(m, n) * k * p.dtype.itemsize
-    return "far" if size > COMMON.second_cache_bytes else ""
+    size = p.dtype.itemsize
+    if prod(p.batch) * max(m, n) * k * size <= COMMON.second_cache_bytes:
+        return ""
+    if lead == columns and rows * lead * size <= COMMON.ahead_bytes:
+        return "dense"
+    return "" if host.tuning.foresees_reads else "far"
 
 
 def _from_diagonal(

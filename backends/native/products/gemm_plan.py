@@ -19,13 +19,11 @@ from ...loop_ir import (
     Layout,
     Product,
 )
-from ..machine import COMMON, Host, aligned, blas
-from .tiles import Panels, Tile, padded, spans, tile
+from ..machine import ALIGNMENT, COMMON, Host, aligned, blas
+from .tiles import CHAIN, Panels, Tile, padded, spans, tile
 
 LINE = 64
 """Columns that are multiplied by a row vector come in multiples of these."""
-WIDEST = 512
-"""Bits of the widest vectors of a processor."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +45,24 @@ class GemmPlan:
     """Whether the vector is the right operand."""
     is_half: bool = False
     """Whether what is left of the diagonal is left out, tiles at a time, of blocks of
-    ``halved_rows``."""
+    as many rows as a tile has columns."""
 
 
 def is_better(host: Host) -> bool:
-    """Whether generated products are faster than those of BLAS: where that takes
-    kernels of narrower vectors than the processor has, or both take the widest.
+    """Whether generated products are faster than those of BLAS: where its kernels take
+    vectors that are no wider, if the processor multiplies and adds at once.
 
-    With AVX-512 in both (OpenBLAS's SkylakeX on an Emerald Rapids, one thread) products
-    with bias and relu take BLAS 1.04 to 1.56 times as long from 32 rows on, 2.5 to 3
-    times with 8 rows; by a vector both wait for the matrix.
+    With AVX2 in both (OpenBLAS's Zen on a Zen 3, one thread) BLAS takes 1.0 to 1.2
+    times as long for one product, 1.05 to 1.9 times for batches of small ones and 1.4
+    to 1.9 times for those of a matrix by its own transpose; by a vector 0.9 to 1.7
+    times. With AVX-512 in both (OpenBLAS's SkylakeX on an Emerald Rapids, one thread)
+    products with bias and relu take BLAS 1.04 to 1.56 times as long from 32 rows on,
+    2.5 to 3 times with 8 rows; by a vector both wait for the matrix.
     """
     if host.products != "best":
         return host.products == "own"
     known = blas.vector_bits()
-    wider = host.vector_bits > known or host.vector_bits == known == WIDEST
-    return host.has_fma and wider
+    return host.has_fma and host.vector_bits >= known
 
 
 def has_pairs(p: Product, host: Host) -> bool:
@@ -143,7 +143,8 @@ def plan(p: Product, host: Host, panel: int, is_constant: bool) -> GemmPlan:
     room = most * block_row(p, host) * size if is_moved(p, host) else 0
     order = "done"
     if not is_constant:
-        near = of_y.leading * size <= host.tuning.lying_row_bytes or m <= 2 * shape.rows
+        near = k * of_y.leading * size <= host.tuning.lying_bytes
+        near = near or m <= host.tuning.lying_rows
         near = near or host.saves_memory
         lies = p.y.dtype == p.dtype and not of_y.is_transposed
         if near and lies and n % shape.lanes == 0:
@@ -179,9 +180,15 @@ def height(rows: int, shape: Tile) -> int:
 
 
 def inner(p: Product, host: Host) -> int:
-    """How much of the inner axis is multiplied at once."""
-    k = p.sizes[2]
-    most = host.tuning.strip_bytes // (tile(host, p.dtype).rows * p.dtype.itemsize)
+    """How much of the inner axis is multiplied at once. Tiles add to the result after
+    a chain of products in any case: where a panel of that length stays in the first
+    cache, with rows of a tile, it is multiplied by all rows (Zen 3, 2000×1000 by
+    1000×128: 0.76 of the time)."""
+    k, shape, tuning = p.sizes[2], tile(host, p.dtype), host.tuning
+    near = CHAIN * (shape.columns + shape.rows) * p.dtype.itemsize
+    most = tuning.strip_bytes // (shape.rows * p.dtype.itemsize)
+    if near <= tuning.first_cache_bytes:
+        most = CHAIN
     each = padded(-(-k // -(-k // most)), 2)
     if p.mapped is not None:
         each = padded(each, len(p.mapped.rows))
@@ -203,13 +210,17 @@ def is_turned(p: Product, host: Host) -> bool:
     of_x, size = blas.matrix(p.at[0], m, k), p.x.dtype.itemsize
     lies = p.x.dtype == p.dtype and of_x.is_transposed
     few = n * size <= host.tuning.turned_bytes
+    few = few and k * of_x.leading * size <= host.tuning.lying_bytes
     return lies and few and of_x.leading * size % host.tuning.set_bytes != 0
 
 
 def block_row(p: Product, host: Host) -> int:
-    """Elements from row to row of such a block."""
-    lanes = tile(host, p.dtype).lanes
-    return padded(inner(p, host), lanes) + lanes
+    """Elements from row to row of such a block: an odd number of lines, so that a
+    column of it lies in all sets of a cache (300×500×60 of 8 bytes: 0.88 of the
+    time)."""
+    size = p.dtype.itemsize
+    lines = -(-inner(p, host) * size // ALIGNMENT)
+    return (lines | 1) * ALIGNMENT // size
 
 
 def panel_bytes(p: Product, host: Host) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ..loops import ask, loop
-from ..machine import COMMON, I64, constant, least, splat
+from ..machine import ALIGNMENT, COMMON, I64, constant, least, splat
 from ..math import I32
 from .gemm_code_base import FunctionCode
 
@@ -27,8 +27,9 @@ class ColumnSpan:
 class Vectors(FunctionCode):
     """Writes ``line`` and ``dots``."""
 
-    asks = False
-    """Whether the matrix is asked for ahead, which no second cache holds."""
+    asks = ""
+    """How the matrix is asked for ahead, which no second cache holds: ``far``, or
+    ``dense``, where each row begins where the one before it ends."""
 
     def line(self) -> None:
         """``out[j] = Σ x[n] y[n, j]`` for ``columns``: elements of ``x`` are ``xs``
@@ -56,15 +57,15 @@ class Vectors(FunctionCode):
     def _lines(self, n: ir.Value, rows: int, s: ColumnSpan) -> None:
         x, xs, y, ys, out, _, _ = self.function.args
         b = self.b
-        ahead = self._ahead(ys, COMMON.line_rows)
         at = [b.add(n, I64(r)) for r in range(rows)]
         ones = [b.load(self.at(x, self.times(r, xs)), typ=self.kind) for r in at]
         factors = [splat(b, one, s.lanes) for one in ones]
         lines = [self.at(y, self.times(r, ys)) for r in at]
         with loop(b, s.low, s.high, s.lanes) as i:
             mask, total = self._mask(i, s.end), None
+            self._ask(lines, i, s.lanes)
             for factor, line in zip(factors, lines, strict=True):
-                value = self._read(self.at(line, i), s.lanes, mask, ahead)
+                value = self.load(self.at(line, i), s.lanes, mask)
                 if total is None:
                     total = b.fmul(factor, value)
                 else:
@@ -102,15 +103,15 @@ class Vectors(FunctionCode):
         self, s: ColumnSpan, sums: list[ir.Value], lines: list[ir.Value], x: ir.Value
     ) -> None:
         """The products of some columns, if there are any, added to ``sums``."""
-        step = self.function.args[1]
-        each, ahead = len(sums) // len(lines), self._ahead(step, COMMON.dot_rows)
+        each = len(sums) // len(lines)
         with self.looped(s.low, s.high, each * s.lanes, sums) as n:
             mask = self._mask(n, s.end)
+            self._ask(lines, n, each * s.lanes)
             for e in range(each):
                 factor = self.load(self.at(x, n, e * s.lanes), s.lanes, mask)
                 for r, line in enumerate(lines):
                     place = self.at(line, n, e * s.lanes)
-                    value = self._read(place, s.lanes, mask, ahead)
+                    value = self.load(place, s.lanes, mask)
                     at = r * each + e
                     sums[at] = self.times_plus(factor, value, sums[at])
 
@@ -118,22 +119,21 @@ class Vectors(FunctionCode):
         """Which lanes from ``i`` on come before ``end``; None for all."""
         return None if end is None else self.first(self.b.sub(end, i))
 
-    def _ahead(self, step: ir.Value, rows: int) -> ir.Value:
-        """How far behind an element of one of so many rows memory is asked for that is
-        read later (bytes): in the same row, all rows together; or in rows to come,
-        where these are short."""
-        far = COMMON.ahead_bytes
-        size = self.times(step, rows * self.dtype.itemsize)
-        is_short = self.b.icmp_signed("<=", size, I64(far))
-        return self.b.select(is_short, I64(far), I64(far // rows))
-
-    def _read(
-        self, place: ir.Value, lanes: int, mask: ir.Value | None, ahead: ir.Value
-    ) -> ir.Value:
-        """Elements of the matrix; those that follow some way behind are asked for."""
-        if self.asks and lanes == self.lanes:
-            ask(self.b, place, ahead)
-        return self.load(place, lanes, mask)
+    def _ask(self, lines: list[ir.Value], n: ir.Value, columns: int) -> None:
+        """Ask for memory while so many elements of each row are read, from ``n`` on:
+        for what lies some way behind them in all rows together, or for as many bytes
+        of ``dense`` rows to come, line after line."""
+        rows, size, far = len(lines), self.dtype.itemsize, COMMON.ahead_bytes
+        if not self.asks or columns < self.lanes:
+            return
+        if self.asks == "far":
+            for line in lines:
+                for e in range(0, columns, self.lanes):
+                    ask(self.b, self.at(line, n, e), far // rows)
+            return
+        first = self.at(lines[0], self.times(n, rows))
+        for byte in range(0, rows * columns * size, ALIGNMENT):
+            ask(self.b, first, far + byte)
 
     def _totals(self, vectors: list[ir.Value]) -> list[ir.Value]:
         """The sum of the lanes of each. Vectors are added in pairs, halves beside

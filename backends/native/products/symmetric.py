@@ -31,7 +31,8 @@ def is_symmetric(p: Product, x: MemoryRef, y: MemoryRef) -> bool:
 
 def computed_share(n: int, dtype: DType, host: Host) -> float:
     """The share of the elements of a result that are computed."""
-    shape, rows = tile(host, dtype), host.tuning.halved_rows
+    shape = tile(host, dtype)
+    rows = shape.columns
     found = 0
     for first in range(0, n, rows):
         count = min(rows, n - first)

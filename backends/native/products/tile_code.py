@@ -10,10 +10,7 @@ from ..loops import PTR, loop
 from ..machine import I64, least, splat, widened
 from ..math import I32, declared
 from .gemm_code_base import FunctionCode
-
-CHAIN = 256
-"""Most products that are summed one after the other before the sum is added to the
-result: errors grow with the length of such a chain."""
+from .tiles import CHAIN
 
 
 class Tiles(FunctionCode):
@@ -112,25 +109,44 @@ class Tiles(FunctionCode):
         of the panel, and along each of the lines."""
         step, along = steps
         state = [self.zero] * (len(lines) * vectors) + [panel, prefetched]
-        fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-        with self.carried(I64(0), size, self.pace, state) as n:
-            row, ask = state[-2:]
-            self.b.call(fetch, [ask, *(I32(f) for f in (0, 2, 1))])
-            ask_below = self._below(below, n, len(lines))
-            self.b.call(fetch, [ask_below, *(I32(f) for f in (0, 2, 1))])
-            y = [self._several(row, v) for v in range(vectors)]
-            by = self.times(n, along)
-            for r, line in enumerate(lines):
-                x = self._one(self.at(line, by, kind=self.element))
-                for v in range(vectors):
-                    at = r * vectors + v
-                    state[at] = self._added(x, y[v], state[at])
-            moves = self.times(step, self.pace), I64(self.lanes * self.pace)
-            state[-2:] = (
-                self.at(p, s, kind=self.element)
-                for p, s in zip((row, ask), moves, strict=True)
-            )
+        turns = self.tile.turns
+        whole = self.whole(size, turns * self.pace)
+        with self.looped(I64(0), whole, turns * self.pace, state) as n:
+            self._ask(state[-1], self._below(below, n, len(lines)))
+            for t in range(turns):
+                at = self.b.add(n, I64(t * self.pace))
+                self._turn(lines, state, step, self.times(at, along), vectors)
+        if turns > 1:
+            with self.looped(whole, size, self.pace, state) as n:
+                self._turn(lines, state, step, self.times(n, along), vectors)
         return state[:-2]
+
+    def _ask(self, *places: ir.Value) -> None:
+        fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
+        for place in places:
+            self.b.call(fetch, [place, *(I32(f) for f in (0, 2, 1))])
+
+    def _turn(
+        self,
+        lines: list[ir.Value],
+        state: list[ir.Value],
+        step: ir.Value,
+        by: ir.Value,
+        vectors: int,
+    ) -> None:
+        """One row of the panel, multiplied by an element of each line."""
+        row = state[-2]
+        y = [self._several(row, v) for v in range(vectors)]
+        for r, line in enumerate(lines):
+            x = self._one(self.at(line, by, kind=self.element))
+            for v in range(vectors):
+                at = r * vectors + v
+                state[at] = self._added(x, y[v], state[at])
+        moves = self.times(step, self.pace), I64(self.lanes * self.pace)
+        state[-2:] = (
+            self.at(p, s, kind=self.element)
+            for p, s in zip(state[-2:], moves, strict=True)
+        )
 
     def _below(
         self, rows: tuple[ir.Value, ir.Value], n: ir.Value, height: int
@@ -138,8 +154,10 @@ class Tiles(FunctionCode):
         """What turn ``n`` asks for of so many rows, or a power of 2 that is not less:
         each in turn, so that in all turns each is asked for whole."""
         b, (first, apart) = self.b, rows
-        row = b.and_(n, I64((1 << (height - 1).bit_length()) - 1))
-        return self.at(first, b.mul(row, apart), b.sub(n, row), kind=self.element)
+        most = (1 << (height - 1).bit_length()) - 1
+        row = b.and_(b.sdiv(n, I64(self.tile.turns)), I64(most))
+        along = b.sub(n, self.times(row, self.tile.turns))
+        return self.at(first, b.mul(row, apart), along, kind=self.element)
 
     def _several(self, row: ir.Value, v: int) -> ir.Value:
         """A vector of a row of ``b``."""

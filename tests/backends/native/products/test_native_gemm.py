@@ -324,20 +324,51 @@ def test_batches_of_one_right_operand_are_rows() -> None:
     assert (none.sizes, none.batch) == ((4, 5, 6), (2, 3))
 
 
+AVX2 = Host("x86_64-pc-linux", "znver3", "+fma,+avx2")
+AVX512 = Host(
+    "x86_64-pc-linux",
+    "znver5",
+    "+fma,+avx2,+" + ",+".join(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+)
+
+
+def planned_product(m: int, n: int, k: int, turned: bool = False) -> Product:
+    array = Operand("array", None, F32)
+    left = (1, m) if turned else (k, 1)
+    at = Layout(left), Layout((n, 1)), Layout((n, 1))
+    return Product(array, array, array, F32, (m, n, k), (), at)
+
+
+@pytest.mark.parametrize("machine, registers", [(AVX2, 16), (AVX512, 32)])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_tiles_fill_the_registers(machine: Host, registers: int, dtype: Any) -> None:
+    t = tile(machine, dtype)
+    used = t.rows * t.vectors + t.vectors + 1
+    assert registers - 4 <= used <= registers
+    assert t.rows * t.vectors * t.turns == 24
+
+
+def test_moved_rows_lie_in_all_sets_of_a_cache() -> None:
+    for k in (250, 256, 1000, 1008):
+        moved = planned_product(300, 60, k, turned=True)
+        assert gemm_plan.block_row(moved, AVX2) * F32.itemsize // 64 % 2 == 1
+        assert gemm_plan.block_row(moved, AVX2) >= gemm_plan.inner(moved, AVX2)
+
+
+def test_right_operands_that_the_first_cache_keeps_are_read_where_they_lie() -> None:
+    for m, n, k, order in ((48, 64, 64, ""), (48, 64, 300, "done"), (9, 64, 300, "")):
+        found = gemm_plan.plan(planned_product(m, n, k), AVX2, m, False)
+        assert found.order == order, (m, n, k)
+
+
 def test_generated_products_are_taken_where_blas_is_narrower_or_as_wide(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wide = Host(
-        "x86_64-pc-linux",
-        "znver5",
-        "+fma,+avx2,+" + ",+".join(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
-    )
-    usual = Host("x86_64-pc-linux", "znver3", "+fma,+avx2")
     for core, expected in (("Haswell", True), ("SkylakeX", True), ("?", False)):
         found = blas.BlasLibrary({}, 64, core)
         monkeypatch.setattr(blas, "library", lambda found=found: found)
-        assert gemm_plan.is_better(wide) == expected
-        assert not gemm_plan.is_better(usual)
+        assert gemm_plan.is_better(AVX512) == expected
+        assert gemm_plan.is_better(AVX2) == (core == "Haswell")
 
 
 def test_who_computes_products_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
