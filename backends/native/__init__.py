@@ -23,7 +23,7 @@ from eqsat.support import Options, cached_property
 from eqsat.terms import Op
 
 from .lower import NativeProgram
-from .machine import host
+from .machine import COMMON, host
 from .runtime import NativeEntry, result_pool, run_alone, thread_limit
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ class NativeBackend:
         device = replace(CPU, launch_s=3e-7)
         return CostModel(
             measured(self.name, device),
-            Target(longest_row=sys.maxsize),  # rows are loops
+            Target(
+                longest_row=sys.maxsize,  # rows are loops
+                gram_share=COMMON.gram_share,
+            ),
             backend=self.name,
             others=("numpy",),
         )

@@ -20,6 +20,7 @@ from eqsat.kernels.calibrate import measure_cpu, measured, numpy_calls, seconds
 from eqsat.kernels.clock_model import ClockModel, ExpectedTime, clock_of
 from eqsat.kernels.cost_model import (
     CPU,
+    TURNED,
     CostModel,
     Device,
     nbytes,

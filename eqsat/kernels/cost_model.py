@@ -170,10 +170,17 @@ class CostModel:
         return replace(self, target=target)
 
     def arithmetic_s(
-        self, op: Op, attrs: tuple[Any, ...], types: tuple[Type, ...], out: Type
+        self,
+        op: Op,
+        attrs: tuple[Any, ...],
+        types: tuple[Type, ...],
+        out: Type,
+        gram: bool = False,
     ) -> float:
-        """Seconds of the arithmetic of one node."""
+        """Seconds of the arithmetic of one node; ``gram``: its product is of a matrix
+        by its own transpose."""
         products, others = flops(op, attrs, types, out)
+        products *= self.target.gram_share if gram else 1.0
         d = self.device
         return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
@@ -274,8 +281,9 @@ class CostModel:
         else:
             written = (term.type,)
         steps, reads, times = account(term)
+        gram = is_gram(term)
         work = sum(
-            self.repeated_s(self.arithmetic_s(*s), s[-1], n)
+            self.repeated_s(self.arithmetic_s(*s, gram), s[-1], n)
             for s, n in zip(steps, times, strict=True)
         )
         traffic = self.traffic_s([*map(nbytes, written), *reads.values()])
@@ -309,7 +317,7 @@ class CostModel:
                 continue
             places = tuple(t.args.index(a) for a in t.args)
             read = tuple((a.type, shown_bytes(a)) for a in t.args)
-            key = (t.op, t.attrs, t.type, places, read)
+            key = (t.op, t.attrs, t.type, places, read, is_gram(t))
             if key not in known:
                 known[key] = self.term(t)
             total += known[key]
@@ -441,6 +449,40 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
     ends = body.results if isinstance(body, KernelBody) else (len(known) - 1,)
     times = times_computed(ends, reversed(inside))
     return work, reads, [times[value] for value, *_ in inside]
+
+
+TURNED = ((-1, -2),)
+"""Attributes of a transpose of matrices."""
+
+
+def is_gram(term: Term) -> bool:
+    """Whether the one product in the kernel of ``term`` is of a matrix by its own
+    transpose."""
+    body, args = term.attrs[0] if term.op is KERNEL else None, term.args
+    if not isinstance(body, KernelBody):
+        return len(args) > 1 and (_turns(*args[:2]) or _turns(args[1], args[0]))
+    products = [s for s in body.steps if s.op.kind in ("contract", "fused")]
+    if len(products) != 1 or len(products[0].args) < 2:
+        return False
+
+    def source(i: int) -> Term | int | None:
+        """What a value of the body is the transpose of."""
+        if i < body.arity:
+            a = args[i]
+            return a.args[0] if a.op is transpose_op and a.attrs == TURNED else None
+        step = body.steps[i - body.arity]
+        is_turned = step.op is transpose_op and step.attrs == TURNED
+        return value(step.args[0]) if is_turned else None
+
+    def value(i: int) -> Term | int:
+        return args[i] if i < body.arity else i
+
+    x, y = products[0].args[:2]
+    return value(x) == source(y) or value(y) == source(x)
+
+
+def _turns(x: Term, y: Term) -> bool:
+    return y.op is transpose_op and y.attrs == TURNED and y.args == (x,)
 
 
 def prologue_bytes(body: KernelBody, work: Sequence[Work]) -> float:

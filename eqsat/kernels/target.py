@@ -28,6 +28,8 @@ class Target:
     split_before: frozenset[str] = frozenset()
     """Ops of several steps whose first argument is computed into memory by a kernel of
     its own before the rest."""
+    gram_share: float = 1.0
+    """Share of the flops of a product of a matrix by its own transpose that count."""
     split_after: frozenset[str] = frozenset()
     """Ops of several steps whose last step is a kernel of its own that reads the rest
     from memory."""

@@ -126,7 +126,10 @@ def test_kernels_cost_what_their_bodies_say(name: str) -> None:
     f, args = PROGRAMS[name]
     low = eq.jit(f).lower(*args)
     assert not pricing.disagreements(
-        low.program.kernels, low.optimised.prices_s, low.model.device
+        low.program.kernels,
+        low.optimised.prices_s,
+        low.model.device,
+        low.model.target.gram_share,
     )
 
 
@@ -141,5 +144,8 @@ def test_kernels_of_blocks_cost_what_their_bodies_say(
     args = (x, adapters) if lora else (x,)
     low = eq.jit(model.forward).lower(*args)
     assert not pricing.disagreements(
-        low.program.kernels, low.optimised.prices_s, low.model.device
+        low.program.kernels,
+        low.optimised.prices_s,
+        low.model.device,
+        low.model.target.gram_share,
     )

@@ -117,13 +117,28 @@ def places(t: Term, inside: list[Term], results: list[Term]) -> dict[Any, float]
     return found
 
 
-def seconds(kernel: Kernel, device: Device) -> float:
-    """The price of a kernel on a device."""
+def is_gram(term: Term) -> bool:
+    """Whether a product is of a matrix by its own transpose."""
+    if term.op.name != "matmul":
+        return False
+
+    def turned(a: Term) -> Term | None:
+        is_turned = a.op.name == "transpose" and a.attrs == ((-1, -2),)
+        return a.args[0] if is_turned else None
+
+    x, y = term.args
+    return x is turned(y) or y is turned(x)
+
+
+def seconds(kernel: Kernel, device: Device, gram_share: float) -> float:
+    """The price of a kernel on a device. ``gram_share``: that of the flops of a product
+    of a matrix by its own transpose which count."""
     inside, results = body_terms(kernel)
     arithmetic = 0.0
     for t in inside:
         work = flops_of(t)
-        each = work["products"] / device.flops_per_s
+        share = gram_share if is_gram(t) else 1.0
+        each = share * work["products"] / device.flops_per_s
         each += work["others"] / device.map_flops_per_s + device.step_s
         is_cheap = each <= 4 * math.prod(t.shape) / device.map_flops_per_s
         again = 1.0 if is_cheap else wanted(t, inside, results)
@@ -140,13 +155,18 @@ def seconds(kernel: Kernel, device: Device) -> float:
     return device.launch_s + max(arithmetic, traffic) + views * device.view_s
 
 
-def disagreements(kernels: Any, prices: dict[Term, float], device: Device) -> list[str]:
+def disagreements(
+    kernels: Any, prices: dict[Term, float], device: Device, gram_share: float = 1.0
+) -> list[str]:
     """The kernels whose price in extraction is not what their body says."""
     found = []
     for k in kernels:
         taken = [prices.get(t) for t in (k.term, *k.results) if t in prices]
         if not taken or any(
-            p is None or not np.isclose(p, seconds(k, device), rtol=1e-9) for p in taken
+            p is None or not np.isclose(p, seconds(k, device, gram_share), rtol=1e-9)
+            for p in taken
         ):
-            found.append(f"{k.name}: {taken}, the body says {seconds(k, device)}")
+            found.append(
+                f"{k.name}: {taken}, the body says {seconds(k, device, gram_share)}"
+            )
     return found

@@ -41,7 +41,10 @@ def lowered(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
         np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-5)
     low = fast.lower(*args)
     assert not pricing.disagreements(
-        low.program.kernels, low.optimised.prices_s, low.model.device
+        low.program.kernels,
+        low.optimised.prices_s,
+        low.model.device,
+        low.model.target.gram_share,
     )
     return low
 

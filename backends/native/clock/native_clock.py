@@ -30,7 +30,7 @@ from ...loop_ir import (
 from ..lower import planned
 from ..machine import Host, host
 from ..plan import Group, Places, PlanStep, kind_of
-from ..products import deferred
+from ..products import deferred, symmetric
 from .nest_clock import NestClock, Room, Spent
 from .rates import ClockRates, entry, shipped
 
@@ -123,6 +123,9 @@ class _PieceClock:
         of = zip((p.x, p.y, p.out), (m * k, k * n, m * n), strict=True)
         moved = float(sum(o.dtype.itemsize * size for o, size in of) * prod(p.batch))
         computing = p.flops / rate * whole * (1 + TURN / k)
+        plan = self.step.plan
+        if plan is not None and plan.is_half:
+            computing *= symmetric.computed_share(n, p.dtype, self.host)
         return Spent(computing, moved * between(rates.reads, moved))
 
     def _room(self, o: Operand, memory: Any) -> Room:

@@ -260,6 +260,13 @@ class Tuning(LoopTuning):
     masked_columns: int = number(
         64, "Scores of a row from which on it is worth looking at the mask."
     )
+    gram_share: float = number(
+        0.6,
+        "About what share of a product of a matrix by its own transpose is computed.",
+        "350×120 by its own transpose, scaled and added to: not scaled beforehand",
+        "AMD EPYC (Zen 3)",
+        "0.7 of the time",
+    )
     lying_bytes: int = number(
         1 << 15,
         "Of operands up to which they are read where they lie: the first cache keeps "

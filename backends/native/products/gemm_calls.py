@@ -17,7 +17,7 @@ from ...loop_ir import (
     Product,
 )
 from ..loops import loop
-from ..machine import COMMON, I1, I64, Host, blas, least, memory_type, widened
+from ..machine import ALIGNMENT, COMMON, I1, I64, Host, blas, least, memory_type, widened
 from ..math import declared
 from . import gemm_plan
 from .blas_calls import Calls
@@ -116,12 +116,12 @@ class OwnCalls(Calls):
         _, n, k = p.sizes
         x, y, out = pointers
         lead = blas.matrix(p.at[1], k, n).leading
-        each = padded(-(-n // part.columns), gemm_plan.LINE)
+        each = padded(-(-n // part.columns), ALIGNMENT // p.dtype.itemsize)
         low = self.b.mul(part.column, I64(each))
         count = least(self.b, self.b.sub(I64(n), low), each)
         out = self.at(p.dtype, out, (low, 1))
         is_line = how.kind == "line"
-        width = (n if is_line else k) // part.columns
+        width = k if not is_line else n if part.columns == 1 else each
         rows = COMMON.line_rows if is_line else COMMON.dot_rows
         name = name_of(how.kind, p.dtype, _asks(p, width, lead, rows, self.host))
         if is_line:

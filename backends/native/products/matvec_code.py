@@ -46,7 +46,9 @@ class Vectors(FunctionCode):
                 with loop(b, s.low, s.high, s.lanes) as i:
                     zero = constant(self.kind, s.lanes, 0)
                     self.store(zero, self.at(out, i), self._mask(i, s.end))
-            height = COMMON.line_rows
+            # Of dense rows fewer are streams enough (Zen 3, rows of 512 and 1024 bytes
+            # from memory: 0.92 of the time; from a third cache the same).
+            height = COMMON.line_rows // (2 if self.asks == "dense" else 1)
             many = self.whole(size, height)
             for start, stop, rows in ((I64(0), many, height), (many, size, 1)):
                 with loop(b, start, stop, rows) as n:

@@ -45,11 +45,17 @@ class Order(FunctionCode):
                 most = b.sub(rows, I64(lanes))
                 with loop(b, I64(0), columns, lanes) as c:
                     top = b.sub(b.sub(columns, c), I64(1))
+                    # Past the end the last column again.
+                    at = [b.add(c, least(b, I64(n), top)) for n in range(lanes)]
+                    lines = [self.at(x, self.times(n, xs), kind=kind) for n in at]
+                    to = self.at(out, c)
+                    kept = self.first(b.sub(columns, c)) if exact else None
                     with loop(b, I64(0), rows, lanes) as i:
                         # Past the end the last rows again.
                         r = least(self.b, i, most)
-                        kept = self.first(b.sub(columns, c)) if exact else None
-                        self._square(x, xs, out, os, (r, c, top), source, kept)
+                        places = [self.at(line, r, kind=kind) for line in lines]
+                        place = self.at(to, self.times(r, os))
+                        self._square(places, place, os, source, kept)
             with otherwise, loop(b, I64(0), columns, 1) as c:
                 line = self.at(x, self.times(c, xs), kind=kind)
                 with loop(b, I64(0), rows, 1) as r:
@@ -59,26 +65,18 @@ class Order(FunctionCode):
 
     def _square(
         self,
-        x: ir.Value,
-        xs: ir.Value,
+        places: Sequence[ir.Value],
         out: ir.Value,
         os: ir.Value,
-        where: tuple[ir.Value, ir.Value, ir.Value],
         source: DType,
         kept: ir.Value | None,
     ) -> None:
-        """As many rows as columns as a vector has lanes; past the last column it is
-        the last one again, but for those not ``kept``."""
-        r, c, top = where
-        b, lanes, kind = self.b, self.lanes, memory_type(source)
-        square = []
-        for n in range(lanes):
-            column = b.add(c, least(self.b, I64(n), top))
-            place = self.at(x, self.times(column, xs), r, kind=kind)
-            square.append(self.read(place, lanes, source))
-        for n, value in enumerate(transposed(b, square)):
-            row = b.add(r, I64(n))
-            self.store(value, self.at(out, self.times(row, os), c), kept)
+        """As many rows as columns as a vector has lanes, but for columns that are not
+        ``kept``."""
+        square = [self.read(place, self.lanes, source) for place in places]
+        for value in transposed(self.b, square):
+            self.store(value, out, kept)
+            out = self.at(out, os)
 
 
 def transposed(b: ir.IRBuilder, square: Sequence[ir.Value]) -> list[ir.Value]:

@@ -13,6 +13,7 @@ from typing import Any
 from eqsat.egraph import EGraph, attr_values
 from eqsat.kernels import (
     LEAF,
+    TURNED,
     CostModel,
     State,
     join,
@@ -21,7 +22,7 @@ from eqsat.kernels import (
     refusal,
     times_computed,
 )
-from eqsat.ops import VIEWS, broadcast_to_op
+from eqsat.ops import VIEWS, broadcast_to_op, transpose_op
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.search.extraction.node_states import NodeStates
 from eqsat.terms import INPUT, SCALAR, Op, Type, Weak
@@ -191,7 +192,7 @@ class Dense:
         reads = tuple(
             read_bytes(op, kids.index(k), self.size[k], written) for k in distinct
         )
-        work = self.model.arithmetic_s(op, attrs, types, out)
+        work = self.model.arithmetic_s(op, attrs, types, out, self._is_gram(e.children))
         return DenseNode(
             at,
             op,
@@ -204,6 +205,18 @@ class Dense:
             origin,
             self.model.own(op) is not None,
             self.model.own_s(op, attrs, types, out),
+        )
+
+    def _is_gram(self, children: Sequence[int]) -> bool:
+        """Whether one of the first two operands is the other, transposed."""
+        if len(children) < 2 or self.model.target.gram_share == 1:
+            return False
+        nodes, classes = self.graph.nodes, self.graph.classes
+        x, y = children[:2]
+        return any(
+            n.op is transpose_op and attr_values(n) == TURNED and n.children[0] == of
+            for turned, of in ((x, y), (y, x))
+            for n in (nodes[i] for i in classes[turned])
         )
 
     # -- prices ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from eqsat.backends.native.lower import CompiledProgram, _layout
 from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.plan import Group, Layered
 from eqsat.backends.native.products import Mirroring
+from eqsat.kernels.backend import backend_named
 
 SIZES = (1, 2, 15, 16, 17, 47, 48, 49, 70, 95, 96, 97, 144, 150, 176, 193, 200, 243)
 LAYOUTS = "packed fortran reversed strided window".split()
@@ -150,3 +151,35 @@ def test_numbers_that_are_not_finite_stay_in_their_row_and_column() -> None:
         want = outer(x.astype(np.float64))
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x @ x.T * 0.5,
+        lambda x: x.T @ x / 7.0,
+        lambda x: x @ x.T * 0.5 + np.eye(len(x), dtype=np.float32),
+    ],
+)
+def test_no_factor_comes_between_a_matrix_and_its_transpose(
+    f: Callable[[Any], Any],
+) -> None:
+    """A factor of one operand would take less than one of the result, if it did not
+    make them differ."""
+    x = drawn(0, (350, 120))
+    (kernel,) = eq.jit(f, "native").explain(x).kernels
+    assert kernel.kind == "contract"
+    np.testing.assert_allclose(
+        eq.jit(f, "native")(x), f(x.astype(float)), rtol=1e-4, atol=1e-3
+    )
+
+
+def test_other_products_count_whole() -> None:
+    def price(f: Callable[..., Any], *arrays: Array) -> float:
+        model = backend_named("native").model
+        return sum(model.term(k.term) for k in program_of(f, *arrays).kernels)
+
+    x, y = drawn(0, (300, 300)), drawn(1, (300, 300))
+    gram_s = price(lambda x: x @ x.T, x)
+    assert price(lambda x, y: x @ y.T, x, y) > 1.4 * gram_s
+    assert price(lambda x: x @ x, x) > 1.4 * gram_s
