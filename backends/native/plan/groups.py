@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from eqsat.kernels import packed
 
 from ...loop_ir import (
@@ -13,10 +15,12 @@ from ...loop_ir import (
     Convolution,
     Factoring,
     Gather,
+    Layout,
     Load,
     Loops,
     Nest,
     Network,
+    Operand,
     Ordering,
     Piece,
     Product,
@@ -224,8 +228,12 @@ class Grouping:
                 yield from before
             steps.append(s)
         columns = 1
-        product = steps[0].piece
+        product, first = steps[0].piece, steps[0]
         if len(steps) == 1 and isinstance(product, Product):
+            sums = gemm_plan.sums_of(product, first.plan, first.seconds, self.threads)
+            if sums:
+                yield from self._summed(replace(group, columns=sums), first, product)
+                return
             parts = group.rows // product.sizes[0] * -(-product.sizes[0] // group.panel)
             most = gemm_plan.columns_of(product, steps[0].plan, self.host)
             columns = min(-(-self.threads // parts), most)
@@ -235,6 +243,29 @@ class Grouping:
         else:
             reach = None
         yield replace(group, steps=tuple(steps), columns=columns, reach=reach)
+
+    def _summed(self, group: Group, step: PlanStep, p: Product) -> Iterator[Group]:
+        """A product with a sum in each of its parts, and their sum: ones by these."""
+        assert step.plan is not None
+        parts, (_, n, _) = group.columns, p.sizes
+        self.temporaries.append(parts * n * p.dtype.itemsize)
+        number = len(self.temporaries) - 1
+        *given, out = step.memory
+        sums, of_sums = MemoryRef(TEMPORARY, number), Layout((n, 1))
+        plan = replace(step.plan, sums=parts)
+        partial = replace(p, batch=(), at=(p.at[0], p.at[1], of_sums))
+        memory = (*given, sums)
+        step = replace(step, piece=partial, memory=memory, plan=plan)
+        yield replace(group, steps=(step,))
+        ones = self.places.constant(np.ones(parts, p.dtype)).memory
+        between = Operand("temporary", number, p.dtype)
+        table = Operand("table", 0, p.dtype)
+        at = Layout((parts, 1)), of_sums, p.at[2]
+        join = Product(table, between, p.out, p.dtype, (1, n, parts), (), at)
+        seconds = kind_of(join).seconds(join, self.host)
+        plan = GemmPlan("line")
+        join_step = PlanStep(join, (ones, sums, out), seconds, plan)
+        yield Group((join_step,), 1, 1)
 
     def _product(self, step: PlanStep, panel: int) -> tuple[PlanStep, list[Group]]:
         p = step.piece

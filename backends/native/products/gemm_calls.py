@@ -17,7 +17,17 @@ from ...loop_ir import (
     Product,
 )
 from ..loops import loop
-from ..machine import ALIGNMENT, COMMON, I1, I64, Host, blas, least, memory_type, widened
+from ..machine import (
+    ALIGNMENT,
+    COMMON,
+    I1,
+    I64,
+    Host,
+    blas,
+    least,
+    memory_type,
+    widened,
+)
 from ..math import declared
 from . import gemm_plan
 from .blas_calls import Calls
@@ -116,6 +126,9 @@ class OwnCalls(Calls):
         _, n, k = p.sizes
         x, y, out = pointers
         lead = blas.matrix(p.at[1], k, n).leading
+        if how.sums:
+            self._by_rows(p, how, pointers, part)
+            return
         each = padded(-(-n // part.columns), ALIGNMENT // p.dtype.itemsize)
         low = self.b.mul(part.column, I64(each))
         count = least(self.b, self.b.sub(I64(n), low), each)
@@ -131,6 +144,22 @@ class OwnCalls(Calls):
         else:
             y = self.at(p.dtype, y, (low, lead))
             self.call(name, [y, lead, x, out, 1, k, count])
+
+    def _by_rows(
+        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
+    ) -> None:
+        """A part of the rows of a matrix, with a sum of its own."""
+        _, n, k = p.sizes
+        x, y, out = pointers
+        step, lead = p.at[0].strides[-1], blas.matrix(p.at[1], k, n).leading
+        each = padded(-(-k // how.sums), COMMON.line_rows)
+        low = self.b.mul(part.column, I64(each))
+        count = least(self.b, self.b.sub(I64(k), low), each)
+        x, y = self.at(p.dtype, x, (low, step)), self.at(p.dtype, y, (low, lead))
+        out = self.at(p.dtype, out, (part.column, n))
+        asks = _asks(p, n, lead, COMMON.line_rows, self.host)
+        name = name_of(how.kind, p.dtype, asks)
+        self.call(name, [x, step, y, lead, out, count, n])
 
     # -- right operands that are computed ----------------------------------------------
 

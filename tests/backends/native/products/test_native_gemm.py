@@ -455,3 +455,30 @@ def test_a_transposed_matrix_by_a_vector(dtype: Any, threads: int) -> None:
         (got,) = natively(f, x, y, threads=threads, products="own")
         want = f(x.astype(WIDE[dtype]), y.astype(WIDE[dtype]))
         np.testing.assert_allclose(got, want, rtol=tol, atol=tol * 30)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("k, n", [(1003, 997), (5000, 33), (2001, 64)])
+def test_threads_share_the_rows_of_a_matrix(k: int, n: int, dtype: Any) -> None:
+    """That a row vector is multiplied by; their sums are added."""
+    v, a = draw(0, k, dtype=dtype), draw(1, k, n, dtype=dtype)
+    cases: tuple[tuple[Any, Array, Array], ...] = (
+        (product, v, a),
+        (lambda v, a: a.T @ v, v, a),
+        (lambda v, a: np.tanh(v @ a) + 1, v / k, a),
+        (product, v[::-1], a),
+        (product, v, a[:, ::-1]),
+    )
+    for f, x, y in cases:
+        for threads in (2, 3):
+            (got,) = natively(f, x, y, threads=threads, products="own")
+            want = f(x.astype(WIDE[dtype]), y.astype(WIDE[dtype]))
+            np.testing.assert_allclose(got, want, rtol=0, atol=8 * k * UNIT[dtype])
+
+
+def test_few_rows_have_one_sum() -> None:
+    line, seconds = gemm_plan.GemmPlan("line"), 1e-3
+    for k, sums in ((1000, 4), (64, 4), (63, 0), (8, 0)):
+        assert gemm_plan.sums_of(planned_product(1, 999, k), line, seconds, 4) == sums
+    assert not gemm_plan.sums_of(planned_product(1, 999, 99), line, 1e-6, 4)
+    assert not gemm_plan.sums_of(planned_product(1, 999, 99), line, seconds, 1)
