@@ -123,43 +123,31 @@ class OwnCalls(Calls):
     def _by_row(
         self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
-        _, n, k = p.sizes
+        """Some columns; or a part of the rows of the matrix, with a sum of its own."""
+        b, (_, n, k) = self.b, p.sizes
         x, y, out = pointers
-        lead = blas.matrix(p.at[1], k, n).leading
-        if how.sums:
-            self._by_rows(p, how, pointers, part)
-            return
-        each = padded(-(-n // part.columns), ALIGNMENT // p.dtype.itemsize)
-        low = self.b.mul(part.column, I64(each))
-        count = least(self.b, self.b.sub(I64(n), low), each)
-        out = self.at(p.dtype, out, (low, 1))
+        lead, step = blas.matrix(p.at[1], k, n).leading, p.at[0].strides[-1]
         is_line = how.kind == "line"
-        width = k if not is_line else n if part.columns == 1 else each
         rows = COMMON.line_rows if is_line else COMMON.dot_rows
-        name = name_of(how.kind, p.dtype, _asks(p, width, lead, rows, self.host))
-        if is_line:
-            step = p.at[0].strides[-1]
-            y = self.at(p.dtype, y, (low, 1))
-            self.call(name, [x, step, y, lead, out, k, count])
+        size: ir.Value = I64(k)
+        if how.sums:
+            each = padded(-(-k // how.sums), rows)
+            low = b.mul(part.column, I64(each))
+            size, count = least(b, b.sub(I64(k), low), each), I64(n)
+            x, y = self.at(p.dtype, x, (low, step)), self.at(p.dtype, y, (low, lead))
+            out, width = self.at(p.dtype, out, (part.column, n)), n
         else:
-            y = self.at(p.dtype, y, (low, lead))
-            self.call(name, [y, lead, x, out, 1, k, count])
-
-    def _by_rows(
-        self, p: Product, how: GemmPlan, pointers: Values, part: ThreadPart
-    ) -> None:
-        """A part of the rows of a matrix, with a sum of its own."""
-        _, n, k = p.sizes
-        x, y, out = pointers
-        step, lead = p.at[0].strides[-1], blas.matrix(p.at[1], k, n).leading
-        each = padded(-(-k // how.sums), COMMON.line_rows)
-        low = self.b.mul(part.column, I64(each))
-        count = least(self.b, self.b.sub(I64(k), low), each)
-        x, y = self.at(p.dtype, x, (low, step)), self.at(p.dtype, y, (low, lead))
-        out = self.at(p.dtype, out, (part.column, n))
-        asks = _asks(p, n, lead, COMMON.line_rows, self.host)
+            each = padded(-(-n // part.columns), ALIGNMENT // p.dtype.itemsize)
+            low = b.mul(part.column, I64(each))
+            count = least(b, b.sub(I64(n), low), each)
+            y = self.at(p.dtype, y, (low, 1 if is_line else lead))
+            out, width = self.at(p.dtype, out, (low, 1)), min(each, n)
+        asks = _asks(p, width if is_line else k, lead, rows, self.host)
         name = name_of(how.kind, p.dtype, asks)
-        self.call(name, [x, step, y, lead, out, count, n])
+        if is_line:
+            self.call(name, [x, step, y, lead, out, size, count])
+        else:
+            self.call(name, [y, lead, x, out, 1, size, count])
 
     # -- right operands that are computed ----------------------------------------------
 
