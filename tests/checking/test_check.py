@@ -42,7 +42,7 @@ def test_there_are_enough_wrong_rules() -> None:
     assert len(RULES) == 2 * len(WRONG)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("rule", WRONG, ids=lambda r: r.name)
 def test_wrong_rules_are_refused_and_mended_ones_pass(rule: eq.Rule) -> None:
     found = checked(rule)
@@ -51,7 +51,7 @@ def test_wrong_rules_are_refused_and_mended_ones_pass(rule: eq.Rule) -> None:
     assert mended.verdict != "refused", f"{mended.reason}\n{mended.counterexample}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_stock_rules_pass(name: str) -> None:
     found = checked(eq.default_rules()[name])
@@ -126,8 +126,10 @@ def test_an_approximation_must_say_how_good_it_is() -> None:
     assert "expected a tolerance" in checked(forgotten).reason
 
 
+# Reports that tests compare to the letter would show it, in another run.
+@pytest.mark.slow
 def test_findings_do_not_change_from_run_to_run() -> None:
-    rules = list(RULES)[: 6 if is_whole() else 2]
+    rules = list(RULES)[: 6 if is_whole() else 1]
     assert eq.check(rules).to_json() == eq.check(rules).to_json()
 
 

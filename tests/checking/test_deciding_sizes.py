@@ -196,14 +196,14 @@ ALL_SIZES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SMALL)
 def test_what_holds_for_small_arrays_alone_is_refused(name: str) -> None:
     finding = eq.check(of(*SMALL[name]), lints=False).findings[0]
     assert finding.verdict == "refused"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ALL_SIZES)
 def test_what_holds_for_all_sizes_is_proved(name: str) -> None:
     finding = eq.check(of(*ALL_SIZES[name]), lints=False).findings[0]
@@ -216,6 +216,8 @@ def test_a_permutation_applied_often_needs_a_long_cycle(times: int) -> None:
     assert prove(r) is None
 
 
+# Slices of a stock rule, and of a long axis, are proved every time.
+@pytest.mark.slow
 def test_composed_slices() -> None:
     def sides(x, b: Ints, s: Ints, c: Ints, v: Ints, t: Ints, u: Ints):  # type: ignore
         start = entry(b, 0) + entry(c, 0) * entry(t, 0)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sizes import is_whole
 
 import eqsat as eq
 from eqsat.checking.lint import Linter
@@ -39,7 +40,7 @@ def test_the_report_shows_each_lint(golden: Callable[[str, str], None]) -> None:
 
 def test_stock_rules_match_their_own_left_sides() -> None:
     linter = Linter(list(STOCK))
-    some = list(STOCK)[::4]  # the next test takes all
+    some = list(STOCK)[:: 4 if is_whole() else 16]  # the next test takes all
     assert not {r.name: why for r in some if (why := linter.dead(r))}
 
 

@@ -243,7 +243,7 @@ def test_convolutions_and_products_of_residues(groups: int) -> None:
 
 # -- rules -----------------------------------------------------------------------------
 
-PARTS = 96
+PARTS = 192
 """Of the stock rules: each is one test."""
 
 
@@ -277,7 +277,7 @@ def cases(rule: eq.Rule, seed: int) -> list[Case]:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_wrong_rules_are_not_proved(seed: int) -> None:
     """But those that are true of real numbers, and wrong of floats or integers."""
-    for r in some([*WRONG], len(WRONG) // 16):
+    for r in some([*WRONG], len(WRONG) // 32):
         algebraic = not r.name.endswith("_mended") and "floats" not in r.file
         if algebraic and r.name not in TRUE_OF_REAL_NUMBERS:
             assert prove(r, cases(r, seed), seed) is None, r.name

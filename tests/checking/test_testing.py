@@ -187,6 +187,8 @@ def test_views_carry_what_rounding_decides() -> None:
     assert (found.elements, found.undecided) == (4, 1)
 
 
+# Deep programs are compiled in graph/test_graph.py every time.
+@pytest.mark.slow
 def test_programs_may_be_deeper_than_the_stack() -> None:
     def f(x: Any) -> Any:
         for i in range(2000):

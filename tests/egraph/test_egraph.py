@@ -21,7 +21,7 @@ from enodes import check, saturated
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import held_by
-from sizes import examples, some
+from sizes import examples, is_whole, some
 
 import eqsat as eq
 from eqsat.demo import block
@@ -94,11 +94,14 @@ assert np.allclose(fast(x, x), np.exp(x) @ x.T / 2)
 """
 
 
+# A house test lets one module ask the package, every time.
+@pytest.mark.slow
 def test_the_package_around_the_bindings_is_never_run() -> None:
     seen = "print('egglog.bindings' in sys.modules, 'egglog' in sys.modules)"
     assert run(USE + seen) == "True False\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", ["eqsat first", "egglog first"])
 def test_the_package_can_be_used_beside(order: str) -> None:
     theirs = "import egglog; egglog.EGraph(); from egglog import bindings\n"
@@ -108,12 +111,12 @@ def test_the_package_can_be_used_beside(order: str) -> None:
 
 
 def test_equal_programs_under_any_hash_seed() -> None:
-    norms, seeds = ("layer", "rms"), ("1", "77")
+    norms, seeds, sizes = ("layer", "rms"), ("1", "77"), (3 if is_whole() else 1, 10)
     code = f"""
 import sys, numpy as np, eqsat as eq
 from eqsat.demo import block
 for norm in {some(norms, 1)}:
-    model, x, adapters = block.draw(block.Config(3, 10, 24, 3, lora=2, norm=norm))
+    model, x, adapters = block.draw(block.Config(*{sizes}, 24, 3, lora=2, norm=norm))
     low = eq.jit(model.forward).lower(x, adapters)
     print(low.program, low.source(), low.explain().rules, low.explain().kernels)
 """
@@ -219,6 +222,7 @@ def dumped_sizes(text: str) -> dict[str, int]:
     return dict(out.sizes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_a_dump_makes_the_same_graph(norm: str, engines: list[Engine]) -> None:
     forward, args = blocks(2, norm, lora=2)
@@ -239,6 +243,8 @@ def test_programs_do_not_keep_their_graphs(engines: list[Engine]) -> None:
     assert "Exp" in low.optimised.dump()
 
 
+# Programs are equal under any hash seed, every time.
+@pytest.mark.slow
 def test_what_was_compiled_before_changes_nothing() -> None:
     """Engines are kept with the rules that earlier programs came to need."""
 
@@ -360,6 +366,7 @@ def test_a_contradiction_names_its_rule_once_and_harms_no_jit(phase: str) -> Non
     assert "'sum_is_nothing'" in str(said.message)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nodes", [0, 1, 30, 150, 250])
 def test_a_budget_of_nodes_gives_a_correct_program(nodes: int) -> None:
     forward, (x, adapters) = blocks(2, lora=2)
@@ -392,7 +399,8 @@ def test_without_time_the_program_is_as_written() -> None:
     assert done.cost_s == done.baseline_cost_s and done.nodes == 0
 
 
-@pytest.mark.sampled(2)
+# Regions bound the graph of a deep program; they are tested every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_the_graph_grows_linearly_with_depth(norm: str) -> None:
     sizes: list[tuple[int, int]] = []

@@ -103,6 +103,7 @@ def test_blocks(norm: str, lora: bool, mask: str) -> None:
     assert ("attention_causal" in ops) is mask.startswith("causal")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_blocks_whose_weights_are_arguments_and_in_one_piece(norm: str) -> None:
     args = transformer_arguments(norm, lora=True)
@@ -110,6 +111,8 @@ def test_blocks_whose_weights_are_arguments_and_in_one_piece(norm: str) -> None:
     check(saturated(transformer("all"), *args, options=options))
 
 
+# Blocks and drawn graphs are checked every time.
+@pytest.mark.slow
 def test_minilm() -> None:
     w = small_minilm("float64", dim=20, hidden=33)
     ids, mask = small_batch("float64")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import some
 
 import eqsat as eq
 from eqsat import define, ops
@@ -92,7 +93,7 @@ def test_each_op_has_a_price(name: str) -> None:
     if getattr(op, "kind", "") != "pointwise" or getattr(op, "attrs", ()):
         return
     args = [X] * len(op.params)
-    for dtype in ("f4", "f8", "i4", "?"):
+    for dtype in some(("f4", "f8", "i4", "?"), 1):
         try:
             low = eq.jit(op).lower(*[a.astype(dtype) for a in args])
         except EqsatError:

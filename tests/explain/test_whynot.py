@@ -377,6 +377,7 @@ def attend(x: Any, w: Any, b: Any) -> Any:
     return p @ w.T + b, np.log(p), x / (1 + np.exp(-x)), x**0.5 / 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("f", "args"),
     [
@@ -429,6 +430,8 @@ def test_why_lists_every_node_down_to_what_was_written(
     assert own and all(Path(n.place.rsplit(":", 1)[0]) == Path(__file__) for n in own)
 
 
+# Long to search. Why small programs are what they are is asked every time.
+@pytest.mark.slow
 def test_why_among_thousands_of_merged_products() -> None:
     """Of 20 products of one array, 1140 triples can be one."""
     ws = [rng.standard_normal((8, 2 + i)) for i in range(20)]

@@ -11,7 +11,7 @@ import pytest
 from derivatives import gradient
 from hypothesis import given
 from hypothesis import strategies as st
-from sizes import examples
+from sizes import examples, some
 
 import eqsat as eq
 from eqsat.terms.op import Op
@@ -473,7 +473,7 @@ NORMS: dict[str, tuple[Function, tuple[int, ...]]] = {
 def test_norms_of_nothing_have_slope_0(name: str, backend: str) -> None:
     f, shape = NORMS[name]
     x = np.ones(shape) if name.startswith(("std", "nanstd")) else np.zeros(shape)
-    for numerics in ("reassociate", "exact"):
+    for numerics in some(("reassociate", "exact"), 1):
         g = eq.grad(f, backend=backend, options=eq.Options(numerics=numerics))(x)
         np.testing.assert_array_equal(g, 0)
 

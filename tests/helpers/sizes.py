@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 
-FULL, SMALL = 100, 10
+FULL, SMALL = 100, 4
 """Examples of a property that names no number, in the whole suite and otherwise."""
 
 # A slow or loaded machine is no fault of the code under test: neither a deadline nor a
@@ -70,9 +70,10 @@ def draw_alike(item: pytest.Item) -> None:
 
 def thin(items: Iterable[pytest.Item]) -> None:
     """Of a test over the product of several parameters so many cases run every time
-    that each value of each parameter occurs; of one that is marked ``sampled(share)``
-    and has one list of cases, one in ``share``. Which ones is chosen at random, but
-    always alike; the other cases are slow. ``sampled(1)``: all run every time."""
+    that each value of each parameter occurs, but one in ``share`` of all at most where
+    it is marked ``sampled(share)``; of one that is so marked and has one list of cases,
+    one in ``share``. Which ones is chosen at random, but always alike; the other cases
+    are slow. ``sampled(1)``: all run every time."""
     tests: dict[str, list[Any]] = {}
     for item in items:
         if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
@@ -85,6 +86,8 @@ def thin(items: Iterable[pytest.Item]) -> None:
         values = [_values(case) for case in cases]
         if sum(len(set(axis)) > 1 for axis in zip(*values, strict=True)) > 1:
             chosen = covering(values)
+            if share:
+                chosen = chosen[: max(1, len(cases) // share)]
         else:
             chosen = one_in(len(cases), share or 1)
         for place, case in enumerate(cases):
@@ -106,26 +109,26 @@ def _values(case: Any) -> list[tuple[int, ...]]:
     return [tuple(id(params[name]) for name in names) for names in lists]
 
 
-def one_in(share_of: int, share: int) -> set[int]:
+def one_in(share_of: int, share: int) -> list[int]:
     """One place in ``share``, at least one, of so many."""
     order = list(range(share_of))
     Random(share_of).shuffle(order)
-    return set(order[: max(1, share_of // share)])
+    return order[: max(1, share_of // share)]
 
 
-def covering(cases: Sequence[Sequence[Any]]) -> set[int]:
+def covering(cases: Sequence[Sequence[Any]]) -> list[int]:
     """Places of few cases in which each value of each parameter occurs: always the one
-    that adds most."""
+    that adds most next."""
     left = list(range(len(cases)))
     Random(len(cases)).shuffle(left)
-    chosen: set[int] = set()
+    chosen: list[int] = []
     seen: list[set[Any]] = [set() for _ in cases[0]]
 
     def added(place: int) -> int:
         return sum(v not in s for v, s in zip(cases[place], seen, strict=True))
 
     while (best := max(left, key=added, default=None)) is not None and added(best):
-        chosen.add(best)
+        chosen.append(best)
         left.remove(best)
         for value, known in zip(cases[best], seen, strict=True):
             known.add(value)

@@ -219,9 +219,9 @@ def test_every_op_has_code_or_a_stated_fallback(kind: str, backend: str) -> None
             if {*found.values()} == {REFUSED}:
                 found = {d.name: outcome(op, backend, d) for d in DTYPES}
             assert all(found.values()), (op.name, found)
-            assert {*found.values()} != {
-                REFUSED
-            }, f"no arguments of {op.name} are tried"
+            assert {*found.values()} != {REFUSED}, (
+                f"no arguments of {op.name} are tried"
+            )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

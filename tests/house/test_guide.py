@@ -43,6 +43,8 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+# Its commands are tested one by one every time, and what the reference names.
+@pytest.mark.slow
 def test_the_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
     files = commands = 0
     for language, text in BLOCK.findall(TUTORIAL):

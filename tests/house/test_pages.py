@@ -69,7 +69,7 @@ RUN = [
 ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", RUN)
 def test_blocks_run_and_print_what_the_page_shows(
     page: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -232,6 +232,8 @@ def test_links_to_other_sites_are_there() -> None:
 # -- the site --------------------------------------------------------------------------
 
 
+# Workflows build the site, too; the pages' own links and blocks are tested every time.
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("sphinx") is None, reason="needs the extra docs")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     words = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
@@ -343,6 +345,8 @@ def test_no_page_names_what_is_not_made() -> None:
             assert name in page_parts.MAKERS, f"{page}: {name}"
 
 
+# Gradients of networks are compared every time.
+@pytest.mark.slow
 def test_a_network_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     digits = pytest.importorskip("digits", exc_type=ImportError)
     weights, losses = digits.train(120, hidden=64)

@@ -34,6 +34,12 @@ def test_products(x, name, letter, given): ...
 def test_all(x, name, letter): ...
 
 
+@numbers
+@letters
+@pytest.mark.sampled(9)
+def test_few(x, name, letter): ...
+
+
 @pytest.mark.parametrize("x", range(40))
 @pytest.mark.sampled(4)
 def test_of_one_list(x): ...
@@ -79,6 +85,10 @@ def test_what_runs_every_time_has_each_value_of_each_parameter(
     assert len(products) == 9
     assert len(found.cases["test_all"]) == 27 and len(found.cases["test_one_list"]) == 9
     assert len(found.cases["test_of_one_list"]) == 10
+    few = found.cases["test_few"]
+    assert (
+        len(few) == len({c["x"] for c in few}) == len({c["letter"] for c in few}) == 3
+    )
 
 
 def test_few_cases_cover_all_values() -> None:

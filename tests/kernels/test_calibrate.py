@@ -107,6 +107,7 @@ def test_a_core_is_measured_with_machine_code() -> None:
     assert NativeBackend().model.device == found != shipped
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "variable", "name"),
     [

@@ -171,6 +171,8 @@ def test_edges_that_are_traced_and_histograms_of_lazy_arrays() -> None:
     )
 
 
+# Histograms of one coordinate run every time, and each function's expressions.
+@pytest.mark.slow
 def test_histograms_of_several_coordinates() -> None:
     agree(lambda x, y: np.histogram2d(x, y, 5), X, W)
     agree(lambda x, y: np.histogram2d(x, y, [5, [-1, 0, 1]], [(-1, 1), None]), X, W)

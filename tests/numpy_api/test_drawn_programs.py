@@ -24,6 +24,7 @@ CHUNK = 25
 """Seeds that a process runs at a time."""
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("how", ["native", "native exact", "numpy"])
 def test_drawn_programs_are_numpys(how: str, part: int) -> None:

@@ -79,7 +79,7 @@ def agrees(found: Any, expected: Any, *said: Any) -> None:
 def test_a_dtype_that_is_asked_for(name: str) -> None:
     f = REDUCED[name]
     pairs = list(itertools.product(GIVEN, ASKED))
-    for own, d in some(pairs, len(pairs) // 3):
+    for own, d in some(pairs, len(pairs) // 6):
         x = drawn(own)
         g = eq.jit(lambda x, d=d: f(x, d), "numpy", options=EXACT)
         agrees(outcome(g, x), outcome(f, x, d), own, d)

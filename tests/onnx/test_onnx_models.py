@@ -411,6 +411,7 @@ def test_a_size_below_0_is_any_size() -> None:
     assert f(np.ones((5, 3), np.float32)).shape == (5, 3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op, gates", [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 def test_weights_of_a_recurrent_network_are_in_a_program_once(
     op: str, gates: int

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sizes import some
 
 import eqsat as eq
 
@@ -20,11 +19,14 @@ ROUNDED = "bf16", "bfloat16"
 rounded once, unless numerics are exact."""
 
 
+# To read these cases takes long. Models of the other files of this folder run every
+# time, and what these refuse is named.
+@pytest.mark.slow
 def test_models_of_one_node() -> None:
     from bench.standards.onnx_cases import cases, outcome
 
     wrong = {}
-    for case in some(cases(), 25):
+    for case in cases():
         found, why, _ = outcome(case)
         refused = found == "refused" and REFUSED in why
         rounded = any(r in case.name for r in ROUNDED) and "Mismatched" in why
@@ -53,6 +55,7 @@ def test_networks_that_the_package_has(name: str) -> None:
     assert not f.on_host()
 
 
+@pytest.mark.slow  # as above
 def test_each_refusal_names_the_node() -> None:
     from bench.standards.onnx_cases import cases, outcome
 

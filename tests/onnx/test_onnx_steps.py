@@ -71,6 +71,7 @@ def expected(op, x, w, r, b, lengths, backward):
     return y, *states
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("weights", ["constant", "given"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op", CELLS)

@@ -91,7 +91,6 @@ def agree(got: Any, want: Any, rounding: float) -> None:
         np.testing.assert_allclose(g, w, rtol=rounding, atol=rounding * size)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", SPELLINGS)
 @examples(2)

@@ -13,6 +13,7 @@ import scipy.special
 from agreement import traced
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sizes import some
 
 import eqsat as eq
 from eqsat.numpy_api.special import SCIPY
@@ -114,10 +115,11 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_two_arrays_has_numpys_dtype(name: str) -> None:
-    compare(FUNCTIONS[name], pairs())
+    every = [*pairs()]
+    compare(FUNCTIONS[name], iter(some(every, len(every) // 6)))
 
 
 INITIAL: dict[str, Callable[[Any, Any], Any]] = {

@@ -110,7 +110,7 @@ def record(found: Finding, rule: eq.Rule) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_both_are_checked_alike(name: str) -> None:
     rows = [

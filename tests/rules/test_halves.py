@@ -102,7 +102,6 @@ FOUND: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 }
 
 
-@pytest.mark.sampled(4)
 @each_half
 @pytest.mark.parametrize("name", FOUND)
 def test_casts_around_a_composite(name: str, dtype: Any) -> None:

@@ -227,6 +227,8 @@ def squareplus(x):
 '''
 
 
+# checking/test_op_checks.py loads files with ops of theirs every time.
+@pytest.mark.slow
 def test_loading_a_file_takes_the_bodies_of_its_composites(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FILE)

@@ -191,7 +191,7 @@ def test_exact_numerics_leave_rounding_alone() -> None:
     assert np.array_equal(strict(X), f(X))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("norm", "each"), [("layer", 5), ("rms", 5)])
 @pytest.mark.parametrize("layers", [1, 2, 3, 4])
 def test_every_block_is_as_cheap_as_one(norm: str, each: int, layers: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import is_whole, some
 
 import eqsat as eq
 from eqsat.saved import is_possible
@@ -230,7 +231,7 @@ def test_two_hundred_changed_files_are_refused(whole: bytes, tmp_path: Path) -> 
     tried = 0
     tracemalloc.start()
     for kind in (flips, lengths, heads, descriptions, sections):
-        for number, data in enumerate(kind(whole)):
+        for number, data in some([*enumerate(kind(whole))], 6, kind.__name__):
             assert data != whole
             path.write_bytes(data)
             with pytest.raises(eq.SavedProgramError) as found:
@@ -240,7 +241,7 @@ def test_two_hundred_changed_files_are_refused(whole: bytes, tmp_path: Path) -> 
             tried += 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert tried >= 200
+    assert tried >= (200 if is_whole() else 20)
     assert peak < 1 << 22  # what is said of lengths is checked before it is believed
     path.write_bytes(Parts(whole).signed())
     assert eq.load(path)(X, {"b": [X]})["s"].shape == X.shape

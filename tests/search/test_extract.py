@@ -32,6 +32,8 @@ def lowered(f: Any, *args: Any) -> Lowered:
     return low
 
 
+# Drawn graphs are compared with the integer program every time.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "lora", "weights"),
     [

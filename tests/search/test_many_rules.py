@@ -47,6 +47,8 @@ def test_the_rules_are_of_all_families(mine: eq.RuleSet) -> None:
     assert sum(r.both_ways for r in mine) >= 100
 
 
+# Rules without an end stand beside programs every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_five_hundred_rules_beside_a_block(
     norm: str, mine: eq.RuleSet, engines: list[Engine]
@@ -210,6 +212,7 @@ def draw(name: str) -> tuple[Any, Any, Any]:
     return f, rng.uniform(0.1, 0.5, shape), [rng.uniform(0.1, 0.5, s) for s in others]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_rules_without_an_end_cost_no_program(
@@ -260,6 +263,7 @@ def test_a_normal_form_that_is_dearer_costs_no_program() -> None:
     assert found.cost_s <= alone.cost_s
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_rule_that_pays_is_used_beside_rules_without_an_end(kind: str) -> None:
     """cosh² - sinh² = 1 has two steps here: the second needs what the first made."""
@@ -320,8 +324,11 @@ def test_what_ends_the_search_ends_it_after_the_stock_rules(max_nodes: int) -> N
     assert found.cost_s <= alone.cost_s
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("f", [powers, factors])
-@pytest.mark.parametrize("degree", [4, 6, 8, 12])
+@pytest.mark.parametrize(
+    "degree", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 8, 12))]
+)
 def test_a_set_that_distributes_both_ways_ends(f: Any, degree: int) -> None:
     """No iteration adds more than the graph may hold, whatever the one before did: 13
     factors once made 63 282 e-nodes of 3 988 at once."""

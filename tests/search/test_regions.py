@@ -12,7 +12,7 @@ from bodies import body
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import held_by
-from sizes import examples
+from sizes import examples, is_whole
 
 import eqsat as eq
 from eqsat.demo import block
@@ -115,7 +115,7 @@ def test_twelve_layers_are_few_distinct_regions(
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("lora", [0, 2])
 def test_pieces_give_the_numbers_of_the_whole(norm: str, lora: int) -> None:
-    forward, args = blocks(5, norm=norm, lora=lora)
+    forward, args = blocks(5 if is_whole() else 3, norm=norm, lora=lora)
     pieces = eq.jit(forward)
     whole = eq.jit(forward, options=eq.Options(regions=False))
     assert pieces.lower(*args).optimised.regions > 1
@@ -257,7 +257,8 @@ def test_numbers_that_differ_in_type_alone() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sampled(8)
+# Programs of several regions are compared with the whole every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("layers", [3, 5, 8])
 def test_results_stay_with_their_kernel_in_the_second_pass(

@@ -133,12 +133,14 @@ def compared(loop: Loop, steps: int, dtype: str, threads: int) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name,threads", [*itertools.product(LOOPS, (1, 3))])
 def test_long_loops_compute_what_numpy_does(name: str, threads: int) -> None:
     compared(LOOPS[name], 70, "float64", threads)
 
 
+# A long loop runs every time.
+@pytest.mark.slow
 @examples(20)
 @given(
     st.sampled_from(list(LOOPS)),
@@ -150,7 +152,8 @@ def test_loops_of_any_length(name: str, steps: int, dtype: str, threads: int) ->
     compared(LOOPS[name], steps, dtype, threads)
 
 
-@pytest.mark.sampled(6)
+# Layers of blocks in few distinct regions are counted every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LOOPS])
 def test_more_steps_are_no_more_work(name: str) -> None:
     """Neither for the search nor for the compiler."""

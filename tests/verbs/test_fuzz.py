@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import is_whole
 
 import eqsat as eq
 from eqsat.testing import (
@@ -143,10 +144,11 @@ def as_numpy(program: DrawnProgram) -> None:
 
 
 def test_twenty_programs_and_a_long_one() -> None:
-    tally = optimise(SEED, 20)
-    assert tally.programs == 20
+    count = 20 if is_whole() else 10
+    tally = optimise(SEED, count)
+    assert tally.programs == count
     assert tally.undecided < tally.programs / 4
-    assert len(tally.fired) > 0.05 * len(eq.default_rules())
+    assert len(tally.fired) > (0.05 if is_whole() else 0.02) * len(eq.default_rules())
     long = random_program(f"{SEED}.long", max_ops=40, layers=True)
     compare(tally, {}, long, explained=True)
 

@@ -75,6 +75,7 @@ def test_deeper_ones_are_refused_by_name(kind: str, depth: int) -> None:
         assert len(str(caught.value)) < 400 and "test_nesting.py" in str(caught.value)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("depth", [100, 900, 5000])
 @pytest.mark.parametrize("kind", [*AROUND, "link"])

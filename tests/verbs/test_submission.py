@@ -203,17 +203,22 @@ f(x)
 
 
 def test_the_end_of_the_interpreter_waits_for_all_calls() -> None:
-    run_in_child(_START + """
+    run_in_child(
+        _START
+        + """
 told = []
 futures = [f.submit(x) for _ in range(30)]
 import atexit
 atexit.register(lambda: [f.result(0) for f in futures])
-""")
+"""
+    )
 
 
 @needs_fork
 def test_in_a_child_of_a_fork_the_calls_of_its_parent_are_lost() -> None:
-    run_in_child(_START + """
+    run_in_child(
+        _START
+        + """
 from eqsat.submission import WorkerTeam, submitted
 for _ in range(10):
     held = submitted(WorkerTeam(2, None), time.sleep, (0.05,), {})
@@ -230,7 +235,8 @@ for _ in range(10):
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert all(np.array_equal(a.result(60), f(x)) for a in futures)
-""")
+"""
+    )
 
 
 def test_submitted_calls_run_their_programs_alone() -> None:

@@ -56,8 +56,8 @@ def test_what_a_row_alone_reads_is_kept_in_the_cache() -> None:
     assert loads(ops.logsumexp, x) == {("eq_load", "b0")}
 
 
-@pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")
 @pytest.mark.sampled(6)
+@pytest.mark.skipif(model.COMPILER is None, reason="no C++ compiler")
 @pytest.mark.parametrize("language", ["metal", "cuda"])
 @pytest.mark.parametrize("shape", [(1000,), (16, 68), (1003,)])
 def test_large_maps_end_anywhere(

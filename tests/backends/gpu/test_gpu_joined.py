@@ -67,6 +67,7 @@ def drawn(shapes: list[tuple[int, ...]]) -> list[Array]:
     return [rng.standard_normal(s).astype(np.float32) for s in shapes]
 
 
+@pytest.mark.sampled(5)
 @NEEDS_COMPILER
 @pytest.mark.parametrize("language", ["metal", "cuda"])
 @pytest.mark.parametrize("name", JOINED)
@@ -142,6 +143,7 @@ COLUMNS: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
+@pytest.mark.sampled(10)
 @NEEDS_COMPILER
 @pytest.mark.parametrize("language", ["metal", "cuda"])
 @pytest.mark.parametrize("name", COLUMNS)

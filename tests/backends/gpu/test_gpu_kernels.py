@@ -184,6 +184,7 @@ def gelu_and_more(x: Any) -> tuple[Any, Any]:
     return ops.gelu(x), 1 + ops.erf(x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("language", ["metal", "cuda"])
 @pytest.mark.parametrize("dtype", [np.dtype("f2"), BF16], ids=str)
 def test_nothing_of_gelu_is_lost_below_zero(dtype: Any, language: str) -> None:

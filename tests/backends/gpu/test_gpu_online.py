@@ -146,7 +146,8 @@ def test_kernels_of_few_long_rows(name: str, rows: int) -> None:
     assert len(parts) == (count if rows < 64 else 1)
 
 
-@pytest.mark.sampled(2)
+# test_gpu_joined.py shares out few columns every time.
+@pytest.mark.slow
 @on_model
 @pytest.mark.parametrize("language", DIALECTS)
 def test_few_long_rows_are_shared_out(

@@ -154,7 +154,6 @@ def pairs(seed: int) -> list[Array]:
     return [np.concatenate(part) for part in some]
 
 
-@pytest.mark.sampled(6)
 @every_way
 @every_function
 def test_errors_of_samples(name: str, language: str, fused: bool) -> None:
@@ -181,7 +180,6 @@ SPECIAL += [float(np.finfo(F32).tiny), float(np.finfo(F32).smallest_subnormal)]
 SPECIAL += [6.6864e-41, -3e-39]
 
 
-@pytest.mark.sampled(6)
 @every_way
 @every_function
 def test_what_is_special(name: str, language: str, fused: bool) -> None:

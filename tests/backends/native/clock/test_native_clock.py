@@ -144,6 +144,8 @@ def test_half_as_wide_vectors_take_twice_as_long() -> None:
     assert call_s(np.tanh, X, rates=wide) > 1.5 * call_s(np.tanh, X, rates=usual)
 
 
+# Rates that are kept, and what they say of programs, are tested every time.
+@pytest.mark.slow
 def test_each_rate_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some sizes stand for all: what is measured is whether all of it can be."""
     few = {"ROUND_S": 1e-5, "ROUNDS": 1, "SIDE": 32, "ELEMENTS": 256}

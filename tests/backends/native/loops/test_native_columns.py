@@ -87,6 +87,7 @@ def nests(f: Callable[..., Any], *arrays: Array, threads: int = 1) -> list[str]:
     return text.partition("; ModuleID")[0].split("; kernel")[1:]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tall_columns_are_reduced_first(threads: int) -> None:
     def count(f: Callable[[Array], Any], *shape: int) -> int:

@@ -75,6 +75,7 @@ def arguments(f: Callable[..., Any]) -> tuple[Any, ...]:
     return (X, Y)[: f.__code__.co_argcount]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_kernel_without_memory_between(name: str) -> None:
     f = PROGRAMS[name]

@@ -27,6 +27,7 @@ REDUCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_long_rows_give_numpys_answer_in_memory_that_does_not_grow(name: str) -> None:
     x = np.zeros(LONG, np.int8)
@@ -42,6 +43,8 @@ def test_long_rows_give_numpys_answer_in_memory_that_does_not_grow(name: str) ->
         tracemalloc.stop()
 
 
+# Reductions of rows of this length run every time.
+@pytest.mark.slow
 def test_a_softmax_of_one_long_row() -> None:
     x = np.random.default_rng(0).standard_normal(LONG, dtype=np.float32)
 
@@ -76,6 +79,8 @@ for backend in ("native", "numpy"):
 """
 
 
+# Rows of LONG elements run every time.
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded otherwise")
 def test_more_elements_than_32_bits_count() -> None:
     done = subprocess.run([sys.executable, "-c", _FAR], capture_output=True, text=True)

@@ -43,7 +43,6 @@ def targets(dtype: str) -> list[tuple[CompileTarget, int]]:
     ]
 
 
-@pytest.mark.sampled(4)
 @both_dtypes
 @every_function
 def test_errors_of_samples(name: str, dtype: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from random import Random
 from typing import Any
 
 import families
@@ -17,6 +18,7 @@ from math_bounds import EXACT, LONG, bound
 from natives import (
     DTYPES,
     INTEGERS,
+    LAYOUTS,
     LENGTHS,
     Array,
     laid,
@@ -83,10 +85,9 @@ def right(name: str, got: Array, args: Sequence[Array]) -> None:
 
 
 def pointwise(
-    name: str, seed: int, shapes: Sequence[Any], layout: str, part: slice = ALL
+    name: str, seed: int, shapes: Sequence[Any], layout: str, dtypes: Sequence[Any]
 ) -> None:
-    """Check an op of arrays of ``part`` of the dtypes that it takes."""
-    dtypes = some(admitted(name)[part], 3, seed, layout)
+    """Check an op of arrays of ``dtypes``."""
     rng = np.random.default_rng(seed)
     each, arrays = families.pointwise(name, rng, shapes, layout, dtypes)
     program = program_of(each, *arrays)
@@ -98,13 +99,29 @@ def pointwise(
 
 
 @pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_ops(name: str) -> None:
+    """One dtype of each class; another length and layout for each op."""
+    integers = INTEGERS[::2], INTEGERS[1::2]  # with a sign, and without
+    kinds = (FLOATS[:2], FLOATS[2:], *integers, [np.dtype(bool)])
+    dtypes = [[d for d in admitted(name) if d in kind] for kind in kinds]
+    chosen = [d for kind in dtypes for d in some(kind, 1, kind)]
+    rng = Random(name)
+    n, layout = rng.choice(LENGTHS), rng.choice(LAYOUTS)
+    pointwise(name, n, [(2, n), (2, n)], layout, chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POINTWISE)
 @few
 @given(seeds, lengths, layouts, parts)
-def test_pointwise_ops(name: str, seed: int, n: int, layout: str, part: slice) -> None:
-    pointwise(name, seed, [(2, n), (2, n)], layout, part)
+def test_pointwise_ops_drawn(
+    name: str, seed: int, n: int, layout: str, part: slice
+) -> None:
+    dtypes = some(admitted(name)[part], 3, seed, layout)
+    pointwise(name, seed, [(2, n), (2, n)], layout, dtypes)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("name", POINTWISE)
 def test_pointwise_ops_of_short_rows(name: str) -> None:
     """Rows shorter than vectors, through which these do not run on: windows of larger
@@ -113,7 +130,7 @@ def test_pointwise_ops_of_short_rows(name: str) -> None:
     count = len(op.params)
     dtypes = [d for d in admitted(name) if d in FLOATS] or admitted(name)[-1:]
     arrays, turned = [], []
-    for d, n in product(dtypes, range(1, 10)):
+    for d, n in product(dtypes, some(range(1, 10), 3)):
         for layout in ("window", "strided"):
             shapes = [(3, n)] * count
             made = families.arguments(name, rng, shapes, d)
@@ -140,7 +157,8 @@ def test_pointwise_ops_of_short_rows(name: str) -> None:
 def test_pointwise_ops_at_length(
     name: str, seed: int, n: int, layout: str, lead: Any
 ) -> None:
-    pointwise(name, seed, [(*lead[0], n), (*lead[1], n)], layout)
+    dtypes = some(admitted(name), 3, seed, layout)
+    pointwise(name, seed, [(*lead[0], n), (*lead[1], n)], layout, dtypes)
 
 
 @pytest.mark.sampled(6)
@@ -148,7 +166,7 @@ def test_pointwise_ops_at_length(
 @pytest.mark.parametrize("shapes", BROADCAST, ids=str)
 def test_shapes_that_broadcast(name: str, shapes: Any) -> None:
     for layout in ("packed", "reversed"):
-        pointwise(name, 1, shapes, layout)
+        pointwise(name, 1, shapes, layout, some(admitted(name), 3, layout))
 
 
 @examples(60)

@@ -74,7 +74,7 @@ def is_ordered(x: Any, found: Any, axis: int, stable: bool) -> bool:
     return bool(same.all() and equal)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_of_every_dtype(dtype: Any, threads: int) -> None:
@@ -105,7 +105,7 @@ def test_networks_put_all_rows_of_bits_in_order() -> None:
     assert counts == {2: 1, 4: 5, 8: 19, 16: 63, 32: 191}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_short_rows_in_vectors(dtype: Any) -> None:
     every = [

@@ -94,6 +94,8 @@ def test_ends_of_short_rows_call_functions_in_vectors() -> None:
     assert any(line.endswith("# lanes") for line in listed(f, x))
 
 
+# What is rolled is computed once, every time.
+@pytest.mark.slow
 def test_what_many_places_need_is_computed_once() -> None:
     @eq.jit
     def tree(v: Array) -> Array:
@@ -130,7 +132,7 @@ def test_what_is_rolled_is_computed_once() -> None:
     assert sum("exp(" in line for line in listed(smoothed, u)) == 1
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "u2", "i8", "?"])
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
 def test_coordinates_are_written_in_turn(dtype: str, count: int) -> None:
@@ -148,6 +150,8 @@ def test_coordinates_are_written_in_turn(dtype: str, count: int) -> None:
             np.testing.assert_array_equal(eq.jit(f)(x), f(x))
 
 
+# Coordinates that are written in turn run every time.
+@pytest.mark.slow
 def test_coordinates_among_other_things() -> None:
     def f(x: Array, y: Array) -> tuple[Array, ...]:
         cross = np.cross(x, y)

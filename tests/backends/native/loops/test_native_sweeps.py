@@ -146,7 +146,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_results_do_not_depend_on_the_direction(name: str, threads: int) -> None:
@@ -166,6 +166,8 @@ def several(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
+# Sweeps in both directions run every time, and threads that call one function.
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_several_python_threads(threads: int) -> None:
     x = np.random.default_rng(0).standard_normal(MANY).astype(np.float32)

@@ -161,6 +161,8 @@ def test_cuts(case: tuple[Sizes, Sizes, dict[str, Any]], threads: int) -> None:
         right(got, x, w, **attrs)
 
 
+# Convolutions of windows of larger arrays are drawn every time.
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="protects memory")
 def test_memory_around_images_is_not_read() -> None:
     """A page that must not be read follows the last element, or precedes the first."""
@@ -428,6 +430,7 @@ IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("number", range(len(IN_LANES)))
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [F32, F64])

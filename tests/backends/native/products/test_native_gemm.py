@@ -124,7 +124,7 @@ def test_a_matrix_by_a_vector(
     right(got, x, y)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("who", ["own", "blas"])
@@ -153,7 +153,7 @@ def test_halves_are_summed_in_float32_and_rounded_once(dtype: str, who: str) -> 
     several = np.stack([y, -y, y[::-1]])
     batch = x.reshape(3, 11, 300), several
     cases += [batch, (batch[0], y)]
-    for (a, b), fixed in product_of(cases, (False, True)):
+    for (a, b), fixed in some([*product_of(cases, (False, True))], 4):
         given, constants = ([a], [b]) if fixed else ([a, b], [])
         (got,) = natively(product, *given, constants=constants, products=who)
         wide_x, wide_y = (v.astype(np.float64) for v in (a, b))
@@ -412,7 +412,6 @@ INTEGER_SHAPES = [
 ]
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", "i1 u1 i2 u2 i4 u4 i8 u8".split())
 @pytest.mark.parametrize("shapes", INTEGER_SHAPES)
 def test_products_of_integers_are_machine_code(

@@ -85,6 +85,8 @@ def test_processes_that_start_at_once() -> None:
     ends_well(started(_USED + _NOTHING_COMPILED))
 
 
+# verbs/test_cache.py kills a writer every time.
+@pytest.mark.slow
 def test_processes_that_are_killed_leave_a_cache_that_serves(folder: Path) -> None:
     draw = random.Random(0)
     for _ in range(10 if is_whole() else 1):
@@ -98,6 +100,8 @@ def test_processes_that_are_killed_leave_a_cache_that_serves(folder: Path) -> No
     ends_well(started(_USED + _NOTHING_COMPILED))
 
 
+# verbs/test_cache.py turns the cache off every time.
+@pytest.mark.slow
 def test_a_process_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EQSAT_CACHE_DIR", os.devnull)
     ends_well(started(_USED))

@@ -37,7 +37,7 @@ from natives import (
 )
 from networks import GROUPS, NETWORKS, NUMPY_ARGUMENTS, written
 from programs import assert_near, program_of, rounding_of
-from sizes import examples, seeds
+from sizes import examples, seeds, some
 
 import eqsat as eq
 from eqsat import ops
@@ -177,7 +177,8 @@ def test_optimised_programs(program: Any, threads: int) -> None:
     assert not (found := optimised_agreement(program, fast)).reason, found
 
 
-@pytest.mark.sampled(3)
+# Products of several threads are drawn every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_rows_and_panels_are_shared_out(threads: int) -> None:
     for f, arrays in shared_out(np.random.default_rng(0)):
@@ -192,7 +193,7 @@ def test_rows_and_panels_are_shared_out(threads: int) -> None:
 @pytest.mark.parametrize("cpu", CPUS[1:])
 def test_other_hosts(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EQSAT_CPU", cpu)
-    for dtype in FLOATS:
+    for dtype in some(FLOATS, 2):
         x, y = draw(5, 37).astype(dtype), draw(37).astype(dtype)
 
         def f(x: Any, y: Any) -> Any:

@@ -70,6 +70,8 @@ def arrays(count: int) -> list[Any]:
     return [draw.standard_normal(s, dtype=np.float32) for s in shapes]
 
 
+# What dropped libraries leave is counted in test_native_machine.py every time.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calls, shapes",
     [
@@ -123,6 +125,8 @@ def at_once(work: Callable[[int], None], count: int) -> None:
         raise errors[0]
 
 
+# test_native_entry.py calls one function and many from threads every time.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*shapes of:eqsat.RecompileWarning")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("turns", [15, pytest.param(3000, marks=pytest.mark.slow)])
@@ -199,11 +203,15 @@ forked(2)
 """
 
 
+# verbs/test_forks.py searches in children every time.
+@pytest.mark.slow
 def test_children_of_a_process_that_has_searched_search() -> None:
     """Their parent's engine waits for threads that a child does not have."""
     assert run_in_child(_SEARCHES) == ""
 
 
+# verbs/test_forks.py compiles in children every time.
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_children_of_a_fork_call_and_compile(turns: int) -> None:
     assert run_in_child(_FORKS.replace("TURNS", str(turns))) == ""

@@ -76,6 +76,8 @@ def test_one_thread_starts_no_other() -> None:
     run_in_child(code)
 
 
+# One thread and awake ones are tested every time.
+@pytest.mark.slow
 def test_threads_that_make_the_first_functions_share_one_team() -> None:
     """And one pool, which counts what all of them keep."""
     run_in_child("""
@@ -126,6 +128,8 @@ def test_many_threads_on_few_processors_come_to_an_end(counting: Counting) -> No
     assert counting.run(1000, 2) == 256  # no more than there are slots
 
 
+# Threads of one program are tested every time.
+@pytest.mark.slow
 def test_short_programs_share_threads_that_are_awake(counting: Counting) -> None:
     """One on its own wakes nobody; of those that follow one another, some do."""
     asked = 2 | IF_AWAKE
