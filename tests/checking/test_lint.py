@@ -31,6 +31,8 @@ def shown(report: Report) -> str:
     return re.sub(r"[^\s'(]*/((rules|linted)/\w+\.py)", r"\1", str(same)) + "\n"
 
 
+# Each kind of lint is found below every time; this compares all that is printed.
+@pytest.mark.slow
 def test_the_report_shows_each_lint(golden: Callable[[str, str], None]) -> None:
     report = eq.check(eq.load_rules(HERE / "linted" / "rules.py"), examples=20)
     kinds = {lint.kind for _, lint in report.lints}

@@ -85,7 +85,7 @@ def test_a_dtype_that_is_asked_for(name: str) -> None:
         agrees(outcome(g, x), outcome(f, x, d), own, d)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("own", GIVEN)
 def test_a_dtype_that_is_asked_for_of_machine_code(own: str) -> None:
     x = drawn(own)

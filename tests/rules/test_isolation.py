@@ -206,6 +206,8 @@ def test_ten_rules_work_beside_many_broken_ones(tmp_path: Path) -> None:
     assert sorted(w.lineno for w in caught) == sorted(lines.values())
 
 
+# A broken rule is named every time where it is used.
+@pytest.mark.slow
 def test_the_check_names_all_that_are_broken(tmp_path: Path) -> None:
     path, kinds = tmp_path / "mine.py", some([*BROKEN], 3)
     lines = written(path, kinds)

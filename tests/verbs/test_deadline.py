@@ -181,7 +181,7 @@ def compiled(low: Lowered, seconds: float | None = None) -> NativeProgram:
     return made
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("numerics", ["exact", "reassociate"])
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_results_are_right_wherever_time_ends(

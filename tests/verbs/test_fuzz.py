@@ -186,6 +186,8 @@ def test_two_thousand_programs() -> None:
     assert len(fired) > 0.6 * len(eq.default_rules())
 
 
+# Wrong rules are refused by the check every time; this is about the smallest program.
+@pytest.mark.slow
 def test_a_wrong_rule_is_found_and_its_program_is_small() -> None:
     @eq.rule("...")
     def nothing_of_tanh(x):  # type: ignore[no-untyped-def]

@@ -79,6 +79,8 @@ def test_a_new_process_compiles_nothing() -> None:
     assert disk_cache.info() == before
 
 
+# verbs/test_cache.py has processes that share a cache every time.
+@pytest.mark.slow
 def test_processes_that_start_at_once() -> None:
     for process in [started(_USED) for _ in range(4 if is_whole() else 2)]:
         ends_well(process)

@@ -76,7 +76,7 @@ def test_one_thread_starts_no_other() -> None:
     run_in_child(code)
 
 
-# One thread and awake ones are tested every time.
+# How many threads come, and that one starts no other, is tested every time.
 @pytest.mark.slow
 def test_threads_that_make_the_first_functions_share_one_team() -> None:
     """And one pool, which counts what all of them keep."""
@@ -128,7 +128,7 @@ def test_many_threads_on_few_processors_come_to_an_end(counting: Counting) -> No
     assert counting.run(1000, 2) == 256  # no more than there are slots
 
 
-# Threads of one program are tested every time.
+# How many threads come to one program is tested every time.
 @pytest.mark.slow
 def test_short_programs_share_threads_that_are_awake(counting: Counting) -> None:
     """One on its own wakes nobody; of those that follow one another, some do."""
