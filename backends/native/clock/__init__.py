@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .measure_rates import MANY, measure_rates, scaled
     from .native_clock import NativeClock
+    from .rate_measurement import MANY, measure_rates, scaled
     from .rates import ClockRates, shipped
 
 __getattr__ = lazy_room(__name__, __file__)
