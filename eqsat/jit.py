@@ -25,7 +25,6 @@ from collections.abc import (
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
-from eqsat.explain import Explanation, Timing
 from eqsat.kept_programs import keep, most
 from eqsat.kernels import (
     CostModel,
@@ -91,6 +90,8 @@ if TYPE_CHECKING:  # plain `Jit` is a function of anything
     from concurrent.futures import Future
 
     from typing_extensions import ParamSpec, TypeVar
+
+    from eqsat.explain import Explanation, Timing
 
     P = ParamSpec("P", default=...)
     R = TypeVar("R", covariant=True, default=Any)

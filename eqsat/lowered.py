@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eqsat.explain import Explanation, explain
 from eqsat.kernels import (
     Backend,
     CostModel,
@@ -20,7 +19,6 @@ from eqsat.kernels import (
 )
 from eqsat.rulelang import RuleSet, default_rules
 from eqsat.saved import NATIVE
-from eqsat.saving import model_of, save, save_library, save_module
 from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
@@ -34,6 +32,9 @@ from eqsat.support import (
 )
 from eqsat.terms import Term
 from eqsat.trace import Trace
+
+if TYPE_CHECKING:
+    from eqsat.explain import Explanation
 
 CODE = "machine code"
 """The phase in which a backend's compiler, such as LLVM, runs."""
@@ -133,6 +134,8 @@ class Lowered:
         systems than Linux, and without a C compiler, whose linker is used;
         :class:`SavedProgramError` for arguments or results that a file cannot hold.
         """
+        from eqsat.saving import save  # few programs are saved
+
         save(path, self.trace, self.program, self.name, cpu, self.options)
 
     def save_module(self, path: str | os.PathLike[str]) -> None:
@@ -145,6 +148,8 @@ class Lowered:
         one with bfloat16, with most functions of SciPy's, or with ops that the module
         cannot hold; and for arguments or results that no module can name.
         """
+        from eqsat.saving import save_module
+
         save_module(path, self.trace, self.program, self.name)
 
     def save_library(self, path: str | os.PathLike[str], cpu: str = NATIVE) -> None:
@@ -157,6 +162,8 @@ class Lowered:
         does, and where the program calls LAPACK or a sort of NumPy's;
         :class:`SavedProgramError` for a name that is none in C.
         """
+        from eqsat.saving import save_library
+
         save_library(path, self.trace, self.program, self.name, cpu, self.options)
 
     def to_onnx(self) -> Any:
@@ -169,6 +176,8 @@ class Lowered:
         Raises :class:`SavedProgramError` for ops that ONNX has no operator for, and
         :class:`OnnxError` where the package ``onnx`` is missing.
         """
+        from eqsat.saving import model_of
+
         return model_of(self.program, self.name)
 
     def explain(self) -> Explanation:
@@ -177,6 +186,8 @@ class Lowered:
         The search is repeated with the provenance of every node kept, which compiling
         leaves out: it takes half as long again.
         """
+        from eqsat.explain import explain
+
         outputs, rules = self.trace.outputs, self.rules
         written = Program.of(outputs, self.trace.inputs)
         return explain(
