@@ -8,10 +8,9 @@ alone, where no operand brings code of its own.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from types import EllipsisType, FrameType, FunctionType
 from typing import Any, TypeVar
 
@@ -35,33 +34,25 @@ class Watch:
         raise NotImplementedError
 
 
-class _Watching(threading.local):
-    watch: Watch | None = None
-    """What watches in this thread now. Asking :mod:`sys` would be a call that it
-    sees."""
-
-
-_NOW = _Watching()
-
-
-def set_watch(watch: Watch | None) -> None:
-    """Have ``watch`` see all calls in this thread, or nothing."""
-    _NOW.watch = watch
-    sys.setprofile(watch)
+_profiler = partial(sys.getprofile)
+_set_profiler = partial(sys.setprofile)
+"""A profiler sees calls of builtin functions, but none of what a partial calls. So the
+thread's own profiler can be asked for at each call, and may be one that the user's
+function has set."""
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Watch nothing inside: eqsat itself is at work, in a function that is traced."""
-    before = _NOW.watch
-    if before is None:
+    before = _profiler()
+    if not isinstance(before, Watch):
         yield
         return
-    set_watch(None)
+    _set_profiler(None)
     try:
         yield
     finally:
-        set_watch(before)
+        _set_profiler(before)
 
 
 def unwatched_methods(cls: C) -> C:
@@ -83,27 +74,23 @@ _KEPT = frozenset({"__init__", "__getattr__", "__iter__", "call", "lift", "withi
 
 
 def _unwatched_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    setprofile = sys.setprofile
-
     @wraps(method)
     def unseen(*args: Any, **kwargs: Any) -> Any:
-        watch = _NOW.watch
-        if watch is None:
+        watch = _profiler()
+        if not isinstance(watch, Watch):
             return method(*args, **kwargs)
-        setprofile(None)
-        _NOW.watch = None
+        _set_profiler(None)
         try:
             for a in args:
                 if type(a) not in _KNOWN and not _is_plain(a):
-                    set_watch(watch)
+                    _set_profiler(watch)
                     break
             else:
                 if kwargs and not _is_plain(kwargs):
-                    set_watch(watch)
+                    _set_profiler(watch)
             return method(*args, **kwargs)
         finally:
-            _NOW.watch = watch
-            setprofile(watch)
+            _set_profiler(watch)
 
     return unseen
 

@@ -21,16 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import (
-    SourceLine,
-    StaleWarning,
-    TraceError,
-    Watch,
-    an,
-    at,
-    set_watch,
-    warn,
-)
+from eqsat.support import SourceLine, StaleWarning, TraceError, Watch, an, at, warn
 from eqsat.trace.call_arguments import is_array
 from eqsat.trace.outside import NameReader, Outside, Stateful, is_of_user
 from eqsat.trace.random_state import has_state, owner_of, set_state, state_of
@@ -154,17 +145,17 @@ def _line_of(frame: FrameType) -> SourceLine:
 
 
 @contextmanager
-def _profiled(watch: Watch) -> Iterator[None]:
+def _profiled(watch: Callable[..., None]) -> Iterator[None]:
     """Have ``watch`` called on each call of a function, unless a profiler is."""
     before = sys.getprofile()
     if before is not None and not isinstance(before, Watch):
         yield
         return
-    set_watch(watch)
+    sys.setprofile(watch)
     try:
         yield
     finally:
-        set_watch(before)
+        sys.setprofile(before)
 
 
 @contextmanager

@@ -254,7 +254,7 @@ class _Attribute:
         except KeyError:
             raise AttributeError(f"module 'numpy' has no {self.name!r}") from None
         frame = sys._getframe(1)
-        if frame.f_globals.get("__name__", "").startswith("eqsat."):
+        if str(frame.f_globals.get("__name__")).startswith("eqsat."):
             return own
         if not is_tracing():
             return own

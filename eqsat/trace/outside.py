@@ -195,7 +195,7 @@ def _is_library(module: object, file: str = "") -> bool:
 
 def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether the code, with the globals ``names``, is the user's own."""
-    return not _is_library(names.get("__name__", ""), code.co_filename)
+    return not _is_library(str(names.get("__name__", "")), code.co_filename)
 
 
 def package_of(fn: Any) -> str:

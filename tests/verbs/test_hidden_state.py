@@ -4,6 +4,7 @@ would give at every call what the trace has read."""
 from __future__ import annotations
 
 import random
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from sizes import is_whole
 
 import eqsat as eq
+from eqsat.support import Watch
 from eqsat.trace import hidden_state
 
 pytestmark = [  # files are left open, as people do
@@ -231,3 +233,19 @@ def test_the_watch_goes_on_after_an_operator():
 
     with pytest.raises(eq.TraceError, match="time\\.time reads"):
         eq.jit(later)(np.ones(3))
+
+
+def test_a_profiler_that_the_function_sets_stays() -> None:
+    called: list[str] = []
+
+    def profiled(x: Any) -> Any:
+        sys.setprofile(lambda frame, event, arg: called.append(event))
+        total = (x * 3 + 1).sum()
+        assert sys.getprofile() is not None
+        own = not isinstance(sys.getprofile(), Watch)
+        sys.setprofile(None)
+        assert own
+        return total
+
+    assert eq.jit(profiled)(np.ones(4)) == 16.0
+    assert "call" in called and sys.getprofile() is None
