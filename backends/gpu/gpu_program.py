@@ -33,7 +33,6 @@ from ..loop_ir import (
     Loops,
     Nest,
     Operand,
-    Pass,
     Pieces,
     Statement,
     Store,
@@ -104,19 +103,16 @@ def maps_of_rows(program: Program) -> dict[Kernel, Kernel]:
 
 def one_kernel(
     rows: Sequence[Part],
-    then: Kernel,
+    then: Sequence[Part],
     dialect: Dialect,
+    kernel: Kernel,
     layouts: Mapping[Term, Layout],
-    exact: bool = False,
+    exact: bool,
 ) -> Generated | None:
-    """One kernel for the parts of a kernel that reduces rows and for the map that reads
-    its results; None where two are as good. ``layouts``: those of all that they
-    read."""
-    try:
-        parts = parts_of(then, dialect, layouts, exact=exact)
-    except Unsupported:
-        return None
-    first, second = _one_nest(rows), _one_nest(parts)
+    """One kernel for the parts of one that reduces rows and of ``kernel``, the map that
+    reads its results; None where two are as good. ``layouts``: those of all that they
+    read. ``exact``: whether one of them rounds each operation as it is written."""
+    first, second = _one_nest(rows), _one_nest(then)
     if first is None or second is None:
         return None
     nests, memory = _over_same([first, second])
@@ -124,10 +120,13 @@ def one_kernel(
     if nest is None:
         return None
     nest, memory = _without_unused(nest, memory)
-    source = source_of(nest, [prod(m.shape) for m in memory], dialect)
+    try:
+        source = source_of(nest, [prod(m.shape) for m in memory], dialect)
+    except Unsupported:  # of a grid that is too large
+        return None
     found = _with_memory(source, [nest], memory)
     if verifying():
-        verify([found], then, layouts)
+        verify([found], kernel, layouts)
     return found
 
 
@@ -404,11 +403,7 @@ def _moved(nest: Nest, number: Mapping[int, int], buffers: tuple[Buffer, ...]) -
             return replace(s, buffer=number[s.buffer])
         return s
 
-    passes = tuple(
-        Pass(tuple(map(moved, p.before)), p.loops, tuple(map(moved, p.body)))
-        for p in nest.passes
-    )
-    return replace(nest, buffers=buffers, passes=passes)
+    return replace(nest.changed(moved), buffers=buffers)
 
 
 def _as_kernel(

@@ -33,6 +33,7 @@ from ..loop_ir import (
     Statement,
     Store,
     operands,
+    over,
     variables,
 )
 
@@ -174,13 +175,7 @@ def _rows_at(
 def _moved(p: Pass, known: Mapping[LoopVar, Affine]) -> Pass:
     """A pass without what it stores, over other variables of rows."""
     before, body = (
-        tuple(
-            replace(s, at=s.at.substituted(known))
-            if isinstance(s, Load | Position)
-            else s
-            for s in part
-            if not isinstance(s, Store)
-        )
+        tuple(over(s, known) for s in part if not isinstance(s, Store))
         for part in (p.before, p.body)
     )
     return Pass(before, p.loops, body)
@@ -225,8 +220,7 @@ class _Beside:
         """What is new of ``statements``."""
         new: list[Statement] = []
         for s in statements:
-            if isinstance(s, Load | Position | Store):
-                s = replace(s, at=s.at.substituted(self.variables))
+            s = over(s, self.variables)
             if isinstance(s, Store):
                 new.append(replace(s, value=self.number[s.value]))
                 continue

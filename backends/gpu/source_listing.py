@@ -29,27 +29,27 @@ def listing(program: Program, dialect: Dialect) -> str:
     and its body. What a library computes is named."""
     program = with_sums(program)
     views, written = layouts_of(program), decided(program)
-    texts: list[str] = []
-    bodies = ""
     layouts = {t: layout for t, (_, layout) in views.items()}
-    pairs, both = maps_of_rows(program), {}
+    made: dict[Kernel, list[Part]] = {}
+    said = {k: [f"// {line}" for line in _title(k)] for k in program.kernels}
     for kernel in program.kernels:
-        texts.append("\n".join(f"// {line}" for line in _title(kernel)))
         try:
             exact = kernel.term in written
-            parts = parts_of(kernel, dialect, layouts, exact=exact)
+            made[kernel] = parts_of(kernel, dialect, layouts, exact=exact)
         except Unsupported as reason:
-            texts[-1] += f"\n// by MLX: {reason}"
-            continue
-        then = pairs.get(kernel)
-        if then is not None:
-            strict = exact or then.term in written
-            made = one_kernel(parts, then, dialect, layouts, strict)
-            if made is not None:
-                both[then] = [made]
-                texts[-1] += f"\n// in the kernel of {then.name}"
-                continue
-        for part in both.get(kernel, parts):
+            said[kernel].append(f"// by MLX: {reason}")
+    for rows, then in maps_of_rows(program).items():
+        if rows in made and then in made:
+            exact = not written.isdisjoint((rows.term, then.term))
+            both = one_kernel(made[rows], made[then], dialect, then, layouts, exact)
+            if both is not None:
+                made[rows], made[then] = [], [both]
+                said[rows].append(f"// in the kernel of {then.name}")
+    texts: list[str] = []
+    bodies = ""
+    for kernel in program.kernels:
+        texts.append("\n".join(said[kernel]))
+        for part in made.get(kernel, ()):
             texts.append(_part(part))
             bodies += part.source.body if isinstance(part, Generated) else ""
     return "\n\n".join([header_of(dialect, bodies).rstrip(), *texts]) + "\n"

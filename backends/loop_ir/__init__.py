@@ -50,6 +50,7 @@ from .nest import (
     Store,
     Within,
     operands,
+    over,
     variables,
 )
 from .op_costs import is_function, weight

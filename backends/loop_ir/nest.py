@@ -6,7 +6,7 @@ row: computed once, before the loops or after those of the pass that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -228,6 +228,13 @@ def operands(s: Statement) -> tuple[int, ...]:
             return (s.value,) if s.position < 0 else (s.value, s.position)
         case Const() | Load() | Position() | Kept():
             return ()
+
+
+def over(s: Statement, known: Mapping[LoopVar, Affine]) -> Statement:
+    """``s`` with other expressions for the variables that are ``known``."""
+    if isinstance(s, Gather | Load | Position | Store):
+        return replace(s, at=s.at.substituted(known))
+    return s
 
 
 @dataclass(frozen=True)

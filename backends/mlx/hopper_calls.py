@@ -126,8 +126,8 @@ class Products:
     """The name of a kernel, given its definition and what its name starts with."""
     are_ours: bool
     """Whether any is a kernel of ours."""
-    parts: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Names of parts, by the kernel that splits and what it is called with."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Names of parts, by the call that splits."""
     splits: set[str] = field(default_factory=set)
     """Lines that split: what several kernels begin with is to be written once."""
     told: dict[tuple[int, ...], str] = field(default_factory=dict)
@@ -195,9 +195,9 @@ class Products:
         """The name of the parts of an operand; ``out`` is given what makes them."""
         kernel = wide.splitting(x.shape, folded)
         call = self._call(kernel, [], [x], by)
-        if (kernel.name, call) not in self.parts:
-            self.parts[kernel.name, call] = self.names.fresh(f"{x.text}_parts")
-        name = self.parts[kernel.name, call]
+        if call not in self.parts:
+            self.parts[call] = self.names.fresh(f"{x.text}_parts")
+        name = self.parts[call]
         self.splits.add(f"{name} = {call}")
         out.append(f"{name} = {call}")
         return name

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 import mlx.core as mx
@@ -179,6 +178,9 @@ class _Writer:
         self.pairs = maps_of_rows(self.program) if self.language else {}
         self.paired: dict[Kernel, list[str]] = {}
         """Lines of maps of rows that reduce these, too."""
+        self.by_mlx: dict[Kernel, list[str]] = {}
+        self.own_parts: dict[Kernel, tuple[Sequence[Term], Sequence[Part]]] = {}
+        """What is asked for of a kernel and, where it reduces rows, of its map."""
         self.kernels: dict[str, str] = {}
         """Definitions of generated kernels to their names."""
         self.reasons: dict[str, str] = {}
@@ -258,21 +260,16 @@ class _Writer:
     def _both(self, rows: Kernel, then: Kernel) -> list[str]:
         """The lines of one kernel for what reduces rows and a map of them; empty where
         two are as good, or one is MLX's."""
-        writers = [self._new(k) for k in (rows, then)]
-        if any(self._by_mlx(w.kernel, w) for w in writers):
+        if self._by_mlx(rows) or self._by_mlx(then):
             return []
+        _, first = self._own_parts(rows)
+        bodies, second = self._own_parts(then)
         inputs = *rows.inputs, *then.inputs
         layouts = {t: self.views[t][1] for t in inputs if t in self.views}
-        dialect = DIALECTS[self.language]
-        try:
-            parts = parts_of(rows, dialect, layouts, exact=rows.term in self.decided)
-        except Unsupported:
-            return []
         exact = not self.decided.isdisjoint((rows.term, then.term))
-        both = one_kernel(parts, then, dialect, layouts, exact)
-        if both is None:
-            return []
-        return self._parts(then, then.bodies, [both], self._new(then), rows.inputs)
+        dialect = DIALECTS[self.language]
+        both = one_kernel(first, second, dialect, then, layouts, exact)
+        return self._parts(then, bodies, [both], rows.inputs) if both else []
 
     def _new(self, step: Kernel) -> KernelWriter:
         return kernel_writer(
@@ -287,21 +284,29 @@ class _Writer:
         )
 
     def _kernel(self, step: Kernel) -> list[str]:
-        new = partial(self._new, step)
         if self.language:
-            own = self._by_mlx(step, new())
+            own = self._by_mlx(step)
             if own:
                 return own
-            writer = new()
+            bodies, parts = self._own_parts(step)
+            if parts:
+                return self._parts(step, bodies, parts)
+        return self._new(step).lines()
+
+    def _own_parts(self, step: Kernel) -> tuple[Sequence[Term], Sequence[Part]]:
+        """The bodies of a kernel and what computes them; nothing where only MLX
+        does."""
+        if step not in self.own_parts:
             layouts = {t: self.views[t][1] for t in step.inputs if t in self.views}
-            bodies = opened(step, writer.is_attention, self._blocks)
+            bodies = opened(step, self._new(step).is_attention, self._blocks)
+            parts: Sequence[Part] = ()
             try:
                 dialect, exact = DIALECTS[self.language], step.term in self.decided
                 parts = parts_of(step, dialect, layouts, bodies, exact)
-                return self._parts(step, bodies, parts, writer)
             except Unsupported as why:
                 self._note(step, "calls of MLX", str(why))
-        return new().lines()
+            self.own_parts[step] = bodies, parts
+        return self.own_parts[step]
 
     def _note(self, step: Kernel, how: str, reason: str) -> None:
         log_fallback("mlx", step.name, how, reason)
@@ -312,7 +317,13 @@ class _Writer:
         wide = self.language == "cuda" and term.dtype == WIDE
         return count_of(term, self.device) if wide else 1
 
-    def _by_mlx(self, step: Kernel, writer: KernelWriter) -> list[str]:
+    def _by_mlx(self, step: Kernel) -> list[str]:
+        """What :meth:`_mlx_lines` finds, which is asked for twice of some."""
+        if step not in self.by_mlx:
+            self.by_mlx[step] = self._mlx_lines(step, self._new(step))
+        return self.by_mlx[step]
+
+    def _mlx_lines(self, step: Kernel, writer: KernelWriter) -> list[str]:
         """The lines of a kernel that MLX has calls for, where no generated kernel would
         be faster: products with what they can add, ours for them too, views, which MLX
         need not copy where memory lies well, and single calls that are brief."""
@@ -347,13 +358,13 @@ class _Writer:
         step: Kernel,
         bodies: Sequence[Term],
         parts: Sequence[Part],
-        writer: KernelWriter,
         more: Sequence[Term] = (),
     ) -> list[str]:
         """The lines of a kernel that is generated, in whole or in part, and reads
         ``more`` than its inputs. What MLX makes in between is read by kernels, and has
         the dtype that they expect."""
         made: dict[Any, str] = {}
+        writer = self._new(step)
         writer.wide = False
 
         def name_of(m: KernelOperand) -> str:

@@ -18,6 +18,7 @@ from ..loop_ir import (
     Statement,
     Store,
     operands,
+    over,
 )
 
 
@@ -78,13 +79,8 @@ def _in_tiles(only: Pass, sizes: Sequence[tuple[LoopVar, int]]) -> Pass:
         outer[outer.index(v)] = high
         inner.append(low)
 
-    def moved(s: Statement) -> Statement:
-        if not isinstance(s, (Gather, Load, Position, Store)):
-            return s
-        return replace(s, at=s.at.substituted(known))
-
     loops = (*(v for v in outer if v.size > 1), *inner)
-    return Pass(only.before, loops, tuple(map(moved, only.body)))
+    return Pass(only.before, loops, tuple(over(s, known) for s in only.body))
 
 
 def coalesced(nest: Nest, whole: frozenset[int] = frozenset()) -> Nest:

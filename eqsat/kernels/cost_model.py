@@ -184,6 +184,11 @@ class CostModel:
         d = self.device
         return products / d.flops_per_s + others / d.map_flops_per_s + d.step_s
 
+    def counts_gram(self, term: Term) -> bool:
+        """Whether the kernel of ``term`` computes a part of a product, which is of a
+        matrix by its own transpose."""
+        return self.target.gram_share != 1 and is_gram(term)
+
     def repeated_s(self, arithmetic_s: float, out: Type, times: float) -> float:
         """Seconds of the arithmetic of a node that is done so many times; once where it
         is a few operations an element, which loads hide."""
@@ -281,7 +286,7 @@ class CostModel:
         else:
             written = (term.type,)
         steps, reads, times = account(term)
-        gram = is_gram(term)
+        gram = self.counts_gram(term)
         work = sum(
             self.repeated_s(self.arithmetic_s(*s, gram), s[-1], n)
             for s, n in zip(steps, times, strict=True)
@@ -317,7 +322,7 @@ class CostModel:
                 continue
             places = tuple(t.args.index(a) for a in t.args)
             read = tuple((a.type, shown_bytes(a)) for a in t.args)
-            key = (t.op, t.attrs, t.type, places, read, is_gram(t))
+            key = (t.op, t.attrs, t.type, places, read, self.counts_gram(t))
             if key not in known:
                 known[key] = self.term(t)
             total += known[key]
