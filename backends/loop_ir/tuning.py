@@ -48,6 +48,20 @@ class LoopTuning:
         1 << 20,
         "Most bytes of a row that are kept; longer rows are computed again.",
     )
+    again: tuple[int, int] = number(
+        (16, 64),
+        "Additions that take as long as to write an element and to read it again, in a "
+        "cache and in memory.",
+        "two to four steps of stencils of 3 and 5 points, differences of functions, "
+        "pools of normalised channels; 1 to 16 MB",
+        "AMD EPYC (Zen 5, AVX-512)",
+        "smoothing in one nest 0.57 of the time with 16, not 8; in memory 0.7 of the "
+        "time with 64, not 24; pools of normalised channels 0.4 of what four places "
+        "for all ops gave",
+    )
+    again_bytes: int = number(
+        1 << 23, "Bytes of an array from which on it is in memory."
+    )
     short_sum: int = number(
         8,
         "Elements of a sum, and columns of the result, up to which a product is "

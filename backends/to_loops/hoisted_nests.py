@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
+from eqsat.kernels import packed
 from eqsat.ops import add
 from eqsat.terms import HALF, Cost, Op, Term, postorder
 
+from ..loop_ir import (
+    Layout,
+    Operand,
+    Split,
+)
+from .computed_again import (
+    Again,
+    cost_of,
+)
 from .schedule import (
     LoopTarget,
 )
 from .values import (
+    Conflict,
     Values,
+    computed_dtype,
 )
-
-
-def cost_of(term: Term) -> Cost:
-    """How long an element of ``term`` takes."""
-    return cast(Op, term.op).cost
 
 
 def has_parts(term: Term) -> bool:
@@ -36,6 +43,9 @@ class HoistedNests:
 
     target: LoopTarget
     memory: Mapping[Term, Any]
+    again: Again
+    rounds: bool
+    """See :class:`Values`."""
 
     def terms(self, values: Values, results: Sequence[Term]) -> list[Term]:
         """What to compute before a nest of ``values`` that makes ``results``; then more
@@ -44,6 +54,35 @@ class HoistedNests:
             [] if values.reductions.row is None else self._reductions(values, results)
         )
         return reductions or self._of_columns(values)
+
+    def shared(self, term: Term, roots: Sequence[Term]) -> list[Term]:
+        """What a nest of ``roots`` computes as well as ``term``, which it is part of,
+        where that takes longer than to have it in memory as well."""
+        found = [
+            t
+            for t in self.again.both(term, roots)
+            if self.again.is_too_much(t, t.size, self._additions(t))
+        ]
+        below = {x for t in found for x in self.again.computed(t) if x is not t}
+        return [t for t in found if t not in below]
+
+    def _additions(self, term: Term) -> int:
+        """What one element of ``term`` takes, in additions."""
+        memory, splits = dict(self.memory), dict[str, int]()
+        while True:
+            values = Values(memory, splits, self.rounds)
+            try:
+                number = values.root(term, values.index("i", term.shape))
+                return values.additions(number)
+            except Split as split:
+                splits[split.var.name] = split.inner
+            except Conflict as conflict:
+                splits.clear()
+                t = conflict.term
+                if t is term:
+                    return 0
+                there = Operand("temporary", -1, computed_dtype(t))
+                memory[t] = there, Layout(packed(t.shape))
 
     def _reductions(self, values: Values, results: Sequence[Term]) -> list[Term]:
         """Those of them that are reductions, where there are any."""
@@ -69,7 +108,7 @@ class HoistedNests:
         into memory before."""
         heavy = [t.args[0] for t in tall if self._calls(t.args[0])]
         light = [t for t in tall if t.args[0] not in heavy]
-        uses = Counter(x for h in heavy for x in {*self._computed(h)})
+        uses = Counter(x for h in heavy for x in {*self.again.computed(h)})
         whole = self.target.tuning.whole_panels
         kept = [x for x in heavy if x.shape[-1] % whole or uses[x] > 1]
         return light or kept[:1]
@@ -94,18 +133,7 @@ class HoistedNests:
 
     def _takes_long(self, term: Term) -> bool:
         """Whether computing ``term`` takes long."""
-        return any(cost_of(t) > Cost.LIGHT for t in self._computed(term))
-
-    def _computed(self, term: Term) -> Iterator[Term]:
-        """What is computed to compute ``term``, up to reductions and the like."""
-        seen, stack = {term}, [term]
-        while stack:
-            t = stack.pop()
-            if t in self.memory or cast(Op, t.op).kind not in ("pointwise", "view"):
-                continue
-            yield t
-            stack += set(t.args) - seen
-            seen.update(t.args)
+        return any(cost_of(t) > Cost.LIGHT for t in self.again.computed(term))
 
     def _is_tall(self, term: Term) -> bool:
         """Whether columns are better reduced before what follows is computed: a nest of
@@ -122,7 +150,7 @@ class HoistedNests:
 
     def _calls(self, term: Term) -> bool:
         """Whether functions are computed to compute ``term``."""
-        return any(cost_of(t) is Cost.FUNCTION for t in self._computed(term))
+        return any(cost_of(t) is Cost.FUNCTION for t in self.again.computed(term))
 
     def is_parted(self, term: Term, rows: int, elements: int) -> bool:
         """Whether so many rows of so many elements in all are reduced in two steps: few

@@ -40,6 +40,9 @@ from ..loop_ir import (
     address,
     covers,
 )
+from .computed_again import (
+    Again,
+)
 from .hoisted_nests import (
     HoistedNests,
     has_parts,
@@ -134,7 +137,8 @@ class Nests:
         self.out = Pieces()
         self.memory: dict[Term, tuple[Operand, Layout]] = {}
         """What is in memory before a nest runs."""
-        self.hoisted = HoistedNests(target, self.memory)
+        self.again = Again(self.memory, target.tuning)
+        self.hoisted = HoistedNests(target, self.memory, self.again, rounds)
         self.wholes = Wholes()
         self.numbers: dict[tuple[Term, DType], Operand] = {}
         """Tables of bare numbers."""
@@ -258,8 +262,9 @@ class Nests:
         """The values of one nest: the roots that it writes, and the index of each in
         the domain of the first, None where there is none."""
         splits: dict[str, int] = {}
+        again = self.again if self.target.remembers else None
         while True:
-            values = Values(self.memory, splits, self.rounds, self.target.most)
+            values = Values(self.memory, splits, self.rounds, again)
             try:
                 index = values.index("i", roots[0].term.shape)
                 values.root(roots[0].term, index)
@@ -276,7 +281,9 @@ class Nests:
                     needed = self.wholes.above(
                         needed, between, self.memory, self.filled
                     )
-                roots = self._settle(needed, roots)
+                shared = self.hoisted.shared(needed, own) if again else []
+                for term in (*shared, needed):
+                    roots = self._settle(term, roots)
 
     def _settle(self, term: Term, roots: Sequence[Root]) -> list[Root]:
         """Compute what a nest of ``roots`` needs in memory; the roots that are left."""

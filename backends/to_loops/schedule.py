@@ -86,9 +86,8 @@ class LoopTarget:
     sweeps: bool = False
     """Whether kernels that touch much memory run through it back to front each second
     time, in parts, by one thread too."""
-    most: tuple[int, int] | None = None
-    """How many times as often as it has elements a pointwise op may be computed in one
-    nest, light ones and functions, before it is in memory; None for any number."""
+    remembers: bool = False
+    """Whether what takes long to compute again comes to be in memory first."""
     tuning: LoopTuning = LOOPS
     """Numbers that were chosen by measuring."""
     normal: bool = False

@@ -30,7 +30,7 @@ from eqsat.ops import (
     transpose_op,
     where,
 )
-from eqsat.terms import HALF, Cost, Op, Shape, Term, Weak, limits
+from eqsat.terms import HALF, Op, Shape, Term, Weak, limits
 
 from ..interpret import evaluate
 from ..loop_ir import (
@@ -53,6 +53,10 @@ from ..loop_ir import (
     slice_index,
     spread,
     transpose_index,
+    weight,
+)
+from .computed_again import (
+    Again,
 )
 from .narrow_products import (
     is_short,
@@ -145,7 +149,7 @@ class Values:
         memory: Mapping[Term, tuple[Any, Layout]],
         splits: Mapping[str, int],
         rounds: bool = False,
-        most: tuple[int, int] | None = None,
+        again: Again | None = None,
     ) -> None:
         self.memory = memory
         """Terms in memory: what a load of each reads, and its layout."""
@@ -154,9 +158,8 @@ class Values:
         """Whether halves are rounded after each op, and numbers that they meet are
         halves too: in a single op of NumPy, but not in a kernel of several, which
         computes in float32 where no decision depends on it."""
-        self.most = most
-        """How many times as often as it has elements a pointwise op may be computed,
-        light ones and others; None where that does not matter."""
+        self.again = again
+        """What computing values again takes; None where that does not matter."""
         self.times: Counter[Term] = Counter()
         """How often each is computed."""
         self.places: Counter[Term] = Counter()
@@ -210,15 +213,35 @@ class Values:
         self.places[term] += 1
         if self.open and self.places[term] > MOST_PLACES:
             raise Conflict(term)
-        if self.most is None:
+        if self.again is None:
             return
         self.times[term] += prod(
             {v: v.size for e in index for v in e.variables}.values()
         )
-        light, heavy = self.most
-        most = heavy if op.cost is Cost.FUNCTION else light
-        if self.open and self.times[term] > most * max(term.size, 1):
-            raise Conflict(term)
+        more = self.times[term] - term.size
+        if not self.open or more <= 0:
+            return
+        first = self.known_index(term)
+        if first is not None:
+            each = self.additions(self.known[term, first])
+            if self.again.is_too_much(term, more, each):
+                raise Conflict(term)
+
+    def additions(self, number: int) -> int:
+        """What a value takes, in additions; a load counts as one. What does not follow
+        all of its variables is computed outside of the innermost loop."""
+        found, stack = {number}, [number]
+        while stack:
+            new = set(self.values[stack.pop()].args) - found
+            found |= new
+            stack += new
+        near: dict[int, frozenset[LoopVar]] = {}
+        for i in sorted(found):  # arguments come first
+            v = self.values[i]
+            own = frozenset(v.at.variables)
+            near[i] = own.union(*(near[a] for a in v.args)) - set(v.over)
+        most = near[number]
+        return sum(weight(self.values[i].op) for i, own in near.items() if own == most)
 
     def known_index(self, term: Term) -> Index | None:
         """An index that ``term`` is demanded at."""

@@ -192,15 +192,7 @@ class Tuning(LoopTuning):
         "What it touches in a slice: where one begins, memory has not been asked for.",
     )
 
-    # Values that are copied, or computed again: plan/.
-    again: tuple[int, int] = number(
-        (4, 3),
-        "Places at which a pointwise op is computed again, and one that takes as long "
-        "as ten of them.",
-        "four steps of a stencil; ray marching",
-        gained="in one nest a stencil takes five times as long as in two; ray marching "
-        "a fifteenth of the time",
-    )
+    # Values that are copied: plan/.
     reread: int = number(
         16,
         "How often elements are read that are copied into columns first.",

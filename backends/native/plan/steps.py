@@ -81,7 +81,7 @@ class Layered(Grouping):
             factors=True,
             reads_parts=True,
             sweeps=True,
-            most=host.tuning.again,
+            remembers=True,
             tuning=host.tuning,
             normal=not exact,
         )

@@ -18,7 +18,7 @@ from eqsat.backends.to_loops import LoopTarget, pieces_of
 
 RNG = np.random.default_rng(0)
 STEPS = 4
-TARGET = LoopTarget(reads_parts=True, most=(2, 1), exact=True)
+TARGET = LoopTarget(reads_parts=True, remembers=True, exact=True)
 
 
 def bordered(u: Any) -> Any:
