@@ -49,8 +49,6 @@ from eqsat.measure import (
 from eqsat.memory_limit import fitting
 from eqsat.program_store import place_of
 from eqsat.recompiles import Recompiles
-from eqsat.rulelang import Rule, RuleSet, default_rules
-from eqsat.search import Optimised, optimise
 from eqsat.submission import WorkerTeam, submitted
 from eqsat.support import (
     CONTEXTS,
@@ -92,6 +90,8 @@ if TYPE_CHECKING:  # plain `Jit` is a function of anything
     from typing_extensions import ParamSpec, TypeVar
 
     from eqsat.explain import Explanation, Timing
+    from eqsat.rulelang import Rule, RuleSet
+    from eqsat.search import Optimised
 
     P = ParamSpec("P", default=...)
     R = TypeVar("R", covariant=True, default=Any)
@@ -190,7 +190,11 @@ class Jit(pytree.Made, Generic[P, R]):
     @property
     def rules(self) -> RuleSet:
         """The rules in use."""
-        return default_rules() if self._rules is None else self._rules
+        if self._rules is not None:
+            return self._rules
+        from eqsat.rulelang import default_rules
+
+        return default_rules()
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """A call that no entry serves."""
@@ -494,6 +498,8 @@ def _search(
     left_s: float,
 ) -> Optimised:
     """The search, which leaves half of ``left_s`` (s) or more for machine code."""
+    from eqsat.search import optimise  # 80 ms that programs from disk do not need
+
     left_s = min(left_s / 2, SEARCH * f.options.deadline_s)
     start = time.perf_counter()
     rules = f.rules
@@ -685,7 +691,11 @@ def jit(
 
 
 def _as_set(rules: RuleSet | Iterable[Rule] | None) -> RuleSet | None:
-    if rules is None or isinstance(rules, RuleSet):
+    if rules is None:
+        return None
+    from eqsat.rulelang import Rule, RuleSet
+
+    if isinstance(rules, RuleSet):
         return rules
     listed = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     if not all(isinstance(r, Rule) for r in listed):

@@ -17,9 +17,7 @@ from eqsat.kernels import (
     clock_of,
     printer,
 )
-from eqsat.rulelang import RuleSet, default_rules
 from eqsat.saved import NATIVE
-from eqsat.search import Optimised, optimise
 from eqsat.support import (
     BackendError,
     LastUse,
@@ -35,6 +33,8 @@ from eqsat.trace import Trace
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
+    from eqsat.rulelang import RuleSet
+    from eqsat.search import Optimised
 
 CODE = "machine code"
 """The phase in which a backend's compiler, such as LLVM, runs."""
@@ -69,7 +69,11 @@ class Lowered:
     @property
     def rules(self) -> RuleSet:
         """The rules in use."""
-        return default_rules() if self.rule_set is None else self.rule_set
+        if self.rule_set is not None:
+            return self.rule_set
+        from eqsat.rulelang import default_rules
+
+        return default_rules()
 
     @once
     def optimised(self) -> Optimised:
@@ -187,6 +191,7 @@ class Lowered:
         leaves out: it takes half as long again.
         """
         from eqsat.explain import explain
+        from eqsat.search import optimise
 
         outputs, rules = self.trace.outputs, self.rules
         written = Program.of(outputs, self.trace.inputs)
@@ -230,6 +235,9 @@ class Lowered:
     def _found_again(self, provenance: bool = False) -> Optimised:
         """The search for these terms; what the program is as it runs, where another
         search finds others: a deadline fell elsewhere."""
+        from eqsat.rulelang import RuleSet
+        from eqsat.search import optimise
+
         options = self.options
         if self.search is None:  # it had time enough
             deadline_s = max(_PATIENCE_S, options.deadline_s)

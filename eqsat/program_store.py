@@ -12,16 +12,14 @@ from __future__ import annotations
 import marshal
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from eqsat.kernels import CostModel, calibrate
-from eqsat.rulelang import OF_MASKS, Rule, RuleSet, default_rules
-from eqsat.search import facts_of, is_constant
 from eqsat.serialise import (
     NotPortableError,
     canonical,
@@ -32,6 +30,9 @@ from eqsat.serialise import (
 from eqsat.support import Options, disk_cache, version
 from eqsat.terms import CONSTANT, INPUT, Term, constant, postorder
 from eqsat.trace import Tracer
+
+if TYPE_CHECKING:
+    from eqsat.rulelang import Rule, RuleSet
 
 _OTHER: dict[str, Any] = {
     **{"threads": 0, "backend": None, "backends": {}, "cache": True},
@@ -111,7 +112,7 @@ def place_of(
         numbers = {a: i for i, a in enumerate(arrays)}
         parts = (
             encode_terms(roots, numbers),
-            canonical(list(_facts(roots, OF_MASKS if rules is None else rules.asked))),
+            canonical(list(_facts(roots, rules))),
             _rules_key(rules),
             version(),
             canonical(replace(options, **_OTHER)),
@@ -129,8 +130,14 @@ def _arrays(roots: Sequence[Term]) -> list[int]:
     return [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
 
 
-def _facts(roots: Sequence[Term], asked: Collection[str]) -> Iterator[tuple[str, ...]]:
+def _facts(roots: Sequence[Term], rules: RuleSet | None) -> Iterator[tuple[str, ...]]:
     """What is known of the values of constants that others read."""
+    if not _arrays(roots):
+        return
+    from eqsat.rulelang import OF_MASKS
+    from eqsat.search import facts_of, is_constant
+
+    asked = OF_MASKS if rules is None else rules.asked
     constant = is_constant(roots)
     read = (a for t in postorder(roots) if not constant[t] for a in t.args)
     for a in dict.fromkeys(read):
@@ -141,6 +148,8 @@ def _facts(roots: Sequence[Term], asked: Collection[str]) -> Iterator[tuple[str,
 def _rules_key(rules: RuleSet | None) -> bytes:
     if rules is None:
         return b"stock"
+    from eqsat.rulelang import RuleSet, default_rules
+
     known = default_rules() if default_rules.cache_info().currsize else RuleSet()
     return b"stock" if rules is known else _key_of(rules, known)
 

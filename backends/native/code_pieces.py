@@ -17,8 +17,6 @@ from eqsat.support import Deadline
 from .function_library import address_of
 from .machine import Host
 
-NO_TIME = "the deadline passed before its machine code was written"
-
 Compile = Callable[[str, Host, str], bytes]
 
 

@@ -3,10 +3,12 @@ it was made before."""
 
 from __future__ import annotations
 
-from eqsat.support import cached_once, disk_cache
+import numpy as np
+
+from eqsat.saved import is_sort, sorts
+from eqsat.support import BackendError, cached_once, disk_cache
 
 from .machine import Host, LoadedObject, compile_ir, load
-from .sorting import library_sorts
 
 
 def code_of(name: str, host: Host) -> bytes:
@@ -29,5 +31,11 @@ def function(name: str, host: Host) -> LoadedObject:
 
 
 def address_of(name: str, host: Host) -> int:
-    """Where that function, or that of a library which sorts, starts."""
-    return library_sorts.address(name) or function(name, host).address(name)
+    """Where that function, or one of NumPy's that sort, starts. Raises
+    :class:`BackendError` where NumPy has it not."""
+    if not is_sort(name):
+        return function(name, host).address(name)
+    found = sorts().get(name, 0)
+    if not found:
+        raise BackendError(f"native: NumPy {np.__version__} has no {name}")
+    return found

@@ -38,12 +38,10 @@ from ..loop_ir import (
     Unsupported,
 )
 from . import program_record
-from .code_pieces import NO_TIME, CodePieces
 from .function_library import address_of
 from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
-from .numpy_fallback import Fallback, Python, ResultCopy
+from .numpy_fallback import NO_TIME, Fallback, Python, ResultCopy
 from .plan import Places, strided
-from .products import deferred
 from .program_record import Record
 from .runtime import (
     READ,
@@ -57,6 +55,7 @@ from .runtime import (
 )
 
 if TYPE_CHECKING:
+    from .code_pieces import CodePieces
     from .plan import Layered, Owner
     from .program_writer import WrittenProgram
 
@@ -138,6 +137,9 @@ class CompiledProgram:
 
     def _write(self, name: str | None) -> None:
         """Generate the code, and keep it when it is all of the program."""
+        from .code_pieces import CodePieces  # 50 ms with the next one
+        from .products import deferred
+
         self.deferred = deferred(self.program, self.host)
         self.places = Places(self.program, self.layouts, self.deferred)
         known = len(self.places.constants)
@@ -261,6 +263,8 @@ class CompiledProgram:
         memory than the program does."""
         if self.cut_short:
             return self._listing()
+        from .code_pieces import CodePieces
+
         places = Places(self.program, self.layouts, self.deferred)
         layered = self._layered(places)
         pieces = CodePieces(self.host, Deadline(math.inf), lambda *given: b"")

@@ -11,6 +11,9 @@ from eqsat.trace import KERNEL, RESULT
 
 from ..interpret import Array
 
+NO_TIME = "the deadline passed before its machine code was written"
+"""Why NumPy runs a kernel that could be machine code."""
+
 Excused = tuple[Kernel, str]
 """A kernel that NumPy runs, and why."""
 

@@ -16,6 +16,7 @@ from eqsat.saved import (
     UnlinkedLibrary,
     feature,
     features,
+    is_sort,
 )
 from eqsat.support import BackendError, Deadline, Options, cached_once
 
@@ -30,7 +31,6 @@ from .plan import Places
 from .products import deferred
 from .runtime import IF_AWAKE, TEAM_FUNCTIONS, asked, team_object
 from .shared_library import plain_host, unlinked
-from .sorting import library_sorts
 
 if TYPE_CHECKING:
     from .plan import Group
@@ -71,7 +71,7 @@ def portable(
     written = write_program(groups, layered.owners, layered, PROGRAM, pieces)
     (entry,) = cast("Sequence[CodeEntry]", written.parts)
     places.forget(layered.unread)
-    own = [n for n in written.functions if not library_sorts.is_sort(n)]
+    own = [n for n in written.functions if not is_sort(n)]
     codes = [*written.codes, *(code_of(name, machine) for name in own)]
     library = unlinked(codes, [PROGRAM])
     called = asked(entry.most_threads, entry.seconds)

@@ -21,7 +21,6 @@ from eqsat.measure.kernel_times import KernelTimes
 from eqsat.measure.repricing import KernelPrice, error, prices, repriced, slowed
 from eqsat.measure.turns import Turns, in_turn
 from eqsat.program_store import ProgramKey, place_of
-from eqsat.search import optimise
 from eqsat.support import BackendError, Options
 
 AS_MEASURED = "kernels priced as measured"
@@ -169,6 +168,8 @@ class Tuner:
         yield "without regions", replace(options, regions=False), model
 
     def _trial(self, choice: Choice) -> Trial:
+        from eqsat.search import optimise
+
         name, options, model = choice
         low = self.low
         done = optimise(low.trace.outputs, low.rules, options, model)

@@ -125,6 +125,11 @@ def has_numpy_table() -> bool:
     return numpy_table()[_ARRAY_TYPE] == id(np.ndarray)
 
 
+def is_sort(name: str) -> bool:
+    """Whether a function is one of :func:`sorts`, where they are there."""
+    return name.startswith(("numpy_sort_", "numpy_argsort_"))
+
+
 @functools.cache
 def sorts() -> Mapping[str, int]:
     """Addresses of the functions ``numpy_sort_stable_float32`` and their like; none

@@ -40,14 +40,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with every search."""
     made: list[int] = []
-    pipeline = importlib.import_module("eqsat.jit")
-    search = pipeline.optimise
+    rooms = importlib.import_module("eqsat.search")
+    search = rooms.optimise
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         made.append(1)
         return search(*args, **kwargs)
 
-    monkeypatch.setattr(pipeline, "optimise", counted)
+    monkeypatch.setattr(rooms, "optimise", counted)
     return made
 
 
@@ -266,3 +266,31 @@ def test_settings_that_cannot_be_told_apart_are_refused() -> None:
     assert canonical(1) != canonical(1.0) != canonical(True)
     with pytest.raises(NotPortableError):
         canonical(object())
+
+
+CALLED = """
+import sys
+import numpy as np
+import eqsat as eq
+
+def f(x, w):
+    h = np.maximum(x @ w, 0)
+    return np.sort(h / (1 + np.exp(-h.sum(1, keepdims=True))))
+
+eq.jit(f, "native")(np.ones((32, 64), np.float32), np.ones((64, 16), np.float32))
+rooms = {".".join(m.split(".")[1:]) for m in sys.modules if m.startswith("eqsat.")}
+backends = {r.removeprefix("backends.") for r in rooms}
+seen = ["search", "rulelang", "egraph", "to_loops", "native.loops", "native.plan.steps"]
+print(sorted(backends & {*seen}), "egglog" in sys.modules)
+"""
+
+
+def test_a_program_from_disk_loads_neither_search_nor_what_writes_code() -> None:
+    def called() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", CALLED], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert "search" in called()
+    assert called() == "[] False"

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import eqsat as eq
+from eqsat import search
 from eqsat.command.cli import main
 from eqsat.jit import Jit, tune
 from eqsat.kernels import CPU
@@ -258,7 +259,7 @@ def test_adaptive_functions_change_their_program_while_they_run(
     )
     other = eq.jit(layer, options=eq.Options(fusion=False)).lower(X)
     other = replace(other, options=f.lower(X).options)
-    monkeypatch.setattr(tuning, "optimise", lambda *args: _Found(other.term))
+    monkeypatch.setattr(search, "optimise", lambda *args: _Found(other.term))
     monkeypatch.setattr(tuning.Program, "of", lambda *args: other.program)
     made = compared(monkeypatch, lambda before, after: before == first)
     for _ in range(2 * adaptive.FIRST_LOOK):

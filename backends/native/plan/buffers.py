@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from ...loop_ir import (
     Layout,
     Unsupported,
 )
-from ...to_loops import (
-    opened,
-)
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh
+
+if TYPE_CHECKING:
+    from ...to_loops import DeferredConstant
 
 
 def _kept(value: Any, dtype: np.dtype[Any]) -> Array:
@@ -57,7 +57,12 @@ class Places:
         deferred: Sequence[int] = (),
     ) -> None:
         self.program = program
-        self.deferred = {program.folded[i]: opened(program.folded[i]) for i in deferred}
+        self.deferred: dict[Term, DeferredConstant] = {}
+        if deferred:
+            from ...to_loops import opened  # 30 ms
+
+            terms = [program.folded[i] for i in deferred]
+            self.deferred = {t: opened(t) for t in terms}
         """Constants that products compute."""
         self._values: dict[Term, Array] = {}
         self.of: dict[Term, Place] = {}

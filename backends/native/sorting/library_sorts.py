@@ -12,7 +12,6 @@ import numpy as np
 from llvmlite import ir
 
 from eqsat.saved import SORT_KINDS, SORTED_DTYPES, sorts
-from eqsat.support import BackendError
 from eqsat.terms import BF16
 
 from ...loop_ir import (
@@ -61,22 +60,6 @@ def _called(p: Ordering) -> tuple[str, DType]:
 def name_of(p: Ordering) -> str:
     """What the function is called that puts a row in order."""
     return _called(p)[0]
-
-
-def is_sort(name: str) -> bool:
-    """Whether a function is one of :func:`name_of`."""
-    return name.startswith("numpy_")
-
-
-def address(name: str) -> int:
-    """Where a function of :func:`name_of` starts; 0 for other names. Raises
-    :class:`BackendError` where NumPy has it not."""
-    if not is_sort(name):
-        return 0
-    found = sorts().get(name, 0)
-    if not found:
-        raise BackendError(f"native: NumPy {np.__version__} has no {name}")
-    return found
 
 
 def seconds_of(p: Ordering) -> float:
