@@ -28,7 +28,7 @@ from eqsat.serialise import (
     encode_terms,
 )
 from eqsat.support import Options, disk_cache, version
-from eqsat.terms import CONSTANT, INPUT, Term, constant, postorder
+from eqsat.terms import CONSTANT, INPUT, Term, constant, is_constant, postorder
 from eqsat.trace import Tracer
 
 if TYPE_CHECKING:
@@ -134,14 +134,13 @@ def _facts(roots: Sequence[Term], rules: RuleSet | None) -> Iterator[tuple[str, 
     """What is known of the values of constants that others read."""
     if not _arrays(roots):
         return
-    from eqsat.rulelang import OF_MASKS
-    from eqsat.search import facts_of, is_constant
+    from eqsat.rulelang import OF_MASKS, facts_of
 
     asked = OF_MASKS if rules is None else rules.asked
-    constant = is_constant(roots)
-    read = (a for t in postorder(roots) if not constant[t] for a in t.args)
+    known = is_constant(roots)
+    read = (a for t in postorder(roots) if not known[t] for a in t.args)
     for a in dict.fromkeys(read):
-        if constant[a]:
+        if known[a]:
             yield facts_of(a, asked)
 
 

@@ -29,8 +29,8 @@ import eqsat as eq
 from bench.compiling import many_rules
 from bench.compiling.models import MODELS
 from bench.reports import Record, machine, write
-from eqsat.search.regions import is_constant
 from eqsat.support.errors import BudgetWarning
+from eqsat.terms import is_constant
 from eqsat.terms.op import INPUT
 from eqsat.terms.term import postorder
 

@@ -23,7 +23,7 @@ from eqsat.egraph.snapshot import Budget
 from eqsat.lowered import Lowered
 from eqsat.search.extraction.cover import covering
 from eqsat.search.extraction.problem import Problem
-from eqsat.search.regions import is_constant
+from eqsat.terms import is_constant
 from eqsat.terms.op import INPUT
 from eqsat.terms.term import postorder
 

@@ -27,8 +27,8 @@ from eqsat.egraph import (
 )
 from eqsat.ops import exp
 from eqsat.rulelang import PatternVar, Rule, RuleSet, trace_sides
-from eqsat.search import is_constant, split
-from eqsat.terms import SCALAR, Op, Term, constant
+from eqsat.search import split
+from eqsat.terms import SCALAR, Op, Term, constant, is_constant
 from eqsat.trace import Tracer
 
 SMALL_NUMBERS = (3.0, -7.0, 0.3, 5.0, 0.7)

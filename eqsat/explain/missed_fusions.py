@@ -23,13 +23,12 @@ from eqsat.kernels import (
 from eqsat.search import (
     constants_with,
     graph_of,
-    is_constant,
     opened_program,
     region_of,
 )
 from eqsat.search.extraction import Dense, Joint, bits, together, union
 from eqsat.support import counted
-from eqsat.terms import Op, Term, postorder
+from eqsat.terms import Op, Term, is_constant, postorder
 from eqsat.trace import body_of
 
 MOST = 8

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from eqsat.explain import Explanation
 from eqsat.jit import jit
 from eqsat.onnx.nodes import ModelGraph, ModelReader, detached, versions
 from eqsat.onnx.plan import Compile, Plan
@@ -23,6 +22,8 @@ from eqsat.terms import Traced
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from eqsat.explain import Explanation
 
 
 class OnnxModel:

@@ -16,6 +16,7 @@ from eqsat.rulelang.condition import (
     causal_bias,
     domain,
     equal,
+    facts_of,
     hides_future,
     length,
     moderate,

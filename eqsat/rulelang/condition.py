@@ -8,8 +8,9 @@ domain so that property tests reach it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,16 @@ from eqsat.rulelang.fact import AskedNumber, Fact, Held, compared, expression_of
 from eqsat.rulelang.pattern import Pattern
 from eqsat.rulelang.pattern_value import as_pattern
 from eqsat.support import RuleError
-from eqsat.terms import Traced, dtype_code, rounding
+from eqsat.terms import (
+    CONSTANT,
+    SCALAR,
+    Op,
+    Term,
+    Traced,
+    dtype_code,
+    postorder,
+    rounding,
+)
 
 HALF = np.dtype(np.float16)
 SMALL = 2.0**-14
@@ -442,12 +452,56 @@ LEAF_FACTS: dict[str, Callable[[Array], bool]] = {
 rule asks for them."""
 OF_MASKS = frozenset(("causal", "hides-future", "causal-bias"))
 """Those that the stock rules ask."""
+FACT_LIMIT = 1 << 22
+"""Constant arrays of more elements than this are not searched for structure."""
+FACT_TERMS = 64
+"""Nor are those that take more terms than this to compute."""
 MOST_ROWS = 512
 """Of matrices that are factored to know a fact of them."""
 
 
 def _is_small(v: Array) -> bool:
     return v.ndim >= 2 and max(v.shape[-2:]) <= MOST_ROWS and v.size <= MOST_ROWS**2
+
+
+def facts_of(t: Term, asked: Collection[str]) -> tuple[str, ...]:
+    """Which of the ``asked`` relations of :data:`LEAF_FACTS` the value of a constant
+    satisfies."""
+    if not asked or t.size > FACT_LIMIT:
+        return ()
+    array = _value(t)
+    if array is None:
+        return ()
+    return tuple(
+        name for name in LEAF_FACTS if name in asked and LEAF_FACTS[name](array)
+    )
+
+
+def _value(t: Term) -> Array | None:
+    """The value of a constant that takes no more than some views and pointwise work,
+    or None."""
+    below = list(islice(postorder([t]), FACT_TERMS + 1))
+    if len(below) > FACT_TERMS or not all(map(_is_light, below)):
+        return None
+    values: dict[Term, Any] = {}
+    with np.errstate(all="ignore"):
+        for u in below:
+            if u.op is CONSTANT:
+                values[u] = u.graph.arrays[u.attrs[0]]  # type: ignore[index]
+            elif u.op is SCALAR:
+                values[u] = u.attrs[0]
+            else:
+                op = cast(Op, u.op)
+                args = [values[a] for a in u.args]
+                values[u] = op.reference(*args, **op.attr_dict(u))
+    return np.asarray(values[t])
+
+
+def _is_light(t: Term) -> bool:
+    op = cast(Op, t.op)
+    return op in (CONSTANT, SCALAR) or (
+        op.kind in ("view", "pointwise") and bool(t.args) and t.size <= FACT_LIMIT
+    )
 
 
 def as_facts(conditions: Any, who: str) -> list[Fact]:

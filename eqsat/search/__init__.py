@@ -7,4 +7,4 @@ with ``optimise.py``.
 from eqsat.search.across_regions import constants_with, graph_of, opened_program
 from eqsat.search.optimise import Optimised, optimise
 from eqsat.search.provenance import RegionOrigin, Search, TermOrigin
-from eqsat.search.regions import facts_of, is_constant, region_of, split
+from eqsat.search.regions import region_of, split

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from eqsat.egraph import Budget, EGraph
 from eqsat.kernels import CostModel
 from eqsat.search.extraction import Cover, CoverOption, build, cover, inside
-from eqsat.search.regions import Region, inserted, is_constant, region_of
-from eqsat.terms import INPUT, SCALAR, Term, postorder
+from eqsat.search.regions import Region, inserted, region_of
+from eqsat.terms import INPUT, SCALAR, Term, is_constant, postorder
 from eqsat.trace import KERNEL, RESULT, KernelBody
 
 GAIN = 1e-6

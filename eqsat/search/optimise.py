@@ -45,7 +45,6 @@ from eqsat.search.regions import (
     MOST,
     Region,
     inserted,
-    is_constant,
     ops_in,
     split,
     stretches,
@@ -66,7 +65,7 @@ from eqsat.support import (
     tell_phase,
     verifying,
 )
-from eqsat.terms import Term, postorder
+from eqsat.terms import Term, is_constant, postorder
 
 HURRY_S = 1e-4
 """Seconds for each term of a region to be covered in one pass: measured."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from eqsat.egraph import Inserted
-from eqsat.rulelang import LEAF_FACTS, OF_MASKS
-from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, postorder
+from eqsat.rulelang import LEAF_FACTS, OF_MASKS, facts_of
+from eqsat.terms import INPUT, SCALAR, Op, Term, postorder
 
 LEAST, MOST = 24, 110
 """Terms in a region. 110 hold a transformer block as NumPy users write it (70 to 100
 terms)."""
-FACT_LIMIT = 1 << 22
-"""Constant arrays of more elements than this are not searched for structure."""
-FACT_TERMS = 64
-"""Nor are those that take more terms than this to compute."""
 
 
 @dataclass
@@ -46,14 +41,6 @@ class Region:
     """Equal for regions that differ only in which leaves they use."""
     is_written: bool = False
     """Whether it is computed as it was written."""
-
-
-def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
-    """For every term below ``roots``, whether it depends on no input."""
-    known: dict[Term, bool] = {}
-    for t in postorder(roots):
-        known[t] = t.op is not INPUT and all(known[a] for a in t.args)
-    return known
 
 
 def split(
@@ -243,43 +230,3 @@ def _is_plain(t: Term) -> bool:
             value == 0 and math.copysign(1, value) < 0
         )
     return isinstance(value, int) and -(2**63) <= value < 2**63
-
-
-def facts_of(t: Term, asked: Collection[str]) -> tuple[str, ...]:
-    """Which of the ``asked`` relations of :data:`LEAF_FACTS` the value of a constant
-    satisfies."""
-    if not asked or t.size > FACT_LIMIT:
-        return ()
-    array = _value(t)
-    if array is None:
-        return ()
-    return tuple(
-        name for name in LEAF_FACTS if name in asked and LEAF_FACTS[name](array)
-    )
-
-
-def _value(t: Term) -> np.ndarray[Any, Any] | None:
-    """The value of a constant that takes no more than some views and pointwise work,
-    or None."""
-    below = list(islice(postorder([t]), FACT_TERMS + 1))
-    if len(below) > FACT_TERMS or not all(map(_is_light, below)):
-        return None
-    values: dict[Term, Any] = {}
-    with np.errstate(all="ignore"):
-        for u in below:
-            if u.op is CONSTANT:
-                values[u] = u.graph.arrays[u.attrs[0]]  # type: ignore[index]
-            elif u.op is SCALAR:
-                values[u] = u.attrs[0]
-            else:
-                op = cast(Op, u.op)
-                args = [values[a] for a in u.args]
-                values[u] = op.reference(*args, **op.attr_dict(u))
-    return np.asarray(values[t])
-
-
-def _is_light(t: Term) -> bool:
-    op = cast(Op, t.op)
-    return op in (CONSTANT, SCALAR) or (
-        op.kind in ("view", "pointwise") and bool(t.args) and t.size <= FACT_LIMIT
-    )

@@ -35,6 +35,7 @@ from eqsat.terms.op import (
     Vjp,
     annotation_name,
     axis_number,
+    is_constant,
     normal_axes,
 )
 from eqsat.terms.op_factories import composite, fused, op, pointwise, weak_floats

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple,
 import numpy as np
 
 from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
-from eqsat.terms.term import DType, Term, Type, Weak
+from eqsat.terms.term import DType, Term, Type, Weak, postorder
 from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
 from eqsat.terms.view_types import Gathered
 
@@ -538,3 +538,11 @@ def _leaf(name: str, kind: str) -> Op:
 INPUT = _leaf("input", "int")
 CONSTANT = _leaf("constant", "int")
 SCALAR = _leaf("scalar", "float")
+
+
+def is_constant(roots: Sequence[Term]) -> dict[Term, bool]:
+    """For every term below ``roots``, whether it depends on no input."""
+    known: dict[Term, bool] = {}
+    for t in postorder(roots):
+        known[t] = t.op is not INPUT and all(known[a] for a in t.args)
+    return known

@@ -16,7 +16,8 @@ from bench.__main__ import main
 from bench.compiling.models import MODELS
 from bench.extraction.gym import FormatError, load, problem_of
 from eqsat.search.extraction.problem import dag_cost, tree_greedy
-from eqsat.search.regions import is_constant, split
+from eqsat.search.regions import split
+from eqsat.terms.op import is_constant
 from eqsat.terms.term import postorder
 from eqsat.trace.trace import trace
 

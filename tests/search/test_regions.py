@@ -18,8 +18,8 @@ import eqsat as eq
 from eqsat.demo import block
 from eqsat.demo.minilm import softmax
 from eqsat.search import regions
-from eqsat.search.regions import Region, is_constant, split
-from eqsat.terms.op import INPUT, SCALAR
+from eqsat.search.regions import Region, split
+from eqsat.terms.op import INPUT, SCALAR, is_constant
 from eqsat.terms.term import Term, postorder
 from eqsat.trace.trace import trace
 
