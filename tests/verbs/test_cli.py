@@ -144,7 +144,10 @@ def test_every_command_describes_its_options_and_has_json(
     assert "as_json" in [o.name for o in options]
 
 
-def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
+def test_json_alone_is_on_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
     file = tmp_path / "model.py"
     file.write_text("print('hello')\n\n\ndef f(x):\n    return x / 0 * [1, -1, 0]\n")
     target = [f"{file}:f", "--arg", "3:f64", "--json"]

@@ -96,6 +96,7 @@ class Programs:
             self._ends_keeping(pytest.MonkeyPatch, name)
         for kind in (type(mock.patch.object(mock, "patch")), type(mock.patch.dict({}))):
             self._ends_keeping(kind, "__enter__")
+        self._ends_keeping(disk_cache, "clear")  # which would empty what is kept
         self._ends_keeping(
             importlib.import_module("eqsat.jit"),
             "place_of",
