@@ -58,8 +58,8 @@ class Range:
             self.inside = False
 
     def intermediate(self, x: Array, largest: Any) -> None:
-        if self.narrow:
-            self._within(np.abs(x[np.isfinite(x)]), largest)
+        if self.narrow and (np.isfinite(x) & (np.abs(x) > largest)).any():
+            self.inside = False
 
     def _within(self, x: Array, limit: Any) -> None:
         if x.size and x.max() > limit:

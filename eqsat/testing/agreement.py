@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,11 @@ def _by_bounds(left: Computed, right: Computed, numerics: str) -> Judge:
     more, others = _met(right)
     limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
     span = Range(limit, narrow=F2 in dtypes | more)
-    known = Analysis(left.inputs, span, halves=left.halves).balls(left.terms)
-    found = Analysis(right.inputs, span, halves=right.halves).balls(right.terms)
+    work = Analysis(left.inputs, span, halves=left.halves)
+    known = work.balls(left.terms)
+    if not _are_alike(left, right):
+        work = Analysis(right.inputs, span, halves=right.halves)
+    found = work.balls(right.terms)
     inside = span.inside and not span.pole
     inside = inside and all(_within(v, limit) for v in (*leaves, *others))
 
@@ -103,6 +107,14 @@ def _by_bounds(left: Computed, right: Computed, numerics: str) -> Judge:
         return reason, _undecided(a, b, p, q, inside)
 
     return judge
+
+
+def _are_alike(left: Computed, right: Computed) -> bool:
+    """Whether a term has the same bounds on both sides: they read the same arrays."""
+    same = len(left.inputs) == len(right.inputs) and all(
+        map(is_, left.inputs, right.inputs)
+    )
+    return same and left.halves == right.halves
 
 
 def _met(side: Computed) -> tuple[set[Any], list[Array]]:

@@ -129,25 +129,33 @@ class Analysis:
         assert isinstance(term.op, Op)
         p = PRECISION[dtype]
         n = term.op.roundings
+        size = np.abs(value)
         error = carried = np.broadcast_to(error, value.shape)
         if n:
-            size = np.abs(value) + error
+            rounded = np.asarray(size + error)
             if term.op.name in _LARGER_AND_REST:
-                size = size + np.abs(np.maximum(args[0].value, args[1].value))
-            error = error + n * p.unit * size
+                rounded += np.abs(np.maximum(args[0].value, args[1].value))
+            rounded *= n * p.unit
+            rounded += error
             if term.op not in (add, subtract, sum_op):
-                exact = (value == 0) & (error == 0)
-                if term.op in (multiply, divide, square):
-                    exact = exact & _zero_operand(args)
+                exact = (value == 0) & (rounded == 0)
+                if term.op in (multiply, divide, square) and exact.any():
+                    exact &= _zero_operand(args)
                 least = p.tiny / p.unit if self._is_coarse(term.op) else p.tiny
-                error = np.where(exact, 0, error + n * least)
+                rounded += n * least
+                rounded[exact] = 0
             if term.op in _ARITHMETIC:
-                error = np.where(_is_exact(term.op, args, value, dtype), 0, error)
+                rounded[_is_exact(term.op, args, value, dtype)] = 0
+            error = rounded
         self.range.intermediate(value, p.largest)
-        error = np.where(np.isnan(error), np.inf, error)
-        error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
-        beyond = np.isfinite(value) & (np.abs(value) + error > p.largest)
-        return Ball(value, np.where(beyond, np.inf, error))
+        finite = np.isfinite(value)
+        # NaN and infinities are looked for once: there are none in most arrays.
+        if not (finite.all() and np.isfinite(error).all()):
+            error = np.where(np.isnan(error), np.inf, error)
+            error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
+        size += error
+        beyond = finite & (size > p.largest)
+        return Ball(value, np.where(beyond, np.inf, error) if beyond.any() else error)
 
 
 def _exact(array: Any) -> Ball:
@@ -214,7 +222,11 @@ def _is_exact(op: Op, args: list[Ball], value: Array, dtype: Any) -> Any:
     that a ``floor`` differs there."""
     few: Any = True
     for a in args:
-        few = few & (a.error == 0) & (a.value.astype("f2") == a.value)
+        few = few & (a.error == 0)
+    if not np.any(few):
+        return False
+    for a in args:
+        few = few & (a.value.astype("f2") == a.value)
     held = value.astype(dtype).astype(WIDE) == value
     back = value * args[1].value == args[0].value if op is divide else True
     return few & held & back

@@ -46,6 +46,8 @@ def _at(f: Callable[[Array], Any], x: Array) -> Array:
 
 def _times(number: Any, error: Array) -> Any:
     """|number| error, with 0 where the error is 0, whatever the number."""
+    if not np.any(error):
+        return np.zeros(np.broadcast_shapes(np.shape(number), np.shape(error)), WIDE)
     return np.where(error == 0, 0, np.abs(number) * error)
 
 
