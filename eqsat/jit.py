@@ -485,7 +485,8 @@ def _terms(
         return terms, None
     show("searching")
     done = _search(f, traced, model, phases, deadline.left)
-    if place is not None and not done.cut_short:
+    # What was found without a broken rule is not kept: each process names the rule.
+    if place is not None and not done.cut_short and not done.left_out:
         place.keep(done.roots)
     return done.roots, done
 

@@ -14,16 +14,20 @@ _NAMED: WeakSet[Rule] = WeakSet()
 """Rules that a warning has named."""
 
 
-def isolated(search: Callable[[RuleSet], T], rules: RuleSet) -> T:
-    """``search(rules)``. Where it fails by the fault of rules that are no stock rules,
-    it is done without them; a :class:`RuleWarning` names each once.
+def isolated(
+    search: Callable[[RuleSet], T], rules: RuleSet
+) -> tuple[T, tuple[Rule, ...]]:
+    """``search(rules)``, and the rules that it was done without: where it fails by the
+    fault of rules that are no stock rules, they are left out, and a
+    :class:`RuleWarning` names each once.
 
     Raises what ``search`` raises with the stock rules among ``rules`` alone.
     """
     working = 0
+    left_out: list[Rule] = []
     while True:
         try:
-            return search(rules)
+            return search(rules), tuple(left_out)
         except _PASSED_ON:
             raise
         except BaseException as error:  # panics of the engine derive from it
@@ -32,6 +36,7 @@ def isolated(search: Callable[[RuleSet], T], rules: RuleSet) -> T:
                 raise
             broken, failed, working = found
             _name(broken, failed)
+            left_out.append(broken)
             rules = RuleSet(tuple(r for r in rules if r.name != broken.name))
 
 

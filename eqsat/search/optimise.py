@@ -27,7 +27,7 @@ from eqsat.egraph import (
     verify_snapshot,
 )
 from eqsat.kernels import CostModel
-from eqsat.rulelang import RuleSet, default_rules, own_rules
+from eqsat.rulelang import Rule, RuleSet, default_rules, own_rules
 from eqsat.search.across_regions import second_pass
 from eqsat.search.extraction import Cover, build, cover
 from eqsat.search.isolation import isolated
@@ -107,6 +107,8 @@ class Optimised:
     rules alone found the cheaper one."""
     search: Search | None = None
     """What it went through; None when there was nothing to search."""
+    left_out: Sequence[Rule] = ()
+    """Rules of a user's that broke the search, which was done without them."""
 
     @cached_property
     def origins(self) -> dict[Term, Origin]:
@@ -169,12 +171,18 @@ def optimise(
 
     admitted = _admitted(rules, options)
     if not any(r.phase == "canonicalise" for r in own_rules(admitted)):
-        return isolated(search, admitted)
+        found, left_out = isolated(search, admitted)
+        found.left_out = left_out
+        return found
     # Those are in force from the start, so that the stock rules need a search apart.
     first = search(_stock(admitted))
     if not budget.left():
         return first
-    return _better(first, isolated(partial(search, seconds=budget.seconds), admitted))
+    again = partial(search, seconds=budget.seconds)
+    own, left_out = isolated(again, admitted)
+    found = _better(first, own)
+    found.left_out = left_out
+    return found
 
 
 def _optimised(

@@ -268,6 +268,23 @@ def test_a_rule_that_contradicts_the_types_is_left_out(tmp_path: Path) -> None:
     assert eq.jit(lambda x: x.sum(-1))(x).tolist() == [4.0] * 3
 
 
+def test_it_is_named_wherever_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found without it is not kept for others, who would not be told."""
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + '@rule("... n")\ndef no_sum(x):\n'
+        "    return x.sum(-1, keepdims=True), x\n"
+    )
+    for _ in range(2):
+        rules = eq.default_rules() + eq.load_rules(path)
+        fast = eq.jit(lambda x: np.tan(x).sum(-1, keepdims=True), rules=rules)
+        with pytest.warns(eq.RuleWarning, match="no_sum"):
+            fast(np.ones((3, 4)))
+
+
 def test_a_rule_whose_right_side_cannot_be_is_left_out() -> None:
     """``m n`` does not say that x x exists; the user's line is not to blame."""
 

@@ -5,7 +5,6 @@ kept is no verdict: each test still runs its code."""
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import subprocess
 import threading
@@ -75,9 +74,9 @@ def keep_machine_code() -> None:
 
 class Programs:
     """The folders where eqsat keeps programs and their machine code, by all that they
-    follow from: its sources, the terms, options and the machine. A test that replaces
-    anything or has rules of its own keeps nothing between runs from there on, nor do
-    processes that it starts: it may be about the search or the compiler."""
+    follow from: its sources, the terms, rules, options and the machine. A test that
+    replaces anything keeps nothing between runs from there on, nor do processes that it
+    starts: what it replaces is no part of the key."""
 
     keeps = False
     """Whether programs are kept between runs from now on."""
@@ -97,11 +96,6 @@ class Programs:
         for kind in (type(mock.patch.object(mock, "patch")), type(mock.patch.dict({}))):
             self._ends_keeping(kind, "__enter__")
         self._ends_keeping(disk_cache, "clear")  # which would empty what is kept
-        self._ends_keeping(
-            importlib.import_module("eqsat.jit"),
-            "place_of",
-            lambda roots, rules, *_: rules is not None,
-        )
 
     def start(self) -> None:
         """A test begins, which has replaced nothing."""
