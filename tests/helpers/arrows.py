@@ -94,7 +94,7 @@ class House:
         package = name.split(".")
         if not self.is_package(name):
             package = package[:-1]
-        for node in _statements(tree):
+        for node in statements(tree):
             if isinstance(node, ast.Import):
                 asked = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -116,7 +116,7 @@ class House:
     def _says(self) -> dict[str, set[str]]:
         """The names that each ``__init__.py`` defines or imports."""
         return {
-            name: {bound for node in _statements(tree) for bound in _bound(node)}
+            name: {bound for node in statements(tree) for bound in _bound(node)}
             for name, tree in self.trees.items()
             if self.is_package(name)
         }
@@ -169,7 +169,7 @@ class House:
         return [
             (node.name, self.modules[name], sum(map(_is_method, node.body)))
             for name, tree in self.trees.items()
-            for node in ast.walk(tree)
+            for node in statements(tree)
             if isinstance(node, ast.ClassDef)
         ]
 
@@ -189,13 +189,13 @@ def _parts(module: str | None) -> list[str]:
     return module.split(".") if module else []
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
     """All statements of a module, at any depth: expressions hold none."""
     parts = ("body", "orelse", "finalbody", "handlers", "cases")
     for part in parts:
         for node in getattr(tree, part, ()):
             yield node
-            yield from _statements(node)
+            yield from statements(node)
 
 
 def _bound(node: ast.AST) -> list[str]:

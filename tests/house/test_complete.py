@@ -103,8 +103,9 @@ class Case:
 @cache
 def case_of(op: Op, dtype: np.dtype[Any]) -> Case | None:
     """``op`` of arrays of ``dtype``; None where it refuses them."""
+    owns = [np.dtype(np.int64), np.dtype(bool)] if op.own else [dtype]
     for given, attrs in itertools.product(shapes(op), settings(op)):
-        for own in np.dtype(np.int64), np.dtype(bool):
+        for own in owns:
             kinds = [own if i in op.own else dtype for i in range(len(given))]
             try:
                 return _case(op, kinds, given, attrs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arrows import House, Import
+from arrows import House, Import, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUSE = House(ROOT)
@@ -125,7 +125,7 @@ def parsed(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
 def test_mapped_folders_import_themselves_relatively() -> None:
     """In the source tree ``eqsat.backends`` is no folder, so type checkers lose it."""
     for path, tree in parsed("rules", "backends"):
-        for node in ast.walk(tree):
+        for node in statements(tree):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
