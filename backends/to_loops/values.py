@@ -162,6 +162,7 @@ class Values:
         """What computing values again takes; None where that does not matter."""
         self.times: Counter[Term] = Counter()
         """How often each is computed."""
+        self._additions: dict[int, int] = {}
         self.places: Counter[Term] = Counter()
         """At how many indices each is computed."""
         self.numbered = NumberedValues()
@@ -230,6 +231,8 @@ class Values:
     def additions(self, number: int) -> int:
         """What a value takes, in additions; a load counts as one. What does not follow
         all of its variables is computed outside of the innermost loop."""
+        if number in self._additions:
+            return self._additions[number]
         found, stack = {number}, [number]
         while stack:
             new = set(self.values[stack.pop()].args) - found
@@ -241,7 +244,9 @@ class Values:
             own = frozenset(v.at.variables)
             near[i] = own.union(*(near[a] for a in v.args)) - set(v.over)
         most = near[number]
-        return sum(weight(self.values[i].op) for i, own in near.items() if own == most)
+        each = (weight(self.values[i].op) for i, own in near.items() if own == most)
+        total = self._additions[number] = sum(each)
+        return total
 
     def known_index(self, term: Term) -> Index | None:
         """An index that ``term`` is demanded at."""
