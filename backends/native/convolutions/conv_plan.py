@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import gcd, prod
 
 from ...loop_ir import (
@@ -32,6 +33,8 @@ from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile
 from . import few_kernels, few_places, kernel_lanes, large_kernels, padded_strips
 from .window_code import Stencil
 
+NEAR = 1.05
+"""How much more work a thread may have where columns are gathered once."""
 MOST_STRIDE = 32
 """Steps from place to place up to which code is made for them."""
 
@@ -124,20 +127,11 @@ def channels(p: Convolution) -> int:
 
 
 def _windows(p: Convolution, host: Host, threads: int) -> ConvolutionParts:
-    m, n, _ = p.sizes
-    shape, size = tile(host, p.dtype), p.dtype.itemsize
+    n, shape, size = p.sizes[1], tile(host, p.dtype), p.dtype.itemsize
     inner = channels(p) * p.window.area
     whole = parts_of(n, shape)
     most = max(host.tuning.conv_panel_bytes // (inner * shape.columns * size), 1)
-    columns, units = -(-whole // most), prod(p.batch)
-    if units * columns % threads:
-        even = threads // gcd(units, threads)
-        columns = min(-(-columns // even) * even, whole)
-    rows, parts = m, units * columns
-    if parts % threads and parts < host.tuning.even_parts * threads:
-        more = min(threads // gcd(parts, threads), -(-m // (2 * shape.rows)))
-        rows = -(-m // more)
-        rows = padded(rows, height(rows, shape))
+    columns, rows = _shares(p, host, threads, -(-whole // most), whole)
     each = -(-whole // columns) * shape.columns
     widest = max(
         (
@@ -154,6 +148,53 @@ def _windows(p: Convolution, host: Host, threads: int) -> ConvolutionParts:
     return ConvolutionParts(
         GemmPlan("windows", "own", room, height(rows, shape)), rows, columns
     )
+
+
+def _shares(
+    p: Convolution, host: Host, threads: int, least: int, whole: int
+) -> tuple[int, int]:
+    """Parts of the columns of ``p``, at least so many of the ``whole``, and the kernels
+    of a part: those by which the thread with the most work has the least. Columns are
+    gathered again for each part of the kernels; 14×14 places are four tiles of which
+    the last is nearly empty, and halves of these are no halves of the work.
+    """
+    units, m, shape = prod(p.batch), p.sizes[0], tile(host, p.dtype)
+    even = threads // gcd(units, threads)
+    first = min(-(-least // even) * even, whole) if units * least % threads else least
+    found = []
+    for columns in dict.fromkeys((first, least)):
+        parts = units * columns
+        if parts >= host.tuning.even_parts * threads or threads == 1:
+            return columns, m
+        most = -(-m // (2 * shape.rows))
+        for more in (threads // gcd(parts, threads), threads):
+            rows = -(-m // min(more, most))
+            whole_tiles = padded(rows, height(rows, shape))
+            found.append((columns, whole_tiles if rows < m else m))
+    work = [_longest(p, host, threads, whole, *f) for f in found]
+    best = min(work)
+    return found[0] if work[0] <= NEAR * best else found[work.index(best)]
+
+
+def _longest(
+    p: Convolution, host: Host, threads: int, whole: int, columns: int, rows: int
+) -> float:
+    """The work of the thread that has the most, as a share of all products."""
+    m, n, _ = p.sizes
+    shape = tile(host, p.dtype)
+    gathered = host.tuning.lanes_gathered[p.window.stride[1] > 1] * shape.lanes
+    if is_read_as_it_lies(p, host, n):
+        gathered = 0.0
+    ends = [min(whole * j // columns * shape.columns, n) for j in range(columns)] + [n]
+    kernels = [min(rows, m - i) for i in range(0, m, rows)]
+    units = prod(p.batch) * [
+        (k + gathered) * (ends[j + 1] - ends[j])
+        for k in kernels
+        for j in range(columns)
+    ]
+    starts = [len(units) * t // threads for t in range(threads + 1)]
+    shares = [sum(units[a:b]) for a, b in pairwise(starts)]
+    return max(shares) / (m * n)
 
 
 def block(p: Convolution, how: GemmPlan) -> int:

@@ -39,9 +39,11 @@ from sizes import examples, seeds, some
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import NativeProgram
+from eqsat.backends.native.convolutions import conv_plan
 from eqsat.backends.native.lower import CompiledProgram, Native, _layout
 from eqsat.backends.native.machine import COMMON, Tuning
 from eqsat.backends.native.machine.processor import host
+from eqsat.backends.native.products import parts_of, tile
 from eqsat.ops.contract import conv2d_op
 
 any_convolutions = drawn_convolutions() | slid_convolutions()
@@ -477,3 +479,36 @@ def test_what_lies_beside_an_image_is_in_no_sum() -> None:
     (got,) = natively(lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w])
     assert np.isfinite(got[:, :, 2:]).all()
     assert not np.isfinite(got[:, :, :2]).any()
+
+
+SHARED = [(256, 14, 1024, 1), (512, 13, 1000, 1), (128, 28, 512, 1), (96, 14, 200, 3)]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize("case", SHARED)
+def test_threads_have_about_as_much_work_each(
+    case: tuple[int, int, int, int], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels, side, kernels, size = case
+    found, cut = [], conv_plan.cut
+
+    def noted(*args: Any) -> Any:
+        found.append(cut(*args))
+        return found[-1]
+
+    monkeypatch.setattr(conv_plan, "cut", noted)
+    x, w = draw(0, 1, channels, side, side), draw(1, kernels, channels, size, size)
+    attrs = attributes(padding=(size // 2, size // 2))
+    (got,) = natively(lambda x, w: ops.conv2d(x, w, **attrs), x, w, threads=threads)
+    right(got, x, w, **attrs)
+    for p, parts in found:
+        assert parts.plan.kind == "windows"
+        m, n, _ = p.sizes
+        tiles, wide = parts_of(n, tile(host(), p.dtype)), tile(host(), p.dtype).columns
+        ends = [min(tiles * j // parts.columns * wide, n) for j in range(parts.columns)]
+        widths = np.diff([*ends, n])
+        heights = [min(parts.rows, m - i) for i in range(0, m, parts.rows)]
+        work = np.outer(heights, widths).ravel()
+        most = max(part.sum() for part in np.array_split(work, threads))
+        assert most <= 1.35 * m * n / threads
