@@ -72,8 +72,12 @@ RUN = [
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", RUN)
 def test_blocks_run_and_print_what_the_page_shows(
-    page: str, tmp_path: Path, request: pytest.FixtureRequest
+    page: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("EQSAT_THREADS", "2")  # on any machine, as the pages show
     if missing := [n for n in needs(page) if find_spec(n) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     _, differences = run_page(page, tmp_path)
