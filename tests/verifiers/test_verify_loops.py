@@ -38,7 +38,7 @@ from eqsat.backends.loop_ir.pieces import (
     Pieces,
     Product,
 )
-from eqsat.backends.loop_ir.verify import (
+from eqsat.backends.loop_ir.verify_pieces import (
     verify,
 )
 from eqsat.backends.to_loops.lower import (
