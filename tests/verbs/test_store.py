@@ -280,7 +280,7 @@ def f(x, w):
 eq.jit(f, "native")(np.ones((32, 64), np.float32), np.ones((64, 16), np.float32))
 rooms = {".".join(m.split(".")[1:]) for m in sys.modules if m.startswith("eqsat.")}
 backends = {r.removeprefix("backends.") for r in rooms}
-seen = ["search", "rulelang", "egraph", "to_loops", "native.loops", "native.plan.steps"]
+seen = ["search", "rulelang", "egraph", "to_loops", "native.loops", "loop_ir.nest"]
 print(sorted(backends & {*seen}), "egglog" in sys.modules)
 """
 
