@@ -112,7 +112,7 @@ def place_of(
         numbers = {a: i for i, a in enumerate(arrays)}
         parts = (
             encode_terms(roots, numbers),
-            canonical(list(_facts(roots, rules))),
+            canonical([*_facts(roots, rules)] if arrays else []),
             _rules_key(rules),
             version(),
             canonical(replace(options, **_OTHER)),
@@ -132,8 +132,6 @@ def _arrays(roots: Sequence[Term]) -> list[int]:
 
 def _facts(roots: Sequence[Term], rules: RuleSet | None) -> Iterator[tuple[str, ...]]:
     """What is known of the values of constants that others read."""
-    if not _arrays(roots):
-        return
     from eqsat.rulelang import OF_MASKS, facts_of
 
     asked = OF_MASKS if rules is None else rules.asked

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from eqsat.terms import Cost, Op, Term
 
-from ..loop_ir import LoopTuning
+from ..loop_ir import LoopTuning, weight
+from .value_graph import (
+    KernelValue,
+    below,
+    followed,
+)
 
 
 def cost_of(term: Term) -> Cost:
@@ -55,3 +60,11 @@ class Again:
             for t in self.computed(term)
             if t in reached and cast(Op, t.op).kind == "pointwise"
         ]
+
+
+def additions(values: Sequence[KernelValue], number: int) -> int:
+    """What a value takes, in additions; a load counts as one. What does not follow all
+    of its variables is computed outside of the innermost loop."""
+    near = followed(values, below(values, [number]))
+    most = near[number]
+    return sum(weight(values[i].op) for i, own in near.items() if own == most)

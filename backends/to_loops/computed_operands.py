@@ -21,9 +21,11 @@ from ..loop_ir import (
     Unsupported,
     weight,
 )
+from .value_graph import (
+    KernelValue,
+)
 from .values import (
     Conflict,
-    KernelValue,
     Values,
 )
 

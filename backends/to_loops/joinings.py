@@ -16,9 +16,11 @@ from ..loop_ir import (
     Operand,
     Unsupported,
 )
+from .value_graph import (
+    KernelValue,
+)
 from .values import (
     Conflict,
-    KernelValue,
     Values,
 )
 

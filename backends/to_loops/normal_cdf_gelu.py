@@ -10,7 +10,7 @@ from math import sqrt
 from ..loop_ir import (
     CDF,
 )
-from .values import (
+from .value_graph import (
     KernelValue,
 )
 

@@ -50,12 +50,12 @@ from .normal_cdf_gelu import (
     normal_at_once,
 )
 from .value_graph import (
+    KernelValue,
     ValueGraph,
     divide_once,
     graph_of,
 )
 from .values import (
-    KernelValue,
     Values,
 )
 

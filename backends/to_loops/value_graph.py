@@ -5,14 +5,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..loop_ir import (
+    ZERO,
+    Affine,
     DType,
     LoopVar,
 )
-from .values import (
-    KernelValue,
-)
+
+
+@dataclass(frozen=True)
+class KernelValue:
+    """A number in a kernel. What it is depends on which fields are set."""
+
+    op: str
+    """``const``, ``load``, ``position``, or the op that computes it."""
+    dtype: DType
+    args: tuple[int, ...] = ()
+    at: Affine = ZERO
+    source: Any = None
+    """What a load reads, the number that a constant is, or the op that is a fold."""
+    over: tuple[LoopVar, ...] = ()
+    """The variables that a reduction runs over."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +69,8 @@ class ValueGraph:
         return order
 
 
-def graph_of(values: Sequence[KernelValue], roots: Iterable[int]) -> ValueGraph:
-    """The graph of what ``roots`` need, arguments first."""
-    graph = ValueGraph(list(values), _below(values, roots), {}, {})
-    for i in graph.live:
-        v = values[i]
-        near = frozenset(v.at.variables)
-        near = near.union(*(graph.variables[a] for a in v.args)) - set(v.over)
-        graph.variables[i] = near
-        stage = max((graph.stages[a] for a in v.args), default=0)
-        graph.stages[i] = stage + bool(v.over)
-    return graph
-
-
-def _below(values: Sequence[KernelValue], roots: Iterable[int]) -> list[int]:
+def below(values: Sequence[KernelValue], roots: Iterable[int]) -> list[int]:
+    """The values that ``roots`` need, arguments first."""
     found = set(roots)
     stack = list(found)
     while stack:
@@ -75,6 +78,29 @@ def _below(values: Sequence[KernelValue], roots: Iterable[int]) -> list[int]:
         found |= new
         stack.extend(new)
     return sorted(found)
+
+
+def followed(
+    values: Sequence[KernelValue], live: Iterable[int]
+) -> dict[int, frozenset[LoopVar]]:
+    """The variables that each of the ``live`` values follows."""
+    near: dict[int, frozenset[LoopVar]] = {}
+    for i in live:
+        v = values[i]
+        own = frozenset(v.at.variables)
+        near[i] = own.union(*(near[a] for a in v.args)) - set(v.over)
+    return near
+
+
+def graph_of(values: Sequence[KernelValue], roots: Iterable[int]) -> ValueGraph:
+    """The graph of what ``roots`` need, arguments first."""
+    live = below(values, roots)
+    graph = ValueGraph(list(values), live, followed(values, live), {})
+    for i in live:
+        v = values[i]
+        stage = max((graph.stages[a] for a in v.args), default=0)
+        graph.stages[i] = stage + bool(v.over)
+    return graph
 
 
 # -- divisions by a value of the row ---------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import Any, cast
@@ -53,33 +52,21 @@ from ..loop_ir import (
     slice_index,
     spread,
     transpose_index,
-    weight,
 )
 from .computed_again import (
     Again,
+    additions,
 )
 from .narrow_products import (
     is_short,
+)
+from .value_graph import (
+    KernelValue,
 )
 
 MOST_PLACES = 32
 """Indices at which one nest computes a term, each with code of its own: neighbours that
 are joined in pairs, again and again, would be written out for every element."""
-
-
-@dataclass(frozen=True)
-class KernelValue:
-    """A number in a kernel. What it is depends on which fields are set."""
-
-    op: str
-    """``const``, ``load``, ``position``, or the op that computes it."""
-    dtype: DType
-    args: tuple[int, ...] = ()
-    at: Affine = ZERO
-    source: Any = None
-    """What a load reads, the number that a constant is, or the op that is a fold."""
-    over: tuple[LoopVar, ...] = ()
-    """The variables that a reduction runs over."""
 
 
 class Conflict(Exception):
@@ -229,24 +216,10 @@ class Values:
                 raise Conflict(term)
 
     def additions(self, number: int) -> int:
-        """What a value takes, in additions; a load counts as one. What does not follow
-        all of its variables is computed outside of the innermost loop."""
-        if number in self._additions:
-            return self._additions[number]
-        found, stack = {number}, [number]
-        while stack:
-            new = set(self.values[stack.pop()].args) - found
-            found |= new
-            stack += new
-        near: dict[int, frozenset[LoopVar]] = {}
-        for i in sorted(found):  # arguments come first
-            v = self.values[i]
-            own = frozenset(v.at.variables)
-            near[i] = own.union(*(near[a] for a in v.args)) - set(v.over)
-        most = near[number]
-        each = (weight(self.values[i].op) for i, own in near.items() if own == most)
-        total = self._additions[number] = sum(each)
-        return total
+        """What a value takes, as :func:`.computed_again.additions` says it."""
+        if number not in self._additions:
+            self._additions[number] = additions(self.values, number)
+        return self._additions[number]
 
     def known_index(self, term: Term) -> Index | None:
         """An index that ``term`` is demanded at."""

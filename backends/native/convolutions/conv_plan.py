@@ -159,14 +159,13 @@ def _shares(
     the last is nearly empty, and halves of these are no halves of the work.
     """
     units, m, shape = prod(p.batch), p.sizes[0], tile(host, p.dtype)
-    even = threads // gcd(units, threads)
-    first = min(-(-least // even) * even, whole) if units * least % threads else least
+    first = min(padded(least, threads // gcd(units, threads)), whole)
+    most = -(-m // (2 * shape.rows))
     found = []
     for columns in dict.fromkeys((first, least)):
         parts = units * columns
         if parts >= host.tuning.even_parts * threads or threads == 1:
             return columns, m
-        most = -(-m // (2 * shape.rows))
         for more in (threads // gcd(parts, threads), threads):
             rows = -(-m // min(more, most))
             whole_tiles = padded(rows, height(rows, shape))
@@ -185,16 +184,12 @@ def _longest(
     gathered = host.tuning.lanes_gathered[p.window.stride[1] > 1] * shape.lanes
     if is_read_as_it_lies(p, host, n):
         gathered = 0.0
-    ends = [min(whole * j // columns * shape.columns, n) for j in range(columns)] + [n]
+    starts = [min(whole * j // columns * shape.columns, n) for j in range(columns)]
     kernels = [min(rows, m - i) for i in range(0, m, rows)]
-    units = prod(p.batch) * [
-        (k + gathered) * (ends[j + 1] - ends[j])
-        for k in kernels
-        for j in range(columns)
-    ]
-    starts = [len(units) * t // threads for t in range(threads + 1)]
-    shares = [sum(units[a:b]) for a, b in pairwise(starts)]
-    return max(shares) / (m * n)
+    widths = [b - a for a, b in pairwise([*starts, n])]
+    units = prod(p.batch) * [(k + gathered) * w for k in kernels for w in widths]
+    cuts = [len(units) * t // threads for t in range(threads + 1)]
+    return max(sum(units[a:b]) for a, b in pairwise(cuts)) / (m * n)
 
 
 def block(p: Convolution, how: GemmPlan) -> int:

@@ -49,8 +49,7 @@ def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int]:
     if is_read_as_it_lies(p, host):
         most = -(-p.channels * prod(p.window.image) * size // host.tuning.image_bytes)
     units = prod(p.batch)
-    if units * most % threads:
-        most = padded(most, threads // gcd(units, threads))
+    most = padded(most, threads // gcd(units, threads))
     parts = max(min(most, rows), 1)
     image = 0
     if not is_read_as_it_lies(p, host):
