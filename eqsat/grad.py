@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
 from eqsat.jit import Jit, P, R, jit
@@ -24,6 +25,7 @@ from eqsat.support import (
     at,
     caller_line,
     pytree,
+    unwatched,
 )
 from eqsat.terms import INPUT, Term, TermGraph, constant, is_complex, is_float
 from eqsat.trace import (
@@ -123,6 +125,19 @@ def value_and_grad(fn: Any = None, argnums: Which = 0, **how: Unpack[How]) -> An
     return jit(Gradient(fn, argnums, True), **how)
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """With what a function is called to be differentiated."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: dict[Term, Term]
+    """Leaves of its own, and the terms that they stand for."""
+    structures: list[pytree.Structure]
+    """How the arrays are nested in each argument that it is differentiated by."""
+    graph: TermGraph
+
+
 class Gradient(pytree.Made):
     """The function that :func:`grad` jits: it is called with traced arrays, and records
     what ``fn`` does and its gradient."""
@@ -139,6 +154,15 @@ class Gradient(pytree.Made):
         self.__name__ = f"grad of {self.called}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with unwatched(but_users=True):
+            found = self._arguments(args, kwargs)
+        loss = self.fn(*found.args, **found.kwargs)
+        with unwatched(but_users=True):
+            return self._gradient(loss, found)
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Arguments:
+        """The arguments of ``fn``, with leaves of their own in place of arrays that it
+        is differentiated by."""
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs)
         places = self._places(given, len(args))
@@ -159,12 +183,20 @@ class Gradient(pytree.Made):
             made = (Tracer(leaf, True) for leaf in arrays)
             given[k] = pytree.unflatten(structure, made)
         given = _unwritten(given, argument_names(self.fn, len(args)))
-        args = tuple(given[i] for i in range(len(args)))
-        loss = self.fn(*args, **{k: given[k] for k in kwargs})
-        parts = gradients(self._scalar(graph, loss), leaves)
-        value, *rest = rebuilt(parts, dict(zip(leaves, before, strict=True)))
+        return _Arguments(
+            tuple(given[i] for i in range(len(args))),
+            {k: given[k] for k in kwargs},
+            dict(zip(leaves, before, strict=True)),
+            [structure for _, structure in nested],
+            graph,
+        )
+
+    def _gradient(self, loss: Any, by: _Arguments) -> Any:
+        """What :func:`grad` or :func:`value_and_grad` returns of the loss."""
+        parts = gradients(self._scalar(by.graph, loss), list(by.leaves))
+        value, *rest = rebuilt(parts, by.leaves)
         arrays = iter(rest)
-        each = tuple(pytree.unflatten(s, map(Tracer, arrays)) for _, s in nested)
+        each = tuple(pytree.unflatten(s, map(Tracer, arrays)) for s in by.structures)
         gradient = each[0] if self.one else each
         return (Tracer(value), gradient) if self.valued else gradient
 

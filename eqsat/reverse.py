@@ -25,7 +25,7 @@ from eqsat.ops import (
     where,
 )
 from eqsat.power_sum import is_norm
-from eqsat.support import TraceError, at
+from eqsat.support import TraceError, at, watched_call
 from eqsat.terms import (
     HALF,
     OF_COMPLEX,
@@ -96,7 +96,8 @@ def _opened(term: Term) -> Term | None:
     if term.dtype not in HALF:
         return body_of(term)
     args = [_widened(Tracer(a)) for a in term.args]
-    found: Term = _narrowed(op.body(*args, **op.attr_dict(term)), term).term
+    body = watched_call(op.body, *args, **op.attr_dict(term))
+    found: Term = _narrowed(body, term).term
     return found
 
 
@@ -173,11 +174,12 @@ def _applied(rule: Vjp, term: Term, i: int, g: Any) -> Any:
     attrs = op.attr_dict(term) | ({"which": i} if op.variadic else {})
     result = Tracer(term)
     if is_norm(term):
-        return g * where(equal(result, 0.0), 0.0, rule(1.0, *args, result, **attrs))
+        slope = watched_call(rule, 1.0, *args, result, **attrs)
+        return g * where(equal(result, 0.0), 0.0, slope)
     if op.body is None or term.dtype not in HALF:
-        return rule(g, *args, result, **attrs)
+        return watched_call(rule, g, *args, result, **attrs)
     wide = [a if isinstance(a, (int, float)) else _widened(a) for a in (g, *args)]
-    return rule(*wide, _widened(result), **attrs)
+    return watched_call(rule, *wide, _widened(result), **attrs)
 
 
 def _whole(g: Any, like: Term) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.kernels.fusion_state import opened
 from eqsat.kernels.target import Target
@@ -37,7 +37,7 @@ from eqsat.terms import (
     infer,
     postorder,
 )
-from eqsat.trace import KERNEL, RESULT, BodyStep, KernelBody
+from eqsat.trace import KERNEL, RESULT, BodyStep, KernelBody, outline
 
 
 @dataclass(frozen=True)
@@ -285,13 +285,14 @@ class CostModel:
             written: tuple[Type, ...] = body.types
         else:
             written = (term.type,)
-        steps, reads, times = account(term)
+        steps, _, times = found = account(term)
         gram = self.counts_gram(term)
         work = sum(
             self.repeated_s(self.arithmetic_s(*s, gram), s[-1], n)
             for s, n in zip(steps, times, strict=True)
         )
-        traffic = self.traffic_s([*map(nbytes, written), *reads.values()])
+        moved = found.moved(read_by(term)).values()
+        traffic = self.traffic_s([*map(nbytes, written), *moved])
         if op is KERNEL:
             traffic += self.device.panel_s(prologue_bytes(body, steps))
         views = sum(step[0] in VIEWS for step in steps)
@@ -322,7 +323,7 @@ class CostModel:
                 continue
             places = tuple(t.args.index(a) for a in t.args)
             read = tuple((a.type, shown_bytes(a)) for a in t.args)
-            key = (t.op, t.attrs, t.type, places, read, self.counts_gram(t))
+            key = (t.op, outline(t), t.type, places, read, self.counts_gram(t))
             if key not in known:
                 known[key] = self.term(t)
             total += known[key]
@@ -360,16 +361,6 @@ _MOST_SPOTS = 64
 """Places of a value that are told apart; of more each counts."""
 
 
-def shown_from(op: Op, attrs: tuple[Any, ...], name: int, spot: Spot) -> Spot:
-    """Where what a view shows lies, if the view, which is called ``name``, is wanted at
-    ``spot``."""
-    views, axes = spot
-    if op is not slice_op:
-        return (name, *spot), ()
-    starts, _, steps = attrs
-    return views, _through(starts, steps, axes)
-
-
 @lru_cache(maxsize=1 << 14)
 def _through(starts: Shape, steps: Shape, axes: Places) -> Places:
     """Where a slice shows the elements at places of it."""
@@ -396,40 +387,80 @@ def times_computed(
     and a value is computed once for each place that it is wanted at.
     """
     wanted: dict[int, dict[Spot, float]] = {r: {_HERE: 1.0} for r in results}
+    lent: set[int] = set()  # what lies at the places of the one that reads it
+    known: dict[int, float] = {}
     found: dict[int, float] = {}
     for value, op, attrs, readings in readers:
-        spots = wanted.get(value, {})
-        times = 0.0
-        for (_, axes), n in spots.items():
-            times += n * _APART if axes and axes[0][1] != 1 else n
-        found[value] = max(1.0, times)
+        spots = wanted.setdefault(value, {})
+        times = known.get(id(spots))
+        if times is None:
+            times = 0.0
+            for (_, axes), n in spots.items():
+                times += n * _APART if axes and axes[0][1] != 1 else n
+            times = known[id(spots)] = max(1.0, times)
+        found[value] = times
+        is_view = op in VIEWS
         for inside, part in readings:
-            into = wanted.setdefault(inside, {})
-            if op not in VIEWS:
+            into = wanted.get(inside)
+            if into is None and not is_view:
+                wanted[inside] = spots
+                lent.add(inside)
+                continue
+            if into is None or inside in lent:
+                into = wanted[inside] = dict(into or {})
+                lent.discard(inside)
+            if not is_view:
                 into.update(spots)
             elif len(spots) > _MOST_SPOTS:
                 into[(value,), ()] = part * sum(spots.values())
+            elif op is slice_op:
+                starts, _, steps = attrs
+                for (views, axes), n in spots.items():
+                    into[views, _through(starts, steps, axes)] = n * part
             else:
                 for s, n in spots.items():
-                    into[shown_from(op, attrs, value, s)] = n * part
+                    into[(value, *s), ()] = n * part
     return found
 
 
-def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
-    """What the kernel of ``term`` does: its ops, the bytes it reads of each argument,
-    and how many times each op is computed."""
+class Account(NamedTuple):
+    """What a kernel does, whatever the arrays are that it reads."""
+
+    work: list[Work]
+    """Its ops."""
+    read: list[float]
+    """Bytes that its ops read of each argument."""
+    times: list[float]
+    """How many times each op is computed."""
+
+    def moved(self, args: Sequence[Term]) -> dict[Term, float]:
+        """Bytes of each argument that come from memory: no more than are there."""
+        reads = dict.fromkeys(args, 0.0)
+        for a, read in zip(args, self.read, strict=True):
+            reads[a] += read
+        return {a: min(read, shown_bytes(a)) for a, read in reads.items()}
+
+
+def read_by(term: Term) -> list[Term]:
+    """The arguments of an :class:`Account`."""
+    is_body = isinstance(term.attrs[0], KernelBody) if term.op is KERNEL else False
+    return list(term.args) if is_body else list(dict.fromkeys(term.args))
+
+
+def account(term: Term) -> Account:
+    """What the kernel of ``term`` does."""
     op = term.op
     assert isinstance(op, Op)
-    args = list(dict.fromkeys(term.args))
+    args = read_by(term)
     places = {a: i for i, a in enumerate(args)}
     body = term.attrs[0] if op is KERNEL else None
     steps: tuple[BodyStep, ...] = (
         BodyStep(op, term.attrs, tuple(places[a] for a in term.args)),
     )
     if isinstance(body, KernelBody):
-        steps, args = body.steps, list(term.args)
+        steps = body.steps
     known = [a.type for a in args]
-    reads = dict.fromkeys(args, 0.0)
+    reads = [0.0] * len(args)
     work: list[Work] = []
     inside: list[tuple[int, Op, tuple[Any, ...], list[Reading]]] = []
     for inner, attrs, operands in steps:
@@ -446,14 +477,12 @@ def account(term: Term) -> tuple[list[Work], dict[Term, float], list[float]]:
                 read = read_bytes(inner, j, size, nbytes(out))
                 readings.append((i, read / max(1.0, size)))
                 if i < len(args):
-                    reads[args[i]] += read
+                    reads[i] += read
         inside.append((len(known), inner, attrs, readings))
         known.append(out)
-    for a in args:
-        reads[a] = min(reads[a], shown_bytes(a))
     ends = body.results if isinstance(body, KernelBody) else (len(known) - 1,)
     times = times_computed(ends, reversed(inside))
-    return work, reads, [times[value] for value, *_ in inside]
+    return Account(work, reads, [times[value] for value, *_ in inside])
 
 
 TURNED = ((-1, -2),)

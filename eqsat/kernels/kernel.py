@@ -9,12 +9,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels.cost_model import account, flops
+from eqsat.kernels.cost_model import Account, account, flops, read_by
 from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.ops import VIEWS, reshape_op
 from eqsat.support import cached_property
 from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Shape, Term, Type, Weak
-from eqsat.trace import RESULT, KernelBody, body_above, label, primitives
+from eqsat.trace import (
+    RESULT,
+    KernelBody,
+    body_above,
+    label,
+    outline,
+    primitives,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +150,7 @@ class _Work:
     kind: str
     pointwise: bool
     flops: float
+    account: Account
 
 
 def _kernel(
@@ -155,15 +163,18 @@ def _kernel(
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
-    steps, reads, _ = account(term)
-    key = likeness(term, results)
+    types = tuple(a.type for a in term.args)
+    places = tuple(term.args.index(a) for a in term.args)
+    key = op, outline(term), types, places, len(results)
     work = known.get(key)
     if work is None:
         leaves = {a: a for a in term.args}
         nodes = inner([primitives(r, leaves) for r in results], term.args)
         pointwise = all(cast(Op, n.op).kind == "pointwise" for n in nodes)
-        total = sum(sum(flops(*step)) for step in steps)
-        work = known[key] = _Work(kind_of(nodes), pointwise, total)
+        found = account(term)
+        total = sum(sum(flops(*step)) for step in found.work)
+        work = known[key] = _Work(kind_of(nodes), pointwise, total, found)
+    reads = work.account.moved(read_by(term))
     moved = int(sum(reads.values())) + sum(r.nbytes for r in results)
     return Kernel(
         name, op, work.kind, term, results, inputs, work.flops, moved, work.pointwise

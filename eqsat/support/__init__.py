@@ -68,5 +68,10 @@ from eqsat.support.trusted_files import (
 )
 from eqsat.support.user_dirs import user_folder
 from eqsat.support.verification import Broken, refuse, verifying
-from eqsat.support.watching import Watch, unwatched, unwatched_methods
+from eqsat.support.watching import (
+    Watch,
+    unwatched,
+    unwatched_methods,
+    watched_call,
+)
 from eqsat.support.wording import an, as_html, counted

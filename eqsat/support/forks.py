@@ -15,7 +15,7 @@ from typing import Any
 _PATIENCE_S = 10.0
 """How long a fork waits for imports of other threads (s)."""
 _PACKAGES = frozenset(
-    "eqsat egglog llvmlite ml_dtypes numpy platformdirs scipy".split()
+    "eqsat egglog llvmlite ml_dtypes numpy platformdirs scipy xxhash".split()
 )
 """What compiling imports."""
 _GATES: list[AbstractContextManager[Any]] = []

@@ -8,16 +8,19 @@ alone, where no operand brings code of its own.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import EllipsisType, FrameType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy import ndarray  # attributes of np are swapped in a trace
 
 C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
 _KNOWN = {
     *(bool, int, float, complex, str, bytes, type(None), EllipsisType, range),
     *(set(np.sctypeDict.values()) - {np.object_}),
@@ -41,16 +44,43 @@ thread's own profiler can be asked for at each call, and may be one that the use
 function has set."""
 
 
+class _Aside(threading.local):
+    watch: Watch | None = None
+    """The watch that :func:`unwatched` took away, for what a user defined."""
+
+
+_aside = _Aside()
+
+
 @contextmanager
-def unwatched() -> Iterator[None]:
-    """Watch nothing inside: eqsat itself is at work, in a function that is traced."""
+def unwatched(but_users: bool = False) -> Iterator[None]:
+    """Watch nothing inside: eqsat itself is at work, in a function that is traced; with
+    ``but_users`` nothing but what :func:`watched_call` calls."""
     before = _profiler()
     if not isinstance(before, Watch):
         yield
         return
+    outer = _aside.watch
     _set_profiler(None)
+    _aside.watch = before if but_users else None
     try:
         yield
+    finally:
+        _aside.watch = outer
+        _set_profiler(before)
+
+
+def watched_call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """What ``function`` returns, the body or the derivative of an op: it is watched
+    where a user defined it, and the function that is traced comes to need it."""
+    watch = _aside.watch
+    own = str(getattr(function, "__module__", "")).startswith("eqsat.")
+    if watch is None or own:
+        return function(*args, **kwargs)
+    before = _profiler()
+    _set_profiler(watch)
+    try:
+        return function(*args, **kwargs)
     finally:
         _set_profiler(before)
 

@@ -12,7 +12,15 @@ from eqsat.terms.complex_calls import (
     through_views,
 )
 from eqsat.terms.integer_range import limits
-from eqsat.terms.make_term import apply, cast_to, constant, infer, make, scalar
+from eqsat.terms.make_term import (
+    again,
+    apply,
+    cast_to,
+    constant,
+    infer,
+    make,
+    scalar,
+)
 from eqsat.terms.op import (
     CONSTANT,
     EXACT,

@@ -91,8 +91,15 @@ def _is_plain(op: Op, known: tuple[DType | None, ...]) -> bool:
 def _node(
     op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
 ) -> Term:
-    values = tuple(attrs[n] for n in op.attrs)
-    types = tuple(a.type for a in args)
+    return again(op, graph, args, tuple(attrs[n] for n in op.attrs))
+
+
+def again(
+    op: Op, graph: TermGraph, args: Sequence[Term], values: tuple[Any, ...]
+) -> Term:
+    """The node of an op whose attributes have the ``values`` of another node, over
+    arguments of the same dtypes."""
+    types = tuple([(a.dtype, a.shape) for a in args])
     # Answers for many arguments would take more memory than they save time.
     find = infer if len(args) <= WIDE else infer.__wrapped__
     return graph.node(op, args, values, find(op, types, values))
@@ -146,9 +153,9 @@ def _is_of_complex(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> boo
     """Whether ``op`` takes or gives complex numbers here, which it has no rules for."""
     if op.name == OF_COMPLEX:
         return False
-    kinds = {getattr(a, "dtype", None) or a.__class__ for a in args}
-    if any(_holds_complex(k) for k in kinds):
-        return True
+    for a in args:
+        if _holds_complex(getattr(a, "dtype", None) or a.__class__):
+            return True
     return "dtype" in attrs and np.dtype(attrs["dtype"]).kind == "c"
 
 

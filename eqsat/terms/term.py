@@ -27,6 +27,8 @@ class Weak(Enum):
     INT = int
     COMPLEX = complex
 
+    __hash__ = object.__hash__  # Enum's is code of Python; types are hashed often
+
     def __str__(self) -> str:
         return f"python {self.value.__name__}"
 
@@ -195,15 +197,17 @@ def postorder(roots: Iterable[Term]) -> Iterator[Term]:
     order."""
     seen: set[int] = set()
     for root in roots:
-        stack: list[tuple[Term, int]] = [(root, 0)]
+        stack = [root]
         while stack:
-            term, i = stack.pop()
-            if i == 0 and id(term) in seen:
+            term = stack[-1]
+            if id(term) in seen:
+                stack.pop()
                 continue
-            if i < len(term.args):
-                stack.append((term, i + 1))
-                if id(term.args[i]) not in seen:
-                    stack.append((term.args[i], 0))
-            elif id(term) not in seen:
-                seen.add(id(term))
-                yield term
+            missing = [a for a in term.args if id(a) not in seen]
+            if missing:
+                missing.reverse()
+                stack += missing
+                continue
+            stack.pop()
+            seen.add(id(term))
+            yield term

@@ -29,6 +29,7 @@ from eqsat.trace.kernel_body import (
     body_above,
     kernel_terms,
     label,
+    outline,
 )
 from eqsat.trace.known_array import with_known_as_arrays
 from eqsat.trace.open_composites import body_of, primitives, rebuilt

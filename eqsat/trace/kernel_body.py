@@ -19,6 +19,7 @@ from eqsat.terms import (
     Term,
     TermGraph,
     Type,
+    again,
     make,
     scalar,
 )
@@ -54,6 +55,12 @@ class KernelBody:
     def _hash(self) -> int:
         return hash((self.arity, self.steps, self.results))
 
+    @cached_property
+    def outline(self) -> tuple[Any, ...]:
+        """The body but for the values of its bare numbers."""
+        steps = (s._replace(attrs=()) if s.op is SCALAR else s for s in self.steps)
+        return self.arity, tuple(steps), self.results, self.types
+
     @property
     def label(self) -> str:
         """A short name: its ops, or of many those that tell most."""
@@ -80,9 +87,20 @@ class KernelBody:
             if op is SCALAR:
                 values.append(scalar(graph, attrs[0]))
             else:
-                named = dict(zip(op.attrs, attrs, strict=True))
-                values.append(make(op, graph, [values[i] for i in places], named))
+                given = [values[i] for i in places]
+                if op.name == OF_COMPLEX:  # it may be given views now
+                    named = dict(zip(op.attrs, attrs, strict=True))
+                    values.append(make(op, graph, given, named))
+                else:
+                    values.append(again(op, graph, given, attrs))
         return values
+
+
+def outline(term: Term) -> tuple[Any, ...]:
+    """What kernels do alike that differ in the values of bare numbers alone: they are
+    of one kind and price."""
+    body = term.attrs[0] if term.op is KERNEL else None
+    return body.outline if isinstance(body, KernelBody) else term.attrs
 
 
 def _kernel_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from eqsat.numpy_api import AtEnd
+from eqsat.support import watched_call
 from eqsat.terms import Op, Term, Weak, cast_to
 from eqsat.trace.tracer import Tracer
 
@@ -16,7 +17,8 @@ def body_of(term: Term) -> Term | None:
     assert isinstance(op, Op)
     if op.body is None:
         return None
-    out = op.body(*(Tracer(a) for a in term.args), **op.attr_dict(term))
+    args = (Tracer(a) for a in term.args)
+    out = watched_call(op.body, *args, **op.attr_dict(term))
     if isinstance(out, AtEnd):
         out.refuse(f"{op.name}: {{}} as the result of an op")
     assert isinstance(out, Tracer)

@@ -30,7 +30,7 @@ import sys
 import eqsat
 eqsat.jit
 found = set(sys.modules)
-late = {"egglog", "scipy", "rich", "click", "llvmlite"} & found
+late = {"egglog", "scipy", "rich", "click", "llvmlite", "xxhash"} & found
 assert not late, late
 rooms = {n.split(".")[1] for n in found if n.startswith("eqsat.")}
 late = {"array_api", "checking", "command", "demo", "graph", "lazy", "mlx", "onnx",

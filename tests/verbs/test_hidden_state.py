@@ -15,6 +15,8 @@ from sizes import is_whole
 
 import eqsat as eq
 from eqsat.support import Watch
+from eqsat.terms.op import Op
+from eqsat.terms.op_factories import pointwise
 from eqsat.trace import hidden_state
 
 pytestmark = [  # files are left open, as people do
@@ -249,3 +251,48 @@ def test_a_profiler_that_the_function_sets_stays() -> None:
 
     assert eq.jit(profiled)(np.ones(4)) == 16.0
     assert "call" in called and sys.getprofile() is None
+
+
+USED = {"slope": 3.0}
+
+
+@pytest.mark.parametrize("widened", [False, True])
+def test_what_a_users_derivative_reads_is_watched(widened: bool) -> None:
+    """The derivative of an op of one's own is a user's code, which eqsat calls."""
+
+    def timed(g: Any, x: Any, y: Any) -> Any:
+        return g * time.perf_counter()
+
+    def global_slope(g: Any, x: Any, y: Any) -> Any:
+        return g * USED["slope"]
+
+    x = X.astype(np.float16) if widened else X
+    try:
+        one = pointwise("test_hidden_timed", lambda x: x + 1, vjp=timed)
+        with pytest.raises(eq.TraceError, match="perf_counter reads the clock"):
+            eq.grad(lambda x: one(x).sum())(x)
+        two = pointwise("test_hidden_slope", lambda x: x + 1, vjp=global_slope)
+        gradient = eq.grad(lambda x: two(x).sum())
+        np.testing.assert_array_equal(gradient(x), np.full(4, 3.0, x.dtype))
+        USED["slope"] = 5.0
+        np.testing.assert_array_equal(gradient(x), np.full(4, 5.0, x.dtype))
+    finally:
+        USED["slope"] = 3.0
+        for name in ("test_hidden_timed", "test_hidden_slope"):
+            Op.registry.pop(name, None)
+
+
+def test_what_a_users_body_reads_is_watched_in_a_gradient() -> None:
+    try:
+
+        @eq.define.composite("... -> ...", recognised=False)
+        def test_hidden_body(x: Any) -> Any:
+            return x * x * USED["slope"]
+
+        gradient = eq.grad(lambda x: test_hidden_body(x).sum())
+        np.testing.assert_array_equal(gradient(X), 6 * X)
+        USED["slope"] = 6.0
+        np.testing.assert_array_equal(gradient(X), 12 * X)
+    finally:
+        USED["slope"] = 3.0
+        Op.registry.pop("test_hidden_body", None)

@@ -202,6 +202,10 @@ class Dense:
             types,
             work,
             reads,
+            tuple(
+                (k, r / max(1, self.size[k]))
+                for k, r in zip(distinct, reads, strict=True)
+            ),
             origin,
             self.model.own(op) is not None,
             self.model.own_s(op, attrs, types, out),
@@ -293,8 +297,7 @@ class Dense:
         """What classes read of others inside of a kernel, results first."""
         for k in reversed(order):
             inner = self.nodes[chosen[k]]
-            pairs = zip(inner.distinct, inner.reads, strict=True)
-            inside = [(j, r / max(1, self.size[j])) for j, r in pairs if j in chosen]
+            inside = [(j, part) for j, part in inner.parts if j in chosen]
             yield k, inner.op, inner.attrs, inside
 
     def states(

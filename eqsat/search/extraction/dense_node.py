@@ -22,6 +22,8 @@ class DenseNode:
     arithmetic: float
     reads: tuple[float, ...]
     """Bytes that it reads of each distinct operand."""
+    parts: tuple[tuple[int, float], ...]
+    """The distinct operands, and how much of each that is, 1 being all."""
     origin: int
     """Its place in the e-graph."""
     apart: bool = False
