@@ -9,7 +9,8 @@ working range neither side is infinite or NaN where the other is finite.
 The working range: \\|x\\| ≤ 1e4 (float16: 1e2) for the arguments, for what an
 exponential or a softmax is taken of, and for the reciprocals of divisors that are not
 0; in float16 also no intermediate value beyond its largest number. Where rounding alone
-decides on which side of a pole an operand lies, a case says nothing about overflow.
+decides on which side of a pole an operand lies, or of 0 where it is multiplied by an
+infinity, a case says nothing about overflow.
 """
 
 from __future__ import annotations
@@ -170,9 +171,10 @@ def _rounding(
 ) -> str:
     """Why floating results differ by more than rounding, or in being finite."""
     try:
-        balls, inside = _balls(case, traced, floats)
+        balls, span = _balls(case, traced, floats)
     except UNDEFINED:  # a matrix that rounding alone made regular, or singular
         return ""
+    inside = _is_inside(case, span)
     for k, i in enumerate(floats):
         reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
         if not reason and inside:
@@ -184,16 +186,21 @@ def _rounding(
 
 def _balls(
     case: Case, traced: RuleTerms, floats: Sequence[int]
-) -> tuple[list[Ball], bool]:
-    """The balls of both sides of each floating result, in turn, and whether all values
-    on the way stay in the working range."""
+) -> tuple[list[Ball], Range]:
+    """The balls of both sides of each floating result, in turn, and what is known of
+    the values on the way."""
     dtype = case.narrowest
     span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
     work = Analysis(traced.inputs, span)
     balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
+    return balls, span
+
+
+def _is_inside(case: Case, span: Range) -> bool:
+    """Whether all values of ``case`` stay in the working range."""
     empty = any(not a.size for a in case.arrays.values())
     inside = span.inside and not span.pole and not (empty and span.divided_by_zero)
-    return balls, inside and case.within(LIMIT[dtype])
+    return inside and case.within(LIMIT[case.narrowest])
 
 
 def _beside_specials(
@@ -209,20 +216,21 @@ def _beside_specials(
     Both sides are finite in the same elements, and what is finite agrees. A left side
     that mixes elements and makes NaN of infinite ones may have more NaN on the right.
     Nothing is asked where plain numbers in their place leave the working range, nor
-    beside a sum of no terms. What a bias of -∞ hides may be hidden whole, NaN with it.
-    Of a solution by factors whole matrices are compared: which elements of it a NaN
-    reaches depends on the order of elimination.
+    beside a sum of no terms; nothing of what is finite where rounding decides whether
+    a factor of an infinity is 0. What a bias of -∞ hides may be hidden whole, NaN with
+    it. Of a solution by factors whole matrices are compared: which elements of it a
+    NaN reaches depends on the order of elimination.
     """
     plain = _plain(case)
     if any(not a.size for a in case.arrays.values()):
         return ""
     try:
-        _, inside = _balls(plain, trace_sides(plain.rule, plain.args()), floats)
+        _, span = _balls(plain, trace_sides(plain.rule, plain.args()), floats)
     except UNDEFINED:
         return ""
-    if not inside:
+    if not _is_inside(plain, span):
         return ""
-    balls, _ = _balls(case, traced, floats)
+    balls, span = _balls(case, traced, floats)
     infinite = any(map(_holds_infinity, case.args()))
     kinds = {Op.registry[name].kind for name in case.rule.ops(case.rule.left)}
     mixes = not kinds <= {"pointwise", "view"}
@@ -236,6 +244,8 @@ def _beside_specials(
             wrong &= ~np.isnan(b)
         if hides:
             wrong &= ~np.isnan(a)
+        if span.pole:
+            wrong &= False
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             what = "infinite" if infinite else "NaN"

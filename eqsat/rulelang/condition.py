@@ -472,9 +472,10 @@ def facts_of(t: Term, asked: Collection[str]) -> tuple[str, ...]:
     array = _value(t)
     if array is None:
         return ()
-    return tuple(
-        name for name in LEAF_FACTS if name in asked and LEAF_FACTS[name](array)
-    )
+    with np.errstate(all="ignore"):  # of arrays with infinities, say
+        return tuple(
+            name for name in LEAF_FACTS if name in asked and LEAF_FACTS[name](array)
+        )
 
 
 def _value(t: Term) -> Array | None:

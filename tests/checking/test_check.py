@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ import eqsat as eq
 from eqsat.checking.bounds.error_bounds import Analysis
 from eqsat.command.cli import main
 from eqsat.ops import exp, log1p, sin
+from eqsat.rulelang.condition import LEAF_FACTS, facts_of
 from eqsat.rulelang.rule_sides import sides, trace_sides
 from eqsat.support.error_interval import Range
+from eqsat.terms import TermGraph, constant
+from eqsat.trace import trace
 
 ROOT = Path(__file__).resolve().parents[2]
 MENDED = "_mended"
@@ -154,6 +158,43 @@ def test_errors_stay_within_their_bounds(name: str, dtype: str) -> None:
         assert np.all(np.abs(computed.astype(np.longdouble) - ball.value) <= ball.error)
         size = np.abs(ball.value).max()
         assert np.all(ball.error <= 500 * np.finfo(dtype).eps * size)
+
+
+TINY, INF = np.float32(1e-30), np.float32(np.inf)
+
+
+@pytest.mark.parametrize(
+    "f, x, w, decided",
+    [
+        (np.multiply, [TINY], [INF], False),
+        (np.multiply, [1], [INF], True),
+        (np.multiply, [0], [INF], True),
+        (np.multiply, [TINY, 1], [1, INF], True),
+        (np.matmul, [[TINY, 1]], [[INF], [0]], False),
+        (np.matmul, [[TINY, 1]], [[0], [INF]], True),
+        (lambda x, w: w @ x, [[TINY], [1]], [[0, INF], [INF, 0]], False),
+        (lambda x, w: w @ x, [[TINY], [1]], [[0, INF], [0, 0]], True),
+    ],
+)
+def test_whether_an_infinity_meets_0_may_be_for_rounding_to_say(
+    f: Any, x: Any, w: Any, decided: bool
+) -> None:
+    """x² of 1e-30 is 0 in float32, and 0·∞ is NaN; computed wider it is not, and the
+    product is ∞."""
+    x, w = np.array(x, np.float32), np.array(w, np.float32)
+    (term,) = trace(lambda x, w: f(x * x, w), [x, w]).outputs
+    span = Range(1e4)
+    Analysis([x, w], span).balls([term])
+    assert span.pole is not decided
+
+
+def test_facts_of_constants_warn_of_nothing() -> None:
+    graph = TermGraph()
+    for value in (np.inf, -np.inf, np.nan, 1e300):
+        array = np.eye(3)
+        array[1, 2] = array[2, 1] = value
+        for held in (array, np.full((3, 3), value)):
+            assert "orthonormal" not in facts_of(constant(graph, held), LEAF_FACTS)
 
 
 FILE = '''

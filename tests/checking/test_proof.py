@@ -44,6 +44,9 @@ TRUE_OF_REAL_NUMBERS = {"compare_by_difference"}
 """Wrong rules beside those of ``floats.py`` that only the wrap of integers breaks."""
 UNPROVED = {
     "log_of_softmax",  # ln of a quotient
+    "power_quarter",  # a root of a root
+    "power_three_quarters",
+    "power_three_halves",
     "attention_of_causal",  # the others hold infinite numbers
     "attention_of_hidden_future",
     "attention_of_causal_bias",

@@ -56,6 +56,12 @@ def _inexact(x: Ball) -> Any:
     return (x.error > 0) & np.isfinite(x.error)
 
 
+def _may_vanish(x: Ball) -> Any:
+    """Where rounding decides on the sign, or whether it is 0: times an infinity that is
+    another infinity, or NaN."""
+    return (np.abs(x.value) <= x.error) & _inexact(x)
+
+
 def _sum_of_errors(args: list[Ball], *_: Any) -> Any:
     return args[0].error + args[1].error
 
@@ -68,18 +74,22 @@ def _same(args: list[Ball], *_: Any) -> Any:
     return args[0].error
 
 
-def _product(a: Ball, b: Ball) -> Any:
+def _product(a: Ball, b: Ball, span: Range) -> Any:
+    for x, y in ((a, b), (b, a)):
+        infinite = np.isinf(x.value)
+        if infinite.any() and (infinite & _may_vanish(y)).any():
+            span.pole = True
     return (
         _times(a.value, b.error) + _times(b.value, a.error) + _times(a.error, b.error)
     )
 
 
-def _multiply(args: list[Ball], *_: Any) -> Any:
-    return _product(args[0], args[1])
+def _multiply(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+    return _product(args[0], args[1], span)
 
 
-def _square(args: list[Ball], *_: Any) -> Any:
-    return _product(args[0], args[0])
+def _square(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+    return _product(args[0], args[0], span)
 
 
 def _divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
@@ -225,6 +235,14 @@ def _accumulate(
     return np.maximum.accumulate(x.error, axis)
 
 
+def _marks(a: Ball, b: Ball, first: bool) -> list[Array]:
+    """1 where one operand of a contraction, the ``first`` or the other, is infinite and
+    where the other may vanish; 0 elsewhere."""
+    pair = (a, b) if first else (b, a)
+    marks = [np.isinf(pair[0].value).astype(WIDE), _may_vanish(pair[1]).astype(WIDE)]
+    return marks if first else marks[::-1]
+
+
 def _contraction(op_name: str) -> Rule:
     def rule(
         args: list[Ball], value: Array, span: Range, attrs: Any, p: Precision
@@ -235,6 +253,10 @@ def _contraction(op_name: str) -> Rule:
         n = a.value.shape[-1]
         if op_name == "conv2d":
             n = math.prod(b.value.shape[1:])
+        for x, y in ((a, b), (b, a)):
+            met = np.isinf(x.value).any() and _may_vanish(y).any()
+            if met and f(*_marks(a, b, x is a), **attrs).any():
+                span.pole = True
         whole = f(size_a + a.error, size_b + b.error, **attrs)
         carried = whole * 0
         if b.error.any():
