@@ -28,6 +28,7 @@ from eqsat.rulelang import (
     own_rules,
     rule_forms,
     substitute,
+    tells_numbers,
     used,
 )
 from eqsat.support import cached_by_identity
@@ -220,8 +221,9 @@ class NormalForms:
         """The rule as the engine gets it: in the normal form of floats and, where it
         holds for integers and bools too, in theirs.
 
-        Where the normal form of a left side is a variable alone, or has lost one, the
-        rule stands as it was written: the graph holds that form too.
+        Where the normal form of a left side is a variable alone, or has lost one, or
+        has made one number of two, the rule stands as it was written: the graph holds
+        that form too.
         """
         if r.phase == "canonicalise":
             return [(r, r.left, r.right)]
@@ -267,8 +269,11 @@ def _by_root(rules: Iterable[Rule]) -> dict[Op, list[Rule]]:
 
 def _matches(r: Rule, left: Sequence[Pattern]) -> bool:
     """Whether ``left`` binds what the rule's own left side binds."""
+    if left == r.left:
+        return True
     whole = all(isinstance(p, PatternNode) for p in left)
-    return whole and used(r.left).keys() <= used(left).keys()
+    bound = whole and used(r.left).keys() <= used(left).keys()
+    return bound and (not r.numbers or tells_numbers(r, left))
 
 
 def _is_oriented(r: Rule) -> bool:

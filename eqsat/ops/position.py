@@ -196,8 +196,10 @@ def set_at(x: Any, indices: int, values: Any, *, axis: int) -> Any:
     """x with values in the place of its slices at the indices, which may count from
     the end, along an axis; of several for one place the last."""
     y = np.array(x)
-    place: Any = (*[slice(None)] * (y.ndim + axis), indices)
-    y[place] = values
+    # NumPy writes in the order of memory, not of the indices, where all lie reversed.
+    given = np.array(indices, order="C"), np.array(values, order="C")
+    place: Any = (*[slice(None)] * (y.ndim + axis), given[0])
+    y[place] = given[1]
     return y
 
 

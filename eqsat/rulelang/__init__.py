@@ -31,7 +31,7 @@ from eqsat.rulelang.condition import (
     same_shape,
     symmetric,
 )
-from eqsat.rulelang.egg_rules import rule_forms
+from eqsat.rulelang.egg_rules import rule_forms, tells_numbers
 from eqsat.rulelang.expression import Expr, entry
 from eqsat.rulelang.fact import Fact
 from eqsat.rulelang.instantiate import (

@@ -49,6 +49,18 @@ def rule_forms(
     ]
 
 
+def tells_numbers(rule: Rule, left: Sequence[Pattern]) -> bool:
+    """Whether each number of ``rule`` is found from what matches ``left``."""
+    writer = _Writer(rule, False)
+    for root in left:
+        writer.match(root)
+    try:
+        writer.solve_numbers()
+    except RuleError:
+        return False
+    return True
+
+
 @dataclass
 class _Writer:
     rule: Rule

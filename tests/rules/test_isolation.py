@@ -64,13 +64,6 @@ BROKEN = {
         "division",
     ),
     "condition is none": ("...", "x", "exp(x), x", ", where=lambda x: 3", "conditions"),
-    "two numbers in one": (
-        "...",
-        "x, a: float, b: float",
-        "exp(x * a * b), exp(x * (a * b))",
-        "",
-        "does not tell a and b",
-    ),
     "entry beyond the end": (
         "...",
         "x, p: Ints",

@@ -201,7 +201,7 @@ def test_a_number_that_stands_twice_is_one_number() -> None:
         assert fired(twice, lambda x, a=a, n=n: np.exp(x * a) + (n + 0.5), X) == 0
 
 
-def test_two_numbers_in_one_cannot_be_told() -> None:
+def test_two_numbers_that_are_written_in_one_cannot_be_told() -> None:
     def sides(x, a: float, b: float):  # type: ignore[no-untyped-def]
         return x * (a + b), x * a + x * b
 
@@ -209,14 +209,30 @@ def test_two_numbers_in_one_cannot_be_told() -> None:
         eq.rule("...", name="sum")(sides)
     assert "has (a + b), from which 'a' and 'b' cannot be told" in str(caught.value)
 
-    def product(x, a: float, b: float):  # type: ignore[no-untyped-def]
-        return exp(x * a * b), exp(x * (a * b))
 
-    made = eq.rule("...", name="product")(product)
+@pytest.mark.parametrize(
+    "sides, fn",
+    [
+        (lambda x, a, b: (exp(x * a * b), exp(x * (a * b))), lambda x: x * 3.0 * 2.0),
+        (lambda x, a, b: (exp(x + a - b), exp(x + (a - b))), lambda x: x + 3.0 - 2.0),
+        (lambda x, a, b: (exp(x / a / b), exp(x / (a * b))), lambda x: x / 3.0 / 2.0),
+        (lambda x, a, b: (exp(a * (b * x)), exp(x * (a * b))), lambda x: 2.0 * (3 * x)),
+    ],
+)
+def test_numbers_that_the_stock_rules_make_one_are_found_as_written(
+    sides: Any, fn: Any
+) -> None:
+    def pair(x, a: float, b: float):  # type: ignore[no-untyped-def]
+        return sides(x, a, b)
+
+    made = eq.rule("...", name="pair", numerics="approximate(1e-9)")(pair)
     rules = eq.default_rules() + eq.RuleSet((made,))
-    with pytest.warns(eq.RuleWarning, match=r"does not tell a and b"):
-        got = eq.jit(lambda x: np.exp(x * 3.0), rules=rules)(X)
-    np.testing.assert_allclose(got, np.exp(X * 3.0))
+    options = eq.Options(numerics="approximate")
+    f = eq.jit(lambda x: np.exp(fn(x)), rules=rules, options=options)
+    assert f.lower(X).optimised.fired["pair"] >= 1
+    np.testing.assert_allclose(f(X), np.exp(fn(X)))
+    found = eq.check(made)["pair"]
+    assert found.verdict != "refused" and "dead" not in {n.kind for n in found.lints}
 
 
 def test_an_attribute_that_is_computed_cannot_be_told() -> None:

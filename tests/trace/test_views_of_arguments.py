@@ -230,6 +230,7 @@ def with_another_shape(x: Any) -> Any:
     return y, o, v
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # NumPy 2.5
 @pytest.mark.parametrize("backend", ["native", "numpy"])
 @pytest.mark.parametrize(
     "f",

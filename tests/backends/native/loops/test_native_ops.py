@@ -34,6 +34,7 @@ from sizes import examples, seeds, some
 from bench.mathematics.ulp import SCIPY, reference, ulps
 from eqsat.backends.native.math import FUNCTIONS
 from eqsat.backends.numpy import interpret
+from eqsat.checking.bounds import PRECISION
 from eqsat.ops.pointwise import cast
 from eqsat.ops.view import permute
 from eqsat.support.errors import EqsatError
@@ -60,11 +61,25 @@ FEW = 16
 F4_ULP, LEAST = 2.0**-23, 2.0**-149
 
 
+def is_shared(x: Array, shape: tuple[int, ...]) -> bool:
+    """Whether several elements of a result of ``shape`` read one of ``x``."""
+    strides = np.broadcast_to(x, shape).strides
+    return any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True))
+
+
 def right(name: str, got: Array, args: Sequence[Array]) -> None:
     """``got`` is what the op makes of arrays of the dtype that it computes in."""
     exact = "power" if name == "float_power" else name
     dtype = args[0].dtype
     if not got.size:
+        return
+    if name == "divide" and dtype in FLOATS and is_shared(args[1], got.shape):
+        # Of a divisor of a row the reciprocal is taken once, and a product rounded.
+        p = PRECISION[dtype]
+        with np.errstate(all="ignore"):
+            want = args[0].astype(np.longdouble) / args[1].astype(np.longdouble)
+            size = np.where(np.isfinite(want), np.abs(want), 0)
+        near(got, want, (2 * p.unit + p.unit**2) * size + p.tiny)
         return
     if exact in EXACT or exact not in FUNCTIONS or dtype not in FLOATS:
         with np.errstate(all="ignore"):

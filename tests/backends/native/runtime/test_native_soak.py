@@ -72,6 +72,7 @@ def arrays(count: int) -> list[Any]:
 
 # What dropped libraries leave is counted in test_native_machine.py every time.
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::eqsat.RecompileWarning")  # for that many shapes
 @pytest.mark.parametrize(
     "calls, shapes",
     [
@@ -181,8 +182,9 @@ assert good()
 
 
 _SEARCHES = """
-import os
+import os, warnings
 import numpy as np, eqsat as eq
+warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
 os.environ["EQSAT_CACHE"] = "0"
 x = np.linspace(-1, 1, 1000, dtype=np.float32)
 def good(k):
