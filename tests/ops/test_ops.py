@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
 from sizes import examples, seeds
 
+import eqsat as eq
 from eqsat import ops
 from eqsat.ops.support import in_float32
 from eqsat.terms.op import Op
@@ -306,3 +308,23 @@ def cost(term: Term) -> float:
     op = term.op
     assert isinstance(op, Op) and op.flops is not None
     return op.flops([a.type for a in term.args], op.attr_dict(term), term.type)
+
+
+def test_of_several_values_for_a_place_the_last_stays() -> None:
+    """However they lie: NumPy writes in the order of memory where all lie reversed."""
+
+    def written(x: Any, i: Any, y: Any) -> Any:
+        x = x.copy()
+        x[i] = y
+        return x
+
+    i, y = np.array([[0, 1, 0], [1, 0, 0]]), np.arange(6.0).reshape(2, 3)
+    layouts = (np.array, np.asfortranarray, lambda a: np.flip(np.flip(a).copy()))
+    for lay, other in itertools.product(layouts, layouts):
+        given = np.zeros(2), lay(i), other(y)
+        for backend in ("native", "numpy"):
+            got = eq.jit(written, backend=backend)(*given)
+            np.testing.assert_array_equal(got, [5.0, 3.0])
+        np.testing.assert_array_equal(
+            Op.registry["set_at"](*given, axis=-1), [5.0, 3.0]
+        )
