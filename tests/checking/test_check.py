@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from sizes import is_whole
 
 import eqsat as eq
+from eqsat import ops
 from eqsat.checking.bounds.error_bounds import Analysis
 from eqsat.command.cli import main
-from eqsat.ops import exp, log1p, sin
+from eqsat.ops import exp, log1p, sin, sqrt
 from eqsat.rulelang.condition import LEAF_FACTS, facts_of
 from eqsat.rulelang.rule_sides import sides, trace_sides
 from eqsat.support.error_interval import Range
@@ -186,6 +187,29 @@ def test_whether_an_infinity_meets_0_may_be_for_rounding_to_say(
     span = Range(1e4)
     Analysis([x, w], span).balls([term])
     assert span.pole is not decided
+
+
+@pytest.mark.parametrize(
+    "nan",
+    [
+        lambda x: sqrt(-exp(x)),
+        lambda x: ops.rsqrt(-exp(x)),
+        lambda x: ops.log(-exp(x)),
+        lambda x: log1p(-exp(x) - 1.0),
+        lambda x: ops.power(-exp(x), 0.5),
+        lambda x: ops.arccosh(-exp(x)),
+        lambda x: ops.arcsin(exp(x) + 2.0),
+        lambda x: ops.divide(sqrt(-exp(x)), exp(x)),
+    ],
+)
+def test_what_is_outside_of_a_domain_for_certain_is_decided(nan: Any) -> None:
+    """A right side that is NaN for all numbers is no other way to write eˣ."""
+
+    def wrong(x: Any) -> Any:
+        return exp(x), nan(x)
+
+    found = checked(eq.rule("...")(wrong))
+    assert found.verdict == "refused" and "not finite" in found.reason
 
 
 def test_facts_of_constants_warn_of_nothing() -> None:

@@ -67,6 +67,13 @@ ALIVE = {
     "solution_by_product_of_factors: minus before cholesky": "(-l)(-l)ᵀ is l lᵀ",
     "log_of_determinant: log is log2": "of a sign: 0 of 1, NaN of -1, -∞ of 0",
     "log_of_determinant: minus before log": "0 of a sign 1, NaN of -1; -∞ + ∞ is NaN",
+    **dict.fromkeys(
+        (
+            f"power_{n}: without the condition at least 0"
+            for n in ("quarter", "three_quarters", "three_halves")
+        ),
+        "NaN of what is negative, on both sides; ∞ and NaN of -∞",
+    ),
     "log_of_determinant: add is subtract": "0 of a sign 1, NaN of -1; -∞ + ∞ is NaN",
 }
 """Mutants that no draw refutes and no proof covers, and why they are right: beside

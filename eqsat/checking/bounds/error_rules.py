@@ -57,8 +57,8 @@ def _inexact(x: Ball) -> Any:
 
 
 def _may_vanish(x: Ball) -> Any:
-    """Where rounding decides on the sign, or whether it is 0: times an infinity that is
-    another infinity, or NaN."""
+    """Where rounding decides on the sign, or whether it is 0. What is negative for
+    certain is not decided by it: its root is NaN on every computer."""
     return (np.abs(x.value) <= x.error) & _inexact(x)
 
 
@@ -132,14 +132,14 @@ def _reciprocal(args: list[Ball], value: Array, span: Range, *rest: Any) -> Any:
 def _root_below(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
     x = args[0]
     span.divisor(x.value)
-    if ((x.value - x.error <= 0) & _inexact(x)).any():
+    if _may_vanish(x).any():
         span.pole = True
     return monotone(lambda v: 1 / np.sqrt(v), x, value, span)
 
 
 def _sqrt(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
     x = args[0]
-    if ((x.value - x.error < 0) & _inexact(x)).any():
+    if (_may_vanish(x) & (x.value < x.error)).any():
         span.pole = True
     return monotone(np.sqrt, x, value, span)
 
