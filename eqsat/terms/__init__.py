@@ -13,12 +13,12 @@ from eqsat.terms.complex_calls import (
 )
 from eqsat.terms.integer_range import limits
 from eqsat.terms.make_term import (
-    again,
     apply,
     cast_to,
     constant,
     infer,
     make,
+    node_over,
     scalar,
 )
 from eqsat.terms.op import (

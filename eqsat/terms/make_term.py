@@ -91,10 +91,10 @@ def _is_plain(op: Op, known: tuple[DType | None, ...]) -> bool:
 def _node(
     op: Op, graph: TermGraph, args: Sequence[Term], attrs: Mapping[str, Any]
 ) -> Term:
-    return again(op, graph, args, tuple(attrs[n] for n in op.attrs))
+    return node_over(op, graph, args, tuple(attrs[n] for n in op.attrs))
 
 
-def again(
+def node_over(
     op: Op, graph: TermGraph, args: Sequence[Term], values: tuple[Any, ...]
 ) -> Term:
     """The node of an op whose attributes have the ``values`` of another node, over

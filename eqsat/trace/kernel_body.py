@@ -19,8 +19,8 @@ from eqsat.terms import (
     Term,
     TermGraph,
     Type,
-    again,
     make,
+    node_over,
     scalar,
 )
 from eqsat.trace.tracer import Tracer
@@ -92,7 +92,7 @@ class KernelBody:
                     named = dict(zip(op.attrs, attrs, strict=True))
                     values.append(make(op, graph, given, named))
                 else:
-                    values.append(again(op, graph, given, attrs))
+                    values.append(node_over(op, graph, given, attrs))
         return values
 
 
