@@ -37,11 +37,19 @@ INFERRED = ("exact", "reassociate")
 """Classes that are tried, strictest first, for a rule that declares none."""
 
 
+INCOMPARABLE = (
+    "both sides are finite for no drawn numbers: one is infinite or NaN where the "
+    "other is not, beyond the working range or where rounding decides"
+)
+
+
 @dataclass
 class _State:
     """What the cases of one rule have shown so far."""
 
     examples: int = 0
+    finite: tuple[bool, bool] = False, False
+    """Whether results of plain numbers were finite on one side, and on both at once."""
     worst: float = 0.0
     failed: tuple[Case, Outcome] | None = None
     reached: set[str] = field(default_factory=set)
@@ -185,6 +193,8 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
         return _counterexample(rule, numerics, state)
     if not state.examples:
         return _finding(rule, numerics, state, "no drawn arguments reach its left side")
+    if state.finite == (True, False):
+        return _finding(rule, numerics, state, INCOMPARABLE)
     return _proved(rule, _finding(rule, numerics, state), state.cases, seed)
 
 
@@ -245,6 +255,9 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
             return False
         state.examples += 1
         state.worst = max(state.worst, outcome.ulps)
+        if case.finite and not state.finite[1]:
+            one, both = outcome.finite
+            state.finite = state.finite[0] or one, both
         if outcome.reason:
             state.failed = case, outcome
             raise StopIteration
@@ -272,7 +285,9 @@ def refutation(rule: Rule, examples: int, seed: int) -> tuple[str, list[Case]]:
     state = _drawn(rule, rule.numerics, examples, seed)
     if state.failed is not None:
         return state.failed[1].reason, []
-    why = "" if state.examples else "no drawn arguments reach its left side"
+    why = INCOMPARABLE if state.finite == (True, False) else ""
+    if not state.examples:
+        why = "no drawn arguments reach its left side"
     return why, state.cases
 
 

@@ -50,6 +50,21 @@ class Outcome:
     left: tuple[Array, ...] = ()
     right: tuple[Array, ...] = ()
 
+    @property
+    def finite(self) -> tuple[bool, bool]:
+        """Whether some element is finite on one side, and on both."""
+        one = both = False
+        for a, b in zip(self.left, self.right, strict=True):
+            if a.shape == b.shape:
+                x, y = _are_finite(a), _are_finite(b)
+                one, both = one or bool((x | y).any()), both or bool((x & y).any())
+        return one, both
+
+
+def _are_finite(a: Array) -> Array:
+    finite = np.isfinite(a.astype(WIDE)) if a.dtype in PRECISION else True
+    return np.broadcast_to(finite, a.shape)
+
 
 UNREACHED = Outcome(reached=False)
 
