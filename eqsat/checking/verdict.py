@@ -259,9 +259,7 @@ def _beside_specials(
             wrong &= ~np.isnan(b)
         if hides:
             wrong &= ~np.isnan(a)
-        if span.pole:
-            wrong &= False
-        if wrong.any():
+        if wrong.any() and not span.pole:
             at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             what = "infinite" if infinite else "NaN"
             pair = f"{left[i][at]} and {right[i][at]}{place(at)}"

@@ -175,6 +175,9 @@ TINY, INF = np.float32(1e-30), np.float32(np.inf)
         (np.matmul, [[TINY, 1]], [[0], [INF]], True),
         (lambda x, w: w @ x, [[TINY], [1]], [[0, INF], [INF, 0]], False),
         (lambda x, w: w @ x, [[TINY], [1]], [[0, INF], [0, 0]], True),
+        (lambda x, w: x @ x, [[TINY, INF], [1, 1]], [1], False),
+        (lambda x, w: x @ x, [[1, INF], [1, TINY]], [1], False),
+        (lambda x, w: x @ x, [[1, INF], [1, 1]], [1], True),
     ],
 )
 def test_whether_an_infinity_meets_0_may_be_for_rounding_to_say(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,19 @@ def _may_vanish(x: Ball) -> Any:
     return (np.abs(x.value) <= x.error) & _inexact(x)
 
 
+def _infinity_may_meet_0(a: Ball, b: Ball, product: Callable[..., Any]) -> bool:
+    """Whether ``product`` multiplies an infinity by what may vanish: the result is
+    another infinity then, or NaN."""
+    marks = (
+        (np.isinf(a.value), _may_vanish(b)),
+        (_may_vanish(a), np.isinf(b.value)),
+    )
+    return any(
+        x.any() and y.any() and bool(product(x.astype(WIDE), y.astype(WIDE)).any())
+        for x, y in marks
+    )
+
+
 def _sum_of_errors(args: list[Ball], *_: Any) -> Any:
     return args[0].error + args[1].error
 
@@ -75,10 +89,7 @@ def _same(args: list[Ball], *_: Any) -> Any:
 
 
 def _product(a: Ball, b: Ball, span: Range) -> Any:
-    for x, y in ((a, b), (b, a)):
-        infinite = np.isinf(x.value)
-        if infinite.any() and (infinite & _may_vanish(y)).any():
-            span.pole = True
+    span.pole |= _infinity_may_meet_0(a, b, np.logical_and)
     return (
         _times(a.value, b.error) + _times(b.value, a.error) + _times(a.error, b.error)
     )
@@ -235,14 +246,6 @@ def _accumulate(
     return np.maximum.accumulate(x.error, axis)
 
 
-def _marks(a: Ball, b: Ball, first: bool) -> list[Array]:
-    """1 where one operand of a contraction, the ``first`` or the other, is infinite and
-    where the other may vanish; 0 elsewhere."""
-    pair = (a, b) if first else (b, a)
-    marks = [np.isinf(pair[0].value).astype(WIDE), _may_vanish(pair[1]).astype(WIDE)]
-    return marks if first else marks[::-1]
-
-
 def _contraction(op_name: str) -> Rule:
     def rule(
         args: list[Ball], value: Array, span: Range, attrs: Any, p: Precision
@@ -253,10 +256,7 @@ def _contraction(op_name: str) -> Rule:
         n = a.value.shape[-1]
         if op_name == "conv2d":
             n = math.prod(b.value.shape[1:])
-        for x, y in ((a, b), (b, a)):
-            met = np.isinf(x.value).any() and _may_vanish(y).any()
-            if met and f(*_marks(a, b, x is a), **attrs).any():
-                span.pole = True
+        span.pole |= _infinity_may_meet_0(a, b, partial(f, **attrs))
         whole = f(size_a + a.error, size_b + b.error, **attrs)
         carried = whole * 0
         if b.error.any():
