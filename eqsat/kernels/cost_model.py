@@ -285,13 +285,14 @@ class CostModel:
             written: tuple[Type, ...] = body.types
         else:
             written = (term.type,)
-        steps, _, times = found = account(term)
+        done = account(term)
+        steps, times = done.work, done.times
         gram = self.counts_gram(term)
         work = sum(
             self.repeated_s(self.arithmetic_s(*s, gram), s[-1], n)
             for s, n in zip(steps, times, strict=True)
         )
-        moved = found.moved(read_by(term)).values()
+        moved = done.moved(term).values()
         traffic = self.traffic_s([*map(nbytes, written), *moved])
         if op is KERNEL:
             traffic += self.device.panel_s(prologue_bytes(body, steps))
@@ -321,9 +322,8 @@ class CostModel:
         for t in postorder(roots):
             if constant[t]:
                 continue
-            places = tuple(t.args.index(a) for a in t.args)
-            read = tuple((a.type, shown_bytes(a)) for a in t.args)
-            key = (t.op, outline(t), t.type, places, read, self.counts_gram(t))
+            read = tuple(shown_bytes(a) for a in t.args)
+            key = outline(t), read, self.counts_gram(t)
             if key not in known:
                 known[key] = self.term(t)
             total += known[key]
@@ -433,25 +433,26 @@ class Account(NamedTuple):
     times: list[float]
     """How many times each op is computed."""
 
-    def moved(self, args: Sequence[Term]) -> dict[Term, float]:
-        """Bytes of each argument that come from memory: no more than are there."""
+    def moved(self, term: Term) -> dict[Term, float]:
+        """Bytes of each argument of a kernel that does this that come from memory: no
+        more than are there."""
+        args = _read_by(term)
         reads = dict.fromkeys(args, 0.0)
         for a, read in zip(args, self.read, strict=True):
             reads[a] += read
         return {a: min(read, shown_bytes(a)) for a, read in reads.items()}
 
 
-def read_by(term: Term) -> list[Term]:
+def _read_by(term: Term) -> list[Term]:
     """The arguments of an :class:`Account`."""
-    is_body = isinstance(term.attrs[0], KernelBody) if term.op is KERNEL else False
-    return list(term.args) if is_body else list(dict.fromkeys(term.args))
+    return list(term.args if term.op is KERNEL else dict.fromkeys(term.args))
 
 
 def account(term: Term) -> Account:
     """What the kernel of ``term`` does."""
     op = term.op
     assert isinstance(op, Op)
-    args = read_by(term)
+    args = _read_by(term)
     places = {a: i for i, a in enumerate(args)}
     body = term.attrs[0] if op is KERNEL else None
     steps: tuple[BodyStep, ...] = (

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.kernels.cost_model import Account, account, flops, read_by
+from eqsat.kernels.cost_model import Account, account, flops
 from eqsat.kernels.fusion_state import ATTENTION, CONTRACT, LIBRARY, MAP, ROW
 from eqsat.ops import VIEWS, reshape_op
 from eqsat.support import cached_property
@@ -163,9 +163,7 @@ def _kernel(
     op = cast(Op, term.op)
     arrays = [a for a in term.args if not isinstance(a.dtype, Weak)]
     inputs = tuple(dict.fromkeys(arrays))
-    types = tuple(a.type for a in term.args)
-    places = tuple(term.args.index(a) for a in term.args)
-    key = op, outline(term), types, places, len(results)
+    key = outline(term), len(results)
     work = known.get(key)
     if work is None:
         leaves = {a: a for a in term.args}
@@ -174,7 +172,7 @@ def _kernel(
         found = account(term)
         total = sum(sum(flops(*step)) for step in found.work)
         work = known[key] = _Work(kind_of(nodes), pointwise, total, found)
-    reads = work.account.moved(read_by(term))
+    reads = work.account.moved(term)
     moved = int(sum(reads.values())) + sum(r.nbytes for r in results)
     return Kernel(
         name, op, work.kind, term, results, inputs, work.flops, moved, work.pointwise

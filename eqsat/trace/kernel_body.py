@@ -56,7 +56,7 @@ class KernelBody:
         return hash((self.arity, self.steps, self.results))
 
     @cached_property
-    def outline(self) -> tuple[Any, ...]:
+    def without_numbers(self) -> tuple[Any, ...]:
         """The body but for the values of its bare numbers."""
         steps = (s._replace(attrs=()) if s.op is SCALAR else s for s in self.steps)
         return self.arity, tuple(steps), self.results, self.types
@@ -97,10 +97,12 @@ class KernelBody:
 
 
 def outline(term: Term) -> tuple[Any, ...]:
-    """What kernels do alike that differ in the values of bare numbers alone: they are
-    of one kind and price."""
+    """What kernels have in common that differ in their arrays and in the values of bare
+    numbers alone: they are of one kind, and do as much."""
     body = term.attrs[0] if term.op is KERNEL else None
-    return body.outline if isinstance(body, KernelBody) else term.attrs
+    attrs = body.without_numbers if isinstance(body, KernelBody) else term.attrs
+    places = tuple(term.args.index(a) for a in term.args)
+    return term.op, attrs, term.type, tuple(a.type for a in term.args), places
 
 
 def _kernel_type(who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:

@@ -296,3 +296,20 @@ def test_what_a_users_body_reads_is_watched_in_a_gradient() -> None:
     finally:
         USED["slope"] = 3.0
         Op.registry.pop("test_hidden_body", None)
+
+
+def test_what_a_users_reduction_reads_is_watched_in_a_gradient() -> None:
+    def combined(a: Any, b: Any) -> Any:
+        return np.logaddexp(a, b) + 0 * time.perf_counter()
+
+    def test_hidden_reduction(x: Any) -> Any:
+        return x * 1.0
+
+    try:
+        define = eq.define.reduction(combine=combined, identity=-np.inf)
+        reduced = define(test_hidden_reduction)
+        with pytest.raises(eq.TraceError, match="perf_counter reads the clock"):
+            eq.grad(lambda x: reduced(x))(X)
+    finally:
+        for name in ("test_hidden_reduction", "test_hidden_reduction_fold"):
+            Op.registry.pop(name, None)
