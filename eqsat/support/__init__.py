@@ -50,7 +50,13 @@ from eqsat.support.fallbacks import log_fallback
 from eqsat.support.forks import ForkLock, hold_during_fork
 from eqsat.support.last_use import LastUse, clock_address, tick
 from eqsat.support.lazy_room import lazy_room
-from eqsat.support.once import cached_by_identity, cached_once, cached_property, once
+from eqsat.support.once import (
+    cached_by_identity,
+    cached_once,
+    cached_property,
+    kept_by_first,
+    once,
+)
 from eqsat.support.option_table import (
     KINDS,
     NUMERICS,

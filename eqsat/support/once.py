@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from eqsat.support.forks import ForkLock
 
+A = TypeVar("A")
 K = TypeVar("K")
 T = TypeVar("T")
 MOST = 16
@@ -71,6 +72,22 @@ def cached_by_identity(function: Callable[[K], T]) -> Callable[[K], T]:
                 kept.clear()
             known = kept[id(of)] = of, function(of)
         return known[1]
+
+    return get
+
+
+def kept_by_first(function: Callable[[Any, A], T]) -> Callable[[Any, A], T]:
+    """``functools.cache`` for a question about an object that takes long to hash, and
+    about something that does not: the first keeps the answers for as long as it
+    lives."""
+    name = f"_{function.__name__}"
+
+    @functools.wraps(function)
+    def get(of: Any, about: A) -> T:
+        kept: dict[A, T] = of.__dict__.setdefault(name, {})
+        if about not in kept:
+            kept[about] = function(of, about)
+        return kept[about]
 
     return get
 

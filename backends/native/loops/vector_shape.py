@@ -8,6 +8,8 @@ from math import gcd, prod
 
 import numpy as np
 
+from eqsat.support import kept_by_first
+
 from ...loop_ir import (
     Accumulate,
     Compute,
@@ -45,6 +47,7 @@ class Shape:
     """Memory of one thread for what passes keep."""
 
 
+@kept_by_first
 def shape_of(nest: Nest, host: Host) -> Shape:
     """How ``nest`` is cut."""
     width = _no_longer_than_a_row(nest, lanes(nest, host), host)
@@ -173,6 +176,7 @@ class VectorRun:
         return (i, *reversed(found))
 
 
+@kept_by_first
 def stretch(nest: Nest, host: Host) -> VectorRun | None:
     """What vectors of a map run on through: from row to row where rows are shorter than
     they, and from one small matrix to the next where it has too few rows for that."""
@@ -256,6 +260,7 @@ def sums(nest: Nest) -> list[Accumulate]:
     return [s for s in nest.statements() if isinstance(s, Accumulate)]
 
 
+@kept_by_first
 def lanes(nest: Nest, host: Host) -> int:
     """Elements in a vector: as many of the widest number as a register holds."""
     sizes = [1]
