@@ -189,11 +189,15 @@ class CostModel:
         matrix by its own transpose."""
         return self.target.gram_share != 1 and is_gram(term)
 
+    def counts_repeated(self, arithmetic_s: float, out: Type) -> bool:
+        """Whether arithmetic that is done again takes time again: not where it is a few
+        operations an element, which loads hide."""
+        return arithmetic_s > _FEW_FLOPS * prod(out[1]) / self.device.map_flops_per_s
+
     def repeated_s(self, arithmetic_s: float, out: Type, times: float) -> float:
-        """Seconds of the arithmetic of a node that is done so many times; once where it
-        is a few operations an element, which loads hide."""
-        least = _FEW_FLOPS * prod(out[1]) / self.device.map_flops_per_s
-        return arithmetic_s * times if arithmetic_s > least else arithmetic_s
+        """Seconds of the arithmetic of a node that is done so many times."""
+        counts = self.counts_repeated(arithmetic_s, out)
+        return arithmetic_s * times if counts else arithmetic_s
 
     def own(self, op: Op) -> Lowering | None:
         """The lowering of its own that the author of an op gives, if one runs here."""

@@ -75,6 +75,8 @@ class Dense:
         self._views = 0
         self._products = 0
         """Nodes, as bits, that multiply what one kernel may compute as it reads it."""
+        self._long = 0
+        """Nodes, as bits, that take time again for each place that is wanted."""
         self.dropped = False
         self._reach()
         self._measure()
@@ -175,7 +177,10 @@ class Dense:
                     self._views |= 1 << len(self.nodes)
                 if e.op.kind == "contract":
                     self._products |= 1 << len(self.nodes)
-                self.nodes.append(self._node(at, i, kids, types))
+                node = self._node(at, i, kids, types)
+                if self.model.counts_repeated(node.arithmetic, _known(self.types[at])):
+                    self._long |= 1 << len(self.nodes)
+                self.nodes.append(node)
         self.users: list[list[int]] = [[] for _ in self.classes]
         for n, node in enumerate(self.nodes):
             for k in node.distinct:
@@ -185,8 +190,7 @@ class Dense:
         self, at: int, origin: int, kids: tuple[int, ...], types: tuple[Any, ...]
     ) -> DenseNode:
         e = self.graph.nodes[origin]
-        op, attrs, out = e.op, attr_values(e), self.types[at]
-        assert out is not None
+        op, attrs, out = e.op, attr_values(e), _known(self.types[at])
         distinct = tuple(dict.fromkeys(kids))
         written = nbytes(out)
         reads = tuple(
@@ -266,20 +270,24 @@ class Dense:
         states, stuck = self.states(order, chosen)
         if stuck is not None:
             return None
-        leaves, views = 0, 0
+        leaves, nodes, readers = 0, 0, 0
         reads: dict[int, float] = {}
         for k in order:
-            inner = self.nodes[chosen[k]]
-            views += inner.op in VIEWS
+            n = chosen[k]
+            nodes |= 1 << n
+            inner = self.nodes[n]
             for kid, read in zip(inner.distinct, inner.reads, strict=True):
-                if kid not in chosen and not self.bare[kid]:
+                if kid in chosen:
+                    readers |= 1 << n
+                elif not self.bare[kid]:
                     leaves |= 1 << kid
                     reads[kid] = reads.get(kid, 0.0) + read
-        if views:
+        if readers & self._views and nodes & self._long:
             times = times_computed(results, self._readings(order, chosen))
             arithmetic = sum(self._repeated_s(chosen[k], n) for k, n in times.items())
-        else:  # of each value one place is wanted
+        else:  # of each value one place is wanted, or it takes no time at others
             arithmetic = sum(self.nodes[chosen[k]].arithmetic for k in reversed(order))
+        views = (nodes & self._views).bit_count()
         part = {k: r for k, r in reads.items() if r < self.size[k]} or None
         traffic = self._reading(leaves) + self._saved(part)
         return Closure(order, states, leaves, part, arithmetic, traffic, views)
@@ -287,9 +295,9 @@ class Dense:
     def _repeated_s(self, n: int, times: float) -> float:
         """Seconds of the arithmetic of a node that is done so many times."""
         node = self.nodes[n]
-        out = self.types[node.cls]
-        assert out is not None
-        return self.model.repeated_s(node.arithmetic, out, times)
+        return self.model.repeated_s(
+            node.arithmetic, _known(self.types[node.cls]), times
+        )
 
     def _readings(
         self, order: Sequence[int], chosen: Mapping[int, int]
@@ -358,6 +366,12 @@ class Dense:
         if found is None:
             found = self._traffic[leaves] = sum(self.read_s[k] for k in bits(leaves))
         return found
+
+
+def _known(type_: Type | None) -> Type:
+    """The type of a class that has nodes."""
+    assert type_ is not None
+    return type_
 
 
 def _is_weak(type_: Type | None) -> bool:
