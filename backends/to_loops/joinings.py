@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from eqsat.terms import Op, Term
 from eqsat.trace import primitives, traced_over
 
@@ -25,10 +23,9 @@ from .values import (
 )
 
 
-@lru_cache(maxsize=256)
 def joining_of(op: Op, dtype: DType) -> Joining:
-    """The joining of ``op``, a fold of values of ``dtype``. Raises
-    :class:`Unsupported`."""
+    """The joining of ``op``, a fold of values of ``dtype``, as it is now: what its
+    author's function reads outside may change. Raises :class:`Unsupported`."""
     assert op.fold is not None
     leaves, root = traced_over(op.fold.combine, [(dtype, ())] * 2)
     root = primitives(root, {t: t for t in leaves})

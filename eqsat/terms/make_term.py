@@ -22,7 +22,7 @@ from eqsat.terms.promotion import (
     ufunc_dtypes,
 )
 from eqsat.terms.term import DType, Term, TermGraph, Type, Weak
-from eqsat.terms.type_rules import dtype_code, is_complex, is_float
+from eqsat.terms.type_rules import Custom, dtype_code, is_complex, is_float
 
 _COMPARISONS = frozenset(
     (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
@@ -100,9 +100,7 @@ def node_over(
     """The node of an op whose attributes have the ``values`` of another node, over
     arguments of the same dtypes."""
     types = tuple([(a.dtype, a.shape) for a in args])
-    # Answers for many arguments would take more memory than they save time.
-    find = infer if len(args) <= WIDE else infer.__wrapped__
-    return graph.node(op, args, values, find(op, types, values))
+    return graph.node(op, args, values, infer(op, types, values))
 
 
 def _are_alike(args: Sequence[Any]) -> bool:
@@ -113,10 +111,18 @@ def _are_alike(args: Sequence[Any]) -> bool:
     return len(dtypes) == 1 and not isinstance(dtypes.pop(), Weak)
 
 
-@lru_cache(maxsize=1 << 14)
 def infer(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
-    """The type of ``op`` over arguments of ``types``. Layers repeat, so answers are
-    kept."""
+    """The type of ``op`` over arguments of ``types``."""
+    rule = op.type_rule
+    # Answers for many arguments would take more memory than they save time.
+    if len(types) > WIDE or (type(rule) is Custom and rule.may_change):
+        return _inferred.__wrapped__(op, types, attrs)
+    return _inferred(op, types, attrs)
+
+
+@lru_cache(maxsize=1 << 14)
+def _inferred(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...]) -> Type:
+    """The type, found once: layers repeat."""
     for i in op.truths:
         if types[i][0] != _BOOL:
             raise DTypeError(

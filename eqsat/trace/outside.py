@@ -14,7 +14,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from types import (
     CellType,
     CodeType,
@@ -29,6 +29,7 @@ import numpy as np
 
 from eqsat.numpy_api import kind_of, memory_of
 from eqsat.support import LIBRARIES, SourceLine, pytree
+from eqsat.terms import Op
 from eqsat.trace.call_arguments import is_array
 from eqsat.trace.contents import Contents, Seen, is_immutable
 from eqsat.trace.random_state import has_state, owner_of, state_of
@@ -196,6 +197,34 @@ def _is_library(module: object, file: str = "") -> bool:
 def is_of_user(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether the code, with the globals ``names``, is the user's own."""
     return not _is_library(str(names.get("__name__", "")), code.co_filename)
+
+
+def functions_of(op: Op) -> Iterator[FunctionType]:
+    """The functions that a user has given for an op, also what eqsat's own functions
+    hold of the user's in closures: the ``combine`` of a reduction."""
+    stack: list[Any] = [op]
+    seen: set[int] = set()
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType):
+            if is_of_user(value.__code__, value.__globals__):
+                yield value
+                continue
+            stack += map(_in_cell, value.__closure__ or ())
+            stack += value.__defaults__ or ()
+        elif isinstance(value, MethodType):
+            stack += value.__func__, value.__self__
+        elif isinstance(value, functools.partial):
+            stack += value.func, value.args, value.keywords
+        elif isinstance(value, (tuple, list)):
+            stack += value
+        elif isinstance(value, dict):
+            stack += value.values()
+        elif is_dataclass(value) and not isinstance(value, type):
+            stack += vars(value).values()  # an op, its type rule, a lowering
 
 
 def package_of(fn: Any) -> str:
@@ -418,6 +447,9 @@ class NameReader:
             self._class(value, written)
         elif isinstance(value, ModuleType):
             self._module(value, written)
+        elif isinstance(value, Op):
+            for f in functions_of(value):
+                self.function(f)
         elif type(value).__module__.partition(".")[0] in _OWN or is_array(value):
             return
         else:

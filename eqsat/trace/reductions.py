@@ -106,7 +106,9 @@ class _Reduction(NamedTuple):
         def body(x: Any, *, axis: tuple[int, ...], keepdims: int) -> Any:
             return self._reduced(x, axis, keepdims, fold)
 
-        rule = Custom(lambda who, types, attrs: self._type(types[0], attrs, body))
+        rule = Custom(
+            lambda who, types, attrs: self._type(types[0], attrs, body), asks_user=True
+        )
         return Op(
             name=self.name,
             kind="composite",
@@ -149,8 +151,8 @@ class _Reduction(NamedTuple):
         )
 
     def _flops(self, types: Sequence[Type], attrs: dict[str, Any], out: Type) -> float:
-        _, root = _combined(self.combine, np.dtype(types[0][0]))  # type: ignore[arg-type]
-        return float(len([*postorder([root])])) * math.prod(types[0][1])
+        each = _ops_of(self.combine, np.dtype(types[0][0]))  # type: ignore[arg-type]
+        return each * math.prod(types[0][1])
 
     def _identity(self, dtype: np.dtype[Any]) -> float:
         """The identity as a number of ``dtype``."""
@@ -283,7 +285,6 @@ def _in_module(function: Any, of: _Reduction) -> Any:
     return function
 
 
-@lru_cache(maxsize=1024)
 def _type_of(
     body: Callable[..., Any], type_: Type, attrs: tuple[tuple[str, Any], ...]
 ) -> Type:
@@ -291,10 +292,17 @@ def _type_of(
     return root.type
 
 
-@lru_cache(maxsize=1024)
 def _combined(combine: Combine, dtype: np.dtype[Any]) -> tuple[list[Term], Term]:
-    """``combine`` of two elements of ``dtype``: these and its result as terms."""
+    """``combine`` of two elements of ``dtype``: these and its result as terms. Asked
+    each time: what it reads outside may have changed."""
     return traced_over(combine, [(dtype, ())] * 2)
+
+
+@lru_cache(maxsize=1024)
+def _ops_of(combine: Combine, dtype: np.dtype[Any]) -> float:
+    """About how many operations ``combine`` takes."""
+    _, root = _combined(combine, dtype)
+    return float(len([*postorder([root])]))
 
 
 def _key(root: Term, leaves: tuple[Term, ...]) -> Any:
