@@ -40,13 +40,16 @@ def percentile(
 
 
 def _shares(name: str, q: Any, whole: int) -> np.ndarray[Any, Any]:
-    """``q`` as shares from 0 to 1."""
+    """``q`` as shares from 0 to 1; integers stay such, which NumPy takes elements for
+    as they are."""
     if isinstance(q, Traced):
         raise TraceError(
             f"{name}: q must be known while tracing; pass a Python number"
             f"{at(caller_line())}"
         )
-    shares: np.ndarray[Any, Any] = np.true_divide(q, whole)
+    shares: np.ndarray[Any, Any] = np.asarray(q if whole == 1 else np.divide(q, whole))
+    if shares.dtype.kind in "bu":
+        shares = shares.astype(int)
     if not np.all((shares >= 0) & (shares <= 1)):
         raise ShapeError(f"{name}: q={q!r}, expected 0 to {whole}{at(caller_line())}")
     return shares
@@ -82,12 +85,9 @@ def _quantile(
     last, n, kept = _last(name, a, axis)
     if not n:
         raise ShapeError(f"{name}: no elements along axis {axis}{at(caller_line())}")
-    dtype = _dtype(np.quantile, a, shares, q)
+    dtype = _dtype(a, shares, q, method)
     last = ops.sort(last)
-    place = shares * (n - 1)
-    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
-    part = place - low
-    found = _between(method, last, low, high, part, dtype)
+    found = _between(method, last, shares * (n - 1), dtype)
     if is_floating(a):
         end = getitem(last, (..., slice(n - 1, n)))
         ends = end if np.ndim(shares) else getitem(end, (..., 0))
@@ -96,10 +96,12 @@ def _quantile(
     return _arranged(found, np.ndim(shares), kept, keepdims)
 
 
-def _dtype(function: Any, a: Any, shares: np.ndarray[Any, Any], q: Any) -> Any:
+def _dtype(a: Any, shares: np.ndarray[Any, Any], q: Any, method: str) -> Any:
     """The dtype of quantiles: that of floats, unless arrays of shares are wider."""
-    share: Any = 0.5 if type(q) in (int, float) else shares
-    return function(np.zeros(1, dtype_of(a)), share).dtype
+    share: Any = shares
+    if type(q) in (int, float):
+        share = q if shares.dtype.kind == "i" else 0.5
+    return np.quantile(np.zeros(1, dtype_of(a)), share, method=method).dtype
 
 
 def _arranged(found: Any, axes: int, kept: tuple[int, ...], keepdims: bool) -> Any:
@@ -111,15 +113,21 @@ def _arranged(found: Any, axes: int, kept: tuple[int, ...], keepdims: bool) -> A
     return found
 
 
-def _between(method: str, x: Any, low: Any, high: Any, part: Any, dtype: Any) -> Any:
-    """What lies at places ``low`` to ``high`` of the last axis, ``part`` of the way."""
-    if method in ("lower", "higher", "nearest"):
+def _between(method: str, x: Any, place: Any, dtype: Any) -> Any:
+    """What lies at ``place`` of the last axis, between two elements: as NumPy computes
+    it, the one before and the one behind even where ``place`` is an element."""
+    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
+    part = place - low
+    if method in ("lower", "higher", "nearest") or (
+        method == "linear" and place.dtype.kind == "i"
+    ):
         up = part > 0.5 if method == "nearest" else method == "higher"
         half = (part == 0.5) & (low % 2 == 1) & (method == "nearest")
         places = np.where(up | half, high, low)
         return getitem(x, (..., places if np.ndim(places) else int(places)))
     if method == "midpoint":
         part = np.where(part > 0, 0.5, 0.0)
+    high = np.minimum(low + 1, shape(x)[-1] - 1)
     low, high = (p if np.ndim(p) else int(p) for p in (low, high))
     a, b = (cast(getitem(x, (..., p)), dtype) for p in (low, high))
     return _mixed(a, b, np.asarray(part, dtype))
@@ -187,15 +195,18 @@ def _nan_quantile(
     last, n, kept = _last(name, a, axis)
     if not n:
         raise ShapeError(f"{name}: no elements along axis {axis}{at(caller_line())}")
-    dtype = _dtype(np.nanquantile, a, shares, q)
+    dtype = _dtype(a, shares, q, method)
     last = ops.sort(last)
     count = ops.sum(ops.logical_not(ops.isnan(last)), axis=-1, keepdims=True)
-    place = cast(ops.maximum(count - 1, 0), float) * np.atleast_1d(shares)
-    low = ops.floor(place)
-    places = [ops.cast(p, int) for p in (low, ops.minimum(low + 1, n - 1))]
-    x, y = (cast(take_along_axis(last, p, -1), dtype) for p in places)
-    part = ops.cast(place - low, dtype)
-    found = ops.where(part == 0, x, _mixed(x, y, part))
+    end = ops.maximum(count - 1, 0)
+    if shares.dtype.kind == "i":
+        found = take_along_axis(last, end * np.atleast_1d(shares), -1)
+    else:
+        place = cast(end, float) * np.atleast_1d(shares)
+        low = ops.floor(place)
+        places = [ops.cast(low, int), ops.minimum(ops.cast(low, int) + 1, end)]
+        x, y = (cast(take_along_axis(last, p, -1), dtype) for p in places)
+        found = _mixed(x, y, ops.cast(place - low, dtype))
     if not np.ndim(shares):
         found = getitem(found, (..., 0))
     return _arranged(found, np.ndim(shares), kept, keepdims)

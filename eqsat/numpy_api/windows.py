@@ -19,6 +19,9 @@ from eqsat.terms import is_float
 
 _MANY = 64
 """Terms of a sum, and arrays to be joined, up to which these are written out."""
+_LONGEST_EDGE = 512
+"""Terms of a convolution up to which the sums at its ends leave out what is off the
+array; longer ones multiply zeros there."""
 
 
 @covers("lib.stride_tricks.sliding_window_view")
@@ -93,17 +96,42 @@ def _sliding(name: str, a: Any, v: Any, mode: str) -> Any:
             f"{name}: mode={mode!r}, expected 'full', 'same' or 'valid'"
             f"{at(caller_line())}"
         )
-    padded = ops.pad(a, (sizes[mode],))
+    before, after = sizes[mode]
+    if m > _LONGEST_EDGE:
+        return _inner(ops.pad(a, ((before, after),)), v)
+    parts = [_inner(a, v)]
+    if before:
+        parts.insert(0, _edge(a, v, np.arange(-before, 0)))
+    if after:
+        end = shape(a)[0] - m + 1
+        parts.append(_edge(a, v, np.arange(end, end + after)))
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, 0)
+
+
+def _inner(a: Any, v: Any) -> Any:
+    """Σⱼ vⱼ aₖ₋ⱼ where all of ``v`` lies on ``a``."""
+    m = shape(v)[0]
     if m <= _MANY or not is_floating(a):
-        count = shape(padded)[0] - m + 1
+        count = shape(a)[0] - m + 1
         total: Any = None
         for j in range(m):
-            part = getitem(v, m - 1 - j) * getitem(padded, slice(j, j + count))
+            part = getitem(v, m - 1 - j) * getitem(a, slice(j, j + count))
             total = part if total is None else total + part
         return total
-    image = ops.reshape(padded, (1, 1, 1, -1))
+    image = ops.reshape(a, (1, 1, 1, -1))
     kernel = ops.reshape(ops.flip(v, 0), (1, 1, 1, m))
     return ops.reshape(ops.conv2d(image, kernel), (-1,))
+
+
+def _edge(a: Any, v: Any, first: np.ndarray[Any, Any]) -> Any:
+    """The sums for which ``v`` begins at places ``first`` of ``a`` and lies on it in
+    part. What is off it is not multiplied: an infinity by 0 would be NaN."""
+    n = shape(a)[0]
+    places = np.add.outer(first, np.arange(shape(v)[0]))
+    on = (places >= 0) & (places < n)
+    products = ops.take(a, np.clip(places, 0, n - 1), 0) * ops.flip(v, 0)
+    total = ops.sum(ops.where(on, products, 0), axis=-1)
+    return cast(total, dtype_of(products))
 
 
 @covers("gradient")
