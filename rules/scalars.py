@@ -160,9 +160,15 @@ def divide_by_sqrt(x, v):
     return x / sqrt(v), x * rsqrt(v)
 
 
-@rule("...")
+@rule("...", where=lambda x, a, b: moderate(a * b))
 def factors_merge(x, a: float, b: float):
     """(x a) b = x (a b)."""
+    return x * a * b, x * (a * b)
+
+
+@rule("...", where=lambda x, a, b: (not_half(x), normal(a * b)))
+def any_factors_merge(x, a: float, b: float):
+    """(x a) b = x (a b), for a product that float16 does not hold."""
     return x * a * b, x * (a * b)
 
 

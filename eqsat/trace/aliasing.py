@@ -696,7 +696,8 @@ def _result_of_view(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -
 
 def _result_of_einsum(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -> Any:
     places = [i for i, a in enumerate(args) if isinstance(a, Traced)]
-    if len(places) == 1:  # which NumPy shows where it adds up nothing
+    operands = len(args) - 1 if isinstance(args[0], str) else len(args) // 2
+    if operands == len(places) == 1:  # which NumPy shows where it adds up nothing
         (i,) = places
         tried = np.empty((2,) * len(x.shape))
         seen = np.einsum(*args[:i], tried, *args[i + 1 :], **kwargs)
