@@ -270,5 +270,6 @@ def _shifted(x: Any, axes: Any) -> tuple[int, ...]:
 @covers("angle")
 def angle(z: Any, deg: bool = False) -> Any:
     """0 of positive numbers, π of negative ones; 180 if ``deg``."""
+    z = ops.cast(z, np.int64) if dtype_of(z) == np.dtype(bool) else z
     found = ops.arctan2(ops.zeros_like(z), z)
     return ops.multiply(found, 180 / math.pi) if deg else found

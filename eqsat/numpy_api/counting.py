@@ -17,7 +17,7 @@ from eqsat.numpy_api.indexing import getitem, limits_of
 from eqsat.numpy_api.operands import array, as_index
 from eqsat.numpy_api.order import searchsorted
 from eqsat.numpy_api.spaces import linspace
-from eqsat.numpy_api.statistics import cast
+from eqsat.numpy_api.statistics import cast, is_floating
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of
 from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
@@ -137,9 +137,9 @@ def histogram(
 
     ``bins`` is a number of bins of the same width, from the smallest element to the
     largest or over ``range``, or an array of rising edges. The last bin holds its right
-    edge too. Elements outside, and NaN, do not count; where the edges follow from
-    elements that are not all finite, which NumPy refuses, the edges are not finite and
-    nothing counts.
+    edge too. Elements outside, and NaN, do not count. Where the edges follow from
+    elements that are not all finite, or are traced and fall, NumPy's ValueError, when
+    a result that needs them is computed.
     """
     name = "np.histogram"
     a = array(a if isinstance(a, Traced) else np.asarray(a))
@@ -266,6 +266,10 @@ def _edges(
             f"{name}: the edges {edges.tolist()!r:.60} fall, expected rising ones"
             f"{at(caller_line())}"
         )
+    if isinstance(edges, Traced):
+        n = shape(edges)[0]
+        low, high = (getitem(edges, slice(i, n - 1 + i)) for i in (0, 1))
+        edges = ops.unless(edges, ops.less(high, low), "edges")
     return edges, _far_apart(a, edges)
 
 
@@ -323,6 +327,9 @@ def _ends(name: str, a: Any, range: Any) -> tuple[Any, Any]:
         first, last, known = 0, 1, True
     else:
         first, last, known = ops.min(a), ops.max(a), not isinstance(a, Traced)
+        if not known and is_floating(a):
+            finite = ops.logical_and(ops.isfinite(first), ops.isfinite(last))
+            first = ops.unless(first, ops.logical_not(finite), "range")
     if known:
         return (first - 0.5, last + 0.5) if first == last else (first, last)
     first, last = (

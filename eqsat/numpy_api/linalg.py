@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -229,7 +230,10 @@ def cond(x: Any, p: Any = None) -> Any:
     if p in (None, 2, -2):
         s = svdvals(x)
         first, last = s[..., 0], s[..., -1]
-        return last / first if p == -2 else first / last
+        found = last / first if p == -2 else first / last
+        nan = ops.any(ops.isnan(x), axis=(-2, -1))
+        hides = ops.logical_and(ops.isnan(found), ops.logical_not(nan))
+        return ops.where(hides, math.inf, found)  # 0 by 0
     return norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
 
 

@@ -96,7 +96,7 @@ def _quantile(
     return _arranged(found, np.ndim(shares), kept, keepdims)
 
 
-def _dtype(a: Any, shares: np.ndarray[Any, Any], q: Any, method: str) -> Any:
+def _dtype(a: Any, shares: np.ndarray[Any, Any], q: Any, method: Any) -> Any:
     """The dtype of quantiles: that of floats, unless arrays of shares are wider."""
     share: Any = shares
     if type(q) in (int, float):
@@ -214,13 +214,15 @@ def _nan_quantile(
 
 @covers("nanargmax")
 def nanargmax(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Where the largest element that is not NaN lies; 0 where there is none."""
+    """Where the largest element that is not NaN lies. Where there is none, NumPy's
+    ValueError, when a result that needs it is computed."""
     return _nan_place(ops.argmax, largest, -math.inf, a, axis, keepdims)
 
 
 @covers("nanargmin")
 def nanargmin(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Where the smallest element that is not NaN lies; 0 where there is none."""
+    """Where the smallest element that is not NaN lies. Where there is none, NumPy's
+    ValueError, when a result that needs it is computed."""
     return _nan_place(ops.argmin, smallest, math.inf, a, axis, keepdims)
 
 
@@ -228,9 +230,11 @@ def _nan_place(
     place: Any, extreme: Any, end: float, a: Any, axis: Any, keepdims: bool
 ) -> Any:
     a = array(a)
-    if is_floating(a):
-        a = ops.where(ops.isnan(a), end, a)
-    return place(a, axis=axis, keepdims=keepdims)
+    if not is_floating(a):
+        return place(a, axis=axis, keepdims=keepdims)
+    nan = ops.isnan(a)
+    found = place(ops.where(nan, end, a), axis=axis, keepdims=keepdims)
+    return ops.unless(found, ops.all(nan, axis=axis), "all_nan")
 
 
 # -- partitions ------------------------------------------------------------------------
@@ -329,12 +333,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     side = "left" if right else "right"
     if n < 2:
         return searchsorted(bins, x, side)
-    falls = ops.greater(getitem(bins, 0), getitem(bins, n - 1)) if isinstance(
-        bins, Traced
-    ) else bool(bins[0] > bins[-1])  # fmt: skip
-    if isinstance(falls, bool):
+    if not isinstance(bins, Traced):
+        falls = bool(bins[0] > bins[-1])
         found = searchsorted(bins[::-1] if falls else bins, x, side)
         return n - found if falls else found
+    falls = ops.greater(getitem(bins, 0), getitem(bins, n - 1))
+    before, behind = (getitem(bins, slice(i, n - 1 + i)) for i in (0, 1))
+    turned = ops.where(falls, ops.less(before, behind), ops.less(behind, before))
+    bins = ops.unless(bins, turned, "bins")
     found = searchsorted(ops.where(falls, ops.flip(bins, 0), bins), x, side)
     return ops.where(falls, n - found, found)
 

@@ -3,6 +3,7 @@ convolution, slopes, covariance."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -235,7 +236,11 @@ def cov(
             else cast(v, dtype)
         )
         rows.append(v if rowvar or shape(v)[0] == 1 else ops.transpose(v))
+    if not shape(rows[0])[0]:
+        return np.empty((0, 0))
     x = rows[0] if len(rows) == 1 else ops.concatenate(rows, 0)
+    if not shape(x)[1]:  # NumPy multiplies sums of nothing by ∞
+        return ops.squeeze(np.full((shape(x)[0],) * 2, math.nan, dtype))
     x = x - average(x, 1, keepdims=True)
     freedom = max(shape(x)[1] - ((0 if bias else 1) if ddof is None else ddof), 0)
     products = ops.matmul(x, ops.transpose(x)) * dtype.type(np.true_divide(1, freedom))

@@ -159,6 +159,8 @@ from eqsat.ops.reduce import floating as floating
 from eqsat.ops.reduce import mean_op as mean_op
 from eqsat.ops.reduce import sum_op as sum_op
 from eqsat.ops.reduce import sum_to as sum_to
+from eqsat.ops.refuse import unless as unless
+from eqsat.ops.refuse import unless_op as unless_op
 from eqsat.ops.scan import accumulate, argsort, cumprod, cumsum, sort
 from eqsat.ops.scan import accumulate_op as accumulate_op
 from eqsat.ops.scan import argsort_op as argsort_op
