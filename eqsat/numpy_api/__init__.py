@@ -43,6 +43,7 @@ from eqsat.numpy_api.functions import (
     supported_functions,
 )
 from eqsat.numpy_api.indexing import (
+    are_together,
     check_key,
     extent_of,
     flat_places,
@@ -50,6 +51,7 @@ from eqsat.numpy_api.indexing import (
     in_bounds,
     is_mask,
     key_along,
+    key_items,
     key_parts,
     row_of,
 )

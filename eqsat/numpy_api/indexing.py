@@ -16,6 +16,7 @@ from numpy import bool_, ndarray  # attributes of np are swapped in a trace
 
 from eqsat import ops
 from eqsat.numpy_api.at_end import AtEnd
+from eqsat.numpy_api.operands import holds_traced, settled, stacked
 from eqsat.ops import dtype_of, negative_axis, window
 from eqsat.support import (
     BoundsError,
@@ -37,14 +38,19 @@ def getitem(x: Any, key: Any) -> Any:
     Raises :class:`TraceError` for a traced boolean mask, whose result has no fixed
     shape, and :class:`BoundsError` for an index out of bounds.
     """
-    items = _items(key, x.shape)
+    items = key_items(key, x.shape)
     parts = _whole_axes(items, x.shape)
     y, axes = _basic(x, parts)
     if not axes:
         return y
-    advanced = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
-    together = advanced[-1] - advanced[0] == len(advanced) - 1
-    return _gather(y, axes, [k for k in parts if _is_array(k)], together)
+    return _gather(y, axes, [k for k in parts if _is_array(k)], are_together(items))
+
+
+def are_together(items: Sequence[Any]) -> bool:
+    """Whether integers and arrays of them stand side by side in a key: NumPy puts the
+    axes of the arrays in their place then, and in front of the others else."""
+    places = [i for i, k in enumerate(items) if isinstance(k, int) or _is_array(k)]
+    return not places or places[-1] - places[0] == len(places) - 1
 
 
 def check_key(x: Any, key: Any) -> None:
@@ -66,10 +72,10 @@ def _nowhere(k: Any) -> Any:
 
 def key_parts(key: Any, shape: Sequence[int]) -> list[Any]:
     """``key`` as an int, a slice or integers for each axis, and None between them."""
-    return _whole_axes(_items(key, shape), shape)
+    return _whole_axes(key_items(key, shape), shape)
 
 
-def _items(key: Any, shape: Sequence[int]) -> list[Any]:
+def key_items(key: Any, shape: Sequence[int]) -> list[Any]:
     """The parts of a key, with the positions of masks that are known."""
     keys = [_key(k) for k in (key if isinstance(key, tuple) else (key,))]
     items: list[Any] = []
@@ -111,8 +117,10 @@ def _key(k: Any) -> Any:
         return _traced_index(k)
     if isinstance(k, AtEnd):
         k.refuse("an index by {}")
-    if isinstance(k, list):
-        k = np.asarray(k, dtype=None if k else np.intp)
+    if isinstance(k, (list, tuple, range)):
+        if holds_traced(k):
+            return _traced_index(stacked(settled(k)))
+        k = np.asarray(k, dtype=None if np.size(k) else np.intp)
     if isinstance(k, ndarray) and k.ndim and (is_mask(k) or k.dtype.kind in "iu"):
         return k if is_mask(k) else k.astype(np.intp)
     index = None if isinstance(k, (bool, bool_)) else _as_int(k)

@@ -636,7 +636,8 @@ def view_at(key: Any) -> ArrayView:
 def is_basic(key: Any) -> bool:
     """Whether NumPy makes ``x[key]`` a view."""
     keys = key if isinstance(key, tuple) else (key,)
-    return not any(isinstance(k, (list, ndarray, Traced, bool, bool_)) for k in keys)
+    arrays = (list, tuple, range, ndarray, Traced, bool, bool_)
+    return not any(isinstance(k, arrays) for k in keys)
 
 
 def set_shape(x: Any, shape: Any) -> None:

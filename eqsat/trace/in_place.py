@@ -13,6 +13,7 @@ from eqsat import complex_numbers, ops
 from eqsat.numpy_api import (
     AtEnd,
     Selected,
+    are_together,
     as_mask,
     call_ufunc,
     chosen,
@@ -22,6 +23,7 @@ from eqsat.numpy_api import (
     holds_traced,
     is_mask,
     key_along,
+    key_items,
     key_parts,
     name_of,
     operand,
@@ -155,6 +157,8 @@ def set_item(x: Any, key: Any, value: Any) -> None:
 def _is_of_one_element(x: Any, key: Any) -> bool:
     """Whether an integer for each axis, without ``...``, makes the key."""
     keys = key if isinstance(key, tuple) else (key,)
+    if any(isinstance(k, (list, tuple, range)) for k in keys):
+        return False
     return len(keys) == len(x.shape) and all(
         not np.shape(k) and getattr(dtype_of(k), "kind", "i") in "iu"
         for k in keys
@@ -222,11 +226,11 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
                 f"  use x = np.where(mask, y, x){at(caller_line())}"
             )
         return _under(x, keys[0], value, how)
-    parts = key_parts(key, x.shape)
-    if any(isinstance(k, Traced) for k in parts):
-        return _at_traced(x, parts, value, how)
-    if any(isinstance(k, np.ndarray) for k in parts):
-        return _scattered(x, tuple(parts), value, how)
+    items = key_items(key, x.shape)
+    if any(isinstance(k, Traced) for k in items):
+        return _at_traced(x, items, value, how)
+    if any(isinstance(k, np.ndarray) for k in items):
+        return _scattered(x, tuple(items), value, how)
     shown = getitem(x, key)
     return with_part(x, key, fitted(x, value, shown.shape, how))
 
@@ -260,10 +264,10 @@ def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
     return where_under(mask, ops.reshape(new, (*(1,) * n, *rest)), x)
 
 
-def _at_traced(x: Any, parts: Sequence[Any], value: Any, how: str) -> Any:
+def _at_traced(x: Any, items: Sequence[Any], value: Any, how: str) -> Any:
     """``x`` with values at places that are computed; the last one of those for a
     place. The places are of some axes side by side, all of the others."""
-    parts = [k for k in parts if k is not None]
+    parts = [k for k in key_parts(tuple(items), x.shape) if k is not None]
     whole = [isinstance(k, slice) and k == slice(None) for k in parts]
     first = whole.index(False)
     count = len(whole) - sum(whole)
@@ -280,10 +284,28 @@ def _at_traced(x: Any, parts: Sequence[Any], value: Any, how: str) -> Any:
     if count > 1:
         index = flat_places(parts[first : first + count], x.shape[first:])
     lead, n = x.shape[:first], math.prod(x.shape[first : first + count])
-    new = fitted(x, value, (*lead, *index.shape, *behind), how)
+    new = _in_places(x, items, index.shape, value, how)
+    new = ops.reshape(new, (*lead, *index.shape, *behind))
     joined = ops.reshape(x, (*lead, n, *behind))
     found = ops.set_at(joined, index, new, axis=-1 - len(behind))
     return ops.reshape(found, x.shape)
+
+
+def _in_places(
+    x: Any, items: Sequence[Any], places: Sequence[int], value: Any, how: str
+) -> Any:
+    """``value`` in the shape of ``x[key]``, with the axes of the places, which NumPy
+    may put in front, moved to where the first one is in the key."""
+    parts = key_parts(tuple(items), x.shape)
+    sizes = iter(x.shape)
+    axes = [1 if k is None else next(sizes) for k in parts]
+    shown = [isinstance(k, slice) or k is None for k in parts]
+    own = shown.index(False)
+    there = own if are_together(items) else 0
+    others = [n for n, s in zip(axes, shown, strict=True) if s]
+    new = fitted(x, value, (*others[:there], *places, *others[there:]), how)
+    rank = len(places)
+    return ops.moveaxis(new, range(there, there + rank), range(own, own + rank))
 
 
 def _scattered(x: Any, key: tuple[Any, ...], value: Any, how: str) -> Any:

@@ -16,6 +16,7 @@ from eqsat.numpy_api import (
     holds_traced,
     in_bounds,
     is_mask,
+    key_items,
     key_parts,
     name_of,
     plain_number,
@@ -44,23 +45,44 @@ def ufunc_at(ufunc: np.ufunc, x: Any, indices: Any, *values: Any) -> None:
     place."""
     how = f"{name_of(ufunc)}.at"
     check(x, how)
-    places, n = _of_first_axes(x, indices, how)
-    shape = (*places.shape, *x.shape[n:])
-    joined = ops.reshape(x, (math.prod(x.shape[:n]), *x.shape[n:]))
+    joined, places = _joined(x, indices, how)
+    shape = (*places.shape, *joined.shape[1:])
     given = [stacked(settled(v)) for v in values]
     if ufunc in (np.add, np.subtract) and given:
-        joined = ops.cast(joined, _step_dtype(x, given[0]))
-        given = [_addend(joined, v, shape, how) for v in given]
-        size, axis = joined.shape[0], -len(joined.shape)
-        less = ufunc is np.subtract or x.dtype.kind not in "biu"
-        if less and ufunc is np.add:  # -0 + 0 is 0, and -0 - 0 is -0
-            given = [ops.negative(v) for v in given]
-        added = ops.add_at(given[0], places, axis=axis, size=size)
-        new = joined - added if less else joined + added
+        new = _summed(ufunc, joined, places, given[0], shape, how)
     else:
-        given = [np.broadcast_to(v, shape) for v in given]
+        given = [_of_shape(v, shape, how) for v in given]
         new = _one_by_one(ufunc, joined, places, given, how)
     write(x, ops.reshape(ops.cast(new, x.dtype), x.shape), how)
+
+
+def _summed(
+    ufunc: np.ufunc, x: Any, places: Any, value: Any, shape: Any, how: str
+) -> Any:
+    """Rows of ``x`` with values added to them, or taken away."""
+    less = ufunc is np.subtract or x.dtype.kind not in "biu"
+    joined = ops.cast(x, _step_dtype(x, value))
+    given = _addend(joined, value, shape, how)
+    if less and ufunc is np.add:  # -0 + 0 is 0, and -0 - 0 is -0
+        given = ops.negative(given)
+    axis = -len(joined.shape)
+    added = ops.add_at(given, places, axis=axis, size=joined.shape[0])
+    return joined - added if less else joined + added
+
+
+def _of_shape(value: Any, shape: Any, how: str) -> Any:
+    """``value``, which must broadcast to ``shape``."""
+    own = tuple(value.shape)
+    try:
+        fits = np.broadcast_shapes(own, shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{how}: the value has shape {own}, which does not broadcast to "
+            f"{tuple(shape)}{at(caller_line())}"
+        )
+    return np.broadcast_to(value, shape)
 
 
 _KINDS = {"b": 0, "i": 1, "u": 1}
@@ -107,23 +129,38 @@ def _is_held(x: Any, value: Any) -> bool:
     return limits.min <= int(value.min()) and int(value.max()) <= limits.max
 
 
-def _of_first_axes(x: Any, indices: Any, how: str) -> tuple[Any, int]:
-    """Places in the first axes of ``x``, taken as one, and how many these are."""
+def _joined(x: Any, indices: Any, how: str) -> tuple[Any, Any]:
+    """``x`` with its first axes taken as one, and places in that one."""
     keys = indices if isinstance(indices, tuple) else (indices,)
-    keys = tuple(np.asarray(k) if isinstance(k, (list, int)) else k for k in keys)
-    if any(is_mask(k) for k in keys):
-        keys = tuple(k for k in key_parts(keys, x.shape) if k is not _WHOLE)
-        keys = tuple(k for k in keys if not isinstance(k, slice))
-    if any(getattr(getattr(k, "dtype", None), "kind", "") not in "iu" for k in keys):
-        raise TraceError(
-            f"{how}: expected integers as indices of the first axes{at(caller_line())}"
-        )
-    if len(keys) == 1:
-        return in_bounds(keys[0], x.shape[0], 0), 1
-    return flat_places(keys, x.shape), len(keys)
+    for k in keys:
+        kind = getattr(getattr(k, "dtype", None), "kind", "i")
+        if kind not in "iu" and not is_mask(k):
+            raise TraceError(
+                f"{how}: expected integers as indices, found {k.dtype}"
+                f"{at(caller_line())}"
+            )
+    items = key_items(keys, x.shape)
+    key_parts(tuple(items), x.shape)  # which must be as many as x has axes
+    while items and (items[-1] is Ellipsis or _is_whole(items[-1])):
+        items.pop()
+    n = len(items)
+    if items and not any(
+        k is None or k is Ellipsis or isinstance(k, slice) for k in items
+    ):
+        rest = x.shape[n:]
+        joined = ops.reshape(x, (math.prod(x.shape[:n]), *rest))
+        if n == 1:
+            index = np.asarray(items[0]) if isinstance(items[0], int) else items[0]
+            return joined, in_bounds(index, x.shape[0], 0)
+        return joined, flat_places(items, x.shape)
+    places = np.arange(x.size).reshape(x.shape)
+    if any(is_traced(k) for k in items):
+        places = like(x, places)
+    return ops.reshape(x, (x.size,)), places[tuple(items)]
 
 
-_WHOLE = slice(None)
+def _is_whole(k: Any) -> bool:
+    return isinstance(k, slice) and k == slice(None)
 
 
 def _one_by_one(ufunc: np.ufunc, x: Any, places: Any, values: Any, how: str) -> Any:

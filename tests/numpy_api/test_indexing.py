@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 from sizes import examples
 
+import eqsat as eq
 from eqsat.trace.trace import trace
 
 RANKS = st.integers(1, 4)
@@ -93,3 +94,101 @@ def test_a_slice_of_everything_is_the_array_itself() -> None:
         lambda x: (x[:], x[...], x[()], x[:, 0:4], +x, x.copy()), [np.ones((3, 4))]
     )
     assert set(done.outputs) == set(done.inputs)
+
+
+# -- writes ----------------------------------------------------------------------------
+
+WRITTEN = [
+    "x[i, None]", "x[i, None, :]", "x[:, None, i]", "x[None, i]", "x[i, ..., None]",
+    "x[..., None, i]", "x[i, None, 0]", "x[i, None, i]", "x[:, i, None, 0]",
+    "x[i, i, None]", "x[0, None, i]", "x[i, i, i, None]", "x[i, None, i, i]",
+    "x[:, i, 0, None]", "x[i[0], None]", "x[:, None, i[0]]", "x[j, None]",
+    "x[j, None, i]", "x[:, j, None, i]", "x[None, i, None, i]", "x[i, i, ...]",
+    "x[range(2), None]", "x[:, (0, 1)]", "x[range(2), (1, 0)]", "x[[i[0], 1]]",
+    "x[k, None, k]", "x[None, k, ..., k]", "x[:, k, None, 1]", "x[j[None], None]",
+]  # fmt: skip
+STATEMENTS = ["{} += 1", "{} = {} * 2", "{} *= 3", "{} = 7"]
+SHAPES: list[tuple[int, ...]] = [(3, 2), (2, 3), (3, 3, 2), (2, 4, 3), (5,)]
+
+
+def outcome(f: Any, *args: Any) -> Any:
+    """What a function returns; the kind of error where NumPy takes an argument for
+    one."""
+    try:
+        return f(*args)
+    except (ValueError, IndexError) as error:
+        return type(error)
+
+
+def assert_alike(line: str, x: Any, backend: str, **more: Any) -> None:
+    """A line does to ``x`` what it does in NumPy, when it is traced and when it is
+    not, and so with all indices."""
+    names = {"np": np, "k": np.array([1, 0])}
+    exec(f"def f(x, i, j, v):\n    {line}\n    return x", names)
+    f: Any = names["f"]
+    args = np.array([1, 0]), np.array([[1, 0, 1]]).T, more.get("v", 0)
+    want = outcome(f, x.copy(), *args)
+    own = x.copy()
+    got = outcome(eq.jit(f, backend=backend), own, *args)
+    if isinstance(want, type):
+        assert isinstance(got, type) and issubclass(got, want), (line, x.shape, got)
+        return
+    assert not isinstance(got, type), (line, x.shape, got)
+    for array in (own, got):
+        assert (array.dtype, array.shape) == (want.dtype, want.shape), line
+        np.testing.assert_array_equal(array, want, line)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("place", WRITTEN)
+def test_a_write_goes_where_the_read_is(place: str, backend: str) -> None:
+    for n, shape in enumerate(SHAPES):
+        x = np.arange(np.prod(shape)).reshape(shape)
+        line = STATEMENTS[n % len(STATEMENTS)].replace("{}", place)
+        assert_alike(line, x.astype(["f8", "i4", "f4"][n % 3]), backend)
+
+
+@pytest.mark.parametrize("place", WRITTEN)
+def test_a_value_has_the_shape_that_the_read_has(place: str) -> None:
+    for shape in ((3, 2), (2, 3, 2), (2, 2, 2)):
+        x = np.arange(np.prod(shape)).reshape(shape).astype(float)
+        values = [
+            np.arange(2.0),
+            np.arange(2.0)[:, None],
+            np.arange(3.0)[:, None, None],
+        ]
+        for v in values:
+            assert_alike(f"{place} = v", x, "numpy", v=v)
+
+
+ADDED = [
+    "(slice(None), i)", "(..., i)", "(i, ...)", "(i, slice(0, 1))", "(None, i)",
+    "(slice(0, 2), i)", "(i, None)", "(i, None, j)", "(slice(None), None, i)",
+    "(slice(None, None, -1), [0, 0])", "slice(0, 2)", "...", "None", "()", "0",
+    "(0, 1)", "range(2)", "(range(2), 0)", "((0, 0),)", "[(0, 0)]", "[]", "[0, 0, 1]",
+    "(slice(None), [1, 0, 1])", "(i[0], slice(None))", "[i[0], 0]",
+    "(i, slice(None), slice(None))", "(i, i, i, i)", "(k, None, k)", "(k, k, None)",
+    "(slice(None), range(2), None)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("key", ADDED)
+def test_a_ufunc_changes_what_a_key_of_any_kind_names(key: str, backend: str) -> None:
+    for n, shape in enumerate([(3, 2), (2, 3, 2)]):
+        x = (np.arange(np.prod(shape)) % 5).reshape(shape)
+        for ufunc in ("add", "subtract"):
+            assert_alike(f"np.{ufunc}.at(x, {key}, 2)", x.astype("f4"), backend)
+            assert_alike(f"np.{ufunc}.at(x, {key}, x[..., :1])", x, backend)
+        assert_alike(f"np.add.at(x, {key}, True)", x > 2, backend)
+        if "i" not in key.replace("slice", "") and "j" not in key:
+            for call in ("maximum.at(x, {}, 3)", "negative.at(x, {})"):
+                x = x.astype(["f8", "i4"][n])
+                assert_alike(f"np.{call.format(key)}", x, backend)
+
+
+def test_values_are_the_same_for_a_slice_and_its_places() -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    for v in (np.arange(3.0)[:, None], np.arange(2.0), np.arange(3.0), np.ones((2, 2))):
+        for ufunc in ("add", "multiply"):
+            assert_alike(f"np.{ufunc}.at(x, (slice(None), [0, 0]), v)", x, "numpy", v=v)
