@@ -46,6 +46,8 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     a program without its function raises an ``IndexError``.
     """
     x = array(x if isinstance(x, Traced) else np.asarray(x))
+    if dtype_of(x) == np.dtype(np.uint64):  # whose bits NumPy takes for an int64
+        x = cast(x, _INT)
     _check_numbers(x)
     least, most = (0, -1) if shape(x) == (0,) else limits_of(x)
     known = _values(x)

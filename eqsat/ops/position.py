@@ -239,7 +239,10 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
             f"{at(caller_line())}"
         )
     if not is_traced(indices):
+        lists = isinstance(indices, (list, tuple))
         indices = np.asarray(indices)
+        if lists and not indices.size:  # of no dtype
+            indices = indices.astype(np.int64)
         if indices.dtype.kind not in "biu":
             raise DTypeError(
                 f"take: indices have dtype {indices.dtype}, expected integers"

@@ -222,9 +222,14 @@ def _write_flat(a: Any, places: Any, value: Any, how: str) -> None:
 
 
 def _numbers(a: Any, value: Any, how: str) -> Any:
-    """Python numbers as integers of the dtype of ``a``, which must have them."""
-    given = type(value) in (int, float, list, tuple) and a.dtype.kind in "iu"
-    return held(value, a.dtype, how) if given and not holds_traced(value) else value
+    """Python numbers as NumPy puts them one by one into an array of the dtype of ``a``,
+    which must have them."""
+    plain = type(value) in (list, tuple, range)
+    given = plain or (type(value) in (int, float) and a.dtype.kind in "iu")
+    if not given or holds_traced(value):
+        return value
+    with np.errstate(all="ignore"):
+        return held(value, a.dtype, how)
 
 
 def _as_many(value: Any, n: int) -> Any:
@@ -249,9 +254,10 @@ def putmask(a: Any, mask: Any, values: Any, casting: str = "safe") -> None:
             f"{how}: the mask has shape {tuple(mask.shape)}, expected {tuple(a.shape)}"
             f"{at(caller_line())}"
         )
+    plain = (int, float, complex, np.generic, list, tuple, range)
+    if isinstance(values, plain) or _is_number(values):
+        casting = "unsafe"  # NumPy puts them one by one into an array of this dtype
     values = _numbers(a, values, how)
-    if isinstance(values, (int, float, np.generic)) or _is_number(values):
-        casting = "unsafe"
     value = stacked(settled(values))
     fitted(a, ops.reshape(value, (-1,))[:0], (0,), how, casting)
     value = _as_many(value, a.size)

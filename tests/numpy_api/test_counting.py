@@ -32,7 +32,7 @@ def agree(f: Callable[..., Any], *args: Any, backend: str | None = None) -> None
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("backend", ["native", "numpy"])
-@pytest.mark.parametrize("dtype", [*"bBhHiIl", "?"])
+@pytest.mark.parametrize("dtype", [*"bBhHiIlL", "?"])
 @examples(10)
 @given(seeds, st.integers(0, 70), st.integers(1, 300))
 def test_bincount(backend: str, dtype: str, seed: int, n: int, length: int) -> None:
@@ -45,8 +45,21 @@ def test_bincount(backend: str, dtype: str, seed: int, n: int, length: int) -> N
     agree(lambda w: np.bincount(x, w), w, backend=backend)
 
 
+def test_unsigned_numbers_are_counted_as_int64() -> None:
+    for x in ([2**63, 1], [2**64 - 1, 0]):
+        numbers, weights = np.array(x, "u8"), np.ones(2)
+        for f in (
+            lambda n, w: np.bincount(n, w, 4),
+            lambda n, w, x=numbers: np.bincount(x, w),
+        ):
+            with pytest.raises(ValueError, match="negative"):
+                f(numbers, weights)
+            with pytest.raises(ValueError):
+                eq.jit(f)(numbers, weights)
+
+
 @pytest.mark.parametrize("backend", ["native", "numpy"])
-@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u4"])
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u4", "u8"])
 @pytest.mark.parametrize("large", [9, 10, 100])
 def test_numbers_from_minlength_on_make_longer_results(
     dtype: str, large: int, backend: str

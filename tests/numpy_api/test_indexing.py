@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import basic_indices
 from sizes import examples
 
 import eqsat as eq
+from eqsat.support import DTypeError
 from eqsat.trace.trace import trace
 
 RANKS = st.integers(1, 4)
@@ -192,3 +193,64 @@ def test_values_are_the_same_for_a_slice_and_its_places() -> None:
     for v in (np.arange(3.0)[:, None], np.arange(2.0), np.arange(3.0), np.ones((2, 2))):
         for ufunc in ("add", "multiply"):
             assert_alike(f"np.{ufunc}.at(x, (slice(None), [0, 0]), v)", x, "numpy", v=v)
+
+
+# -- values and indices in lists -------------------------------------------------------
+
+LISTS = [
+    "[1, 2]", "[1.5, 2]", "(1, 2)", "[True]", "[[1, 2]]", "[300]", "[]", "range(3)",
+    "[np.float64(1.5)]", "1.5", "True", "-1", "np.float64(1.5)", "np.int64(7)",
+    "np.array([True])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("values", LISTS)
+def test_numbers_in_lists_take_the_dtype_that_is_written_to(
+    values: str, backend: str
+) -> None:
+    for dtype in ("f4", "f8", "?", "i4", "c8", "f2"):
+        x = np.array([0, 1, 2, 3]).astype(dtype)
+        for call in ("putmask(x, x > 0, {})", "put(x, [0, 2], {})"):
+            if dtype != "c8" or "x > 0" not in call:
+                assert_alike(f"np.{call.format(values)}", x, backend)
+        assert_alike(f"x.flat[1:] = {values}", x, backend)
+
+
+def test_arrays_of_another_dtype_are_no_values_of_a_mask() -> None:
+    for v in (np.array([1, 2]), np.array([1.5, 2]), np.array(1.5)):
+        for line in ("np.putmask(x, [0, 1, 1], v)", "np.putmask(x, x > 0, v * 1)"):
+            names: dict[str, Any] = {"np": np}
+            exec(f"def f(x, v):\n    {line}\n    return x", names)
+            for dtype in ("f4", "?", "i4"):
+                x = np.array([0, 1, 2]).astype(dtype)
+                if np.ndim(v) or "v * 1" not in line:
+                    with pytest.raises(TypeError):
+                        names["f"](x.copy(), v)
+                    with pytest.raises(DTypeError, match=r"np\.putmask.*cannot write"):
+                        eq.jit(names["f"])(x, v)
+
+
+TAKEN = [
+    "np.take(x, [])", "np.take(x, [], axis=1)", "np.take(x, [[]], 0)", "x.take(())",
+    "np.take(x, [], mode='clip')", "np.take(x, [], mode='wrap')", "np.take(x[:0], [])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("call", TAKEN)
+def test_an_empty_list_takes_nothing(call: str, backend: str) -> None:
+    for dtype in ("f4", "i8", "?"):
+        x = np.ones((2, 3), dtype)
+        want = eval(call)
+        code = compile(f"lambda x: {call}", "<taken>", "eval")
+        got = eq.jit(eval(code), backend=backend)(x)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+
+
+def test_an_empty_array_of_floats_is_no_index() -> None:
+    x = np.ones((2, 3))
+    with pytest.raises(TypeError):
+        np.take(x, np.zeros(0))
+    with pytest.raises(DTypeError, match="expected integers"):
+        eq.jit(lambda x: np.take(x, np.zeros(0)))(x)
