@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial, wraps
 from types import EllipsisType, FrameType, FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -52,22 +51,33 @@ class _Aside(threading.local):
 _aside = _Aside()
 
 
-@contextmanager
-def unwatched(but_users: bool = False) -> Iterator[None]:
+class Unwatched:
+    """See :func:`unwatched`; in each call of a program, so no generator."""
+
+    __slots__ = ("_but_users", "_outer", "_watch")
+
+    def __init__(self, but_users: bool) -> None:
+        self._but_users = but_users
+        self._watch: Watch | None = None
+        self._outer: Watch | None = None
+
+    def __enter__(self) -> None:
+        before = _profiler()
+        if isinstance(before, Watch):
+            self._watch, self._outer = before, _aside.watch
+            _set_profiler(None)
+            _aside.watch = before if self._but_users else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._watch is not None:
+            _aside.watch = self._outer
+            _set_profiler(self._watch)
+
+
+def unwatched(but_users: bool = False) -> Unwatched:
     """Watch nothing inside: eqsat itself is at work, in a function that is traced; with
     ``but_users`` nothing but what :func:`watched_call` calls."""
-    before = _profiler()
-    if not isinstance(before, Watch):
-        yield
-        return
-    outer = _aside.watch
-    _set_profiler(None)
-    _aside.watch = before if but_users else None
-    try:
-        yield
-    finally:
-        _aside.watch = outer
-        _set_profiler(before)
+    return Unwatched(but_users)
 
 
 def watched_call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -257,6 +257,10 @@ OF_ANY_SIZE: dict[str, Case] = {
         lambda a, b, c: [(a, b), ()],
     ),
     "take": (lambda x: x[INDICES] * x[0], lambda a, b, c: [(3 + a, b)]),
+    "unless": (
+        lambda x: ops.unless(x, x > 1e9, "all_nan") ** 2,
+        lambda a, b, c: [(3 + a, b)],
+    ),
     "take within": (lambda x: ops.take(x, INDICES, 1), lambda a, b, c: [(a, 3, b)]),
     "add_at": (
         lambda x: ops.add_at(x, INDICES, axis=-2, size=3),
