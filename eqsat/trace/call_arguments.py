@@ -194,6 +194,8 @@ def _kind(leaves: Sequence[Leaf]) -> ForeignKind | None:
 
 def _owner(fn: Callable[..., Any]) -> pytree.Attributes | None:
     """The attributes that a bound method or an object with ``__call__`` can read."""
+    if type(fn) is FunctionType:
+        return None
     owner = pytree.owner(fn)
     if isinstance(owner, Op):  # what it holds never changes
         return None
@@ -296,6 +298,9 @@ def is_taken(value: Any) -> bool:
 
 
 def _leaf(path: str, value: Any, constant: bool) -> Leaf:
+    if type(value) is np.ndarray and value.flags.writeable:  # most are
+        dtype = dtype_of_array(f"argument {path}", value)
+        return Leaf(path, value, dtype, value.shape, constant, constant)
     kind = kind_of(value)
     if kind is not None:
         shown = _leaf(path, kind.view(f"argument {path}", value), constant)
