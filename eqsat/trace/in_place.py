@@ -28,7 +28,6 @@ from eqsat.numpy_api import (
     name_of,
     operand,
     plain_number,
-    refuse_argument,
     refuse_function,
     settled,
     stacked,
@@ -337,18 +336,52 @@ def partition(x: Any, kth: Any, axis: int = -1, **kwargs: Any) -> None:
     write(x, np.partition(x, kth, axis, **kwargs), "x.partition(k)")
 
 
-def into(out: Any, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Any) -> Any:
-    """``ufunc(..., out=out)``, with ``where``."""
-    how = f"{name_of(ufunc)}(..., out=x)"
-    check(out, how)
-    given = {k: v for k, v in kwargs.items() if k not in ("out", "where")}
-    value = call_ufunc(ufunc, "__call__", inputs, given)
-    if isinstance(value, tuple):
-        refuse_argument(name_of(ufunc), "out")
-    value = _whole(out, value, how, kwargs.get("casting", "same_kind"))
-    where = kwargs.get("where", True)
-    write(out, _where(how, where, value, out), how)
-    return out
+def into(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Any) -> Any:
+    """A call of a ufunc, or of a method of one, that writes to arrays: ``ufunc(...,
+    out=(x, None))``, with ``where``."""
+    name = name_of(ufunc) if method == "__call__" else f"{name_of(ufunc)}.{method}"
+    outs, how = kwargs["out"], f"{name}(..., out=x)"
+    written = [out for out in outs if out is not None]
+    for out in written:
+        check(out, how)
+    _check_apart(written, how)
+    given = {k: v for k, v in kwargs.items() if k != "out"}
+    if method != "__call__":
+        if ufunc in (np.add, np.multiply) and given.get("dtype") is None:
+            given["dtype"] = _met_dtype(inputs[0], written[0])
+        return assigned(written[0], call_ufunc(ufunc, method, inputs, given), how)
+    where, casting = given.pop("where", True), kwargs.get("casting", "same_kind")
+    found = call_ufunc(ufunc, method, inputs, given)
+    values = found if isinstance(found, tuple) else (found,)
+    made = [
+        v if out is None else _where(how, where, _whole(out, v, how, casting), out)
+        for out, v in zip(outs, values, strict=True)
+    ]
+    for out, v in zip(outs, made, strict=True):
+        if out is not None:
+            write(out, v, how)
+    results = [v if out is None else out for out, v in zip(outs, made, strict=True)]
+    return tuple(results) if isinstance(found, tuple) else results[0]
+
+
+def _check_apart(outs: Sequence[Any], how: str) -> None:
+    """Raise :class:`TraceError` for arrays that show the same memory: which of the
+    results stays there, NumPy does not say."""
+    for i, out in enumerate(outs):
+        for other in outs[:i]:
+            if out is other or (out.memory is not None and out.memory is other.memory):
+                raise TraceError(
+                    f"{how}: two of the arrays in out= share memory\n  write to arrays "
+                    f"of their own{at(caller_line())}"
+                )
+
+
+def _met_dtype(x: Any, out: Any) -> Any:
+    """The dtype in which NumPy adds up elements of ``x`` for ``out``."""
+    try:
+        return np.result_type(stacked(settled(x)).dtype, out.dtype)
+    except TypeError:  # bfloat16 and integers have none
+        return out.dtype
 
 
 def _where(how: str, where: Any, value: Any, out: Any) -> Any:

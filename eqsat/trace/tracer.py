@@ -356,8 +356,8 @@ class Tracer(Operators):
         if method == "at":
             return written_places.ufunc_at(ufunc, *settled(inputs))
         out: Any = kwargs.get("out") or ()
-        if method == "__call__" and len(out) == 1 and isinstance(out[0], Tracer):
-            return in_place.into(out[0], ufunc, inputs, kwargs)
+        if any(isinstance(o, Tracer) for o in out):
+            return in_place.into(ufunc, method, inputs, kwargs)
         found = super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
         return self.result_of(ufunc, inputs, {}, found)
 
