@@ -53,6 +53,8 @@ _NUMBER_TYPES = (
     "double float16 float32 float64 complex64 complex128 csingle cdouble"
 ).split()
 """Types of numbers, called: ``np.float32(x.sum())``."""
+_REDUCING = frozenset({"accumulate", "reduce"})
+"""Methods of ufuncs that take an array in a list."""
 _KEYED = "c_ mgrid ogrid r_".split()
 _OF_SEVERAL = frozenset(
     {
@@ -109,6 +111,19 @@ class _KeyedMaker:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._keyed, name)
+
+
+@unwatched_methods
+class _UfuncOfLists:
+    """A ufunc of which a method is asked for that reduces: of lists, too, that hold
+    traced values, at which NumPy does not look."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ufunc, name)
+        return _Maker(found) if name in _REDUCING else found
 
 
 def _gathered(value: Any) -> Any:
@@ -260,6 +275,9 @@ class _Attribute:
             return own
         if not makes_known(frame) or not _asks(frame, self.name):
             return own
+        if isinstance(own, np.ufunc):
+            reduces = _attribute_of(frame.f_code, frame.f_lasti) in _REDUCING
+            return _UfuncOfLists(own) if reduces else own
         if isinstance(own, type) and not _calls(frame.f_code, frame.f_lasti):
             return own
         return (_KeyedMaker if self.name in _KEYED else _Maker)(own)
@@ -307,6 +325,15 @@ def _calls(code: CodeType, place: int) -> bool:
     return with_null or "PUSH_NULL" in nulls or asked.opname == "LOAD_METHOD"
 
 
+@lru_cache(maxsize=1024)
+def _attribute_of(code: CodeType, place: int) -> str | None:
+    """The attribute that ``code`` asks for of what it has got at ``place``."""
+    steps = [s for s in dis.get_instructions(code) if s.opname != "EXTENDED_ARG"]
+    here = next(i for i, s in enumerate(steps) if s.offset == place)
+    behind = steps[here + 1]
+    return behind.argval if behind.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+
+
 def _names() -> Iterator[str]:
     supported = (n.removeprefix("np.") for n in supported_functions())
     writes = (f.__name__ for f in WRITES)
@@ -314,7 +341,8 @@ def _names() -> Iterator[str]:
         [*_OF_NUMBERS, "isscalar", *_NUMBER_TYPES, *_KEYED, *supported, *writes]
     ):
         found = vars(np).get(name)
-        if found is not None and not isinstance(found, np.ufunc):
+        reduces = isinstance(found, np.ufunc) and (found.nin, found.nout) == (2, 1)
+        if found is not None and (reduces or not isinstance(found, np.ufunc)):
             yield name
 
 

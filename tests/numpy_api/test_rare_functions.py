@@ -179,3 +179,45 @@ def test_or_an_error_with_line_and_remedy(body: str, said: str) -> None:
     with pytest.raises(eq.EqsatError) as caught:
         eq.jit(function(body))(**{k: a.copy() for k, a in ARRAYS.items()})
     assert said in str(caught.value) and "at user.py:" in str(caught.value)
+
+
+LISTED = [
+    "np.logical_or.reduce([x > 0, x < 1])", "np.logical_and.reduce((x > 0, v, i))",
+    "np.logical_or.reduce([x, [True, False, True]])", "np.add.reduce([x, v])",
+    "np.add.reduce([x > 0, x < 1])", "np.multiply.reduce((x, v, i), axis=0)",
+    "np.maximum.reduce([x[0], 2.0, i[1]])", "np.minimum.reduce([[x, v], [v, x]], -1)",
+    "np.add.reduce([x, v], axis=None)", "np.add.accumulate([x, i])",
+    "np.multiply.accumulate([x > 0, x < 1])", "np.fmax.accumulate([x, v], axis=1)",
+    "np.minimum.accumulate((x, [1, 2, 3]))", "np.bitwise_or.reduce([1, 2]) + x",
+    "np.maximum.reduce(x)", "np.add.reduce([np.ones(3), [1, 2, 3]]) + x",
+    "np.add.reduce([x, v], out=np.zeros(3))", "np.multiply.outer([1, 2], x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("call", LISTED)
+def test_a_ufunc_reduces_a_list_of_arrays(call: str, backend: str) -> None:
+    names = {"np": np}
+    exec(f"def f(x, v, i):\n    return {call}", names)
+    f: Any = names["f"]
+    for dtype in ("f4", "f8", "i4", "?"):
+        x, v, i = np.array([0.5, 2, -1]), np.array([1.0, 0, -3]), np.array([1, 0, 2])
+        args = x.astype(dtype), v.astype(dtype), i
+        want, got = f(*args), eq.jit(f, backend=backend)(*args)
+        assert (np.shape(got), got.dtype) == (np.shape(want), want.dtype)
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_ufunc_of_the_users_code_is_numpys_own() -> None:
+    def f(x: Any) -> Any:
+        assert isinstance(np.add, np.ufunc) and np.add.nin == 2
+        assert np.add is ADD and np.maximum.identity is None
+        return np.add.reduce([x, x]) + ADD(x, 1)
+
+    x = np.arange(3.0)
+    assert np.array_equal(eq.jit(f)(x), f(x))
+    with pytest.raises(eq.EqsatError, match=r"np\.bitwise_or\.reduce is not"):
+        eq.jit(lambda x: np.bitwise_or.reduce([x, x]))(np.arange(3))
+
+
+ADD = np.add
