@@ -3,7 +3,7 @@
 Knows nothing of arrays as terms. Start with ``errors.py``.
 """
 
-from eqsat.support import disk_cache, pytree
+from eqsat.support import disk_cache, library_objects, pytree
 from eqsat.support.deadline import Deadline, collection_paused
 from eqsat.support.disk_cache import base_folder, is_on
 from eqsat.support.egglog_engine import bindings, version

@@ -15,11 +15,12 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from types import FunctionType, MemberDescriptorType, MethodType, SimpleNamespace
+from functools import cached_property
+from types import FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from eqsat.support.errors import TraceError, at, caller_line
+from eqsat.support.library_objects import PROXIES, Parts, is_weak, parts, referent
 from eqsat.support.wording import an
 
 MOST_DEPTH = 128
@@ -235,10 +236,10 @@ def attributes(value: Any, is_array: Callable[[Any], bool]) -> Attributes | None
     Equal for as long as nothing is assigned: arrays and what else cannot be looked into
     count by identity.
     """
-    if held_by(value) is None and type(value) not in CONTENT:
-        return None
     held: list[Any] = []
     try:
+        if held_by(value) is None and type(value) not in CONTENT:
+            return None
         return Attributes(_attributes(value, is_array, held, {}), tuple(held))
     except RecursionError as error:  # of what sets and queues of Python's own hold
         raise _too_deep(type(value).__name__) from error
@@ -263,7 +264,8 @@ def _attributes(
         if kind is float:
             found.append((kind, repr(v)))
             continue
-        items = None if is_array(v) else held_by(v)
+        is_leaf = kind not in PROXIES and is_array(v)
+        items = None if is_leaf else held_by(v)
         if id(v) in seen:
             found.append(("again", seen[id(v)]))
             continue
@@ -282,29 +284,40 @@ def is_value(value: Any) -> bool:
     """Whether an object counts by what it holds, and not by its identity: its class
     says when two are equal, as those of bound methods do."""
     kind: Any = type(value)
-    return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
+    own = kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
+    return own and not is_weak(kind)
 
 
-def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
+def held_by(value: Any) -> Parts | None:
     """Keys and values of a container or of an object of a class that is not Python's
-    own, the owner of a function that is :class:`Made`, the parts of a bound method or
-    a ``functools.partial``; None for anything else."""
+    own, the owner of a function that is :class:`Made`, the parts of a bound method, a
+    view and what else is in ``library_objects``; None for anything else."""
+    kind = type(value)
+    if kind in PROXIES:
+        return _held_weakly(referent(value))
     if isinstance(value, Made):
         found = owner(value)
         return None if found is None else [("fn", found)]
     if isinstance(value, dict):
-        return list(value.items())
+        return [*value.items(), *_beside(value)]
     if isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    kind = type(value)
-    if kind in _PARTS:
-        return [(name, getattr(value, name)) for name in _PARTS[kind]]
+        return [*enumerate(value), *_beside(value)]
+    if isinstance(value, (set, frozenset)):
+        is_own = kind in (set, frozenset)
+        if is_own and all(type(v) in _NOTHING_IN for v in value):
+            return None
+        return _unnested(value)
+    if isinstance(value, deque):
+        return _unnested(value)
+    if is_weak(kind):
+        return _held_weakly(referent(value))
+    known = parts(value)
+    if known is not None:
+        return known
     own = getattr(value, "__dict__", None)
-    if kind is SimpleNamespace:
-        return list(vars(value).items())
     if isinstance(value, type) or _is_of_python(kind):
         return None
-    held: list[tuple[Hashable, Any]] = [
+    held: Parts = [
         (name, getattr(value, name)) for name in slots(kind) if hasattr(value, name)
     ]
     if isinstance(own, dict):
@@ -313,14 +326,47 @@ def held_by(value: Any) -> list[tuple[Hashable, Any]] | None:
     return held or None
 
 
+_NOTHING_IN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_BARE = frozenset({dict, list, tuple, deque, set, frozenset})
+
+
+def _unnested(value: Any) -> Parts:
+    """What a set or a queue holds. Raises ``RecursionError`` for containers in it that
+    Python's own recursion cannot follow."""
+    for part in value:
+        if type(part) in _BARE:
+            repr(part)
+    return [*enumerate(value), *_beside(value)]
+
+
+def _beside(value: Any) -> Parts:
+    """What a container of a class of its own holds beside its items."""
+    if type(value) in _BARE:
+        return []
+    own = getattr(value, "__dict__", None)
+    beside = own if isinstance(own, dict) and own is not value else {}
+    found: Parts = [((".", name), part) for name, part in beside.items()]
+    found += [((".", k), getattr(value, k, None)) for k in slots(type(value))]
+    if isinstance(value, defaultdict):
+        found.append(((".", "default_factory"), value.default_factory))
+    return found
+
+
+def _held_weakly(target: Any) -> Parts:
+    """What the target of a weak reference holds. It is not held itself where it can be
+    told by its parts."""
+    held = None if target is None else held_by(target)
+    if held is None:
+        return [("()", target)]
+    return [("()", True), *held]
+
+
 CONTENT: dict[type, Callable[[Any], Hashable]] = {
     set: lambda v: frozenset((type(x), _key(x)) for x in v),
     bytearray: bytes,
-    deque: lambda v: tuple((type(x), repr(x)) for x in v),
     array: lambda v: v.tobytes(),
 }
 """Types of Python's own whose objects change and hold no attributes; what they hold."""
-_PARTS = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
 
 
 def _is_of_python(kind: type) -> bool:

@@ -59,7 +59,10 @@ _THROUGH = frozenset(
     "collections".split()
 )
 """Modules that call those on behalf of others."""
-_ENVIRONMENT = type(os.environ).__getitem__.__code__
+_ENVIRONMENT = frozenset(
+    id(getattr(type(os.environ), name).__code__)
+    for name in ("__getitem__", "__iter__", "__len__")
+)
 
 
 class _Watch(Watch):
@@ -83,7 +86,7 @@ class _Watch(Watch):
     def _enter(self, frame: FrameType) -> None:
         """Note what code reads that was not expected to run."""
         code, names = frame.f_code, frame.f_globals
-        if code is _ENVIRONMENT:
+        if id(code) in _ENVIRONMENT:
             user = _users_frame(frame)
             if user is not None:
                 self.reader.outside.unknown["os.environ"] = _line_of(user)

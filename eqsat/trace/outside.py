@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
+from io import BytesIO, StringIO
 from types import (
     CellType,
     CodeType,
@@ -28,10 +29,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from eqsat.numpy_api import kind_of, memory_of
-from eqsat.support import LIBRARIES, SourceLine, pytree
+from eqsat.support import LIBRARIES, SourceLine, library_objects, pytree
 from eqsat.terms import Op
 from eqsat.trace.call_arguments import is_array
-from eqsat.trace.contents import Contents, Seen, is_immutable
+from eqsat.trace.contents import (
+    ArrayFlags,
+    Formed,
+    Seen,
+    ShownMemory,
+    has_pointer,
+    is_buffer,
+)
 from eqsat.trace.random_state import has_state, owner_of, state_of
 
 MISSING: Final[Any] = object()
@@ -100,7 +108,11 @@ class Outside:
 
     names: dict[tuple[int, str, str], OutsideName] = field(default_factory=dict)
     objects: dict[int, HeldObject] = field(default_factory=dict)
-    arrays: dict[int, tuple[Contents, str, SourceLine]] = field(default_factory=dict)
+    arrays: dict[int, tuple[Formed, str, SourceLine]] = field(default_factory=dict)
+    memory: dict[Any, tuple[ShownMemory | ArrayFlags, str, SourceLine]] = field(
+        default_factory=dict
+    )
+    """What shows memory and is no array, and flags of arrays."""
     stateful: dict[int, Stateful] = field(default_factory=dict)
     unknown: dict[str, SourceLine] = field(default_factory=dict)
     """What nothing can watch, as one writes it."""
@@ -108,7 +120,7 @@ class Outside:
     """Code of functions whose results are kept for calls to come."""
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.objects or self.arrays)
+        return bool(self.names or self.objects or self.arrays or self.memory)
 
     def changed(self) -> tuple[str, SourceLine] | None:
         """What has changed and where it is read; None where nothing has."""
@@ -119,8 +131,8 @@ class Outside:
             if not held.is_current():
                 return held.written, held.line
         seen: Seen = {}
-        for contents, written, line in self.arrays.values():
-            if not contents.is_current(seen):
+        for memory, written, line in (*self.arrays.values(), *self.memory.values()):
+            if not memory.is_current(seen):
                 return written, line
         return None
 
@@ -341,6 +353,9 @@ class NameReader:
                     self.whole(value, f"{written}.{name}")
                 elif name not in _WRITERS:
                     self.whole(value, written)
+                if name == "flags" and isinstance(value, np.ndarray):
+                    noted = ArrayFlags(value), f"{written}.{name}", self._line
+                    self.outside.memory.setdefault((id(value), name), noted)
                 return
             else:
                 owner, found = value, self._of_object(value, name, f"{written}.{name}")
@@ -428,12 +443,15 @@ class NameReader:
         if has_state(state):
             noted = Stateful(state, written, self._line)
             self.outside.stateful.setdefault(id(state), noted)
+            if isinstance(state, (StringIO, BytesIO)):
+                self._object(state, written)
+        elif library_objects.is_known(type(value)):
+            self._object(value, written)
         elif isinstance(value, np.ndarray):
-            if not is_immutable(value):
-                held = Contents(value, self._held)
-                noted_array = held, written, self._line
-                self.outside.arrays.setdefault(id(value), noted_array)
-        elif kind_of(value) is not None:
+            self._array(value, written)
+        elif is_buffer(value):
+            self._buffer(value, written)
+        elif kind_of(value) is not None and not _is_users_class(type(value)):
             array = memory_of(value)
             if array is not None:
                 self.whole(array, written)
@@ -450,9 +468,36 @@ class NameReader:
         elif isinstance(value, Op):
             for f in functions_of(value):
                 self.function(f)
+        elif state is not value:  # a method of Python's own
+            if value.__name__ not in _WRITERS:
+                self.whole(state, written)
         elif type(value).__module__.partition(".")[0] in _OWN or is_array(value):
             return
         else:
+            self._object(value, written)
+
+    def _array(self, array: np.ndarray[Any, Any], written: str) -> None:
+        """Note an array: its bytes, the objects in it and what is assigned to it."""
+        noted = Formed(array, self._held), written, self._line
+        self.outside.arrays.setdefault(id(array), noted)
+        if array.dtype.hasobject:
+            self.whole(array.tolist(), written)
+        kind = type(array)
+        if kind is not np.ndarray:
+            self.whole(getattr(array, "_mask", None), written)  # of np.ma
+            if _is_users_class(kind):
+                self._class(kind, kind.__name__)
+                self.whole(getattr(array, "__dict__", None), written)
+
+    def _buffer(self, value: Any, written: str) -> None:
+        """Note an object that shows memory and is no array."""
+        noted = ShownMemory(value), written, self._line
+        self.outside.memory.setdefault(id(value), noted)
+        if isinstance(value, np.void) and value.dtype.hasobject:
+            self.whole(value.item(), written)
+        elif has_pointer(type(value)):
+            self.outside.unknown.setdefault(written, self._line)
+        if _is_users_class(type(value)):
             self._object(value, written)
 
     def callable(self, fn: Callable[..., Any]) -> None:
@@ -493,8 +538,9 @@ class NameReader:
             if isinstance(code, CodeType):
                 self.outside.cached.add(code)
             self.whole(value.__wrapped__, written)
-        if _is_users_class(type(value)):
-            self._class(type(value), type(value).__name__)
+        for one in (value, library_objects.referent(value)):
+            if _is_users_class(type(one)):
+                self._class(type(one), type(one).__name__)
         self._line = line
         attributes = pytree.attributes(value, is_array)
         if attributes is None:
@@ -512,11 +558,21 @@ class NameReader:
         state = owner_of(held)
         if has_state(state) and state_of(state) is None:
             return  # nobody knows whether it is asked
-        is_whole = isinstance(held, pytree.Made) or kind_of(held) is not None
-        if is_whole or pytree.held_by(held) is None:
+        one = (
+            library_objects.referent(held)
+            if library_objects.is_weak(type(held))
+            else held
+        )
+        if one is held and (_is_whole(held) or pytree.held_by(held) is None):
             self.whole(held, written)
-        elif _is_users_class(type(held)):
-            self._class(type(held), type(held).__name__)
+        elif _is_users_class(type(one)):
+            self._class(type(one), type(one).__name__)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether more counts of a value than its attributes."""
+    known = isinstance(value, (pytree.Made, np.ndarray)) or is_buffer(value)
+    return known or kind_of(value) is not None
 
 
 def _is_data(value: Any) -> bool:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from io import BytesIO, IOBase, StringIO
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import Any
+from weakref import ProxyTypes
 
+from numpy import ndindex
 from numpy.random import BitGenerator, Generator, RandomState
 
 
@@ -21,14 +23,18 @@ def owner_of(value: Any) -> Any:
 def has_state(value: Any) -> bool:
     """Whether asking ``value`` for a number or an element changes it."""
     kinds = (Generator, RandomState, BitGenerator, random.Random)
+    if type(value) in ProxyTypes:  # asking a dead one is an error
+        return False
     return isinstance(value, kinds) or is_iterator(value) or _is_read(value)
 
 
 def is_iterator(value: Any) -> bool:
-    """Whether ``value`` is an iterator of Python's own, whose place nobody can ask
-    for."""
+    """Whether ``value`` is an iterator of Python's own, or a ``np.ndindex``, whose
+    place nobody can ask for."""
     kind: Any = type(value)
-    own = kind.__module__.partition(".")[0] in sys.stdlib_module_names
+    own = (
+        kind.__module__.partition(".")[0] in sys.stdlib_module_names or kind is ndindex
+    )
     return own and isinstance(value, Iterator) and not isinstance(value, IOBase)
 
 

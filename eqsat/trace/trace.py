@@ -118,7 +118,8 @@ class Trace:
     def arrays_outside(self) -> list[np.ndarray[Any, Any]]:
         """The arrays that can change and that the function reads outside of its
         arguments."""
-        outside = (c.array for c, _, _ in self.outside.arrays.values())
+        known = (formed for formed, _, _ in self.outside.arrays.values())
+        outside = (f.array for f in known if f.contents is not None)
         return [*(c.array for c in self.contents), *outside]
 
     def finish(self, call: Arguments, results: list[Any]) -> Any:

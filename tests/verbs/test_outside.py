@@ -156,12 +156,181 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     ),
 }
 
+PROXY = "k = {'a': [2.0]}\nm = types.MappingProxyType(k)"
+REFERRED = OBJECT + "o = C()\n"
+RECORDS = "w = np.zeros(3, [('a', 'f8'), ('b', 'O')])\nw['b'] = [[1.0], 2, 3]\n"
+STRUCTURE = (
+    "class S(ctypes.Structure):\n    _fields_ = [('a', ctypes.c_double)]\n"
+    "    def g(self, x): return x * self.a * k\n"
+    "k = 1.0\nb = S(2.0)"
+)
+CONTEXT = "k = contextvars.ContextVar('k', default=[2.0])"
+PARSER = "k = configparser.ConfigParser()\nk['a'] = {'b': '2'}\nl = k['a']"
+VIEWS: dict[str, tuple[str, str, list[str]]] = {
+    "proxy": (PROXY, "x * m['a'][0]", ["k['a'] = [3.0]", "k['a'][0] = 4.0"]),
+    "length of a proxy": (PROXY, "x * len(m)", ["k['b'] = 1"]),
+    "proxy in a list": (PROXY + "\nl = [m]", "x * l[0]['a'][0]", ["k['a'] = [3.0]"]),
+    "proxy of a class": (CLASS + "m = vars(C)", "x * m['a']", ["C.a = 3.0"]),
+    "values": ("k = {'a': 2.0}\nv = k.values()", "x * sum(v)", ["k['b'] = 3.0"]),
+    "keys": ("k = {2.0: 1}\nv = k.keys()", "x * sum(v)", ["k[4.0] = 1"]),
+    "items": ("k = {1: 2.0}\nv = k.items()", "x * [*v][0][1]", ["k[1] = 3.0"]),
+    "ordered": (
+        "k = collections.OrderedDict(a=2.0, b=3.0)\nv = k.values()",
+        "x * [*v][0]",
+        ["k['a'] = 5.0", "k.move_to_end('a')"],
+    ),
+    "factory": (
+        "k = collections.defaultdict(lambda: 2.0, a=1.0)",
+        "x * k.default_factory() * k['a']",
+        ["k.default_factory = lambda: 3.0", "k['a'] = 4.0"],
+    ),
+    "counter": ("k = collections.Counter('aab')", "x * k['a']", ["k['a'] += 1"]),
+    "chain": (
+        "k = {'a': 2.0}\nm = collections.ChainMap({}, k)",
+        "x * m['a']",
+        ["k['a'] = 3.0", "m['a'] = 4.0"],
+    ),
+    "user dict": (
+        "k = collections.UserDict(a=2.0)\nv = k.values()",
+        "x * k['a'] * sum(v)",
+        ["k['a'] = 3.0"],
+    ),
+    "user list": ("k = collections.UserList([2.0])", "x * k[0]", ["k[0] = 3.0"]),
+    "in a deque": (
+        OBJECT + "k = collections.deque([[2.0], C()])",
+        "x * k[0][0] * k[1].a",
+        ["k[0][0] = 3.0", "k[1].a = 4.0", "k.rotate()\nk.rotate()\nk[0] = [5.0]"],
+    ),
+    "empty deque": ("k = collections.deque()", "x * (1 + len(k))", ["k.append(3)"]),
+    "in a set": (OBJECT + "k = {C()}", "x * [*k][0].a", ["[*k][0].a = 3.0"]),
+    "own set": ("class S(set): pass\nk = S()", "x * (1 + len(k))", ["k.add(3)"]),
+    "own deque": (
+        "class D(collections.deque): pass\nk = D()",
+        "x * (1 + len(k))",
+        ["k.append(3)"],
+    ),
+    "beside items": (
+        "class D(dict): pass\nk = [D(a=1.0)]\nk[0].b = 2.0",
+        "x * k[0].b",
+        ["k[0].b = 3.0"],
+    ),
+    "queue": ("k = queue.Queue()\nk.put(2.0)", "x * k.queue[0]", ["k.queue[0] = 3.0"]),
+    "parser": (PARSER, "x * float(l['b'])", ["k['a']['b'] = '3'"]),
+    "parsed": ("k = argparse.Namespace(a=2.0)", "x * k.a", ["k.a = 3.0"]),
+    "local": (
+        "k = threading.local()\nk.a = 2.0\nk.w = np.ones(4)",
+        "x * k.a * float(k.w[0])",
+        ["k.a = 3.0", "k.w[0] = 4.0"],
+    ),
+    "context": (CONTEXT, "x * k.get()[0]", ["k.get()[0] = 3.0", "k.set([4.0])"]),
+    "cell": (
+        "def outer():\n    a = 2.0\n    return lambda: a\nc = outer().__closure__[0]",
+        "x * c.cell_contents",
+        ["c.cell_contents = 3.0"],
+    ),
+    "weak": (
+        REFERRED + "r = weakref.ref(o)",
+        "x * (1 if r() is None else r().a)",
+        ["o.a = 3.0", "del o"],
+    ),
+    "class of weak": (CLASS + "o = C()\nr = weakref.ref(o)", "r().g(x)", ["C.a = 3.0"]),
+    "weak proxy": (REFERRED + "p = weakref.proxy(o)", "x * p.a", ["o.a = 3.0"]),
+    "weak values": (
+        REFERRED + "m = weakref.WeakValueDictionary(a=o)",
+        "x * sum(v.a for v in m.values())",
+        ["o.a = 3.0", "l = C()\nm['b'] = l", "del l"],
+    ),
+    "weak keys": (
+        REFERRED + "m = weakref.WeakKeyDictionary({o: 2.0})",
+        "x * sum(k.a * v for k, v in m.items())",
+        ["m[o] = 3.0", "o.a = 4.0"],
+    ),
+    "weak set": (
+        REFERRED + "m = weakref.WeakSet([o])",
+        "x * len(m) * [*m][0].a",
+        ["l = C()\nm.add(l)", "del l", "o.a = 5.0"],
+    ),
+    "array.array": (
+        "k = array.array('d', [2.0])",
+        "x * k[0] * len(k)",
+        ["k[0] = 3.0", "k.append(1.0)"],
+    ),
+    "ctypes": ("k = (ctypes.c_double * 2)(2.0)", "x * k[0]", ["k[0] = 3.0"]),
+    "number of C": ("k = ctypes.c_double(2.0)", "x * k.value", ["k.value = 3.0"]),
+    "structure": (STRUCTURE, "b.g(x)", ["b.a = 3.0", "k = 2.0"]),
+    "structures": (STRUCTURE + "\nl = [b]", "x * l[0].a", ["b.a = 3.0"]),
+    "bytearray": (
+        "k = bytearray(b'ab')\nm = memoryview(k)[1:]",
+        "x * k[0] * m[0]",
+        ["k[0] = 7", "k[1] = 9"],
+    ),
+    "memory of an array": (
+        "w = np.ones((3, 4))\nm = memoryview(w).toreadonly()[::2]",
+        "x * m[0, 0]",
+        ["w[0] = 3"],
+    ),
+    "much memory": (
+        "k = bytearray(300_000)\nm = memoryview(k)",
+        "x * m[200_000]",
+        ["k[200_000] = 3"],
+    ),
+    "mapped": ("k = mmap.mmap(-1, 16)", "x * k[0]", ["k[0] = 3"]),
+    "text file": (
+        "k = io.StringIO('ab')",
+        "x * len(k.getvalue())",
+        ["k.write('abcd')"],
+    ),
+    "record": (
+        RECORDS + "k = w[0]\nl = [k]",
+        "x * k['a'] * l[0]['b'][0]",
+        ["w['a'][0] = 3", "w['b'][0][0] = 4.0"],
+    ),
+    "record alone": (
+        "k = np.zeros((), [('a', 'f8')])[()]",
+        "x * float(k['a'])",
+        ["k['a'] = 3"],
+    ),
+    "flat": ("w = np.ones(4)\nv = w.flat", "x * v[0]", ["w[0] = 3"]),
+    "iterated": ("w = np.ones(4)\nv = np.nditer(w)", "x * float(v[0])", ["w[0] = 3"]),
+    "objects": (
+        "w = np.array([[2.0], 3], object)",
+        "x * w[0][0]",
+        ["w[0][0] = 4.0", "w[0] = [5.0]"],
+    ),
+    "masked": (
+        "w = np.ma.array([1.0, 2.0], mask=[False, True])",
+        "x * float(w.mask[0])",
+        ["w.mask[0] = True"],
+    ),
+    "method of a dict": ("k = {1: 2.0}\nget = k.get", "x * get(1)", ["k[1] = 3.0"]),
+    "method of an array": ("w = np.ones(4)\ns = w.sum", "x * float(s())", ["w[0] = 3"]),
+    "writeable": (
+        "w = np.ones(4)",
+        "x if w.flags.writeable else -x",
+        ["w.flags.writeable = False", "w.flags.writeable = True"],
+    ),
+    "form": (
+        "w = np.ones(4)",
+        "x * w",
+        ["w.shape = 4, 1", "w.shape = 1, 4", "w.dtype = 'i8'"],
+    ),
+    "form of bytes": (
+        "w = np.frombuffer(bytes(range(32)))",
+        "x * w",
+        ["w.dtype = 'i8'", "w.shape = 4, 1"],
+    ),
+    "length": ("w = np.ones(4)", "x * len(w)", ["w.shape = 2, 2", "w.shape = 1, 4"]),
+}
+CASES |= VIEWS
+
 
 def case(setup: str, returned: str) -> dict[str, Any]:
     """Names after ``setup``, and the function ``f``."""
     names: dict[str, Any] = {"__name__": "outside_cases", "eq": eq, "np": np}
     before = (
-        "import collections, enum, functools\nfrom dataclasses import dataclass\n"
+        "import argparse, array, collections, configparser, contextvars, ctypes, enum\n"
+        "import functools, io, mmap, queue, threading, types, weakref\n"
+        "from dataclasses import dataclass\n"
         "from types import SimpleNamespace"
     )
     exec(f"{before}\n{setup}\ndef f(x): return {returned}\n", names)
@@ -235,6 +404,61 @@ def test_what_is_not_read_makes_no_program(
     assert jitted.lower(X) is before
 
 
+CONSTANT = {
+    "numbers": "k = 2, 2.5, 1j, True, None",
+    "texts": "k = 'a', b'a', re.compile('a')",
+    "containers": "k = frozenset({1, 'a'}), range(3), slice(2), (), {}, [], set()",
+    "exact": "k = Decimal(1), Fraction(1, 2), date(2020, 1, 1), timedelta(1)",
+    "paths": "k = Path('a') / 'b', uuid.UUID(int=3), ip_network('10.0.0.0/8')",
+    "enum": "class E(enum.Enum):\n    a = 2.0\nk = E.a, E",
+    "named tuple": "k = collections.namedtuple('T', 'a b')(1, 'c')",
+    "numpy": "k = np.float32(2), np.dtype('f8'), np.datetime64('2020'), np.float64",
+    "frozen": "k = memoryview(b'ab'), np.frombuffer(bytes(8))",
+    "functions": "k = math.sin, len, np.sum, np.add.reduce, operator.itemgetter(1)",
+    "of C": "k = ctypes.CDLL(None).abs, ctypes.c_double",
+    "log": "import logging\nk = logging.getLogger('outside')",
+    "empty": "k = {}.values(), collections.ChainMap(), types.MappingProxyType({})",
+    "views": "k = {1: 2}.items(), weakref.ref(int), array.array('d', [1]), deque([1])",
+    "own": "k = threading.local(), contextvars.ContextVar('k'), bytearray(3)",
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_what_stays_makes_no_program_and_no_warning(name: str) -> None:
+    """Warnings are errors here."""
+    before = (
+        "import math, operator, re, uuid\nfrom collections import deque\n"
+        "from datetime import date, timedelta\nfrom decimal import Decimal\n"
+        "from fractions import Fraction\nfrom ipaddress import ip_network\n"
+        "from pathlib import Path\n"
+    )
+    names = case(before + CONSTANT[name], "x if repr(k) and str(k) else -x")
+    jitted = eq.jit(names["f"])
+    assert same(jitted(X), X)
+    made = jitted.lower(X)
+    for _ in range(3):
+        assert same(jitted(X), X)
+        assert jitted.lower(X) is made
+
+
+def test_memory_is_let_go_between_calls() -> None:
+    """Nothing can be appended to an object whose memory is held."""
+    names = case("k = bytearray(b'a')\nr = []", "x * k[0]")
+    jitted = eq.jit(names["f"])
+    for _ in range(3):
+        names["k"].append(1)
+        assert same(jitted(X), names["f"](X))
+
+
+def test_what_a_weak_reference_stands_for_is_not_kept() -> None:
+    names = case(OBJECT + "o = C()\nr = weakref.ref(o)", "x if r() is None else -x")
+    jitted = eq.jit(names["f"])
+    assert same(jitted(X), -X)
+    del names["o"]
+    assert names["r"]() is None
+    assert same(jitted(X), X)
+
+
 def test_what_a_function_changes_itself_is_right_and_told() -> None:
     names = case("n = [0.0]\ndef g(x):\n    n[0] += 1\n    return x * n[0]", "g(x)")
     jitted = eq.jit(names["f"])
@@ -248,6 +472,9 @@ def test_what_a_function_changes_itself_is_right_and_told() -> None:
     [
         ("import os", "x * len(os.environ['PATH'])", "os.environ"),
         ("import os", "x * len(os.getenv('PATH'))", "os.environ"),
+        ("import os", "x * len(os.environ)", "os.environ"),
+        ("k = ctypes.pointer(ctypes.c_double(2.0))", "x * k[0]", "k"),
+        ("k = [(ctypes.POINTER(ctypes.c_int) * 2)()]", "x * len(k[0])", "k"),
         ("class D:\n    def __get__(s, o, c): return 2.0\n    def __set__(s, o, v): 0\n"
          "class C:\n    a = D()\no = C()", "x * o.a", "o.a"),
         ("class C:\n    def __getattribute__(s, n): return 2.0\no = C()", "x * o.a",

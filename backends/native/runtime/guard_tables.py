@@ -6,7 +6,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections import OrderedDict, defaultdict
+import threading
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
@@ -23,7 +24,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from eqsat.support import LastUse, pytree
+from eqsat.support import LastUse, library_objects, pytree
 from eqsat.trace import (
     MISSING,
     Arguments,
@@ -46,6 +47,10 @@ KIND = {name: i for i, name in enumerate(KINDS)}
 """Kinds of nodes to their numbers."""
 _FIXED = frozenset(KIND[name] for name in ("tuple", "same", "equal", "float"))
 """Kinds whose guards of a held object always hold: it cannot change."""
+
+
+_PYTHON_ASKS = (*pytree.CONTENT, deque, frozenset)
+"""Types whose objects only Python can look into."""
 
 
 class NoVariantError(Exception):
@@ -134,8 +139,12 @@ def variant(
     inside += [w for owner in guards.owners for w in guards.held(owner, set())]
     looked_at = [*(space for space, _ in spaces), *guards.owners]
     arrays = {id(c.array): c for c in trace.contents}
-    arrays |= {k: c for k, (c, *_) in trace.outside.arrays.items()}
-    probes = [w for c in arrays.values() for w in _probe(c, records)]
+    forms = {k: formed for k, (formed, *_) in trace.outside.arrays.items()}
+    arrays |= {k: f.contents for k, f in forms.items() if f.contents is not None}
+    probes = [w for f in forms.values() for w in _form_probe(f.array, records)]
+    probes += [w for c in arrays.values() for w in _probe(c, records)]
+    if trace.outside.memory:  # only Python asks for it
+        raise NoVariantError
     if not trace.is_current():  # it changed while the program was made
         raise NoVariantError
     if room > _MOST_WORDS:
@@ -311,7 +320,7 @@ class Guards:
         kind = type(value)
         if kind in (float, int, str):
             return self._value(value)
-        if kind in pytree.CONTENT:
+        if kind in library_objects.PROXIES or isinstance(value, _PYTHON_ASKS):
             raise NoVariantError
         items = None if is_array(value) else pytree.held_by(value)
         if items is None or id(value) in seen:
@@ -322,12 +331,24 @@ class Guards:
         seen.add(id(value))
         keys = [key for key, _ in items]
         if isinstance(value, (dict, list, tuple)):
-            node = self._container(kind, keys)
+            node = self._items(value, keys)
         else:
             node = self._object(value, [str(key) for key in keys])
-        for _, child in items:
+        inside = items[: len(value)] if isinstance(value, defaultdict) else items
+        for _, child in inside:
             node += self.held(child, seen, depth + 1)
         return node
+
+    def _items(self, value: Any, keys: Sequence[Hashable]) -> list[int]:
+        """The guard of a container, and of the factory that a ``defaultdict`` has."""
+        n = len(value)
+        if len(keys) == n:
+            return self._container(type(value), keys)
+        if not isinstance(value, defaultdict) or len(keys) > n + 1:
+            raise NoVariantError  # more is assigned to it
+        factory = self._same(value.default_factory)
+        member = self._members("fields", type(value), ["default_factory"])
+        return _both([*member, *factory], self._container(type(value), keys[:n]))
 
     def outside(self, outside: Outside) -> list[tuple[Any, list[int]]]:
         """The guards of what a function reads outside of its arguments, and the objects
@@ -437,6 +458,22 @@ def _unchanged(value: Any, then: pytree.Attributes) -> None:
         raise NoVariantError
 
 
+def _form_probe(array: np.ndarray[Any, Any], records: Records) -> list[int]:
+    """Runs of bytes that tell the shape, the strides and the dtype of an array."""
+    start = id(array) + object.__basicsize__  # PyArrayObject_fields of NumPy
+    ndim, places, dtype = start + 8, start + 16, start + 40
+    runs = [(ndim, 4), (places, 16), (dtype, 8)]
+    if array.ndim:
+        both = ctypes.c_int64.from_address(places).value
+        runs.append((both, 16 * array.ndim))  # asked where the pointer is the same
+    found: list[int] = []
+    for place, size in runs:
+        kept = ctypes.create_string_buffer(ctypes.string_at(place, size), size)
+        records.keep.append(kept)
+        found += [place, size, ctypes.addressof(kept), 0]
+    return found
+
+
 def _probe(contents: Contents, records: Records) -> list[int]:
     """Runs of bytes of the array, and what they held; the checksum of a large one.
     Raises :class:`NoVariantError` for a large one that does not lie in one run."""
@@ -530,7 +567,7 @@ def _is_bare(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """Whether an object keeps its attributes in a dictionary, as most do."""
-    if _is_bare(value):
+    if _is_bare(value) or isinstance(value, threading.local):
         return False
     generic = ctypes.pythonapi.PyObject_GenericGetDict
     generic.restype, generic.argtypes = ctypes.py_object, (ctypes.py_object,)
