@@ -123,7 +123,16 @@ class _UfuncOfLists:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._ufunc, name)
-        return _Maker(found) if name in _REDUCING else found
+        return _Reduction(found) if name in _REDUCING else found
+
+
+class _Reduction(_Maker):
+    """The method ``reduce`` or ``accumulate`` of a ufunc."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        names = ("out", "keepdims", "initial", "where")
+        named = dict(zip(names, args[3:], strict=False))
+        return super().__call__(*args[:3], **named, **kwargs)
 
 
 def _gathered(value: Any) -> Any:

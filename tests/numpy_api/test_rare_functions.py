@@ -190,7 +190,9 @@ LISTED = [
     "np.multiply.accumulate([x > 0, x < 1])", "np.fmax.accumulate([x, v], axis=1)",
     "np.minimum.accumulate((x, [1, 2, 3]))", "np.bitwise_or.reduce([1, 2]) + x",
     "np.maximum.reduce(x)", "np.add.reduce([np.ones(3), [1, 2, 3]]) + x",
-    "np.add.reduce([x, v], out=np.zeros(3))", "np.multiply.outer([1, 2], x)",
+    "np.add.reduce([x, v], out=np.zeros(3))", "np.add.reduce(x, 0, None, None, True)",
+    "np.add.reduce([x, v], 1, float, np.zeros((2, 1)), True)",
+    "np.multiply.outer([1, 2], x)",
 ]  # fmt: skip
 
 
