@@ -8,11 +8,13 @@ A handler therefore lists what it supports, and everything else is refused by na
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from eqsat.complex_numbers import (
     ALWAYS,
@@ -34,7 +36,14 @@ from eqsat.numpy_api.operands import (
 from eqsat.numpy_api.table import DIRECT, FUNCTIONS
 from eqsat.numpy_api.ufuncs import supported_ufuncs
 from eqsat.ops import rank
-from eqsat.support import DTypeError, at, caller_line
+from eqsat.support import (
+    BoundsError,
+    DTypeError,
+    MatrixError,
+    ShapeError,
+    at,
+    caller_line,
+)
 from eqsat.terms import Traced
 
 _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
@@ -113,9 +122,36 @@ def call_function(
             refuse_subclass(kind, f"{name}: an argument")
         elif not issubclass(kind, Traced):
             return NotImplemented
+    with _of_matrices(name):
+        found = _called(function, handler, name, args, kwargs)
+    first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
+    return found if first is None else first.result_of(function, args, kwargs, found)
+
+
+@contextmanager
+def _of_matrices(name: str) -> Iterator[None]:
+    """Shapes that do not fit are errors of ``np.linalg`` in its functions."""
+    try:
+        yield
+    except ShapeError as error:
+        if isinstance(error, LinAlgError) or not name.startswith("np.linalg."):
+            raise
+        if isinstance(error, BoundsError):
+            raise
+        raise MatrixError(str(error)) from None
+
+
+def _called(
+    function: Callable[..., Any],
+    handler: Any,
+    name: str,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    """What the ``handler`` of a function of NumPy gives."""
     if _calls_numpy(function, name, args, kwargs):
-        found = numpy_call(name.removeprefix("np."), args, kwargs)
-    elif function in DIRECT:
+        return numpy_call(name.removeprefix("np."), args, kwargs)
+    if function in DIRECT:
         given = {
             k: v
             for k, v in kwargs.items()
@@ -123,11 +159,8 @@ def call_function(
         }
         for key in given:
             refuse_argument(name, key)
-        found = handler(*args)
-    else:
-        found = _bound(function, handler, name, args, kwargs)
-    first = next((a for a in values_in(args, kwargs) if isinstance(a, Traced)), None)
-    return found if first is None else first.result_of(function, args, kwargs, found)
+        return handler(*args)
+    return _bound(function, handler, name, args, kwargs)
 
 
 def _calls_numpy(

@@ -170,7 +170,7 @@ def _traced_index(k: Any) -> Any:
 def _mask(mask: np.ndarray[Any, Any], shape: Sequence[int], axis: int) -> list[Any]:
     """A mask that is known when tracing, as the positions that it selects."""
     if mask.ndim == 0 or mask.shape != tuple(shape[axis : axis + mask.ndim]):
-        raise ShapeError(
+        raise BoundsError(
             f"a boolean index of shape {mask.shape} does not fit axes {axis} to "
             f"{axis + mask.ndim} of an array of shape {tuple(shape)}"
             f"{at(caller_line())}"
@@ -285,7 +285,7 @@ def _gather(y: Any, axes: Sequence[int], indices: Sequence[Any], together: bool)
         rank = len(np.broadcast_shapes(*(i.shape for i in indices)))
     except ValueError:
         shapes = ", ".join(str(tuple(i.shape)) for i in indices)
-        raise ShapeError(
+        raise BoundsError(
             f"index arrays of shapes {shapes} do not broadcast{at(caller_line())}"
         ) from None
     sizes = [y.shape[a] for a in axes]

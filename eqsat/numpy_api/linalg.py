@@ -67,6 +67,12 @@ def matrix_power(a: Any, n: int) -> Any:
             f"np.linalg.matrix_power: n={n!r}, expected a whole number"
             f"{at(caller_line())}"
         )
+    rows, columns = _sizes("matrix_power", a)
+    if rows != columns:
+        raise ShapeError(
+            f"np.linalg.matrix_power: a has shape {shape(a)}, expected square matrices "
+            f"... n n{at(caller_line())}"
+        )
     if n == 0:
         size = shape(a)[-1]
         one = np.eye(size, dtype=a.dtype)
@@ -246,6 +252,12 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     where the rank is lower, which the shape cannot tell here.
     """
     a, b = array(a), array(b)
+    ndims = len(shape(a)), len(shape(b))
+    if ndims[0] != 2 or ndims[1] not in (1, 2):
+        raise ShapeError(
+            f"np.linalg.lstsq: a has shape {shape(a)} and b {shape(b)}, expected (m n) "
+            f"and (m) or (m k){at(caller_line())}"
+        )
     a = linalg.wide_enough("lstsq", a, b)
     m, n = shape(a)
     if rcond is None:

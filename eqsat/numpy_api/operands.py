@@ -11,7 +11,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.foreign import refuse_outside
 from eqsat.support import (
-    BoundsError,
+    AxisBoundsError,
     DTypeError,
     EqsatError,
     RangeError,
@@ -262,7 +262,7 @@ def axes_of(name: str, judge: Callable[[Any, Any], Any], x: Any, axis: Any) -> A
     except EqsatError:
         raise
     except np.exceptions.AxisError as error:
-        raise BoundsError(
+        raise AxisBoundsError(
             f"{name}: axis {error.axis} is out of bounds for "
             f"{counted(error.ndim or 0, 'dimension')}{at(caller_line())}"
         ) from None

@@ -16,7 +16,13 @@ from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array, chosen, held, one_axis, plain_number, strong
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, floating, rank
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    NoElementsError,
+    TraceError,
+    at,
+    caller_line,
+)
 from eqsat.terms import HALF, Traced, normal_axes
 
 _BOOL = np.dtype(bool)
@@ -201,7 +207,7 @@ def average(
     if weights is None:
         y = ops.mean(a, axis=axis, keepdims=keepdims)
         if not math.prod(shape(y)):
-            raise ShapeError(
+            raise NoElementsError(
                 f"np.average: of shape {shape(a)} the result has no elements, by whose "
                 f"number NumPy divides\n  use np.mean{at(caller_line())}"
             )

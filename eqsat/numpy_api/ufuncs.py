@@ -21,7 +21,7 @@ from eqsat.numpy_api.operands import (
 from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast, product, total
 from eqsat.ops import dtype_of, is_traced
-from eqsat.support import DTypeError, TraceError, at, caller_line
+from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
 from eqsat.terms import Op, Traced
 
 Handler = Callable[..., Any]
@@ -62,6 +62,19 @@ def _ldexp(x: Any, n: Any) -> Any:
     )
 
 
+def _by_matrix(name: str, a: Any, x: Any) -> Any:
+    """Matrices times vectors, or vectors times matrices."""
+    if len(a.shape) < 2 or not x.shape:
+        raise ShapeError(
+            f"np.{name}: matrices of shape {tuple(a.shape)} and vectors of shape "
+            f"{tuple(x.shape)}, expected two axes or more and one or more"
+            f"{at(caller_line())}"
+        )
+    if name == "matvec":
+        return ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1)
+    return ops.squeeze(ops.matmul(ops.expand_dims(x, -2), a), -2)
+
+
 _NUMPY: dict[str, Handler] = {
     "clip": ops.clip,
     "conjugate": conjugate,
@@ -69,14 +82,14 @@ _NUMPY: dict[str, Handler] = {
     "fabs": ops.absolute,
     "ldexp": _ldexp,
     "matmul": ops.matmul,
-    "matvec": lambda a, x: ops.squeeze(ops.matmul(a, ops.expand_dims(x, -1)), -1),
+    "matvec": lambda a, x: _by_matrix("matvec", a, x),
     "modf": _modf,
     "power": power,
     "positive": lambda x: x,
     "vecdot": lambda x, y: ops.squeeze(
         ops.matmul(x[..., None, :], y[..., None]), (-2, -1)
     ),
-    "vecmat": lambda x, a: ops.squeeze(ops.matmul(ops.expand_dims(x, -2), a), -2),
+    "vecmat": lambda x, a: _by_matrix("vecmat", a, x),
 }
 """Ufuncs of NumPy that are more than an op, or none."""
 

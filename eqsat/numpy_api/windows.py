@@ -67,6 +67,11 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 @covers("correlate")
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """yₖ = Σⱼ aₖ₊ⱼ vⱼ of arrays of one axis."""
+    for x in (a, v):
+        if not shape(array(x)):
+            raise ShapeError(
+                f"np.correlate: shape (), expected one axis{at(caller_line())}"
+            )
     a, v = _lines("np.correlate", a, v)
     if shape(v)[0] > shape(a)[0]:
         turned = _sliding("np.correlate", v, ops.flip(a, 0), mode)

@@ -11,6 +11,7 @@ from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
 from eqsat.support.errors import (
     LIBRARIES,
     ArgumentError,
+    AxisBoundsError,
     BackendError,
     BoundsError,
     BudgetWarning,
@@ -18,7 +19,9 @@ from eqsat.support.errors import (
     EngineError,
     EqsatError,
     GraphError,
+    MatrixError,
     MemoryLimitError,
+    NoElementsError,
     NoResultError,
     OnnxError,
     OptionError,

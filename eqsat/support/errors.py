@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from numpy.exceptions import AxisError
 from numpy.linalg import LinAlgError
 
 
@@ -48,6 +49,18 @@ class ShapeError(EqsatError, ValueError):
 
 class BoundsError(ShapeError, IndexError):
     """An index is outside of an array."""
+
+
+class AxisBoundsError(BoundsError, AxisError):
+    """An array has no axis of this number."""
+
+
+class MatrixError(ShapeError, LinAlgError):
+    """A function of ``np.linalg`` is given no matrix, or one that is not square."""
+
+
+class NoElementsError(ShapeError, ZeroDivisionError):
+    """A number of elements is divided by, and there are none."""
 
 
 class DTypeError(EqsatError, TypeError):

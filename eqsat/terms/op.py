@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple,
 
 import numpy as np
 
-from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    AxisBoundsError,
+    EqsatError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms.term import DType, Term, Type, Weak, postorder
 from eqsat.terms.type_rules import BF16, TypeRule, dtype_code
 from eqsat.terms.view_types import Gathered
@@ -481,7 +489,7 @@ def normal_axes(who: str, axis: Any, ndim: int | None) -> tuple[int, ...]:
     for a in axes:
         a = axis_number(who, a)
         if not -ndim <= a < ndim:
-            raise ShapeError(
+            raise AxisBoundsError(
                 f"{who}: axis {a} is out of bounds for "
                 f"{counted(ndim, 'dimension')}{at(caller_line())}"
             )
