@@ -58,7 +58,7 @@ def message(code: str) -> str:
     """The error of one line of code: inside a traced function unless it calls trace."""
     known = {"np": np, "math": math, "sp": sp, "trace": trace, "Spec": Spec}
     known |= {f.__name__: f for f in (identity, generator, appends, circular, deep)}
-    known |= {"replaces_a_weight": replaces_a_weight}
+    known |= {"replaces_a_weight": replaces_a_weight, "OUTSIDE": np.ones((3, 4))}
     text = f"lambda x: {code}" if not code.startswith("trace(") else f"lambda: {code}"
     f = eval(compile(text, "user.py", "eval"), known)
     with warnings.catch_warnings():
