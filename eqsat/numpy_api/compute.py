@@ -169,7 +169,7 @@ def round(a: Any, decimals: int = 0) -> Any:
             f"np.round: decimals={places} of {own} is not supported in a traced "
             f"function; use x.astype(float){at(caller_line())}"
         )
-    power = 10.0 ** abs(places)
+    power = 10.0 ** abs(places) if abs(places) <= 308 else math.inf
     if own.kind in "iu":
         return ops.cast(ops.rint(a / power) * power, own)
     if places > 0:

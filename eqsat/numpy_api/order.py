@@ -14,7 +14,14 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import cast, is_floating, largest, smallest
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis, rank
-from eqsat.support import ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    BoundsError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import Traced, normal_axes
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -84,7 +91,7 @@ def _quantile(
     a = array(a)
     last, n, kept = _last(name, a, axis)
     if not n:
-        raise ShapeError(f"{name}: no elements along axis {axis}{at(caller_line())}")
+        raise BoundsError(f"{name}: no elements along axis {axis}{at(caller_line())}")
     dtype = _dtype(a, shares, q, method)
     last = ops.sort(last)
     found = _between(method, last, shares * (n - 1), dtype)
@@ -194,7 +201,7 @@ def _nan_quantile(
         )
     last, n, kept = _last(name, a, axis)
     if not n:
-        raise ShapeError(f"{name}: no elements along axis {axis}{at(caller_line())}")
+        raise BoundsError(f"{name}: no elements along axis {axis}{at(caller_line())}")
     dtype = _dtype(a, shares, q, method)
     last = ops.sort(last)
     count = ops.sum(ops.logical_not(ops.isnan(last)), axis=-1, keepdims=True)

@@ -35,6 +35,7 @@ from eqsat.numpy_api import (
 )
 from eqsat.ops import dtype_of, is_traced
 from eqsat.support import (
+    BoundsError,
     DTypeError,
     ShapeError,
     TraceError,
@@ -242,7 +243,7 @@ def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
     """``x`` with the value where the mask of its first axes is true."""
     n = len(mask.shape)
     if tuple(mask.shape) != tuple(x.shape[:n]):
-        raise ShapeError(
+        raise BoundsError(
             f"{how}: the mask has shape {tuple(mask.shape)}, which does not fit the "
             f"first axes of {tuple(x.shape)}{at(caller_line())}"
         )

@@ -158,3 +158,21 @@ def test_values_that_numpy_refuses(case: int) -> None:
 
 def test_what_no_result_needs_is_not_refused() -> None:
     assert eq.jit(lambda x: (np.nanargmax(x), x + 1)[1])(np.array([NAN])).shape == (1,)
+
+
+def _written(x: Any, mask: Any) -> Any:
+    x[mask] = 0
+    return x
+
+
+def test_errors_of_nothing_and_of_masks_are_numpys() -> None:
+    with pytest.raises(IndexError):
+        eq.jit(_written)(np.ones((2, 3)), np.ones(3, bool))
+    for axis in (None, 0):
+        with pytest.raises(IndexError):
+            eq.jit(lambda x, axis=axis: np.quantile(x, 0.5, axis=axis))(np.zeros(0))
+
+
+def test_decimals_beyond_all_powers() -> None:
+    for decimals in (400, -400, 308):
+        _as_numpy(lambda x, d=decimals: np.round(x, d), [1.5, 0.0, INF])
