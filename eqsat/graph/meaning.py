@@ -187,7 +187,8 @@ def settled(node: GraphNode, args: Sequence[Any]) -> dict[str, Any]:
 def _named(node: GraphNode, error: EqsatError) -> EqsatError:
     """``error`` with the node's name, and the line that added it."""
     text = str(error).removesuffix(at(caller_line()))
-    kind = type(error) if type(error) in (ShapeError, DTypeError) else GraphError
+    kinds = (k for k in (ShapeError, DTypeError) if isinstance(error, k))
+    kind = next(kinds, GraphError)
     return kind(f"node {node.name!r}: {text}{at(node.source)}")
 
 
