@@ -43,6 +43,13 @@ INCOMPARABLE = (
 )
 
 
+UNBOUNDED = (
+    "rounding may move its results anywhere, for all drawn numbers: nothing was "
+    "compared"
+)
+EMPTY = "only arrays without elements reach its left side"
+
+
 @dataclass
 class _State:
     """What the cases of one rule have shown so far."""
@@ -50,6 +57,10 @@ class _State:
     examples: int = 0
     finite: tuple[bool, bool] = False, False
     """Whether results of plain numbers were finite on one side, and on both at once."""
+    compared: bool = False
+    """Whether results were compared, and not only looked at."""
+    filled: bool = False
+    """Whether some case had elements in each array."""
     worst: float = 0.0
     failed: tuple[Case, Outcome] | None = None
     reached: set[str] = field(default_factory=set)
@@ -191,11 +202,20 @@ def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
             break
     if state.failed is not None:
         return _counterexample(rule, numerics, state)
-    if not state.examples:
-        return _finding(rule, numerics, state, "no drawn arguments reach its left side")
-    if state.finite == (True, False):
-        return _finding(rule, numerics, state, INCOMPARABLE)
+    if why := _says_nothing(state):
+        return _finding(rule, numerics, state, why)
     return _proved(rule, _finding(rule, numerics, state), state.cases, seed)
+
+
+def _says_nothing(state: _State) -> str:
+    """Why cases without a fault say nothing for a rule; empty where they do."""
+    if not state.examples:
+        return "no drawn arguments reach its left side"
+    if state.finite == (True, False):
+        return INCOMPARABLE
+    if not state.filled:
+        return EMPTY
+    return "" if state.compared else UNBOUNDED
 
 
 def _proved(rule: Rule, found: Finding, cases: list[Case], seed: int) -> Finding:
@@ -255,6 +275,8 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
             return False
         state.examples += 1
         state.worst = max(state.worst, outcome.ulps)
+        state.compared = state.compared or outcome.compared
+        state.filled = state.filled or all(a.size for a in case.arrays.values())
         if case.finite and not state.finite[1]:
             one, both = outcome.finite
             state.finite = state.finite[0] or one, both
@@ -285,10 +307,7 @@ def refutation(rule: Rule, examples: int, seed: int) -> tuple[str, list[Case]]:
     state = _drawn(rule, rule.numerics, examples, seed)
     if state.failed is not None:
         return state.failed[1].reason, []
-    why = INCOMPARABLE if state.finite == (True, False) else ""
-    if not state.examples:
-        why = "no drawn arguments reach its left side"
-    return why, state.cases
+    return _says_nothing(state), state.cases
 
 
 def _counterexample(rule: Rule, numerics: str, state: _State) -> Finding:

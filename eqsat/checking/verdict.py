@@ -49,6 +49,8 @@ class Outcome:
     ulps: float = 0.0
     left: tuple[Array, ...] = ()
     right: tuple[Array, ...] = ()
+    compared: bool = True
+    """Whether something was compared: rounding bounds some result."""
 
     @property
     def finite(self) -> tuple[bool, bool]:
@@ -134,7 +136,7 @@ def _compared(
     right: tuple[Array, ...],
 ) -> Outcome:
     ulps = 0.0
-    reason = ""
+    reason, compared = "", True
     floats = [i for i, a in enumerate(left) if a.dtype in PRECISION]
     open_ = numerics == "fast" and not case.finite
     for i in range(len(left)):
@@ -147,12 +149,15 @@ def _compared(
             ulps = max(ulps, ulp(a, b, a.dtype))
     if not reason and numerics != "exact" and floats:
         if case.finite:
-            reason = _rounding(case, traced, left, right, floats, tolerance(numerics))
+            reason, compared = _rounding(
+                case, traced, left, right, floats, tolerance(numerics)
+            )
+            compared |= len(floats) < len(left)
         elif numerics != "fast":
             reason = _beside_specials(
                 case, traced, left, right, floats, tolerance(numerics)
             )
-    return Outcome(reason, True, ulps, left, right)
+    return Outcome(reason, True, ulps, left, right, compared)
 
 
 def _type(array: Array) -> str:
@@ -183,20 +188,24 @@ def _rounding(
     right: Sequence[Array],
     floats: Sequence[int],
     tol: float,
-) -> str:
-    """Why floating results differ by more than rounding, or in being finite."""
+) -> tuple[str, bool]:
+    """Why floating results differ by more than rounding, or in being finite; and
+    whether rounding bounds some result."""
     try:
         balls, span = _balls(case, traced, floats)
     except UNDEFINED:  # a matrix that rounding alone made regular, or singular
-        return ""
+        return "", False
     inside = _is_inside(case, span)
+    bounded = False
     for k, i in enumerate(floats):
-        reason = far_apart(left[i], right[i], balls[2 * k], balls[2 * k + 1], tol)
+        p, q = balls[2 * k], balls[2 * k + 1]
+        reason = far_apart(left[i], right[i], p, q, tol)
         if not reason and inside:
-            reason = not_finite(left[i], right[i], balls[2 * k], balls[2 * k + 1])
+            reason = not_finite(left[i], right[i], p, q)
         if reason:
-            return reason
-    return ""
+            return reason, True
+        bounded = bounded or bool(np.isfinite(p.error + q.error).any())
+    return "", bounded
 
 
 def _balls(

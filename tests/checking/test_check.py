@@ -16,6 +16,7 @@ from sizes import is_whole
 import eqsat as eq
 from eqsat import ops
 from eqsat.checking.bounds.error_bounds import Analysis
+from eqsat.checking.check_rules import EMPTY
 from eqsat.command.cli import main
 from eqsat.ops import exp, log1p, sin, sqrt
 from eqsat.rulelang.condition import LEAF_FACTS, facts_of
@@ -114,12 +115,30 @@ def test_a_class_is_inferred_where_none_is_declared() -> None:
 def test_a_rule_that_nothing_reaches_is_refused() -> None:
     from eqsat.rulelang.condition import equal
 
-    @eq.rule("m n", where=lambda x: equal(x.shape[0], 1000))
+    @eq.rule("m n", where=lambda x: equal(x.shape[0], 5000))
     def never(x):  # type: ignore[no-untyped-def]
-        """Only of a thousand rows."""
+        """Only of five thousand rows."""
         return exp(x), exp(x)
 
     assert checked(never).reason == "no drawn arguments reach its left side"
+
+
+def test_what_only_empty_arrays_reach_is_refused() -> None:
+    @eq.rule("m n", where=lambda x: x.shape[0] * 3000 < x.shape[1] + 1)
+    def of_nothing(x):  # type: ignore[no-untyped-def]
+        """Of no rows, but for very many columns."""
+        return x * 2.0, x * 3.0
+
+    assert checked(of_nothing).reason == EMPTY
+
+
+def test_a_rule_may_divide_by_a_size() -> None:
+    @eq.rule("n")
+    def rolled(x):  # type: ignore[no-untyped-def]
+        """What is moved is scaled alike."""
+        return np.roll(x, 1) * 2.0, np.roll(x * 2.0, 1)
+
+    assert checked(rolled).verdict == "tested"
 
 
 def test_an_approximation_must_say_how_good_it_is() -> None:

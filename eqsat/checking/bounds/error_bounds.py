@@ -110,7 +110,7 @@ class Analysis:
         if term.op in MOVES and not is_float(term.dtype):
             return Ball(value, self._propagated(term, args, value))
         if not is_float(term.dtype):
-            return Ball(value, _decision_error(term.op, args, value))
+            return Ball(value, _decision_error(term, args, value))
         error = self._propagated(term, args, value)
         return self._rounded(term, args, value, error, dtype)
 
@@ -245,20 +245,43 @@ def _zero_operand(args: list[Ball]) -> Any:
     return zero
 
 
-def _decision_error(op: Op, args: list[Ball], value: Array) -> Array:
+def _decision_error(term: Term, args: list[Ball], value: Array) -> Array:
     """How far a bool or an integer made of floats may be off: 0 when rounding cannot
     change it."""
+    op = term.op
+    assert isinstance(op, Op)
     errors = [a.error for a in args]
     if not any(e.any() for e in errors):
         return np.zeros(value.shape, WIDE)
     if len(args) == 2 and value.dtype == bool and op.kind == "pointwise":
         gap = np.abs(args[0].value.astype(WIDE) - args[1].value.astype(WIDE))
-        unsure = gap <= errors[0] + errors[1]
-        unsure = unsure & (errors[0] + errors[1] > 0)
-        return np.broadcast_to(np.where(unsure, WIDE(1), 0), value.shape)
+        near = (gap <= errors[0] + errors[1]) & (errors[0] + errors[1] > 0)
+        return np.broadcast_to(np.where(near, WIDE(1), 0), value.shape)
     if op.name in ("isnan", "isinf", "isfinite"):
         return np.where(np.isinf(errors[0]), WIDE(1), 0)
-    return np.full(value.shape, np.inf, WIDE)
+    unsure: Any = True
+    if op.name == "cast":
+        low, high = (np.trunc(args[0].value + e) for e in (-errors[0], errors[0]))
+        unsure = low != high
+    elif op.name in ("argmax", "argmin", "argsort"):
+        unsure = _order_is_unsure(op.name, args[0], value, op.attr_dict(term)["axis"])
+    return np.broadcast_to(np.where(unsure, WIDE(np.inf), 0), value.shape)
+
+
+def _order_is_unsure(name: str, x: Ball, value: Array, axes: Sequence[int]) -> Array:
+    """Of each row, along one of the ``axes``, whether rounding may change its order, or
+    which element is the first of it."""
+    (axis,) = axes
+    sign = -1 if name == "argmax" else 1
+    order = np.argsort(sign * x.value, axis=axis, kind="stable")
+    low, high = (
+        np.take_along_axis(sign * x.value + e, order, axis) for e in (-x.error, x.error)
+    )
+    count = 1 if name != "argsort" else max(x.value.shape[axis] - 1, 0)
+    high, low = (np.moveaxis(v, axis, -1) for v in (high, low))
+    apart = (high[..., :count] < low[..., 1 : count + 1]).all(axis=-1)
+    unsure = np.asarray(~apart & x.error.any(axis=axis))
+    return np.expand_dims(unsure, axis) if value.ndim == x.value.ndim else unsure
 
 
 def _propagated(

@@ -274,10 +274,38 @@ def _unknown(args: list[Ball], value: Array, *_: Any) -> Any:
     return np.full(value.shape, np.inf if inexact else 0.0, WIDE)
 
 
+def _above_0(name: str) -> Rule:
+    """Of a function that is monotone above 0 and has poles below."""
+
+    def rule(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+        (x,) = args
+        found = monotone(Op.registry[name].reference, x, value, span)
+        return np.where((x.value > x.error) | (x.error == 0), found, np.inf)
+
+    return rule
+
+
+def _angle(args: list[Ball], value: Array, *_: Any) -> Any:
+    """Of arctan2(y, x): by its slopes at the nearest point to 0, and once around where
+    rounding may cross the negative half of x."""
+    y, x = args
+    near = [np.maximum(np.abs(v.value) - v.error, 0) for v in args]
+    square = near[0] ** 2 + near[1] ** 2
+    moved = (np.abs(x.value) + x.error) * y.error + (
+        np.abs(y.value) + y.error
+    ) * x.error
+    moved = np.divide(moved, square, where=square > 0, out=np.full_like(moved, np.inf))
+    crosses = (x.value - x.error < 0) & (np.abs(y.value) <= y.error) & (y.error > 0)
+    exact = (x.error == 0) & (y.error == 0)
+    whole = 2 * math.pi
+    return np.where(exact, 0, np.minimum(np.where(crosses, whole, moved), whole))
+
+
 PROPAGATE: dict[str, Rule] = {
-    **dict.fromkeys(
-        "digamma trigamma gamma gammaln beta betaln i0 i0e i1e j0 j1".split(), _unknown
-    ),
+    "arctan2": _angle,
+    "digamma": _above_0("digamma"),
+    "trigamma": _above_0("trigamma"),
+    **dict.fromkeys("gamma gammaln beta betaln i0 i0e i1e j0 j1".split(), _unknown),
     "add": _sum_of_errors,
     "subtract": _sum_of_errors,
     "hypot": _sum_of_errors,

@@ -16,6 +16,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.bounds import PRECISION
+from eqsat.checking.draws.named_numbers import (
+    named_numbers,
+    neighbours,
+    number_beside,
+    sizes_beside,
+    with_named,
+)
 from eqsat.checking.draws.rule_attributes import draw_attributes, integers
 from eqsat.checking.draws.rule_shapes import (
     Random,
@@ -165,9 +172,13 @@ def sample(rule: Rule, rng: Random, rank: int | None = None) -> Case:
     for p, kind in rule.numbers.items():
         if kind == "float":
             odd = not plain and rng.integers(4) == 0
-            numbers[p] = float(rng.choice(FILLS if odd else NUMBERS))
+            beside = None if plain else number_beside(rule, rng)
+            drawn = float(rng.choice(FILLS if odd else NUMBERS))
+            numbers[p] = drawn if beside is None else beside
     numbers |= integers(rule, rng)
     fixed = fitting_sizes(rule, numbers, rng)
+    if not plain:
+        fixed = sizes_beside(rule, rng) | fixed
     batch = (
         None if rank is None else [int(n) for n in rng.permutation((2, 3, 4))[:rank]]
     )
@@ -179,6 +190,11 @@ def sample(rule: Rule, rng: Random, rank: int | None = None) -> Case:
     case = Case(rule, dtype, {}, numbers, others)
     kinds = KINDS[int(rng.integers(len(KINDS)))]
     arrays = {p: _plain(rng, kinds, shapes[p], case.dtype_of(p)) for p in rule.tensors}
+    if not plain and named_numbers(rule).values and rng.integers(4) == 0:
+        arrays = {
+            p: with_named(rule, rng, a, case.dtype_of(p), shapes[p])
+            for p, a in arrays.items()
+        }
     often = 3 if rule.numerics == "exact" or rule.infers else 2
     if not plain and rng.integers(4) < often:
         arrays = _with_specials(case, rng, arrays)
@@ -366,8 +382,9 @@ def _unsymmetric(case: Case) -> Case | None:
 
 def _alternatives(case: Case) -> Iterator[dict[str, Any]]:
     """The numbers of ``case``, then others, until a condition holds."""
+    named = (n for v in named_numbers(case.rule).values for n in neighbours(v))
     others: dict[str, tuple[Any, ...]] = {
-        "float": (*FILLS, *NUMBERS),
+        "float": (*dict.fromkeys(named), *FILLS, *NUMBERS),
         "int": (1, 2),
     }
     free = [p for p in case.numbers if case.rule.numbers[p] in others]

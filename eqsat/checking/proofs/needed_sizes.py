@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.checking.draws import Case, named_axes, roles
+from eqsat.checking.proofs.free_functions import Unprovable
 from eqsat.checking.proofs.sides import Sides, of_numbers
 from eqsat.checking.proofs.size_degrees import (
     Labels,
@@ -200,12 +201,15 @@ def _numbers_in(value: Any) -> Iterator[int]:
 
 
 def _periods(rule: Rule, case: Case) -> dict[str, int]:
-    """What sizes are divided by in integers."""
+    """What sizes are divided by in integers. Raises :class:`Unprovable` where that is
+    a size, too."""
     found: dict[str, int] = {}
     for side in (*rule.left, *rule.right):
         for e in exprs(side):
             for d in _divisions(e):
                 by = d.args[1]
+                if isinstance(by, Expr) and not by.names <= case.numbers.keys():
+                    raise Unprovable(f"{d} divides by a size")
                 n = by.value(case.numbers) if isinstance(by, Expr) else by
                 for a in d.names - rule.numbers.keys():
                     found[a] = math.lcm(found.get(a, 1), max(abs(int(n)), 1))
