@@ -260,7 +260,9 @@ def _decision_error(term: Term, args: list[Ball], value: Array) -> Array:
     if op.name in ("isnan", "isinf", "isfinite"):
         return np.where(np.isinf(errors[0]), WIDE(1), 0)
     unsure: Any = True
-    if op.name == "cast":
+    if op.name == "cast" and value.dtype == bool:
+        unsure = (np.abs(args[0].value) <= errors[0]) & (errors[0] > 0)
+    elif op.name == "cast":
         low, high = (np.trunc(args[0].value + e) for e in (-errors[0], errors[0]))
         unsure = low != high
     elif op.name in ("argmax", "argmin", "argsort"):

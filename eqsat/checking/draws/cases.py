@@ -384,7 +384,7 @@ def _alternatives(case: Case) -> Iterator[dict[str, Any]]:
     """The numbers of ``case``, then others, until a condition holds."""
     named = (n for v in named_numbers(case.rule).values for n in neighbours(v))
     others: dict[str, tuple[Any, ...]] = {
-        "float": (*dict.fromkeys(named), *FILLS, *NUMBERS),
+        "float": (*FILLS, *NUMBERS, *named),
         "int": (1, 2),
     }
     free = [p for p in case.numbers if case.rule.numbers[p] in others]
