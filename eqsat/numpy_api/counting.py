@@ -15,7 +15,7 @@ from eqsat import ops
 from eqsat.numpy_api.arrange import diff, shape
 from eqsat.numpy_api.indexing import getitem, limits_of
 from eqsat.numpy_api.operands import array, as_index
-from eqsat.numpy_api.order import searchsorted
+from eqsat.numpy_api.order import neighbours, searchsorted
 from eqsat.numpy_api.spaces import linspace
 from eqsat.numpy_api.statistics import cast, is_floating
 from eqsat.numpy_api.table import covers
@@ -269,8 +269,7 @@ def _edges(
             f"{at(caller_line())}"
         )
     if isinstance(edges, Traced):
-        n = shape(edges)[0]
-        low, high = (getitem(edges, slice(i, n - 1 + i)) for i in (0, 1))
+        low, high = neighbours(edges)
         edges = ops.unless(edges, ops.less(high, low), "edges")
     return edges, _far_apart(a, edges)
 

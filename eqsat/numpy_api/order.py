@@ -319,6 +319,11 @@ def _less(x: Any, y: Any) -> Any:
     return ops.logical_or(ops.less(x, y), nan)
 
 
+def neighbours(x: Any) -> tuple[Any, Any]:
+    """The elements of one axis but for the last one, and those that follow them."""
+    return getitem(x, slice(None, -1)), getitem(x, slice(1, None))
+
+
 @covers("digitize")
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """The bin of each element, between rising or falling bounds; int64."""
@@ -345,7 +350,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         found = searchsorted(bins[::-1] if falls else bins, x, side)
         return n - found if falls else found
     falls = ops.greater(getitem(bins, 0), getitem(bins, n - 1))
-    before, behind = (getitem(bins, slice(i, n - 1 + i)) for i in (0, 1))
+    before, behind = neighbours(bins)
     turned = ops.where(falls, ops.less(before, behind), ops.less(behind, before))
     bins = ops.unless(bins, turned, "bins")
     found = searchsorted(ops.where(falls, ops.flip(bins, 0), bins), x, side)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.support import DTypeError, ShapeError, at, cached_property, caller_line
+from eqsat.support import DTypeError, ShapeError, at, caller_line
 from eqsat.terms.signature import Bindings, Signature, broadcast
 from eqsat.terms.term import DType, Shape, Type, Weak
 
@@ -315,14 +315,6 @@ class Custom:
 
     rule: Callable[[str, Sequence[Type], dict[str, Any]], Type]
     text: Callable[[str, Sequence[str], Sequence[str]], list[str]] | None = None
-    asks_user: bool = False
-    """Whether a function of eqsat's calls one of a user's for the type."""
-
-    @cached_property
-    def may_change(self) -> bool:
-        """Whether the same types may give another type later: a function of a user's
-        reads what it likes."""
-        return self.asks_user or not self.rule.__module__.startswith("eqsat.")
 
     def infer(self, who: str, types: Sequence[Type], attrs: dict[str, Any]) -> Type:
         return self.rule(who, types, attrs)

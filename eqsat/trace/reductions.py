@@ -106,9 +106,7 @@ class _Reduction(NamedTuple):
         def body(x: Any, *, axis: tuple[int, ...], keepdims: int) -> Any:
             return self._reduced(x, axis, keepdims, fold)
 
-        rule = Custom(
-            lambda who, types, attrs: self._type(types[0], attrs, body), asks_user=True
-        )
+        rule = Custom(lambda who, types, attrs: self._type(types[0], attrs, body))
         return Op(
             name=self.name,
             kind="composite",

@@ -192,8 +192,7 @@ def sample(rule: Rule, rng: Random, rank: int | None = None) -> Case:
     arrays = {p: _plain(rng, kinds, shapes[p], case.dtype_of(p)) for p in rule.tensors}
     if not plain and named_numbers(rule).values and rng.integers(4) == 0:
         arrays = {
-            p: with_named(rule, rng, a, case.dtype_of(p), shapes[p])
-            for p, a in arrays.items()
+            p: with_named(rule, rng, a, case.dtype_of(p)) for p, a in arrays.items()
         }
     often = 3 if rule.numerics == "exact" or rule.infers else 2
     if not plain and rng.integers(4) < often:

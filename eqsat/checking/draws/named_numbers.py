@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.checking.draws.rule_shapes import Random, named_axes
-from eqsat.checking.draws.sample_arrays import FLOATS, Shape
+from eqsat.checking.draws.sample_arrays import FLOATS
 from eqsat.rulelang import Expr, Num, Rule, exprs, nodes
 from eqsat.support import Array, cached_by_identity
 
@@ -89,17 +89,14 @@ def sizes_beside(rule: Rule, rng: Random) -> dict[str, int]:
     return {str(rng.choice(found.axes)): int(rng.choice(near))}
 
 
-def with_named(
-    rule: Rule, rng: Random, array: Array, dtype: np.dtype[Any], shape: Shape
-) -> Array:
-    """``array`` with elements beside a number that ``rule`` names."""
-    values = named_numbers(rule).values
-    if not values or dtype not in FLOATS:
+def with_named(rule: Rule, rng: Random, array: Array, dtype: np.dtype[Any]) -> Array:
+    """``array`` with elements beside a number of those that ``rule`` names."""
+    if dtype not in FLOATS:
         return array
-    value = float(rng.choice(values))
+    value = float(rng.choice(named_numbers(rule).values))
     with np.errstate(all="ignore"):
         held = np.asarray(value).astype(dtype)
         beside = [float(np.nextafter(held, held.dtype.type(e))) for e in (-9e4, 9e4)]
     near = [*neighbours(value), *beside]
-    here = rng.uniform(0, 1, shape) < 0.5
-    return np.where(here, rng.choice(near, shape), array)
+    here = rng.uniform(0, 1, array.shape) < 0.5
+    return np.where(here, rng.choice(near, array.shape), array)
