@@ -55,6 +55,7 @@ class NativeBackend:
             Target(
                 longest_row=sys.maxsize,  # rows are loops
                 gram_share=COMMON.gram_share,
+                joins_in_place=True,
             ),
             backend=self.name,
             others=("numpy",),

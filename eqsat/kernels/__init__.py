@@ -47,6 +47,7 @@ from eqsat.kernels.fusion_state import (
     merged,
     refusal,
 )
+from eqsat.kernels.joins_in_place import LINE, in_place, made_parts, part_starts
 from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
 from eqsat.kernels.measured_table import MeasuredTable
 from eqsat.kernels.numpy_calls import between

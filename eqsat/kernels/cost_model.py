@@ -17,10 +17,12 @@ from math import inf, prod
 from typing import Any, NamedTuple
 
 from eqsat.kernels.fusion_state import opened
+from eqsat.kernels.joins_in_place import in_place, made_parts
 from eqsat.kernels.target import Target
 from eqsat.ops import (
     VIEWS,
     broadcast_to_op,
+    concatenate_op,
     reshape_op,
     slice_op,
     transpose_op,
@@ -219,6 +221,25 @@ class CostModel:
         named = dict(zip(op.attrs, attrs, strict=True))
         return _checked(op, own.seconds(types, named, out))
 
+    def joined_s(
+        self,
+        op: Op,
+        attrs: tuple[Any, ...],
+        types: tuple[Type, ...],
+        made: Sequence[bool],
+    ) -> float | None:
+        """Seconds of a join alone, of which a kernel has ``made`` some parts, where it
+        only copies the others; None for all other ops."""
+        if not self.target.joins_in_place:
+            return None
+        found = in_place(op, attrs, types, made)
+        if not found:
+            return None
+        views = self.device.view_s * len(types)
+        copied = [nbytes(t) for t, is_ in zip(types, found, strict=True) if not is_]
+        traffic = 2 * self.traffic_s(copied)
+        return views + (self.kernel_s(0.0, traffic) if copied else 0.0)
+
     def _in_two_s(
         self,
         op: Op,
@@ -282,6 +303,8 @@ class CostModel:
             return self.device.view_s
         types = tuple(a.type for a in term.args)
         own = self.own_s(op, term.attrs, types, term.type)
+        if own is None and op is concatenate_op:
+            own = self.joined_s(op, term.attrs, types, [*made_parts(term)])
         if own is not None:
             return own
         if op is KERNEL:

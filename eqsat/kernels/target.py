@@ -30,6 +30,8 @@ class Target:
     its own before the rest."""
     gram_share: float = 1.0
     """Share of the flops of a product of a matrix by its own transpose that count."""
+    joins_in_place: bool = False
+    """Whether kernels write their results where a join wants them."""
     split_after: frozenset[str] = frozenset()
     """Ops of several steps whose last step is a kernel of its own that reads the rest
     from memory."""

@@ -33,7 +33,7 @@ from ..machine import (
 from ..math import AVX512, WRITERS, declared
 from ..math import MathTarget as MathHost
 from . import integer_ops
-from .op_call import Emit, OpCall, instruction, intrinsic
+from .op_call import Emit, OpCall, call_intrinsic, instruction, intrinsic
 
 
 def is_supported(op: str, of: DType, dtype: DType) -> bool:
@@ -171,7 +171,8 @@ def _compare(sign: str) -> Emit:
 
 
 def _select_by(sign: str) -> Emit:
-    """The larger or smaller; NaN if one is."""
+    """The larger or smaller; NaN if one is. LLVM makes three instructions of its own
+    maximum, where either zero will do; of comparisons and choices it makes four."""
 
     def emit_select(c: OpCall) -> ir.Value:
         b, (x, y) = c.b, c.args
@@ -182,8 +183,7 @@ def _select_by(sign: str) -> Emit:
             x, y = y, x
         if _is_number(y):  # one instruction on x86, which gives NaN for a NaN in x
             return b.select(b.fcmp_ordered(sign, y, x), y, x)
-        first = b.select(b.fcmp_ordered(sign, x, y), x, y)
-        return b.select(b.fcmp_unordered("uno", x, x), x, first)
+        return call_intrinsic(c, "maximum" if sign == ">" else "minimum", ("nsz",))
 
     return emit_select
 

@@ -49,11 +49,15 @@ def instruction(name: str) -> Emit:
     return lambda c: getattr(c.b, name)(*c.args)
 
 
-def intrinsic(name: str) -> Emit:
-    def emit_call(c: OpCall) -> ir.Value:
-        kind = c.args[0].type
-        one = f"{'f' if c.is_float else 'i'}{8 * c.of.itemsize}"
-        full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
-        return c.b.call(declared(c.b, full, [kind] * len(c.args), kind), list(c.args))
+def call_intrinsic(c: OpCall, name: str, flags: tuple[str, ...] = ()) -> ir.Value:
+    """The intrinsic ``llvm.name`` of its arguments, with ``flags`` of LLVM's fast
+    mathematics."""
+    kind = c.args[0].type
+    one = f"{'f' if c.is_float else 'i'}{8 * c.of.itemsize}"
+    full = f"llvm.{name}.{one if c.lanes == 1 else f'v{c.lanes}{one}'}"
+    function = declared(c.b, full, [kind] * len(c.args), kind)
+    return c.b.call(function, list(c.args), fastmath=flags)
 
-    return emit_call
+
+def intrinsic(name: str) -> Emit:
+    return lambda c: call_intrinsic(c, name)

@@ -83,22 +83,25 @@ class VectorMemory:
         size = max(shifts) - low + 1
         width = min(lanes, size)
         kind = memory_type(dtype)
-        found: ir.Value = None
-        for part in range(-(-size // width)):
+        of = [(n - low) // width for n in shifts]
+        parts = sorted({*of})
+        reads, inside = [], [0] * lanes
+        for part in parts:
             first = min(part * width, size - width)  # nothing past the last one is read
             place = b.gep(start, [I64(first)], source_etype=kind)
-            read = b.load(place, typ=widened(kind, width), align=dtype.alignment)
-            of = [(n - low) // width for n in shifts]
-            inside = [n - low - first for n in shifts]
-            if found is None:
-                mask = [j if p == part else 0 for j, p in zip(inside, of, strict=True)]
-                found = shuffled(b, read, read, mask)
-            elif part in of:
-                mask = [
-                    lanes + j if p == part else i
-                    for i, (j, p) in enumerate(zip(inside, of, strict=True))
-                ]
-                found = shuffled(b, found, read, mask)
+            reads.append(b.load(place, typ=widened(kind, width), align=dtype.alignment))
+            for i, n in enumerate(shifts):
+                if of[i] == part:
+                    inside[i] = n - low - first
+        found = reads[0]
+        for count, part in enumerate(parts):
+            if count == 0 and len(parts) > 1:
+                continue  # picked from together with the next one
+            mask = [
+                (lanes if count else 0) + j if p == part else (j if count < 2 else i)
+                for i, (j, p) in enumerate(zip(inside, of, strict=True))
+            ]
+            found = shuffled(b, found, reads[count], mask)
         return from_memory(b, found, dtype, self.code.host)
 
     def gather(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:

@@ -3,13 +3,13 @@ scratch memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, Slot, View, packed
+from eqsat.kernels import Kernel, Program, View, packed
 from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
 from eqsat.trace import is_immutable
@@ -22,6 +22,8 @@ from ...loop_ir import (
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh
+from .memory_turns import NeededMemory, in_turns
+from .placed_parts import Placed, placed_parts
 
 if TYPE_CHECKING:
     from ...to_loops import DeferredConstant
@@ -82,6 +84,8 @@ class Places:
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
+        self.parts: Placed = {}
+        """Results that are computed where a join wants them."""
         self._slots()
 
     def constant(self, value: Array, term: Term | None = None) -> Place:
@@ -167,43 +171,56 @@ class Places:
                 self.copied.add(i)
                 continue
             owners[plan.slot_of[bases.get(root, root)]] = self.first_output + i
+        self.parts = placed_parts(self.program, {*owners})
         memory = {n: MemoryRef(owner) for n, owner in owners.items()}
-        own = [n for n in range(len(plan.slots)) if n not in memory]
-        for turn in self._in_turns(own):
-            size = max(plan.slots[n].nbytes for n in turn)
-            memory |= dict.fromkeys(turn, self.scratch(size))
+        home: dict[Term, MemoryRef] = {}
+        for turn in in_turns([*self._held(memory)]):
+            where = self.scratch(max(h.nbytes for h in turn))
+            home |= {t: where for h in turn for t in h.values}
         for step in self.program.steps:
             if isinstance(step, Kernel):
                 for r in step.results:
-                    where = memory[plan.slot_of[r]]
+                    t, start = self._outer(r)
+                    found = home.get(t) or memory[plan.slot_of[t]]
+                    where = MemoryRef(found.buffer, found.byte + start)
                     self.of[r] = Place(where, Layout(packed(r.shape)))
             else:
                 base = self.of[step.base]
                 layout = views[step.term]
                 self.of[step.term] = Place(base.memory, layout)
 
-    def _in_turns(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Slots that take turns in one part of scratch memory, which a program that is
-        to keep little in memory has: the largest first, each where it fits."""
-        slots = self.program.plan.slots
-        if not self.program.least_memory:
-            return [[n] for n in numbers]
-        found: list[list[int]] = []
-        for n in sorted(numbers, key=lambda n: -slots[n].nbytes):
-            free = (
-                turn for turn in found if all(_apart(slots[n], slots[m]) for m in turn)
-            )
-            turn = next(free, None)
-            if turn is None:
-                found.append([n])
-            else:
-                turn.append(n)
-        return found
+    def _outer(self, term: Term) -> tuple[Term, int]:
+        """The value in whose memory ``term`` lies, and where it starts there."""
+        start = 0
+        while term in self.parts:
+            term, more = self.parts[term]
+            start += more
+        return term, start
 
-
-def _apart(a: Slot, b: Slot) -> bool:
-    """Whether two slots are in use at different times."""
-    return a.last < b.first or b.last < a.first
+    def _held(self, elsewhere: Collection[int]) -> Iterator[NeededMemory]:
+        """What has scratch memory, and when: slots but those that are ``elsewhere``,
+        and joins with the parts that lie in them."""
+        plan, steps = self.program.plan, self.program.steps
+        joins: dict[Term, list[Term]] = {}
+        for part in self.parts:
+            joins.setdefault(self._outer(part)[0], []).append(part)
+        moved = [t for t in joins if plan.slot_of[t] not in elsewhere]
+        made = {
+            r: i
+            for i, step in enumerate(steps)
+            if isinstance(step, Kernel)
+            for r in step.results
+        }
+        for join in moved:
+            every = (join, *joins[join])
+            first = min(made[t] for t in every)
+            last = max(plan.last_use.get(t, made[t]) for t in every)
+            yield NeededMemory((join,), join.nbytes, first, last)
+        gone = {*moved, *self.parts}
+        for n, slot in enumerate(plan.slots):
+            values = tuple(v for v in slot.values if v not in gone)
+            if values and n not in elsewhere:
+                yield NeededMemory(values, slot.nbytes, slot.first, slot.last)
 
 
 def view_layout(term: Term, source: Layout) -> Layout:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, decided
+from eqsat.kernels import Kernel, Program, decided, packed, part_starts
 from eqsat.terms import HALF, SCALAR, Term
 
 from ...loop_ir import (
@@ -135,6 +135,9 @@ class Layered(Grouping):
     def _kernel(self, kernel: Kernel) -> list[Group]:
         if "numpy" in kernel.op.lowerings:
             raise Unsupported(f"{kernel.op.name} has a lowering of its own for numpy")
+        copied = self._copied_parts(kernel.term)
+        if copied is not None:
+            return [g for a, out in copied for g in self._copied(a, out)]
         known = self._opened(kernel)
         memory = self._memory(kernel, known)
         every = [tuple(memory(o) for o in p.operands) for p in known.made.pieces]
@@ -236,14 +239,32 @@ class Layered(Grouping):
         byte = place.memory.byte + place.layout.offset * dtype.itemsize
         return MemoryRef(place.memory.buffer, byte)
 
+    def _copied_parts(self, join: Term) -> list[tuple[Term, MemoryRef]] | None:
+        """The parts of a join that no kernel has written in its result, and where they
+        go; None where kernels have written none."""
+        places = self.places
+        if join not in {j for j, _ in places.parts.values()}:
+            return None
+        places.settle([a for a in join.args if a in places.deferred])
+        home = places.of[join].memory
+        starts = part_starts(join.op, join.attrs, [a.type for a in join.args])
+        outs = (MemoryRef(home.buffer, home.byte + start) for start in starts)
+        return [
+            (a, out)
+            for a, out in zip(join.args, outs, strict=True)
+            if places.of[a] != Place(out, Layout(packed(a.shape)))
+        ]
+
     def _copy(self, program: Program, i: int) -> list[Group]:
         """A result that lies elsewhere, or in another order."""
-        root = program.roots[i]
-        if root.size == 0:
+        return self._copied(program.roots[i], MemoryRef(self.places.first_output + i))
+
+    def _copied(self, term: Term, out: MemoryRef) -> list[Group]:
+        """What copies a value to ``out``."""
+        if term.size == 0:
             return []
-        out = MemoryRef(self.places.first_output + i)
-        source = self.places.of[root]
-        loops = copy_of(root, source.layout, self.target)
+        source = self.places.of[term]
+        loops = copy_of(term, source.layout, self.target)
         memory = tuple(
             source.memory if o.kind == "array" else out for o in loops.operands
         )

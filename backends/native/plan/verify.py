@@ -13,7 +13,7 @@ from itertools import chain, pairwise, zip_longest
 from math import inf
 from typing import cast
 
-from eqsat.kernels import Kernel, View
+from eqsat.kernels import Kernel, View, part_starts
 from eqsat.support import Broken, cached_property, refuse
 from eqsat.terms import SCALAR, Term
 
@@ -37,12 +37,15 @@ from ...loop_ir import (
 from ..loops import shape_of
 from ..machine import ALIGNMENT, MemoryRef
 from ..products import Mirroring, Packing
+from .buffers import Places
 from .groups import PANELS, TEMPORARY, Group, PlanStep
 from .steps import Layered
 
 SCRATCH = -1
 Bytes = tuple[int, int]
 """From a place in memory, the first byte that may be touched and the first after."""
+Part = tuple[int, int, int]
+"""Of a join: the buffer that it lies in, its first byte there, and the first after."""
 
 
 def verify_plan(layered: Layered) -> None:
@@ -52,6 +55,7 @@ def verify_plan(layered: Layered) -> None:
         _scratch(blocks),
         _constants(layered),
         _held(layered),
+        _joins(layered),
         _order(blocks),
         _own(blocks),
         chain.from_iterable(_groups(blocks)),
@@ -75,7 +79,7 @@ class Blocks:
         for k in places.program.kernels:
             for r in k.results:
                 m = places.of[r].memory
-                if m.buffer == SCRATCH:
+                if m.buffer == SCRATCH and r not in places.parts:
                     size = plan.slots[plan.slot_of[r]].nbytes
                     found[m.byte] = max(size, found.get(m.byte, 0))
         if places.fault is not None:
@@ -181,14 +185,15 @@ def _held(layered: Layered) -> Iterator[Broken]:
             continue
         for a in k.inputs:
             b = base.get(a, a)
-            if b in made and holds.get(places.of[b].memory) is not b:
+            if b in made and holds.get(places.of[b].memory) not in _homes(b, places):
                 yield Broken(k.name, rule, holds.get(places.of[b].memory), b)
         for r in (r for r in k.results if r.size):
             place = places.of[r].memory
             over = program.plan.in_place.get(r)
             old = holds.get(place)
             if any(base.get(a, a) is old for a in k.inputs) and (
-                over is None or base.get(over, over) is not old
+                (over is None or base.get(over, over) is not old)
+                and r not in _homes(old, places)
             ):
                 rule_of = "a result is not written over what its kernel reads"
                 yield Broken(k.name, rule_of, old, "another place, or in place")
@@ -196,13 +201,69 @@ def _held(layered: Layered) -> Iterator[Broken]:
             made.add(r)
     for i, root in enumerate(program.roots):
         b = base.get(root, root)
-        if b in made and holds.get(places.of[b].memory) is not b:
+        if b in made and holds.get(places.of[b].memory) not in _homes(b, places):
             yield Broken(f"result {i}", rule, holds.get(places.of[b].memory), b)
         if i not in places.copied and root.size:
             place = places.of[b].memory
             if place != MemoryRef(places.first_output + i):
                 expected = said(MemoryRef(places.first_output + i))
                 yield Broken(f"result {i}", "it is returned", said(place), expected)
+
+
+def _homes(term: Term | None, places: Places) -> list[Term | None]:
+    """A value, and the joins that it is a part of, which hold it as well."""
+    found = [term]
+    while term in places.parts:
+        term, _ = places.parts[term]
+        found.append(term)
+    return found
+
+
+def _joins(layered: Layered) -> Iterator[Broken]:
+    """The parts of a join that kernels write where it wants them are written before it,
+    inside of it and apart; its own steps write the others."""
+    places = layered.places
+    of_joins: dict[Term, dict[int, int]] = {}
+    for part, (join, start) in places.parts.items():
+        of_joins.setdefault(join, {})[start] = part.nbytes
+        home, own = places.of[join].memory, places.of[part].memory
+        if own != MemoryRef(home.buffer, home.byte + start):
+            rule = "a part lies where its join wants it"
+            yield Broken(f"part {part}", rule, said(own), said(home))
+    made: set[Term] = set()
+    for name, kernel, parts in _parts(layered):
+        if kernel is None:
+            continue
+        term = kernel.term
+        if term in of_joins:
+            mine = of_joins[term]
+            yield from broken_parts(name, mine, term.nbytes)
+            for part, (join, _) in places.parts.items():
+                if join is term and part not in made:
+                    yield Broken(name, "its parts are written before", part, "written")
+            yield from _copies(name, term, mine, layered, parts)
+        made.update(kernel.results)
+
+
+def _copies(
+    name: str,
+    join: Term,
+    mine: Mapping[int, int],
+    layered: Layered,
+    parts: Sequence[object],
+) -> Iterator[Broken]:
+    """Every part of ``join`` is there already or copied: ``mine`` are there."""
+    home = layered.places.of[join].memory
+    written = {home.byte + start for start in mine}
+    for g in parts:
+        if not isinstance(g, Group):
+            return  # NumPy joins all
+        made = [m for s in g.steps for m in _touched(s)[1]]
+        written.update(m.byte for m in made if m.buffer == home.buffer)
+    starts = part_starts(join.op, join.attrs, [a.type for a in join.args])
+    for a, start in zip(join.args, starts, strict=True):
+        if a.size and home.byte + start not in written:
+            yield Broken(name, "each part is written", start, sorted(written))
 
 
 # -- steps -----------------------------------------------------------------------------
@@ -294,14 +355,48 @@ def _own(blocks: Blocks) -> Iterator[Broken]:
 def _groups(blocks: Blocks) -> Iterator[Iterator[Broken]]:
     layered = blocks.layered
     private = [m for g in layered.parts if isinstance(g, Group) for m, _ in g.private]
-    for name, _, parts in _parts(layered):
+    for name, kernel, parts in _parts(layered):
+        of = [] if kernel is None else _parts_of_joins(kernel, layered.places)
         for part in parts:
             if not isinstance(part, Group):
                 continue
             yield _shared_out(part, layered, name)
             yield _private(part, layered, private, name)
             for i, step in enumerate(part.steps):
-                yield _step(step, blocks, f"{name}, step {i}")
+                yield _step(step, blocks, f"{name}, step {i}", of)
+
+
+def _parts_of_joins(kernel: Kernel, places: Places) -> list[Part]:
+    """The memory of what a kernel reads and writes that lies in a join."""
+    base = {s.term: s.base for s in places.program.steps if isinstance(s, View)}
+    found: list[Part] = []
+    for t in (*(base.get(a, a) for a in kernel.inputs), *kernel.results):
+        if t in places.parts:
+            m = places.of[t].memory
+            found.append((m.buffer, m.byte, m.byte + t.nbytes))
+    if kernel.term in {join for join, _ in places.parts.values()}:
+        home, args = places.of[kernel.term].memory, kernel.term.args
+        starts = part_starts(kernel.op, kernel.term.attrs, [a.type for a in args])
+        for a, start in zip(args, starts, strict=True):
+            at = home.byte + start
+            found.append((home.buffer, at, at + a.nbytes))
+    elif found:
+        for t in (base.get(a, a) for a in kernel.inputs):  # a join may be read, too
+            if t in places.of and t not in places.parts:
+                m = places.of[t].memory
+                found.append((m.buffer, m.byte, m.byte + t.nbytes))
+    return found
+
+
+def _part_at(m: MemoryRef, parts: Sequence[Part]) -> Part | None:
+    """The largest of ``parts`` that holds ``m``; None where none does."""
+    held = [p for p in parts if p[0] == m.buffer and p[1] <= m.byte < p[2]]
+    return max(held, key=lambda p: p[2] - p[1], default=None)
+
+
+def _are_apart(a: Part | None, b: Part | None) -> bool:
+    """Whether two parts of a join are known, and known to be beside each other."""
+    return a is not None and b is not None and (a[2] <= b[1] or b[2] <= a[1])
 
 
 def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
@@ -353,8 +448,11 @@ def _private(
             yield Broken(name, "one group uses it", private.count(m), 1)
 
 
-def _step(step: PlanStep, blocks: Blocks, name: str) -> Iterator[Broken]:
-    """A step touches memory that exists, inside of it, in the dtype that it holds."""
+def _step(
+    step: PlanStep, blocks: Blocks, name: str, parts: Sequence[Part]
+) -> Iterator[Broken]:
+    """A step touches memory that exists, inside of it, in the dtype that it holds; of
+    a join it may touch ``parts`` only."""
     p, memory = step.piece, step.memory
     if isinstance(p, Packing):
         sizes = [p.product.y.dtype.itemsize, p.product.dtype.itemsize]
@@ -371,19 +469,27 @@ def _step(step: PlanStep, blocks: Blocks, name: str) -> Iterator[Broken]:
         if found is None:
             yield Broken(name, "its memory exists", said(m), "a block of the plan")
             return
-        extents.append((-(-found[0] // size), found[1] // size - 1))
+        low, high = found
+        if (part := _part_at(m, parts)) is not None:
+            low, high = part[1] - m.byte, part[2] - m.byte
+        extents.append((-(-low // size), high // size - 1))
     if isinstance(p, (Packing, Mirroring)):
         return
     yield from broken_piece(p, extents, name)
     if isinstance(p, Loops):
-        yield from _aliases(p, blocks, memory, name)
+        yield from _aliases(p, blocks, memory, name, parts)
 
 
 class _Spans:
     """The bytes of their blocks that statements of a nest touch."""
 
-    def __init__(self, p: Loops, memory: Sequence[MemoryRef]) -> None:
-        self.nest, self.memory = p.nest, memory
+    def __init__(
+        self,
+        p: Loops,
+        memory: Sequence[MemoryRef],
+        parts: Sequence[Part] = (),
+    ) -> None:
+        self.nest, self.memory, self.parts = p.nest, memory, parts
         statements = p.nest.statements()
         self.within = {s.target: s for s in statements if isinstance(s, Within)}
 
@@ -393,7 +499,8 @@ class _Spans:
         low, high = bounds(s.at)
         if isinstance(s, Gather):
             if (known := self.within.get(s.by)) is None:
-                return -inf, inf
+                part = _part_at(self.memory[s.buffer], self.parts)
+                return (-inf, inf) if part is None else part[1:]
             low, high = low + known.low, high + known.high - 1
         return start + size.itemsize * low, start + size.itemsize * (high + 1)
 
@@ -425,17 +532,26 @@ class _Spans:
 
 
 def _aliases(
-    p: Loops, blocks: Blocks, memory: Sequence[MemoryRef], name: str
+    p: Loops,
+    blocks: Blocks,
+    memory: Sequence[MemoryRef],
+    name: str,
+    parts: Sequence[Part],
 ) -> Iterator[Broken]:
     """Where a nest reads memory that it writes, it reads what it is about to write."""
     nest = p.nest
     stores = [s for s in nest.statements() if type(s) is Store]
-    spans = _Spans(p, memory)
+    spans = _Spans(p, memory, parts)
     for s in nest.statements():
         if not isinstance(s, (Load, Gather)):
             continue
         m = memory[s.buffer]
-        over = [t for t in stores if blocks.block(memory[t.buffer]) == blocks.block(m)]
+        over = [
+            t
+            for t in stores
+            if blocks.block(memory[t.buffer]) == blocks.block(m)
+            and not _are_apart(_part_at(m, parts), _part_at(memory[t.buffer], parts))
+        ]
         if not over:
             continue
         met = [t for t in over if spans.meet(s, t)]

@@ -22,7 +22,13 @@ from eqsat.kernels import (
     refusal,
     times_computed,
 )
-from eqsat.ops import VIEWS, broadcast_to_op, transpose_op
+from eqsat.ops import (
+    VIEWS,
+    broadcast_to_op,
+    concatenate_op,
+    reshape_op,
+    transpose_op,
+)
 from eqsat.search.extraction.dense_node import DenseNode
 from eqsat.search.extraction.node_states import NodeStates
 from eqsat.terms import INPUT, SCALAR, Op, Type, Weak
@@ -213,6 +219,7 @@ class Dense:
             origin,
             self.model.own(op) is not None,
             self.model.own_s(op, attrs, types, out),
+            _joined_s(self.graph, self.model, origin),
         )
 
     def _is_gram(self, children: Sequence[int]) -> bool:
@@ -235,6 +242,8 @@ class Dense:
             return self.model.device.view_s
         if n.own_s is not None:
             return n.own_s
+        if n.joined_s is not None:
+            return n.joined_s
         traffic = sum(self.model.device.traffic_s(r) for r in n.reads)
         return self.model.kernel_s(n.arithmetic, traffic + self.write_s[n.cls])
 
@@ -366,6 +375,35 @@ class Dense:
         if found is None:
             found = self._traffic[leaves] = sum(self.read_s[k] for k in bits(leaves))
         return found
+
+
+def _joined_s(graph: EGraph, model: CostModel, node: int) -> float | None:
+    """Seconds of a join alone, whose parts are computed where they go."""
+    e = graph.nodes[node]
+    if e.op is not concatenate_op or not model.target.joins_in_place:
+        return None
+    types = tuple(_known(graph.types[k]) for k in e.children)
+    made = [
+        e.children.index(k) == i and _is_made(graph, k)
+        for i, k in enumerate(e.children)
+    ]
+    return model.joined_s(e.op, attr_values(e), types, made)
+
+
+def _is_made(graph: EGraph, c: int) -> bool:
+    """Whether a kernel may write a class, or what it is a reshape of."""
+    seen, stack = {c}, [c]
+    while stack:
+        c = stack.pop()
+        if graph.constant[c]:
+            continue
+        for node in (graph.nodes[i] for i in graph.classes[c]):
+            if node.op.kind != "leaf" and node.op not in VIEWS:
+                return True
+            if node.op is reshape_op and node.children[0] not in seen:
+                seen.add(node.children[0])
+                stack.append(node.children[0])
+    return False
 
 
 def _known(type_: Type | None) -> Type:

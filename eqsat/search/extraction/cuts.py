@@ -402,6 +402,8 @@ class Cuts(Dense):
         node = self.nodes[n]
         if node.own_s is not None:
             cut.price = node.own_s
+        elif node.joined_s is not None and not nodes & (nodes - 1):
+            cut.price = node.joined_s
         else:
             traffic = self._reading(leaves) + self._saved(part)
             if nodes & self._products:

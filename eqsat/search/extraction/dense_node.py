@@ -30,3 +30,5 @@ class DenseNode:
     """Whether the backend has a lowering for it alone, of its author's."""
     own_s: float | None = None
     """Seconds of that lowering, where its author says."""
+    joined_s: float | None = None
+    """Seconds of a join alone, whose parts are computed where they go."""
