@@ -78,6 +78,9 @@ def pairs() -> Iterator[tuple[Any, Any]]:
 )
 def test_a_ufunc_has_the_dtype_of_its_loop(name: str) -> None:
     f = UFUNCS[name]
+    if name == "np.ldexp":  # takes only exponents that are known while tracing
+        compare(lambda x: np.ldexp(x, 1), ((x,) for x in ARRAYS))
+        return
     compare(f, ((x,) for x in ARRAYS) if f.nin == 1 else pairs())
 
 
