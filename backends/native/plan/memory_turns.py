@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 
 from eqsat.terms import Term
 
+MOST_TRIED = 128
+"""Parts of memory that are tried for a value, those of the nearest sizes: of thousands
+of values that are all needed at once, each would try every other one's."""
+
 
 @dataclass(frozen=True)
 class NeededMemory:
@@ -47,7 +51,7 @@ def in_turns(held: Sequence[NeededMemory]) -> Iterator[list[NeededMemory]]:
     fits."""
     turns: list[_Turn] = []
     for h in sorted(held, key=lambda h: -h.nbytes):
-        if not any(turn.takes(h) for turn in turns):
+        if not any(turn.takes(h) for turn in turns[-MOST_TRIED:]):
             turns.append(_Turn([(h.first, h.last)], [h]))
     for turn in turns:
         yield turn.held
