@@ -169,13 +169,14 @@ def _beyond_bounds(
     written, optimised = (t[: len(pairs)] for t in (low.trace.outputs, low.term))
     left, right = zip(*pairs, strict=True)
     if flushes:
-        left, right = map(_flushed, left), map(_flushed, right)
+        left, right = map(flushed, left), map(flushed, right)
     theirs = Computed((*left,), written, arrays, halves=True)
     found = agreement(theirs, Computed((*right,), optimised, arrays))
     return found.reason
 
 
-def _flushed(value: Any) -> Any:
+def flushed(value: Any) -> Any:
+    """``value`` as MLX may compute it: 0 for numbers below the least normal one."""
     a = np.asarray(value)
     if a.dtype.kind != "f":
         return value
