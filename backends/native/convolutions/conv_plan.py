@@ -80,9 +80,8 @@ def cut(
         return p, ConvolutionParts(how, p.sizes[0], columns)
     lying = is_read_as_it_lies(p, host, p.sizes[1])
     if is_constant and kernel_lanes.are_worth_it(p, host, lying):
-        how, columns = kernel_lanes.plan(p, host, threads)
-        by_panels = kernel_lanes.in_panels(p, host)
-        return by_panels, ConvolutionParts(how, p.sizes[0], columns)
+        parts = ConvolutionParts(*kernel_lanes.plan(p, host, threads))
+        return kernel_lanes.in_panels(p, host), parts
     return p, _windows(p, host, threads)
 
 

@@ -11,7 +11,7 @@ from ...loop_ir import (
     Convolution,
 )
 from ..loops import loop
-from ..machine import I64, least
+from ..machine import I64, least, most
 from ..products import GemmPlan, ThreadPart, Values, name_of, tile
 from . import kernel_lanes, padded_strips
 from .conv_calls import ImageCalls, share_of
@@ -87,10 +87,13 @@ class LaneCalls:
         each, area = kernel_lanes.channels(p), p.window.area
         room = kernel_lanes.sums_bytes(p, self.host, part.columns)
         sums = self.calls.moved(part.scratch, how.bytes - room)
+        stop = b.add(part.first, part.count)
         for s in kernel_lanes.kernel_spans(p, self.host):
             wide = s.vectors * tile(self.host, p.dtype).lanes
             runs = list(where.runs(s.vectors))
-            with loop(b, I64(s.first), I64(s.first + s.columns), wide) as m:
+            first = most(b, part.first, I64(s.first))
+            end = least(b, stop, s.first + s.columns)
+            with loop(b, first, end, wide) as m:
                 panel = self.calls.at(p.dtype, x, (m, k))
                 with loop(b, I64(0), I64(p.channels), each) as c:
                     count = least(b, b.sub(I64(p.channels), c), each)
@@ -99,7 +102,7 @@ class LaneCalls:
                     adds = b.icmp_signed(">", c, I64(0))
                     for run in runs:
                         self._sums(p, where, run, (image, kernels, sums), count, adds)
-                kernels = least(b, b.sub(I64(s.first + s.columns), m), wide)
+                kernels = least(b, b.sub(end, m), wide)
                 to = self.calls.at(p.dtype, out, (m, lead))
                 for r in where.results:
                     found = self.calls.at(p.dtype, sums, (r.sums, wide))

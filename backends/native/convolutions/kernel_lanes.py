@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from math import gcd, prod
 
 from eqsat.kernels import packed
@@ -20,6 +21,9 @@ from ..machine import Host
 from ..products import CHAIN, LINE, GemmPlan, Panels, TileSpan, padded, spans, tile
 from . import padded_strips
 from .lanes_code import LanesBlock
+
+NEAR = 1.05
+"""How much more work a thread may have where all kernels read what is prepared once."""
 
 
 def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
@@ -40,22 +44,64 @@ def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
     return of_kernels + tuning.lanes_turned < of_places + gathered
 
 
-def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int]:
-    """How ``p`` is computed, and in how many parts the rows of places are."""
+def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int, int]:
+    """How ``p`` is computed, how many kernels a part has, and in how many parts the
+    rows of places are."""
     size, rows = p.dtype.itemsize, p.window.places[0]
     if padded_strips.are_of_columns(p):
         rows = tiles(p, host)[1]
-    most = padded_strips.parts_of_memory(p, host)
+    least = padded_strips.parts_of_memory(p, host)
     if is_read_as_it_lies(p, host):
-        most = -(-p.channels * prod(p.window.image) * size // host.tuning.image_bytes)
+        least = -(-p.channels * prod(p.window.image) * size // host.tuning.image_bytes)
     units = prod(p.batch)
-    most = padded(most, threads // gcd(units, threads))
+    most = padded(least, threads // gcd(units, threads))
     parts = max(min(most, rows), 1)
+    kernels = p.sizes[0]
+    if units * parts < host.tuning.even_parts * threads:
+        fewer = max(min(least, rows), 1)
+        kernels, parts = _shares(p, host, threads, rows, (fewer, parts))
     image = 0
     if not is_read_as_it_lies(p, host):
         image = p.channels * padded_strips.plane(p, host, parts) * size
     room = padded(image, LINE) + sums_bytes(p, host, parts)
-    return GemmPlan("lanes", "own", room), parts
+    return GemmPlan("lanes", "own", room), kernels, parts
+
+
+def _shares(
+    p: Convolution, host: Host, threads: int, rows: int, parts: tuple[int, int]
+) -> tuple[int, int]:
+    """Kernels of a part, and parts of the ``rows``: as few parts as memory asks for, of
+    some kernels each, or more and of all kernels, as leaves less to the thread with the
+    most. Seven rows are no work for two, but the kernels of 7×7 are many."""
+    few, many = parts
+    m, units = p.sizes[0], prod(p.batch)
+    lanes = tile(host, p.dtype).lanes
+    starts = {
+        first
+        for s in kernel_spans(p, host)
+        for first in range(s.first, s.first + s.columns, s.vectors * lanes)
+    }
+    found = [(m, many)]
+    for each in sorted(starts):  # where a panel of kernels begins, others can
+        if 2 * threads * each >= m and starts.issuperset(range(0, m, each)):
+            found.append((each, few))
+    work = [_longest(units, threads, (m, k), (rows, n)) for k, n in found]
+    best = min(work)
+    return found[0] if work[0] <= NEAR * best else found[work.index(best)]
+
+
+def _longest(
+    units: int, threads: int, kernels: tuple[int, int], rows: tuple[int, int]
+) -> float:
+    """The work of the thread that has the most, as a share of all; of kernels and of
+    rows so many, and the kernels of a part and the parts of rows."""
+    (m, each), (n, parts) = kernels, rows
+    cut = [n * i // parts for i in range(parts + 1)]
+    work = [
+        min(each, m - i) * (b - a) for i in range(0, m, each) for a, b in pairwise(cut)
+    ] * units
+    ends = [len(work) * t // threads for t in range(threads + 1)]
+    return max(sum(work[a:b]) for a, b in pairwise(ends)) / (m * n * units)
 
 
 def sums_bytes(p: Convolution, host: Host, parts: int) -> int:

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from itertools import product as product_of
 from pathlib import Path
 from typing import Any, cast
@@ -429,12 +430,18 @@ IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
     ((1, 64, 60, 14), (32, 64, 3, 3), attributes(padding=(0, 1))),  # parts of images
     ((1, 700, 5, 5), (64, 700, 1, 1), attributes((2, 2))),
     ((1, 200, 1, 30), (40, 200, 1, 3), attributes(padding=(0, 1))),
+    # Threads share the kernels of few places.
+    ((1, 96, 7, 7), (512, 96, 3, 3), attributes(padding=ONE)),
+    ((1, 300, 7, 7), (250, 300, 1, 1), attributes()),
+    ((3, 64, 5, 5), (200, 64, 3, 3), attributes(padding=ONE)),
+    ((1, 128, 3, 3), (390, 64, 3, 3), attributes(padding=ONE, groups=2)),
+    ((1, 64, 9, 9), (257, 64, 3, 3), attributes((2, 2), ONE)),
 ]
 
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("number", range(len(IN_LANES)))
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_kernels_in_lanes(number: int, threads: int, dtype: Any) -> None:
     shape, kernel, attrs = IN_LANES[number]
@@ -479,6 +486,38 @@ def test_what_lies_beside_an_image_is_in_no_sum() -> None:
     (got,) = natively(lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w])
     assert np.isfinite(got[:, :, 2:]).all()
     assert not np.isfinite(got[:, :, :2]).any()
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="fewer registers")
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize(("kernels", "size"), [(512, 3), (1000, 1), (2048, 1)])
+def test_threads_share_kernels_of_few_places(
+    kernels: int, size: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven rows of seven places are no work for two."""
+    found, cut = [], conv_plan.cut
+
+    def noted(*args: Any) -> Any:
+        found.append(cut(*args))
+        return found[-1]
+
+    monkeypatch.setattr(conv_plan, "cut", noted)
+    x, w = draw(0, 1, 512, 7, 7), draw(1, kernels, 512, size, size)
+    attrs = attributes(padding=(size // 2, size // 2))
+
+    def layer(x: Any, w: Any) -> Any:
+        return ops.conv2d(x, w, **attrs)
+
+    (got,) = natively(layer, x, constants=[w], threads=threads)
+    right(got, x, w, **attrs)
+    ((_, parts),) = found
+    assert parts.plan.kind == "lanes"
+    heights = [min(parts.rows, kernels - i) for i in range(0, kernels, parts.rows)]
+    widths = np.diff([7 * j // parts.columns for j in range(parts.columns + 1)])
+    shares = np.outer(heights, widths).ravel()
+    ends = [len(shares) * t // threads for t in range(threads + 1)]
+    most = max(sum(shares[a:b]) for a, b in pairwise(ends))
+    assert most <= 1.13 * 7 * kernels / threads
 
 
 SHARED = [(256, 14, 1024, 1), (512, 13, 1000, 1), (128, 28, 512, 1), (96, 14, 200, 3)]
