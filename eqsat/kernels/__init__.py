@@ -15,7 +15,7 @@ from eqsat.kernels.backend import (
     printer,
     release_memory,
 )
-from eqsat.kernels.buffer_plan import Slot
+from eqsat.kernels.buffer_plan import Slot, bases_of, is_reshaped
 from eqsat.kernels.calibrate import measure_cpu, measured, numpy_calls, seconds
 from eqsat.kernels.clock_model import ClockModel, ExpectedTime, clock_of
 from eqsat.kernels.cost_model import (
@@ -47,7 +47,7 @@ from eqsat.kernels.fusion_state import (
     merged,
     refusal,
 )
-from eqsat.kernels.joins_in_place import LINE, in_place, made_parts, part_starts
+from eqsat.kernels.joins_in_place import LINE, starts_in
 from eqsat.kernels.kernel import Kernel, View, body_over, inner, packed, strides_of_view
 from eqsat.kernels.measured_table import MeasuredTable
 from eqsat.kernels.numpy_calls import between

@@ -128,12 +128,12 @@ def _overwritable(
         readers = [x for x in kernel.inputs if bases.get(x, x) is b]
         if b not in where or last[b] != step or a.type != t.type or len(readers) > 1:
             continue
-        if _is_flat(a, b):
+        if is_reshaped(a, b):
             return a
     return None
 
 
-def _is_flat(view: Term, base: Term) -> bool:
+def is_reshaped(view: Term, base: Term) -> bool:
     """Whether ``view`` is ``base`` or only reshapes of it."""
     while view is not base:
         if view.op is not reshape_op:

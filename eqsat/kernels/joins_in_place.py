@@ -15,7 +15,7 @@ LINE = 64
 kernel writes by itself does."""
 
 
-def part_starts(op: object, attrs: Sequence[Any], types: Sequence[Type]) -> list[int]:
+def _starts(op: object, attrs: Sequence[Any], types: Sequence[Type]) -> list[int]:
     """Where each array starts in the result that joins them (bytes); none where they do
     not lie one behind the other, as along an axis that has others before it."""
     if op is not concatenate_op or any(isinstance(dtype, Weak) for dtype, _ in types):
@@ -29,12 +29,17 @@ def part_starts(op: object, attrs: Sequence[Any], types: Sequence[Type]) -> list
     return starts[:-1]
 
 
+def starts_in(join: Term) -> list[int]:
+    """The same of a term."""
+    return _starts(join.op, join.attrs, [a.type for a in join.args])
+
+
 def in_place(
     op: Op, attrs: Sequence[Any], types: Sequence[Type], made: Sequence[bool]
 ) -> list[bool]:
     """Which parts of a join are computed where they go, of those that a kernel has
     ``made``; none where none is."""
-    starts = part_starts(op, attrs, types)
+    starts = _starts(op, attrs, types)
     found = [is_ and s % LINE == 0 for s, is_ in zip(starts, made, strict=False)]
     return found if any(found) else []
 

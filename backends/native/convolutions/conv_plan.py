@@ -31,10 +31,9 @@ from ..loops import is_map
 from ..machine import COMMON, Host, MemoryRef
 from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile
 from . import few_kernels, few_places, kernel_lanes, large_kernels, padded_strips
+from .shares import evenest, longest
 from .window_code import Stencil
 
-NEAR = 1.05
-"""How much more work a thread may have where columns are gathered once."""
 MOST_STRIDE = 32
 """Steps from place to place up to which code is made for them."""
 
@@ -170,8 +169,7 @@ def _shares(
             whole_tiles = padded(rows, height(rows, shape))
             found.append((columns, whole_tiles if rows < m else m))
     work = [_longest(p, host, threads, whole, *f) for f in found]
-    best = min(work)
-    return found[0] if work[0] <= NEAR * best else found[work.index(best)]
+    return evenest(found, work)
 
 
 def _longest(
@@ -187,8 +185,7 @@ def _longest(
     kernels = [min(rows, m - i) for i in range(0, m, rows)]
     widths = [b - a for a, b in pairwise([*starts, n])]
     units = prod(p.batch) * [(k + gathered) * w for k in kernels for w in widths]
-    cuts = [len(units) * t // threads for t in range(threads + 1)]
-    return max(sum(units[a:b]) for a, b in pairwise(cuts)) / (m * n)
+    return longest(units, threads) / (m * n)
 
 
 def block(p: Convolution, how: GemmPlan) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import gcd, prod
 
 from eqsat.kernels import packed
@@ -21,9 +21,7 @@ from ..machine import Host
 from ..products import CHAIN, LINE, GemmPlan, Panels, TileSpan, padded, spans, tile
 from . import padded_strips
 from .lanes_code import LanesBlock
-
-NEAR = 1.05
-"""How much more work a thread may have where all kernels read what is prepared once."""
+from .shares import evenest, longest
 
 
 def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
@@ -57,7 +55,7 @@ def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int, int]:
     most = padded(least, threads // gcd(units, threads))
     parts = max(min(most, rows), 1)
     kernels = p.sizes[0]
-    if units * parts < host.tuning.even_parts * threads:
+    if 1 < threads and units * parts < host.tuning.even_parts * threads:
         fewer = max(min(least, rows), 1)
         kernels, parts = _shares(p, host, threads, rows, (fewer, parts))
     image = 0
@@ -85,23 +83,13 @@ def _shares(
     for each in sorted(starts):  # where a panel of kernels begins, others can
         if 2 * threads * each >= m and starts.issuperset(range(0, m, each)):
             found.append((each, few))
-    work = [_longest(units, threads, (m, k), (rows, n)) for k, n in found]
-    best = min(work)
-    return found[0] if work[0] <= NEAR * best else found[work.index(best)]
 
+    def work(each: int, parts: int) -> list[int]:
+        cut = pairwise([rows * i // parts for i in range(parts + 1)])
+        heights = [min(each, m - i) for i in range(0, m, each)]
+        return [k * (b - a) for k, (a, b) in product(heights, cut)] * units
 
-def _longest(
-    units: int, threads: int, kernels: tuple[int, int], rows: tuple[int, int]
-) -> float:
-    """The work of the thread that has the most, as a share of all; of kernels and of
-    rows so many, and the kernels of a part and the parts of rows."""
-    (m, each), (n, parts) = kernels, rows
-    cut = [n * i // parts for i in range(parts + 1)]
-    work = [
-        min(each, m - i) * (b - a) for i in range(0, m, each) for a, b in pairwise(cut)
-    ] * units
-    ends = [len(work) * t // threads for t in range(threads + 1)]
-    return max(sum(work[a:b]) for a, b in pairwise(ends)) / (m * n * units)
+    return evenest(found, [longest(work(*f), threads) for f in found])
 
 
 def sums_bytes(p: Convolution, host: Host, parts: int) -> int:

@@ -83,25 +83,21 @@ class VectorMemory:
         size = max(shifts) - low + 1
         width = min(lanes, size)
         kind = memory_type(dtype)
-        of = [(n - low) // width for n in shifts]
-        parts = sorted({*of})
-        reads, inside = [], [0] * lanes
-        for part in parts:
-            first = min(part * width, size - width)  # nothing past the last one is read
+        parts = sorted({(n - low) // width for n in shifts})
+        of = [parts.index((n - low) // width) for n in shifts]
+        # Nothing past the last one is read.
+        starts = [min(part * width, size - width) for part in parts]
+        inside = [n - low - starts[part] for n, part in zip(shifts, of, strict=True)]
+        reads = []
+        for first in starts:
             place = b.gep(start, [I64(first)], source_etype=kind)
             reads.append(b.load(place, typ=widened(kind, width), align=dtype.alignment))
-            for i, n in enumerate(shifts):
-                if of[i] == part:
-                    inside[i] = n - low - first
-        found = reads[0]
-        for count, part in enumerate(parts):
-            if count == 0 and len(parts) > 1:
-                continue  # picked from together with the next one
-            mask = [
-                (lanes if count else 0) + j if p == part else (j if count < 2 else i)
-                for i, (j, p) in enumerate(zip(inside, of, strict=True))
-            ]
-            found = shuffled(b, found, reads[count], mask)
+        picks = [*zip(inside, of, strict=True)]
+        mask = [lanes + j if part == 1 else j for j, part in picks]
+        found = shuffled(b, reads[0], reads[min(1, len(reads) - 1)], mask)
+        for k, read in enumerate(reads[2:], 2):
+            mask = [lanes + j if part == k else i for i, (j, part) in enumerate(picks)]
+            found = shuffled(b, found, read, mask)
         return from_memory(b, found, dtype, self.code.host)
 
     def gather(self, s: Gather, by: ir.Value, strand: Strand) -> ir.Value:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, View, packed
+from eqsat.kernels import Kernel, Program, Slot, View, bases_of, packed
 from eqsat.ops import reshape_op
 from eqsat.terms import Op, Term
 from eqsat.trace import is_immutable
@@ -22,7 +22,7 @@ from ...loop_ir import (
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh
-from .memory_turns import NeededMemory, in_turns
+from .memory_turns import in_turns
 from .placed_parts import Placed, placed_parts
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class Places:
         """A byte that is 1 after a call that must not give what it computed."""
         self.parts: Placed = {}
         """Results that are computed where a join wants them."""
+        self.joins: set[Term] = set()
+        """What joins these."""
         self._slots()
 
     def constant(self, value: Array, term: Term | None = None) -> Place:
@@ -161,7 +163,7 @@ class Places:
         plan = self.program.plan
         self.copied = set(self.program.copies)
         owners: dict[int, int] = {}
-        bases = {s.term: s.base for s in self.program.steps if isinstance(s, View)}
+        bases = bases_of(self.program.steps)
         for i, root in enumerate(self.program.roots):
             if i in self.copied:
                 continue
@@ -172,6 +174,7 @@ class Places:
                 continue
             owners[plan.slot_of[bases.get(root, root)]] = self.first_output + i
         self.parts = placed_parts(self.program, {*owners})
+        self.joins = {join for join, _ in self.parts.values()}
         memory = {n: MemoryRef(owner) for n, owner in owners.items()}
         home: dict[Term, MemoryRef] = {}
         for turn in in_turns([*self._held(memory)]):
@@ -197,7 +200,7 @@ class Places:
             start += more
         return term, start
 
-    def _held(self, elsewhere: Collection[int]) -> Iterator[NeededMemory]:
+    def _held(self, elsewhere: Collection[int]) -> Iterator[Slot]:
         """What has scratch memory, and when: slots but those that are ``elsewhere``,
         and joins with the parts that lie in them."""
         plan, steps = self.program.plan, self.program.steps
@@ -215,12 +218,12 @@ class Places:
             every = (join, *joins[join])
             first = min(made[t] for t in every)
             last = max(plan.last_use.get(t, made[t]) for t in every)
-            yield NeededMemory((join,), join.nbytes, first, last)
+            yield Slot((join,), join.nbytes, first, last)
         gone = {*moved, *self.parts}
         for n, slot in enumerate(plan.slots):
             values = tuple(v for v in slot.values if v not in gone)
             if values and n not in elsewhere:
-                yield NeededMemory(values, slot.nbytes, slot.first, slot.last)
+                yield Slot(values, slot.nbytes, slot.first, slot.last)
 
 
 def view_layout(term: Term, source: Layout) -> Layout:

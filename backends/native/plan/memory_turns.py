@@ -10,21 +10,11 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.terms import Term
+from eqsat.kernels import Slot
 
 MOST_TRIED = 128
 """Parts of memory that are tried for a value, those of the nearest sizes: of thousands
 of values that are all needed at once, each would try every other one's."""
-
-
-@dataclass(frozen=True)
-class NeededMemory:
-    """Memory for ``values``, from step ``first`` to step ``last``."""
-
-    values: tuple[Term, ...]
-    nbytes: int
-    first: int
-    last: int
 
 
 @dataclass
@@ -32,9 +22,9 @@ class _Turn:
     """What takes turns in one part of memory: the steps from and to which, in order."""
 
     steps: list[tuple[int, int]] = field(default_factory=list)
-    held: list[NeededMemory] = field(default_factory=list)
+    held: list[Slot] = field(default_factory=list)
 
-    def takes(self, h: NeededMemory) -> bool:
+    def takes(self, h: Slot) -> bool:
         """Add ``h`` if all others are needed at other times."""
         at = bisect_left(self.steps, (h.first, h.last))
         if at and self.steps[at - 1][1] >= h.first:
@@ -46,7 +36,7 @@ class _Turn:
         return True
 
 
-def in_turns(held: Sequence[NeededMemory]) -> Iterator[list[NeededMemory]]:
+def in_turns(held: Sequence[Slot]) -> Iterator[list[Slot]]:
     """What takes turns in one part of memory each: the largest first, each where it
     fits."""
     turns: list[_Turn] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eqsat.kernels import LINE, Kernel, Program, View, part_starts
-from eqsat.ops import concatenate_op, reshape_op
+from eqsat.kernels import LINE, Kernel, Program, bases_of, is_reshaped, starts_in
+from eqsat.ops import concatenate_op
 from eqsat.terms import Term
 
 Placed = dict[Term, tuple[Term, int]]
@@ -15,33 +15,21 @@ def placed_parts(program: Program, owners: set[int]) -> Placed:
     ``owners`` are returned, and lie elsewhere."""
     found: Placed = {}
     plan = program.plan
-    bases = {s.term: s.base for s in program.steps if isinstance(s, View)}
+    bases = bases_of(program.steps)
     steps = [s for s in program.steps if isinstance(s, Kernel)]
     made = {r for k in steps for r in k.results}
     returned = {bases.get(r, r) for r in program.roots}
     for k in reversed(steps):  # a join that is a part of a later one goes there
         term = k.term
-        if k.op is not concatenate_op or "numpy" in k.op.lowerings:
+        if k.op is not concatenate_op:
             continue
         slot = plan.slot_of[term]
         if slot in owners and plan.slots[slot].values != (term,):
             continue  # what is returned lies there, and others before it
-        types = [a.type for a in term.args]
-        starts = part_starts(k.op, term.attrs, types)
-        for a, start in zip(term.args, starts, strict=False):
-            part = _whole(a, bases)
+        for a, start in zip(term.args, starts_in(term), strict=False):
+            part = bases.get(a, a)
             if part not in made or part in found or part in returned:
                 continue
-            if start % LINE == 0 and part.nbytes:
+            if start % LINE == 0 and part.nbytes and is_reshaped(a, part):
                 found[part] = term, start
     return found
-
-
-def _whole(term: Term, bases: dict[Term, Term]) -> Term | None:
-    """What ``term`` is, or only a reshape of."""
-    base = bases.get(term, term)
-    while term is not base:
-        if term.op is not reshape_op:
-            return None
-        term = term.args[0]
-    return base

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eqsat.kernels import Kernel, Program, decided, packed, part_starts
+from eqsat.kernels import Kernel, Program, decided, packed, starts_in
 from eqsat.terms import HALF, SCALAR, Term
 
 from ...loop_ir import (
@@ -243,12 +243,11 @@ class Layered(Grouping):
         """The parts of a join that no kernel has written in its result, and where they
         go; None where kernels have written none."""
         places = self.places
-        if join not in {j for j, _ in places.parts.values()}:
+        if join not in places.joins:
             return None
         places.settle([a for a in join.args if a in places.deferred])
         home = places.of[join].memory
-        starts = part_starts(join.op, join.attrs, [a.type for a in join.args])
-        outs = (MemoryRef(home.buffer, home.byte + start) for start in starts)
+        outs = (MemoryRef(home.buffer, home.byte + at) for at in starts_in(join))
         return [
             (a, out)
             for a, out in zip(join.args, outs, strict=True)

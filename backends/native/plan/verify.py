@@ -13,7 +13,7 @@ from itertools import chain, pairwise, zip_longest
 from math import inf
 from typing import cast
 
-from eqsat.kernels import Kernel, View, part_starts
+from eqsat.kernels import Kernel, bases_of, starts_in
 from eqsat.support import Broken, cached_property, refuse
 from eqsat.terms import SCALAR, Term
 
@@ -176,7 +176,7 @@ def _constants(layered: Layered) -> Iterator[Broken]:
 def _held(layered: Layered) -> Iterator[Broken]:
     """What a kernel reads still lies in its place: nothing has been written over it."""
     places, program = layered.places, layered.places.program
-    base = {s.term: s.base for s in program.steps if isinstance(s, View)}
+    base = bases_of(program.steps)
     made: set[Term] = set()
     holds: dict[MemoryRef, Term] = {}
     rule = "what it reads still lies in its place"
@@ -260,8 +260,7 @@ def _copies(
             return  # NumPy joins all
         made = [m for s in g.steps for m in _touched(s)[1]]
         written.update(m.byte for m in made if m.buffer == home.buffer)
-    starts = part_starts(join.op, join.attrs, [a.type for a in join.args])
-    for a, start in zip(join.args, starts, strict=True):
+    for a, start in zip(join.args, starts_in(join), strict=True):
         if a.size and home.byte + start not in written:
             yield Broken(name, "each part is written", start, sorted(written))
 
@@ -355,8 +354,9 @@ def _own(blocks: Blocks) -> Iterator[Broken]:
 def _groups(blocks: Blocks) -> Iterator[Iterator[Broken]]:
     layered = blocks.layered
     private = [m for g in layered.parts if isinstance(g, Group) for m, _ in g.private]
+    base = bases_of(layered.places.program.steps)
     for name, kernel, parts in _parts(layered):
-        of = [] if kernel is None else _parts_of_joins(kernel, layered.places)
+        of = [] if kernel is None else _parts_of_joins(kernel, layered.places, base)
         for part in parts:
             if not isinstance(part, Group):
                 continue
@@ -366,18 +366,18 @@ def _groups(blocks: Blocks) -> Iterator[Iterator[Broken]]:
                 yield _step(step, blocks, f"{name}, step {i}", of)
 
 
-def _parts_of_joins(kernel: Kernel, places: Places) -> list[Part]:
+def _parts_of_joins(
+    kernel: Kernel, places: Places, base: Mapping[Term, Term]
+) -> list[Part]:
     """The memory of what a kernel reads and writes that lies in a join."""
-    base = {s.term: s.base for s in places.program.steps if isinstance(s, View)}
     found: list[Part] = []
     for t in (*(base.get(a, a) for a in kernel.inputs), *kernel.results):
         if t in places.parts:
             m = places.of[t].memory
             found.append((m.buffer, m.byte, m.byte + t.nbytes))
-    if kernel.term in {join for join, _ in places.parts.values()}:
-        home, args = places.of[kernel.term].memory, kernel.term.args
-        starts = part_starts(kernel.op, kernel.term.attrs, [a.type for a in args])
-        for a, start in zip(args, starts, strict=True):
+    if kernel.term in places.joins:
+        home = places.of[kernel.term].memory
+        for a, start in zip(kernel.term.args, starts_in(kernel.term), strict=True):
             at = home.byte + start
             found.append((home.buffer, at, at + a.nbytes))
     elif found:
