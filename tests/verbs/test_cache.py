@@ -37,8 +37,9 @@ def only(folder: Path) -> Path:
     return path
 
 
-def python(code: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+def python(code: str, *args: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
 def test_what_is_kept_is_found() -> None:
@@ -400,21 +401,24 @@ def test_what_dead_writers_left_is_removed(folder: Path) -> None:
 
 
 _WRITER = """
+import sys
 from eqsat.support import disk_cache as cache
 for i in range(10**6):
-    cache.put(cache.key("kind", str(i % 50)), str(i % 50).encode() * 100_000)
+    cache.put(sys.argv[1 + i % 50], str(i % 50).encode() * 100_000)
 """
 
 
 def test_a_killed_writer_leaves_whole_entries(folder: Path) -> None:
+    # Its names, not the writer's: they follow from the sources, which may be edited.
+    names = [disk_cache.key("kind", str(i)) for i in range(50)]
     for _ in range(3):
-        writer = python(_WRITER)
+        writer = python(_WRITER, *names)
         until(lambda: folder.exists() and len(list(folder.iterdir())) > 5, 0.01)
         assert writer.poll() is None
         time.sleep(0.05)
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
-        found = [disk_cache.get(disk_cache.key("kind", str(i))) for i in range(50)]
+        found = [disk_cache.get(name) for name in names]
         whole = [f for i, f in enumerate(found) if f == str(i).encode() * 100_000]
         assert len(whole) > 5
         assert all(f is None for f in found if f not in whole)
