@@ -138,6 +138,9 @@ class Convolution(Contraction):
     window: Window
     turned: bool = False
     """Whether what is under the kernels are rows of a product, and kernels columns."""
+    is_finite: bool = False
+    """Whether kernels are known to be finite, so that zeros around images add nothing.
+    """
 
     @property
     def channels(self) -> int:

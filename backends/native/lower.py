@@ -128,6 +128,8 @@ class CompiledProgram:
         self.places = Places(self.program, self.layouts, self.deferred)
         for table in found.arrays:
             self.places.constant(table)
+        if not all(map(self.places.is_finite, found.finite)):
+            return False
         for number, panels in program_record.panels_of(found.packed):
             self.places.panels(number, panels)
         self.places.forget(found.unread)
@@ -253,6 +255,7 @@ class CompiledProgram:
             code.functions,
             self._unread,
             self.deferred,
+            tuple(sorted(self.places.finite)),
         )
         program_record.keep(name, made)
 

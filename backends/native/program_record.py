@@ -1,7 +1,8 @@
 """Programs of machine code on disk: object code, and the little that running it takes.
 
 What the code does follows from the program, the layouts of its inputs, the machine, and
-the number of threads; the values of its constants do not count.
+the number of threads; the values of its constants do not count, but that some are
+finite: of others, the program is made anew.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Record:
     """Pointers of constants that are read in panels only."""
     deferred: tuple[int, ...] = ()
     """Folded terms that products compute, by their positions."""
+    finite: tuple[int, ...] = ()
+    """Pointers of constants that the code takes to be finite."""
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:

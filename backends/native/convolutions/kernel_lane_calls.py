@@ -17,6 +17,9 @@ from . import kernel_lanes, padded_strips
 from .conv_calls import ImageCalls, share_of
 from .lanes_code import LanesBlock
 
+_ENDLESS = 1 << 40
+"""Rows of an image where zeros above and below it count."""
+
 
 @dataclass(frozen=True)
 class TileRun:
@@ -25,6 +28,8 @@ class TileRun:
     block: LanesBlock
     image: ir.Value
     """The element of an image that is under the first place (elements)."""
+    row: ir.Value
+    """The row of an image that this is, counted from the first that is no zeros."""
     place: ir.Value
     """Where its sums lie, in places."""
     rows: ir.Value
@@ -125,7 +130,9 @@ class LaneCalls:
         x = self.calls.at(p.dtype, image, (run.image, 1))
         to = self.calls.at(p.dtype, sums, (run.place, wide))
         apart = where.plane, w.dilation[0] * where.down, w.stride[0] * where.down
-        args = [x, *apart, kernels, channels, to, where.across * wide]
+        inside = (run.row, w.image[0]) if p.is_finite else (0, _ENDLESS)
+        inside = *inside, w.stride[0], w.dilation[0]
+        args = [x, *apart, *inside, kernels, channels, to, where.across * wide]
         name = name_of("lanes", p.dtype, run.block)
         self.calls.call(name, [*args, run.rows, run.tiles, adds])
 
@@ -153,8 +160,10 @@ class LaneCalls:
                 for code, first, last in spans:
                     at = b.mul(first, I64(w.stride[0] * down))
                     at = b.add(at, I64(done * w.stride[1]))
+                    row = b.mul(b.add(low, first), I64(w.stride[0]))
+                    row = b.sub(row, I64(w.padding[0]))
                     to = b.add(b.mul(first, I64(across)), I64(done))
-                    yield TileRun(code, at, to, b.sub(last, first), I64(tiles))
+                    yield TileRun(code, at, row, to, b.sub(last, first), I64(tiles))
                 done += tiles * block.across
 
         first, count = (b.mul(n, I64(across)) for n in (low, rows))
@@ -181,13 +190,14 @@ class LaneCalls:
         plane, down = p.at[1].strides[-2:]
 
         def runs(vectors: int) -> Iterator[TileRun]:
-            code = LanesBlock(1, wide, vectors, w.kernel, step, w.dilation[1])
+            columns = 0, LanesBlock.reach(wide, w.kernel[1], step, w.dilation[1])
+            code = LanesBlock(1, wide, vectors, w.kernel, step, w.dilation[1], columns)
             first, zero = b.mul(low, I64(wide * step)), I64(0)
-            yield TileRun(code, first, zero, I64(1), whole)
+            yield TileRun(code, first, zero, zero, I64(1), whole)
             if left:
                 some = b.sub(high, end)
                 place = b.mul(whole, I64(wide))
-                yield TileRun(code, I64((n - wide) * step), place, I64(1), some)
+                yield TileRun(code, I64((n - wide) * step), zero, place, I64(1), some)
 
         first, count = (b.mul(i, I64(wide)) for i in (low, whole))
         results = [PlacedSums(I64(0), first, count)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from math import gcd, prod
 
 from eqsat.kernels import packed
@@ -22,6 +22,10 @@ from ..products import CHAIN, LINE, GemmPlan, Panels, TileSpan, padded, spans, t
 from . import padded_strips
 from .lanes_code import LanesBlock
 from .shares import evenest, longest
+
+FEW_TILES = 2
+"""Tiles of a row of places up to which the code of each leaves out the zeros beside the
+image. Where there are more, most have none, and code takes long to make."""
 
 
 def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
@@ -38,7 +42,7 @@ def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
         return False
     of_places = k / lanes * padded(n, lanes) / n
     gathered = 0.0 if lying else tuning.lanes_gathered[w.stride[1] > 1] * k / m
-    of_kernels = k / lanes * padded(m, lanes) / m
+    of_kernels = inside(p, host) * k / lanes * padded(m, lanes) / m
     return of_kernels + tuning.lanes_turned < of_places + gathered
 
 
@@ -101,6 +105,26 @@ def sums_bytes(p: Convolution, host: Host, parts: int) -> int:
     return padded(-(-rows // parts) * each * wide * p.dtype.itemsize, LINE)
 
 
+def inside(p: Convolution, host: Host) -> float:
+    """The share of the elements under the kernels that are multiplied, where zeros
+    around images are left out."""
+    if not p.is_finite:
+        return 1.0
+    w, share = p.window, 1.0
+    tiles = -(-w.places[1] // lanes_across(host, tile(host, p.dtype).vectors))
+    of_axis = zip(
+        w.image, w.kernel, w.places, w.stride, w.padding, w.dilation, strict=True
+    )
+    for axis, (size, taps, places, step, before, apart) in enumerate(of_axis):
+        if axis == 0 or tiles <= FEW_TILES:
+            starts = range(-before, taps * apart - before, apart)  # of the first place
+            ends = [min(-(-(size - at) // step), places) for at in starts]
+            firsts = [max(-(at // step), 0) for at in starts]
+            some = zip(firsts, ends, strict=True)
+            share *= sum(max(end - first, 0) for first, end in some) / (places * taps)
+    return share
+
+
 def is_read_as_it_lies(p: Convolution, host: Host) -> bool:
     """Whether kernels touch nothing beside an image, whose channels lie in different
     sets of a cache."""
@@ -148,20 +172,42 @@ def channels(p: Convolution) -> int:
 # -- places ----------------------------------------------------------------------------
 
 
+def lanes_across(host: Host, vectors: int) -> int:
+    """Most places of a tile, beside so many vectors of kernels."""
+    return min(host.tuning.lanes_sums // vectors, host.tuning.lanes_places)
+
+
 def blocks(
     p: Convolution, host: Host, vectors: int
 ) -> Iterator[tuple[LanesBlock, int]]:
     """Tiles of a row of places, beside so many vectors of kernels, and how many of each
     follow each other: as even as can be."""
     w, across = p.window, p.window.places[1]
-    most = min(host.tuning.lanes_sums // vectors, host.tuning.lanes_places)
+    most = lanes_across(host, vectors)
     count = -(-across // most)
     width, more = divmod(across, count)
     rows = max(most // across, 1)
     step, apart = w.stride[1], w.dilation[1]
+
+    def block(wide: int, done: int = 0, is_finite: bool = False) -> LanesBlock:
+        reach = LanesBlock.reach(wide, w.kernel[1], step, apart)
+        left = w.padding[1] - done * step
+        inside = (
+            (max(left, 0), min(left + w.image[1], reach)) if is_finite else (0, reach)
+        )
+        return LanesBlock(rows, wide, vectors, w.kernel, step, apart, inside)
+
+    if p.is_finite and count <= FEW_TILES:
+        done, found = 0, []
+        for i in range(count):
+            wide = width + (i < more)
+            found.append(block(wide, done, True))
+            done += wide
+        yield from ((of, len([*same])) for of, same in groupby(found))
+        return
     for wide, tiles in ((width + 1, more), (width, count - more)):
         if tiles:
-            yield LanesBlock(rows, wide, vectors, w.kernel, step, apart), tiles
+            yield block(wide), tiles
 
 
 def tiles(p: Convolution, host: Host) -> tuple[int, int]:

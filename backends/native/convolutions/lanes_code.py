@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ..loops import PTR, loop
-from ..machine import I64, least, splat
+from ..machine import I64, least, most, splat
 from ..math import I32, declared
 from .window_code import Block, Windows
 
 
 @dataclass(frozen=True)
 class LanesBlock(Block):
-    """What the code of such sums depends on; the pair is of h and w."""
+    """What the code of such sums depends on; the kernel is of h and w."""
 
     rows: int
     """Of places."""
@@ -27,6 +27,14 @@ class LanesBlock(Block):
     """From place to place, in elements of an image."""
     apart: int
     """From element to element of a kernel's row."""
+    inside: tuple[int, int]
+    """Columns under the places of which the image has some: from which to which. The
+    others are zeros."""
+
+    @classmethod
+    def reach(cls, across: int, kernel: int, step: int, apart: int) -> int:
+        """Columns under so many places."""
+        return (across - 1) * step + (kernel - 1) * apart + 1
 
 
 class Lanes(Windows):
@@ -37,12 +45,18 @@ class Lanes(Windows):
         ``out``, for ``rows`` of so many ``tiles``. Channels of ``x`` are ``xc`` apart,
         rows of kernels ``xi``, of places ``xr``; rows of ``out`` ``os``.
 
+        The image under them has ``height`` rows, of which row ``first`` is under the
+        first of a kernel at the first place, ``sh`` and ``dh`` rows from there others.
+        What lies above and below it is left out, and columns beside it: a tenth of a
+        kernel of 3×3 at 14×14 places, a fifth at 7×7.
+
         The first tiles ask for the kernels that lie behind these, a vector a turn: they
         are read next, and may be far away."""
-        x, xc, xi, xr, w, channels, out, os, rows, tiles, adds = self.function.args
-        b, wide = self.b, of.vectors * self.lanes
+        x, xc, xi, xr, *rest, out, os, rows, tiles, adds = self.function.args
+        first, height, sh, dh, w, channels = rest
+        b, wide, high = self.b, of.vectors * self.lanes, of.kernel[0]
         count = of.rows * of.across * of.vectors
-        taps = self.times(channels, of.kernel[0] * of.kernel[1])
+        taps = self.times(channels, high * of.kernel[1])
         with loop(b, I64(0), rows, of.rows) as r, loop(b, I64(0), tiles, 1) as t:
             top = self.at(x, b.mul(r, xr), self.times(t, of.across * of.step))
             to = self.at(out, b.mul(r, os), self.times(t, of.across * wide))
@@ -50,15 +64,48 @@ class Lanes(Windows):
             vector = b.add(least(b, number, I64(of.vectors - 1)), I64(of.vectors))
             ask = self.at(w, b.mul(vector, self.times(taps, self.lanes)))
             state = [self.zero] * count + [w, ask]
+            if high > 1:
+                above = b.add(first, b.mul(r, sh))
+                low, end = self._inside(of, above, height, sh, dh)
+                left_out = self.times(b.sub(b.add(low, I64(high)), end), of.kernel[1])
+                state[-2:] = self._past(of, state, self.times(low, of.kernel[1]))
             with self.carried(I64(0), channels, 1, state) as c:
                 plane = self.at(top, b.mul(c, xc))
-                if of.kernel[0] == 1:
+                if high == 1:
                     self._line(of, plane, xr, state)
                 else:
-                    with self.carried(I64(0), I64(of.kernel[0]), 1, state) as i:
+                    with self.carried(low, end, 1, state) as i:
                         self._line(of, self.at(plane, b.mul(i, xi)), xr, state)
+                    state[-2:] = self._past(of, state, left_out)
             self._put(of, to, os, state[:count], adds)
         b.ret_void()
+
+    def _inside(
+        self,
+        of: LanesBlock,
+        above: ir.Value,
+        height: ir.Value,
+        sh: ir.Value,
+        dh: ir.Value,
+    ) -> tuple[ir.Value, ir.Value]:
+        """From which to which row of the kernels there is an image under some row of
+        the places of a tile, the first of which is at row ``above``; at least one."""
+        b, high = self.b, of.kernel[0]
+        last = b.add(above, self.times(sh, of.rows - 1))
+        more = b.sub(dh, I64(1))
+        low = most(b, b.sdiv(b.sub(more, last), dh), I64(0))
+        low = least(b, low, I64(high - 1))
+        end = b.sdiv(b.add(b.sub(height, above), more), dh)
+        return low, most(b, least(b, end, I64(high)), b.add(low, I64(1)))
+
+    def _past(
+        self, of: LanesBlock, state: list[ir.Value], taps: ir.Value
+    ) -> list[ir.Value]:
+        """The weights and what is asked for, so many taps on."""
+        return [
+            self.at(state[-2], self.times(taps, of.vectors * self.lanes)),
+            self.at(state[-1], self.times(taps, self.lanes)),
+        ]
 
     def _line(
         self, of: LanesBlock, line: ir.Value, xr: ir.Value, state: list[ir.Value]
@@ -77,7 +124,11 @@ class Lanes(Windows):
             n = 0
             for place in lines:
                 for s in range(of.across):
-                    at = self.at(place, s * of.step + j * of.apart)
+                    column = s * of.step + j * of.apart
+                    if not of.inside[0] <= column < of.inside[1]:
+                        n += of.vectors
+                        continue
+                    at = self.at(place, column)
                     one = splat(self.b, self.b.load(at, typ=self.kind), self.lanes)
                     for v in range(of.vectors):
                         state[n] = self.times_plus(one, y[v], state[n])

@@ -78,9 +78,8 @@ def of_images(p: Convolution, each: int) -> ImageBlocks:
         Layout((each * at.strides[0], *at.strides[1:]), at.offset) for at in moved
     )
     batch, at = (-(-images // each), groups), (x, read, made)
-    return ImageBlocks(
-        *(p.x, p.y, p.out, p.dtype, p.sizes, batch, at, p.window, True), images, each
-    )
+    of = p.x, p.y, p.out, p.dtype, p.sizes, batch, at, p.window
+    return ImageBlocks(*of, turned=True, images=images, each=each)
 
 
 def stretch(p: ImageBlocks, host: Host) -> ImageBatch:

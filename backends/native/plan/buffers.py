@@ -71,6 +71,9 @@ class Places:
         self.constants: list[Array] = []
         self.packed: list[tuple[int, Panels]] = []
         """The last constants: others, by their pointers, in panels."""
+        self.finite: set[int] = set()
+        """Pointers of constants that the code takes to be finite."""
+        self._finite: dict[int, bool] = {}
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -125,6 +128,17 @@ class Places:
         out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
         panels.fill(out, source)
         return self.constant(out)
+
+    def is_finite(self, number: int) -> bool:
+        """Whether all numbers of the floating constant with this pointer are finite:
+        their sum is. False where it overflows."""
+        if number not in self._finite:
+            array = self.constants[number - self.first_constant]
+            dtype = np.promote_types(array.dtype, np.float32)
+            with np.errstate(all="ignore"):
+                total = np.add.reduce(array, axis=None, dtype=dtype)
+            self._finite[number] = bool(np.isfinite(total))
+        return self._finite[number]
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Give up the memory of constants that nothing reads, and bring the elements

@@ -190,8 +190,15 @@ class Grouping:
         first, *rest = steps
         x, *others = first.memory
         is_constant = x.buffer >= self.places.first_constant
+        is_finite = is_constant and any(p.window.padding)
+        if is_finite and self.places.is_finite(x.buffer):
+            p = replace(p, is_finite=True)
         of, cut = conv_plan.cut(p, self.host, self.threads, is_constant)
-        if cut.plan.kind == "lanes":
+        if cut.plan.kind != "lanes":
+            of = replace(of, is_finite=False)
+        else:
+            if of.is_finite:
+                self.places.finite.add(x.buffer)
             x = self._in_panels(x, kernel_lanes.panels(p, self.host))
             first = replace(first, memory=(x, *others))
         after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]

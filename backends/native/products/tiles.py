@@ -104,19 +104,19 @@ class Panels:
         if self.pairs:
             array = array.view(np.uint16)
         given = self._shown(array).reshape(-1, k, n)
-        out[:] = 0
         out = out.reshape(len(given), -1)
+        each = 2 if self.pairs else 1
         for s in spans(n, Tile(1, self.vectors, self.lanes)):
             wide = s.vectors * self.lanes
             tiles = -(-s.columns // wide)
             start = k * s.first
             to = out[:, start : start + tiles * k * wide]
-            each = 2 if self.pairs else 1
             to = to.reshape(len(given), tiles, k // each, wide, each)
             for j in range(tiles):
                 low = s.first + j * wide
                 part = given[:, :, low : min(low + wide, n)]
                 part = part.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
+                to[:, j, :, part.shape[2] :] = 0
                 to[:, j, :, : part.shape[2]] = part
 
     def _shown(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -436,6 +436,16 @@ IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
     ((3, 64, 5, 5), (200, 64, 3, 3), attributes(padding=ONE)),
     ((1, 128, 3, 3), (390, 64, 3, 3), attributes(padding=ONE, groups=2)),
     ((1, 64, 9, 9), (257, 64, 3, 3), attributes((2, 2), ONE)),
+    # Taps beside images are left out: of one tile of a row, two, and several rows.
+    ((1, 32, 13, 14), (64, 32, 3, 3), attributes(padding=ONE)),
+    ((2, 32, 14, 14), (64, 32, 5, 5), attributes(padding=(2, 2))),
+    ((1, 32, 11, 7), (48, 32, 3, 3), attributes((2, 1), (3, 2))),
+    ((1, 32, 9, 5), (32, 32, 3, 3), attributes(padding=(4, 2), dilation=(2, 2))),
+    ((1, 32, 2, 2), (32, 32, 3, 3), attributes(padding=(4, 3), dilation=(3, 2))),
+    ((1, 32, 1, 1), (64, 32, 3, 3), attributes(padding=ONE)),
+    ((1, 40, 6, 3), (64, 40, 2, 2), attributes(padding=(3, 3))),
+    ((1, 32, 7, 20), (64, 32, 4, 1), attributes((3, 1), (2, 0))),
+    ((1, 32, 7, 9), (64, 32, 1, 1), attributes(padding=(2, 1))),
 ]
 
 
@@ -486,6 +496,33 @@ def test_what_lies_beside_an_image_is_in_no_sum() -> None:
     (got,) = natively(lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w])
     assert np.isfinite(got[:, :, 2:]).all()
     assert not np.isfinite(got[:, :, :2]).any()
+
+
+@pytest.mark.parametrize("size", [4, 7, 14, 28])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_what_lies_beside_an_image_counts_where_kernels_are_not_finite(
+    size: int, odd: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Infinity times a zero around the image is NaN; the code for finite kernels, from
+    disk, is not used."""
+    monkeypatch.setenv("EQSAT_CACHE", "1")
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    x, w = draw(0, 1, 32, size, size), draw(1, 64, 32, 3, 3)
+    x[x == 0] = 1
+    wrong = w.copy()
+    wrong[0, 3, 0, 0] = wrong[1, 3, 2, 1] = wrong[2, 5, 1, 2] = odd
+
+    def result(w: Array) -> Array:
+        program = program_of(
+            lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w]
+        )
+        return CompiledProgram(program, [_layout(x)], host(), 2).run([x])[0]
+
+    for kernels in (w, wrong, w, wrong):
+        got, want = result(kernels), exact(x, kernels, F64, padding=ONE)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+        right(got[:, 3:], x, w[3:], **attributes(padding=ONE))
 
 
 @pytest.mark.skipif(host().vector_bits < 512, reason="fewer registers")
