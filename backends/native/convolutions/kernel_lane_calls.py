@@ -152,11 +152,13 @@ class LaneCalls:
 
         def runs(vectors: int) -> Iterator[TileRun]:
             done = 0
-            for block, tiles in kernel_lanes.blocks(p, self.host, vectors):
-                whole = b.mul(b.sdiv(rows, I64(block.rows)), I64(block.rows))
-                spans = [(block, I64(0), whole)]
-                if block.rows > 1:
-                    spans.append((replace(block, rows=1), whole, rows))
+            blocks = kernel_lanes.blocks(p, self.host, vectors, part.columns)
+            for block, tiles in blocks:
+                spans = [(block, I64(0), rows)]
+                if not kernel_lanes.are_whole(p, part.columns, block):
+                    whole = b.mul(b.sdiv(rows, I64(block.rows)), I64(block.rows))
+                    single = replace(block, rows=1)
+                    spans = [(block, I64(0), whole), (single, whole, rows)]
                 for code, first, last in spans:
                     at = b.mul(first, I64(w.stride[0] * down))
                     at = b.add(at, I64(done * w.stride[1]))

@@ -178,15 +178,17 @@ def lanes_across(host: Host, vectors: int) -> int:
 
 
 def blocks(
-    p: Convolution, host: Host, vectors: int
+    p: Convolution, host: Host, vectors: int, parts: int
 ) -> Iterator[tuple[LanesBlock, int]]:
-    """Tiles of a row of places, beside so many vectors of kernels, and how many of each
-    follow each other: as even as can be."""
+    """Tiles of a row of places, or several of narrow ones, beside so many vectors of
+    kernels, and how many of each follow each other: as even as can be. The rows are in
+    so many ``parts``."""
     w, across = p.window, p.window.places[1]
     most = lanes_across(host, vectors)
     count = -(-across // most)
     width, more = divmod(across, count)
-    rows = max(most // across, 1)
+    longest = -(-w.places[0] // parts)
+    rows = -(-longest // -(-longest // max(most // across, 1)))
     step, apart = w.stride[1], w.dilation[1]
 
     def block(wide: int, done: int = 0, is_finite: bool = False) -> LanesBlock:
@@ -208,6 +210,11 @@ def blocks(
     for wide, tiles in ((width + 1, more), (width, count - more)):
         if tiles:
             yield block(wide), tiles
+
+
+def are_whole(p: Convolution, parts: int, block: LanesBlock) -> bool:
+    """Whether tiles have all rows of each of so many ``parts``."""
+    return block.rows == 1 or p.window.places[0] % (parts * block.rows) == 0
 
 
 def tiles(p: Convolution, host: Host) -> tuple[int, int]:
