@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 from math import prod
 from typing import Any, cast
 
@@ -23,6 +24,14 @@ from eqsat.terms import HALF, Op, Shape, Term, Weak
 from ..loop_ir import Layout, Operand
 from .roots import Root
 from .values import computed_dtype
+
+
+def source_of(term: Term) -> Term:
+    """What ``term`` is a view of."""
+    while term.op in VIEWS:
+        term = term.args[0]
+    return term
+
 
 Fill = Callable[[Term, Shape, Term], Term]
 """``fill(value, shape, like)``: one number in a shape, of the dtype of ``like``."""
@@ -209,11 +218,116 @@ def by_parts(
         whole = {t for t in within if users[t] > within[t]}
         if _boxes_of(within, joined.shape) * len(chain) > MOST_WORK:
             whole |= set(within)
-        cuts = [_Cut(chain, known, part, at, joined, fill, whole) for part, at in parts]
-        found = [_placed(root, cut.of(root.term), cut.start) for cut in cuts]
-        # What large ones need in memory is there for small ones.
-        return sorted(found, key=lambda r: -r.term.size)
+        cuts = [
+            _Cut(chain, known, (at, part.shape), {joined: part}, fill, whole)
+            for part, at in parts
+        ]
+        return _boxed(root, cuts)
     return []
+
+
+def _boxed(root: Root, cuts: Iterable[_Cut]) -> list[Root]:
+    found = [_placed(root, cut.of(root.term), cut.start) for cut in cuts]
+    # What large ones need in memory is there for small ones.
+    return sorted(found, key=lambda r: -r.term.size)
+
+
+def by_stretches(
+    root: Root, known: Mapping[Term, Any], users: Counter[Term], fill: Fill
+) -> list[Root]:
+    """A pointwise term over slices of what is joined or padded, as one for each stretch
+    of the elements in which every slice shows one part: sums of a padded image and of
+    itself a row on. Nothing is copied then. Empty where there is no such array whose
+    parts are in memory, whole along the last axis, or something else reads it, or where
+    there would be much code."""
+    term = root.term
+    chain = _chain(term, known, users)
+    within = Counter(a for t in chain for a in set(t.args))
+    slices: dict[Term, list[Term]] = {}
+    for t in within:
+        if t.op is slice_op and t not in known and t.shape == term.shape:
+            if users[t] == within[t]:
+                slices.setdefault(t.args[0], []).append(t)
+    shown = {
+        joined: by
+        for joined, by in slices.items()
+        if users[joined] == len(by) and _is_cut(joined, known)
+    }
+    if not shown:
+        return []
+    ends = [{0, n} for n in term.shape]
+    for joined, by in shown.items():
+        edges = [set[int]() for _ in joined.shape]
+        for at, shape in _boxes(joined):
+            for own, low, n in zip(edges, at, shape, strict=True):
+                own |= {low, low + n}
+        for t in by:
+            for own, found in zip(ends, _met(t, edges), strict=True):
+                own |= found
+    cuts = [[*pairwise(sorted(own))] for own in ends]
+    if prod(map(len, cuts)) * len(chain) > MOST_WORK:
+        return []
+    return _boxed(
+        root,
+        (
+            _Cut(
+                chain,
+                known,
+                (tuple(a for a, _ in box), tuple(b - a for a, b in box)),
+                {t: _shown(t, box, fill) for by in shown.values() for t in by},
+                fill,
+                (),
+            )
+            for box in product(*cuts)
+        ),
+    )
+
+
+def _is_cut(joined: Term, known: Mapping[Term, Any]) -> bool:
+    """Whether what is joined or padded is of arrays in memory, whole along the last
+    axis, and rounded nowhere."""
+    if joined.op not in ASSEMBLIES or joined in known or joined.dtype in HALF:
+        return False
+    arrays = _arrays(joined)
+    return all(
+        source_of(a) in known and a.ndim > 1 and a.shape[-1] == joined.shape[-1]
+        for a in arrays
+    )
+
+
+def _met(shown: Term, edges: Sequence[Collection[int]]) -> Iterator[set[int]]:
+    """Along each axis, the elements of a slice that are the first behind an edge of
+    the array that it shows."""
+    for (start, step), own, n in zip(_steps(shown), edges, shown.shape, strict=True):
+        behind = {
+            -(-(edge - start) // step) if step > 0 else (edge - start) // step + 1
+            for edge in own
+        }
+        yield {i for i in behind if 0 < i < n}
+
+
+def _steps(shown: Term) -> list[tuple[int, int]]:
+    """Where a slice starts along each axis, and its steps."""
+    starts, _, steps = cast("tuple[Shape, Shape, Shape]", shown.attrs)
+    lead = shown.ndim - len(starts)
+    return [(0, 1)] * lead + list(zip(starts, steps, strict=True))
+
+
+def _shown(shown: Term, box: Sequence[tuple[int, int]], fill: Fill) -> Term:
+    """What a slice shows in a box of its elements, which is of one part."""
+    joined, steps = shown.args[0], _steps(shown)
+    sizes = tuple(b - a for a, b in box)
+    first = [s + a * by for (s, by), (a, _) in zip(steps, box, strict=True)]
+    last = [s + (b - 1) * by for (s, by), (_, b) in zip(steps, box, strict=True)]
+    low = tuple(map(min, first, last))
+    spans = tuple(abs(b - a) + 1 for a, b in zip(first, last, strict=True))
+    for array, (at, shape) in zip(_arrays(joined), _boxes(joined), strict=True):
+        if _holds(shape, [n - a for n, a in zip(low, at, strict=True)], spans):
+            starts = tuple(n - a for n, a in zip(first, at, strict=True))
+            attrs = starts, sizes, tuple(by for _, by in steps)
+            kind = shown.dtype, sizes
+            return shown.graph.node(slice_op, [array], attrs, kind)
+    return fill(joined.args[1], sizes, shown)
 
 
 def _boxes_of(terms: Iterable[Term], shape: Shape) -> int:
@@ -267,16 +381,15 @@ class _Cut:
         self,
         chain: Mapping[Term, None],
         known: Mapping[Term, Any],
-        part: Term,
-        start: Shape,
-        joined: Term,
+        box: tuple[Shape, Shape],
+        found: Mapping[Term, Term],
         fill: Fill,
         whole: Collection[Term],
     ) -> None:
-        """``whole``: what is joined first where the box has several of its parts."""
+        """``box``: where it starts, and its shape. ``found``: what some terms are in
+        it. ``whole``: what is joined first where the box has several of its parts."""
         self.chain, self.known, self.fill, self.whole = chain, known, fill, whole
-        self.start, self.shape = start, part.shape
-        self.found = {joined: part}
+        (self.start, self.shape), self.found = box, dict(found)
 
     def of(self, term: Term) -> Term:
         """What ``term``, which is broadcast, is in the box."""

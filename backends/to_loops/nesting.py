@@ -13,7 +13,6 @@ import numpy as np
 from eqsat.kernels import packed, strides_of_view
 from eqsat.ops import (
     ASSEMBLIES,
-    VIEWS,
     accumulate_op,
     concatenate_op,
     conv2d_op,
@@ -50,7 +49,9 @@ from .hoisted_nests import (
 from .joined_parts import (
     Wholes,
     by_parts,
+    by_stretches,
     roots_of_parts,
+    source_of,
 )
 from .narrow_products import (
     is_short,
@@ -86,13 +87,6 @@ ELIMINATIONS = ("lu", "lu_solve", "lu_inv", "cholesky", "solve_triangular")
 FACTORS = (*ELIMINATIONS, *DECOMPOSITIONS)
 INDEXED = frozenset([take_op, accumulate_op])
 """Ops of a library that nests compute."""
-
-
-def _source(term: Term) -> Term:
-    """What ``term`` is a view of."""
-    while term.op in VIEWS:
-        term = term.args[0]
-    return term
 
 
 def _no_loops(term: Term) -> Unsupported:
@@ -192,14 +186,27 @@ class Nests:
             self.write(inside)
         elif parts := by_parts(root, self.memory, self.wholes.users, self.filled):
             self._write_all(parts)
+        elif self.target.reads_parts and (
+            parts := by_stretches(root, self.memory, self.wholes.users, self.filled)
+        ):
+            self._write_all(parts)
         else:
             self.nest([root])
 
     def _write_all(self, roots: Sequence[Root]) -> None:
+        """Write all of ``roots``; what is the same in several places, as the zeros on
+        both sides of rows, in one nest."""
+        alike: dict[Term, list[Root]] = {}
         for root in roots:
-            self.write(root)
-            if self.target.reads_parts:
-                self.wholes.keep(root, self.memory)
+            alike.setdefault(root.term, []).append(root)
+        for term, same in alike.items():
+            if len(same) > 1 and term in self.memory:
+                self.nest(same)
+                continue
+            for root in same:
+                self.write(root)
+                if self.target.reads_parts:
+                    self.wholes.keep(root, self.memory)
 
     def _is_woven(self, term: Term, root: Root, axis: int) -> bool:
         """Whether the parts of a joined array are its elements in turn, which one nest
@@ -207,7 +214,7 @@ class Nests:
         (*_, last), stride = term.shape, root.strides[axis]
         thin = all(a.shape[axis] == 1 for a in term.args)
         makes = all(
-            cast(Op, _source(a).op).kind == "pointwise" or _source(a) in self.memory
+            cast(Op, source_of(a).op).kind == "pointwise" or source_of(a) in self.memory
             for a in term.args
         )
         return (
@@ -373,7 +380,7 @@ class Nests:
     def _sources(self, term: Term) -> None:
         """Compute what parts of ``term`` show, and others use as well: a value that is
         rolled along several axes."""
-        shown = Counter(_source(a) for a in term.args)
+        shown = Counter(source_of(a) for a in term.args)
         for x, parts in shown.items():
             is_computed = cast(Op, x.op).kind == "pointwise" and x not in self.memory
             is_part = self.target.reads_parts and x in term.args

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from natives import fused, natively
+from hypothesis import given
+from hypothesis import strategies as st
+from natives import fused, natively, same_bits
 from programs import program_of
+from sizes import examples, seeds
 
 import eqsat as eq
 from eqsat.backends.loop_ir import Accumulate, Loops
@@ -140,3 +143,85 @@ def test_many_parts_of_much_code_are_joined_first() -> None:
     low = eq.jit(f, "native").lower(X)
     np.testing.assert_allclose(low.executable(X)[0], f(X), rtol=1e-5)
     assert low.peak_bytes >= 2 * f(X).nbytes
+
+
+# -- slices of what is joined ----------------------------------------------------------
+
+
+def span(at: int, count: int, by: int, size: int) -> slice:
+    """So many elements, from the one with number ``at`` of those in the order of
+    ``by``."""
+    first = at if by > 0 else size - 1 - at
+    stop = first + count * by
+    return slice(first, stop if stop >= 0 else None, by)
+
+
+@st.composite
+def joined_and_sliced(draw: st.DrawFn) -> tuple[int, Callable[..., Any]]:
+    """Sums, products or maxima of slices of arrays of some axes that are padded, or
+    joined, along axes that may be the last one."""
+    ndim = draw(st.integers(2, 3))
+    widths = [draw(st.tuples(*[st.integers(0, 3)] * 2)) for _ in range(ndim)]
+    if draw(st.booleans()):
+        widths[-1] = 0, 0
+    value = draw(st.sampled_from([0.0, -0.0, 2.5, np.inf, -np.inf, np.nan]))
+    axis = draw(st.sampled_from([None, None, *range(ndim)]))
+    steps = [draw(st.sampled_from([1, 1, 1, 2, 3, -1, -2])) for _ in range(ndim)]
+    starts = [
+        [draw(st.integers(0, 3)) for _ in range(ndim)]
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    meet = draw(st.sampled_from([np.add, np.multiply, np.maximum, np.minimum]))
+    scaled = draw(st.booleans())
+
+    def f(x: Any, y: Any) -> Any:
+        if axis is None:
+            whole = np.pad(x, widths, constant_values=value)
+        else:
+            whole = np.concatenate([x, y, x], axis)
+        most = [max(own) for own in zip(*starts, strict=True)]
+        rows = list(zip(whole.shape, most, steps, strict=True))
+        counts = [(n - at - 1) // abs(by) + 1 for n, at, by in rows]
+        found: Any = None
+        for own in starts:
+            cut = zip(own, counts, steps, whole.shape, strict=True)
+            part = whole[tuple(span(*c) for c in cut)]
+            found = part if found is None else meet(found, part)
+        return found * np.float32(2) if scaled else meet(found, found)
+
+    return ndim, f
+
+
+@examples(300)
+@given(seeds, joined_and_sliced(), st.integers(1, 2))
+def test_slices_of_what_is_joined_have_numpys_bits(
+    seed: int, drawn: tuple[int, Callable[..., Any]], threads: int
+) -> None:
+    ndim, f = drawn
+    rng = np.random.default_rng(seed)
+    x, y = (rng.standard_normal(rng.integers(4, 12, ndim), np.float32) for _ in "xy")
+    y = np.resize(y, x.shape)
+    odd = rng.random(x.shape) < 0.1
+    x[odd] = rng.choice(np.float32([0, -0.0, np.inf, -np.inf, np.nan]), odd.sum())
+    with np.errstate(all="ignore"):
+        want = f(x, y)
+    (got,) = natively(fused(f, 2), x, y, threads=threads)
+    # Which of two zeros a maximum is, NumPy does not say.
+    same_bits(got, want, signs=False)
+
+
+@pytest.mark.parametrize("value", [0.0, -np.inf])
+@pytest.mark.parametrize("meet", [np.add, np.maximum])
+def test_windows_of_padded_images_need_no_copy(meet: Any, value: float) -> None:
+    """Rows of an image and of the zeros around it, without a padded image."""
+    x = RNG.standard_normal((3, 20, 33)).astype(np.float32)
+
+    def f(x: Any, y: Any) -> Any:
+        whole = np.pad(x, ((0, 0), (2, 1), (0, 0)), constant_values=value)
+        rows = [whole[:, i : i + 20] for i in range(4)]
+        return meet(meet(meet(rows[0], rows[1]), rows[2]), rows[3])
+
+    one = fused(f, 2)
+    same_bits(natively(one, x, x)[0], f(x, x))
+    (kernel,) = program_of(one, x, x).kernels
+    assert not pieces_of(kernel, LoopTarget(reads_parts=True)).temporaries
