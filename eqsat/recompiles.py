@@ -77,7 +77,9 @@ class Recompiles:
     def log_layouts(self, call: Arguments, program: Any) -> None:
         """Where that is asked, have ``program`` make machine code for the layouts of
         the arrays, and tell of it."""
-        prepare = getattr(program, "prepare", None) if self.is_logged else None
+        if not self.is_logged:
+            return
+        prepare = getattr(program, "prepare", None)
         start = time.perf_counter()
         if prepare is not None and prepare(call.arrays):
             self.log(_layouts_of(call), time.perf_counter() - start)

@@ -74,7 +74,7 @@ class Attributes:
 
 
 Structure = ArrayAt | Static | TreeNode
-_ARRAY = ArrayAt()
+ARRAY = ArrayAt()
 
 
 def flatten(
@@ -90,7 +90,7 @@ def flatten(
     other, and for a static value that is not hashable.
     """
     if is_array(value):
-        return [Found(path, value)], _ARRAY
+        return [Found(path, value)], ARRAY
     found: list[Found] = []
     return found, _walk(value, path, is_array, found, [], most_depth)
 
@@ -108,7 +108,7 @@ def _walk(
     which would hold the arrays until the collector runs.)"""
     if is_array(value):
         found.append(Found(where, value))
-        return _ARRAY
+        return ARRAY
     parts = _parts(value)
     if parts is None:
         return _static(value, where, is_array)

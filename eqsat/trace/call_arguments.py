@@ -172,14 +172,34 @@ def flatten_arguments(
     n = len(args)
     names = (*argument_names(fn, n), *kwargs)
     for name, value in zip(names, (*args, *kwargs.values()), strict=True):
-        found, structure = pytree.flatten(value, is_taken, name)
-        parts.append(structure)
         constant = bool(fixed) and name.partition("[")[0] in fixed
+        if type(value) is np.ndarray:  # as most are
+            parts.append(pytree.ARRAY)
+            leaves.append(_leaf(name, value, constant))
+            continue
+        found, part = pytree.flatten(value, is_taken, name)
+        parts.append(part)
         leaves.extend(_leaf(path, v, constant) for path, v in found)
-    positional = pytree.TreeNode(tuple, tuple(range(n)), tuple(parts[:n]))
-    named = pytree.TreeNode(dict, tuple(kwargs), tuple(parts[n:]))
-    structure = pytree.TreeNode(tuple, (0, 1), (positional, named))
+    if not kwargs and parts.count(pytree.ARRAY) == n:
+        structure = _of_arrays(n)
+    else:
+        structure = _structure(parts, n, tuple(kwargs))
     return Arguments(structure, tuple(leaves), _owner(fn), names, _kind(leaves))
+
+
+def _structure(
+    parts: Sequence[pytree.Structure], count: int, named: Sequence[str]
+) -> pytree.Structure:
+    """What arguments are in, ``count`` by position and others by name."""
+    positional = pytree.TreeNode(tuple, tuple(range(count)), tuple(parts[:count]))
+    by_name = pytree.TreeNode(dict, tuple(named), tuple(parts[count:]))
+    return pytree.TreeNode(tuple, (0, 1), (positional, by_name))
+
+
+@functools.cache
+def _of_arrays(count: int) -> pytree.Structure:
+    """That of so many arrays by position."""
+    return _structure([pytree.ARRAY] * count, count, ())
 
 
 def _kind(leaves: Sequence[Leaf]) -> ForeignKind | None:

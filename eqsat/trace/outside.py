@@ -130,10 +130,12 @@ class Outside:
         for held in self.objects.values():
             if not held.is_current():
                 return held.written, held.line
-        seen: Seen = {}
-        for memory, written, line in (*self.arrays.values(), *self.memory.values()):
-            if not memory.is_current(seen):
-                return written, line
+        if self.arrays or self.memory:
+            seen: Seen = {}
+            shown = (*self.arrays.values(), *self.memory.values())
+            for memory, written, line in shown:
+                if not memory.is_current(seen):
+                    return written, line
         return None
 
 

@@ -101,6 +101,8 @@ class Trace:
 
     def fits(self, call: Arguments) -> bool:
         """Whether the arguments of a call lie in memory as the program needs it."""
+        if not self.strides:
+            return True
         return all(_strides(call, i) == s for i, s in self.strides.items())
 
     def check(self, call: Arguments) -> None:
@@ -181,9 +183,11 @@ class Trace:
     def is_current(self) -> bool:
         """Whether all that the program was made of is what it was: arrays, and names
         outside of the function."""
-        seen: Seen = {}
-        current = all(c.is_current(seen) for c in self.contents)
-        return current and self.outside.changed() is None
+        if self.contents:
+            seen: Seen = {}
+            if not all(c.is_current(seen) for c in self.contents):
+                return False
+        return self.outside.changed() is None
 
 
 def trace(
