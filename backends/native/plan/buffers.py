@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from eqsat.kernels import Kernel, Program, Slot, View, bases_of, packed
-from eqsat.ops import reshape_op
+from eqsat.ops import STOCK, reshape_op
 from eqsat.terms import Op, Term
 from eqsat.trace import is_immutable
 
@@ -29,13 +29,20 @@ if TYPE_CHECKING:
     from ...to_loops import DeferredConstant
 
 
-def _kept(value: Any, dtype: np.dtype[Any]) -> Array:
+def _kept(value: Any, term: Term) -> Array:
     """A constant in memory that nobody writes to: its own where that is so already, as
-    that of a model's file, else a copy, in order."""
-    if isinstance(value, np.ndarray) and value.dtype == dtype:
-        if value.flags.aligned and is_immutable(value):
+    that of a model's file or what a ufunc has just made, else a copy, in order."""
+    dtype = cast("np.dtype[Any]", term.dtype)
+    if isinstance(value, np.ndarray) and value.dtype == dtype and value.flags.aligned:
+        if is_immutable(value) or (_is_of_ufunc(term) and value.flags.c_contiguous):
             return value
     return np.array(value, dtype, order="C")
+
+
+def _is_of_ufunc(term: Term) -> bool:
+    """Whether the reference of a term is a ufunc, which gives a new array."""
+    op = cast(Op, term.op)
+    return op.ufunc is not None and id(op) in STOCK
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Places:
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
         values = evaluate(tuple(fixed), {})
         for t in fixed:
-            self.constant(_kept(values[t], cast("np.dtype[Any]", t.dtype)), t)
+            self.constant(_kept(values[t], t), t)
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
