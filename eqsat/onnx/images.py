@@ -85,35 +85,42 @@ def _kernel(mode: str, distance: Any, a: float) -> Any:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def _weights(
+def _taps(
     mode: str,
     places: Any,
     n: int,
     scale: float,
     attrs: dict[str, Any],
-) -> Any:
-    """A matrix of m × n: how much each element counts for each result."""
-    m = len(places)
-    made = np.zeros((m, n))
-    rows = np.arange(m)
-    if mode == "nearest":
-        found = _nearest(places, attrs["nearest_mode"])
-        made[rows, np.clip(found, 0, n - 1).astype(int)] = 1
-        return made
+) -> tuple[Any, Any]:
+    """Which elements of an axis of size n count for each result, and how much: a row
+    of indices and one of weights for each tap."""
     shrink = min(1.0, scale) if attrs["antialias"] else 1.0
     reach = (1 if mode == "linear" else 2) / shrink
     first = np.floor(places - reach).astype(int) + 1
-    count = int(np.ceil(2 * reach)) + 1
-    for k in range(count):
-        at = first + k
-        w = _kernel(mode, (at - places) * shrink, attrs["cubic_coeff_a"])
-        if attrs["exclude_outside"]:
-            w = np.where((at < 0) | (at >= n), 0, w)
-        np.add.at(made, (rows, np.clip(at, 0, n - 1)), w)
+    at = first + np.arange(int(np.ceil(2 * reach)) + 1)[:, None]
+    weights = _kernel(mode, (at - places) * shrink, attrs["cubic_coeff_a"])
+    if attrs["exclude_outside"]:
+        weights = np.where((at < 0) | (at >= n), 0, weights)
     if attrs["exclude_outside"] or attrs["antialias"]:
-        total = made.sum(1, keepdims=True)
-        made /= np.where(total == 0, 1, total)
-    return made
+        total = weights.sum(0)
+        weights = weights / np.where(total == 0, 1, total)
+    return np.clip(at, 0, n - 1), weights
+
+
+def _mixed(x: Any, axis: int, taps: tuple[Any, Any]) -> Any:
+    """Sums of elements along an axis by weights. What has a weight of 0 is in no sum,
+    were it infinite."""
+    total: Any = None
+    for index, weights in zip(*taps, strict=True):
+        if not weights.any():
+            continue
+        shape = [1] * x.ndim
+        shape[axis] = len(index)
+        part = np.take(x, index, axis=axis) * weights.astype(x.dtype).reshape(shape)
+        if not weights.all():
+            part = np.where((weights == 0).reshape(shape), 0, part).astype(x.dtype)
+        total = part if total is None else total + part
+    return np.zeros_like(np.take(x, taps[0][0], axis=axis)) if total is None else total
 
 
 def _resized(
@@ -139,13 +146,14 @@ def _resized(
             shape[a] = m
             outside.append(((places < 0) | (places > n - 1)).reshape(shape))
         if mode == "nearest":
-            found = _nearest(places, attrs["nearest_mode"])
+            near = attrs["nearest_mode"]
+            if near == "":  # of opset 10
+                near = "ceil" if scale < 1 else "floor"
+            found = _nearest(places, near)
             y = np.take(y, np.clip(found, 0, n - 1).astype(np.int64), axis=a)
             continue
-        weights = _weights(mode, places, n, scale, attrs)
         kind = y.dtype if y.dtype in (np.float32, np.float64) else np.float32
-        moved = np.moveaxis(y.astype(kind), a, -1)
-        y = np.moveaxis(np.matmul(moved, weights.T.astype(kind)), -1, a)
+        y = _mixed(y.astype(kind), a, _taps(mode, places, n, scale, attrs))
     for mask in outside:
         y = np.where(mask, extrapolation, y)
     if y.dtype == x.dtype:
@@ -175,7 +183,7 @@ def _by_scales(x: Any, scales: Sequence[float], mode: str) -> Any:
         for n, s in zip(x.shape, scales, strict=True)
     ]
     attrs = {
-        "nearest_mode": "floor",
+        "nearest_mode": "",
         "exclude_outside": 0,
         "antialias": 0,
         "cubic_coeff_a": -0.75,
@@ -361,11 +369,12 @@ def _roi_align(
     height, width = x.shape[2:]
     shape = sized((len(rois), x.shape[1], output_height, output_width), x.dtype)
     made = np.zeros(shape, x.dtype)
+    kind = rois.dtype.type  # in which the number of samples is computed
     for r, (roi, b) in enumerate(zip(rois, batch, strict=True)):
-        x0, y0, x1, y1 = (float(v) * spatial_scale - shift for v in roi)
+        x0, y0, x1, y1 = roi * kind(spatial_scale) - kind(shift)
         w, h = x1 - x0, y1 - y0
         if not shift:
-            w, h = max(w, 1.0), max(h, 1.0)
+            w, h = max(w, kind(1)), max(h, kind(1))
         sizes = h / output_height, w / output_width
         rows = sampling_ratio or max(1, math.ceil(sizes[0]))
         columns = sampling_ratio or max(1, math.ceil(sizes[1]))

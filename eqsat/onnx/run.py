@@ -107,7 +107,7 @@ def computed(
     args = [values[n] if n else None for n in node.inputs]
     try:
         if node.entry is None:
-            given = iter(body(body_of(node, args), args, {}))
+            given = iter(_by_body(node, args, body))
             return [next(given) if name else None for name in node.outputs]
         _refuse_in_trace(node, args, body)
         attributes = dict(node.attributes)
@@ -126,6 +126,16 @@ def computed(
     if len(found) < len(node.outputs):
         raise OnnxError(f"{node}: output {node.outputs[len(found)]!r} is not supported")
     return [_typed(v, i, node, args) for i, v in enumerate(found)]
+
+
+def _by_body(node: Node, args: Sequence[Any], body: Body) -> Sequence[Any]:
+    """The outputs of a node that is a function."""
+    try:
+        return body(body_of(node, args), args, {})
+    except OnnxError as error:
+        if node.body is not None:  # which is in the model
+            raise
+        raise OnnxError(f"{node}, as the standard writes it: {error}") from error
 
 
 def _refuse_in_trace(node: Node, args: Sequence[Any], body: Body) -> None:

@@ -116,4 +116,5 @@ def _woven(y: Any, steps: Sequence[int]) -> Any:
     y = y.reshape(n, c // math.prod(steps), *steps, *sizes)
     order = [a for i in range(d) for a in (2 + d + i, 2 + i)]
     y = np.transpose(y, (0, 1, *order))
-    return y.reshape(n, -1, *(m * s for m, s in zip(sizes, steps, strict=True)))
+    whole = (m * s for m, s in zip(sizes, steps, strict=True))
+    return y.reshape(n, c // math.prod(steps), *whole)

@@ -385,10 +385,12 @@ def max_pool(
     order = image[::-1] if storage_order else image
     places = np.arange(count, dtype=np.int64).reshape(order)
     places = places.T if storage_order else places
-    places = _padded(places[None, None], *rest, around, 0)
+    places = _padded(places[None, None], *rest, around, -1)
     found = None
     for value, place in reversed(list(zip(values, _views(places, *rest), strict=True))):
-        found = place if found is None else np.where(value == best, place, found)
+        is_best = (value == best) | (value != value)
+        chosen = is_best & (place >= 0)  # not the padding, which may be as low
+        found = place if found is None else np.where(chosen, place, found)
     planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * d)
     return best, np.broadcast_to(found + planes * count, best.shape)
 

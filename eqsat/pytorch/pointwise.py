@@ -14,6 +14,13 @@ from eqsat.pytorch.table import TABLE, Handler, aten, kind_of, result_type
 F32 = np.dtype(np.float32)
 
 
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN, other than NumPy's."""
+    if kind_of(x) == "b":
+        return x
+    return np.sign(x) if kind_of(x) in "iu" else np.where(np.isnan(x), 0, np.sign(x))
+
+
 def pointwise(function: Handler, floats: bool = False) -> Handler:
     """``function`` of arguments in their common dtype. ``floats``: integers are
     computed as float32."""
@@ -51,7 +58,7 @@ SAME: dict[str, Handler] = {
     "ne": np.not_equal,
     "neg": np.negative,
     "relu": ops.relu,
-    "sign": lambda x: x if kind_of(x) == "b" else np.sign(x),
+    "sign": sign,
     "square": np.square,
 }
 """In the common dtype of the arguments."""
@@ -75,7 +82,7 @@ FLOATS: dict[str, Handler] = {
     "expm1": np.expm1,
     "hypot": np.hypot,
     "i0": ops.i0,
-    "lgamma": ops.gammaln,
+    "lgamma": lambda x: np.where(x == -np.inf, np.inf, ops.gammaln(x)),
     "log": np.log,
     "log10": np.log10,
     "log1p": np.log1p,
