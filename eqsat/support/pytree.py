@@ -174,6 +174,20 @@ def statics(structure: Structure, path: str = "") -> Iterator[Found]:
             yield from statics(child, path + _step(structure.type, key))
 
 
+def classes(structure: Structure) -> Iterator[type]:
+    """The classes of containers and of static values, and of what these hold."""
+    if isinstance(structure, ArrayAt):
+        return
+    if isinstance(structure, TreeNode):
+        yield structure.type
+        for child in structure.children:
+            yield from classes(child)
+    else:
+        yield type(structure.value)
+    if structure.attributes is not None:
+        yield from map(type, structure.attributes.held)
+
+
 def _parts(value: Any) -> list[tuple[Hashable, str, Any]] | None:
     """Keys, steps of the path and children of a container; None for anything else."""
     kind = type(value)

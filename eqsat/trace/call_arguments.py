@@ -119,6 +119,16 @@ class Arguments:
         for name, part in zip(self.names, self.parts, strict=True):
             yield from pytree.statics(part, name)
 
+    def classes(self) -> set[type]:
+        """The classes of the user of what is no array in the arguments, and of what
+        holds arrays."""
+        return {
+            kind
+            for part in self.parts
+            for kind in pytree.classes(part)
+            if kind.__module__ not in sys.stdlib_module_names
+        }
+
     def given(self, change: Callable[[Any], Any] = lambda array: array) -> Any:
         """The arguments by position and by name, with each array changed."""
         return pytree.unflatten(self.structure, (change(a.value) for a in self.leaves))

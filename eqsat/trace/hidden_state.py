@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -163,10 +163,12 @@ def _profiled(watch: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def watched(
-    fn: Callable[..., Any], arguments: Iterable[tuple[str, Any]]
+    fn: Callable[..., Any],
+    arguments: Iterable[tuple[str, Any]],
+    kinds: Collection[type] = (),
 ) -> Iterator[Outside]:
     """Trace ``fn`` inside. Gives what it reads outside of ``arguments``, the values of
-    those that are no arrays.
+    those that are no arrays, of classes ``kinds``.
 
     Raises :class:`TraceError` where it drew from a random generator, advanced an
     iterator, or read a clock, a file, the input or the entropy of the system. Warns
@@ -177,12 +179,14 @@ def watched(
     reader.callable(fn)
     for path, value in arguments:
         _read_argument(reader, path, value)
+    reader.classes(kinds)
     outside = reader.outside
     watch = _Watch(reader)
     before = {k: state_of(s.value) for k, s in outside.stateful.items()}
     try:
         with _profiled(watch):
             yield outside
+        reader.classes(kinds)  # what code asks that was not expected to run
     finally:
         drawn = _drawn(outside.stateful, before)
     if watch.found is not None:

@@ -13,7 +13,7 @@ import gc
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from io import BytesIO, StringIO
 from types import (
@@ -350,7 +350,11 @@ class NameReader:
                     owner = value
                 if isinstance(found, (staticmethod, classmethod)):
                     found = found.__func__
-            elif not _is_users_class(type(value)) or isinstance(value, FunctionType):
+            elif isinstance(value, (FunctionType, pytree.Made)):
+                self.whole(value, written)
+                found = vars(value).get(name, MISSING)
+                self._note(value, "attribute", name, found, f"{written}.{name}")
+            elif not _is_users_class(type(value)):
                 if has_state(owner_of(value)):
                     self.whole(value, f"{written}.{name}")
                 elif name not in _WRITERS:
@@ -524,6 +528,44 @@ class NameReader:
                     self._name(_dictionary(base), name, f"{written}.{name}")
                 if _is_data(value):
                     self.whole(value, f"{written}.{name}")
+
+    def classes(self, kinds: Iterable[type]) -> None:
+        """Note what the code that was read may ask of the classes of arguments: what
+        stands in them under the names in it, and how they take part in operations."""
+        spaces = {
+            kind: {n for b in kind.__mro__ if _is_users_class(b) for n in vars(b)}
+            for kind in kinds
+        }
+        asked: set[str] = set()
+        while new := self._asked() - asked:
+            asked |= new
+            for kind, own in spaces.items():
+                for name in sorted(own & new):
+                    self._of_argument(kind, name)
+        for kind, own in spaces.items():
+            for name in sorted(own - asked):
+                if name.startswith("__") and isinstance(
+                    getattr(kind, name), FunctionType
+                ):
+                    self._of_argument(kind, name)
+
+    def _asked(self) -> set[str]:
+        """The names, and texts that may be names, in the user's code."""
+        found: set[str] = set()
+        for code in self.codes.values():
+            if not _is_library("", code.co_filename):
+                found |= {*code.co_names}
+                found |= {c for c in code.co_consts if isinstance(c, str)}
+        return found
+
+    def _of_argument(self, kind: type, name: str) -> None:
+        written = f"{kind.__name__}.{name}"
+        found = self._of_class(kind, name, written)
+        functions = [*_functions_of(getattr(found, "__func__", found))]
+        for f in functions:
+            self.function(f)
+        if not functions and found is not MISSING and not hasattr(found, "__get__"):
+            self.whole(found, written)
 
     def _module(self, module: ModuleType, written: str) -> None:
         if _is_users_module(module):

@@ -243,7 +243,11 @@ def _traced(
     stand_ins = [_stand_in(graph, leaf, inputs, needed) for leaf in args.leaves]
     positional, named = pytree.unflatten(args.structure, stand_ins)
     with arrays_made_inside() as made:
-        with watched(fn, args.statics()) if watching else nullcontext(Outside()) as out:
+        with (
+            watched(fn, args.statics(), args.classes())
+            if watching
+            else nullcontext(Outside())
+        ) as out:
             made.cached, made.package = out.cached, package_of(fn)
             try:
                 with inside, numpy_errors_told():
