@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import enter_all, is_known, kind_of, number, operator
-from eqsat.support import EqsatError
+from eqsat.onnx.table import (
+    enter_all,
+    expect_shape,
+    is_known,
+    kind_of,
+    number,
+    operator,
+)
+from eqsat.support import EqsatError, ShapeError
 
 # -- one expression of NumPy each ------------------------------------------------------
 
@@ -46,7 +53,6 @@ enter_all(
         "Neg": np.negative,
         "Not": np.logical_not,
         "Or": np.logical_or,
-        "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
         "Reciprocal": lambda x: 1 / x,
         "Relu": lambda x: np.maximum(x, 0),
         "Round": np.rint,
@@ -80,6 +86,17 @@ def leaky_relu(x: Any, *, alpha: float) -> Any:
     return np.where(x < 0, alpha * x, x)
 
 
+@operator("PRelu")
+def p_relu(x: Any, slope: Any) -> Any:
+    """x above 0, else slope x."""
+    if np.broadcast_shapes(x.shape, slope.shape) != tuple(x.shape):
+        raise ShapeError(
+            f"input 'slope' has shape {tuple(slope.shape)}, expected one that "
+            f"broadcasts to {tuple(x.shape)}"
+        )
+    return np.where(x < 0, slope * x, x)
+
+
 @operator("Elu")
 def elu(x: Any, *, alpha: float) -> Any:
     """x above 0, else alpha (e^x - 1). What the standard writes out takes 1 from a
@@ -102,8 +119,15 @@ def clip(x: Any, *, min: float, max: float) -> Any:
 @operator("Clip", since=11)
 def clip_between(x: Any, low: Any = None, high: Any = None) -> Any:
     """x between two numbers, each of which may be left out."""
-    y = x if low is None else np.maximum(x, low)
-    return y if high is None else np.minimum(y, high)
+    y = x if low is None else np.maximum(x, _one("min", low))
+    return y if high is None else np.minimum(y, _one("max", high))
+
+
+def _one(name: str, value: Any) -> Any:
+    """One number, which may come as an array. Raises :class:`ShapeError` for more."""
+    if value.size != 1:
+        expect_shape(name, value)
+    return value.reshape(()) if value.ndim else value
 
 
 # -- any number of inputs --------------------------------------------------------------
@@ -146,15 +170,23 @@ def mod(x: Any, y: Any, *, fmod: int) -> Any:
 @operator("Pow")
 def pow(x: Any, y: Any) -> Any:
     """xʸ in the dtype of x."""
+    if kind_of(x) == kind_of(y) == "i" and not (is_known(y) and (y >= 0).all()):
+        return _integer_power(x, y)
     if is_known(y) and y.shape == () and kind_of(y) != "f":
         y = int(y)  # so that x² is a product
     elif is_known(y) and y.shape == () and float(y).is_integer():
         y = int(y)
-    if isinstance(y, int):
-        if kind_of(x) == "f" or y >= 0:
-            return np.power(x, y).astype(x.dtype)
+    if isinstance(y, int) and y < 0 and kind_of(x) != "f":
         y = np.asarray(float(y))
     return np.power(x, y).astype(x.dtype)
+
+
+def _integer_power(x: Any, y: Any) -> Any:
+    """xʸ of integers, cut towards 0; of 0 and a negative y the least integer, as ONNX
+    Runtime has it."""
+    of_others = np.where(x == 0, np.iinfo(x.dtype).min, 0)
+    by_sign = np.where(x == -1, 1 - 2 * (y & 1), np.where(x == 1, 1, of_others))
+    return np.where(y < 0, by_sign, np.power(x, np.maximum(y, 0))).astype(x.dtype)
 
 
 @operator("BitShift")
@@ -196,3 +228,69 @@ def dropout_in_training(
         raise EqsatError("elements are dropped anew in each call")
     kept = np.random.RandomState(seed).uniform(size=x.shape) >= float(share)
     return (x * kept / (1 - float(share))).astype(x.dtype), kept
+
+
+# -- activations by name ---------------------------------------------------------------
+
+Function = Callable[[Any], Any]
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
+    """A function by its name in ONNX."""
+    defaults = {
+        "Affine": (1.0, 0.0),
+        "LeakyRelu": (0.01, 0.0),
+        "ThresholdedRelu": (1.0, 0.0),
+        "ScaledTanh": (1.0, 1.0),
+        "HardSigmoid": (0.2, 0.5),
+        "Elu": (1.0, 0.0),
+    }
+    first, second = defaults.get(name, (0.0, 0.0))
+    a = first if alpha is None else alpha
+    b = second if beta is None else beta
+    found: dict[str, Function] = {
+        "Relu": lambda x: np.maximum(x, 0),
+        "Tanh": np.tanh,
+        "Sigmoid": _sigmoid,
+        "Affine": lambda x: a * x + b,
+        "LeakyRelu": lambda x: np.where(x < 0, a * x, x),
+        "ThresholdedRelu": lambda x: np.where(x > a, x, 0),
+        "ScaledTanh": lambda x: a * np.tanh(b * x),
+        "HardSigmoid": lambda x: np.minimum(np.maximum(a * x + b, 0), 1),
+        "Elu": lambda x: np.where(x < 0, a * (np.exp(x) - 1), x),
+        "Softsign": lambda x: x / (1 + np.abs(x)),
+        "Softplus": lambda x: np.logaddexp(x, 0),
+    }
+    if name not in found:
+        raise ValueError(f"unknown activation {name!r}")
+    return found[name]
+
+
+def activations_of(
+    names: Any, alphas: Any, betas: Any, default: Sequence[str], directions: int
+) -> list[list[Function]]:
+    """Functions of recurrent networks by their names, for each direction."""
+    each = len(default)
+    names = names or [*default] * directions
+    if len(names) < each * directions or len(names) % each:
+        raise ValueError(f"activations {names}, expected {each * directions}")
+    takers = {
+        "Affine",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "ScaledTanh",
+        "HardSigmoid",
+        "Elu",
+    }
+    both = {"Affine", "ScaledTanh", "HardSigmoid"}
+    alphas, betas = list(alphas or ()), list(betas or ())
+    made = []
+    for name in names:
+        a = alphas.pop(0) if name in takers and alphas else None
+        b = betas.pop(0) if name in both and betas else None
+        made.append(_activation(name, a, b))
+    return [made[i * each : (i + 1) * each] for i in range(directions)]

@@ -28,7 +28,7 @@ from eqsat.onnx import (  # the families enter their functions
     transposed,
     windows,
 )
-from eqsat.onnx.table import EARLIEST, LATEST, Implementation, entry_for
+from eqsat.onnx.table import EARLIEST, LATEST, Implementation, choices, entry_for
 from eqsat.onnx.tensors import array_of, dense
 from eqsat.support import OnnxError, counted, nearest
 
@@ -234,9 +234,10 @@ class ModelReader:
         """A ``NodeProto`` with what computes it; ``around`` are names that its graphs
         may read."""
         domain = _domain(proto.domain)
-        name = proto.name or f"{proto.op_type}_{place}"
+        op = _text(proto.op_type)
+        name = proto.name or f"{op}_{place}"
         node = Node(
-            *(name, proto.op_type, domain, opsets, tuple(proto.input)),
+            *(name, op, domain, opsets, tuple(proto.input)),
             *(tuple(proto.output), {}, None, None, None),
         )
         own = self.functions.get((domain, proto.op_type, proto.overload))
@@ -303,7 +304,14 @@ class ModelReader:
                     f"{node}: attribute {a.name!r} is {_KINDS.Name(a.type)}, expected "
                     f"{_KINDS.Name(wanted)}"
                 )
-            node.attributes[a.name] = self._value(a, node, around)
+            value = node.attributes[a.name] = self._value(a, node, around)
+            allowed = choices(node.op, a.name, node.opsets[node.domain])
+            given = value if isinstance(value, list) else [value]
+            if allowed is not None and not all(v in allowed for v in given):
+                raise OnnxError(
+                    f"{node}: attribute {a.name!r} is {value!r}, and allowed are "
+                    f"{', '.join(map(repr, allowed))}"
+                )
         asked = None if node.entry is None else node.entry.parameters
         for name, spec in known.items():
             if name in node.attributes:
@@ -386,7 +394,12 @@ def detached(message: Any) -> Any:
 
 
 def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
+    return "" if name == "ai.onnx" else _text(name)
+
+
+def _text(name: str | bytes) -> str:
+    """A name of a file, whose bytes may be no text."""
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")
 
 
 def _graphs(value: Any) -> Sequence[ModelGraph]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from eqsat.operator_table import frozen
 from eqsat.program_store import keep_trace, recall_trace
 from eqsat.support import (
     DTypeError,
+    OnnxBoundsError,
     OnnxError,
     TraceError,
     at,
@@ -103,7 +105,8 @@ class Plan:
             there = dict(values)
             try:
                 for stage in self.stages:
-                    self._run(stage, there)
+                    with _of_bounds():
+                        self._run(stage, there)
                 return [
                     there[n] if n in there else constants[n].copy()
                     for n in self.graph.outputs
@@ -200,8 +203,18 @@ class Plan:
         arrays = [there[n] for n in names]
         if self.called is not None:
             self.called.append((jitted, arrays))
-        found = jitted(*arrays)
+        try:
+            found = jitted(*arrays)
+        except IndexError:
+            self._by_numpy(stage, there)
+            raise
         there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
+
+    def _by_numpy(self, stage: Stage, there: Values) -> None:
+        """Run a stage of which a program has refused an index. Raises
+        :class:`OnnxError` with the node's name and the index as it was given."""
+        values = {**self.graph.constants, **there}
+        execute(stage.nodes, values, self._body)
 
     def _segment(
         self,
@@ -312,6 +325,20 @@ class Plan:
         if inner is None:
             inner = self._inner[id(graph)] = Plan(graph, self.compile)
         return inner(within(graph, inputs, around))
+
+
+@contextmanager
+def _of_bounds() -> Iterator[None]:
+    """Inside, an error of a node about an index or an axis is an ``IndexError`` too."""
+    try:
+        yield
+    except OnnxBoundsError:
+        raise
+    except OnnxError as error:
+        cause = error.__cause__
+        if not isinstance(cause, IndexError):
+            raise
+        raise OnnxBoundsError(str(error)) from cause
 
 
 def _unseen(segment: Callable[..., Any]) -> Callable[..., Any]:

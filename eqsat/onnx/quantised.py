@@ -7,22 +7,35 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.shapes import cast
-from eqsat.onnx.table import kind_of, operator
+from eqsat.onnx.table import axis_of, expect_shape, kind_of, operator
 from eqsat.onnx.tensors import dtype_of
 from eqsat.onnx.windows import convolved, pads_of
+from eqsat.support import ShapeError
 
 
-def _beside(v: Any, x: Any, axis: int, block: int) -> Any:
-    """A scale or a zero point of x, one for all, for each index of an axis, or for
+def _beside(x: Any, scale: Any, zero: Any, axis: int, block: int) -> tuple[Any, Any]:
+    """A scale and a zero point of x, one for all, for each index of an axis, or for
     each block of indices."""
-    if v is None or (v.size == 1 and v.ndim < 2 and not block):
-        return None if v is None else v.reshape(())
+    given = ("scale", scale), ("zero_point", zero)
+    return tuple(  # type: ignore[return-value]
+        None if v is None else _beside_axis(x, name, v, axis, block)
+        for name, v in given
+    )
+
+
+def _beside_axis(x: Any, name: str, v: Any, axis: int, block: int) -> Any:
+    if block < 0:
+        raise ValueError(f"attribute 'block_size' is {block}, expected 0 or more")
+    if v.size == 1 and v.ndim < 2 and not block:
+        return v.reshape(())
+    a = axis_of(axis, x.ndim)
     if block:
-        y = np.repeat(v, block, axis=axis)
-        return y[(slice(None),) * (axis % x.ndim) + (slice(0, x.shape[axis]),)]
-    if v.ndim > 1:
-        return v
-    return v.reshape((-1,) + (1,) * (x.ndim - 1 - axis % x.ndim))
+        sizes = [-(-n // block) if i == a else n for i, n in enumerate(x.shape)]
+        expect_shape(name, v, *sizes)
+        y = np.repeat(v, block, axis=a)
+        return y[(slice(None),) * a + (slice(0, x.shape[a]),)]
+    expect_shape(name, v, x.shape[a])
+    return v.reshape((-1,) + (1,) * (x.ndim - 1 - a))
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -42,6 +55,8 @@ def quantized(
         return cast(y if zero is None else y + zero.astype(y.dtype), dtype, saturate)
     low, high = _bounds(dtype)
     y = np.rint(x / scale)
+    if y.dtype.itemsize < 4:  # which does not hold the bounds of 16 bits
+        y = y.astype(np.float32)
     if zero is not None:
         y = y + zero.astype(np.float32)
     y = np.minimum(np.maximum(y, low), high)
@@ -67,7 +82,7 @@ def quantize_linear(
         dtype = (
             dtype_of(output_dtype, "output_dtype") if output_dtype else np.dtype("u1")
         )
-    s, z = (_beside(v, x, axis, block_size) for v in (scale, zero))
+    s, z = _beside(x, scale, zero, axis, block_size)
     if precision:
         x, s = (v.astype(dtype_of(precision, "precision")) for v in (x, s))
     elif s.dtype != x.dtype:
@@ -88,7 +103,7 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Any:
     """(x - zero point) scale."""
-    s, z = (_beside(v, x, axis, block_size) for v in (scale, zero))
+    s, z = _beside(x, scale, zero, axis, block_size)
     dtype = dtype_of(output_dtype, "output_dtype") if output_dtype else scale.dtype
     wide = np.int32 if kind_of(x) != "f" else np.float32
     y = x.astype(wide)
@@ -104,9 +119,16 @@ def qlinear_matmul(
     """A product of quantised matrices."""
 
     def rows(v: Any, x: Any, axis: int) -> Any:
-        if v.ndim == 1 and v.shape[0] > 1:
-            return v.reshape((-1, 1) if axis else (1, -1))
-        return v.reshape(()) if v.size == 1 else v
+        if v.size == 1:
+            return v.reshape(())
+        if v.ndim == 1:
+            v = v.reshape((-1, 1) if axis else (1, -1))
+        if np.broadcast_shapes(v.shape, x.shape) != tuple(x.shape):
+            raise ShapeError(
+                f"a scale or a zero point has shape {tuple(v.shape)}, for a matrix of "
+                f"shape {tuple(x.shape)}"
+            )
+        return v
 
     x = a.astype(np.int32) - rows(za, a, 1).astype(np.int32)
     y = b.astype(np.int32) - rows(zb, b, 0).astype(np.int32)
@@ -137,10 +159,19 @@ def qlinear_conv(
 ) -> Any:
     """A convolution of quantised images."""
 
-    def first(v: Any) -> Any:
-        return v.reshape(()) if v.size == 1 else v.reshape((-1,) + (1,) * (w.ndim - 1))
+    def first(v: Any, name: str = "w_zero_point", more: int = 1) -> Any:
+        if v.size == 1:
+            return v.reshape(())
+        expect_shape(name, v, w.shape[0])
+        return v.reshape((-1,) + (1,) * (w.ndim - 2 + more))
 
     d = x.ndim - 2
+    if kernel_shape not in (None, [*w.shape[2:]]):
+        raise ShapeError(
+            f"attribute 'kernel_shape' is {kernel_shape}, and input 'w' has shape "
+            f"{tuple(w.shape)}"
+        )
+    expect_shape("B", b, w.shape[0])
     steps, gaps = strides or [1] * d, dilations or [1] * d
     around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
     image = x.astype(np.int32) - zx.astype(np.int32).reshape(())
@@ -148,9 +179,7 @@ def qlinear_conv(
     y = convolved(image, kernel, steps, gaps, around, group)
     if b is not None:
         y = y + b.reshape((-1,) + (1,) * d)
-    factor = sx.reshape(()) * (
-        sw.reshape(()) if sw.size == 1 else sw.reshape((-1,) + (1,) * d)
-    )
+    factor = sx.reshape(()) * first(sw, "w_scale", 0)
     return quantized(
         y.astype(np.float32) * factor,
         sy.reshape(()),

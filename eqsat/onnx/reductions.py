@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import ints, kind_of, known, number, operator
+from eqsat.onnx.table import (
+    axes_of,
+    axis_of,
+    ints,
+    kind_of,
+    known,
+    number,
+    operator,
+)
 
 
 def _sum(x: Any, axis: Any) -> Any:
@@ -72,7 +80,7 @@ def _reduced(name: str, x: Any, axes: list[int] | None, keep: int, noop: int) ->
     elif not axes:
         axis = tuple(range(x.ndim))
     else:
-        axis = tuple(sorted(a % x.ndim for a in axes))
+        axis = tuple(sorted(axes_of(axes, x.ndim)))
     y = REDUCTIONS[name](x, axis).astype(x.dtype)
     if keep or not axis:
         return y
@@ -104,19 +112,20 @@ def arg_extreme(
 ) -> Any:
     """The place of the largest or least element, the first or the last of equals."""
     find = np.argmax if call.node.op == "ArgMax" else np.argmin
+    a = axis_of(axis, x.ndim)
     if select_last_index:
-        found = x.shape[axis] - 1 - find(np.flip(x, axis), axis)
+        found = x.shape[a] - 1 - find(np.flip(x, a), a)
     else:
-        found = find(x, axis)
+        found = find(x, a)
     found = found.astype(np.int64)
-    return np.expand_dims(found, axis) if keepdims else found
+    return np.expand_dims(found, a) if keepdims else found
 
 
 @operator("CumSum", "CumProd")
 def cumulative(x: Any, axis: Any, *, exclusive: int, reverse: int, call: Any) -> Any:
     """Running sums or products along an axis, without the element itself if
     ``exclusive``."""
-    a = number(axis) % x.ndim
+    a = axis_of(number(axis), x.ndim, "input 'axis'")
     one = call.node.op == "CumProd"
     x_ = np.flip(x, a) if reverse else x
     y = (np.cumprod if one else np.cumsum)(x_, axis=a, dtype=x.dtype)
@@ -157,14 +166,15 @@ _ALONG = {"Softmax": _softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}
 @operator(*_ALONG, until=12)
 def along_the_rest(x: Any, *, axis: int, call: Any) -> Any:
     """Over ``axis`` and all behind it together."""
-    axes = tuple(range(axis % x.ndim if x.ndim else 0, x.ndim))
+    axes = tuple(range(axis_of(axis, x.ndim) if x.ndim else 0, x.ndim))
     return _ALONG[call.node.op](x, axes) if 0 not in x.shape else x
 
 
 @operator(*_ALONG, since=13)
 def along_one(x: Any, *, axis: int, call: Any) -> Any:
     """Over one axis."""
-    return _ALONG[call.node.op](x, (axis % x.ndim,)) if 0 not in x.shape else x
+    a = axis_of(axis, x.ndim)
+    return _ALONG[call.node.op](x, (a,)) if 0 not in x.shape else x
 
 
 @operator("TopK", until=9)
@@ -180,7 +190,7 @@ def top_k(x: Any, k: Any, *, axis: int, largest: int = 1, sorted: int = 1) -> An
 
 
 def _top(x: Any, k: int, axis: int, largest: int) -> Any:
-    a = axis % x.ndim
+    a = axis_of(axis, x.ndim)
     n = x.shape[a]
     if not 0 <= k <= n:
         raise ValueError(f"k is {k}, and axis {axis} has size {n}")
@@ -196,6 +206,7 @@ def _top(x: Any, k: int, axis: int, largest: int) -> Any:
 def unique(x: Any, *, axis: int | None = None, sorted: int) -> Any:
     """Distinct elements, where they are first, which one each is, and how often."""
     x = known(x)
+    axis = None if axis is None else axis_of(axis, x.ndim)
     flat = x.reshape(-1) if axis is None else x
     found, first, inverse, counts = np.unique(
         flat, return_index=True, return_inverse=True, return_counts=True, axis=axis
@@ -211,5 +222,6 @@ def unique(x: Any, *, axis: int | None = None, sorted: int) -> Any:
 
 @operator("NonZero", on_host=True)
 def non_zero(x: Any) -> Any:
-    """Indices of what is not 0."""
-    return np.array(np.nonzero(known(x)), np.int64).reshape(x.ndim, -1)
+    """Indices of what is not 0: of one number, none for it or for nothing."""
+    found = np.nonzero(np.atleast_1d(known(x)))
+    return np.array(found[: x.ndim], np.int64).reshape(x.ndim, found[0].size)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import ints, known, number, operator, sized
+from eqsat.onnx.table import axis_of, ints, known, number, operator, sized
+from eqsat.support import ShapeError
 
 
 @operator("SequenceConstruct")
@@ -61,6 +62,9 @@ def sequence_length(s: Any) -> Any:
 @operator("SequenceMap")
 def sequence_map(s: Any, *others: Any, body: Any, call: Any) -> Any:
     """The outputs of a graph for each array, as sequences."""
+    sizes = [len(o) for o in (s, *others) if isinstance(o, list)]
+    if len({*sizes}) > 1:
+        raise ShapeError(f"sequences of {sizes} arrays, expected as many in each")
     rows = [
         call.graph(body, x, *(o[i] if isinstance(o, list) else o for o in others))
         for i, x in enumerate(s)
@@ -72,15 +76,20 @@ def sequence_map(s: Any, *others: Any, body: Any, call: Any) -> Any:
 @operator("SplitToSequence")
 def split_to_sequence(x: Any, sizes: Any = None, *, axis: int, keepdims: int) -> Any:
     """Parts of x along an axis."""
-    n = x.shape[axis]
-    before = (slice(None),) * (axis % x.ndim)
+    a = axis_of(axis, x.ndim)
+    n = x.shape[a]
+    before = (slice(None),) * a
     if sizes is None:
         if keepdims:
             return [x[(*before, slice(i, i + 1))] for i in range(n)]
         return [x[(*before, i)] for i in range(n)]
     each = ints(sizes) or []
     if np.ndim(sizes) == 0:
+        if each[0] < 1:
+            raise ValueError(f"input 'split' is {each[0]}, expected 1 or more")
         each = [min(each[0], n - i) for i in range(0, n, each[0])]
+    if sum(each) != n or min(each, default=0) < 0:
+        raise ValueError(f"sizes {each} do not add to {n}, those of axis {axis}")
     ends = np.cumsum([0, *each]).tolist()
     return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
 
@@ -88,7 +97,10 @@ def split_to_sequence(x: Any, sizes: Any = None, *, axis: int, keepdims: int) ->
 @operator("ConcatFromSequence")
 def concat_from_sequence(s: Any, *, axis: int, new_axis: int) -> Any:
     """The arrays of a sequence as one."""
-    return np.stack(s, axis=axis) if new_axis else np.concatenate(s, axis=axis)
+    if not s:
+        raise ValueError("the sequence is empty")
+    a = axis_of(axis, s[0].ndim + bool(new_axis))
+    return np.stack(s, axis=a) if new_axis else np.concatenate(s, axis=a)
 
 
 @operator("Optional")

@@ -10,9 +10,20 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat.onnx.table import host_array, ints, kind_of, known, number, operator, sized
+from eqsat.onnx.table import (
+    axes_of,
+    axis_of,
+    expect_shape,
+    host_array,
+    ints,
+    kind_of,
+    known,
+    number,
+    operator,
+    sized,
+)
 from eqsat.onnx.tensors import dtype_of
-from eqsat.support import counted
+from eqsat.support import ShapeError, counted
 
 
 @operator("Shape")
@@ -31,6 +42,12 @@ def size(x: Any) -> Any:
 def reshape(x: Any, sizes: Any, *, allowzero: int = 0) -> Any:
     """The same elements by other axes: 0 stands for the size that was there."""
     wanted = ints(sizes) or []
+    behind = not allowzero and 0 in wanted[x.ndim :]
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or behind:
+        raise ShapeError(
+            f"input 'shape' is {wanted}, for an input of shape {tuple(x.shape)}: "
+            "expected sizes, one -1 at most, and 0 where there is an axis"
+        )
     if not allowzero:
         wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
     return np.reshape(x, wanted)
@@ -39,13 +56,21 @@ def reshape(x: Any, sizes: Any, *, allowzero: int = 0) -> Any:
 @operator("Flatten")
 def flatten(x: Any, *, axis: int) -> Any:
     """Two axes: those before ``axis``, and the others."""
-    a = axis + x.ndim if axis < 0 else axis
+    a = axis_of(axis, x.ndim, more=1)
     first = int(np.prod(x.shape[:a], dtype=np.int64))
     return np.reshape(x, (first, int(np.prod(x.shape[a:], dtype=np.int64))))
 
 
 def _squeezed(x: Any, axes: list[int] | None) -> Any:
-    return np.squeeze(x) if axes is None else np.squeeze(x, tuple(axes))
+    return np.squeeze(x) if axes is None else np.squeeze(x, _single(x, axes))
+
+
+def _single(x: Any, axes: list[int]) -> tuple[int, ...]:
+    """Axes from 0. Raises :class:`ShapeError` for one that is not of size 1."""
+    found = axes_of(axes, x.ndim)
+    if any(x.shape[a] != 1 for a in found):
+        raise ShapeError(f"axes {axes} of shape {tuple(x.shape)} are not all of size 1")
+    return tuple(found)
 
 
 @operator("Squeeze", until=12)
@@ -63,25 +88,27 @@ def squeeze(x: Any, axes: Any = None) -> Any:
 @operator("Unsqueeze", until=12)
 def unsqueeze_fixed(x: Any, *, axes: Any) -> Any:
     """With axes of size 1."""
-    return np.expand_dims(x, tuple(axes))
+    return np.expand_dims(x, tuple(axes_of(axes, x.ndim + len(axes))))
 
 
 @operator("Unsqueeze", since=13)
 def unsqueeze(x: Any, axes: Any) -> Any:
     """With axes of size 1."""
-    return np.expand_dims(x, tuple(ints(axes) or ()))
+    return unsqueeze_fixed(x, axes=ints(axes) or [])
 
 
 @operator("Transpose")
 def transpose(x: Any, *, perm: Any = None) -> Any:
     """Axes in another order, by default reversed."""
+    if perm is not None and sorted(perm) != [*range(x.ndim)]:
+        raise ShapeError(f"attribute 'perm' is {perm}, for an input of rank {x.ndim}")
     return np.transpose(x, perm)
 
 
 @operator("Concat")
 def concat(*xs: Any, axis: int) -> Any:
     """Arrays behind each other along an axis."""
-    return np.concatenate(xs, axis=axis)
+    return np.concatenate(xs, axis=axis_of(axis, xs[0].ndim))
 
 
 @operator("Split", until=12)
@@ -95,17 +122,25 @@ def split(
     x: Any, sizes: Any = None, *, axis: int, num_outputs: int | None = None, call: Any
 ) -> Any:
     """Parts along an axis, of equal or given sizes."""
-    return _parts(x, axis, ints(sizes), num_outputs or call.outputs)
+    if num_outputs not in (None, call.outputs):
+        raise ValueError(
+            f"attribute 'num_outputs' is {num_outputs}, expected {call.outputs}, which "
+            "the node has"
+        )
+    return _parts(x, axis, ints(sizes), call.outputs)
 
 
 def _parts(x: Any, axis: int, sizes: list[int] | None, count: int) -> Any:
-    n = x.shape[axis]
+    a = axis_of(axis, x.ndim)
+    n = x.shape[a]
     if sizes is None:
         each = -(-n // count)
         sizes = [max(0, min(each, n - i * each)) for i in range(count)]
     if sum(sizes) != n or min(sizes, default=0) < 0:
         raise ValueError(f"sizes {sizes} do not add to {n}, those of axis {axis}")
-    before = (slice(None),) * (axis % x.ndim)
+    if len(sizes) != count:
+        raise ValueError(f"sizes {sizes} are given for {counted(count, 'output')}")
+    before = (slice(None),) * a
     ends = np.cumsum([0, *sizes]).tolist()
     return tuple(x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends))
 
@@ -130,11 +165,16 @@ _MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 def padded(x: Any, widths: list[int], mode: str, value: Any, axes: Any = None) -> Any:
     """x with elements before and behind; negative widths cut."""
-    axes = range(x.ndim) if axes is None else [a % x.ndim for a in axes]
+    axes = range(x.ndim) if axes is None else axes_of(axes, x.ndim)
     each = [(0, 0)] * x.ndim
-    half = len(widths) // 2
+    half = len(axes)
+    if len(widths) != 2 * half:
+        raise ShapeError(f"pads {widths} are {len(widths)}, expected {2 * half}")
     for a, before, behind in zip(axes, widths[:half], widths[half:], strict=True):
         each[a] = before, behind
+    for n, (b, e) in zip(x.shape, each, strict=True):
+        if max(0, -b) + max(0, -e) > n:
+            raise ShapeError(f"pads {widths} cut more than shape {tuple(x.shape)} has")
     cut = tuple(
         slice(max(0, -b), n - max(0, -e))
         for n, (b, e) in zip(x.shape, each, strict=True)
@@ -196,6 +236,8 @@ def range_(start: Any, limit: Any, delta: Any) -> Any:
 @operator("Trilu")
 def trilu(x: Any, k: Any = None, *, upper: int) -> Any:
     """What is above or below a diagonal; 0 elsewhere."""
+    if x.ndim < 2:
+        raise ShapeError(f"an input has shape {tuple(x.shape)}, expected two axes")
     diagonal = 0 if k is None else number(k)
     return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 
@@ -203,8 +245,9 @@ def trilu(x: Any, k: Any = None, *, upper: int) -> Any:
 @operator("OneHot")
 def one_hot(indices: Any, depth: Any, values: Any, *, axis: int) -> Any:
     """The second value where an index is, the first elsewhere."""
-    n = number(depth)
-    a = axis + indices.ndim + 1 if axis < 0 else axis
+    n = int(number(depth))
+    a = axis_of(axis, indices.ndim + 1)
+    expect_shape("values", values, 2)
     sized((*indices.shape, n), values.dtype)
     places = np.expand_dims(indices.astype(np.int64), a)
     places = np.where(places < 0, places + n, places)
@@ -277,7 +320,8 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
     if x.dtype.kind == "O":
         texts = [str(v) for v in host_array(x).reshape(-1)]
         if dtype.kind in "iu":
-            numbers = np.array([int(float(t)) for t in texts])
+            held = 2 ** (8 * dtype.itemsize)
+            numbers = np.array([_integer(t) % held for t in texts], np.uint64)
         else:
             numbers = np.array([float(t) for t in texts], np.float64)
         return numbers.astype(dtype).reshape(x.shape)
@@ -292,6 +336,13 @@ def cast(x: Any, dtype: np.dtype[Any], saturate: int = 1, mode: str = "up") -> A
     if np.dtype(x.dtype).kind == "V" and dtype.kind == "b":
         return host_array(x).astype(np.float32) != 0
     return x.astype(dtype)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # such as 1e3
+        return int(float(text))
 
 
 def _text(value: Any) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import known, number, operator
+from eqsat.onnx.table import AXIS, axis_of, known, number, operator
 from eqsat.onnx.tensors import dtype_of
+from eqsat.support import AxisBoundsError
 
 
 def _transformed(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> Any:
@@ -35,7 +36,7 @@ def dft_fixed(
 ) -> Any:
     """The discrete Fourier transform along an axis; the last holds real and imaginary
     parts."""
-    return _transformed(x, length, axis % x.ndim, inverse, onesided)
+    return _transformed(x, length, _signal_axis(x, axis, AXIS), inverse, onesided)
 
 
 @operator("DFT", since=20)
@@ -45,7 +46,16 @@ def dft(
     """The discrete Fourier transform along an axis; the last holds real and imaginary
     parts."""
     a = -2 if axis is None else number(axis)
-    return _transformed(x, length, a % x.ndim, inverse, onesided)
+    a = _signal_axis(x, a, "input 'axis'")
+    return _transformed(x, length, a, inverse, onesided)
+
+
+def _signal_axis(x: Any, axis: int, what: str) -> int:
+    """An axis from 0, which is not the last."""
+    a = axis_of(axis, x.ndim, what)
+    if a == x.ndim - 1:
+        raise AxisBoundsError(f"{what} is {axis}, the last, which holds real parts")
+    return a
 
 
 @operator("STFT")

@@ -10,10 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.onnx.table import is_known, known, number, operator
+from eqsat.onnx.elementwise import Function, activations_of
+from eqsat.onnx.table import (
+    axis_of,
+    expect_shape,
+    is_known,
+    known,
+    number,
+    operator,
+)
 from eqsat.onnx.tensors import dtype_of
 from eqsat.operator_table import frozen
-from eqsat.support import EqsatError
+from eqsat.support import BoundsError, EqsatError, ShapeError
 
 MOST_STEPS = 64
 """Steps of a loop that become one program; the host runs loops of more."""
@@ -90,6 +98,8 @@ class Repeated:
         except EqsatError:  # the steps ask for values, or hold what no program does
             self._programs[key] = None
             return None
+        except IndexError:  # which the host says again of the node and its index
+            return None
         return now, [np.concatenate(column) for column in zip(*rows, strict=True)]
 
     def _key(self, shared: Shared) -> Any:
@@ -153,14 +163,15 @@ def loop(count: Any, condition: Any, *states: Any, body: Any, call: Any) -> Any:
 def _stacked(values: list[Any], axis: int, type_: Any) -> Any:
     """Values of each step as one array; of no step, one of the declared type."""
     if values:
-        return np.stack(values, axis=axis)
+        a = axis_of(axis, values[0].ndim + 1, "one of scan_output_axes")
+        return np.stack(values, axis=a)
     tensor = type_.tensor_type
     if not tensor.HasField("shape") or not all(
         d.HasField("dim_value") for d in tensor.shape.dim
     ):
         raise EqsatError("a loop of no steps, and the shape of what it gives is open")
     sizes = [d.dim_value for d in tensor.shape.dim]
-    sizes.insert(axis, 0)
+    sizes.insert(axis_of(axis, len(sizes) + 1, "one of scan_output_axes"), 0)
     return np.zeros(sizes, dtype_of(tensor.elem_type, "an output of the body"))
 
 
@@ -175,7 +186,10 @@ def scan_batched(
 ) -> Any:
     """As :func:`scan`, for each element of a batch."""
     states = len(xs) - num_scan_inputs
-    batch = xs[0].shape[0]
+    batch = _same_length(xs, [0] * len(xs))
+    if lengths is not None:
+        expect_shape("sequence_lens", lengths, batch)
+        _expect_lengths(lengths, _same_length(xs[states:], [1] * num_scan_inputs))
     rows = []
     for n in range(batch):
         one = [x[n] for x in xs]
@@ -210,8 +224,12 @@ def scan(
     states, inputs = tuple(xs[:count]), xs[count:]
     axes = scan_input_axes or [0] * len(inputs)
     back = scan_input_directions or [0] * len(inputs)
+    axes = [
+        axis_of(a, x.ndim, "one of scan_input_axes")
+        for x, a in zip(inputs, axes, strict=True)
+    ]
+    length = _same_length(inputs, axes)
     slices = [np.moveaxis(x, a, 0) for x, a in zip(inputs, axes, strict=True)]
-    length = slices[0].shape[0]
     if length > MOST_STEPS and not is_known(*xs):
         raise EqsatError(f"a loop of more than {MOST_STEPS} steps")
     outputs = len(body.outputs) - count
@@ -244,6 +262,24 @@ def scan(
     return *states, *stacked
 
 
+def _same_length(xs: Sequence[Any], axes: Sequence[int]) -> int:
+    """The size that arrays have along these axes. Raises :class:`ShapeError` where it
+    is not one."""
+    sizes = [x.shape[a] for x, a in zip(xs, axes, strict=True)]
+    if len({*sizes}) != 1:
+        raise ShapeError(f"inputs have {sizes} slices, expected as many of each")
+    return int(sizes[0])
+
+
+def _expect_lengths(lengths: Any, most: int) -> None:
+    """Raise :class:`BoundsError` where a sequence is known to be longer than there are
+    steps."""
+    if is_known(lengths) and not ((lengths >= 0) & (lengths <= most)).all():
+        raise BoundsError(
+            f"input 'sequence_lens' is {lengths.tolist()}, and allowed are 0 to {most}"
+        )
+
+
 def _step_of(body: Any, call: Any) -> Step:
     """A graph as a step, given what is around it."""
 
@@ -256,68 +292,6 @@ def _step_of(body: Any, call: Any) -> Step:
 
 
 # -- recurrent networks ----------------------------------------------------------------
-
-_Function = Callable[[Any], Any]
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def _activation(name: str, alpha: float | None, beta: float | None) -> _Function:
-    """A function by its name in ONNX."""
-    defaults = {
-        "Affine": (1.0, 0.0),
-        "LeakyRelu": (0.01, 0.0),
-        "ThresholdedRelu": (1.0, 0.0),
-        "ScaledTanh": (1.0, 1.0),
-        "HardSigmoid": (0.2, 0.5),
-        "Elu": (1.0, 0.0),
-    }
-    first, second = defaults.get(name, (0.0, 0.0))
-    a = first if alpha is None else alpha
-    b = second if beta is None else beta
-    found: dict[str, _Function] = {
-        "Relu": lambda x: np.maximum(x, 0),
-        "Tanh": np.tanh,
-        "Sigmoid": _sigmoid,
-        "Affine": lambda x: a * x + b,
-        "LeakyRelu": lambda x: np.where(x < 0, a * x, x),
-        "ThresholdedRelu": lambda x: np.where(x > a, x, 0),
-        "ScaledTanh": lambda x: a * np.tanh(b * x),
-        "HardSigmoid": lambda x: np.minimum(np.maximum(a * x + b, 0), 1),
-        "Elu": lambda x: np.where(x < 0, a * (np.exp(x) - 1), x),
-        "Softsign": lambda x: x / (1 + np.abs(x)),
-        "Softplus": lambda x: np.logaddexp(x, 0),
-    }
-    if name not in found:
-        raise ValueError(f"unknown activation {name!r}")
-    return found[name]
-
-
-def _activations(
-    names: Any, alphas: Any, betas: Any, default: Sequence[str], directions: int
-) -> list[list[_Function]]:
-    """Functions for each direction."""
-    each = len(default)
-    names = names or [*default] * directions
-    takers = {
-        "Affine",
-        "LeakyRelu",
-        "ThresholdedRelu",
-        "ScaledTanh",
-        "HardSigmoid",
-        "Elu",
-    }
-    both = {"Affine", "ScaledTanh", "HardSigmoid"}
-    alphas, betas = list(alphas or ()), list(betas or ())
-    made = []
-    for name in names:
-        a = alphas.pop(0) if name in takers and alphas else None
-        b = betas.pop(0) if name in both and betas else None
-        made.append(_activation(name, a, b))
-    return [made[i * each : (i + 1) * each] for i in range(directions)]
-
 
 Cell = Callable[[Any, Arrays, Arrays], Arrays]
 """Of x Wᵀ + b of one step, states of n × hidden, and weights: new states."""
@@ -342,6 +316,8 @@ def _run(
     """
     x = np.swapaxes(x, 0, 1) if layout else x
     length = x.shape[0]
+    if lengths is not None:
+        _expect_lengths(lengths, length)
     if length > MOST_STEPS and not is_known(x):
         raise EqsatError(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if direction == "bidirectional" else 1
@@ -367,7 +343,7 @@ def _run(
             for t in range(length - 1, -1, -1) if backward else range(length):
                 going = () if lengths is None else (t < lengths,)
                 state, (found[t],) = step(state, (inputs[t], *going), weights)
-            y = np.stack(found)
+            y = np.stack(found) if found else np.zeros((0, *state[0].shape), x.dtype)
         outputs.append(y)
         lasts.append(state)
     y = np.stack(outputs, axis=1)
@@ -410,7 +386,35 @@ def _starts(
     ]
 
 
-def _clipped(clip: float | None) -> _Function:
+def _expect_sizes(
+    arrays: Mapping[str, Any],
+    gates: int,
+    direction: str,
+    hidden_size: int | None,
+    layout: int,
+) -> None:
+    """Raise :class:`ShapeError` for inputs by name that do not fit each other."""
+    x, r = arrays["X"], arrays["R"]
+    expect_shape("X", x, None, None, None)
+    expect_shape("R", r, None, None, None)
+    count = 2 if direction == "bidirectional" else 1
+    m = r.shape[2] if hidden_size is None else hidden_size
+    n = x.shape[0] if layout else x.shape[1]
+    state = (n, count, m) if layout else (count, n, m)
+    expected = {
+        "W": (count, gates * m, x.shape[2]),
+        "R": (count, gates * m, m),
+        "B": (count, 2 * gates * m),
+        "sequence_lens": (n,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (count, 3 * m),
+    }
+    for name, shape in expected.items():
+        expect_shape(name, arrays.get(name), *shape)
+
+
+def _clipped(clip: float | None) -> Function:
     return (lambda v: v) if clip is None else (lambda v: np.clip(v, -clip, clip))
 
 
@@ -442,8 +446,12 @@ def rnn(
     call: Any,
 ) -> Any:
     """h' = f(x Wᵀ + h Rᵀ + b)."""
+    given = {"X": x, "W": w, "R": r, "B": b, "sequence_lens": lengths, "initial_h": h0}
+    _expect_sizes(given, 1, direction, hidden_size, layout)
     count, _, hidden = r.shape
-    rows = _activations(activations, activation_alpha, activation_beta, ["Tanh"], count)
+    rows = activations_of(
+        activations, activation_alpha, activation_beta, ["Tanh"], count
+    )
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
@@ -477,9 +485,13 @@ def gru(
     call: Any,
 ) -> Any:
     """Gated units with an update and a reset."""
+    given = {"X": x, "W": w, "R": r, "B": b, "sequence_lens": lengths, "initial_h": h0}
+    _expect_sizes(given, 3, direction, hidden_size, layout)
     count, _, m = r.shape
     default = ["Sigmoid", "Tanh"]
-    rows = _activations(activations, activation_alpha, activation_beta, default, count)
+    rows = activations_of(
+        activations, activation_alpha, activation_beta, default, count
+    )
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 
@@ -530,9 +542,14 @@ def lstm(
     call: Any,
 ) -> Any:
     """Long short-term memory with peepholes."""
+    given = {"X": x, "W": w, "R": r, "B": b, "sequence_lens": lengths}
+    given |= {"initial_h": h0, "initial_c": c0, "P": p}
+    _expect_sizes(given, 4, direction, hidden_size, layout)
     count, _, m = r.shape
     default = ["Sigmoid", "Tanh", "Tanh"]
-    rows = _activations(activations, activation_alpha, activation_beta, default, count)
+    rows = activations_of(
+        activations, activation_alpha, activation_beta, default, count
+    )
     bw, br = _halves(b, x, w)
     cut = _clipped(clip)
 

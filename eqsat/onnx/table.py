@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.support import EqsatError
+from eqsat.support import AxisBoundsError, EqsatError, ShapeError
 from eqsat.terms import Traced
 
 Handler = Callable[..., Any]
@@ -76,6 +76,76 @@ def entry_for(domain: str, name: str, version: int) -> Implementation | None:
     return None
 
 
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")
+_DIRECTIONS = ("forward", "reverse", "bidirectional")
+_CHANNELS = ("DCR", "CRD")
+_JOINS = ("none", "add", "mul", "max", "min")
+_LOSSES = ("none", "sum", "mean")
+_ROUNDINGS = ("up", "down", "nearest")
+_SCALED = ("nearest", "linear", "bilinear", "cubic")
+"""Ways to resize by scales alone: before opset 11."""
+CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
+    **{(f"{op}Pool", "auto_pad"): _AUTO_PADS for op in ("Average", "Lp", "Max")},
+    ("BitShift", "direction"): ("LEFT", "RIGHT"),
+    ("Cast", "round_mode"): _ROUNDINGS,
+    ("CastLike", "round_mode"): _ROUNDINGS,
+    ("CausalConvWithState", "activation"): ("silu", "swish", "none"),
+    ("Conv", "auto_pad"): _AUTO_PADS,
+    ("ConvInteger", "auto_pad"): _AUTO_PADS,
+    ("ConvTranspose", "auto_pad"): _AUTO_PADS,
+    ("DepthToSpace", "mode"): _CHANNELS,
+    ("GRU", "direction"): _DIRECTIONS,
+    ("Gelu", "approximate"): ("none", "tanh"),
+    ("GridSample", "mode"): ("nearest", "linear", "cubic", "bilinear", "bicubic"),
+    ("GridSample", "padding_mode"): ("zeros", "border", "reflection"),
+    ("ImageDecoder", "pixel_format"): ("RGB", "BGR", "Grayscale"),
+    ("LSTM", "direction"): _DIRECTIONS,
+    ("LinearAttention", "update_rule"): ("linear", "gated", "delta", "gated_delta"),
+    ("LpNormalization", "p"): (1, 2),
+    ("Momentum", "mode"): ("standard", "nesterov"),
+    ("NegativeLogLikelihoodLoss", "reduction"): _LOSSES,
+    ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
+    ("QLinearConv", "auto_pad"): _AUTO_PADS,
+    ("RNN", "direction"): _DIRECTIONS,
+    ("Resize", "coordinate_transformation_mode"): (
+        *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"),
+        *("align_corners", "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"),
+    ),
+    ("Resize", "keep_aspect_ratio_policy"): ("stretch", "not_larger", "not_smaller"),
+    ("Resize", "mode"): ("nearest", "linear", "cubic"),
+    ("Resize", "nearest_mode"): (
+        *("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    ),
+    ("ReverseSequence", "batch_axis"): (0, 1),
+    ("ReverseSequence", "time_axis"): (0, 1),
+    ("RoiAlign", "coordinate_transformation_mode"): (
+        *("half_pixel", "output_half_pixel"),
+    ),
+    ("RoiAlign", "mode"): ("avg", "max"),
+    ("Scan", "directions"): (0, 1),
+    ("Scan", "scan_input_directions"): (0, 1),
+    ("Scan", "scan_output_directions"): (0, 1),
+    ("ScatterElements", "reduction"): _JOINS,
+    ("ScatterND", "reduction"): _JOINS,
+    ("SoftmaxCrossEntropyLoss", "reduction"): _LOSSES,
+    ("SpaceToDepth", "mode"): _CHANNELS,
+    ("StringNormalizer", "case_change_action"): ("LOWER", "UPPER", "NONE"),
+    ("TensorScatter", "mode"): ("linear", "circular"),
+    ("TfIdfVectorizer", "mode"): ("TF", "IDF", "TFIDF"),
+    ("TreeEnsemble", "aggregate_function"): (0, 1, 2, 3),
+    ("Upsample", "mode"): _SCALED,
+}
+"""Values of attributes that have a few, by operator and attribute; of each element of
+one that is a list."""
+
+
+def choices(op: str, attribute: str, opset: int) -> tuple[Any, ...] | None:
+    """The values that an attribute may have; None where a table does not say."""
+    if (op, attribute) == ("Resize", "mode") and opset < 11:
+        return _SCALED
+    return CHOICES.get((op, attribute))
+
+
 class UnknownValueError(EqsatError):
     """An operator needs the value of an input, which is not known while tracing."""
 
@@ -110,8 +180,54 @@ def ints(value: Any) -> list[int] | None:
 
 
 def number(value: Any) -> Any:
-    """One number that must be known while tracing; None for an input left out."""
-    return None if value is None else np.asarray(known(value)).reshape(-1)[0].item()
+    """One number that must be known while tracing; None for an input left out. Raises
+    :class:`ShapeError` for several."""
+    if value is None:
+        return None
+    array = np.asarray(known(value))
+    if array.size != 1:
+        raise ShapeError(f"an input has shape {array.shape}, expected one number")
+    return array.item()
+
+
+AXIS = "attribute 'axis'"
+
+
+def axis_of(axis: int, rank: int, what: str = AXIS, more: int = 0) -> int:
+    """An axis of an array of ``rank`` axes, counted from 0; ``more`` are allowed behind
+    its last. Raises :class:`AxisBoundsError`, which names ``what`` holds the axis."""
+    if not -rank <= axis < rank + more:
+        allowed = f"{-rank} to {rank + more - 1}" if rank + more else "none"
+        raise AxisBoundsError(
+            f"{what} is {axis}, and allowed are {allowed} for an input of rank {rank}"
+        )
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(axes: Iterable[int], rank: int, what: str = "axes") -> list[int]:
+    """Axes of an array of ``rank`` axes, counted from 0. Raises
+    :class:`AxisBoundsError` for one that the array does not have, and
+    :class:`ShapeError` for one that is there twice."""
+    given = [*axes]
+    found = [axis_of(a, rank, f"one of {what} {given}") for a in given]
+    if len({*found}) < len(found):
+        raise ShapeError(f"{what} {given} hold an axis twice, for rank {rank}")
+    return found
+
+
+def expect_shape(name: str, value: Any, *expected: int | None) -> None:
+    """Raise :class:`ShapeError` where an input that is not left out has another shape;
+    None stands for any size."""
+    if value is None:
+        return
+    found = tuple(value.shape)
+    same = len(found) == len(expected) and all(
+        n is None or n == m for n, m in zip(expected, found, strict=True)
+    )
+    if not same:
+        sizes = ", ".join("any" if n is None else str(n) for n in expected)
+        comma = "," if len(expected) == 1 else ""
+        raise ShapeError(f"input {name!r} has shape {found}, expected ({sizes}{comma})")
 
 
 def is_known(*values: Any) -> bool:

@@ -23,6 +23,7 @@ from eqsat.support.errors import (
     MemoryLimitError,
     NoElementsError,
     NoResultError,
+    OnnxBoundsError,
     OnnxError,
     OptionError,
     OptionWarning,

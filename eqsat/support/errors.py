@@ -104,6 +104,11 @@ class OnnxError(EqsatError, ValueError):
     """A model of ONNX is wrong, or asks for what eqsat does not have."""
 
 
+class OnnxBoundsError(OnnxError, BoundsError):
+    """A node of a model has an index outside of an array, or an axis that this does not
+    have."""
+
+
 class SavedProgramError(EqsatError, ValueError):
     """A file is no saved program, or a program cannot be saved."""
 
